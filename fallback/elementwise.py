@@ -1,0 +1,64 @@
+"""Gradients of element-wise operations: the table of derivatives."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from tapegraph.fallback.rules import Joint, Rule
+from tapegraph.ir import Array
+from tapegraph.ops.elementwise import GELU_CUBIC, GELU_SCALE, gelu_tanh, logistic
+
+
+def _pow_base(g: Any, y: Array, a: Any, b: Any) -> Any:
+    # b * a**(b-1) is 0 * inf at 0**0; the power is constant there.
+    if type(b) in (int, float):
+        return g * (a * b if b == 2 else b * a ** (b - 1)) if b else g * np.zeros_like(a)
+    return g * np.where(b == 0, 0.0, b * a ** (b - np.ones_like(b)))
+
+
+def _pow_exponent(g: Any, y: Array, a: Any, b: Any) -> Any:
+    positive = np.asarray(a) > 0
+    return g * np.where(positive, y * np.log(np.where(positive, a, np.ones_like(a))), 0.0)
+
+
+def _gelu(g: Any, y: Array, x: Array) -> Any:
+    t = gelu_tanh(x)
+    slope = x * x
+    slope *= 3.0 * GELU_CUBIC
+    slope += 1.0
+    slope *= x
+    slope *= 0.5 * GELU_SCALE
+    slope *= 1.0 - t * t
+    t += 1.0
+    t *= 0.5
+    slope += t
+    return g * slope
+
+
+def _silu(g: Any, y: Array, x: Array) -> Any:
+    s = logistic(x)
+    return g * (s + y * (1.0 - s))
+
+
+VJPS: dict[str, tuple[Rule | None, ...] | Joint] = {
+    "add": (lambda g, y, a, b: g, lambda g, y, a, b: g),
+    "sub": (lambda g, y, a, b: g, lambda g, y, a, b: -g),
+    "mul": (lambda g, y, a, b: g * b, lambda g, y, a, b: g * a),
+    "div": (lambda g, y, a, b: g / b, lambda g, y, a, b: -g * y / b),
+    "pow": (_pow_base, _pow_exponent),
+    "neg": (lambda g, y, x: -g,),
+    "sin": (lambda g, y, x: g * np.cos(x),),
+    "cos": (lambda g, y, x: -g * np.sin(x),),
+    "tan": (lambda g, y, x: g * (1.0 + y * y),),
+    "exp": (lambda g, y, x: g * y,),
+    "log": (lambda g, y, x: g / x,),
+    "sqrt": (lambda g, y, x: 0.5 * g / y,),
+    "tanh": (lambda g, y, x: g * (1.0 - y * y),),
+    "sigmoid": (lambda g, y, x: g * (y * (1.0 - y)),),
+    "relu": (lambda g, y, x: g * (x > 0),),
+    "abs": (lambda g, y, x: g * np.sign(x),),
+    "gelu": (_gelu,),
+    "silu": (_silu,),
+}

@@ -1,0 +1,56 @@
+"""Gradients of taking parts: the cotangent scattered back, repeated places adding up."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from tapegraph.fallback.rules import Joint, Rule
+from tapegraph.ir import Array
+from tapegraph.ops.index import advanced_key, basic_key, slice_key
+
+
+def _zeros(g: Any, x: Array) -> Any:
+    return np.zeros_like(g, shape=x.shape, dtype=x.dtype)
+
+
+def _tensor_slice(g: Any, y: Array, x: Array, begin: Array, *, size: tuple[int, ...]) -> Any:
+    out = _zeros(g, x)
+    out[slice_key(begin, size)] = g
+    return out
+
+
+def _getitem(g: Any, y: Array, x: Array, begin: Array, *, plan: tuple[Any, ...]) -> Any:
+    out = _zeros(g, x)
+    out[basic_key(begin, plan)] = g
+    return out
+
+
+def _gather(g: Any, y: Array, x: Array, indices: Array, *, axis: int) -> Any:
+    out = _zeros(g, x)
+    np.add.at(out, (slice(None),) * axis + (indices,), g)
+    return out
+
+
+def _index(g: Any, y: Array, x: Array, *arrays: Array, plan: tuple[Any, ...]) -> Any:
+    out = _zeros(g, x)
+    np.add.at(out, advanced_key(arrays, plan), g)
+    return out
+
+
+def _where_true(g: Any, y: Array, cond: Array, a: Any, b: Any) -> Any:
+    return np.where(cond, g, np.zeros((), dtype=g.dtype))
+
+
+def _where_false(g: Any, y: Array, cond: Array, a: Any, b: Any) -> Any:
+    return np.where(cond, np.zeros((), dtype=g.dtype), g)
+
+
+VJPS: dict[str, tuple[Rule | None, ...] | Joint] = {
+    "tensor_slice": (_tensor_slice,),
+    "gather": (_gather,),
+    "where": (None, _where_true, _where_false),
+    "getitem": (_getitem,),
+    "index": (_index,),
+}

@@ -1,0 +1,34 @@
+"""Gradients of rearrangements: the inverse rearrangement of the cotangent."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from tapegraph.fallback.rules import Joint, Rule
+from tapegraph.ir import Array
+
+
+def _transpose(g: Any, y: Array, x: Array, *, axes: tuple[int, ...]) -> Any:
+    return g.transpose(np.argsort(axes))
+
+
+def _reshape(g: Any, y: Array, x: Array, *, shape: tuple[int, ...]) -> Any:
+    return g.reshape(x.shape)
+
+
+def _concat(needs: list[bool], g: Any, y: Array, *arrays: Array, axis: int) -> list[Any]:
+    ends = np.cumsum([a.shape[axis] for a in arrays])
+    before = (slice(None),) * axis
+    return [
+        g[(*before, slice(end - a.shape[axis], end))] if needed else None
+        for a, end, needed in zip(arrays, ends.tolist(), needs, strict=True)
+    ]
+
+
+VJPS: dict[str, tuple[Rule | None, ...] | Joint] = {
+    "transpose": (_transpose,),
+    "reshape": (_reshape,),
+    "concat": Joint(_concat),
+}

@@ -1,0 +1,478 @@
+"""`Tensor`: an ndarray with a history."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from tapegraph import engines, gradients
+from tapegraph.errors import explain, user_frame
+from tapegraph.guard import guarded, is_own
+from tapegraph.ir import CLEARED, NO_ATTRS, PARAM, Array, Attrs
+from tapegraph.node import Node, constant, new, next_seq, numeric
+from tapegraph.ops import elementwise, index, linalg, reduce, shape
+from tapegraph._tape import current
+
+
+class Tensor(Node):
+    """An array that remembers how it was computed.
+
+    Made by `param` (a differentiable leaf), `tensor` (a constant) and every operation. Arithmetic
+    operators take tensors, arrays, lists and numbers on either side; comparisons are by value and
+    give plain arrays; hashing is by identity.
+
+    Attributes
+    ----------
+    data : ndarray
+        The value. In-place writes to a leaf's data are seen by the tape; a result's is read-only.
+    grad : ndarray or None
+        The gradient added up so far; None before the first backward.
+    shape, dtype, ndim, size
+        As of the array.
+    name : str or None
+        The name given by the user.
+    op : str
+        The operation that made it; ``"param"`` or ``"constant"`` for a leaf.
+    inputs : tuple
+        The tensors and Python numbers it was computed from.
+    requires_grad : bool
+        Whether a gradient flows to or through it.
+
+    Examples
+    --------
+    >>> import tapegraph as tg
+    >>> x = tg.param([1.0, 2.0])
+    >>> y = (x**2).sum()
+    >>> y.backward()
+    >>> x.grad
+    array([2., 4.])
+    """
+
+    __slots__ = ()
+    # ndarray op tensor: NumPy steps back, and the reflected operator records.
+    __array_ufunc__ = None
+    __hash__ = object.__hash__
+
+    # Value and kind
+
+    @property
+    def data(self) -> Array:
+        """The value, as an array whose writes the tape knows of."""
+        return guarded(self)
+
+    @data.setter
+    def data(self, value: Any) -> None:
+        if not is_own(self, value):
+            self.assign(value)
+
+    @property
+    def grad(self) -> Array | None:
+        """The gradient added up so far, of the tensor's shape and dtype; None before any."""
+        return gradients.read(self)
+
+    @grad.setter
+    def grad(self, value: Any) -> None:
+        if value is None:
+            self._grad = None
+            return
+        array = np.array(value, dtype=self._data.dtype)
+        if array.shape != self._data.shape:
+            raise ValueError(
+                explain("grad", f"shape {array.shape}", f"the tensor's shape {self._data.shape}")
+            )
+        self._grad = array
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Length along each axis."""
+        return self._data.shape
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """The element type."""
+        return self._data.dtype
+
+    @property
+    def ndim(self) -> int:
+        """The number of axes."""
+        return self._data.ndim
+
+    @property
+    def size(self) -> int:
+        """The number of elements."""
+        return self._data.size
+
+    @property
+    def op(self) -> str:
+        """The name of the operation that made it."""
+        return self._op.name
+
+    @property
+    def inputs(self) -> tuple[Any, ...]:
+        """The tensors and Python numbers it was computed from."""
+        return self._inputs
+
+    @property
+    def attrs(self) -> Attrs:
+        """The operation's attributes."""
+        return dict(self._attrs)
+
+    def item(self) -> float:
+        """Return the only element as a Python number.
+
+        Raises
+        ------
+        ValueError
+            There is not exactly one element.
+        """
+        if self._data.size != 1:
+            raise ValueError(
+                explain("item", f"a tensor of shape {self.shape}", "exactly one element")
+            )
+        return self._data.item()  # type: ignore[no-any-return]
+
+    def numpy(self) -> Array:
+        """Return the value as an ordinary array of its own memory."""
+        return np.array(self._data)
+
+    def detach(self) -> Tensor:
+        """Return the value as a constant with no history."""
+        return constant(np.array(self._data))  # type: ignore[no-any-return]
+
+    def assign(self, value: Any) -> None:
+        """Give a leaf a new value; graphs recorded before refuse to differentiate from then on.
+
+        Parameters
+        ----------
+        value : array_like
+            Of the tensor's shape, or broadcast to it; converted to its dtype.
+
+        Raises
+        ------
+        RuntimeError
+            The tensor is a result.
+        ValueError
+            The value does not broadcast to the tensor's shape.
+        """
+        if self._inputs or self._op is CLEARED:
+            raise RuntimeError(
+                explain(
+                    "assign",
+                    f"a result of {self._op.name}",
+                    "a parameter or constant",
+                    "Make a new leaf with tg.param(value).",
+                )
+            )
+        array = numeric(value, "assign", "value")
+        try:
+            array = np.array(np.broadcast_to(array, self.shape), dtype=self.dtype)
+        except ValueError:
+            raise ValueError(
+                explain(
+                    "assign", f"a value of shape {array.shape}", f"the tensor's shape {self.shape}"
+                )
+            ) from None
+        self._data = array
+        self._seq = next_seq()
+
+    # Differentiation
+
+    def backward(self, seed: Any = None) -> None:
+        """Add the gradient of this tensor to every leaf it was computed from; see `backward`."""
+        engines.backward(self, seed)
+
+    def zero_grad(self) -> None:
+        """Set the gradient to zero where there is one."""
+        if getattr(self, "_grad", None) is not None:
+            self._grad = gradients.ZERO
+
+    def retain_grad(self) -> None:
+        """Keep the gradient of this result too at the next backward.
+
+        Raises
+        ------
+        RuntimeError
+            The tensor needs no gradient.
+        """
+        if not self.requires_grad:
+            raise RuntimeError(
+                explain("retain_grad", "a tensor that needs no gradient", "a recorded result")
+            )
+        self._retains = True
+
+    # Conversions
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:
+        if self.requires_grad:
+            raise TypeError(
+                explain(
+                    "numpy.asarray",
+                    "a tensor that needs a gradient, which an array would lose",
+                    "a constant",
+                    "Write tensor.detach().numpy().",
+                )
+            )
+        array = np.array(self._data, dtype=dtype)
+        return array
+
+    def __bool__(self) -> bool:
+        if self._data.size != 1:
+            raise ValueError(
+                explain("bool", f"a tensor of shape {self.shape}", "exactly one element")
+            )
+        return bool(self._data.item())
+
+    def __float__(self) -> float:
+        return float(self.item())
+
+    def __int__(self) -> int:
+        return int(self.item())
+
+    def __len__(self) -> int:
+        if not self._data.ndim:
+            raise TypeError(explain("len", "a 0-d tensor", "at least one axis"))
+        return len(self._data)
+
+    def __iter__(self) -> Iterator[Tensor]:
+        if not self._data.ndim:
+            raise TypeError(explain("iter", "a 0-d tensor", "at least one axis"))
+        return (self[i] for i in range(len(self._data)))
+
+    def __repr__(self) -> str:
+        text = np.array2string(self._data, separator=", ", prefix="Tensor(")
+        extras = "" if self.dtype == np.float64 else f", dtype={self.dtype}"
+        if self.name:
+            extras += f", name={self.name!r}"
+        if self.requires_grad:
+            extras += f", op={self.op!r}"
+        return f"Tensor({text}{extras})"
+
+    def __format__(self, spec: str) -> str:
+        return format(self.item(), spec) if spec and self.size == 1 else format(str(self), spec)
+
+    def __reduce__(self) -> Any:
+        if self._inputs:
+            raise TypeError(
+                explain("pickle", f"a result of {self.op}", "a leaf", "Pickle tensor.detach().")
+            )
+        return (param if self.requires_grad else tensor), (self._data, self.dtype)
+
+    def __copy__(self) -> Tensor:
+        return self
+
+    def __deepcopy__(self, memo: Any) -> Tensor:
+        make, arguments = self.__reduce__()
+        return make(*arguments)  # type: ignore[no-any-return]
+
+    # Operators
+
+    __add__ = elementwise.add
+    __sub__ = elementwise.sub
+    __mul__ = elementwise.mul
+    __truediv__ = elementwise.div
+    __pow__ = elementwise.pow
+    __matmul__ = linalg.matmul
+    __neg__ = elementwise.neg
+    __abs__ = elementwise.abs
+
+    def __pos__(self) -> Tensor:
+        return self
+
+    def __radd__(self, other: Any) -> Any:
+        return elementwise.add(other, self)
+
+    def __rsub__(self, other: Any) -> Any:
+        return elementwise.sub(other, self)
+
+    def __rmul__(self, other: Any) -> Any:
+        return elementwise.mul(other, self)
+
+    def __rtruediv__(self, other: Any) -> Any:
+        return elementwise.div(other, self)
+
+    def __rpow__(self, other: Any) -> Any:
+        return elementwise.pow(other, self)
+
+    def __rmatmul__(self, other: Any) -> Any:
+        return linalg.matmul(other, self)
+
+    def __getitem__(self, key: Any) -> Any:
+        return index.getitem(self, key)
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        raise TypeError(
+            explain(
+                "setitem",
+                "an assignment to elements of a tensor",
+                "an operation that gives a new tensor",
+                "Use tg.where or tg.concat, or tensor.data[...] = value on a leaf.",
+            )
+        )
+
+    def _compared(self, other: Any, name: str) -> npt.NDArray[np.bool_]:
+        value = other._data if isinstance(other, Node) else other
+        return getattr(self._data, name)(value)  # type: ignore[no-any-return]
+
+    def __eq__(self, other: object) -> Any:
+        return self._compared(other, "__eq__")
+
+    def __ne__(self, other: object) -> Any:
+        return self._compared(other, "__ne__")
+
+    def __lt__(self, other: Any) -> Any:
+        return self._compared(other, "__lt__")
+
+    def __le__(self, other: Any) -> Any:
+        return self._compared(other, "__le__")
+
+    def __gt__(self, other: Any) -> Any:
+        return self._compared(other, "__gt__")
+
+    def __ge__(self, other: Any) -> Any:
+        return self._compared(other, "__ge__")
+
+    # Methods that NumPy and PyTorch users expect
+
+    @property
+    def T(self) -> Any:
+        """The tensor with its axes reversed."""
+        return shape.transpose(self)
+
+    def transpose(self, *axes: Any) -> Any:
+        """Permute the axes, given as a sequence or one by one; see `tapegraph.transpose`."""
+        if not axes or axes == (None,):
+            return shape.transpose(self)
+        return shape.transpose(self, axes[0] if len(axes) == 1 else axes)
+
+    def reshape(self, *lengths: Any) -> Any:
+        """Give another shape, as a tuple or one length an argument; see `tapegraph.reshape`."""
+        return shape.reshape(self, lengths[0] if len(lengths) == 1 else lengths)
+
+    def flatten(self) -> Any:
+        """Return the elements in one axis."""
+        return shape.reshape(self, -1 if self.size else (0,))
+
+    def sum(self, axis: Any = None, keepdims: bool = False) -> Any:
+        """Sum over axes; see `tapegraph.sum`."""
+        return reduce.sum(self, axis, keepdims)
+
+    def mean(self, axis: Any = None, keepdims: bool = False) -> Any:
+        """Mean over axes; see `tapegraph.mean`."""
+        return reduce.mean(self, axis, keepdims)
+
+    def softmax(self, axis: int = -1) -> Any:
+        """Softmax along an axis; see `tapegraph.softmax`."""
+        return reduce.softmax(self, axis)
+
+    sin = elementwise.sin
+    cos = elementwise.cos
+    tan = elementwise.tan
+    exp = elementwise.exp
+    log = elementwise.log
+    sqrt = elementwise.sqrt
+    tanh = elementwise.tanh
+    sigmoid = elementwise.sigmoid
+    relu = elementwise.relu
+    gelu = elementwise.gelu
+    silu = elementwise.silu
+    abs = elementwise.abs
+
+
+def param(data: Any, dtype: Any = None, name: str | None = None) -> Tensor:
+    """Make a differentiable leaf from a copy of ``data``.
+
+    Parameters
+    ----------
+    data : array_like
+        Numbers of any shape. Lists, Python numbers, integers and bools become float64; a float
+        array keeps its dtype.
+    dtype : {np.float32, np.float64}, optional
+        The element type to convert to.
+    name : str, optional
+        Shown in messages, in the tape's table and by ``repr``.
+
+    Returns
+    -------
+    Tensor
+        With ``requires_grad`` true.
+
+    Raises
+    ------
+    TypeError
+        The data are not numbers, or the dtype is neither float32 nor float64.
+    ValueError
+        The data are ragged.
+
+    Examples
+    --------
+    >>> import tapegraph as tg
+    >>> tg.param([1, 2], name="w")
+    Tensor([1., 2.], name='w', op='param')
+    """
+    array = numeric(data, "param", "data")
+    if dtype is not None:
+        array = array.astype(_float_type(dtype), copy=False)
+    elif array.dtype.kind != "f":
+        array = array.astype(np.float64)
+    node: Tensor = new(Tensor)
+    node._data = array
+    node._op = PARAM
+    node._inputs = ()
+    node._attrs = NO_ATTRS
+    node._seq = next_seq()
+    node.requires_grad = True
+    node.name = name
+    frame = user_frame(sys._getframe(1))
+    node._code, node._lasti = frame.f_code, frame.f_lasti
+    tape = current()
+    tape.enter(node)
+    tape.add_param(node)
+    return node
+
+
+def tensor(data: Any, dtype: Any = None) -> Tensor:
+    """Make a constant from a copy of ``data``.
+
+    Parameters
+    ----------
+    data : array_like
+        Numbers of any shape: bool, integer, float32 or float64.
+    dtype : dtype, optional
+        The element type to convert to.
+
+    Returns
+    -------
+    Tensor
+        With ``requires_grad`` false.
+
+    Raises
+    ------
+    TypeError
+        The data are not numbers of a supported dtype.
+    ValueError
+        The data are ragged.
+
+    Examples
+    --------
+    >>> import tapegraph as tg
+    >>> tg.tensor([1.0, 2.0])
+    Tensor([1., 2.])
+    """
+    array = numeric(data, "tensor", "data")
+    if dtype is not None:
+        array = numeric(array.astype(dtype, copy=False), "tensor", "data")
+    return constant(array)  # type: ignore[no-any-return]
+
+
+def _float_type(dtype: Any) -> np.dtype[Any]:
+    wanted = np.dtype(dtype)
+    if wanted not in (np.float32, np.float64):
+        raise TypeError(
+            explain("param", f"dtype {wanted}", "float32 or float64", "Other types have no gradient.")
+        )
+    return wanted
+

@@ -1,0 +1,215 @@
+"""Which engine differentiates: names, lazy loading, the fallback policy and the report."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from tapegraph import gradients, scopes
+from tapegraph.errors import explain, kind_of
+from tapegraph.ir import Array, Program
+from tapegraph.linearise import linearise
+from tapegraph.node import Node
+
+BACKENDS = ("auto", "tensorflow", "native")
+VARIABLE = "TAPEGRAPH_BACKEND"
+
+
+@dataclass(frozen=True)
+class Report:
+    """What one backward did.
+
+    Attributes
+    ----------
+    backend : str
+        The engine that ran: ``"tensorflow"`` or ``"native"``.
+    reason : str or None
+        Why the native engine ran, else None.
+    entries : int
+        The length of the differentiated program.
+    cached : bool
+        Whether a compiled graph was found.
+    compile_seconds, run_seconds : float
+        Seconds spent compiling and running.
+    """
+
+    backend: str
+    reason: str | None
+    entries: int
+    cached: bool
+    compile_seconds: float
+    run_seconds: float
+
+
+def _checked(name: Any, source: str) -> str:
+    if name not in BACKENDS:
+        choices = ", ".join(repr(b) for b in BACKENDS)
+        raise ValueError(f"{source}: received {name!r}; expected one of {choices}")
+    return str(name)
+
+
+_default = _checked(os.environ.get(VARIABLE) or "auto", VARIABLE)
+_chosen: ContextVar[str] = ContextVar("tapegraph_backend")
+_report: ContextVar[Report | None] = ContextVar("tapegraph_report", default=None)
+
+
+def set_backend(name: str) -> None:
+    """Choose the engine for this thread or task.
+
+    Parameters
+    ----------
+    name : {"auto", "tensorflow", "native"}
+        ``auto`` uses TensorFlow where it is installed and every entry lowers.
+
+    Raises
+    ------
+    ValueError
+        For any other name.
+
+    Examples
+    --------
+    >>> import tapegraph as tg
+    >>> tg.set_backend("native")
+    >>> tg.get_backend()
+    'native'
+    """
+    _chosen.set(_checked(name, "set_backend"))
+
+
+def get_backend() -> str:
+    """Return the name of the engine chosen for this thread or task.
+
+    Examples
+    --------
+    >>> import tapegraph as tg
+    >>> with tg.use_backend("native"):
+    ...     tg.get_backend()
+    'native'
+    """
+    return str(scopes.setting("backend", None) or _chosen.get(_default))
+
+
+@contextmanager
+def use_backend(name: str) -> Iterator[None]:
+    """Choose the engine inside a ``with`` block.
+
+    Parameters
+    ----------
+    name : {"auto", "tensorflow", "native"}
+        As for `set_backend`.
+
+    Raises
+    ------
+    ValueError
+        For any other name.
+
+    Examples
+    --------
+    >>> import tapegraph as tg
+    >>> with tg.use_backend("native"):
+    ...     (tg.param(2.0) * 3.0).backward()
+    >>> tg.last_backward().backend
+    'native'
+    """
+    scope = scopes.enter("backend", _checked(name, "use_backend"))
+    try:
+        yield
+    finally:
+        scopes.leave(scope)
+
+
+def last_backward() -> Report | None:
+    """Return the report of this thread's last backward, or None before the first.
+
+    Examples
+    --------
+    >>> import tapegraph as tg
+    >>> with tg.use_backend("native"):
+    ...     (tg.param(2.0) * 3.0).backward()
+    >>> tg.last_backward().entries
+    3
+    """
+    return _report.get()
+
+
+def backward(y: Any, seed: Any = None) -> None:
+    """Add the gradient of ``y`` to the ``.grad`` of every leaf it was computed from.
+
+    Parameters
+    ----------
+    y : Tensor
+        The output to differentiate, of any shape.
+    seed : array_like of y's shape, optional
+        The cotangent of ``y``; ones where not given.
+
+    Raises
+    ------
+    RuntimeError
+        ``y`` needs no gradient, its entries were cleared, or a leaf was changed after it was
+        recorded.
+    ValueError
+        The seed's shape differs from ``y``'s.
+
+    Notes
+    -----
+    Nothing is written unless everything was computed. Calling it twice adds twice.
+
+    Examples
+    --------
+    >>> import tapegraph as tg
+    >>> x = tg.param([1.0, 2.0])
+    >>> tg.backward(tg.sum(x * x))
+    >>> x.grad
+    array([2., 4.])
+    """
+    if not isinstance(y, Node):
+        if hasattr(type(y), "__tapegraph_apply__") and hasattr(y, "backward"):
+            y.backward()
+            return
+        raise TypeError(explain("backward", kind_of(y), "a Tensor"))
+    if not y.requires_grad:
+        raise RuntimeError(
+            explain(
+                "backward",
+                f"{kind_of(y)} that needs no gradient",
+                "a result computed from tg.param with recording on",
+                "Make its inputs with tg.param, and compute it outside tg.no_grad().",
+            )
+        )
+    cotangent = _seed(y, seed)
+    program = linearise([y])
+    grads, report = _differentiate(program, cotangent)
+    gradients.write([program.nodes[slot] for slot in program.wanted], grads)
+    _report.set(report)
+
+
+def _seed(y: Node, seed: Any) -> Array:
+    data = y._data
+    if seed is None:
+        return np.ones_like(data)
+    if isinstance(seed, Node):
+        seed = seed._data
+    array = np.array(seed, dtype=data.dtype)
+    if array.shape != data.shape:
+        raise ValueError(
+            explain("backward", f"a seed of shape {array.shape}", f"y's shape {data.shape}")
+        )
+    return array
+
+
+def _differentiate(program: Program, seed: Array) -> tuple[list[Array], Report]:
+    native = importlib.import_module("tapegraph.fallback")
+    name = get_backend()
+    reason = f"{name} asks for it" if name == "native" else "the lowering has not landed"
+    start = time.perf_counter()
+    grads = native.gradients(program, seed)
+    seconds = time.perf_counter() - start
+    return grads, Report("native", reason, len(program), False, 0.0, seconds)

@@ -1,0 +1,79 @@
+"""Where gradients are kept: reading, zeroing, and committing those of one backward at once."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+
+from tapegraph.ir import Array
+from tapegraph.node import Node
+from tapegraph._tape import current
+
+# A gradient that was zeroed and not yet read: the next backward stores instead of adding.
+ZERO = object()
+_commit = threading.Lock()
+
+
+def read(node: Node) -> Array | None:
+    """Return a node's gradient, or None before the first backward."""
+    grad = getattr(node, "_grad", None)
+    if grad is ZERO:
+        grad = np.zeros_like(node._data)
+        node._grad = grad
+    return grad  # type: ignore[no-any-return]
+
+
+def write(nodes: Sequence[Node], grads: Sequence[Any]) -> None:
+    """Add one backward's gradients; every array has been checked before the first is written."""
+    tape = current()
+    handed_out: set[int] = set()
+    ready = []
+    for node, grad in zip(nodes, grads, strict=True):
+        shape, dtype = node._data.shape, node._data.dtype
+        grad = np.asarray(grad)
+        if grad.shape != shape:
+            raise RuntimeError(f"backward: gradient of shape {grad.shape} for a leaf of {shape}")
+        # Both operands of a + b receive the same array; each leaf must own its own.
+        if id(grad) in handed_out or grad.base is not None or grad.dtype != dtype:
+            grad = np.array(grad, dtype=dtype)
+        handed_out.add(id(grad))
+        ready.append(grad)
+    with _commit:
+        for node, grad in zip(nodes, ready, strict=True):
+            held = getattr(node, "_grad", None)
+            if held is None or held is ZERO:
+                node._grad = grad
+            else:
+                held += grad
+            tape.add_param(node)
+
+
+def zero_grad(params: Iterable[Any] | None = None) -> None:
+    """Set gradients to zero.
+
+    Parameters
+    ----------
+    params : iterable of Tensor, optional
+        The tensors to zero; every live parameter on this thread's tape where not given. The
+        tape itself is not touched.
+
+    Examples
+    --------
+    >>> import tapegraph as tg
+    >>> x = tg.param(2.0)
+    >>> (x * x).backward()
+    >>> tg.zero_grad([x])
+    >>> float(x.grad)
+    0.0
+    """
+    if params is None:
+        chosen: list[Any] = list(current().params.values())
+        for node in chosen:
+            if getattr(node, "_grad", None) is not None:
+                node._grad = ZERO
+        return
+    for node in [params] if isinstance(params, Node) else list(params):
+        node.zero_grad()

@@ -1,0 +1,97 @@
+"""From recorded objects to one `Program`: the only code that walks a graph."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from operator import attrgetter
+from typing import Any
+
+from tapegraph import node as nodes
+from tapegraph.errors import line_of, user_line
+from tapegraph.ir import CLEARED, NO_ATTRS, PARAM, SCALAR, Program
+from tapegraph.node import Node
+
+_in_time_order = attrgetter("_seq")
+
+
+def linearise(roots: Sequence[Node], *, differentiate: bool = True) -> Program:
+    """Return everything that ``roots`` were computed from, in the order of recording.
+
+    Parameters
+    ----------
+    roots : sequence of Node
+        The results to reach; the last in time is the program's root.
+    differentiate : bool
+        Refuse what cannot be differentiated: cleared entries, and leaves changed since they were
+        recorded. Otherwise (for printing) such a leaf's readers name slot -1.
+
+    Raises
+    ------
+    RuntimeError
+        An entry was cleared by ``tape_reset()``, or a leaf was changed after it was recorded.
+    """
+    cls = nodes.tensor_class
+    found = list(roots)
+    seen = set(map(id, found))
+    for node in found:  # grows while it is walked: breadth first, no recursion
+        for x in node._inputs:
+            if type(x) is cls and id(x) not in seen:
+                seen.add(id(x))
+                found.append(x)
+    found.sort(key=_in_time_order)
+
+    program = Program()
+    ops, inputs, attrs = program.ops, program.inputs, program.attrs
+    values, needs, recorded = program.values, program.needs, program.nodes
+    wanted = program.wanted
+    slot_of: dict[int, int] = {}
+    for node in found:
+        slots = []
+        for x in node._inputs:
+            if type(x) is cls:
+                slot = slot_of.get(id(x))
+                if slot is None:  # the leaf is newer than its reader
+                    if differentiate:
+                        raise _stale(x, node)
+                    slot = -1
+                slots.append(slot)
+            else:
+                slots.append(len(ops))
+                ops.append(SCALAR)
+                inputs.append(())
+                attrs.append(NO_ATTRS)
+                values.append(x)
+                needs.append(False)
+                recorded.append(None)
+        op = node._op
+        if op is CLEARED and differentiate:
+            raise _cleared(node)
+        if node.requires_grad and (op is PARAM or getattr(node, "_retains", False)):
+            wanted.append(len(ops))
+        slot_of[id(node)] = len(ops)
+        ops.append(op)
+        inputs.append(tuple(slots))
+        attrs.append(node._attrs)
+        values.append(node._data)
+        needs.append(node.requires_grad)
+        recorded.append(node)
+    program.root = len(ops) - 1
+    return program
+
+
+def _cleared(node: Node) -> RuntimeError:
+    return RuntimeError(
+        f"backward: a result of shape {node._data.shape} recorded at "
+        f"{line_of(node._code, node._lasti)} was cleared by tape_reset(); call backward() before "
+        f"tape_reset(), or run the forward again. (at {user_line()})"
+    )
+
+
+def _stale(leaf: Any, reader: Node) -> RuntimeError:
+    label = f"'{leaf.name}'" if leaf.name else f"of shape {leaf._data.shape}"
+    return RuntimeError(
+        f"backward: {leaf._op.name} {label} was changed after the {reader._op.name} at "
+        f"{line_of(reader._code, reader._lasti)} had recorded it, so the gradient would be "
+        "wrong; call backward() before changing it, or run the forward again. "
+        f"(at {user_line()})"
+    )

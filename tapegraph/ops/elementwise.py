@@ -1,0 +1,474 @@
+"""Element-wise arithmetic and functions, broadcast as NumPy broadcasts."""
+
+from __future__ import annotations
+
+import math
+import operator
+from typing import Any
+
+import numpy as np
+
+from tapegraph.ir import Array
+from tapegraph.record import binary, unary
+
+# tanh form of gelu: 0.5 x (1 + tanh(c (x + 0.044715 x^3)))
+GELU_SCALE = math.sqrt(2.0 / math.pi)
+GELU_CUBIC = 0.044715
+
+
+@binary("add", operator.add)
+def add(a: Any, b: Any) -> Any:
+    """Sum of two arrays, ``a + b``.
+
+    Parameters
+    ----------
+    a, b : Tensor, array_like or number
+        Operands that broadcast together.
+
+    Returns
+    -------
+    Tensor
+        Of the broadcast shape and NumPy's result dtype.
+
+    Raises
+    ------
+    ValueError
+        The shapes do not broadcast.
+
+    Examples
+    --------
+    >>> import tapegraph as tg
+    >>> tg.add(tg.param([1.0, 2.0]), 3.0).data
+    array([4., 5.])
+    """
+
+
+@binary("sub", operator.sub)
+def sub(a: Any, b: Any) -> Any:
+    """Difference of two arrays, ``a - b``.
+
+    Parameters
+    ----------
+    a, b : Tensor, array_like or number
+        Operands that broadcast together.
+
+    Returns
+    -------
+    Tensor
+        Of the broadcast shape and NumPy's result dtype.
+
+    Raises
+    ------
+    ValueError
+        The shapes do not broadcast.
+
+    Examples
+    --------
+    >>> import tapegraph as tg
+    >>> tg.sub(tg.param([1.0, 2.0]), 3.0).data
+    array([-2., -1.])
+    """
+
+
+@binary("mul", operator.mul)
+def mul(a: Any, b: Any) -> Any:
+    """Product of two arrays, element by element, ``a * b``.
+
+    Parameters
+    ----------
+    a, b : Tensor, array_like or number
+        Operands that broadcast together.
+
+    Returns
+    -------
+    Tensor
+        Of the broadcast shape and NumPy's result dtype.
+
+    Raises
+    ------
+    ValueError
+        The shapes do not broadcast.
+
+    Examples
+    --------
+    >>> import tapegraph as tg
+    >>> tg.mul(tg.param([1.0, 2.0]), [3.0, 4.0]).data
+    array([3., 8.])
+    """
+
+
+@binary("div", operator.truediv)
+def div(a: Any, b: Any) -> Any:
+    """Quotient of two arrays, ``a / b``.
+
+    Parameters
+    ----------
+    a, b : Tensor, array_like or number
+        Operands that broadcast together.
+
+    Returns
+    -------
+    Tensor
+        Of the broadcast shape and NumPy's result dtype.
+
+    Raises
+    ------
+    ValueError
+        The shapes do not broadcast.
+
+    Examples
+    --------
+    >>> import tapegraph as tg
+    >>> tg.div(tg.param([1.0, 2.0]), 4.0).data
+    array([0.25, 0.5 ])
+    """
+
+
+@binary("pow", operator.pow)
+def pow(a: Any, b: Any) -> Any:
+    """Power, ``a ** b``.
+
+    The derivative with respect to ``b`` is ``a**b * log(a)``, and 0 where ``a <= 0``; with
+    respect to ``a`` it is ``b * a**(b - 1)``, and 0 where ``b == 0``.
+
+    Parameters
+    ----------
+    a, b : Tensor, array_like or number
+        Operands that broadcast together.
+
+    Returns
+    -------
+    Tensor
+        Of the broadcast shape and NumPy's result dtype.
+
+    Raises
+    ------
+    ValueError
+        The shapes do not broadcast.
+
+    Examples
+    --------
+    >>> import tapegraph as tg
+    >>> tg.pow(tg.param([1.0, 2.0]), 3.0).data
+    array([1., 8.])
+    """
+
+
+@unary("neg", np.negative)
+def neg(x: Any) -> Any:
+    """Negative of each element, ``-x``.
+
+    Parameters
+    ----------
+    x : Tensor, array_like or number
+        Any shape, float32 or float64.
+
+    Returns
+    -------
+    Tensor
+        Of ``x``'s shape and dtype.
+
+    Examples
+    --------
+    >>> import tapegraph as tg
+    >>> tg.neg(tg.param([1.0, -2.0])).data
+    array([-1.,  2.])
+    """
+
+
+@unary("sin", np.sin)
+def sin(x: Any) -> Any:
+    """Sine of each element, in radians.
+
+    Parameters
+    ----------
+    x : Tensor, array_like or number
+        Angles in radians, any shape, float32 or float64.
+
+    Returns
+    -------
+    Tensor
+        Of ``x``'s shape and dtype.
+
+    Examples
+    --------
+    >>> import tapegraph as tg
+    >>> tg.sin(0.0).item()
+    0.0
+    """
+
+
+@unary("cos", np.cos)
+def cos(x: Any) -> Any:
+    """Cosine of each element, in radians.
+
+    Parameters
+    ----------
+    x : Tensor, array_like or number
+        Angles in radians, any shape, float32 or float64.
+
+    Returns
+    -------
+    Tensor
+        Of ``x``'s shape and dtype.
+
+    Examples
+    --------
+    >>> import tapegraph as tg
+    >>> tg.cos(0.0).item()
+    1.0
+    """
+
+
+@unary("tan", np.tan)
+def tan(x: Any) -> Any:
+    """Tangent of each element, in radians.
+
+    Parameters
+    ----------
+    x : Tensor, array_like or number
+        Angles in radians, any shape, float32 or float64.
+
+    Returns
+    -------
+    Tensor
+        Of ``x``'s shape and dtype.
+
+    Examples
+    --------
+    >>> import tapegraph as tg
+    >>> tg.tan(0.0).item()
+    0.0
+    """
+
+
+@unary("exp", np.exp)
+def exp(x: Any) -> Any:
+    """Exponential of each element.
+
+    Parameters
+    ----------
+    x : Tensor, array_like or number
+        Any shape, float32 or float64.
+
+    Returns
+    -------
+    Tensor
+        Of ``x``'s shape and dtype.
+
+    Examples
+    --------
+    >>> import tapegraph as tg
+    >>> tg.exp(0.0).item()
+    1.0
+    """
+
+
+@unary("log", np.log)
+def log(x: Any) -> Any:
+    """Natural logarithm of each element.
+
+    Parameters
+    ----------
+    x : Tensor, array_like or number
+        Any shape, float32 or float64.
+
+    Returns
+    -------
+    Tensor
+        Of ``x``'s shape and dtype.
+
+    Examples
+    --------
+    >>> import tapegraph as tg
+    >>> tg.log(1.0).item()
+    0.0
+    """
+
+
+@unary("sqrt", np.sqrt)
+def sqrt(x: Any) -> Any:
+    """Square root of each element.
+
+    Parameters
+    ----------
+    x : Tensor, array_like or number
+        Any shape, float32 or float64.
+
+    Returns
+    -------
+    Tensor
+        Of ``x``'s shape and dtype.
+
+    Examples
+    --------
+    >>> import tapegraph as tg
+    >>> tg.sqrt(9.0).item()
+    3.0
+    """
+
+
+@unary("tanh", np.tanh)
+def tanh(x: Any) -> Any:
+    """Hyperbolic tangent of each element.
+
+    Parameters
+    ----------
+    x : Tensor, array_like or number
+        Any shape, float32 or float64.
+
+    Returns
+    -------
+    Tensor
+        Of ``x``'s shape and dtype.
+
+    Examples
+    --------
+    >>> import tapegraph as tg
+    >>> tg.tanh(0.0).item()
+    0.0
+    """
+
+
+def logistic(x: Array) -> Any:
+    """``1 / (1 + exp(-x))`` on an array, without overflow."""
+    # exp(-x) overflows below here, where the result has underflowed anyway.
+    lowest = -88.0 if x.dtype == np.float32 else -709.0
+    return 1.0 / (1.0 + np.exp(-np.maximum(x, lowest)))
+
+
+@unary("sigmoid", logistic)
+def sigmoid(x: Any) -> Any:
+    """Logistic function of each element, ``1 / (1 + exp(-x))``.
+
+    Parameters
+    ----------
+    x : Tensor, array_like or number
+        Any shape, float32 or float64.
+
+    Returns
+    -------
+    Tensor
+        Of ``x``'s shape and dtype.
+
+    Examples
+    --------
+    >>> import tapegraph as tg
+    >>> tg.sigmoid(0.0).item()
+    0.5
+    """
+
+
+def _relu(x: Array) -> Any:
+    return np.maximum(x, 0)
+
+
+@unary("relu", _relu)
+def relu(x: Any) -> Any:
+    """Rectifier of each element, ``max(x, 0)``; its derivative at 0 is 0.
+
+    Parameters
+    ----------
+    x : Tensor, array_like or number
+        Any shape, float32 or float64.
+
+    Returns
+    -------
+    Tensor
+        Of ``x``'s shape and dtype.
+
+    Examples
+    --------
+    >>> import tapegraph as tg
+    >>> tg.relu([-1.0, 2.0]).data
+    array([0., 2.])
+    """
+
+
+@unary("abs", np.abs)
+def abs(x: Any) -> Any:
+    """Absolute value of each element; its derivative at 0 is 0.
+
+    Parameters
+    ----------
+    x : Tensor, array_like or number
+        Any shape, float32 or float64.
+
+    Returns
+    -------
+    Tensor
+        Of ``x``'s shape and dtype.
+
+    Examples
+    --------
+    >>> import tapegraph as tg
+    >>> tg.abs([-1.0, 2.0]).data
+    array([1., 2.])
+    """
+
+
+def gelu_tanh(x: Array) -> Any:
+    """``tanh(c (x + 0.044715 x^3))``, the inner function of `gelu`, on an array."""
+    inner = x * x * GELU_CUBIC
+    inner += 1.0
+    inner *= x
+    inner *= GELU_SCALE
+    return np.tanh(inner)
+
+
+def _gelu(x: Array) -> Any:
+    out = gelu_tanh(x)
+    out += 1.0
+    out *= x
+    out *= 0.5
+    return out
+
+
+@unary("gelu", _gelu)
+def gelu(x: Any) -> Any:
+    """Gaussian error linear unit of each element, in its tanh form.
+
+    ``0.5 x (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3)))`` (Hendrycks and Gimpel, 2016).
+
+    Parameters
+    ----------
+    x : Tensor, array_like or number
+        Any shape, float32 or float64.
+
+    Returns
+    -------
+    Tensor
+        Of ``x``'s shape and dtype.
+
+    Examples
+    --------
+    >>> import tapegraph as tg
+    >>> tg.gelu(0.0).item()
+    0.0
+    """
+
+
+def _silu(x: Array) -> Any:
+    return x * logistic(x)
+
+
+@unary("silu", _silu)
+def silu(x: Any) -> Any:
+    """Sigmoid linear unit of each element, ``x * sigmoid(x)``.
+
+    Parameters
+    ----------
+    x : Tensor, array_like or number
+        Any shape, float32 or float64.
+
+    Returns
+    -------
+    Tensor
+        Of ``x``'s shape and dtype.
+
+    Examples
+    --------
+    >>> import tapegraph as tg
+    >>> tg.silu(0.0).item()
+    0.0
+    """

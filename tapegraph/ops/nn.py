@@ -1,0 +1,384 @@
+"""Layers: layer_norm, conv2d, the two pools and softmax_crossentropy."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.lib.stride_tricks import as_strided
+
+from tapegraph.axes import pair
+from tapegraph.errors import explain, kind_of
+from tapegraph.ir import Array, Op
+from tapegraph.node import constant
+from tapegraph.record import apply, tensor_like
+
+Pair = tuple[int, int]
+
+
+def windows(x: Array, size: Pair, stride: Pair, dilation: Pair = (1, 1)) -> Array:
+    """View ``(n, c, h, w)`` as ``(n, c, kh, kw, oh, ow)``: what each kernel offset reads."""
+    n, c, h, w = x.shape
+    (kh, kw), (sh, sw), (dh, dw) = size, stride, dilation
+    oh, ow = (h - dh * (kh - 1) - 1) // sh + 1, (w - dw * (kw - 1) - 1) // sw + 1
+    bn, bc, bh, bw = x.strides
+    strides = (bn, bc, bh * dh, bw * dw, bh * sh, bw * sw)
+    return as_strided(x, (n, c, kh, kw, oh, ow), strides, writeable=False)
+
+
+def padded(x: Array, pad: Pair, value: float = 0.0) -> Array:
+    """Pad the last two axes on both sides with a value."""
+    ph, pw = pad
+    if ph == 0 and pw == 0:
+        return x
+    n, c, h, w = x.shape
+    out = np.full((n, c, h + 2 * ph, w + 2 * pw), value, dtype=x.dtype)
+    out[:, :, ph : ph + h, pw : pw + w] = x
+    return out
+
+
+def overlap_add(
+    parts: Array, shape: tuple[int, ...], stride: Pair, pad: Pair, dilation: Pair = (1, 1)
+) -> Array:
+    """Add ``(n, c, kh, kw, oh, ow)`` back to ``(n, c, h, w)``: the transpose of `windows`."""
+    n, c, h, w = shape
+    kh, kw, oh, ow = parts.shape[2:]
+    (sh, sw), (dh, dw), (ph, pw) = stride, dilation, pad
+    out = np.zeros((n, c, h + 2 * ph, w + 2 * pw), dtype=parts.dtype)
+    for i in range(kh):
+        for j in range(kw):
+            rows = slice(i * dh, i * dh + sh * (oh - 1) + 1, sh)
+            columns = slice(j * dw, j * dw + sw * (ow - 1) + 1, sw)
+            out[:, :, rows, columns] += parts[:, :, i, j]
+    return out[:, :, ph : ph + h, pw : pw + w]
+
+
+def valid_counts(shape: tuple[int, ...], ksize: Pair, stride: Pair, pad: Pair) -> Array:
+    """Return how many elements of each pooling window are not padding, ``(1, 1, oh, ow)``."""
+    ones = np.ones((1, 1, *shape[2:]))
+    return windows(padded(ones, pad), ksize, stride).sum(axis=(2, 3))
+
+
+def _layer_norm(x: Array, gamma: Any, beta: Any, *, eps: float) -> Any:
+    centred = x - x.mean(axis=-1, keepdims=True)
+    inverse = 1.0 / np.sqrt(np.mean(centred * centred, axis=-1, keepdims=True) + eps)
+    centred *= inverse
+    return centred * gamma + beta, (centred, inverse)
+
+
+def _conv2d(x: Array, k: Array, *, stride: Pair, pad: Pair, dilation: Pair) -> Any:
+    n, o = x.shape[0], k.shape[0]
+    view = windows(padded(x, pad), k.shape[2:], stride, dilation)
+    oh, ow = view.shape[4:]
+    columns = view.reshape(n, k[0].size, oh * ow)
+    out = np.matmul(k.reshape(o, k[0].size), columns)
+    return out.reshape(n, o, oh, ow), columns
+
+
+def _max_pool2d(x: Array, *, ksize: Pair, stride: Pair, pad: Pair) -> Any:
+    view = windows(padded(x, pad, -np.inf), ksize, stride)
+    best = np.array(view[:, :, 0, 0])
+    first = np.zeros(best.shape, dtype=np.int64)
+    for offset in range(1, ksize[0] * ksize[1]):
+        candidate = view[:, :, offset // ksize[1], offset % ksize[1]]
+        # Strictly greater keeps the first maximum; a NaN wins once, as in numpy.argmax.
+        better = (candidate > best) | (np.isnan(candidate) & ~np.isnan(best))
+        np.copyto(best, candidate, where=better)
+        first[better] = offset
+    return best, first
+
+
+def _avg_pool2d(x: Array, *, ksize: Pair, stride: Pair, pad: Pair) -> Any:
+    total = windows(padded(x, pad), ksize, stride).sum(axis=(2, 3))
+    return total / valid_counts(x.shape, ksize, stride, pad).astype(x.dtype)
+
+
+def _softmax_crossentropy(logits: Array, targets: Array) -> Any:
+    shifted = logits - logits.max(axis=-1, keepdims=True, initial=-np.inf)
+    odds = np.exp(shifted)
+    total = odds.sum(axis=-1, keepdims=True)
+    log_probabilities = shifted - np.log(total)
+    odds /= total
+    if targets.ndim < logits.ndim:
+        picked = np.take_along_axis(log_probabilities, targets[..., None], axis=-1)
+        return -picked.mean(dtype=logits.dtype), odds
+    # 0 * log(0) is 0 here: a class of no weight costs nothing.
+    weighted = np.multiply(
+        targets, log_probabilities, where=targets != 0, out=np.zeros_like(log_probabilities)
+    )
+    return -weighted.sum(axis=-1).mean(), odds
+
+
+LAYER_NORM = Op("layer_norm", _layer_norm, saves=True)
+CONV2D = Op("conv2d", _conv2d, saves=True)
+MAX_POOL2D = Op("max_pool2d", _max_pool2d, saves=True)
+AVG_POOL2D = Op("avg_pool2d", _avg_pool2d)
+SOFTMAX_CROSSENTROPY = Op("softmax_crossentropy", _softmax_crossentropy, saves=True)
+
+
+def layer_norm(x: Any, gamma: Any, beta: Any, eps: float = 1e-5) -> Any:
+    """Normalise the last axis to mean 0 and variance 1, then scale and shift.
+
+    ``gamma * (x - mean) / sqrt(var + eps) + beta`` with the biased variance (Ba, Kiros and
+    Hinton, 2016).
+
+    Parameters
+    ----------
+    x : Tensor or array_like, shape (..., d)
+        Float32 or float64.
+    gamma, beta : Tensor or array_like
+        Scale and shift; broadcast to ``x``'s shape, usually (d,).
+    eps : float
+        Added to the variance.
+
+    Returns
+    -------
+    Tensor
+        Of ``x``'s shape.
+
+    Raises
+    ------
+    ValueError
+        ``x`` is 0-d, or ``gamma`` or ``beta`` does not broadcast to ``x``'s shape.
+
+    Examples
+    --------
+    >>> import tapegraph as tg
+    >>> tg.layer_norm([[1.0, 3.0]], [1.0, 1.0], [0.0, 0.0], eps=0.0).data
+    array([[-1.,  1.]])
+    """
+    name = "layer_norm"
+    x = tensor_like(name, x)
+    gamma, beta = tensor_like(name, gamma, "gamma"), tensor_like(name, beta, "beta")
+    if x.ndim == 0 or any(not _broadcasts(v.shape, x.shape) for v in (gamma, beta)):
+        raise ValueError(
+            explain(
+                name,
+                f"x of shape {x.shape}, gamma of shape {gamma.shape}, beta of shape {beta.shape}",
+                "x of 1-D or more, and gamma and beta that broadcast to its shape",
+            )
+        )
+    return apply(LAYER_NORM, (x, gamma, beta), {"eps": float(eps)})
+
+
+def _broadcasts(shape: tuple[int, ...], target: tuple[int, ...]) -> bool:
+    try:
+        return np.broadcast_shapes(shape, target) == target
+    except ValueError:
+        return False
+
+
+def conv2d(x: Any, k: Any, stride: Any = 1, pad: Any = 0, dilation: Any = 1) -> Any:
+    """Two-dimensional convolution (cross-correlation) of images with kernels.
+
+    Computed as one matrix product over the columns that the kernel reads (im2col and GEMM). The
+    output has ``(h + 2 pad - dilation (kh - 1) - 1) // stride + 1`` rows, and columns likewise.
+
+    Parameters
+    ----------
+    x : Tensor or array_like, shape (n, c, h, w)
+        Images.
+    k : Tensor or array_like, shape (o, c, kh, kw)
+        Kernels, one an output channel.
+    stride, pad, dilation : int or (int, int)
+        Steps in pixels, (height, width); padding is with zeros on both sides.
+
+    Returns
+    -------
+    Tensor, shape (n, o, oh, ow)
+
+    Raises
+    ------
+    ValueError
+        An operand is not 4-D, the channels differ, or the kernel is larger than the image.
+
+    Examples
+    --------
+    >>> import numpy as np, tapegraph as tg
+    >>> tg.conv2d(np.ones((1, 1, 3, 3)), np.ones((1, 1, 2, 2))).data[0, 0]
+    array([[4., 4.],
+           [4., 4.]])
+    """
+    name = "conv2d"
+    x, k = tensor_like(name, x), tensor_like(name, k, "k")
+    attrs = {
+        "stride": pair(name, "stride", stride, 1),
+        "pad": pair(name, "pad", pad, 0),
+        "dilation": pair(name, "dilation", dilation, 1),
+    }
+    if x.ndim != 4 or k.ndim != 4 or x.shape[1] != k.shape[1]:
+        raise ValueError(
+            explain(
+                name,
+                f"x of shape {x.shape} and k of shape {k.shape}",
+                "x (n, c, h, w) and k (o, c, kh, kw) with the same number of channels c",
+            )
+        )
+    reach = tuple(d * (s - 1) + 1 for d, s in zip(attrs["dilation"], k.shape[2:], strict=True))
+    _check_reach(name, x.shape, reach, attrs["pad"])
+    return apply(CONV2D, (x, k), attrs)
+
+
+def max_pool2d(x: Any, ksize: Any, stride: Any = None, pad: Any = 0) -> Any:
+    """Largest element of each window; the first one, row by row, takes the whole gradient.
+
+    Parameters
+    ----------
+    x : Tensor or array_like, shape (n, c, h, w)
+        Images.
+    ksize : int or (int, int)
+        Window in pixels, (height, width).
+    stride : int or (int, int), optional
+        Step between windows; ``ksize`` where not given.
+    pad : int or (int, int)
+        Padding on both sides, smaller than the window; it never wins.
+
+    Returns
+    -------
+    Tensor, shape (n, c, (h + 2 pad - ksize) // stride + 1, ...)
+
+    Raises
+    ------
+    ValueError
+        ``x`` is not 4-D, the window is larger than the image, or the padding is not smaller than
+        the window.
+
+    Examples
+    --------
+    >>> import numpy as np, tapegraph as tg
+    >>> tg.max_pool2d(np.arange(4.0).reshape(1, 1, 2, 2), 2).item()
+    3.0
+    """
+    return _pool("max_pool2d", MAX_POOL2D, x, ksize, stride, pad)
+
+
+def avg_pool2d(x: Any, ksize: Any, stride: Any = None, pad: Any = 0) -> Any:
+    """Mean of each window; padding is not counted.
+
+    Parameters
+    ----------
+    x : Tensor or array_like, shape (n, c, h, w)
+        Images.
+    ksize : int or (int, int)
+        Window in pixels, (height, width).
+    stride : int or (int, int), optional
+        Step between windows; ``ksize`` where not given.
+    pad : int or (int, int)
+        Padding on both sides, smaller than the window.
+
+    Returns
+    -------
+    Tensor, shape (n, c, (h + 2 pad - ksize) // stride + 1, ...)
+
+    Raises
+    ------
+    ValueError
+        ``x`` is not 4-D, the window is larger than the image, or the padding is not smaller than
+        the window.
+
+    Examples
+    --------
+    >>> import numpy as np, tapegraph as tg
+    >>> tg.avg_pool2d(np.arange(4.0).reshape(1, 1, 2, 2), 2).item()
+    1.5
+    """
+    return _pool("avg_pool2d", AVG_POOL2D, x, ksize, stride, pad)
+
+
+def _pool(name: str, op: Op, x: Any, ksize: Any, stride: Any, pad: Any) -> Any:
+    x = tensor_like(name, x)
+    size = pair(name, "ksize", ksize, 1)
+    step = size if stride is None else pair(name, "stride", stride, 1)
+    border = pair(name, "pad", pad, 0)
+    if x.ndim != 4:
+        raise ValueError(explain(name, f"x of shape {x.shape}", "x of shape (n, c, h, w)"))
+    if border[0] >= size[0] or border[1] >= size[1]:
+        raise ValueError(
+            explain(name, f"pad {border} with ksize {size}", "a padding smaller than the window")
+        )
+    _check_reach(name, x.shape, size, border)
+    if x.dtype.kind != "f":
+        x = x * 1.0
+    return apply(op, (x,), {"ksize": size, "stride": step, "pad": border})
+
+
+def _check_reach(name: str, shape: tuple[int, ...], reach: tuple[int, ...], pad: Pair) -> None:
+    """Refuse a window that does not fit into the padded image even once."""
+    room = (shape[2] + 2 * pad[0], shape[3] + 2 * pad[1])
+    if reach[0] > room[0] or reach[1] > room[1] or min(reach) < 1:
+        raise ValueError(
+            explain(
+                name,
+                f"a window of {reach} on an image of shape {shape} padded to {room}",
+                "a window that fits at least once",
+                "Pad the image or use a smaller window.",
+            )
+        )
+
+
+def softmax_crossentropy(logits: Any, targets: Any) -> Any:
+    """Mean over rows of the cross-entropy between softmax(logits) and the targets.
+
+    ``-mean(sum(targets * log_softmax(logits)))`` by log-sum-exp, without clipping.
+
+    Parameters
+    ----------
+    logits : Tensor or array_like, shape (..., classes)
+        Unnormalised log-probabilities, float32 or float64.
+    targets : array_like of int, shape (...), or array_like of shape (..., classes)
+        Class indices, or one-hot rows or probabilities.
+
+    Returns
+    -------
+    Tensor
+        0-d, of the logits' dtype.
+
+    Raises
+    ------
+    IndexError
+        A class index is out of range.
+    TypeError
+        Class indices are not integers.
+    ValueError
+        The targets' shape is neither the logits' nor that of their rows.
+
+    Examples
+    --------
+    >>> import tapegraph as tg
+    >>> round(tg.softmax_crossentropy([[0.0, 0.0]], [1]).item(), 6)
+    0.693147
+    """
+    name = "softmax_crossentropy"
+    logits, targets = tensor_like(name, logits, "logits"), tensor_like(name, targets, "targets")
+    if logits.ndim == 0 or targets.shape not in (logits.shape, logits.shape[:-1]):
+        raise ValueError(
+            explain(
+                name,
+                f"logits of shape {logits.shape} and targets of shape {targets.shape}",
+                "targets of the logits' shape (one-hot) or without its last axis (classes)",
+            )
+        )
+    if logits.dtype.kind != "f":
+        logits = logits * 1.0
+    if targets.shape == logits.shape:
+        if targets.dtype != logits.dtype and not targets.requires_grad:
+            targets = constant(targets.data.astype(logits.dtype))
+    else:
+        targets = constant(_classes(name, targets, logits.shape[-1]))
+    return apply(SOFTMAX_CROSSENTROPY, (logits, targets))
+
+
+def _classes(name: str, targets: Any, count: int) -> Array:
+    array = np.asarray(targets.detach().data)
+    if array.dtype.kind not in "iu" and array.size:
+        raise TypeError(
+            explain(name, f"class indices {kind_of(array)}", "integers", "Use .astype(int).")
+        )
+    outside = (array < 0) | (array >= count)
+    if outside.any():
+        raise IndexError(
+            explain(
+                name, f"class {int(array[outside].flat[0])} of {count}", f"a class in [0, {count})"
+            )
+        )
+    return array.astype(np.int64)

@@ -1,0 +1,135 @@
+"""Reductions: sum, mean and softmax."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from tapegraph.axes import one_axis, some_axes
+from tapegraph.errors import explain
+from tapegraph.ir import Array, Op
+from tapegraph.record import apply, tensor_like
+
+
+def _sum(x: Array, *, axis: tuple[int, ...], keepdims: bool) -> Any:
+    return x.sum(axis=axis, keepdims=keepdims)
+
+
+def _mean(x: Array, *, axis: tuple[int, ...], keepdims: bool) -> Any:
+    return x.mean(axis=axis, keepdims=keepdims)
+
+
+def softmax_of(x: Array, axis: int) -> Array:
+    """Softmax of an array along one axis, with the maximum subtracted."""
+    shifted: Array = x - x.max(axis=axis, keepdims=True, initial=-np.inf)
+    np.exp(shifted, out=shifted)
+    shifted /= shifted.sum(axis=axis, keepdims=True)
+    return shifted
+
+
+def _softmax(x: Array, *, axis: int) -> Any:
+    return softmax_of(x if x.dtype.kind == "f" else x.astype(np.float64), axis)
+
+
+SUM = Op("sum", _sum)
+MEAN = Op("mean", _mean)
+SOFTMAX = Op("softmax", _softmax)
+
+
+def sum(x: Any, axis: Any = None, keepdims: bool = False) -> Any:
+    """Sum over all elements or over some axes.
+
+    Parameters
+    ----------
+    x : Tensor or array_like
+        Any shape, float32 or float64.
+    axis : int or tuple of int, optional
+        The axes to sum over; all where not given.
+    keepdims : bool
+        Keep the summed axes with length 1.
+
+    Returns
+    -------
+    Tensor
+        Of ``x``'s dtype.
+
+    Raises
+    ------
+    ValueError
+        An axis is out of range or repeated.
+
+    Examples
+    --------
+    >>> import tapegraph as tg
+    >>> tg.sum([[1.0, 2.0], [3.0, 4.0]], axis=0).data
+    array([4., 6.])
+    """
+    x = tensor_like("sum", x)
+    return apply(SUM, (x,), {"axis": some_axes("sum", axis, x.ndim), "keepdims": bool(keepdims)})
+
+
+def mean(x: Any, axis: Any = None, keepdims: bool = False) -> Any:
+    """Arithmetic mean over all elements or over some axes.
+
+    Parameters
+    ----------
+    x : Tensor or array_like
+        Any shape, float32 or float64.
+    axis : int or tuple of int, optional
+        The axes to average over; all where not given.
+    keepdims : bool
+        Keep the averaged axes with length 1.
+
+    Returns
+    -------
+    Tensor
+        Of ``x``'s dtype.
+
+    Raises
+    ------
+    ValueError
+        An axis is out of range or repeated.
+
+    Examples
+    --------
+    >>> import tapegraph as tg
+    >>> tg.mean([[1.0, 2.0], [3.0, 4.0]]).item()
+    2.5
+    """
+    x = tensor_like("mean", x)
+    return apply(MEAN, (x,), {"axis": some_axes("mean", axis, x.ndim), "keepdims": bool(keepdims)})
+
+
+def softmax(x: Any, axis: int = -1) -> Any:
+    """Softmax along one axis, ``exp(x - max) / sum(exp(x - max))``.
+
+    Parameters
+    ----------
+    x : Tensor or array_like
+        At least one axis, float32 or float64.
+    axis : int
+        The axis whose elements sum to 1.
+
+    Returns
+    -------
+    Tensor
+        Of ``x``'s shape and dtype.
+
+    Raises
+    ------
+    ValueError
+        ``x`` has no axis, or the axis is out of range.
+
+    Examples
+    --------
+    >>> import tapegraph as tg
+    >>> tg.softmax([0.0, 0.0]).data
+    array([0.5, 0.5])
+    """
+    x = tensor_like("softmax", x)
+    if x.ndim == 0:
+        raise ValueError(
+            explain("softmax", "a 0-d array", "at least one axis", "Use x.reshape(1) for one.")
+        )
+    return apply(SOFTMAX, (x,), {"axis": one_axis("softmax", axis, x.ndim)})

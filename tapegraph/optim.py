@@ -1,0 +1,109 @@
+"""Optimizers."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+
+from tapegraph import gradients
+from tapegraph.errors import explain, kind_of
+from tapegraph.node import Node, next_seq
+
+
+class SGD:
+    """Stochastic gradient descent, ``p -= lr * p.grad``.
+
+    Parameters
+    ----------
+    params : iterable of Tensor or Value
+        The leaves to update; one with no gradient yet is left alone.
+    lr : float
+        Learning rate; may be changed at any time, for schedules.
+
+    Attributes
+    ----------
+    params : list
+        The leaves.
+    lr : float
+        The learning rate of the next step.
+
+    Raises
+    ------
+    TypeError
+        Something in ``params`` is not a leaf.
+
+    Examples
+    --------
+    >>> import tapegraph as tg
+    >>> x = tg.param(2.0)
+    >>> optimizer = tg.SGD([x], lr=0.25)
+    >>> (x * x).backward()
+    >>> optimizer.step()
+    >>> x.item()
+    1.0
+    """
+
+    def __init__(self, params: Iterable[Any], lr: float) -> None:
+        if isinstance(params, Node):
+            raise TypeError(explain("SGD", kind_of(params), "a list of parameters", "Write [w]."))
+        self.params = list(params)
+        self.lr = lr
+        for p in self.params:
+            leaf = p.requires_grad and not p._inputs if isinstance(p, Node) else _is_scalar(p)
+            if not leaf:
+                raise TypeError(
+                    explain("SGD", kind_of(p), "parameters made by tg.param or tg.Value")
+                )
+
+    def step(self) -> None:
+        """Update every parameter by its gradient.
+
+        Raises
+        ------
+        ValueError
+            The learning rate is not a finite number.
+        """
+        lr = float(self.lr)
+        if not np.isfinite(lr):
+            raise ValueError(explain("SGD", f"lr={self.lr}", "a finite learning rate"))
+        for p in self.params:
+            if isinstance(p, Node):
+                _descend(p, lr)
+            else:
+                p.data -= lr * p.grad
+
+    def zero_grad(self) -> None:
+        """Set every parameter's gradient to zero."""
+        for p in self.params:
+            p.zero_grad()
+
+
+def _is_scalar(p: Any) -> bool:
+    return hasattr(type(p), "__tapegraph_apply__") and not p.args
+
+
+def _descend(p: Node, lr: float) -> None:
+    held = getattr(p, "_grad", None)
+    if held is None or held is gradients.ZERO:
+        return
+    update = held * lr
+    # A view or array that someone else still holds keeps the old numbers.
+    if sys.getrefcount(p._data) <= _SOLE_REFERENCE:
+        np.subtract(p._data, update, out=p._data)
+    else:
+        p._data = np.subtract(p._data, update, out=update)
+    p._seq = next_seq()
+
+
+class _Holder:
+    __slots__ = ("_data",)
+
+    def __init__(self) -> None:
+        self._data = np.zeros(1)
+
+
+# What the interpreter counts for an array that only a slot holds, read the same way as above.
+_SOLE_REFERENCE = sys.getrefcount(_Holder()._data)

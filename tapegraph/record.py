@@ -1,0 +1,218 @@
+"""Recording: run an operation in NumPy now, and put one entry on the tape.
+
+This is the hot path. `unary` and `binary` make the recording functions of the element-wise
+operations; `apply` serves every other one.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import numpy as np
+
+from tapegraph import node as nodes
+from tapegraph.errors import INTERNAL, explain, kind_of
+from tapegraph.ir import NO_ATTRS, Array, Op
+from tapegraph.node import constant, new, next_seq, numeric
+from tapegraph.scopes import ACTIVE, setting
+from tapegraph._tape import CURRENT, current
+
+ndarray = np.ndarray
+F = TypeVar("F", bound=Callable[..., Any])
+# Bound once: each lookup saved here is paid by every recorded operation.
+_scopes = ACTIVE.get
+_tape = CURRENT.get
+_getframe = sys._getframe
+_modules = sys.modules
+_SCALARS = (float, int, bool)
+
+
+def operand(op: str, value: Any, argument: str) -> Any:
+    """Turn what a user passed into a recorded object or a weak Python scalar."""
+    if type(value) is nodes.tensor_class or type(value) in _SCALARS:
+        return value
+    if isinstance(value, (complex, np.complexfloating)) or value is None:
+        raise TypeError(explain(op, f"{kind_of(value)} for {argument!r}", "real numbers"))
+    return constant(numeric(value, op, argument))
+
+
+def tensor_like(op: str, value: Any, argument: str = "x") -> Any:
+    """Return a recorded or foreign object as it is, and anything else as a constant tensor."""
+    cls = nodes.tensor_class
+    if type(value) is cls or hasattr(type(value), "__tapegraph_apply__"):
+        return value
+    value = operand(op, value, argument)
+    return value if type(value) is cls else constant(np.asarray(value))
+
+
+def foreign(values: tuple[Any, ...]) -> Any:
+    """Return the handler of the first value that brings its own arithmetic, or None.
+
+    `Value` and `Dual` do: they define ``__tapegraph_apply__(name, inputs, attrs)``. The deepest
+    dual level handles its own nesting.
+    """
+    for value in values:
+        handler = getattr(type(value), "__tapegraph_apply__", None)
+        if handler is not None:
+            return handler
+    return None
+
+
+def unary(name: str, forward: Callable[[Any], Any]) -> Callable[[F], F]:
+    """Make the recording function of an element-wise operation of one array.
+
+    Decorates a function whose body is its docstring; ``forward`` computes it on an ndarray.
+    """
+    op = Op(name, forward)
+
+    def decorate(stub: F) -> F:
+        def record(x: Any) -> Any:
+            cls = nodes.tensor_class
+            if type(x) is not cls:
+                handler = foreign((x,))
+                if handler is not None:
+                    return handler(name, (x,), NO_ATTRS)
+                x = operand(name, x, "x")
+                if type(x) is not cls:
+                    x = constant(np.asarray(x))
+            out = forward(x._data)
+            if type(out) is not ndarray:
+                out = np.asarray(out)
+            if not x.requires_grad or (_scopes() and not setting("recording", True)):
+                return constant(out)
+            return remember(cls, op, out, (x,), NO_ATTRS)
+
+        return _dressed(record, stub)
+
+    return decorate
+
+
+def binary(name: str, forward: Callable[[Any, Any], Any]) -> Callable[[F], F]:
+    """Make the recording function of an element-wise operation of two broadcast arrays."""
+    op = Op(name, forward)
+
+    def decorate(stub: F) -> F:
+        def record(a: Any, b: Any) -> Any:
+            cls = nodes.tensor_class
+            if type(a) is cls:
+                x = a._data
+                needed = a.requires_grad
+                if type(b) is cls:
+                    y = b._data
+                    needed = needed or b.requires_grad
+                elif type(b) is float or type(b) is int:
+                    y = b
+                else:
+                    handler = foreign((b,))
+                    if handler is not None:
+                        return handler(name, (a, b), NO_ATTRS)
+                    b = operand(name, b, "b")
+                    y = b._data if type(b) is cls else b
+            else:
+                handler = foreign((a, b))
+                if handler is not None:
+                    return handler(name, (a, b), NO_ATTRS)
+                a = operand(name, a, "a")
+                b = operand(name, b, "b")
+                if type(a) is not cls and type(b) is not cls:
+                    a = constant(np.asarray(a))
+                x, needed = (a._data, a.requires_grad) if type(a) is cls else (a, False)
+                y, needs_b = (b._data, b.requires_grad) if type(b) is cls else (b, False)
+                needed = needed or needs_b
+            try:
+                out = forward(x, y)
+            except ValueError as error:
+                raise _cannot_broadcast(name, x, y) from error
+            if type(out) is not ndarray:
+                out = np.asarray(out)
+            if not needed or (_scopes() and not setting("recording", True)):
+                return constant(out)
+            return remember(cls, op, out, (a, b), NO_ATTRS)
+
+        return _dressed(record, stub)
+
+    return decorate
+
+
+def apply(op: Op, inputs: tuple[Any, ...], attrs: dict[str, Any] = NO_ATTRS) -> Any:
+    """Run an operation on its operands and record it if a gradient can flow.
+
+    Parameters
+    ----------
+    op : Op
+        The operation.
+    inputs : tuple
+        Tensors, Python scalars, or values with arithmetic of their own (`Dual`, `Value`);
+        arrays have been wrapped by the caller with `operand`.
+    attrs : dict
+        Normalised, hashable attributes.
+    """
+    handler = foreign(inputs)
+    if handler is not None:
+        return handler(op.name, inputs, attrs)
+    cls = nodes.tensor_class
+    arrays = [x._data if type(x) is cls else x for x in inputs]
+    saved = None
+    if op.saves:
+        out, saved = op.forward(*arrays, **attrs)
+    else:
+        out = op.forward(*arrays, **attrs)
+    if type(out) is not ndarray:
+        out = np.asarray(out)
+    flows = op.differentiable
+    needed = any(
+        type(x) is cls and x.requires_grad and (flows is None or (i < len(flows) and flows[i]))
+        for i, x in enumerate(inputs)
+    )
+    if not needed or (_scopes() and not setting("recording", True)):
+        # A view of a leaf would change with the leaf, and nothing would remember that it did.
+        return constant(out if out.base is None else out.copy())
+    node = remember(cls, op, out, inputs, attrs)
+    if op.saves:
+        node._saved = saved
+    return node
+
+
+def remember(
+    cls: type[Any], op: Op, out: Array, inputs: tuple[Any, ...], attrs: dict[str, Any]
+) -> Any:
+    """Put one entry on the tape, with the user's line, and return it as a tensor."""
+    node = new(cls)
+    node._data = out
+    node._op = op
+    node._inputs = inputs
+    node._attrs = attrs
+    node._seq = next_seq()
+    node.requires_grad = True
+    frame = _getframe(2)
+    while id(frame.f_globals) in INTERNAL and frame.f_back is not None:
+        frame = frame.f_back
+    node._code = frame.f_code
+    node._lasti = frame.f_lasti
+    tape = _tape()
+    if tape is None or "asyncio" in _modules:
+        tape = current()
+    tape.enter(node)
+    return node
+
+
+def _dressed(record: Any, stub: Any) -> Any:
+    record.__name__ = stub.__name__
+    record.__qualname__ = stub.__qualname__
+    record.__doc__ = stub.__doc__
+    record.__module__ = stub.__module__
+    record.__annotations__ = stub.__annotations__
+    return record
+
+
+def _cannot_broadcast(name: str, x: Any, y: Any) -> ValueError:
+    return ValueError(
+        explain(
+            name,
+            f"shapes {np.shape(x)} and {np.shape(y)}",
+            "shapes that broadcast together (equal, or 1, axis by axis from the last)",
+            "Reshape one of them.",
+        )
+    )

@@ -1,0 +1,66 @@
+"""Settings that hold inside a ``with`` block: whether ops record, and which engine runs.
+
+They live in a context variable, so threads and asyncio tasks do not see each other's. Python
+gives generators no context of their own: a scope entered in a generator holds only while that
+generator runs, which is told by its frame having a caller.
+"""
+
+from __future__ import annotations
+
+import sys
+from contextvars import ContextVar
+from inspect import CO_ASYNC_GENERATOR, CO_GENERATOR
+from types import FrameType
+from typing import Any
+
+from tapegraph.errors import user_frame
+
+
+class Scope:
+    """One entered setting: its kind, its value, and the generator frame it belongs to, if any."""
+
+    __slots__ = ("generator", "kind", "value")
+
+    def __init__(self, kind: str, value: Any, generator: FrameType | None) -> None:
+        self.kind = kind
+        self.value = value
+        self.generator = generator
+
+
+ACTIVE: ContextVar[tuple[Scope, ...]] = ContextVar("tapegraph_scopes", default=())
+
+
+def enter(kind: str, value: Any) -> Scope:
+    """Enter a setting from the user's ``with`` and return the scope to leave it by."""
+    scope = Scope(kind, value, _owning_generator(user_frame(sys._getframe(1))))
+    ACTIVE.set((*ACTIVE.get(), scope))
+    return scope
+
+
+def leave(scope: Scope) -> None:
+    """Leave a scope; not always the last one entered, since generators interleave."""
+    ACTIVE.set(tuple(s for s in ACTIVE.get() if s is not scope))
+
+
+def setting(kind: str, default: Any) -> Any:
+    """Return the innermost value of a setting that holds here, or ``default``."""
+    for scope in reversed(ACTIVE.get()):
+        if scope.kind == kind and (scope.generator is None or scope.generator.f_back is not None):
+            return scope.value
+    return default
+
+
+def _owning_generator(frame: FrameType | None) -> FrameType | None:
+    """Return the generator whose suspension suspends the scope; None for a plain function.
+
+    ``@contextmanager`` runs its body as a generator on behalf of the caller's ``with``: the
+    scope then belongs to the frame of that ``with``.
+    """
+    while frame is not None and frame.f_code.co_flags & (CO_GENERATOR | CO_ASYNC_GENERATOR):
+        caller = frame.f_back
+        if caller is None or caller.f_globals.get("__name__") != "contextlib":
+            return frame
+        while caller is not None and caller.f_globals.get("__name__") == "contextlib":
+            caller = caller.f_back
+        frame = caller
+    return None

@@ -1,0 +1,146 @@
+"""Checks for users: gradients against finite differences."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from tapegraph import engines
+from tapegraph._tensor import param
+from tapegraph.errors import explain, kind_of
+from tapegraph.ir import Array
+from tapegraph.node import Node, numeric
+from tapegraph.ops import elementwise, reduce
+from tapegraph.recording import no_grad
+
+
+@dataclass(frozen=True)
+class GradientReport:
+    """What `check_gradients` compared.
+
+    Attributes
+    ----------
+    gradients, numeric : list of ndarray
+        By autograd and by finite differences, one an input.
+    max_abs_error, max_rel_error : float
+        The worst differences over all elements.
+    checked : int
+        The number of elements compared.
+    """
+
+    gradients: list[Array]
+    numeric: list[Array]
+    max_abs_error: float
+    max_rel_error: float
+    checked: int
+
+
+def check_gradients(
+    f: Callable[..., Any],
+    *inputs: Any,
+    eps: float | None = None,
+    rtol: float = 1e-5,
+    atol: float = 1e-7,
+    backend: str | None = None,
+    seed: int = 0,
+) -> GradientReport:
+    """Compare autograd with two-sided finite differences, element by element.
+
+    ``f``'s result is contracted with fixed random weights ``w``, so that every output element
+    counts; then each input element ``x`` is moved: ``(w.f(x + h) - w.f(x - h)) / 2h``.
+
+    Parameters
+    ----------
+    f : callable
+        Takes one tensor an input, returns a tensor of any shape.
+    *inputs : array_like
+        Where to check; computed in float64.
+    eps : float, optional
+        The step ``h`` relative to ``max(1, |x|)``; ``6e-6``, the cube root of float64's
+        precision, where not given.
+    rtol, atol : float
+        Agreement is ``|a - n| <= atol + rtol * |n|``.
+    backend : str, optional
+        The engine to check; the one in force where not given.
+    seed : int
+        Of the weights.
+
+    Returns
+    -------
+    GradientReport
+
+    Raises
+    ------
+    AssertionError
+        A gradient disagrees; names the input, the index and both numbers.
+    TypeError
+        ``f`` returns no tensor.
+
+    Examples
+    --------
+    >>> import tapegraph as tg
+    >>> report = tg.testing.check_gradients(lambda x: tg.sin(x) * x, [0.5, 1.0])
+    >>> report.checked
+    2
+    """
+    points = [_point(x, f"inputs[{i}]") for i, x in enumerate(inputs)]
+    leaves = [param(p) for p in points]
+    out = f(*leaves)
+    if not isinstance(out, Node):
+        raise TypeError(explain("check_gradients", f"f returning {kind_of(out)}", "a Tensor"))
+    weights = np.random.default_rng(seed).uniform(0.5, 1.5, out._data.shape)
+    if out.requires_grad:
+        with engines.use_backend(backend or engines.get_backend()):
+            reduce.sum(elementwise.mul(out, weights)).backward()
+    gradients = [
+        np.zeros_like(p) if leaf.grad is None else leaf.grad
+        for p, leaf in zip(points, leaves, strict=True)
+    ]
+    step = 6e-6 if eps is None else eps
+    numbers = _differences(f, points, weights, step)
+    worst_abs = worst_rel = 0.0
+    for i, (got, want) in enumerate(zip(gradients, numbers, strict=True)):
+        error = np.abs(got - want)
+        wrong = ~(error <= atol + rtol * np.abs(want))
+        if wrong.any():
+            where = tuple(int(k) for k in np.argwhere(wrong)[0])
+            raise AssertionError(
+                f"check_gradients: input {i} at index {where}: autograd gives {got[where]!r}, "
+                f"finite differences give {want[where]!r} (rtol={rtol}, atol={atol})"
+            )
+        if error.size:
+            worst_abs = max(worst_abs, float(error.max()))
+            worst_rel = max(worst_rel, float((error / np.maximum(np.abs(want), 1e-12)).max()))
+    return GradientReport(gradients, numbers, worst_abs, worst_rel, sum(p.size for p in points))
+
+
+def _point(value: Any, argument: str) -> Array:
+    return numeric(value, "check_gradients", argument).astype(np.float64)
+
+
+def _differences(
+    f: Callable[..., Any], points: list[Array], weights: Array, step: float
+) -> list[Array]:
+    def total(moved: list[Array]) -> float:
+        with no_grad():
+            return float(np.sum(f(*map(param, moved))._data * weights))
+
+    results = []
+    for i, point in enumerate(points):
+        slope = np.zeros_like(point)
+        for where in np.ndindex(point.shape):
+            h = step * max(1.0, abs(float(point[where])))
+            sides = []
+            for sign in (1.0, -1.0):
+                moved = list(points)
+                moved[i] = point.copy()
+                moved[i][where] += sign * h
+                sides.append(total(moved))
+            slope[where] = (sides[0] - sides[1]) / (2.0 * h)
+        results.append(slope)
+    return results
+
+
