@@ -15,7 +15,7 @@ def _pow_base(g: Any, y: Array, a: Any, b: Any) -> Any:
     # b * a**(b-1) is 0 * inf at 0**0; the power is constant there.
     if type(b) in (int, float):
         return g * (a * b if b == 2 else b * a ** (b - 1)) if b else g * np.zeros_like(a)
-    return g * np.where(b == 0, 0.0, b * a ** (b - np.ones_like(b)))
+    return g * np.where(b == 0, 0.0, b * a ** (b - 1))
 
 
 def _pow_exponent(g: Any, y: Array, a: Any, b: Any) -> Any:

@@ -21,7 +21,9 @@ def _tensor_slice(g: Any, y: Array, x: Array, begin: Array, *, size: tuple[int, 
     return out
 
 
-def _getitem(g: Any, y: Array, x: Array, begin: Array, *, plan: tuple[Any, ...]) -> Any:
+def _getitem(
+    g: Any, y: Array, x: Array, begin: Array, end: Array, *, plan: tuple[Any, ...]
+) -> Any:
     out = _zeros(g, x)
     out[basic_key(begin, plan)] = g
     return out

@@ -40,7 +40,7 @@ def _conv2d(
     flat = g.reshape(n, o, oh * ow)
     gx = gk = None
     if needs[0]:
-        columns = np.matmul(k.reshape(o, k[0].size).T, flat)
+        columns = np.matmul(k.reshape(o, math.prod(k.shape[1:])).T, flat)
         parts = columns.reshape(n, *k.shape[1:], oh, ow)
         gx = overlap_add(parts, x.shape, stride, pad, dilation)
     if needs[1]:

@@ -53,3 +53,12 @@ from tapegraph._tape import tape, tape_reset
 _mark_internal()
 
 __version__ = "0.1.0"
+
+
+def __getattr__(name: str) -> object:
+    """Import the engines when they are first asked for: ``tapegraph.lowering``."""
+    if name in ("fallback", "lowering"):
+        import importlib
+
+        return importlib.import_module(f"tapegraph.{name}")
+    raise AttributeError(f"module 'tapegraph' has no attribute {name!r}")

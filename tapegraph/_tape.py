@@ -58,8 +58,8 @@ class Tape:
 
     def reset(self) -> None:
         """Clear every live operation; parameters stay usable and keep their gradients."""
-        for node in self.program().nodes:
-            if node is not None and node._inputs:
+        for node in self.live():
+            if node._inputs:
                 node._op = CLEARED
                 node._inputs = ()
                 node._saved = None

@@ -79,7 +79,7 @@ class Tensor(Node):
         if value is None:
             self._grad = None
             return
-        array = np.array(value, dtype=self._data.dtype)
+        array = numeric(value, "grad", "value").astype(self._data.dtype, copy=False)
         if array.shape != self._data.shape:
             raise ValueError(
                 explain("grad", f"shape {array.shape}", f"the tensor's shape {self._data.shape}")
@@ -255,11 +255,11 @@ class Tensor(Node):
         return format(self.item(), spec) if spec and self.size == 1 else format(str(self), spec)
 
     def __reduce__(self) -> Any:
-        if self._inputs:
+        if self._inputs or self._op is CLEARED:
             raise TypeError(
                 explain("pickle", f"a result of {self.op}", "a leaf", "Pickle tensor.detach().")
             )
-        return (param if self.requires_grad else tensor), (self._data, self.dtype)
+        return _leaf, (self._data, self._op is PARAM, self.requires_grad, self.name)
 
     def __copy__(self) -> Tensor:
         return self
@@ -466,6 +466,14 @@ def tensor(data: Any, dtype: Any = None) -> Tensor:
     if dtype is not None:
         array = numeric(array.astype(dtype, copy=False), "tensor", "data")
     return constant(array)  # type: ignore[no-any-return]
+
+
+def _leaf(data: Array, is_param: bool, requires_grad: bool, name: str | None) -> Tensor:
+    """Make a leaf again from what a pickle holds."""
+    leaf = param(data, name=name) if is_param else tensor(data)
+    leaf.requires_grad = requires_grad
+    leaf.name = name
+    return leaf
 
 
 def _float_type(dtype: Any) -> np.dtype[Any]:

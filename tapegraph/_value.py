@@ -224,7 +224,17 @@ class Value:
 
     def __add__(self, other: Value | Number) -> Value:
         if isinstance(other, Value):
-            return _binary("add", self, other, self._data + other._data, 1.0, 1.0)
+            # _binary written out, here and in __mul__: a network is made of little else.
+            out = _new(Value)
+            out._a = self
+            out._b = other
+            out._da = 1.0
+            out._data = self._data + other._data
+            out._db = 1.0
+            out._grad = 0.0
+            out._mark = None
+            out._op = "add"
+            return out
         number = _constant("add", other)
         return NotImplemented if number is None else self + number
 
@@ -245,7 +255,16 @@ class Value:
     def __mul__(self, other: Value | Number) -> Value:
         if isinstance(other, Value):
             x, y = self._data, other._data
-            return _binary("mul", self, other, x * y, y, x)
+            out = _new(Value)
+            out._a = self
+            out._b = other
+            out._da = y
+            out._data = x * y
+            out._db = x
+            out._grad = 0.0
+            out._mark = None
+            out._op = "mul"
+            return out
         number = _constant("mul", other)
         return NotImplemented if number is None else self * number
 
@@ -578,8 +597,8 @@ def _not_a_number(where: str, received: object) -> str:
     kind = type(received).__name__
     if isinstance(received, Value):
         fix = "use the Value itself, or its .data for a new leaf with the same number"
-    elif getattr(received, "shape", ()):
-        kind += f" of shape {received.shape}"  # type: ignore[attr-defined]
+    elif hasattr(received, "shape") and not isinstance(received, np.generic):
+        kind += f" of shape {received.shape}"
         fix = "a Value is a scalar: use tg.param(data) for arrays"
     elif isinstance(received, (list, tuple)):
         kind += f" of length {len(received)}"
@@ -693,7 +712,8 @@ def _sweep(root: Value) -> None:
                 push(arg)
 
     for node in nodes:
-        node._grad += node._cot
+        # A first gradient is stored as it is: adding to 0.0 would allocate another float a node.
+        node._grad = node._grad + node._cot if node._grad else node._cot
 
 
 # -- arithmetic that never raises ------------------------------------------------------------

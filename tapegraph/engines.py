@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import importlib
+import logging
 import os
+import sys
+import threading
 import time
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -14,13 +18,18 @@ from typing import Any
 import numpy as np
 
 from tapegraph import gradients, scopes
-from tapegraph.errors import explain, kind_of
+from tapegraph.errors import explain, kind_of, user_frame
 from tapegraph.ir import Array, Program
 from tapegraph.linearise import linearise
-from tapegraph.node import Node
+from tapegraph.node import Node, numeric
 
 BACKENDS = ("auto", "tensorflow", "native")
 VARIABLE = "TAPEGRAPH_BACKEND"
+STRICT = "TAPEGRAPH_STRICT"
+
+_logger = logging.getLogger("tapegraph")
+_warned: set[str] = set()
+_warned_lock = threading.Lock()
 
 
 @dataclass(frozen=True)
@@ -119,7 +128,7 @@ def use_backend(name: str) -> Iterator[None]:
     >>> tg.last_backward().backend
     'native'
     """
-    scope = scopes.enter("backend", _checked(name, "use_backend"))
+    scope = scopes.enter("backend", _checked(name, "use_backend"), sys._getframe())
     try:
         yield
     finally:
@@ -157,6 +166,8 @@ def backward(y: Any, seed: Any = None) -> None:
         recorded.
     ValueError
         The seed's shape differs from ``y``'s.
+    TypeError
+        ``y`` is no tensor, or the seed is not numeric.
 
     Notes
     -----
@@ -195,9 +206,7 @@ def _seed(y: Node, seed: Any) -> Array:
     data = y._data
     if seed is None:
         return np.ones_like(data)
-    if isinstance(seed, Node):
-        seed = seed._data
-    array = np.array(seed, dtype=data.dtype)
+    array = numeric(seed, "backward", "seed").astype(data.dtype, copy=False)
     if array.shape != data.shape:
         raise ValueError(
             explain("backward", f"a seed of shape {array.shape}", f"y's shape {data.shape}")
@@ -206,10 +215,55 @@ def _seed(y: Node, seed: Any) -> Array:
 
 
 def _differentiate(program: Program, seed: Array) -> tuple[list[Array], Report]:
+    """Run the chosen engine; whatever goes wrong in TensorFlow, the native sweep runs instead."""
+    reason = "the backend is native"
+    if get_backend() != "native":
+        try:
+            grads, *took = importlib.import_module("tapegraph.lowering").gradients(program, seed)
+            return grads, Report("tensorflow", None, len(program), *took)
+        except Exception as error:
+            reason = _reason(error)
     native = importlib.import_module("tapegraph.fallback")
-    name = get_backend()
-    reason = f"{name} asks for it" if name == "native" else "the lowering has not landed"
     start = time.perf_counter()
     grads = native.gradients(program, seed)
     seconds = time.perf_counter() - start
     return grads, Report("native", reason, len(program), False, 0.0, seconds)
+
+
+def _reason(error: Exception) -> str:
+    """Say why TensorFlow did not run: once a cause aloud, or as an error under strict.
+
+    ``auto`` expects some tapes to run natively, so those causes are only reported.
+    """
+    expected = type(error).__name__ in ("Unavailable", "NotLowered")
+    reason = str(error) if expected else f"TensorFlow failed: {type(error).__name__}: {error}"
+    if expected and get_backend() == "auto":
+        return reason
+    if os.environ.get(STRICT, "") not in ("", "0"):
+        raise RuntimeError(f"backward: {reason} ({STRICT} is set)") from error
+    cause = reason if expected else f"{type(error).__name__} at {_origin(error)}"
+    with _warned_lock:
+        first = cause not in _warned
+        _warned.add(cause)
+    if first:
+        message = f"backward ran in the native engine: {reason}"
+        _logger.warning(message)
+        warnings.warn(message, RuntimeWarning, stacklevel=_levels_to_user())
+    return reason
+
+
+def _origin(error: Exception) -> str:
+    """Return where an error was raised: the same place again is the same cause."""
+    trace = error.__traceback__
+    place = ""
+    while trace is not None:
+        place = f"{trace.tb_frame.f_code.co_filename}:{trace.tb_lineno}"
+        trace = trace.tb_next
+    return place
+
+
+def _levels_to_user() -> int:
+    frame, target, level = sys._getframe(1), user_frame(sys._getframe(1)), 1
+    while frame is not target and frame.f_back is not None:
+        frame, level = frame.f_back, level + 1
+    return level

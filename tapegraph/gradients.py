@@ -21,8 +21,10 @@ def read(node: Node) -> Array | None:
     """Return a node's gradient, or None before the first backward."""
     grad = getattr(node, "_grad", None)
     if grad is ZERO:
-        grad = np.zeros_like(node._data)
-        node._grad = grad
+        with _commit:  # another thread's backward may be storing one at this moment
+            if node._grad is ZERO:
+                node._grad = np.zeros_like(node._data)
+            grad = node._grad
     return grad  # type: ignore[no-any-return]
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from tapegraph.errors import explain
-from tapegraph.ir import Array
+from tapegraph.ir import CLEARED, Array
 from tapegraph.node import Node, next_seq
 
 
@@ -110,7 +110,7 @@ def _base(view: Array) -> Any:
 
 def _check_writable(owner: Node, view: Array) -> None:
     label = f"'{owner.name}'" if owner.name else f"of shape {owner._data.shape}"
-    if owner._inputs:
+    if owner._inputs or owner._op is CLEARED:
         raise ValueError(
             explain(
                 "data",
@@ -119,7 +119,7 @@ def _check_writable(owner: Node, view: Array) -> None:
                 "Change a copy: tensor.data.copy().",
             )
         )
-    if not np.may_share_memory(view, owner._data):
+    if _base(view) is not owner._data:
         raise ValueError(
             explain(
                 "data",

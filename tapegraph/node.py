@@ -87,7 +87,7 @@ def numeric(data: Any, op: str, argument: str) -> Array:
     Raises
     ------
     TypeError
-        For a dtype other than bool, integer, float32 and float64, or for a recorded tensor.
+        For a dtype other than bool, integer, float32 and float64.
     ValueError
         For ragged nested lists.
     """
@@ -117,3 +117,19 @@ def numeric(data: Any, op: str, argument: str) -> Array:
             fix,
         )
     )
+
+
+def real(value: Any, op: str, argument: str) -> float:
+    """Return one number as a Python float.
+
+    Raises
+    ------
+    TypeError
+        It is not a number.
+    """
+    try:
+        if not isinstance(value, str):
+            return float(value)
+    except (TypeError, ValueError):
+        pass
+    raise TypeError(explain(op, f"{kind_of(value)} for {argument!r}", "a number"))

@@ -10,7 +10,7 @@ import numpy as np
 
 from tapegraph import gradients
 from tapegraph.errors import explain, kind_of
-from tapegraph.node import Node, next_seq
+from tapegraph.node import Node, next_seq, real
 
 
 class SGD:
@@ -64,9 +64,11 @@ class SGD:
         Raises
         ------
         ValueError
-            The learning rate is not a finite number.
+            The learning rate is not finite.
+        TypeError
+            It is not a number.
         """
-        lr = float(self.lr)
+        lr = real(self.lr, "SGD", "lr")
         if not np.isfinite(lr):
             raise ValueError(explain("SGD", f"lr={self.lr}", "a finite learning rate"))
         for p in self.params:

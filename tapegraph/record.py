@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from tapegraph import node as nodes
-from tapegraph.errors import INTERNAL, explain, kind_of
+from tapegraph.errors import INTERNAL, explain, kind_of, user_line
 from tapegraph.ir import NO_ATTRS, Array, Op
 from tapegraph.node import constant, new, next_seq, numeric
 from tapegraph.scopes import ACTIVE, setting
@@ -30,8 +30,9 @@ _SCALARS = (float, int, bool)
 
 
 def operand(op: str, value: Any, argument: str) -> Any:
-    """Turn what a user passed into a recorded object or a weak Python scalar."""
-    if type(value) is nodes.tensor_class or type(value) in _SCALARS:
+    """Turn what a user passed into a recorded object, a foreign one or a weak Python scalar."""
+    cls = type(value)
+    if cls is nodes.tensor_class or cls in _SCALARS or hasattr(cls, "__tapegraph_apply__"):
         return value
     if isinstance(value, (complex, np.complexfloating)) or value is None:
         raise TypeError(explain(op, f"{kind_of(value)} for {argument!r}", "real numbers"))
@@ -41,8 +42,12 @@ def operand(op: str, value: Any, argument: str) -> Any:
 def tensor_like(op: str, value: Any, argument: str = "x") -> Any:
     """Return a recorded or foreign object as it is, and anything else as a constant tensor."""
     cls = nodes.tensor_class
-    if type(value) is cls or hasattr(type(value), "__tapegraph_apply__"):
+    if type(value) is cls:
         return value
+    handler = foreign((value,))
+    if handler is not None:
+        # A scalar engine has no axes; its handler says that the operation is not for it.
+        return value if hasattr(value, "ndim") else handler(op, (value,), NO_ATTRS)
     value = operand(op, value, argument)
     return value if type(value) is cls else constant(np.asarray(value))
 
@@ -124,7 +129,7 @@ def binary(name: str, forward: Callable[[Any, Any], Any]) -> Callable[[F], F]:
             try:
                 out = forward(x, y)
             except ValueError as error:
-                raise _cannot_broadcast(name, x, y) from error
+                raise _refused(name, x, y, error) from error
             if type(out) is not ndarray:
                 out = np.asarray(out)
             if not needed or (_scopes() and not setting("recording", True)):
@@ -207,7 +212,13 @@ def _dressed(record: Any, stub: Any) -> Any:
     return record
 
 
-def _cannot_broadcast(name: str, x: Any, y: Any) -> ValueError:
+def _refused(name: str, x: Any, y: Any, error: ValueError) -> ValueError:
+    try:
+        np.broadcast_shapes(np.shape(x), np.shape(y))
+    except ValueError:
+        pass
+    else:  # an integer to a negative power
+        return ValueError(f"{name}: {error} (at {user_line()})")
     return ValueError(
         explain(
             name,

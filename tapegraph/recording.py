@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import inspect
-from collections.abc import Callable, Generator
+import sys
+from collections.abc import AsyncGenerator, Callable, Generator
 from typing import Any, TypeVar, overload
 
 from tapegraph import scopes
@@ -46,7 +48,7 @@ class no_grad:
         self._scopes: list[scopes.Scope] = []
 
     def __enter__(self) -> None:
-        self._scopes.append(scopes.enter("recording", False))
+        self._scopes.append(scopes.enter("recording", False, sys._getframe(1)))
 
     def __exit__(self, *exception: object) -> None:
         scopes.leave(self._scopes.pop())
@@ -66,6 +68,16 @@ def _wrapped(fn: F) -> F:
                 return (yield from fn(*args, **kwargs))
 
         return generator  # type: ignore[return-value]
+    if inspect.isasyncgenfunction(fn):
+
+        @functools.wraps(fn)
+        async def async_generator(*args: Any, **kwargs: Any) -> AsyncGenerator[Any, Any]:
+            with no_grad():
+                async with contextlib.aclosing(fn(*args, **kwargs)) as items:
+                    async for item in items:
+                        yield item
+
+        return async_generator  # type: ignore[return-value]
     if inspect.iscoroutinefunction(fn):
 
         @functools.wraps(fn)

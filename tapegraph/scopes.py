@@ -7,13 +7,10 @@ generator runs, which is told by its frame having a caller.
 
 from __future__ import annotations
 
-import sys
 from contextvars import ContextVar
 from inspect import CO_ASYNC_GENERATOR, CO_GENERATOR
 from types import FrameType
 from typing import Any
-
-from tapegraph.errors import user_frame
 
 
 class Scope:
@@ -30,9 +27,9 @@ class Scope:
 ACTIVE: ContextVar[tuple[Scope, ...]] = ContextVar("tapegraph_scopes", default=())
 
 
-def enter(kind: str, value: Any) -> Scope:
-    """Enter a setting from the user's ``with`` and return the scope to leave it by."""
-    scope = Scope(kind, value, _owning_generator(user_frame(sys._getframe(1))))
+def enter(kind: str, value: Any, frame: FrameType | None) -> Scope:
+    """Enter a setting from the ``with`` that ``frame`` runs; return the scope to leave it by."""
+    scope = Scope(kind, value, _owning_generator(frame))
     ACTIVE.set((*ACTIVE.get(), scope))
     return scope
 
@@ -53,14 +50,18 @@ def setting(kind: str, default: Any) -> Any:
 def _owning_generator(frame: FrameType | None) -> FrameType | None:
     """Return the generator whose suspension suspends the scope; None for a plain function.
 
-    ``@contextmanager`` runs its body as a generator on behalf of the caller's ``with``: the
-    scope then belongs to the frame of that ``with``.
+    ``@contextmanager`` runs its body as a generator on behalf of the caller's ``with``, and an
+    ``ExitStack`` enters on behalf of its caller: the scope then belongs to that frame.
     """
-    while frame is not None and frame.f_code.co_flags & (CO_GENERATOR | CO_ASYNC_GENERATOR):
-        caller = frame.f_back
-        if caller is None or caller.f_globals.get("__name__") != "contextlib":
-            return frame
-        while caller is not None and caller.f_globals.get("__name__") == "contextlib":
-            caller = caller.f_back
-        frame = caller
+    while frame is not None:
+        if not _is_contextlib(frame):
+            if not frame.f_code.co_flags & (CO_GENERATOR | CO_ASYNC_GENERATOR):
+                return None
+            if not _is_contextlib(frame.f_back):
+                return frame
+        frame = frame.f_back
     return None
+
+
+def _is_contextlib(frame: FrameType | None) -> bool:
+    return frame is not None and frame.f_globals.get("__name__") == "contextlib"

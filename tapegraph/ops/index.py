@@ -10,7 +10,7 @@ import numpy as np
 from tapegraph.axes import integers, one_axis
 from tapegraph.errors import explain, kind_of
 from tapegraph.ir import Array, Op
-from tapegraph.node import Node, constant
+from tapegraph.node import Node, constant, numeric
 from tapegraph.record import apply, operand, tensor_like
 
 
@@ -20,21 +20,19 @@ def slice_key(begin: Array, size: tuple[int, ...]) -> tuple[slice, ...]:
 
 
 def basic_key(begin: Array, plan: tuple[Any, ...]) -> tuple[Any, ...]:
-    """Rebuild a basic index from its plan and the offsets it starts at.
+    """Rebuild a basic index from its plan and the offset it starts at along each item.
 
-    The plan has one item an axis of the index: ``None`` for a new axis, ``"int"`` for an axis
+    The plan has one item an item of the index: ``None`` for a new axis, ``"int"`` for an axis
     that is dropped, or ``(length, step)`` for a slice.
     """
-    offsets = iter(begin.tolist())
     key: list[Any] = []
-    for part in plan:
+    for part, start in zip(plan, begin.tolist(), strict=True):
         if part is None:
             key.append(None)
         elif part == "int":
-            key.append(next(offsets))
+            key.append(start)
         else:
             length, step = part
-            start = next(offsets)
             stop = start + length * step
             key.append(slice(start, stop if stop >= 0 else None, step))
     return tuple(key)
@@ -52,7 +50,7 @@ def _where(cond: Array, a: Any, b: Any) -> Any:
     return np.where(cond, a, b)
 
 
-def _getitem(x: Array, begin: Array, *, plan: tuple[Any, ...]) -> Any:
+def _getitem(x: Array, begin: Array, end: Array, *, plan: tuple[Any, ...]) -> Any:
     return x[basic_key(begin, plan)]
 
 
@@ -168,7 +166,8 @@ def gather(x: Any, indices: Any, axis: int = 0) -> Any:
     """
     x = tensor_like("gather", x)
     along = one_axis("gather", axis, x.ndim)
-    wrapped = _wrapped("gather", indices, along, x.shape[along])
+    given = numeric(indices, "gather", "indices")
+    wrapped = _wrapped("gather", given, along, x.shape[along])
     return apply(GATHER, (x, constant(wrapped)), {"axis": along})
 
 
@@ -200,7 +199,7 @@ def where(cond: Any, a: Any, b: Any) -> Any:
     >>> tg.where([1, 0], [1.0, 2.0], -1.0).data
     array([ 1., -1.])
     """
-    if hasattr(type(cond), "__tapegraph_apply__"):
+    if hasattr(type(cond), "__tapegraph_apply__") and hasattr(cond, "detach"):
         cond = cond.detach()  # a condition carries no tangent
     raw = cond._data if isinstance(cond, Node) else cond
     mask = constant(numeric_mask(raw))
@@ -268,9 +267,10 @@ def _expanded(key: tuple[Any, ...], shape: tuple[int, ...]) -> list[Any]:
             parts.append(part)
         elif isinstance(part, (bool, np.bool_)):
             parts.append(np.array(part))
-        elif isinstance(part, (list, tuple, np.ndarray)) and np.ndim(part) + _is_mask(part) > 0:
-            array = np.asarray(part)
-            parts.append(array if array.size else array.astype(np.intp))
+        elif isinstance(part, (list, tuple)):
+            parts.append(_index_array(part))
+        elif isinstance(part, np.ndarray) and part.ndim + _is_mask(part) > 0:
+            parts.append(part)
         else:
             try:
                 parts.append(operator.index(part))
@@ -293,6 +293,16 @@ def _expanded(key: tuple[Any, ...], shape: tuple[int, ...]) -> list[Any]:
     return parts + rest
 
 
+def _index_array(part: Any) -> Array:
+    try:
+        array = np.asarray(part)
+    except ValueError as error:
+        raise ValueError(
+            explain("getitem", f"the ragged index {part!r}", "rows of the same length")
+        ) from error
+    return array if array.size else array.astype(np.intp)
+
+
 def _is_mask(part: Any) -> bool:
     return getattr(part, "dtype", None) == np.bool_
 
@@ -308,26 +318,33 @@ def _count(parts: list[Any]) -> int:
 
 def _basic(x: Any, parts: list[Any]) -> Any:
     begin: list[int] = []
+    end: list[int] = []
     plan: list[Any] = []
     axis = 0
     for part in parts:
         if part is None:
+            begin.append(0)
+            end.append(1)
             plan.append(None)
             continue
         length = x.shape[axis]
         if isinstance(part, slice):
             start, stop, step = _bounds(part, length)
             count = len(range(start, stop, step))
-            begin.append(start if count else 0)
-            plan.append((count, step if count else 1))
+            start, step = (start, step) if count else (0, 1)
+            begin.append(start)
+            # Counted from the end, so that going down to the first element stays below it.
+            end.append(start + count * step - (length if step < 0 else 0))
+            plan.append((count, step))
         else:
             if not -length <= part < length:
                 raise _out_of_range("getitem", part, axis, length)
             begin.append(part % length)
+            end.append(part % length + 1)
             plan.append("int")
         axis += 1
-    offsets = constant(np.array(begin, dtype=np.int64))
-    return apply(GETITEM, (x, offsets), {"plan": tuple(plan)})
+    offsets = (constant(np.array(v, dtype=np.int64)) for v in (begin, end))
+    return apply(GETITEM, (x, *offsets), {"plan": tuple(plan)})
 
 
 def _bounds(part: slice, length: int) -> tuple[int, int, int]:
@@ -413,7 +430,7 @@ def _as_integers(part: Any, axis: int, shape: tuple[int, ...]) -> list[Array]:
 
 def _wrapped(op: str, indices: Any, axis: int, length: int) -> Array:
     """Return integer indices as non-negative int64, or raise naming the first out of range."""
-    array = np.asarray(indices._data if isinstance(indices, Node) else indices)
+    array = np.asarray(indices)
     if array.size == 0:
         return np.zeros(array.shape, dtype=np.int64)
     if array.dtype.kind not in "iu":

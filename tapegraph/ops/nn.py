@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,7 @@ from numpy.lib.stride_tricks import as_strided
 from tapegraph.axes import pair
 from tapegraph.errors import explain, kind_of
 from tapegraph.ir import Array, Op
-from tapegraph.node import constant
+from tapegraph.node import constant, real
 from tapegraph.record import apply, tensor_like
 
 Pair = tuple[int, int]
@@ -70,8 +71,9 @@ def _conv2d(x: Array, k: Array, *, stride: Pair, pad: Pair, dilation: Pair) -> A
     n, o = x.shape[0], k.shape[0]
     view = windows(padded(x, pad), k.shape[2:], stride, dilation)
     oh, ow = view.shape[4:]
-    columns = view.reshape(n, k[0].size, oh * ow)
-    out = np.matmul(k.reshape(o, k[0].size), columns)
+    fan_in = math.prod(k.shape[1:])
+    columns = view.reshape(n, fan_in, oh * ow)
+    out = np.matmul(k.reshape(o, fan_in), columns)
     return out.reshape(n, o, oh, ow), columns
 
 
@@ -158,7 +160,7 @@ def layer_norm(x: Any, gamma: Any, beta: Any, eps: float = 1e-5) -> Any:
                 "x of 1-D or more, and gamma and beta that broadcast to its shape",
             )
         )
-    return apply(LAYER_NORM, (x, gamma, beta), {"eps": float(eps)})
+    return apply(LAYER_NORM, (x, gamma, beta), {"eps": real(eps, name, "eps")})
 
 
 def _broadcasts(shape: tuple[int, ...], target: tuple[int, ...]) -> bool:
@@ -362,7 +364,7 @@ def softmax_crossentropy(logits: Any, targets: Any) -> Any:
         logits = logits * 1.0
     if targets.shape == logits.shape:
         if targets.dtype != logits.dtype and not targets.requires_grad:
-            targets = constant(targets.data.astype(logits.dtype))
+            targets = constant(targets._data.astype(logits.dtype))
     else:
         targets = constant(_classes(name, targets, logits.shape[-1]))
     return apply(SOFTMAX_CROSSENTROPY, (logits, targets))

@@ -1,0 +1,1 @@
+"""How fast tapegraph is beside its peers: ratios from one process, contenders taking turns."""

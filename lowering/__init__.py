@@ -1,0 +1,41 @@
+"""The graph engine: a tape lowered node by node to one TensorFlow graph, cached by structure."""
+
+from __future__ import annotations
+
+from tapegraph.ir import Array, Program
+from tapegraph.lowering.cache import CacheInfo, Outcome, cache_clear, cache_info, run, set_cache_limit
+from tapegraph.lowering.lower import Lowered, lower
+from tapegraph.lowering.rules import GAPS, LOWERINGS
+from tapegraph.lowering.runtime import Unavailable, tensorflow
+from tapegraph.lowering.translate import Compiled, NotLowered, check_lowers
+
+
+def gradients(program: Program, seed: Array) -> Outcome:
+    """Return a program's gradients by TensorFlow, and how they were come by.
+
+    Raises
+    ------
+    NotLowered
+        An operation has no lowering.
+    Unavailable
+        TensorFlow cannot be used.
+    """
+    check_lowers(program)
+    tensorflow()
+    return run(program, seed, Compiled)
+
+
+__all__ = [
+    "GAPS",
+    "LOWERINGS",
+    "CacheInfo",
+    "Lowered",
+    "NotLowered",
+    "Outcome",
+    "Unavailable",
+    "cache_clear",
+    "cache_info",
+    "gradients",
+    "lower",
+    "set_cache_limit",
+]

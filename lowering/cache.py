@@ -1,0 +1,174 @@
+"""Compiled graphs by structure: bounded, shared by threads, compiled once each."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import OrderedDict
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from tapegraph.errors import explain
+from tapegraph.ir import Array, Program
+from tapegraph.lowering.signature import Signature, scalar_bits, signature
+
+
+class CacheInfo(NamedTuple):
+    """Counts of the compiled-graph cache since the last `cache_clear`."""
+
+    hits: int
+    misses: int
+    size: int
+    compiles: int
+    evictions: int
+    limit: int
+
+
+class Outcome(NamedTuple):
+    """Gradients of one run, whether their graph was found compiled, and where the time went."""
+
+    grads: list[Array]
+    cached: bool
+    compile_seconds: float
+    run_seconds: float
+
+
+class _Entry:
+    """The graph of one structure, and which of its scalars have been seen to change."""
+
+    __slots__ = ("bits", "compiled", "lock", "varying")
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.compiled: Any = None
+        self.bits: Any = None
+        self.varying: set[int] = set()
+
+
+class _Cache:
+    def __init__(self, limit: int) -> None:
+        self.lock = threading.Lock()
+        self.entries: OrderedDict[Signature, _Entry] = OrderedDict()
+        self.limit = limit
+        self.hits = self.misses = self.compiles = self.evictions = 0
+
+    def entry(self, key: Signature) -> _Entry:
+        """Return the entry of a structure, made where it is new; the oldest one leaves."""
+        with self.lock:
+            found = self.entries.get(key)
+            if found is None:
+                found = self.entries[key] = _Entry()
+                self._shrink()
+            else:
+                self.entries.move_to_end(key)
+            return found
+
+    def discard(self, key: Signature, entry: _Entry) -> None:
+        """Forget a structure that did not compile."""
+        with self.lock:
+            if self.entries.get(key) is entry and entry.compiled is None:
+                del self.entries[key]
+
+    def _shrink(self) -> None:
+        while len(self.entries) > self.limit:
+            self.entries.popitem(last=False)
+            self.evictions += 1
+
+    def resize(self, limit: int) -> None:
+        with self.lock:
+            self.limit = limit
+            self._shrink()
+
+    def clear(self) -> None:
+        with self.lock:
+            self.entries.clear()
+            self.hits = self.misses = self.compiles = self.evictions = 0
+
+    def count(self, *, hit: bool) -> None:
+        with self.lock:
+            self.hits += hit
+            self.misses += not hit
+            self.compiles += not hit
+
+    def info(self) -> CacheInfo:
+        with self.lock:
+            return CacheInfo(
+                self.hits,
+                self.misses,
+                len(self.entries),
+                self.compiles,
+                self.evictions,
+                self.limit,
+            )
+
+
+CACHE = _Cache(limit=128)
+
+
+def run(program: Program, seed: Array, compile: Any) -> Outcome:
+    """Run a program's graph, compiled by ``compile(program, fed, fed_scalars)`` at first use."""
+    key, fed, scalars = signature(program)
+    entry = CACHE.entry(key)
+    try:
+        with entry.lock:
+            compiled, seconds = _compiled(entry, program, fed, scalars, compile)
+    except BaseException:
+        CACHE.discard(key, entry)
+        raise
+    CACHE.count(hit=seconds is None)
+    start = time.perf_counter()
+    grads = compiled.run(program, fed, scalars, seed)
+    return Outcome(grads, seconds is None, seconds or 0.0, time.perf_counter() - start)
+
+
+def _compiled(
+    entry: _Entry, program: Program, fed: list[int], scalars: list[float], compile: Any
+) -> tuple[Any, float | None]:
+    """Return the entry's graph and, where it had to be compiled now, the seconds that took."""
+    bits = scalar_bits(scalars)
+    if entry.compiled is not None:
+        changed = {int(i) for i in np.nonzero(bits != entry.bits)[0]} - entry.varying
+        if not changed:
+            return entry.compiled, None
+        # Scalars that change one after the other would compile each time: the second time, all
+        # of them are fed.
+        entry.varying = set(range(len(scalars))) if entry.varying else changed
+    entry.compiled = compile(program, fed, sorted(entry.varying))
+    entry.bits = bits
+    return entry.compiled, entry.compiled.seconds
+
+
+def cache_info() -> CacheInfo:
+    """Return the counts of the compiled-graph cache.
+
+    Returns
+    -------
+    CacheInfo
+        ``hits`` (graphs found), ``misses`` (not found or outgrown), ``size`` (structures held),
+        ``compiles``, ``evictions`` and ``limit``.
+    """
+    return CACHE.info()
+
+
+def cache_clear() -> None:
+    """Drop every compiled graph and set the counts to zero."""
+    CACHE.clear()
+
+
+def set_cache_limit(limit: int) -> None:
+    """Bound how many structures the cache holds; the least recently used leave first.
+
+    Parameters
+    ----------
+    limit : int
+        At least 1.
+
+    Raises
+    ------
+    ValueError
+        The limit is less than 1.
+    """
+    if limit < 1:
+        raise ValueError(explain("set_cache_limit", str(limit), "at least 1"))
+    CACHE.resize(int(limit))

@@ -1,0 +1,155 @@
+"""Gradients in which a zero cotangent absorbs what it meets, for the second run after a NaN.
+
+Each rule keeps its nodes; only its gradient is replaced by products that give 0 for 0 * inf.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tapegraph.lowering.rules import Rule, ints, raw
+from tapegraph.lowering.runtime import tensorflow
+
+_ELEMENTWISE = frozenset(
+    "mul div pow sin cos tan exp log sqrt tanh sigmoid relu abs gelu silu".split()
+)
+
+
+def exactly(name: str, rule: Rule) -> Rule:
+    """Return a rule with the same result whose gradient keeps zeros."""
+    if name in _ELEMENTWISE:
+        return lambda out, *xs: _elementwise(name, rule, out, *xs)
+    if name == "softmax":
+        return lambda out, x, *, axis: _softmax(rule, out, x, axis)
+    if name in ("matmul", "batch_matmul"):
+        return lambda out, a, b: _matmul(rule, out, a, b)
+    if name == "softmax_crossentropy":
+        return lambda out, *xs: _scaled(rule, out, *xs)
+    return rule
+
+
+def _elementwise(name: str, rule: Rule, out: Any, *operands: Any) -> Any:
+    tf = tensorflow()
+
+    @tf.custom_gradient  # type: ignore[untyped-decorator]
+    def lowered(*xs: Any) -> Any:
+        def gradient(g: Any) -> list[Any]:
+            with tf.GradientTape(watch_accessed_variables=False) as tape:
+                tape.watch(xs)
+                again = rule(out, *xs)
+            slopes = tape.gradient(again, xs, unconnected_gradients=tf.UnconnectedGradients.ZERO)
+            if name == "pow":  # the power is constant at 0**0
+                zero = tf.zeros_like(slopes[0])
+                slopes = [raw.SelectV2(condition=xs[1] == 0, t=zero, e=slopes[0]), slopes[1]]
+            return [raw.MulNoNan(x=d, y=g) for d in slopes]
+
+        return rule(out, *xs), gradient
+
+    # At full size each element has one cotangent; broadcast_to's own gradient sums them back.
+    return lowered(*(tf.broadcast_to(x, out.shape) for x in operands))
+
+
+def _softmax(rule: Rule, out: Any, x: Any, axis: int) -> Any:
+    tf = tensorflow()
+
+    @tf.custom_gradient  # type: ignore[untyped-decorator]
+    def lowered(x: Any) -> Any:
+        y = rule(out, x, axis=axis)
+
+        def gradient(g: Any) -> Any:
+            weighted = raw.MulNoNan(x=y, y=g)
+            total = raw.Sum(input=weighted, axis=ints([axis]), keep_dims=True)
+            return weighted - raw.MulNoNan(x=y, y=total * tf.ones_like(y))
+
+        return y, gradient
+
+    return lowered(x)
+
+
+def _scaled(rule: Rule, out: Any, *operands: Any) -> Any:
+    """Keep zeros of a 0-d result's cotangent."""
+    tf = tensorflow()
+
+    @tf.custom_gradient  # type: ignore[untyped-decorator]
+    def lowered(*xs: Any) -> Any:
+        def gradient(g: Any) -> list[Any]:
+            inexact = [x for x in xs if x.dtype.is_floating]
+            with tf.GradientTape(watch_accessed_variables=False) as tape:
+                tape.watch(inexact)
+                again = rule(out, *xs)
+            slopes = iter(
+                tape.gradient(again, inexact, unconnected_gradients=tf.UnconnectedGradients.ZERO)
+            )
+            return [
+                raw.MulNoNan(x=(d := next(slopes)), y=g * tf.ones_like(d))
+                if x.dtype.is_floating
+                else None
+                for x in xs
+            ]
+
+        return rule(out, *xs), gradient
+
+    return lowered(*operands)
+
+
+def _matmul(rule: Rule, out: Any, a: Any, b: Any) -> Any:
+    tf = tensorflow()
+
+    @tf.custom_gradient  # type: ignore[untyped-decorator]
+    def lowered(a: Any, b: Any) -> Any:
+        def gradient(g: Any) -> list[Any]:
+            left = a[None, :] if a.shape.rank == 1 else a
+            right = b[:, None] if b.shape.rank == 1 else b
+            if a.shape.rank == 1:
+                g = tf.expand_dims(g, -1 if b.shape.rank == 1 else -2)
+            if b.shape.rank == 1:
+                g = tf.expand_dims(g, -1)
+            ga = _product(g, tf.linalg.matrix_transpose(right), cotangent_first=True)
+            gb = _product(tf.linalg.matrix_transpose(left), g, cotangent_first=False)
+            return [_summed_to(ga, left.shape, a.shape), _summed_to(gb, right.shape, b.shape)]
+
+        return rule(out, a, b), gradient
+
+    return lowered(a, b)
+
+
+def _summed_to(g: Any, matrix_shape: Any, shape: Any) -> Any:
+    """Sum over broadcast leading axes, and drop the axis that a vector was given."""
+    tf = tensorflow()
+    extra = g.shape.rank - matrix_shape.rank
+    if extra > 0:
+        g = tf.reduce_sum(g, axis=list(range(extra)))
+    stretched = [i for i, n in enumerate(matrix_shape) if n == 1 and g.shape[i] != 1]
+    if stretched:
+        g = tf.reduce_sum(g, axis=stretched, keepdims=True)
+    return tf.reshape(g, shape)
+
+
+def _product(a: Any, b: Any, *, cotangent_first: bool) -> Any:
+    """Multiply matrices so that a zero of the cotangent adds nothing.
+
+    Finite factors are multiplied as ever; what the others add is told by counting, for each
+    element, the products that are inf, -inf and NaN.
+    """
+    tf = tensorflow()
+    g, h = (a, b) if cotangent_first else (b, a)
+
+    def count(of_g: Any, of_h: Any) -> Any:
+        first, second = (of_g, of_h) if cotangent_first else (of_h, of_g)
+        return tf.matmul(tf.cast(first, a.dtype), tf.cast(second, a.dtype))
+
+    def finite(x: Any) -> Any:
+        return tf.where(tf.math.is_finite(x), x, tf.zeros_like(x))
+
+    inf = float("inf")
+    nan = count(g != 0, tf.math.is_nan(h)) + count(tf.math.is_nan(g), tf.ones_like(h))
+    nan += count(tf.math.is_inf(g), h == 0)
+    plus = count(g > 0, h == inf) + count(g < 0, h == -inf)
+    plus += count(g == inf, h > 0) + count(g == -inf, h < 0)
+    minus = count(g > 0, h == -inf) + count(g < 0, h == inf)
+    minus += count(g == inf, h < 0) + count(g == -inf, h > 0)
+    total = tf.matmul(finite(a), finite(b))
+    total = tf.where(plus > 0, tf.constant(inf, a.dtype), total)
+    total = tf.where(minus > 0, tf.constant(-inf, a.dtype), total)
+    unclear = (nan > 0) | ((plus > 0) & (minus > 0))
+    return tf.where(unclear, tf.constant(float("nan"), a.dtype), total)

@@ -1,0 +1,69 @@
+"""Taking parts as TensorFlow nodes; offsets, indices and conditions are fed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tapegraph.lowering.rules import Rule, ints, permuted, raw
+from tapegraph.lowering.runtime import tensorflow
+
+
+def _tensor_slice(out: Any, x: Any, begin: Any, *, size: tuple[int, ...]) -> Any:
+    return raw.Slice(input=x, begin=begin, size=ints(size))
+
+
+def _gather(out: Any, x: Any, indices: Any, *, axis: int) -> Any:
+    return raw.GatherV2(params=x, indices=indices, axis=tensorflow().constant(axis))
+
+
+def _where(out: Any, cond: Any, a: Any, b: Any) -> Any:
+    return raw.SelectV2(condition=raw.Cast(x=cond, DstT=tensorflow().bool), t=a, e=b)
+
+
+def _getitem(out: Any, x: Any, begin: Any, end: Any, *, plan: tuple[Any, ...]) -> Any:
+    steps = [part[1] if isinstance(part, tuple) else 1 for part in plan]
+    taken = raw.StridedSlice(
+        input=x,
+        begin=begin,
+        end=end,
+        strides=ints(steps),
+        begin_mask=0,
+        end_mask=0,
+        ellipsis_mask=0,
+        new_axis_mask=sum(1 << i for i, part in enumerate(plan) if part is None),
+        shrink_axis_mask=sum(1 << i for i, part in enumerate(plan) if part == "int"),
+    )
+    taken.set_shape(out.shape)  # the fed offsets move the block, never its size
+    return taken
+
+
+def _index(out: Any, x: Any, *arrays: Any, plan: tuple[str, ...]) -> Any:
+    axes = [i for i, part in enumerate(plan) if part == "array"]
+    if len(axes) == 1:
+        return raw.GatherV2(params=x, indices=arrays[0], axis=tensorflow().constant(axes[0]))
+    tf = tensorflow()
+    shape = tf.broadcast_static_shape(arrays[0].shape, arrays[1].shape)
+    for array in arrays[2:]:
+        shape = tf.broadcast_static_shape(shape, array.shape)
+    full = [
+        a if a.shape == shape else raw.BroadcastTo(input=a, shape=ints(shape)) for a in arrays
+    ]
+    rest = [i for i, part in enumerate(plan) if part != "array"]
+    if axes != list(range(len(axes))):
+        x = permuted(x, axes + rest)
+    taken = raw.GatherNd(params=x, indices=raw.Pack(values=full, axis=shape.rank))
+    # NumPy puts the indexed axes first where they stand apart, and in their place otherwise.
+    if rest and axes[0] > 0 and axes == list(range(axes[0], axes[-1] + 1)):
+        n, before = shape.rank, axes[0]
+        order = [*range(n, n + before), *range(n), *range(n + before, n + len(rest))]
+        taken = permuted(taken, order)
+    return taken
+
+
+LOWERINGS: dict[str, Rule] = {
+    "tensor_slice": _tensor_slice,
+    "gather": _gather,
+    "where": _where,
+    "getitem": _getitem,
+    "index": _index,
+}

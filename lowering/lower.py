@@ -1,0 +1,122 @@
+"""`lower`: look at a graph without running it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from tapegraph.errors import explain, kind_of
+from tapegraph.ir import SCALAR, Program
+from tapegraph.linearise import linearise
+from tapegraph.lowering.runtime import tensorflow
+from tapegraph.lowering.signature import signature
+from tapegraph.lowering.translate import Compiled, Input, check_lowers, emit, specs
+from tapegraph.node import Node
+
+
+@dataclass(frozen=True)
+class Lowered:
+    """A lowered graph.
+
+    Attributes
+    ----------
+    program : Program
+        The tape it was made from.
+    node_types : list of list of str
+        The TensorFlow nodes of each tape entry, in tape order; constant operands such as axes
+        and shapes are left out.
+    graph_def : tf.compat.v1.GraphDef
+        The forward graph and its gradient.
+    inputs : list of Input
+        What is fed, in order; the seed comes after them.
+    tf_function : tf.types.experimental.ConcreteFunction
+        Takes the inputs and the seed, returns one gradient a wanted leaf.
+    """
+
+    program: Program
+    node_types: list[list[str]]
+    graph_def: Any
+    inputs: list[Input]
+    tf_function: Any
+
+    def write(self, logdir: str) -> None:
+        """Write the graph for TensorBoard: ``tensorboard --logdir LOGDIR`` shows it.
+
+        Parameters
+        ----------
+        logdir : str
+            The folder to write the event file to.
+        """
+        tf = tensorflow()
+        writer = tf.summary.create_file_writer(logdir)
+        with writer.as_default(step=0):
+            tf.summary.graph(self.tf_function.graph)
+        writer.close()
+
+
+def lower(y: Any) -> Lowered:
+    """Lower the tape of a result to TensorFlow without running it.
+
+    Parameters
+    ----------
+    y : Tensor
+        A recorded result.
+
+    Returns
+    -------
+    Lowered
+        Node types by entry, the `GraphDef`, the inputs and the function.
+
+    Raises
+    ------
+    NotLowered
+        An entry has no lowering; names the operation.
+    Unavailable
+        TensorFlow cannot be used.
+    RuntimeError
+        ``y`` needs no gradient.
+    """
+    if not isinstance(y, Node) or not y.requires_grad:
+        raise RuntimeError(explain("lower", kind_of(y), "a recorded Tensor"))
+    program = linearise([y])
+    check_lowers(program)
+    tf = tensorflow()
+    _, fed, _ = signature(program)
+    compiled = Compiled(program, fed, [])
+    inputs = [_input(program, slot) for slot in fed]
+    graph_def = compiled.function.graph.as_graph_def()
+    return Lowered(program, _node_types(tf, program, fed), graph_def, inputs, compiled.function)
+
+
+def _input(program: Program, slot: int) -> Input:
+    entry = program.entry(slot)
+    return Input(slot, entry.op, entry.name, entry.shape, entry.dtype.name, entry.value)
+
+
+def _node_types(tf: Any, program: Program, fed: list[int]) -> list[list[str]]:
+    """Emit the forward alone, and return which nodes each entry added."""
+    types: list[list[str]] = [[] for _ in program.ops]
+    graph = tf.Graph()
+    with graph.as_default():
+        tensors: list[Any] = [None] * len(program)
+        for slot, spec in zip(fed, specs(tf, program, fed, 0)[:-1], strict=True):
+            tensors[slot] = tf.compat.v1.placeholder(spec.dtype, spec.shape)
+        seen = len(graph.get_operations())
+
+        def emitted(slot: int) -> None:
+            nonlocal seen
+            operations = graph.get_operations()
+            added = [operation.type for operation in operations[seen:]]
+            seen = len(operations)
+            op = program.ops[slot]
+            if op is SCALAR:
+                types[slot] = ["Const"]
+            elif not program.inputs[slot]:
+                types[slot] = ["Placeholder"]
+            else:
+                types[slot] = [t for t in added if t != "Const"]
+
+        emit(tf, program, tensors, None, set(), emitted=emitted)
+    return types
+
+

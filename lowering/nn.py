@@ -1,0 +1,24 @@
+"""Layers as TensorFlow nodes; the others are in the gap list."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from tapegraph.lowering.rules import Rule, ints, raw, reshaped
+
+
+def _softmax_crossentropy(out: Any, logits: Any, targets: Any) -> Any:
+    if targets.shape.rank == logits.shape.rank:
+        # SoftmaxCrossEntropyWithLogits takes rows that sum to 1 for granted; these need not.
+        weighted = raw.MulNoNan(x=raw.LogSoftmax(logits=logits), y=targets)
+        rows = raw.Neg(x=raw.Sum(input=weighted, axis=ints([logits.shape.rank - 1])))
+    else:
+        count, classes = math.prod(logits.shape[:-1]), logits.shape[-1]
+        if logits.shape.rank != 2:
+            logits, targets = reshaped(logits, (count, classes)), reshaped(targets, (count,))
+        rows, _ = raw.SparseSoftmaxCrossEntropyWithLogits(features=logits, labels=targets)
+    return raw.Mean(input=rows, axis=ints(range(rows.shape.rank)))
+
+
+LOWERINGS: dict[str, Rule] = {"softmax_crossentropy": _softmax_crossentropy}

@@ -1,0 +1,80 @@
+"""TensorFlow itself: loaded at first use, refused with a reason where it cannot serve."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import threading
+import warnings
+from typing import Any
+
+MINIMUM = (2, 16)
+INSTALL = 'Install it with: pip install "tapegraph[tensorflow]".'
+
+
+class Unavailable(RuntimeError):
+    """TensorFlow cannot be used here; the message says why."""
+
+
+_lock = threading.Lock()
+_module: Any = None
+_reason: str | None = None
+
+
+def tensorflow() -> Any:
+    """Return the tensorflow module, importing it the first time.
+
+    Raises
+    ------
+    Unavailable
+        It is not installed, does not import, is too old, or this process was forked from one
+        that used it.
+    """
+    global _module, _reason
+    if _module is None or _reason is not None:
+        with _lock:
+            if _module is None and _reason is None:
+                _load()
+        if _reason is not None:
+            raise Unavailable(_reason)
+    return _module
+
+
+def loaded() -> bool:
+    """Tell whether TensorFlow has been imported for lowering in this process."""
+    return _module is not None
+
+
+def _load() -> None:
+    global _module, _reason
+    try:
+        module = importlib.import_module("tensorflow")
+        version = str(module.__version__)
+        parts = tuple(int(p) for p in version.split(".")[:2])
+    except ModuleNotFoundError as error:
+        if error.name == "tensorflow":
+            _reason = f"TensorFlow is not installed. {INSTALL}"
+        else:
+            _reason = f"TensorFlow does not import: {type(error).__name__}: {error}"
+        return
+    except Exception as error:  # a broken installation raises anything
+        _reason = f"TensorFlow does not import: {type(error).__name__}: {error}"
+        return
+    if parts < MINIMUM:
+        wanted = ".".join(map(str, MINIMUM))
+        _reason = f"TensorFlow {version} is too old; {wanted} or later is needed. {INSTALL}"
+        return
+    _module = module
+
+
+def _after_fork() -> None:
+    """Turn a child of a process that has used TensorFlow native: its threads are gone."""
+    global _reason, _lock
+    _lock = threading.Lock()
+    if _module is not None:
+        _reason = "this process was forked from one that had used TensorFlow"
+        warnings.warn(f"tapegraph runs natively: {_reason}", RuntimeWarning, stacklevel=2)
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)

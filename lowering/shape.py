@@ -1,0 +1,21 @@
+"""Rearrangements as TensorFlow nodes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tapegraph.lowering.rules import Rule, permuted, raw, reshaped
+from tapegraph.lowering.runtime import tensorflow
+
+
+def _concat(out: Any, *parts: Any, axis: int) -> Any:
+    if len(parts) == 1:
+        return raw.Identity(input=parts[0])  # ConcatV2 takes two or more
+    return raw.ConcatV2(values=list(parts), axis=tensorflow().constant(axis))
+
+
+LOWERINGS: dict[str, Rule] = {
+    "transpose": lambda out, x, *, axes: permuted(x, axes),
+    "reshape": lambda out, x, *, shape: reshaped(x, shape),
+    "concat": _concat,
+}

@@ -1,0 +1,47 @@
+"""Arrays between NumPy and TensorFlow, without a copy only where that is safe."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from tapegraph.ir import Array
+from tapegraph.lowering.runtime import tensorflow
+
+# TensorFlow's kernels abort the process on memory that is aligned to less than this.
+ALIGNMENT = 64
+_SHARED = frozenset("fdlq")
+
+
+def shareable(array: Array) -> bool:
+    """Tell whether TensorFlow may read an array's own memory."""
+    flags = array.flags
+    return bool(
+        array.size
+        and array.ndim
+        and flags.c_contiguous
+        and flags.writeable
+        and array.dtype.char in _SHARED
+        and array.dtype.isnative
+        and array.ctypes.data % ALIGNMENT == 0
+    )
+
+
+def to_tensorflow(array: Array) -> Any:
+    """Return an eager tensor of an array's value.
+
+    The memory is shared where `shareable`; the array must then stay unchanged while TensorFlow
+    runs. Everything else is copied.
+    """
+    tf = tensorflow()
+    if shareable(array):
+        return tf.experimental.dlpack.from_dlpack(array.__dlpack__())
+    if not array.dtype.isnative:
+        array = array.astype(array.dtype.newbyteorder("="))
+    return tf.constant(np.ascontiguousarray(array).reshape(array.shape))
+
+
+def to_numpy(tensor: Any) -> Array:
+    """Return a read-only view of an eager tensor's memory."""
+    return np.asarray(tensor)
