@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 
 from tapegraph.fallback.absorbing import absorbing, plain
-from tapegraph.fallback.rules import VJPS
+from tapegraph.fallback.rules import VJPS, Joint
 from tapegraph.ir import Array, Program
 
 
@@ -51,65 +52,80 @@ def _has_nan(array: Array) -> bool:
 def _sweep(program: Program, seed: Array, exact_zeros: bool = False) -> list[Array]:
     ops, inputs, values = program.ops, program.inputs, program.values
     needs, all_attrs = program.needs, program.attrs
-    root = program.root
     cotangents: list[Any] = [None] * len(ops)
-    cotangents[root] = seed
-    # Whether a cotangent's buffer was made here and is read by nobody else.
-    ours = [False] * len(ops)
+    cotangents[program.root] = seed
+    # Slots whose cotangent is a buffer made here that nobody else reads.
+    ours: set[int] = set()
     wanted = set(program.wanted)
-    rows = VJPS
 
-    for slot in range(root, -1, -1):
+    def add(i: int, part: Any) -> None:
+        value = values[i]
+        if part.shape != value.shape:
+            part = _unbroadcast(part, value.shape)
+        if part.dtype is not value.dtype and part.dtype != value.dtype:
+            part = part.astype(value.dtype)
+        held = cotangents[i]
+        if held is None:
+            cotangents[i] = part
+        elif i in ours:
+            held += part
+        else:
+            cotangents[i] = total = held + part
+            if type(total) is np.ndarray:
+                ours.add(i)
+
+    for slot in range(program.root, -1, -1):
         g = cotangents[slot]
+        if g is None:
+            continue
         slots = inputs[slot]
-        if g is None or not slots:
+        if not slots:
             continue
         if slot not in wanted:
             cotangents[slot] = None
         if exact_zeros:
             g = absorbing(g)
         op = ops[slot]
-        try:
-            row = rows[op.name]
-        except KeyError:
-            raise NotImplementedError(
-                f"backward: no gradient rule for {program.describe(slot)}"
-            ) from None
+        row = VJPS.get(op.name)
+        if row is None:
+            raise NotImplementedError(f"backward: no gradient rule for {program.describe(slot)}")
         y = values[slot]
-        arrays = [values[i] for i in slots]
         attrs = all_attrs[slot]
-        if op.saves:
-            attrs = {**attrs, "saved": program.nodes[slot]._saved}
-        if type(row) is tuple:
-            for i, rule in zip(slots, row, strict=False):
-                if needs[i] and rule is not None:
-                    part = rule(g, y, *arrays, **attrs) if attrs else rule(g, y, *arrays)
-                    _accumulate(cotangents, ours, i, part, values[i])
+        if type(row) is Joint or attrs or len(slots) > 2:
+            for i, part in _parts(program, slot, row, g):
+                add(i, part)
+        elif len(slots) == 1:  # one input and no attributes, and two: the hot path
+            (i,) = slots
+            add(i, row[0](g, y, values[i]))
         else:
-            parts = row.rule([needs[i] for i in slots], g, y, *arrays, **attrs)  # type: ignore[union-attr]
-            for i, part in zip(slots, parts, strict=False):
-                if needs[i] and part is not None:
-                    _accumulate(cotangents, ours, i, part, values[i])
+            i, j = slots
+            a, b = values[i], values[j]
+            if needs[i]:
+                add(i, row[0](g, y, a, b))
+            if needs[j]:
+                add(j, row[1](g, y, a, b))
     return [
         np.zeros_like(values[slot]) if cotangents[slot] is None else cotangents[slot]
         for slot in program.wanted
     ]
 
 
-def _accumulate(cotangents: list[Any], ours: list[bool], i: int, part: Any, value: Array) -> None:
-    if part.shape != value.shape:
-        part = _unbroadcast(part, value.shape)
-    if part.dtype != value.dtype:
-        part = part.astype(value.dtype)
-    held = cotangents[i]
-    if held is None:
-        cotangents[i] = part
-    elif ours[i]:
-        held += part
+def _parts(program: Program, slot: int, row: Any, g: Any) -> Iterator[tuple[int, Any]]:
+    """Yield the gradient of each input that needs one."""
+    slots, attrs = program.inputs[slot], program.attrs[slot]
+    needed = [program.needs[i] for i in slots]
+    arrays = [program.values[i] for i in slots]
+    if program.ops[slot].saves:
+        attrs = {**attrs, "saved": program.nodes[slot]._saved}
+    y = program.values[slot]
+    if isinstance(row, Joint):
+        for i, wanted, part in zip(slots, needed, row.rule(needed, g, y, *arrays, **attrs)):  # noqa: B905
+            if wanted and part is not None:
+                yield i, part
     else:
-        total = held + part
-        cotangents[i] = total
-        ours[i] = type(total) is np.ndarray
+        for i, wanted, rule in zip(slots, needed, row):  # noqa: B905
+            if wanted and rule is not None:
+                yield i, rule(g, y, *arrays, **attrs)
 
 
 def _unbroadcast(g: Any, shape: tuple[int, ...]) -> Any:

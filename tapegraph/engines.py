@@ -66,7 +66,7 @@ def _checked(name: Any, source: str) -> str:
 
 
 _default = _checked(os.environ.get(VARIABLE) or "auto", VARIABLE)
-_chosen: ContextVar[str] = ContextVar("tapegraph_backend")
+_chosen: ContextVar[str | None] = ContextVar("tapegraph_backend", default=None)
 _report: ContextVar[Report | None] = ContextVar("tapegraph_report", default=None)
 
 
@@ -103,7 +103,16 @@ def get_backend() -> str:
     ...     tg.get_backend()
     'native'
     """
-    return str(scopes.setting("backend", None) or _chosen.get(_default))
+    return str(scopes.setting("backend", None) or _chosen.get() or _default)
+
+
+def chosen_by() -> str:
+    """Say where the backend in force was chosen."""
+    if scopes.setting("backend", None):
+        return "by tg.use_backend"
+    if _chosen.get():
+        return "by tg.set_backend"
+    return f"by {VARIABLE}" if os.environ.get(VARIABLE) else f"default; {VARIABLE} is not set"
 
 
 @contextmanager
