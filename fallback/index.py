@@ -6,9 +6,11 @@ from typing import Any
 
 import numpy as np
 
+from tapegraph.fallback.absorbing import plain
 from tapegraph.fallback.rules import Joint, Rule
 from tapegraph.ir import Array
 from tapegraph.ops.index import advanced_key, basic_key, slice_key
+from tapegraph.sparse import RowSparse
 
 
 def _zeros(g: Any, x: Array) -> Any:
@@ -21,15 +23,15 @@ def _tensor_slice(g: Any, y: Array, x: Array, begin: Array, *, size: tuple[int, 
     return out
 
 
-def _getitem(
-    g: Any, y: Array, x: Array, begin: Array, end: Array, *, plan: tuple[Any, ...]
-) -> Any:
+def _getitem(g: Any, y: Array, x: Array, begin: Array, end: Array, *, plan: tuple[Any, ...]) -> Any:
     out = _zeros(g, x)
     out[basic_key(begin, plan)] = g
     return out
 
 
 def _gather(g: Any, y: Array, x: Array, indices: Array, *, axis: int) -> Any:
+    if axis == 0:
+        return RowSparse(indices.ravel(), plain(g).reshape(indices.size, *x.shape[1:]), x.shape)
     out = _zeros(g, x)
     np.add.at(out, (slice(None),) * axis + (indices,), g)
     return out

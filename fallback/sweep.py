@@ -10,6 +10,7 @@ import numpy as np
 from tapegraph.fallback.absorbing import absorbing, plain
 from tapegraph.fallback.rules import VJPS, Joint
 from tapegraph.ir import Array, Program
+from tapegraph.sparse import RowSparse
 
 
 def gradients(program: Program, seed: Array) -> list[Array]:
@@ -44,7 +45,8 @@ def gradients(program: Program, seed: Array) -> list[Array]:
     return grads
 
 
-def _has_nan(array: Array) -> bool:
+def _has_nan(grad: Any) -> bool:
+    array = grad.values if type(grad) is RowSparse else grad
     # A NaN survives a sum, at the speed of one pass; inf - inf only costs a second sweep.
     return bool(np.isnan(np.sum(array)))
 
@@ -74,6 +76,14 @@ def _sweep(program: Program, seed: Array, exact_zeros: bool = False) -> list[Arr
             if type(total) is np.ndarray:
                 ours.add(i)
 
+    def add_rows(i: int, part: RowSparse) -> None:
+        if inputs[i]:
+            add(i, part.dense())  # only a leaf's gradient stays sparse: rules take arrays
+        elif cotangents[i] is None:
+            cotangents[i] = part
+        else:
+            cotangents[i] = cotangents[i] + part
+
     for slot in range(program.root, -1, -1):
         g = cotangents[slot]
         if g is None:
@@ -93,7 +103,10 @@ def _sweep(program: Program, seed: Array, exact_zeros: bool = False) -> list[Arr
         attrs = all_attrs[slot]
         if type(row) is Joint or attrs or len(slots) > 2:
             for i, part in _parts(program, slot, row, g):
-                add(i, part)
+                if type(part) is RowSparse:
+                    add_rows(i, part)
+                else:
+                    add(i, part)
         elif len(slots) == 1:  # one input and no attributes, and two: the hot path
             (i,) = slots
             add(i, row[0](g, y, values[i]))

@@ -38,9 +38,13 @@ def _elementwise(name: str, rule: Rule, out: Any, *operands: Any) -> Any:
                 tape.watch(xs)
                 again = rule(out, *xs)
             slopes = tape.gradient(again, xs, unconnected_gradients=tf.UnconnectedGradients.ZERO)
-            if name == "pow":  # the power is constant at 0**0
+            if name == "pow":  # constant in the base at 0**0, and in the exponent for no power
                 zero = tf.zeros_like(slopes[0])
-                slopes = [raw.SelectV2(condition=xs[1] == 0, t=zero, e=slopes[0]), slopes[1]]
+                flat = (xs[1] == 0, xs[0] <= 0)
+                slopes = [
+                    raw.SelectV2(condition=c, t=zero, e=d)
+                    for c, d in zip(flat, slopes, strict=True)
+                ]
             return [raw.MulNoNan(x=d, y=g) for d in slopes]
 
         return rule(out, *xs), gradient

@@ -45,9 +45,7 @@ def _index(out: Any, x: Any, *arrays: Any, plan: tuple[str, ...]) -> Any:
     shape = tf.broadcast_static_shape(arrays[0].shape, arrays[1].shape)
     for array in arrays[2:]:
         shape = tf.broadcast_static_shape(shape, array.shape)
-    full = [
-        a if a.shape == shape else raw.BroadcastTo(input=a, shape=ints(shape)) for a in arrays
-    ]
+    full = [a if a.shape == shape else raw.BroadcastTo(input=a, shape=ints(shape)) for a in arrays]
     rest = [i for i, part in enumerate(plan) if part != "array"]
     if axes != list(range(len(axes))):
         x = permuted(x, axes + rest)

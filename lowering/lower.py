@@ -8,9 +8,10 @@ from typing import Any
 from tapegraph.errors import explain, kind_of
 from tapegraph.ir import SCALAR, Program
 from tapegraph.linearise import linearise
+from tapegraph.lowering.compiled import Graph
 from tapegraph.lowering.runtime import tensorflow
 from tapegraph.lowering.signature import signature
-from tapegraph.lowering.translate import Compiled, Input, check_lowers, emit, specs
+from tapegraph.lowering.translate import Input, check_lowers, emit, specs
 from tapegraph.node import Node
 
 
@@ -82,10 +83,10 @@ def lower(y: Any) -> Lowered:
     check_lowers(program)
     tf = tensorflow()
     _, fed, _ = signature(program)
-    compiled = Compiled(program, fed, [])
+    function = Graph(program, fed, [], exact=False).function
     inputs = [_input(program, slot) for slot in fed]
-    graph_def = compiled.function.graph.as_graph_def()
-    return Lowered(program, _node_types(tf, program, fed), graph_def, inputs, compiled.function)
+    graph_def = function.graph.as_graph_def()
+    return Lowered(program, _node_types(tf, program, fed), graph_def, inputs, function)
 
 
 def _input(program: Program, slot: int) -> Input:
@@ -118,5 +119,3 @@ def _node_types(tf: Any, program: Program, fed: list[int]) -> list[list[str]]:
 
         emit(tf, program, tensors, None, set(), emitted=emitted)
     return types
-
-

@@ -1,25 +1,18 @@
-"""A `Program` to one TensorFlow graph, node by node, and its gradient by `tf.GradientTape`."""
+"""A `Program` to TensorFlow nodes, one entry after the other."""
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-import numpy as np
-
-from tapegraph.ir import SCALAR, Array, Program
+from tapegraph.ir import SCALAR, Program
 from tapegraph.lowering import elementwise, index, linalg, nn, reduce, shape
 from tapegraph.lowering.exact import exactly
 from tapegraph.lowering.rules import GAPS, LOWERINGS, Result
-from tapegraph.lowering.runtime import tensorflow
-from tapegraph.lowering.transfer import to_numpy, to_tensorflow
 
 for _family in (elementwise, reduce, linalg, shape, index, nn):
     LOWERINGS.update(_family.LOWERINGS)
 
-# Grappler's time grows faster than the graph; past this many entries it costs more than it saves.
-GRAPPLER_LIMIT = 250
 _BROADCASTING = frozenset(("add", "sub", "mul", "div", "pow", "where", "concat"))
 _PRODUCTS = frozenset(("matmul", "batch_matmul"))
 
@@ -42,63 +35,6 @@ def check_lowers(program: Program) -> None:
             raise NotLowered(f"{op.name} {why}")
 
 
-class Compiled:
-    """One compiled gradient graph: concrete function, feeds, and how to call it.
-
-    Attributes
-    ----------
-    function : tf.types.experimental.ConcreteFunction
-        Takes the fed leaves in slot order, the fed scalars as one float64 vector if any, and
-        the seed; returns one gradient a wanted slot.
-    seconds : float
-        What tracing took.
-    """
-
-    def __init__(self, program: Program, fed: Sequence[int], fed_scalars: Sequence[int]) -> None:
-        start = time.perf_counter()
-        self.fed_scalars = list(fed_scalars)
-        tf = tensorflow()
-        self.function = _trace(tf, program, fed, set(fed_scalars), exact=False)
-        self._exact: Any = None
-        self._types = [program.values[slot].dtype for slot in program.wanted]
-        self._config = _call_config(len(program))
-        self.seconds = time.perf_counter() - start
-
-    def run(self, program: Program, fed: Sequence[int], scalars: list[float], seed: Array) -> Any:
-        """Return the gradients of the wanted slots as NumPy arrays."""
-        tf = tensorflow()
-        feeds = [to_tensorflow(program.values[slot]) for slot in fed]
-        if self.fed_scalars:
-            feeds.append(tf.constant([scalars[i] for i in self.fed_scalars], dtype=tf.float64))
-        feeds.append(to_tensorflow(seed))
-        grads = self._call(tf, self.function, feeds)
-        if any(np.isnan(np.sum(g)) for g in grads):
-            # It may be 0 * inf: the same graph, with gradients in which zero absorbs.
-            if self._exact is None:
-                self._exact = _trace(tf, program, fed, set(self.fed_scalars), exact=True)
-            grads = self._call(tf, self._exact, feeds)
-        return grads
-
-    def _call(self, tf: Any, function: Any, feeds: list[Any]) -> list[Array]:
-        # Calling the function by its op costs a tenth of calling it as a Python function, and
-        # lets graph optimisation be set for this call alone.
-        outputs = tf.raw_ops.PartitionedCall(
-            args=feeds, Tout=self._types, f=function, config_proto=self._config
-        )
-        return [to_numpy(t) for t in outputs]
-
-
-def _call_config(entries: int) -> bytes:
-    if entries <= GRAPPLER_LIMIT:
-        return b""
-    from tensorflow.core.protobuf import config_pb2
-
-    config = config_pb2.ConfigProto()
-    config.allow_soft_placement = True
-    config.graph_options.rewrite_options.disable_meta_optimizer = True
-    return bytes(config.SerializeToString())
-
-
 def specs(tf: Any, program: Program, fed: Sequence[int], fed_scalars: int) -> list[Any]:
     """Return the input types of a program's graph: fed leaves, packed scalars, seed."""
     values = program.values
@@ -108,32 +44,6 @@ def specs(tf: Any, program: Program, fed: Sequence[int], fed_scalars: int) -> li
     root = values[program.root]
     result.append(tf.TensorSpec(root.shape, root.dtype, name="seed"))
     return result
-
-
-def _trace(
-    tf: Any, program: Program, fed: Sequence[int], fed_scalars: set[int], *, exact: bool
-) -> Any:
-    def gradients(*feeds: Any) -> list[Any]:
-        *leaves, seed = feeds
-        packed = leaves.pop() if fed_scalars else None
-        tensors: list[Any] = [None] * len(program)
-        for slot, leaf in zip(fed, leaves, strict=True):
-            tensors[slot] = leaf
-        with tf.GradientTape(watch_accessed_variables=False) as tape:
-            tape.watch([tensors[s] for s in program.wanted if tensors[s] is not None])
-            emit(tf, program, tensors, packed, fed_scalars, exact=exact)
-        wanted = [tensors[s] for s in program.wanted]
-        found = tape.gradient(
-            tensors[program.root],
-            wanted,
-            output_gradients=seed,
-            unconnected_gradients=tf.UnconnectedGradients.ZERO,
-        )
-        return [tf.convert_to_tensor(g) for g in found]
-
-    signature = specs(tf, program, fed, len(fed_scalars))
-    function = tf.function(gradients, input_signature=signature, autograph=False)
-    return function.get_concrete_function()
 
 
 def emit(

@@ -15,6 +15,7 @@ if all((_checkout / name).exists() for name in ("pyproject.toml", "lowering", "f
     __path__.append(str(_checkout))
 
 from tapegraph import testing
+from tapegraph._tape import tape, tape_reset
 from tapegraph._tensor import Tensor, param, tensor
 from tapegraph._value import Value, vsum
 from tapegraph.engines import backward, get_backend, last_backward, set_backend, use_backend
@@ -48,11 +49,66 @@ from tapegraph.ops.reduce import mean, softmax, sum
 from tapegraph.ops.shape import concat, reshape, transpose
 from tapegraph.optim import SGD
 from tapegraph.recording import no_grad
-from tapegraph._tape import tape, tape_reset
 
 _mark_internal()
 
 __version__ = "0.1.0"
+
+__all__ = [
+    "Dual",
+    "SGD",
+    "Tensor",
+    "Value",
+    "abs",
+    "add",
+    "avg_pool2d",
+    "backward",
+    "batch_matmul",
+    "concat",
+    "conv2d",
+    "cos",
+    "div",
+    "exp",
+    "gather",
+    "gelu",
+    "get_backend",
+    "grad",
+    "jvp",
+    "last_backward",
+    "layer_norm",
+    "log",
+    "matmul",
+    "max_pool2d",
+    "mean",
+    "mul",
+    "neg",
+    "no_grad",
+    "param",
+    "pow",
+    "relu",
+    "reshape",
+    "set_backend",
+    "sigmoid",
+    "silu",
+    "sin",
+    "softmax",
+    "softmax_crossentropy",
+    "sqrt",
+    "sub",
+    "sum",
+    "tan",
+    "tanh",
+    "tape",
+    "tape_reset",
+    "tensor",
+    "tensor_slice",
+    "testing",
+    "transpose",
+    "use_backend",
+    "vsum",
+    "where",
+    "zero_grad",
+]
 
 
 def __getattr__(name: str) -> object:

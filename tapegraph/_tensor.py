@@ -10,12 +10,13 @@ import numpy as np
 import numpy.typing as npt
 
 from tapegraph import engines, gradients
+from tapegraph._tape import current
 from tapegraph.errors import explain, user_frame
 from tapegraph.guard import guarded, is_own
 from tapegraph.ir import CLEARED, NO_ATTRS, PARAM, Array, Attrs
+from tapegraph.memory import own
 from tapegraph.node import Node, constant, new, next_seq, numeric
 from tapegraph.ops import elementwise, index, linalg, reduce, shape
-from tapegraph._tape import current
 
 
 class Tensor(Node):
@@ -169,7 +170,7 @@ class Tensor(Node):
             )
         array = numeric(value, "assign", "value")
         try:
-            array = np.array(np.broadcast_to(array, self.shape), dtype=self.dtype)
+            array = own(np.broadcast_to(array, self.shape), self.dtype)
         except ValueError:
             raise ValueError(
                 explain(
@@ -415,9 +416,9 @@ def param(data: Any, dtype: Any = None, name: str | None = None) -> Tensor:
     """
     array = numeric(data, "param", "data")
     if dtype is not None:
-        array = array.astype(_float_type(dtype), copy=False)
+        array = own(array, _float_type(dtype))
     elif array.dtype.kind != "f":
-        array = array.astype(np.float64)
+        array = own(array, np.float64)
     node: Tensor = new(Tensor)
     node._data = array
     node._op = PARAM
@@ -480,7 +481,8 @@ def _float_type(dtype: Any) -> np.dtype[Any]:
     wanted = np.dtype(dtype)
     if wanted not in (np.float32, np.float64):
         raise TypeError(
-            explain("param", f"dtype {wanted}", "float32 or float64", "Other types have no gradient.")
+            explain(
+                "param", f"dtype {wanted}", "float32 or float64", "Other types have no gradient."
+            )
         )
     return wanted
-

@@ -26,7 +26,7 @@ def user_frame(frame: FrameType | None = None) -> FrameType:
 
 
 def line_of(code: CodeType, lasti: int) -> str:
-    """Return ``file:line`` of the instruction at offset ``lasti``, looked up only when it is read."""
+    """Return ``file:line`` of the instruction at an offset, looked up only when it is read."""
     line: int | None = code.co_firstlineno
     for start, stop, number in code.co_lines():
         if start <= lasti < stop:

@@ -8,9 +8,10 @@ from typing import Any
 
 import numpy as np
 
+from tapegraph._tape import current
 from tapegraph.ir import Array
 from tapegraph.node import Node
-from tapegraph._tape import current
+from tapegraph.sparse import RowSparse
 
 # A gradient that was zeroed and not yet read: the next backward stores instead of adding.
 ZERO = object()
@@ -20,10 +21,12 @@ _commit = threading.Lock()
 def read(node: Node) -> Array | None:
     """Return a node's gradient, or None before the first backward."""
     grad = getattr(node, "_grad", None)
-    if grad is ZERO:
+    if grad is not None and type(grad) is not np.ndarray:
         with _commit:  # another thread's backward may be storing one at this moment
             if node._grad is ZERO:
                 node._grad = np.zeros_like(node._data)
+            elif isinstance(node._grad, RowSparse):
+                node._grad = node._grad.dense()
             grad = node._grad
     return grad  # type: ignore[no-any-return]
 
@@ -35,11 +38,14 @@ def write(nodes: Sequence[Node], grads: Sequence[Any]) -> None:
     ready = []
     for node, grad in zip(nodes, grads, strict=True):
         shape, dtype = node._data.shape, node._data.dtype
-        grad = np.asarray(grad)
+        if not isinstance(grad, RowSparse):
+            grad = np.asarray(grad)
         if grad.shape != shape:
             raise RuntimeError(f"backward: gradient of shape {grad.shape} for a leaf of {shape}")
         # Both operands of a + b receive the same array; each leaf must own its own.
-        if id(grad) in handed_out or grad.base is not None or grad.dtype != dtype:
+        if isinstance(grad, RowSparse):
+            pass  # made for this leaf alone, and read-only to everyone
+        elif id(grad) in handed_out or grad.base is not None or grad.dtype != dtype:
             grad = np.array(grad, dtype=dtype)
         handed_out.add(id(grad))
         ready.append(grad)
@@ -48,8 +54,12 @@ def write(nodes: Sequence[Node], grads: Sequence[Any]) -> None:
             held = getattr(node, "_grad", None)
             if held is None or held is ZERO:
                 node._grad = grad
-            else:
+            elif isinstance(held, np.ndarray) and not isinstance(grad, RowSparse):
                 held += grad
+            elif isinstance(held, np.ndarray):
+                grad.add_to(held)
+            else:
+                node._grad = held + grad
             tape.add_param(node)
 
 

@@ -36,9 +36,7 @@ class GuardedArray(np.ndarray[Any, Any]):
             targets[0][...] = plain[0]
             return None
         if targets:
-            kwargs["out"] = tuple(
-                np.array(x) if isinstance(x, GuardedArray) else x for x in out
-            )
+            kwargs["out"] = tuple(np.array(x) if isinstance(x, GuardedArray) else x for x in out)
         result = getattr(ufunc, method)(*plain, **kwargs)
         for target, computed in zip(out, kwargs.get("out", ()), strict=True):
             if isinstance(target, GuardedArray):

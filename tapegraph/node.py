@@ -10,6 +10,7 @@ import numpy as np
 
 from tapegraph.errors import explain, kind_of
 from tapegraph.ir import CONSTANT, NO_ATTRS, Array, Op
+from tapegraph.memory import own
 
 next_seq = itertools.count(1).__next__
 new = object.__new__
@@ -94,7 +95,7 @@ def numeric(data: Any, op: str, argument: str) -> Array:
     if isinstance(data, Node):
         data = data._data
     try:
-        array = np.array(data)
+        array = np.asarray(data)
     except ValueError as error:
         if "inhomogeneous" not in str(error):
             raise
@@ -103,10 +104,8 @@ def numeric(data: Any, op: str, argument: str) -> Array:
             explain(op, f"ragged data for {argument!r}", "a rectangular array", fix)
         ) from error
     kind = array.dtype.kind
-    if kind in "biu":
-        return array
-    if kind == "f" and array.dtype.itemsize in (4, 8):
-        return array.astype(array.dtype.newbyteorder("="), copy=False)
+    if kind in "biu" or (kind == "f" and array.dtype.itemsize in (4, 8)):
+        return own(array)
     fix = "Convert it first, for instance with np.asarray(data, dtype=np.float64)."
     received = kind_of(data) if kind != "f" else f"dtype {array.dtype}"
     raise TypeError(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterable
 from typing import Any
 
@@ -10,7 +9,9 @@ import numpy as np
 
 from tapegraph import gradients
 from tapegraph.errors import explain, kind_of
+from tapegraph.memory import is_shared, own
 from tapegraph.node import Node, next_seq, real
+from tapegraph.sparse import RowSparse
 
 
 class SGD:
@@ -91,21 +92,13 @@ def _descend(p: Node, lr: float) -> None:
     held = getattr(p, "_grad", None)
     if held is None or held is gradients.ZERO:
         return
-    update = held * lr
-    # A view or array that someone else still holds keeps the old numbers.
-    if sys.getrefcount(p._data) <= _SOLE_REFERENCE:
-        np.subtract(p._data, update, out=p._data)
+    if isinstance(held, RowSparse):
+        if is_shared(p):
+            p._data = own(p._data)
+        rows, sums = held.summed()
+        p._data[rows] -= sums * lr
+    elif is_shared(p):  # whoever else holds the array keeps the old numbers
+        p._data = own(p._data - held * lr)
     else:
-        p._data = np.subtract(p._data, update, out=update)
+        np.subtract(p._data, held * lr, out=p._data)
     p._seq = next_seq()
-
-
-class _Holder:
-    __slots__ = ("_data",)
-
-    def __init__(self) -> None:
-        self._data = np.zeros(1)
-
-
-# What the interpreter counts for an array that only a slot holds, read the same way as above.
-_SOLE_REFERENCE = sys.getrefcount(_Holder()._data)

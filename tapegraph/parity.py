@@ -107,7 +107,5 @@ def _table(rows: list[tuple[str, ...]], *, markdown: bool) -> str:
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     if markdown:
         rows = [rows[0], tuple("-" * w for w in widths), *rows[1:]]
-    lines = [
-        " | ".join(cell.ljust(w) for cell, w in zip(row, widths, strict=True)) for row in rows
-    ]
+    lines = [" | ".join(cell.ljust(w) for cell, w in zip(row, widths, strict=True)) for row in rows]
     return "\n".join(f"| {line} |" if markdown else line.rstrip() for line in lines)

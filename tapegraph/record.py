@@ -13,11 +13,11 @@ from typing import Any, TypeVar
 import numpy as np
 
 from tapegraph import node as nodes
+from tapegraph._tape import CURRENT, current
 from tapegraph.errors import INTERNAL, explain, kind_of, user_line
 from tapegraph.ir import NO_ATTRS, Array, Op
 from tapegraph.node import constant, new, next_seq, numeric
 from tapegraph.scopes import ACTIVE, setting
-from tapegraph._tape import CURRENT, current
 
 ndarray = np.ndarray
 F = TypeVar("F", bound=Callable[..., Any])

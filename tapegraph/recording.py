@@ -42,16 +42,14 @@ class no_grad:
     @overload
     def __new__(cls, fn: F) -> F: ...
     def __new__(cls, fn: Any = None) -> Any:
+        """Make a context manager, or wrap a function."""
         return object.__new__(cls) if fn is None else _wrapped(fn)
 
-    def __init__(self) -> None:
-        self._scopes: list[scopes.Scope] = []
-
     def __enter__(self) -> None:
-        self._scopes.append(scopes.enter("recording", False, sys._getframe(1)))
+        scopes.enter("recording", False, sys._getframe(1), self)
 
     def __exit__(self, *exception: object) -> None:
-        scopes.leave(self._scopes.pop())
+        scopes.leave_last(self, sys._getframe(1))
 
     def __call__(self, fn: F) -> F:
         """Wrap a function: ``@tg.no_grad()`` reads as ``@tg.no_grad``."""

@@ -14,22 +14,26 @@ from typing import Any
 
 
 class Scope:
-    """One entered setting: its kind, its value, and the generator frame it belongs to, if any."""
+    """One entered setting: its kind, its value, and the generator frame it belongs to, if any.
 
-    __slots__ = ("generator", "kind", "value")
+    ``source`` is the context manager that entered it, where one may be entered many times.
+    """
 
-    def __init__(self, kind: str, value: Any, generator: FrameType | None) -> None:
+    __slots__ = ("generator", "kind", "source", "value")
+
+    def __init__(self, kind: str, value: Any, generator: FrameType | None, source: Any) -> None:
         self.kind = kind
         self.value = value
         self.generator = generator
+        self.source = source
 
 
 ACTIVE: ContextVar[tuple[Scope, ...]] = ContextVar("tapegraph_scopes", default=())
 
 
-def enter(kind: str, value: Any, frame: FrameType | None) -> Scope:
+def enter(kind: str, value: Any, frame: FrameType | None, source: Any = None) -> Scope:
     """Enter a setting from the ``with`` that ``frame`` runs; return the scope to leave it by."""
-    scope = Scope(kind, value, _owning_generator(frame))
+    scope = Scope(kind, value, _owning_generator(frame), source)
     ACTIVE.set((*ACTIVE.get(), scope))
     return scope
 
@@ -37,6 +41,18 @@ def enter(kind: str, value: Any, frame: FrameType | None) -> Scope:
 def leave(scope: Scope) -> None:
     """Leave a scope; not always the last one entered, since generators interleave."""
     ACTIVE.set(tuple(s for s in ACTIVE.get() if s is not scope))
+
+
+def leave_last(source: Any, frame: FrameType | None) -> None:
+    """Leave the last scope that ``source`` entered here, the generator's own one if it has one.
+
+    One context manager may be in use in several threads, tasks and generators at once.
+    """
+    mine = [s for s in ACTIVE.get() if s.source is source]
+    generator = _owning_generator(frame)
+    own = [s for s in mine if s.generator is generator]
+    if mine:
+        leave((own or mine)[-1])
 
 
 def setting(kind: str, default: Any) -> Any:

@@ -146,8 +146,6 @@ def _differences(
     return results
 
 
-
-
 # Agreement between the engines, by the dtype of the leaf: (rtol, atol).
 PARITY_TOLERANCE = {"float64": (1e-9, 1e-12), "float32": (1e-4, 1e-5)}
 
@@ -225,12 +223,13 @@ def check_parity(
     program = linearise([out])
     shape, dtype = out._data.shape, out._data.dtype
     cotangent = np.random.default_rng(seed).uniform(-1.0, 1.0, shape).astype(dtype)
-    swept = importlib.import_module("tapegraph.fallback").gradients(program, cotangent)
+    fallback = importlib.import_module("tapegraph.fallback")
+    swept = [np.asarray(g) for g in fallback.gradients(program, cotangent)]
     by_leaf = {id(program.nodes[s]): g for s, g in zip(program.wanted, swept, strict=True)}
     gradients = [by_leaf.get(id(leaf), np.zeros_like(leaf._data)) for leaf in leaves]
     lowering = importlib.import_module("tapegraph.lowering")
     try:
-        graph = lowering.gradients(program, cotangent).grads
+        graph = [np.asarray(g) for g in lowering.gradients(program, cotangent).grads]
     except lowering.NotLowered as error:
         return ParityReport("native", str(error), 0.0, 0.0, gradients)
     worst_abs = worst_rel = 0.0
@@ -243,7 +242,9 @@ def check_parity(
     return ParityReport("tensorflow", None, worst_abs, worst_rel, gradients)
 
 
-def _compare(leaf: str, native: Array, graph: Array, rtol: float, atol: float) -> tuple[float, float]:
+def _compare(
+    leaf: str, native: Array, graph: Array, rtol: float, atol: float
+) -> tuple[float, float]:
     """Return the worst differences of two gradients, or raise naming the worst element."""
     if not native.size:
         return 0.0, 0.0

@@ -128,7 +128,9 @@ def tensor_slice(x: Any, begin: Any, size: Any) -> Any:
                 )
             )
         full.append(n)
-    return apply(TENSOR_SLICE, (x, constant(np.array(first, dtype=np.int64))), {"size": tuple(full)})
+    return apply(
+        TENSOR_SLICE, (x, constant(np.array(first, dtype=np.int64))), {"size": tuple(full)}
+    )
 
 
 def gather(x: Any, indices: Any, axis: int = 0) -> Any:

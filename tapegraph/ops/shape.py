@@ -60,9 +60,7 @@ def transpose(x: Any, axes: Any = None) -> Any:
     if axes is None:
         order = tuple(reversed(range(x.ndim)))
     else:
-        order = tuple(
-            one_axis("transpose", a, x.ndim) for a in integers("transpose", "axes", axes)
-        )
+        order = tuple(one_axis("transpose", a, x.ndim) for a in integers("transpose", "axes", axes))
         if sorted(order) != list(range(x.ndim)):
             raise ValueError(
                 explain(

@@ -1,0 +1,84 @@
+"""Tangents of layers."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from tapegraph.jvps.rules import Rule, each, linear, times, value
+from tapegraph.node import constant
+from tapegraph.ops import nn, reduce
+from tapegraph.ops.elementwise import exp, log, sqrt
+from tapegraph.ops.index import INDEX, where
+from tapegraph.ops.nn import Pair
+from tapegraph.record import apply
+
+
+def _layer_norm(
+    tangents: tuple[Any, ...], y: Any, x: Any, gamma: Any, beta: Any, *, eps: float
+) -> Any:
+    tx, tgamma, tbeta = tangents
+    centred = x - _row_mean(x)
+    inverse = 1.0 / sqrt(_row_mean(centred * centred) + eps)
+    normal = centred * inverse
+    total = tbeta
+    if tgamma is not None:
+        total = _sum(total, times(tgamma, normal))
+    if tx is not None:
+        moved = tx - _row_mean(tx)
+        along = _row_mean(times(moved, normal))
+        total = _sum(total, times(times(moved - times(along, normal), inverse), gamma))
+    return total
+
+
+def _row_mean(x: Any) -> Any:
+    return reduce.mean(x, axis=-1, keepdims=True)
+
+
+def _sum(a: Any, b: Any) -> Any:
+    return b if a is None else a + b
+
+
+def _max_pool2d(t: Any, y: Any, x: Any, *, ksize: Pair, stride: Pair, pad: Pair) -> Any:
+    array = value(x)
+    _, first = nn.MAX_POOL2D.forward(array, ksize=ksize, stride=stride, pad=pad)
+    n, c, row, column = np.indices(first.shape)
+    row = row * stride[0] - pad[0] + first // ksize[1]
+    column = column * stride[1] - pad[1] + first % ksize[1]
+    # The padding is first where a window holds nothing larger than -inf.
+    inside = (row >= 0) & (row < array.shape[2]) & (column >= 0) & (column < array.shape[3])
+    places = (n, c, np.where(inside, row, 0), np.where(inside, column, 0))
+    picked = apply(INDEX, (t, *map(constant, places)), {"plan": ("array",) * 4})
+    return picked if inside.all() else where(inside, picked, 0.0)
+
+
+def _softmax_crossentropy(tangents: tuple[Any, ...], y: Any, logits: Any, targets: Any) -> Any:
+    tlogits, ttargets = tangents
+    rows = max(1, math.prod(logits.shape[:-1]))
+    total = None
+    if tlogits is not None:
+        if targets.ndim < logits.ndim:
+            classes = np.arange(logits.shape[-1])
+            targets = constant((value(targets)[..., None] == classes).astype(logits.dtype))
+        weight = reduce.sum(targets, axis=-1, keepdims=True)
+        total = times(tlogits, reduce.softmax(logits) * weight - targets)
+    if ttargets is not None:
+        # Any constant shift gives the same derivative; the largest logit never overflows.
+        shifted = logits - constant(value(logits).max(axis=-1, keepdims=True, initial=-np.inf))
+        normaliser = log(reduce.sum(exp(shifted), axis=-1, keepdims=True))
+        total = _sum(total, times(ttargets, normaliser - shifted))
+    return reduce.sum(total) / rows
+
+
+JVPS: dict[str, Rule] = {
+    "layer_norm": _layer_norm,
+    "conv2d": each(
+        lambda t, y, x, k, **attrs: apply(nn.CONV2D, (t, k), attrs),
+        lambda t, y, x, k, **attrs: apply(nn.CONV2D, (x, t), attrs),
+    ),
+    "max_pool2d": each(_max_pool2d),
+    "avg_pool2d": linear(nn.AVG_POOL2D),
+    "softmax_crossentropy": _softmax_crossentropy,
+}

@@ -1,0 +1,54 @@
+"""The memory of the arrays that leaves own: how it is aligned, and who else holds it."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from tapegraph.ir import Array
+
+# What a vector unit, and TensorFlow, want an array's first element to be a multiple of, in bytes.
+ALIGNMENT = 64
+# Below this many bytes a copy costs less than looking.
+LARGE = 1 << 14
+
+
+def own(array: npt.ArrayLike, dtype: npt.DTypeLike = None) -> Array:
+    """Return a C-ordered copy of an array, aligned where it is large.
+
+    NumPy aligns to 16 bytes, and an engine that wants 64 would have to copy at every run.
+    """
+    source = np.asarray(array)
+    kind = np.dtype(source.dtype if dtype is None else dtype).newbyteorder("=")
+    size = source.size * kind.itemsize
+    if size < LARGE:
+        return np.array(source, dtype=kind, order="C")
+    raw = np.empty(size + ALIGNMENT, dtype=np.uint8)
+    start = -raw.ctypes.data % ALIGNMENT
+    copy: Array = raw[start : start + size].view(kind).reshape(source.shape)
+    copy[...] = source
+    return copy
+
+
+def is_shared(node: Any) -> bool:
+    """Tell whether anyone but a leaf itself holds its array or a view of its memory."""
+    if sys.getrefcount(node._data) > _SOLE:
+        return True
+    # Views of a view hold the array that owns the memory, not the one they were taken from.
+    return node._data.base is not None and sys.getrefcount(node._data.base) > _SOLE_BASE
+
+
+class _Holder:
+    __slots__ = ("_data",)
+
+    def __init__(self) -> None:
+        self._data = np.zeros(2)[:1]
+
+
+# What this interpreter counts for an array that only a leaf holds, read in the same words as above.
+_leaf = _Holder()
+_SOLE = sys.getrefcount(_leaf._data)
+_SOLE_BASE = sys.getrefcount(_leaf._data.base)
