@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from tapegraph import gradients
+from tapegraph._value import Value
 from tapegraph.errors import explain, kind_of
 from tapegraph.memory import is_shared, own
 from tapegraph.node import Node, next_seq, real
@@ -85,7 +86,7 @@ class SGD:
 
 
 def _is_scalar(p: Any) -> bool:
-    return hasattr(type(p), "__tapegraph_apply__") and not p.args
+    return isinstance(p, Value) and not p.args
 
 
 def _descend(p: Node, lr: float) -> None:

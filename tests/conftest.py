@@ -1,0 +1,72 @@
+"""What every test starts from and leaves behind: nothing."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import tapegraph as tg
+from tapegraph import _tape, engines, scopes
+
+
+@pytest.fixture(autouse=True)
+def sealed(monkeypatch):
+    """Give each test an empty tape, the default engine and NumPy's own error handling."""
+    monkeypatch.setattr(engines, "_warned", set())  # a cause is warned of once a test
+    fresh = {
+        _tape.CURRENT: None,
+        scopes.ACTIVE: (),
+        engines._chosen: None,
+        engines._report: None,
+    }
+    tokens = [(variable, variable.set(value)) for variable, value in fresh.items()]
+    with np.errstate(divide="warn", over="warn", under="ignore", invalid="warn"):
+        yield
+    for variable, token in tokens:
+        variable.reset(token)
+
+
+@pytest.fixture(params=["native", "tensorflow"])
+def backend(request):
+    """Run the test once with each engine that is installed."""
+    if request.param == "tensorflow":
+        pytest.importorskip("tensorflow")
+    tg.set_backend(request.param)
+    return request.param
+
+
+@pytest.fixture
+def graph_engine(monkeypatch):
+    """TensorFlow alone, falling back being an error, with an empty cache of graphs."""
+    limit = tg.lowering.cache_info().limit
+    tg.lowering.cache_clear()
+    tg.set_backend("tensorflow")
+    monkeypatch.setenv("TAPEGRAPH_STRICT", "1")
+    yield tg.lowering
+    tg.lowering.cache_clear()
+    tg.lowering.set_cache_limit(limit)
+
+
+@pytest.fixture
+def run_python():
+    """Run programs in a new interpreter, which may crash: ``run_python(code, NAME=value)``."""
+    hidden = ("PYTHONPATH", "TAPEGRAPH_BACKEND", "TAPEGRAPH_STRICT")
+    inherited = {k: v for k, v in os.environ.items() if k not in hidden}
+
+    def run(code: str, **environment: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [sys.executable, "-c", textwrap.dedent(code)],
+            cwd=Path(__file__).parent.parent,
+            env={"TF_CPP_MIN_LOG_LEVEL": "3", **inherited, **environment},
+            capture_output=True,
+            text=True,
+            timeout=300,
+        )
+
+    return run

@@ -1,0 +1,85 @@
+"""Every operation and every public name has all its parts; a new one that lacks a part fails."""
+
+from __future__ import annotations
+
+import pytest
+
+import tapegraph as tg
+from tapegraph.cases import CASES
+from tapegraph.fallback import VJPS
+from tapegraph.ir import OPS
+from tapegraph.jvps import JVPS
+from tapegraph.lowering.rules import GAPS, LOWERINGS
+from tapegraph.ops import index
+
+# Operations that users reach by indexing rather than by name.
+UNNAMED = {"getitem": index.getitem, "index": index.getitem}
+
+PUBLIC = """
+    param tensor Tensor backward no_grad zero_grad tape tape_reset SGD Value vsum grad Dual jvp
+    set_backend get_backend use_backend last_backward testing.check_gradients
+    testing.check_parity add sub mul div pow neg sin cos tan exp log sqrt tanh sigmoid relu abs
+    gelu silu matmul batch_matmul transpose sum mean softmax reshape tensor_slice concat gather
+    where layer_norm conv2d max_pool2d avg_pool2d softmax_crossentropy
+""".split()
+
+ON_TENSORS = """
+    data grad shape dtype ndim size T name op inputs requires_grad item numpy detach assign
+    zero_grad retain_grad backward sum mean reshape transpose __len__ __iter__ __getitem__
+""".split()
+
+every_op = pytest.mark.parametrize("op", sorted(OPS))
+
+
+@every_op
+def test_has_cases(op):
+    labels = [case.label for case in CASES if case.op == op]
+    assert labels, f"add rows for {op!r} to tapegraph/cases.py"
+
+
+@every_op
+def test_is_public_and_documented_with_examples(op):
+    function = UNNAMED.get(op) or getattr(tg, op)
+    for section in ("Parameters\n", "Returns\n", "Examples\n", ">>> "):
+        assert section in function.__doc__
+
+
+@every_op
+def test_has_a_gradient_for_each_differentiable_input(op):
+    row = VJPS[op]
+    if isinstance(row, tuple):
+        flows = OPS[op].differentiable or (True,) * len(row)
+        assert tuple(rule is not None for rule in row) == flows
+
+
+@every_op
+def test_has_a_lowering_or_is_a_named_gap(op):
+    assert (op in LOWERINGS) != (op in GAPS), "a lowering, or a gap with its reason, and not both"
+
+
+@pytest.mark.parametrize("rules", [VJPS, JVPS], ids=["gradients", "tangents"])
+def test_rules_are_for_the_operations_that_exist(rules):
+    assert set(rules) == set(OPS)
+
+
+def test_every_gap_says_why():
+    assert set(LOWERINGS) | set(GAPS) == set(OPS)
+    assert all(GAPS.values())
+
+
+def test_cases_have_names_of_their_own_and_name_an_operation():
+    assert len({case.id for case in CASES}) == len(CASES)
+    assert {case.op for case in CASES} == set(OPS)
+
+
+@pytest.mark.parametrize("name", PUBLIC)
+def test_public_name_exists_and_is_documented(name):
+    value = tg
+    for part in name.split("."):
+        value = getattr(value, part)
+    assert value.__doc__
+
+
+@pytest.mark.parametrize("name", ON_TENSORS)
+def test_tensor_has_what_the_contract_names(name):
+    assert hasattr(tg.Tensor, name)

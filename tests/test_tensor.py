@@ -1,0 +1,548 @@
+"""The face of `Tensor`: what every property, method and conversion promises."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+
+import numpy as np
+import pytest
+
+import tapegraph as tg
+
+DATA = np.array([[1.0, -2.0, 3.0], [4.0, 5.0, -6.0]])
+
+
+# -- making leaves -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("data", "dtype"),
+    [
+        ([1, 2], np.float64),
+        ([1.5, 2], np.float64),
+        (3, np.float64),
+        (True, np.float64),
+        (np.array([1, 2], dtype=np.int8), np.float64),
+        (np.array([True, False]), np.float64),
+        (np.array([1.0], dtype=np.float32), np.float32),
+        (np.float32(1.0), np.float32),
+        (np.array([1.0], dtype=">f8"), np.float64),
+        (np.array([1.0], dtype=">f4"), np.float32),
+    ],
+)
+def test_param_is_float(data, dtype):
+    x = tg.param(data)
+    assert x.dtype == dtype
+    assert x.dtype.isnative
+    np.testing.assert_array_equal(x.data, np.asarray(data, dtype=dtype))
+
+
+@pytest.mark.parametrize("dtype", [np.float32, "float64", np.dtype("f4")])
+def test_param_converts_to_a_dtype(dtype):
+    assert tg.param([1, 2], dtype=dtype).dtype == np.dtype(dtype)
+
+
+@pytest.mark.parametrize("dtype", [np.int32, np.float16, complex, bool])
+def test_param_refuses_other_dtypes(dtype):
+    with pytest.raises(TypeError, match="param: received dtype .*float32 or float64"):
+        tg.param([1.0], dtype=dtype)
+
+
+@pytest.mark.parametrize("data", [[1, 2], [True, False], [1.5], np.float32([1.0])])
+def test_tensor_keeps_the_dtype_numpy_would_give(data):
+    c = tg.tensor(data)
+    assert c.dtype == np.asarray(data).dtype
+    assert not c.requires_grad
+    assert c.op == "constant"
+
+
+def test_tensor_converts_to_a_dtype():
+    assert tg.tensor([1, 2], dtype=np.float32).dtype == np.float32
+
+
+@pytest.mark.parametrize("make", [tg.param, tg.tensor])
+def test_making_copies_the_array(make):
+    array = DATA.copy()
+    x = make(array)
+    array[:] = 0.0
+    np.testing.assert_array_equal(x.data, DATA)
+
+
+def test_param_of_a_tensor_is_a_new_leaf():
+    x = tg.param(DATA)
+    z = tg.param(x * 2.0)
+    assert z.op == "param"
+    assert z.inputs == ()
+    np.testing.assert_array_equal(z.data, 2.0 * DATA)
+
+
+def test_array_layouts_give_the_same_leaf():
+    for array in (np.asfortranarray(DATA), np.repeat(DATA, 2, axis=1)[:, ::2], DATA[::-1][::-1]):
+        np.testing.assert_array_equal(tg.param(array).data, DATA)
+
+
+# -- properties --------------------------------------------------------------------------------
+
+
+def test_array_properties():
+    x = tg.param(DATA, name="x")
+    assert (x.shape, x.ndim, x.size, x.dtype, x.name) == ((2, 3), 2, 6, np.float64, "x")
+    assert isinstance(x.data, np.ndarray)
+    assert x.grad is None
+    np.testing.assert_array_equal(x.T.data, DATA.T)
+    assert x.T.T.shape == x.shape
+
+
+def test_history_properties():
+    x, c = tg.param(DATA), tg.tensor(DATA)
+    y = x * 2.0
+    assert (x.op, c.op, y.op) == ("param", "constant", "mul")
+    assert (x.inputs, c.inputs) == ((), ())
+    assert y.inputs[0] is x
+    assert y.inputs[1] == 2.0
+    assert (x.requires_grad, c.requires_grad, y.requires_grad) == (True, False, True)
+
+
+def test_a_result_of_constants_alone_has_no_history():
+    y = tg.tensor(DATA) * 2.0
+    assert not y.requires_grad
+    assert y.inputs == ()
+
+
+def test_name_can_be_set_on_results():
+    y = tg.param(1.0) * 2.0
+    assert y.name is None
+    y.name = "loss"
+    assert y.name == "loss"
+    assert "loss" in repr(y)
+
+
+def test_gradient_has_the_leafs_shape_and_dtype():
+    x = tg.param(DATA.astype(np.float32))
+    (x * np.float64(2.0)).sum().backward()
+    assert x.grad.shape == x.shape
+    assert x.grad.dtype == np.float32
+
+
+# -- numbers and arrays out --------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("shape", [(), (1,), (1, 1)])
+def test_item_of_one_element(shape):
+    value = tg.param(np.full(shape, 2.5)).item()
+    assert type(value) is float
+    assert value == 2.5
+
+
+def test_conversions_of_one_element():
+    x = tg.param([-2.75])
+    assert float(x) == -2.75
+    assert int(x) == -2
+    assert bool(x) is True
+    assert bool(tg.tensor(0.0)) is False
+    assert f"{x:.1f}" == "-2.8"
+
+
+@pytest.mark.parametrize("convert", [bool, float, int, tg.Tensor.item])
+@pytest.mark.parametrize("size", [0, 2])
+def test_conversions_need_one_element(convert, size):
+    with pytest.raises(ValueError, match=rf"shape \({size},\).*exactly one element"):
+        convert(tg.param(np.ones(size)))
+
+
+def test_numpy_is_an_array_of_its_own():
+    x = tg.param(DATA)
+    array = x.numpy()
+    assert type(array) is np.ndarray
+    array[:] = 0.0
+    np.testing.assert_array_equal(x.data, DATA)
+
+
+def test_detach_is_a_constant_of_its_own():
+    x = tg.param(DATA)
+    d = (x * 1.0).detach()
+    assert (d.requires_grad, d.op, d.inputs) == (False, "constant", ())
+    d.data[...] = 0.0
+    np.testing.assert_array_equal(x.data, DATA)
+
+
+def test_detach_stops_the_gradient():
+    x = tg.param([3.0])
+    (x * x.detach()).backward()
+    np.testing.assert_array_equal(x.grad, [3.0])
+
+
+@pytest.mark.parametrize("convert", [np.asarray, np.array, np.stack, np.concatenate])
+def test_numpy_never_swallows_a_gradient(convert):
+    x = tg.param(DATA)
+    with pytest.raises(TypeError, match=r"\.detach\(\)\.numpy\(\)"):
+        convert([x, x] if convert in (np.stack, np.concatenate) else x)
+
+
+def test_asarray_of_a_constant():
+    array = np.asarray(tg.tensor(DATA))
+    np.testing.assert_array_equal(array, DATA)
+    assert np.asarray(tg.tensor([1, 2]), dtype=np.float32).dtype == np.float32
+
+
+# -- assign, grads -----------------------------------------------------------------------------
+
+
+def test_assign_keeps_shape_dtype_and_identity():
+    x = tg.param(np.zeros((2, 2), dtype=np.float32))
+    x.assign([1.0, 2.0])
+    np.testing.assert_array_equal(x.data, [[1.0, 2.0], [1.0, 2.0]])
+    assert x.dtype == np.float32
+
+
+def test_assign_copies():
+    x, value = tg.param([1.0, 2.0]), np.array([3.0, 4.0])
+    x.assign(value)
+    value[:] = 0.0
+    np.testing.assert_array_equal(x.data, [3.0, 4.0])
+
+
+def test_setting_data_assigns():
+    x = tg.param([1.0, 2.0])
+    x.data = [5.0, 6.0]
+    np.testing.assert_array_equal(x.data, [5.0, 6.0])
+    (x * x).sum().backward()
+    np.testing.assert_array_equal(x.grad, [10.0, 12.0])
+
+
+def test_augmented_assignment_to_data_works_in_place():
+    x = tg.param([1.0, 2.0])
+    x.data -= 0.5
+    x.data *= [2.0, 4.0]
+    np.testing.assert_array_equal(x.data, [1.0, 6.0])
+
+
+def test_empty_leaf_can_be_written():
+    x = tg.param(np.zeros((0, 3)))
+    x.data[...] = 1.0
+    x.data -= 1.0
+    assert x.shape == (0, 3)
+
+
+def test_zero_grad_keeps_none_and_zeroes_the_rest():
+    x = tg.param([1.0, 2.0])
+    x.zero_grad()
+    assert x.grad is None
+    x.sum().backward()
+    x.zero_grad()
+    np.testing.assert_array_equal(x.grad, [0.0, 0.0])
+    (x * 3.0).sum().backward()
+    np.testing.assert_array_equal(x.grad, [3.0, 3.0])
+
+
+def test_grad_can_be_set():
+    x = tg.param([1.0, 2.0])
+    given = np.array([1.0, 1.0])
+    x.grad = given
+    given[:] = 7.0
+    x.sum().backward()
+    np.testing.assert_array_equal(x.grad, [2.0, 2.0])
+    x.grad = None
+    assert x.grad is None
+
+
+def test_intermediate_gradients_are_kept_only_on_request():
+    x = tg.param([2.0])
+    a = x * 3.0
+    b = a * a
+    a.retain_grad()
+    b.backward()
+    np.testing.assert_array_equal(a.grad, [12.0])
+    np.testing.assert_array_equal(x.grad, [36.0])
+    assert b.grad is None
+
+
+def test_retained_root_gets_its_seed():
+    y = tg.param([2.0]) * 3.0
+    y.retain_grad()
+    y.backward([5.0])
+    np.testing.assert_array_equal(y.grad, [5.0])
+
+
+def test_retain_grad_needs_a_gradient():
+    with pytest.raises(RuntimeError, match="retain_grad"):
+        tg.tensor(1.0).retain_grad()
+
+
+# -- backward ----------------------------------------------------------------------------------
+
+
+def test_seed_defaults_to_ones_and_weighs_the_output():
+    x = tg.param([1.0, 2.0])
+    (x * x).backward()
+    np.testing.assert_array_equal(x.grad, [2.0, 4.0])
+    x.grad = None
+    (x * x).backward(seed=[1.0, -10.0])
+    np.testing.assert_array_equal(x.grad, [2.0, -40.0])
+
+
+def test_seed_may_be_a_tensor():
+    x = tg.param([1.0, 2.0])
+    (x * x).backward(tg.tensor([0.0, 1.0]))
+    np.testing.assert_array_equal(x.grad, [0.0, 4.0])
+
+
+def test_backward_twice_adds_twice():
+    x = tg.param([1.0, 2.0])
+    y = (x * x).sum()
+    y.backward()
+    tg.backward(y)
+    np.testing.assert_array_equal(x.grad, [4.0, 8.0])
+
+
+def test_backward_of_a_leaf_is_the_seed():
+    x = tg.param([1.0, 2.0])
+    x.backward()
+    np.testing.assert_array_equal(x.grad, [1.0, 1.0])
+
+
+def test_unreachable_leaf_keeps_none():
+    x, other = tg.param(1.0), tg.param(2.0)
+    (x * 2.0).backward()
+    assert other.grad is None
+
+
+def test_gradients_do_not_share_memory():
+    a, b, seed = tg.param([1.0]), tg.param([2.0]), np.array([1.0])
+    (a + b).backward(seed)
+    a.grad[:] = 9.0
+    seed[:] = 8.0
+    np.testing.assert_array_equal(b.grad, [1.0])
+
+
+# -- container protocol ------------------------------------------------------------------------
+
+
+def test_len_and_iteration_follow_the_first_axis():
+    x = tg.param(DATA)
+    rows = list(x)
+    assert len(x) == len(rows) == 2
+    (rows[0] * 10.0 + rows[1]).sum().backward()
+    np.testing.assert_array_equal(x.grad, [[10.0] * 3, [1.0] * 3])
+
+
+def test_unpacking():
+    a, b = tg.param([2.0, 3.0])
+    assert (a.item(), b.item()) == (2.0, 3.0)
+
+
+@pytest.mark.parametrize("use", [len, iter])
+def test_0d_has_no_length(use):
+    with pytest.raises(TypeError, match="0-d"):
+        use(tg.param(1.0))
+
+
+INDICES = [
+    1,
+    -1,
+    np.int64(1),
+    (0, 2),
+    (),
+    ...,
+    None,
+    slice(None, None, -1),
+    slice(5, 1),
+    (slice(None), slice(0, 3, 2)),
+    (..., -1),
+    (None, ..., None, 0),
+    [1, 0, 1],
+    np.array([[0, 1], [1, 1]]),
+    ([0, 1], [2, 2]),
+    (slice(None), [2, -1]),
+    (slice(0, 1), [2, 0]),
+    (0, [1, 1]),
+    ([0, 1], None, [1, 2]),
+    DATA > 0,
+    [True, False],
+    (slice(None), np.array([True, False, True])),
+    np.zeros((2, 3), dtype=bool),
+    [],
+    True,
+    np.array(False),
+    np.array(1),
+]
+
+
+@pytest.mark.parametrize("key", INDICES, ids=str)
+def test_indexing_is_numpys_with_gradients_scattered_back(key):
+    x = tg.param(DATA)
+    y = x[key]
+    np.testing.assert_array_equal(y.data, DATA[key], strict=True)
+    seed = np.arange(1.0, y.size + 1).reshape(y.shape)
+    y.backward(seed)
+    places = np.arange(6).reshape(2, 3)[key]
+    expected = np.bincount(places.ravel(), weights=seed.ravel(), minlength=6).reshape(2, 3)
+    np.testing.assert_array_equal(x.grad, expected)
+
+
+def test_index_may_be_a_tensor():
+    x = tg.param(DATA)
+    np.testing.assert_array_equal(x[tg.tensor([1, 0])].data, DATA[[1, 0]])
+
+
+def test_empty_mask_selects_nothing():
+    x = tg.param(np.zeros((0, 3)))
+    assert x[np.zeros((0, 3), dtype=bool)].shape == (0,)
+
+
+def test_elements_cannot_be_assigned():
+    x = tg.param(DATA)
+    with pytest.raises(TypeError, match="tg.where"):
+        x[0] = 1.0
+
+
+# -- operators, comparisons, identity ----------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("f", "value", "slope"),
+    [
+        (lambda x: -x, -DATA, -np.ones_like(DATA)),
+        (lambda x: +x, DATA, np.ones_like(DATA)),
+        (abs, np.abs(DATA), np.sign(DATA)),
+        (lambda x: x - x * x, DATA - DATA**2, 1 - 2 * DATA),
+        (lambda x: x / x, np.ones_like(DATA), np.zeros_like(DATA)),
+    ],
+)
+def test_operators_of_tensors(f, value, slope):
+    x = tg.param(DATA)
+    y = f(x)
+    np.testing.assert_array_equal(y.data, value)
+    y.backward()
+    np.testing.assert_allclose(x.grad, slope, atol=1e-15)
+
+
+def test_augmented_operators_rebind_and_record():
+    x = tg.param([3.0])
+    y = x
+    y *= 2.0
+    y += x
+    y -= 1.0
+    y.backward()
+    np.testing.assert_array_equal(x.data, [3.0])
+    np.testing.assert_array_equal(x.grad, [3.0])
+
+
+COMPARISONS = ["__eq__", "__ne__", "__lt__", "__le__", "__gt__", "__ge__"]
+
+
+@pytest.mark.parametrize("name", COMPARISONS)
+@pytest.mark.parametrize("wrap", [tg.param, tg.tensor, np.asarray, list])
+def test_comparisons_are_by_value_and_plain(name, wrap):
+    left, right = np.array([1.0, 2.0, 3.0]), [3.0, 2.0, 1.0]
+    got = getattr(tg.param(left), name)(wrap(right))
+    assert type(got) is np.ndarray
+    np.testing.assert_array_equal(got, getattr(left, name)(np.asarray(right)), strict=True)
+
+
+def test_comparisons_reflect():
+    x = tg.param([1.0, 2.0, 3.0])
+    assert type(np.array([2.0, 2.0, 2.0]) < x) is np.ndarray
+    np.testing.assert_array_equal(np.array([2.0, 2.0, 2.0]) < x, [False, False, True])
+    np.testing.assert_array_equal(np.float64(2.0) == x, [False, True, False])
+    np.testing.assert_array_equal(2 >= x, [True, True, False])
+
+
+def test_comparisons_are_not_recorded():
+    tg.tape_reset()
+    x = tg.param([1.0])
+    before = len(tg.tape())
+    assert (x == x).all()
+    assert len(tg.tape()) == before
+
+
+def test_hash_is_by_identity():
+    a, b = tg.param(1.0), tg.param(1.0)
+    assert len({a, b, a}) == 2
+    assert {a: "a", b: "b"}[b] == "b"
+
+
+def test_repr_shows_value_dtype_name_and_op():
+    assert repr(tg.tensor([1.0, 2.0])) == "Tensor([1., 2.])"
+    assert repr(tg.param([1.0], name="w")) == "Tensor([1.], name='w', op='param')"
+    assert repr(tg.param([1.0], dtype=np.float32) * 2.0) == (
+        "Tensor([2.], dtype=float32, op='mul')"
+    )
+    assert len(repr(tg.param(np.zeros(100_000)))) < 1000
+
+
+# -- pickling and copying ----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("clone", [lambda x: pickle.loads(pickle.dumps(x)), copy.deepcopy])
+@pytest.mark.parametrize(
+    "leaf", [tg.param(np.float32([1.0, 2.0]), name="w"), tg.tensor([1, 2]), tg.tensor(True)]
+)
+def test_leaves_can_be_pickled_and_copied(clone, leaf):
+    other = clone(leaf)
+    np.testing.assert_array_equal(other.data, leaf.data, strict=True)
+    assert (other.op, other.name, other.requires_grad) == (leaf.op, leaf.name, leaf.requires_grad)
+    assert not np.may_share_memory(other.data, leaf.data)
+
+
+def test_deepcopy_of_a_model_keeps_shared_leaves_shared():
+    w = tg.param([1.0])
+    first, second = copy.deepcopy([w, w])
+    assert first is second is not w
+
+
+def test_results_cannot_be_pickled():
+    y = tg.param(1.0) * 2.0
+    with pytest.raises(TypeError, match=r"result of mul.*detach"):
+        pickle.dumps(y)
+    tg.tape_reset()
+    with pytest.raises(TypeError, match="pickle"):
+        pickle.dumps(y)
+
+
+def test_data_can_be_pickled():
+    x = tg.param(DATA)
+    assert type(pickle.loads(pickle.dumps(x.data))) is np.ndarray
+    assert type(copy.deepcopy(x.data)) is np.ndarray
+
+
+# -- aliases -----------------------------------------------------------------------------------
+
+POSITIVE = np.array([[0.5, 1.5], [2.5, 0.25]])
+
+
+@pytest.mark.parametrize(
+    ("alias", "expected"),
+    [
+        (lambda x: x.sum(), POSITIVE.sum()),
+        (lambda x: x.sum(axis=0), POSITIVE.sum(axis=0)),
+        (lambda x: x.sum(1, keepdims=True), POSITIVE.sum(axis=1, keepdims=True)),
+        (lambda x: x.mean(), POSITIVE.mean()),
+        (lambda x: x.mean(axis=(0, 1)), POSITIVE.mean(axis=(0, 1))),
+        (lambda x: x.reshape(4), POSITIVE.reshape(4)),
+        (lambda x: x.reshape(1, -1), POSITIVE.reshape(1, -1)),
+        (lambda x: x.reshape((1, 4)), POSITIVE.reshape((1, 4))),
+        (lambda x: x.transpose(), POSITIVE.T),
+        (lambda x: x.transpose(0, 1), POSITIVE),
+        (lambda x: x.transpose((1, 0)), POSITIVE.T),
+        (lambda x: x.flatten(), POSITIVE.flatten()),
+        (lambda x: x.exp(), np.exp(POSITIVE)),
+        (lambda x: x.log(), np.log(POSITIVE)),
+        (lambda x: x.sqrt(), np.sqrt(POSITIVE)),
+        (lambda x: x.sin(), np.sin(POSITIVE)),
+        (lambda x: x.cos(), np.cos(POSITIVE)),
+        (lambda x: x.tan(), np.tan(POSITIVE)),
+        (lambda x: x.tanh(), np.tanh(POSITIVE)),
+        (lambda x: x.relu(), np.maximum(POSITIVE, 0)),
+        (lambda x: x.abs(), np.abs(POSITIVE)),
+        (lambda x: x.sigmoid(), 1 / (1 + np.exp(-POSITIVE))),
+        (lambda x: x.silu(), POSITIVE / (1 + np.exp(-POSITIVE))),
+        (lambda x: x.softmax(axis=0), np.exp(POSITIVE) / np.exp(POSITIVE).sum(axis=0)),
+    ],
+)
+def test_method_aliases(alias, expected):
+    y = alias(tg.param(POSITIVE))
+    assert y.requires_grad
+    assert y.shape == np.shape(expected)
+    np.testing.assert_allclose(y.data, expected, rtol=1e-14)
