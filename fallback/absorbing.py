@@ -81,7 +81,7 @@ def _matmul(a: Array, b: Array, is_cotangent: list[bool]) -> Array:
     plus += count(up, h > 0) + count(down, h < 0)
     minus = count(g > 0, np.isneginf(h)) + count(g < 0, np.isposinf(h))
     minus += count(up, h < 0) + count(down, h > 0)
-    finite = np.matmul(
+    finite: Array = np.matmul(
         np.where(np.isfinite(a), a, np.zeros_like(a)), np.where(np.isfinite(b), b, np.zeros_like(b))
     )
     finite[plus > 0] = np.inf

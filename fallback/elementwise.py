@@ -21,7 +21,7 @@ def _pow_base(g: Any, y: Array, a: Any, b: Any) -> Any:
 def _pow_exponent(g: Any, y: Array, a: Any, b: Any) -> Any:
     positive = np.asarray(a) > 0
     logarithm = np.log(np.where(positive, a, np.ones_like(a)), dtype=y.dtype)
-    return g * np.where(positive, y * logarithm, 0.0)
+    return g * np.where(np.asarray(a) <= 0, 0.0, y * logarithm)  # NaN stays NaN
 
 
 def _gelu(g: Any, y: Array, x: Array) -> Any:

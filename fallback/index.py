@@ -33,7 +33,8 @@ def _gather(g: Any, y: Array, x: Array, indices: Array, *, axis: int) -> Any:
     if axis == 0:
         return RowSparse(indices.ravel(), plain(g).reshape(indices.size, *x.shape[1:]), x.shape)
     out = _zeros(g, x)
-    np.add.at(out, (slice(None),) * axis + (indices,), g)
+    where: Any = (slice(None),) * axis + (indices,)
+    np.add.at(out, where, g)
     return out
 
 

@@ -22,7 +22,7 @@ def _concat(needs: list[bool], g: Any, y: Array, *arrays: Array, axis: int) -> l
     ends = np.cumsum([a.shape[axis] for a in arrays])
     before = (slice(None),) * axis
     return [
-        g[(*before, slice(end - a.shape[axis], end))] if needed else None
+        g[before + (slice(end - a.shape[axis], end),)] if needed else None
         for a, end, needed in zip(arrays, ends.tolist(), needs, strict=True)
     ]
 

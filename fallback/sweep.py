@@ -96,7 +96,7 @@ def _sweep(program: Program, seed: Array, exact_zeros: bool = False) -> list[Arr
         if exact_zeros:
             g = absorbing(g)
         op = ops[slot]
-        row = VJPS.get(op.name)
+        row: Any = VJPS.get(op.name)
         if row is None:
             raise NotImplementedError(f"backward: no gradient rule for {program.describe(slot)}")
         y = values[slot]

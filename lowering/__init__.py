@@ -49,4 +49,5 @@ __all__ = [
     "gradients",
     "lower",
     "set_cache_limit",
+    "tensorflow",
 ]

@@ -37,13 +37,14 @@ class Outcome(NamedTuple):
 class _Entry:
     """The graph of one structure, and which of its scalars have been seen to change."""
 
-    __slots__ = ("bits", "compiled", "lock", "varying")
+    __slots__ = ("bits", "compiled", "lock", "varying", "wiring")
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
         self.compiled: Any = None
         self.bits: Any = None
         self.varying: set[int] = set()
+        self.wiring: Any = None
 
 
 class _Cache:
@@ -69,6 +70,12 @@ class _Cache:
         with self.lock:
             if self.entries.get(key) is entry and entry.compiled is None:
                 del self.entries[key]
+
+    def varying(self, wiring: Any) -> set[int]:
+        """Return which scalars have changed in programs of one wiring, whatever their shapes."""
+        with self.lock:
+            alike = [e.varying for e in self.entries.values() if e.wiring == wiring]
+        return set().union(*alike)
 
     def _shrink(self) -> None:
         while len(self.entries) > self.limit:
@@ -127,7 +134,10 @@ def _compiled(
 ) -> tuple[Any, float | None]:
     """Return the entry's graph and, where it had to be compiled now, the seconds that took."""
     bits = scalar_bits(scalars)
-    if entry.compiled is not None:
+    if entry.compiled is None:
+        entry.wiring = tuple(zip(program.ops, program.inputs, strict=True))
+        entry.varying = CACHE.varying(entry.wiring)
+    else:
         changed = {int(i) for i in np.nonzero(bits != entry.bits)[0]} - entry.varying
         if not changed:
             return entry.compiled, None

@@ -8,7 +8,7 @@ import threading
 import warnings
 from typing import Any
 
-MINIMUM = (2, 16)
+MINIMUM = (2, 18)
 INSTALL = 'Install it with: pip install "tapegraph[tensorflow]".'
 
 

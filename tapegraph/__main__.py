@@ -9,7 +9,7 @@ import sys
 import numpy as np
 
 import tapegraph as tg
-from tapegraph import engines
+from tapegraph import engines, lowering
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -24,14 +24,13 @@ def main(arguments: list[str] | None = None) -> int:
     if options.command == "info":
         print("\n".join(info()))
         return 0
-    from tapegraph import parity as table
+    from tapegraph.parity import run
 
-    return table.run(options.op, markdown=options.markdown)
+    return run(options.op, markdown=options.markdown)
 
 
 def info() -> list[str]:
     """Return the lines of ``python -m tapegraph info``."""
-    lowering = tg.lowering
     lines = [
         f"tapegraph   {tg.__version__}",
         f"python      {platform.python_version()} on {platform.machine()} {platform.system()}",

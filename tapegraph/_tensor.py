@@ -478,7 +478,7 @@ def _leaf(data: Array, is_param: bool, requires_grad: bool, name: str | None) ->
 
 
 def _float_type(dtype: Any) -> np.dtype[Any]:
-    wanted = np.dtype(dtype)
+    wanted: np.dtype[Any] = np.dtype(dtype)
     if wanted not in (np.float32, np.float64):
         raise TypeError(
             explain(

@@ -28,7 +28,7 @@ def read(node: Node) -> Array | None:
             elif isinstance(node._grad, RowSparse):
                 node._grad = node._grad.dense()
             grad = node._grad
-    return grad  # type: ignore[no-any-return]
+    return grad
 
 
 def write(nodes: Sequence[Node], grads: Sequence[Any]) -> None:
@@ -87,5 +87,6 @@ def zero_grad(params: Iterable[Any] | None = None) -> None:
             if getattr(node, "_grad", None) is not None:
                 node._grad = ZERO
         return
-    for node in [params] if isinstance(params, Node) else list(params):
+    given: list[Any] = [params] if isinstance(params, Node) else list(params)
+    for node in given:
         node.zero_grad()

@@ -70,10 +70,10 @@ class GuardedArray(np.ndarray[Any, Any]):
         """Return an ordinary array of its own memory."""
         return np.array(self, order=order)
 
-    def __copy__(self) -> Array:  # type: ignore[override]
+    def __copy__(self) -> Array:
         return self.copy()
 
-    def __deepcopy__(self, memo: Any) -> Array:  # type: ignore[override]
+    def __deepcopy__(self, memo: Any) -> Array:
         return self.copy()
 
     def __reduce__(self) -> Any:

@@ -16,7 +16,7 @@ ALIGNMENT = 64
 LARGE = 1 << 14
 
 
-def own(array: npt.ArrayLike, dtype: npt.DTypeLike = None) -> Array:
+def own(array: npt.ArrayLike, dtype: npt.DTypeLike | None = None) -> Array:
     """Return a C-ordered copy of an array, aligned where it is large.
 
     NumPy aligns to 16 bytes, and an engine that wants 64 would have to copy at every run.

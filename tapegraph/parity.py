@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 import tapegraph as tg
+from tapegraph import lowering
 from tapegraph.cases import CASES, Case
 from tapegraph.testing import check_parity
 
@@ -49,8 +50,8 @@ HEADER = ("op", "dtype", "cases", "nodes", "worst abs", "worst rel", "engine", "
 def run(ops: list[str] | None, *, markdown: bool) -> int:
     """Print the table and return 0, or 1 if any gradient differs, or 2 without TensorFlow."""
     try:
-        tg.lowering.tensorflow()
-    except tg.lowering.Unavailable as error:
+        lowering.tensorflow()
+    except lowering.Unavailable as error:
         print(f"parity needs both engines: {error}", file=sys.stderr)
         return 2
     unknown = set(ops or ()) - {case.op for case in CASES}
@@ -98,7 +99,7 @@ def compare(case: Case, row: Row) -> None:
 def _nodes(case: Case, dtype: str) -> list[str]:
     """Return the TensorFlow nodes of the case's own operation."""
     out = case.function(dtype)(*map(tg.param, case.arrays(dtype)))
-    lowered = tg.lowering.lower(out)
+    lowered = lowering.lower(out)
     pairs = zip(lowered.program.ops, lowered.node_types, strict=True)
     return [node for op, nodes in pairs if op.name == case.op for node in nodes]
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 
@@ -20,7 +20,6 @@ from tapegraph.node import constant, new, next_seq, numeric
 from tapegraph.scopes import ACTIVE, setting
 
 ndarray = np.ndarray
-F = TypeVar("F", bound=Callable[..., Any])
 # Bound once: each lookup saved here is paid by every recorded operation.
 _scopes = ACTIVE.get
 _tape = CURRENT.get
@@ -65,14 +64,14 @@ def foreign(values: tuple[Any, ...]) -> Any:
     return None
 
 
-def unary(name: str, forward: Callable[[Any], Any]) -> Callable[[F], F]:
+def unary(name: str, forward: Callable[[Any], Any]) -> Callable[[Any], Any]:
     """Make the recording function of an element-wise operation of one array.
 
     Decorates a function whose body is its docstring; ``forward`` computes it on an ndarray.
     """
     op = Op(name, forward)
 
-    def decorate(stub: F) -> F:
+    def decorate(stub: Any) -> Any:
         def record(x: Any) -> Any:
             cls = nodes.tensor_class
             if type(x) is not cls:
@@ -94,11 +93,11 @@ def unary(name: str, forward: Callable[[Any], Any]) -> Callable[[F], F]:
     return decorate
 
 
-def binary(name: str, forward: Callable[[Any, Any], Any]) -> Callable[[F], F]:
+def binary(name: str, forward: Callable[[Any, Any], Any]) -> Callable[[Any], Any]:
     """Make the recording function of an element-wise operation of two broadcast arrays."""
     op = Op(name, forward)
 
-    def decorate(stub: F) -> F:
+    def decorate(stub: Any) -> Any:
         def record(a: Any, b: Any) -> Any:
             cls = nodes.tensor_class
             if type(a) is cls:

@@ -40,7 +40,7 @@ class no_grad:
     @overload
     def __new__(cls) -> no_grad: ...
     @overload
-    def __new__(cls, fn: F) -> F: ...
+    def __new__(cls, fn: F) -> F: ...  # type: ignore[misc]
     def __new__(cls, fn: Any = None) -> Any:
         """Make a context manager, or wrap a function."""
         return object.__new__(cls) if fn is None else _wrapped(fn)

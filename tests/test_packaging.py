@@ -141,11 +141,15 @@ def inside(name: str, packages: tuple[str, ...]) -> bool:
     return any(name == p or name.startswith(p + ".") for p in packages)
 
 
-@pytest.mark.parametrize("name", [n for n in MODULES if not inside(n, ENGINES)])
+# The command line stands above both engines, and nothing stands above it.
+COMMANDS = ("tapegraph.__main__", "tapegraph.parity")
+
+
+@pytest.mark.parametrize("name", [n for n in MODULES if not inside(n, (*ENGINES, *COMMANDS))])
 def test_core_knows_no_engine(name):
     # One module loads the engines, and only when one is asked for.
     lazily = name == "tapegraph.engines"
-    forbidden = (*ENGINES, "tensorflow")
+    forbidden = (*ENGINES, *COMMANDS, "tensorflow")
     assert not [m for m in imports(name, inside_functions=not lazily) if inside(m, forbidden)]
 
 

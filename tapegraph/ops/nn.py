@@ -57,7 +57,8 @@ def overlap_add(
 def valid_counts(shape: tuple[int, ...], ksize: Pair, stride: Pair, pad: Pair) -> Array:
     """Return how many elements of each pooling window are not padding, ``(1, 1, oh, ow)``."""
     ones = np.ones((1, 1, *shape[2:]))
-    return windows(padded(ones, pad), ksize, stride).sum(axis=(2, 3))
+    counts: Array = windows(padded(ones, pad), ksize, stride).sum(axis=(2, 3))
+    return counts
 
 
 def _layer_norm(x: Array, gamma: Any, beta: Any, *, eps: float) -> Any:

@@ -1,0 +1,130 @@
+"""`SGD`: what one step does to every kind of parameter."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import tapegraph as tg
+
+START = np.array([[1.0, -2.0], [3.0, 4.0]])
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_step_is_p_minus_lr_times_grad(dtype):
+    x = tg.param(START, dtype=dtype)
+    (x * x * x).sum().backward()
+    tg.SGD([x], lr=0.25).step()
+    assert x.dtype == dtype
+    np.testing.assert_array_equal(x.data, (START - 0.25 * 3.0 * START**2).astype(dtype))
+
+
+def test_quadratic_descends_by_its_closed_form():
+    x = tg.param(START)
+    optimizer = tg.SGD([x], lr=0.125)
+    for _ in range(20):
+        optimizer.zero_grad()
+        (x * x).sum().backward()
+        optimizer.step()
+    np.testing.assert_array_equal(x.data, START * 0.75**20)
+
+
+def test_many_parameters_each_by_its_own_gradient():
+    a, b = tg.param(1.0), tg.param([2.0, 3.0])
+    optimizer = tg.SGD(iter([a, b]), lr=0.5)
+    (a * b).sum().backward()
+    optimizer.step()
+    assert optimizer.params == [a, b]
+    assert a.item() == 1.0 - 0.5 * 5.0
+    np.testing.assert_array_equal(b.data, [1.5, 2.5])
+
+
+def test_scalar_values_are_updated_too():
+    v, x = tg.Value(2.0), tg.param(3.0)
+    optimizer = tg.SGD([v, x], lr=0.25)
+    (v * v).backward()
+    (x * x).backward()
+    optimizer.step()
+    assert (v.data, x.item()) == (1.0, 1.5)
+    optimizer.zero_grad()
+    assert (v.grad, x.grad) == (0.0, 0.0)
+
+
+def test_learning_rate_can_be_scheduled():
+    x = tg.param(0.0)
+    optimizer = tg.SGD([x], lr=1.0)
+    seen = []
+    for rate in (1.0, 0.5, np.float32(0.25), 0):
+        optimizer.lr = rate
+        optimizer.zero_grad()
+        (x * 1.0).backward()
+        optimizer.step()
+        seen.append(x.item())
+    assert seen == [-1.0, -1.5, -1.75, -1.75]
+
+
+def test_parameter_without_a_gradient_is_left_alone():
+    used, unused, zeroed = tg.param(1.0), tg.param(2.0), tg.param(3.0)
+    (used + zeroed).backward()
+    zeroed.zero_grad()
+    tg.SGD([used, unused, zeroed], lr=0.5).step()
+    assert (used.item(), unused.item(), zeroed.item()) == (0.5, 2.0, 3.0)
+    assert unused.grad is None
+
+
+def test_step_keeps_the_gradient():
+    x = tg.param(1.0)
+    (x * 2.0).backward()
+    optimizer = tg.SGD([x], lr=0.25)
+    optimizer.step()
+    optimizer.step()
+    assert x.item() == 0.0
+    assert x.grad == 2.0
+
+
+@pytest.mark.parametrize("hold", [lambda x: x.data, lambda x: x.numpy(), lambda x: x.data[0]])
+def test_arrays_handed_out_before_a_step_keep_their_numbers(hold):
+    x = tg.param(START)
+    held = hold(x)
+    copy = np.array(held)
+    x.sum().backward()
+    tg.SGD([x], lr=1.0).step()
+    np.testing.assert_array_equal(held, copy)
+    np.testing.assert_array_equal(x.data, START - 1.0)
+
+
+def test_results_computed_before_a_step_keep_their_numbers():
+    x = tg.param(START)
+    view, product = x.T, x * 1.0
+    x.sum().backward()
+    tg.SGD([x], lr=1.0).step()
+    np.testing.assert_array_equal(view.data, START.T)
+    np.testing.assert_array_equal(product.data, START)
+
+
+def test_parameters_keep_their_identity():
+    x = tg.param(START, name="w")
+    x.sum().backward()
+    tg.SGD([x], lr=1.0).step()
+    assert (x.op, x.name, x.requires_grad) == ("param", "w", True)
+
+
+@pytest.mark.parametrize("lr", [np.inf, -np.inf, np.nan])
+def test_rate_that_is_not_finite_changes_nothing(lr):
+    x = tg.param(1.0)
+    (x * 2.0).backward()
+    with pytest.raises(ValueError, match="finite learning rate"):
+        tg.SGD([x], lr=lr).step()
+    assert x.item() == 1.0
+
+
+def test_values_that_are_results_are_refused():
+    with pytest.raises(TypeError, match="SGD"):
+        tg.SGD([tg.Value(1.0) * 2.0], lr=0.1)
+
+
+def test_no_parameters_is_no_work():
+    optimizer = tg.SGD([], lr=0.1)
+    optimizer.step()
+    optimizer.zero_grad()
+    assert optimizer.params == []
