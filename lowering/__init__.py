@@ -16,8 +16,22 @@ from tapegraph.lowering.cache import (
 from tapegraph.lowering.compiled import Compiled
 from tapegraph.lowering.lower import Lowered, lower
 from tapegraph.lowering.rules import GAPS, LOWERINGS
-from tapegraph.lowering.runtime import Unavailable, tensorflow
+from tapegraph.lowering.runtime import Unavailable, check_installed, loaded, tensorflow
 from tapegraph.lowering.translate import NotLowered, check_lowers
+
+
+def check(program: Program) -> None:
+    """Refuse, without importing TensorFlow, what is known to run natively.
+
+    Raises
+    ------
+    NotLowered
+        An operation has no lowering.
+    Unavailable
+        TensorFlow is not installed, or has been found unusable.
+    """
+    check_lowers(program)
+    check_installed()
 
 
 def gradients(program: Program, seed: Array) -> Outcome:
@@ -46,7 +60,9 @@ __all__ = [
     "Unavailable",
     "cache_clear",
     "cache_info",
+    "check",
     "gradients",
+    "loaded",
     "lower",
     "set_cache_limit",
     "tensorflow",

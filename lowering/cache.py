@@ -11,7 +11,7 @@ import numpy as np
 
 from tapegraph.errors import explain
 from tapegraph.ir import Array, Program
-from tapegraph.lowering.signature import Signature, scalar_bits, signature
+from tapegraph.signature import Signature, scalar_bits, signature
 
 
 class CacheInfo(NamedTuple):

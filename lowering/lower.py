@@ -10,9 +10,9 @@ from tapegraph.ir import SCALAR, Program
 from tapegraph.linearise import linearise
 from tapegraph.lowering.compiled import Graph
 from tapegraph.lowering.runtime import tensorflow
-from tapegraph.lowering.signature import signature
 from tapegraph.lowering.translate import Input, check_lowers, emit, specs
 from tapegraph.node import Node
+from tapegraph.signature import signature
 
 
 @dataclass(frozen=True)

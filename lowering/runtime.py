@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import importlib.util
 import os
 import threading
 import warnings
@@ -38,6 +39,21 @@ def tensorflow() -> Any:
         if _reason is not None:
             raise Unavailable(_reason)
     return _module
+
+
+def check_installed() -> None:
+    """Refuse where TensorFlow is known to be unusable, without importing it.
+
+    Raises
+    ------
+    Unavailable
+        It is not installed, or an attempt to use it has failed.
+    """
+    global _reason
+    if _module is None and _reason is None and importlib.util.find_spec("tensorflow") is None:
+        _reason = f"TensorFlow is not installed. {INSTALL}"
+    if _reason is not None:
+        raise Unavailable(_reason)
 
 
 def loaded() -> bool:

@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from tapegraph import gradients, scopes
+from tapegraph import auto, gradients, scopes
 from tapegraph.errors import explain, kind_of, user_frame
 from tapegraph.ir import Array, Program
 from tapegraph.linearise import linearise
@@ -225,17 +225,29 @@ def _seed(y: Node, seed: Any) -> Array:
 
 def _differentiate(program: Program, seed: Array) -> tuple[list[Array], Report]:
     """Run the chosen engine; whatever goes wrong in TensorFlow, the native sweep runs instead."""
-    reason = "the backend is native"
-    if get_backend() != "native":
+    backend = get_backend()
+    reason: str | None = "the backend is native"
+    if backend != "native":
         try:
-            grads, *took = importlib.import_module("tapegraph.lowering").gradients(program, seed)
-            return grads, Report("tensorflow", None, len(program), *took)
+            lowering = importlib.import_module("tapegraph.lowering")
+            reason = None
+            if backend == "auto":
+                lowering.check(program)
+                reason = auto.why_native(program, imported=lowering.loaded())
+            if reason is None:
+                grads, *took = lowering.gradients(program, seed)
+                report = Report("tensorflow", None, len(program), *took)
+                if backend == "auto":
+                    auto.ran_compiled(program, report.run_seconds, report.compile_seconds)
+                return grads, report
         except Exception as error:
             reason = _reason(error)
     native = importlib.import_module("tapegraph.fallback")
     start = time.perf_counter()
     grads = native.gradients(program, seed)
     seconds = time.perf_counter() - start
+    if backend == "auto" and program.signature is not None:
+        auto.ran_natively(program, seconds)
     return grads, Report("native", reason, len(program), False, 0.0, seconds)
 
 

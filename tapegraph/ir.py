@@ -106,9 +106,21 @@ class Program:
         The slot to differentiate.
     wanted : list of int
         The slots whose gradients are asked for: parameters and retained results.
+    signature : tuple or None
+        What `tapegraph.signature` made of it, once it has.
     """
 
-    __slots__ = ("attrs", "inputs", "needs", "nodes", "ops", "root", "values", "wanted")
+    __slots__ = (
+        "attrs",
+        "inputs",
+        "needs",
+        "nodes",
+        "ops",
+        "root",
+        "signature",
+        "values",
+        "wanted",
+    )
 
     def __init__(self) -> None:
         self.ops: list[Op] = []
@@ -119,6 +131,7 @@ class Program:
         self.nodes: list[Any] = []
         self.root = -1
         self.wanted: list[int] = []
+        self.signature: Any = None
 
     def __len__(self) -> int:
         return len(self.ops)

@@ -12,6 +12,13 @@ Signature = tuple[Any, ...]
 
 
 def signature(program: Program) -> tuple[Signature, list[int], list[float]]:
+    """Return a program's `_signature`, made once."""
+    if program.signature is None:
+        program.signature = _signature(program)
+    return program.signature
+
+
+def _signature(program: Program) -> tuple[Signature, list[int], list[float]]:
     """Return a program's key, the slots to feed, and the values of its scalars.
 
     The key holds operations, wiring, attributes, the shapes and dtypes of leaves, and the wanted
