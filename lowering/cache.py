@@ -125,7 +125,7 @@ def run(program: Program, seed: Array, compile: Any) -> Outcome:
         raise
     CACHE.count(hit=seconds is None)
     start = time.perf_counter()
-    grads = compiled.run(program, fed, scalars, seed)
+    grads = compiled.run(program, scalars, seed)
     return Outcome(grads, seconds is None, seconds or 0.0, time.perf_counter() - start)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Sequence
 from typing import Any
@@ -16,6 +17,15 @@ from tapegraph.sparse import RowSparse
 
 # Grappler's time grows faster than the graph; past this many entries it costs more than it saves.
 GRAPPLER_LIMIT = 250
+# Rearranging in the graph costs no more than feeding what was rearranged.
+_FREE = frozenset(("reshape", "transpose"))
+# Runs by which a graph is judged, after the one that prepares it.
+TRIALS = 3
+# Seconds an entry, about, to compile an alternative.
+ALTERNATIVE = 4e-3
+# XLA never frees what it compiled, so a process compiles no more than this.
+XLA_LIMIT = 32
+_xla_compiles = 0
 
 
 class Graph:
@@ -26,47 +36,62 @@ class Graph:
     program : Program
         What to differentiate; only its structure is kept.
     fed : sequence of int
-        The slots that are inputs, in order.
+        The leaves that are inputs, in order.
     fed_scalars : sequence of int
         Which scalars, in order of appearance, are inputs too, packed as one float64 vector.
+    results : sequence of int
+        Results of the forward that are inputs too, instead of being computed again.
     exact : bool
         Zero cotangents absorb what they meet.
+    xla : bool
+        Compile with XLA.
 
     Attributes
     ----------
     function : tf.types.experimental.ConcreteFunction
-        Takes the fed slots, the packed scalars if any, and the seed.
+        Takes the leaves, the results, the packed scalars if any, and the seed.
+    slots : list of int
+        The leaves and results, in the order of the function's inputs.
     """
 
     def __init__(
-        self, program: Program, fed: Sequence[int], fed_scalars: Sequence[int], *, exact: bool
+        self,
+        program: Program,
+        fed: Sequence[int],
+        fed_scalars: Sequence[int],
+        *,
+        results: Sequence[int] = (),
+        exact: bool = False,
+        xla: bool = False,
     ) -> None:
         tf = tensorflow()
+        self.slots = [*fed, *results]
+        self._fed_scalars = list(fed_scalars)
         self._tables: list[tuple[int, ...] | None] = []
 
         def gradients(*feeds: Any) -> list[Any]:
-            *leaves, seed = feeds
-            packed = leaves.pop() if fed_scalars else None
-            tensors: list[Any] = [None] * len(program)
-            for slot, leaf in zip(fed, leaves, strict=True):
-                tensors[slot] = leaf
-            with tf.GradientTape(watch_accessed_variables=False) as tape:
-                tape.watch([tensors[s] for s in program.wanted if tensors[s] is not None])
-                emit(tf, program, tensors, packed, set(fed_scalars), exact=exact)
-            found = tape.gradient(
-                tensors[program.root],
-                [tensors[s] for s in program.wanted],
-                output_gradients=seed,
-                unconnected_gradients=tf.UnconnectedGradients.ZERO,
-            )
+            found = differentiated(tf, program, feeds, fed, fed_scalars, results, exact=exact)
             return self._flat(tf, program, found)
 
-        signature = specs(tf, program, fed, len(fed_scalars))
-        traced = tf.function(gradients, input_signature=signature, autograph=False)
+        traced = tf.function(
+            gradients,
+            input_signature=specs(tf, program, self.slots, len(fed_scalars)),
+            autograph=False,
+            jit_compile=True if xla else None,
+        )
         self.function = traced.get_concrete_function()
         config = tf.compat.v1.ConfigProto(allow_soft_placement=True)
         config.graph_options.rewrite_options.disable_meta_optimizer = len(program) > GRAPPLER_LIMIT
         self._attrs = ("executor_type", "", "config_proto", config.SerializeToString())
+
+    def feeds(self, program: Program, scalars: list[float], seed: Array) -> list[Any]:
+        """Return the function's inputs for a program of its structure."""
+        tensors = [to_tensorflow(program.values[slot]) for slot in self.slots]
+        if self._fed_scalars:
+            packed = [scalars[i] for i in self._fed_scalars]
+            tensors.append(tensorflow().constant(packed, dtype="float64"))
+        tensors.append(to_tensorflow(seed))
+        return tensors
 
     def _execute(self, feeds: list[Any]) -> Any:
         from tensorflow.python.eager import context, execute
@@ -105,39 +130,168 @@ class Graph:
         return grads
 
 
+def differentiated(
+    tf: Any,
+    program: Program,
+    feeds: Sequence[Any],
+    fed: Sequence[int],
+    fed_scalars: Sequence[int],
+    results: Sequence[int],
+    *,
+    exact: bool,
+) -> list[Any]:
+    """Emit a program and its gradient; return the gradients of the wanted slots."""
+    *inputs, seed = feeds
+    packed = inputs.pop() if fed_scalars else None
+    tensors: list[Any] = [None] * len(program)
+    for slot, leaf in zip(fed, inputs, strict=False):
+        tensors[slot] = leaf
+    stand_ins = dict(zip(results, inputs[len(fed) :], strict=True))
+    with tf.GradientTape(watch_accessed_variables=False) as tape:
+        tape.watch([tensors[s] for s in program.wanted if tensors[s] is not None])
+        emit(tf, program, tensors, packed, set(fed_scalars), stand_ins=stand_ins, exact=exact)
+    return tape.gradient(  # type: ignore[no-any-return]
+        tensors[program.root],
+        [tensors[s] for s in program.wanted],
+        output_gradients=seed,
+        unconnected_gradients=tf.UnconnectedGradients.ZERO,
+    )
+
+
+def results_read(program: Program, fed: Sequence[int], fed_scalars: Sequence[int]) -> list[int]:
+    """Return the results that the gradient reads, and that would save work if they were fed."""
+    tf = tensorflow()
+    offered = [
+        slot
+        for slot, op in enumerate(program.ops)
+        if program.inputs[slot] and slot != program.root and op.name not in _FREE
+    ]
+    with tf.Graph().as_default():
+        inputs = [
+            tf.compat.v1.placeholder(spec.dtype, spec.shape)
+            for spec in specs(tf, program, [*fed, *offered], len(fed_scalars))
+        ]
+        found = differentiated(tf, program, inputs, fed, fed_scalars, offered, exact=False)
+        pending = [tf.convert_to_tensor(g).op for g in found]
+        reached = set()
+        while pending:
+            operation = pending.pop()
+            if operation.name not in reached:
+                reached.add(operation.name)
+                pending.extend(tensor.op for tensor in operation.inputs)
+    placeholders = inputs[len(fed) : len(fed) + len(offered)]
+    return [s for s, p in zip(offered, placeholders, strict=True) if p.op.name in reached]
+
+
 class Compiled:
-    """The graphs of one structure: the fast one, and the exact one for when it gives NaN.
+    """The graphs of one structure, of which the fastest measured one runs.
+
+    The first recomputes the forward. Once running it has taken as long as compiling another one
+    would, the next is tried: one that is fed what NumPy has already computed, and that one
+    compiled with XLA. An exact one is kept for when zeros must absorb.
 
     Attributes
     ----------
-    graph : Graph
-        The fast one.
-    fed_scalars : list of int
-        The scalars that are inputs; the others are constants of the graph.
     seconds : float
-        What compiling took.
+        What compiling the first graph took.
     """
 
     def __init__(self, program: Program, fed: Sequence[int], fed_scalars: Sequence[int]) -> None:
         start = time.perf_counter()
-        self.fed_scalars = list(fed_scalars)
-        self.graph = Graph(program, fed, fed_scalars, exact=False)
+        self._fed = list(fed)
+        self._fed_scalars = list(fed_scalars)
+        self._lock = threading.Lock()
+        self._measured: list[_Measured] = [_Measured(Graph(program, fed, fed_scalars))]
+        self._untried = [_fed_results, _fed_results_with_xla]
+        self._spent = 0.0
+        self._results: list[int] | None = None
         self._exact: Graph | None = None
         self.seconds = time.perf_counter() - start
 
-    def run(self, program: Program, fed: Sequence[int], scalars: list[float], seed: Array) -> Any:
+    @property
+    def graph(self) -> Graph:
+        """The graph that recomputes the forward."""
+        return self._measured[0].graph
+
+    def run(self, program: Program, scalars: list[float], seed: Array) -> list[Any]:
         """Return the gradients of the wanted slots."""
-        tf = tensorflow()
-        feeds = [to_tensorflow(program.values[slot]) for slot in fed]
-        if self.fed_scalars:
-            feeds.append(tf.constant([scalars[i] for i in self.fed_scalars], dtype=tf.float64))
-        feeds.append(to_tensorflow(seed))
-        grads = self.graph(feeds)
+        with self._lock:
+            chosen = self._choose(program)
+        start = time.perf_counter()
+        try:
+            grads = chosen.graph(chosen.graph.feeds(program, scalars, seed))
+        except Exception:
+            if chosen is self._measured[0]:
+                raise
+            chosen.best = float("inf")  # an alternative that does not run is no failure
+            chosen.runs = TRIALS + 1
+            chosen = self._measured[0]
+            grads = chosen.graph(chosen.graph.feeds(program, scalars, seed))
+        seconds = time.perf_counter() - start
+        with self._lock:
+            chosen.took(seconds)
+            self._spent += seconds
         if any(_has_nan(g) for g in grads):  # it may be 0 * inf
-            if self._exact is None:
-                self._exact = Graph(program, fed, self.fed_scalars, exact=True)
-            grads = self._exact(feeds)
+            grads = self._run_exact(program, scalars, seed)
         return grads
+
+    def _choose(self, program: Program) -> _Measured:
+        for measured in self._measured:
+            if measured.runs <= TRIALS:
+                return measured
+        while self._untried and self._spent > ALTERNATIVE * len(program):
+            self._spent = 0.0
+            graph = self._untried.pop(0)(self, program)
+            if graph is not None:
+                self._measured.append(_Measured(graph))
+                return self._measured[-1]
+        return min(self._measured, key=lambda m: m.best)
+
+    def results(self, program: Program) -> list[int]:
+        """Return the results worth feeding, found once."""
+        if self._results is None:
+            self._results = results_read(program, self._fed, self._fed_scalars)
+        return self._results
+
+    def traced(self, program: Program, **options: Any) -> Graph:
+        """Trace another graph of this structure."""
+        return Graph(program, self._fed, self._fed_scalars, **options)
+
+    def _run_exact(self, program: Program, scalars: list[float], seed: Array) -> list[Any]:
+        with self._lock:
+            if self._exact is None:
+                self._exact = self.traced(program, exact=True)
+        return self._exact(self._exact.feeds(program, scalars, seed))
+
+
+class _Measured:
+    """A graph and its best time; the first run prepares it and is not counted."""
+
+    __slots__ = ("best", "graph", "runs")
+
+    def __init__(self, graph: Graph) -> None:
+        self.graph = graph
+        self.runs = 0
+        self.best = float("inf")
+
+    def took(self, seconds: float) -> None:
+        self.runs += 1
+        if self.runs > 1:
+            self.best = min(self.best, seconds)
+
+
+def _fed_results(compiled: Compiled, program: Program) -> Graph | None:
+    results = compiled.results(program)
+    return compiled.traced(program, results=results) if results else None
+
+
+def _fed_results_with_xla(compiled: Compiled, program: Program) -> Graph | None:
+    """Try XLA only on fed results, where it cannot simplify one operation into another."""
+    global _xla_compiles
+    if _xla_compiles >= XLA_LIMIT or len(program) > GRAPPLER_LIMIT:
+        return None
+    _xla_compiles += 1
+    return compiled.traced(program, results=compiled.results(program), xla=True)
 
 
 def _has_nan(grad: Any) -> bool:

@@ -83,7 +83,7 @@ def lower(y: Any) -> Lowered:
     check_lowers(program)
     tf = tensorflow()
     _, fed, _ = signature(program)
-    function = Graph(program, fed, [], exact=False).function
+    function = Graph(program, fed, []).function
     inputs = [_input(program, slot) for slot in fed]
     graph_def = function.graph.as_graph_def()
     return Lowered(program, _node_types(tf, program, fed), graph_def, inputs, function)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import os
+import sys
 import threading
-import warnings
 from typing import Any
 
 MINIMUM = (2, 18)
@@ -17,9 +17,14 @@ class Unavailable(RuntimeError):
     """TensorFlow cannot be used here; the message says why."""
 
 
+class Forked(Unavailable):
+    """TensorFlow hangs here: this process was forked from one that had used it."""
+
+
 _lock = threading.Lock()
 _module: Any = None
 _reason: str | None = None
+_refusal: type[Unavailable] = Unavailable
 
 
 def tensorflow() -> Any:
@@ -37,7 +42,7 @@ def tensorflow() -> Any:
             if _module is None and _reason is None:
                 _load()
         if _reason is not None:
-            raise Unavailable(_reason)
+            raise _refusal(_reason)
     return _module
 
 
@@ -50,10 +55,17 @@ def check_installed() -> None:
         It is not installed, or an attempt to use it has failed.
     """
     global _reason
-    if _module is None and _reason is None and importlib.util.find_spec("tensorflow") is None:
+    if _module is None and _reason is None and not _found():
         _reason = f"TensorFlow is not installed. {INSTALL}"
     if _reason is not None:
-        raise Unavailable(_reason)
+        raise _refusal(_reason)
+
+
+def _found() -> bool:
+    try:
+        return importlib.util.find_spec("tensorflow") is not None
+    except Exception:  # whatever is wrong there, importing it will tell
+        return True
 
 
 def loaded() -> bool:
@@ -85,11 +97,11 @@ def _load() -> None:
 
 def _after_fork() -> None:
     """Turn a child of a process that has used TensorFlow native: its threads are gone."""
-    global _reason, _lock
+    global _reason, _refusal, _lock
     _lock = threading.Lock()
-    if _module is not None:
+    if "tensorflow" in sys.modules:
         _reason = "this process was forked from one that had used TensorFlow"
-        warnings.warn(f"tapegraph runs natively: {_reason}", RuntimeWarning, stacklevel=2)
+        _refusal = Forked
 
 
 if hasattr(os, "register_at_fork"):

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from tapegraph.ir import SCALAR, Program
@@ -53,6 +54,7 @@ def emit(
     packed: Any,
     fed_scalars: set[int],
     *,
+    stand_ins: Mapping[int, Any] = MappingProxyType({}),
     exact: bool = False,
     emitted: Callable[[int], None] = lambda slot: None,
 ) -> None:
@@ -64,6 +66,9 @@ def emit(
         The fed scalars.
     fed_scalars : set of int
         Which scalars, in order of appearance, are fed rather than constant.
+    stand_ins : mapping of int to tf.Tensor
+        Results that are fed: readers and gradients see these, and what nothing needs recomputed
+        is pruned from the graph.
     emitted : callable
         Called with each slot once its nodes are there.
     """
@@ -90,8 +95,19 @@ def emit(
                 f"the lowering of {op.name} gives {result.dtype.name} {tuple(result.shape)} where "
                 f"the tape has {out.dtype} {out.shape}: {program.describe(slot)}"
             )
-        tensors[slot] = result
+        fed = stand_ins.get(slot)
+        tensors[slot] = result if fed is None else _standing_in(tf, result, fed)
         emitted(slot)
+
+
+def _standing_in(tf: Any, result: Any, fed: Any) -> Any:
+    """Return the fed value of a result; its gradient goes where the result's own would."""
+
+    @tf.custom_gradient  # type: ignore[untyped-decorator]
+    def stand_in(result: Any) -> Any:
+        return tf.identity(fed), lambda g: g
+
+    return stand_in(result)
 
 
 def _operands(
