@@ -104,6 +104,7 @@ def _matmul(rule: Rule, out: Any, a: Any, b: Any) -> Any:
         def gradient(g: Any) -> list[Any]:
             left = a[None, :] if a.shape.rank == 1 else a
             right = b[:, None] if b.shape.rank == 1 else b
+            g = tf.convert_to_tensor(g)  # that of a gathered product comes as IndexedSlices
             if a.shape.rank == 1:
                 g = tf.expand_dims(g, -1 if b.shape.rank == 1 else -2)
             if b.shape.rank == 1:

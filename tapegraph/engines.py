@@ -192,6 +192,8 @@ def backward(y: Any, seed: Any = None) -> None:
     """
     if not isinstance(y, Node):
         if hasattr(type(y), "__tapegraph_apply__") and hasattr(y, "backward"):
+            if seed is not None:
+                raise TypeError(explain("backward", "a seed for a Value", "none: it is 1"))
             y.backward()
             return
         raise TypeError(explain("backward", kind_of(y), "a Tensor"))
@@ -256,13 +258,14 @@ def _reason(error: Exception) -> str:
 
     ``auto`` expects some tapes to run natively, so those causes are only reported.
     """
-    expected = type(error).__name__ in ("Unavailable", "NotLowered")
-    reason = str(error) if expected else f"TensorFlow failed: {type(error).__name__}: {error}"
-    if expected and get_backend() == "auto":
+    kind = type(error).__name__
+    expected = kind in ("Forked", "NotLowered", "Unavailable")
+    reason = str(error) if expected else f"TensorFlow failed: {kind}: {error}"
+    if expected and kind != "Forked" and get_backend() == "auto":
         return reason
     if os.environ.get(STRICT, "") not in ("", "0"):
         raise RuntimeError(f"backward: {reason} ({STRICT} is set)") from error
-    cause = reason if expected else f"{type(error).__name__} at {_origin(error)}"
+    cause = reason if expected else f"{kind} at {_origin(error)}"
     with _warned_lock:
         first = cause not in _warned
         _warned.add(cause)

@@ -36,6 +36,8 @@ class SGD:
     ------
     TypeError
         Something in ``params`` is not a leaf.
+    ValueError
+        A parameter is given more than once.
 
     Examples
     --------
@@ -59,6 +61,10 @@ class SGD:
                 raise TypeError(
                     explain("SGD", kind_of(p), "parameters made by tg.param or tg.Value")
                 )
+        if len(set(map(id, self.params))) < len(self.params):
+            raise ValueError(
+                explain("SGD", "a parameter more than once", "each once", "It would step twice.")
+            )
 
     def step(self) -> None:
         """Update every parameter by its gradient.

@@ -79,10 +79,11 @@ class Program:
 
 @dataclass
 class Builder:
-    """A program being drawn: its steps so far, and the value of every slot."""
+    """A program being drawn: its steps so far, the value of every slot, and those to read."""
 
     draw: Callable[..., Any]
     values: list[np.ndarray]
+    readable: list[int]
     steps: list[Step] = field(default_factory=list)
 
     def emit(self, op: str, *operands: int | float, **options: Any) -> int:
@@ -95,6 +96,7 @@ class Builder:
         size = float(np.abs(value).max(initial=0.0))
         if size > LARGEST:
             return self.emit("mul", slot, 2.0 ** -math.ceil(math.log2(size)))
+        self.readable.append(slot)
         return slot
 
     def above_zero(self, x: int) -> int:
@@ -105,10 +107,13 @@ class Builder:
         """Draw one of some choices; shrinking prefers the first."""
         return self.draw(st.sampled_from(list(choices)))
 
-    def slot(self, fits: Callable[[np.ndarray], bool] = lambda value: True) -> int:
-        """Draw a slot whose value fits, the latest first."""
-        latest_first = range(len(self.values) - 1, -1, -1)
-        return self.pick(i for i in latest_first if fits(self.values[i]))
+    def fitting(self, fits: Callable[[np.ndarray], bool]) -> list[int]:
+        """Return the slots whose value fits, the latest first."""
+        return [slot for slot in reversed(self.readable) if fits(self.values[slot])]
+
+    def slot(self, fits: Callable[[np.ndarray], bool]) -> int:
+        """Draw a slot whose value fits."""
+        return self.pick(self.fitting(fits))
 
     def axis(self, x: int) -> int:
         """Draw an axis of a slot, in either way of counting."""
@@ -222,8 +227,9 @@ def product(b: Builder, x: int) -> None:
         except ValueError:
             return False
 
-    if any(map(fits, b.values)) and b.pick([True, False]):
-        b.emit("matmul", x, b.slot(fits))
+    others = b.fitting(fits)
+    if others and b.pick([True, False]):
+        b.emit("matmul", x, b.pick(others))
     elif b.values[x].ndim > 1:
         order = list(range(b.values[x].ndim))
         order[-2:] = order[:-3:-1]
@@ -338,10 +344,12 @@ def convolution(b: Builder, x: int) -> None:
         outputs = [r - k + 1 for r, k in zip(room, kernel.shape[2:], strict=True)]
         return min(outputs) > 0 and shape[0] * len(kernel) * math.prod(outputs) <= MOST_ELEMENTS
 
-    kernel = b.slot(fits) if any(map(fits, b.values)) else None
-    if kernel is not None:
-        reach = max(2 * k - 1 - r for r, k in zip(room, b.values[kernel].shape[2:], strict=True))
-        dilation = b.pick([1, 2]) if reach <= 0 else 1
+    kernels = b.fitting(fits)
+    if kernels:
+        kernel = b.pick(kernels)
+        reach = [2 * k - 1 for k in b.values[kernel].shape[2:]]
+        fits_dilated = all(r <= n for r, n in zip(reach, room, strict=True))
+        dilation = b.pick([1, 2]) if fits_dilated else 1
         b.emit("conv2d", image, kernel, stride=b.pick([1, 2]), pad=pad, dilation=dilation)
 
 
@@ -357,29 +365,30 @@ def four_axes(b: Builder, x: int) -> int:
     return x if len(shape) == 4 else b.emit("reshape", x, shape=(1,) * (4 - len(shape)) + shape)
 
 
-FAMILIES: list[tuple[Callable[[np.ndarray], bool], Callable[[Builder, int], None]]] = [
-    (is_any, smooth),
-    (is_any, arithmetic),
-    (is_any, arithmetic_with_scalar),
-    (is_any, reduction),
-    (has_axes, product),
-    (has_axes, softmax),
-    (is_any, transpose),
-    (is_any, reshape),
-    (is_any, basic_index),
-    (has_axes, array_index),
-    (has_axes, gather),
-    (has_axes, concat),
-    (is_any, where),
-    (is_any, block),
-    (is_any, power),
-    (is_any, singular),
-    (is_off_kinks, kinked),
-    (is_spread_out, layer_norm),
-    (has_axes, crossentropy),
-    (is_image, convolution),
-    (is_image, partial(pool, op="avg_pool2d")),
-    (is_image_without_ties, partial(pool, op="max_pool2d")),
+# How often, from what, and the family; the first is what shrinking turns the others into.
+FAMILIES: list[tuple[int, Callable[[np.ndarray], bool], Callable[[Builder, int], None]]] = [
+    (3, is_any, smooth),
+    (1, is_any, arithmetic),
+    (1, is_any, arithmetic_with_scalar),
+    (1, is_any, reduction),
+    (1, has_axes, product),
+    (1, has_axes, softmax),
+    (1, is_any, transpose),
+    (1, is_any, reshape),
+    (1, is_any, basic_index),
+    (1, has_axes, array_index),
+    (1, has_axes, gather),
+    (1, has_axes, concat),
+    (1, is_any, where),
+    (1, is_any, block),
+    (1, is_any, power),
+    (1, is_any, singular),
+    (1, is_off_kinks, kinked),
+    (1, is_spread_out, layer_norm),
+    (1, has_axes, crossentropy),
+    (2, is_image, convolution),
+    (2, is_image, partial(pool, op="avg_pool2d")),
+    (4, is_image_without_ties, partial(pool, op="max_pool2d")),
 ]
 
 
@@ -390,9 +399,10 @@ def programs(draw: Any, least: int = 3, most: int = 25) -> Program:
     rng = np.random.default_rng(draw(st.integers(0, 999)))
     # Short numbers, so that a failing program is pleasant to read.
     inputs = tuple(np.asarray(rng.uniform(-2, 2, shape).round(2)) for shape in shapes)
-    b = Builder(draw, list(inputs))
+    b = Builder(draw, list(inputs), list(range(len(inputs))))
     length = draw(st.integers(least, most))
     while len(b.steps) < length:
-        x = b.slot()
-        b.pick(family for fits, family in FAMILIES if fits(b.values[x]))(b, x)
+        x = b.slot(is_any)
+        fitting = [[family] * often for often, fits, family in FAMILIES if fits(b.values[x])]
+        b.pick(itertools.chain(*fitting))(b, x)
     return Program(inputs, tuple(b.steps))

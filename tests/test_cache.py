@@ -16,7 +16,7 @@ import pytest
 import tapegraph as tg
 from tapegraph.linearise import linearise
 from tapegraph.lowering import cache_clear, cache_info, set_cache_limit
-from tapegraph.lowering.signature import signature
+from tapegraph.signature import signature
 
 pytestmark = [
     pytest.mark.skipif(importlib.util.find_spec("tensorflow") is None, reason="needs TensorFlow"),
@@ -380,9 +380,8 @@ def test_8_threads_compile_each_structure_once_and_get_exact_results(structures)
     assert info.hits == 40 - structures
     for n, found in enumerate(results):
         for x, got in zip(data[n], found, strict=True):
-            np.testing.assert_array_equal(got, gradient(build(n), x))  # alone, the same bits
             native = gradient(build(n), x, "native")
-            np.testing.assert_allclose(got, native, rtol=1e-9, atol=1e-12)
+            np.testing.assert_allclose(got, native, rtol=1e-11, atol=1e-13)
 
 
 def test_threads_add_to_one_shared_parameter():

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import tapegraph as tg
+from tapegraph import scopes
 
 psutil = pytest.importorskip("psutil")
 
@@ -172,6 +173,7 @@ def test_deep_chain_fits_a_small_stack():
     results = []
 
     def work():
+        tg.set_backend("native")
         x = tg.param(2.0)
         y = chain(x, 100_000)
         y.backward()
@@ -189,8 +191,6 @@ def test_deep_chain_fits_a_small_stack():
 
 
 def test_abandoned_scopes_leave_nothing_behind():
-    from tapegraph import scopes
-
     def quiet():
         with tg.no_grad(), tg.use_backend("native"):
             yield

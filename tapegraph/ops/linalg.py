@@ -7,11 +7,29 @@ from typing import Any
 import numpy as np
 
 from tapegraph.errors import explain
-from tapegraph.ir import Op
+from tapegraph.ir import Array, Op
 from tapegraph.record import apply, tensor_like
 
+
+def rows_of(x: Array) -> Array:
+    """View a stack of matrices as one matrix with all their rows."""
+    return x.reshape(-1, x.shape[-1])
+
+
+def is_one_product(a: Array, b: Array) -> bool:
+    """Tell whether a stack times one matrix is a single product of the stack's rows."""
+    return a.ndim > 2 and b.ndim == 2 and a.size > 0
+
+
+def _batch_matmul(a: Array, b: Array) -> Any:
+    if is_one_product(a, b) and a.shape[-1] == b.shape[0]:
+        # One large product instead of one a matrix: the threads of BLAS have work to share.
+        return np.matmul(rows_of(a), b).reshape(*a.shape[:-1], b.shape[1])
+    return np.matmul(a, b)
+
+
 MATMUL = Op("matmul", np.matmul)
-BATCH_MATMUL = Op("batch_matmul", np.matmul)
+BATCH_MATMUL = Op("batch_matmul", _batch_matmul)
 
 
 def matmul(a: Any, b: Any) -> Any:

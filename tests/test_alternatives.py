@@ -1,0 +1,129 @@
+"""The graphs of one structure: each gives the same numbers, and the fastest measured one runs."""
+
+from __future__ import annotations
+
+import importlib.util
+
+import numpy as np
+import pytest
+
+import tapegraph as tg
+from tapegraph.cases import CASES
+from tapegraph.linearise import linearise
+from tapegraph.signature import signature
+
+pytestmark = pytest.mark.skipif(
+    importlib.util.find_spec("tensorflow") is None, reason="needs TensorFlow"
+)
+
+
+def compiled_module():
+    from tapegraph.lowering import compiled
+
+    return compiled
+
+
+def network(rng):
+    w, v = tg.param(rng.normal(size=(4, 5))), tg.param(rng.normal(size=(5, 2)))
+    h = tg.gelu(tg.tensor(rng.normal(size=(3, 4))) @ w)
+    return tg.mean(tg.softmax(tg.tanh(h) @ v) ** 2)
+
+
+def test_fed_results_are_those_the_gradient_reads():
+    program = linearise([network(np.random.default_rng(0))])
+    _, fed, _ = signature(program)
+    read = compiled_module().results_read(program, fed, [])
+    names = [program.ops[slot].name for slot in read]
+    # Not what only its shape is needed of (pow), nor the root.
+    assert names == ["matmul", "gelu", "tanh", "matmul", "softmax"]
+
+
+@pytest.mark.parametrize("options", [{"results": True}, {"results": True, "xla": True}])
+def test_alternatives_give_the_native_gradients(options):
+    rng = np.random.default_rng(1)
+    program = linearise([network(rng)])
+    _, fed, scalars = signature(program)
+    module = compiled_module()
+    results = module.results_read(program, fed, [])
+    graph = module.Graph(program, fed, [], **{**options, "results": results})
+    seed = np.array(1.0)
+    grads = graph(graph.feeds(program, scalars, seed))
+    for got, want in zip(grads, tg.fallback.gradients(program, seed), strict=True):
+        np.testing.assert_allclose(got, want, rtol=1e-9, atol=1e-12)
+
+
+LOWERED = [c for c in CASES if c.op not in ("layer_norm", "conv2d", "max_pool2d", "avg_pool2d")]
+
+
+@pytest.mark.parametrize("case", LOWERED[::4], ids=lambda c: c.id)
+def test_feeding_results_agrees_on_op_cases(case):
+    with np.errstate(all="ignore"):
+        leaves = [tg.param(a) for a in case.arrays()]
+        # The squared result reads the operation's own result in its gradient.
+        out = case.function()(*leaves)
+        program = linearise([out * out])
+        _, fed, scalars = signature(program)
+        module = compiled_module()
+        results = module.results_read(program, fed, [])
+        graph = module.Graph(program, fed, [], results=results)
+        seed = np.ones(out.shape)
+        grads = graph(graph.feeds(program, scalars, seed))
+        plain = module.Graph(program, fed, [])
+        for got, want in zip(grads, plain(plain.feeds(program, scalars, seed)), strict=True):
+            np.testing.assert_allclose(np.asarray(got), np.asarray(want), rtol=1e-9, atol=1e-12)
+
+
+def test_every_alternative_is_tried_and_the_fastest_stays(graph_engine, monkeypatch):
+    module = compiled_module()
+    monkeypatch.setattr(module, "ALTERNATIVE", 0.0)
+    rng = np.random.default_rng(2)
+    w = tg.param(rng.normal(size=(4, 5)))
+    data = rng.normal(size=(3, 4))
+    want = None
+    for _ in range(3 * (module.TRIALS + 1) + 5):
+        w.zero_grad()
+        tg.sum(tg.tanh(tg.tanh(data @ w)) ** 2).backward()
+        assert tg.last_backward().backend == "tensorflow"
+        want = w.grad.copy() if want is None else want
+        np.testing.assert_allclose(w.grad, want, rtol=1e-12)
+    (entry,) = graph_engine.cache.CACHE.entries.values()
+    measured = entry.compiled._measured
+    assert [m.runs > module.TRIALS for m in measured] == [True, True, True]
+    best = min(measured, key=lambda m: m.best)
+    runs = best.runs
+    w.zero_grad()
+    tg.sum(tg.tanh(tg.tanh(data @ w)) ** 2).backward()
+    assert best.runs == runs + 1
+    assert graph_engine.cache_info().compiles == 1
+
+
+def test_an_alternative_that_fails_is_left_and_the_step_is_not(graph_engine, monkeypatch):
+    module = compiled_module()
+    monkeypatch.setattr(module, "ALTERNATIVE", 0.0)
+
+    class Broken(module.Graph):
+        def __call__(self, feeds):
+            raise RuntimeError("broken")
+
+    monkeypatch.setattr(module.Compiled, "traced", lambda self, p, **o: broken(self, p, o))
+
+    def broken(compiled, program, options):
+        return Broken(program, compiled._fed, compiled._fed_scalars, **options)
+
+    x = tg.param(np.array([0.5, 1.0]))
+    for step in range(1, 3 * (module.TRIALS + 1)):
+        tg.sum(tg.tanh(x) ** 2).backward()
+        assert tg.last_backward().backend == "tensorflow"
+        t = np.tanh([0.5, 1.0])
+        np.testing.assert_allclose(x.grad, step * 2 * t * (1 - t * t), rtol=1e-12)
+
+
+def test_xla_compiles_are_bounded_in_a_process(graph_engine, monkeypatch):
+    module = compiled_module()
+    monkeypatch.setattr(module, "ALTERNATIVE", 0.0)
+    monkeypatch.setattr(module, "_xla_compiles", module.XLA_LIMIT)
+    x = tg.param(np.array([0.5, 1.0]))
+    for _ in range(3 * (module.TRIALS + 1)):
+        tg.sum(tg.tanh(x) ** 2).backward()
+    (entry,) = graph_engine.cache.CACHE.entries.values()
+    assert len(entry.compiled._measured) == 2
