@@ -2,11 +2,43 @@
 
 from __future__ import annotations
 
-from tapegraph.fallback import elementwise, index, linalg, nn, reduce, shape
+from tapegraph.fallback import (
+    arrange,
+    comparison,
+    creation,
+    decompositions,
+    elementwise,
+    index,
+    linalg,
+    nn,
+    products,
+    reduce,
+    select,
+    shape,
+    special,
+    statistics,
+    transcendental,
+)
 from tapegraph.fallback.rules import VJPS
 from tapegraph.fallback.sweep import gradients
 
-for _family in (elementwise, reduce, linalg, shape, index, nn):
+for _family in (
+    arrange,
+    comparison,
+    creation,
+    decompositions,
+    elementwise,
+    index,
+    linalg,
+    nn,
+    products,
+    reduce,
+    select,
+    shape,
+    special,
+    statistics,
+    transcendental,
+):
     VJPS.update(_family.VJPS)
 
 __all__ = ["VJPS", "gradients"]

@@ -7,12 +7,45 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from tapegraph.ir import SCALAR, Program
-from tapegraph.lowering import elementwise, index, linalg, nn, reduce, shape
+from tapegraph.lowering import (
+    arrange,
+    comparison,
+    creation,
+    decompositions,
+    elementwise,
+    index,
+    linalg,
+    nn,
+    products,
+    reduce,
+    select,
+    shape,
+    special,
+    statistics,
+    transcendental,
+)
 from tapegraph.lowering.exact import exactly
 from tapegraph.lowering.rules import GAPS, LOWERINGS, Result
 
-for _family in (elementwise, reduce, linalg, shape, index, nn):
+for _family in (
+    arrange,
+    comparison,
+    creation,
+    decompositions,
+    elementwise,
+    index,
+    linalg,
+    nn,
+    products,
+    reduce,
+    select,
+    shape,
+    special,
+    statistics,
+    transcendental,
+):
     LOWERINGS.update(_family.LOWERINGS)
+    GAPS.update(getattr(_family, "GAPS", {}))
 
 _BROADCASTING = frozenset(("add", "sub", "mul", "div", "pow", "where", "concat"))
 _PRODUCTS = frozenset(("matmul", "batch_matmul"))

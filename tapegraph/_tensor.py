@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tapegraph import engines, gradients
+from tapegraph import engines, gradients, protocol
 from tapegraph._tape import current
 from tapegraph.errors import explain, user_frame
 from tapegraph.guard import guarded, is_own
@@ -54,8 +54,6 @@ class Tensor(Node):
     """
 
     __slots__ = ()
-    # ndarray op tensor: NumPy steps back, and the reflected operator records.
-    __array_ufunc__ = None
     __hash__ = object.__hash__
 
     # Value and kind
@@ -204,6 +202,14 @@ class Tensor(Node):
                 explain("retain_grad", "a tensor that needs no gradient", "a recorded result")
             )
         self._retains = True
+
+    # NumPy's functions
+
+    def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **options: Any) -> Any:
+        return protocol.ufunc(ufunc, method, inputs, options)
+
+    def __array_function__(self, function: Any, types: Any, args: Any, options: Any) -> Any:
+        return protocol.function(function, args, options)
 
     # Conversions
 

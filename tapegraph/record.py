@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from tapegraph import node as nodes
+from tapegraph import protocol
 from tapegraph._tape import CURRENT, current
 from tapegraph.errors import INTERNAL, explain, kind_of, user_line
 from tapegraph.ir import NO_ATTRS, Array, Op
@@ -90,7 +91,7 @@ def unary(name: str, forward: Callable[[Any], Any]) -> Callable[[Any], Any]:
                 return constant(out)
             return remember(cls, op, out, (x,), NO_ATTRS)
 
-        return _dressed(record, stub)
+        return _registered(forward, _dressed(record, stub))
 
     return decorate
 
@@ -137,7 +138,7 @@ def binary(name: str, forward: Callable[[Any, Any], Any]) -> Callable[[Any], Any
                 return constant(out)
             return remember(cls, op, out, (a, b), NO_ATTRS)
 
-        return _dressed(record, stub)
+        return _registered(forward, _dressed(record, stub))
 
     return decorate
 
@@ -202,6 +203,13 @@ def remember(
         tape = current()
     tape.enter(node)
     return node
+
+
+def _registered(forward: Any, record: Any) -> Any:
+    """Serve NumPy's ufunc by the function that records it."""
+    if isinstance(forward, np.ufunc):
+        protocol.RECORDED[forward] = record
+    return record
 
 
 def _dressed(record: Any, stub: Any) -> Any:

@@ -6,10 +6,42 @@ The same file name holds an operation's forward in ``tapegraph/ops/`` and its gr
 
 from __future__ import annotations
 
-from tapegraph.jvps import elementwise, index, linalg, nn, reduce, shape
+from tapegraph.jvps import (
+    arrange,
+    comparison,
+    creation,
+    decompositions,
+    elementwise,
+    index,
+    linalg,
+    nn,
+    products,
+    reduce,
+    select,
+    shape,
+    special,
+    statistics,
+    transcendental,
+)
 from tapegraph.jvps.rules import JVPS
 
-for _family in (elementwise, reduce, linalg, shape, index, nn):
+for _family in (
+    arrange,
+    comparison,
+    creation,
+    decompositions,
+    elementwise,
+    index,
+    linalg,
+    nn,
+    products,
+    reduce,
+    select,
+    shape,
+    special,
+    statistics,
+    transcendental,
+):
     JVPS.update(_family.JVPS)
 
 __all__ = ["JVPS"]

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from tapegraph.ir import Array
+from tapegraph.protocol import implements
 from tapegraph.record import binary, unary
 
 # tanh form of gelu: 0.5 x (1 + tanh(c (x + 0.044715 x^3)))
@@ -16,6 +17,7 @@ GELU_SCALE = math.sqrt(2.0 / math.pi)
 GELU_CUBIC = 0.044715
 
 
+@implements(np.add)
 @binary("add", operator.add)
 def add(a: Any, b: Any) -> Any:
     """Sum of two arrays, ``a + b``.
@@ -43,6 +45,7 @@ def add(a: Any, b: Any) -> Any:
     """
 
 
+@implements(np.subtract)
 @binary("sub", operator.sub)
 def sub(a: Any, b: Any) -> Any:
     """Difference of two arrays, ``a - b``.
@@ -70,6 +73,7 @@ def sub(a: Any, b: Any) -> Any:
     """
 
 
+@implements(np.multiply)
 @binary("mul", operator.mul)
 def mul(a: Any, b: Any) -> Any:
     """Product of two arrays, element by element, ``a * b``.
@@ -97,6 +101,7 @@ def mul(a: Any, b: Any) -> Any:
     """
 
 
+@implements(np.divide)
 @binary("div", operator.truediv)
 def div(a: Any, b: Any) -> Any:
     """Quotient of two arrays, ``a / b``.
@@ -124,6 +129,7 @@ def div(a: Any, b: Any) -> Any:
     """
 
 
+@implements(np.power, np.float_power)
 @binary("pow", operator.pow)
 def pow(a: Any, b: Any) -> Any:
     """Power, ``a ** b``.
@@ -385,7 +391,8 @@ def relu(x: Any) -> Any:
     """
 
 
-@unary("abs", np.abs)
+@implements(np.fabs)
+@unary("abs", np.absolute)
 def abs(x: Any) -> Any:
     """Absolute value of each element; its derivative at 0 is 0.
 

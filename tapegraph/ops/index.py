@@ -11,6 +11,7 @@ from tapegraph.axes import integers, one_axis
 from tapegraph.errors import explain, kind_of
 from tapegraph.ir import Array, Op
 from tapegraph.node import Node, constant, numeric
+from tapegraph.protocol import implements
 from tapegraph.record import apply, operand, tensor_like
 
 
@@ -173,6 +174,7 @@ def gather(x: Any, indices: Any, axis: int = 0) -> Any:
     return apply(GATHER, (x, constant(wrapped)), {"axis": along})
 
 
+@implements(np.where)
 def where(cond: Any, a: Any, b: Any) -> Any:
     """Choose from ``a`` where the condition is non-zero and from ``b`` elsewhere.
 

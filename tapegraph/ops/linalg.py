@@ -8,6 +8,7 @@ import numpy as np
 
 from tapegraph.errors import explain
 from tapegraph.ir import Array, Op
+from tapegraph.protocol import implements
 from tapegraph.record import apply, tensor_like
 
 
@@ -32,6 +33,7 @@ MATMUL = Op("matmul", np.matmul)
 BATCH_MATMUL = Op("batch_matmul", _batch_matmul)
 
 
+@implements(np.matmul)
 def matmul(a: Any, b: Any) -> Any:
     """Matrix product ``a @ b``, as ``numpy.matmul`` defines it.
 

@@ -9,6 +9,7 @@ import numpy as np
 from tapegraph.axes import one_axis, some_axes
 from tapegraph.errors import explain
 from tapegraph.ir import Array, Op
+from tapegraph.protocol import implements
 from tapegraph.record import apply, tensor_like
 
 
@@ -37,6 +38,7 @@ MEAN = Op("mean", _mean)
 SOFTMAX = Op("softmax", _softmax)
 
 
+@implements(np.sum)
 def sum(x: Any, axis: Any = None, keepdims: bool = False) -> Any:
     """Sum over all elements or over some axes.
 
@@ -69,6 +71,7 @@ def sum(x: Any, axis: Any = None, keepdims: bool = False) -> Any:
     return apply(SUM, (x,), {"axis": some_axes("sum", axis, x.ndim), "keepdims": bool(keepdims)})
 
 
+@implements(np.mean)
 def mean(x: Any, axis: Any = None, keepdims: bool = False) -> Any:
     """Arithmetic mean over all elements or over some axes.
 

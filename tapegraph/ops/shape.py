@@ -10,6 +10,7 @@ import numpy as np
 from tapegraph.axes import integers, one_axis
 from tapegraph.errors import explain, kind_of
 from tapegraph.ir import Array, Op
+from tapegraph.protocol import implements
 from tapegraph.record import apply, tensor_like
 
 
@@ -30,6 +31,7 @@ RESHAPE = Op("reshape", _reshape)
 CONCAT = Op("concat", _concat)
 
 
+@implements(np.transpose)
 def transpose(x: Any, axes: Any = None) -> Any:
     """Permute the axes; reverse them where no order is given.
 
@@ -72,6 +74,7 @@ def transpose(x: Any, axes: Any = None) -> Any:
     return apply(TRANSPOSE, (x,), {"axes": order})
 
 
+@implements(np.reshape)
 def reshape(x: Any, shape: Any) -> Any:
     """Give an array another shape with the same elements in row-major order.
 
@@ -121,6 +124,7 @@ def _full_shape(old: tuple[int, ...], shape: Any) -> tuple[int, ...]:
     return new
 
 
+@implements(np.concatenate)
 def concat(tensors: Any, axis: int = 0) -> Any:
     """Join arrays along an existing axis.
 

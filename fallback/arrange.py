@@ -1,0 +1,7 @@
+"""Gradients: joining, splitting, stacking, repeating and turning."""
+
+from __future__ import annotations
+
+from tapegraph.fallback.rules import Joint, Rule
+
+VJPS: dict[str, tuple[Rule | None, ...] | Joint] = {}

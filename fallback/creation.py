@@ -1,0 +1,7 @@
+"""Gradients: arrays made like another, copies and conversions."""
+
+from __future__ import annotations
+
+from tapegraph.fallback.rules import Joint, Rule
+
+VJPS: dict[str, tuple[Rule | None, ...] | Joint] = {}

@@ -1,0 +1,7 @@
+"""Gradients: solving, inverting and factorising matrices."""
+
+from __future__ import annotations
+
+from tapegraph.fallback.rules import Joint, Rule
+
+VJPS: dict[str, tuple[Rule | None, ...] | Joint] = {}

@@ -1,0 +1,7 @@
+"""Gradients: products of vectors, matrices and tensors."""
+
+from __future__ import annotations
+
+from tapegraph.fallback.rules import Joint, Rule
+
+VJPS: dict[str, tuple[Rule | None, ...] | Joint] = {}

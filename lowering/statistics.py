@@ -1,0 +1,9 @@
+"""As TensorFlow nodes: extremes, products, spreads and running sums."""
+
+from __future__ import annotations
+
+from tapegraph.lowering.rules import Rule
+
+LOWERINGS: dict[str, Rule] = {}
+# Operations of this family that have no lowering, and why.
+GAPS: dict[str, str] = {}

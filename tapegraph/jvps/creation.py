@@ -1,0 +1,7 @@
+"""Tangents of the operations of ``tapegraph/ops/creation.py``."""
+
+from __future__ import annotations
+
+from tapegraph.jvps.rules import Rule
+
+JVPS: dict[str, Rule] = {}

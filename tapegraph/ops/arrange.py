@@ -1,0 +1,3 @@
+"""Joining, splitting, stacking, repeating and turning."""
+
+from __future__ import annotations

@@ -1,0 +1,3 @@
+"""Choosing, rounding and signs, element by element."""
+
+from __future__ import annotations

@@ -1,0 +1,3 @@
+"""Arrays made like another, copies and conversions."""
+
+from __future__ import annotations

@@ -1,0 +1,3 @@
+"""Solving, inverting and factorising matrices."""
+
+from __future__ import annotations

@@ -1,0 +1,3 @@
+"""Products of vectors, matrices and tensors."""
+
+from __future__ import annotations

@@ -1,0 +1,3 @@
+"""Taking, sorting and masking elements."""
+
+from __future__ import annotations

@@ -1,0 +1,3 @@
+"""Special functions, through SciPy."""
+
+from __future__ import annotations

@@ -1,0 +1,3 @@
+"""Extremes, products, spreads and running sums."""
+
+from __future__ import annotations

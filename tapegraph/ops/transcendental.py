@@ -1,0 +1,3 @@
+"""Logarithms, exponentials, hyperbolic and inverse trigonometric functions, element by element."""
+
+from __future__ import annotations

@@ -1,0 +1,182 @@
+"""NumPy's own functions on tensors: from the function that was called to the one that records.
+
+`__array_ufunc__` and `__array_function__` of `Tensor` and `Dual` end here. A function is in one of
+two tables, or it is refused by name: nothing is computed that would lose a gradient.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import numpy as np
+
+from tapegraph.errors import explain
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+# From NumPy's function or ufunc to the function that records it.
+RECORDED: dict[Any, Callable[..., Any]] = {}
+# Functions whose results carry no gradient: they run on plain arrays and give plain arrays.
+PLAIN: set[Any] = {
+    np.isnan,
+    np.isinf,
+    np.isfinite,
+    np.signbit,
+    np.equal,
+    np.not_equal,
+    np.less,
+    np.less_equal,
+    np.greater,
+    np.greater_equal,
+    np.logical_and,
+    np.logical_or,
+    np.logical_not,
+    np.logical_xor,
+    np.shape,
+    np.ndim,
+    np.size,
+    np.array_equal,
+    np.allclose,
+    np.isclose,
+    np.all,
+    np.any,
+    np.result_type,
+    np.array_repr,
+    np.array_str,
+    np.array2string,
+    np.iscomplexobj,
+    np.isrealobj,
+    np.argmax,
+    np.argmin,
+    np.nanargmax,
+    np.nanargmin,
+    np.argsort,
+    np.argpartition,
+    np.argwhere,
+    np.nonzero,
+    np.flatnonzero,
+    np.count_nonzero,
+    np.searchsorted,
+    np.can_cast,
+    np.min_scalar_type,
+}
+# A ufunc's method and the NumPy function that it is.
+METHODS: dict[tuple[Any, str], Any] = {
+    (np.add, "reduce"): np.sum,
+    (np.multiply, "reduce"): np.prod,
+    (np.maximum, "reduce"): np.max,
+    (np.minimum, "reduce"): np.min,
+    (np.add, "accumulate"): np.cumsum,
+    (np.multiply, "accumulate"): np.cumprod,
+}
+_FIX = "Write tensor.detach().numpy() to compute without a gradient, or register it with tg.defop."
+
+
+def implements(*functions: Any) -> Callable[[F], F]:
+    """Register the function that records NumPy's ``functions``.
+
+    Parameters of the two are matched by name, the first by position; an argument that the
+    recording function does not have must be left at NumPy's default.
+    """
+
+    def register(recording: F) -> F:
+        for function in functions:
+            RECORDED[function] = _adapted(function, recording)
+        return recording
+
+    return register
+
+
+def ufunc(called: Any, method: str, inputs: tuple[Any, ...], options: dict[str, Any]) -> Any:
+    """Serve ``__array_ufunc__``."""
+    name = f"numpy.{called.__name__}"
+    if method == "__call__":
+        return _run(called, name, inputs, options)
+    if method == "outer" and len(inputs) == 2 and not options and called in RECORDED:
+        a, b = inputs
+        column = np.reshape(a, np.shape(a) + (1,) * np.ndim(b))
+        return _run(called, name, (column, b), {})
+    if (called, method) in METHODS:
+        function = METHODS[called, method]
+        if method == "reduce":  # a reduction's axis is 0 by default, a function's is all
+            options = {"axis": inputs[1] if len(inputs) > 1 else 0, **options}
+        else:
+            options = {"axis": 0, **options}
+        return _run(function, f"{name}.{method}", inputs[:1], options)
+    raise TypeError(explain(f"{name}.{method}", "a tensor", "an array", _FIX))
+
+
+def function(called: Any, args: tuple[Any, ...], options: dict[str, Any]) -> Any:
+    """Serve ``__array_function__``."""
+    return _run(called, f"{called.__module__}.{called.__name__}", args, options)
+
+
+def _run(called: Any, name: str, args: tuple[Any, ...], options: dict[str, Any]) -> Any:
+    if options.get("out") is not None and any(o is not None for o in _tuple(options["out"])):
+        fix = "Leave out= away and use the result."
+        raise TypeError(explain(name, "out= with a tensor", "no in-place result", fix))
+    recording = RECORDED.get(called)
+    if recording is not None:
+        return recording(*args, **options)
+    if called in PLAIN:
+        return called(*map(plain, args), **{k: plain(v) for k, v in options.items()})
+    raise TypeError(explain(name, "a tensor, for which it has no gradient", "an array", _FIX))
+
+
+def _tuple(value: Any) -> tuple[Any, ...]:
+    return value if isinstance(value, tuple) else (value,)
+
+
+def plain(value: Any) -> Any:
+    """Return a tensor's array, inside lists and tuples too, and anything else as it is."""
+    if isinstance(value, (list, tuple)):
+        return type(value)(map(plain, value))
+    detach = getattr(value, "detach", None)
+    return np.asarray(detach().data) if detach is not None else value
+
+
+def _adapted(called: Any, recording: Callable[..., Any]) -> Callable[..., Any]:
+    """Return ``recording`` under NumPy's own signature."""
+    try:
+        signature = inspect.signature(called)
+    except (TypeError, ValueError):  # written in C without one
+        return recording
+    takes = inspect.signature(recording).parameters
+    variadic = any(p.kind is p.VAR_POSITIONAL for p in takes.values())
+
+    @functools.wraps(recording)
+    def adapted(*args: Any, **options: Any) -> Any:
+        if variadic or (len(args) <= 1 and not options):
+            return recording(*args, **options)
+        bound = signature.bind(*args, **options)
+        names = list(signature.parameters)
+        positional: list[Any] = []
+        named: dict[str, Any] = {}
+        for position, (name, value) in enumerate(bound.arguments.items()):
+            parameter = signature.parameters[name]
+            if parameter.kind is parameter.VAR_KEYWORD:
+                named.update(value)
+            elif name in takes:
+                named[name] = value
+            elif parameter.kind is parameter.POSITIONAL_ONLY or position == 0 == names.index(name):
+                positional.append(value)
+            elif value is not parameter.default and not _is_default(value, parameter.default):
+                fix = f"Leave {name}= at its default."
+                raise TypeError(
+                    explain(
+                        f"numpy.{called.__name__}",
+                        f"{name}={value!r} with a tensor",
+                        f"the arguments of tg.{recording.__name__}",
+                        fix,
+                    )
+                )
+        return recording(*positional, **named)
+
+    return adapted
+
+
+def _is_default(value: Any, default: Any) -> bool:
+    return value is None or (isinstance(value, bool) and value == default)
