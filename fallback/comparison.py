@@ -1,7 +1,31 @@
-"""Gradients: choosing, rounding and signs, element by element."""
+"""Gradients of ``tapegraph/ops/comparison.py``: to the element chosen, none through a step."""
 
 from __future__ import annotations
 
-from tapegraph.fallback.rules import Joint, Rule
+from typing import Any
 
-VJPS: dict[str, tuple[Rule | None, ...] | Joint] = {}
+import numpy as np
+
+from tapegraph.fallback.rules import Joint, Rule
+from tapegraph.ir import Array
+
+
+def _chosen(g: Any, above: Any, below: Any) -> Any:
+    """Gradient of the operand that is above the other, half of it where they are equal."""
+    return np.where(above > below, g, np.where(above < below, np.zeros_like(g), 0.5 * g))
+
+
+def _zero(g: Any, y: Array, x: Array) -> Any:
+    return np.zeros_like(x)
+
+
+VJPS: dict[str, tuple[Rule | None, ...] | Joint] = {
+    "maximum": (lambda g, y, a, b: _chosen(g, a, b), lambda g, y, a, b: _chosen(g, b, a)),
+    "minimum": (lambda g, y, a, b: _chosen(g, b, a), lambda g, y, a, b: _chosen(g, a, b)),
+    "sign": (_zero,),
+    "floor": (_zero,),
+    "ceil": (_zero,),
+    "rint": (_zero,),
+    "trunc": (_zero,),
+    "mod": (lambda g, y, a, b: g, lambda g, y, a, b: -g * np.floor_divide(a, b)),
+}

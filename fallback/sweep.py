@@ -98,7 +98,10 @@ def _sweep(program: Program, seed: Array, exact_zeros: bool = False) -> list[Arr
         op = ops[slot]
         row: Any = VJPS.get(op.name)
         if row is None:
-            raise NotImplementedError(f"backward: no gradient rule for {program.describe(slot)}")
+            if op.rules is None:
+                name = program.describe(slot)
+                raise NotImplementedError(f"backward: no gradient rule for {name}")
+            row = Joint(op.rules.vjp)
         y = values[slot]
         attrs = all_attrs[slot]
         if type(row) is Joint or attrs or len(slots) > 2:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
 import numpy as np
 
 from tapegraph.ir import Array, Program
@@ -13,11 +15,12 @@ from tapegraph.lowering.cache import (
     run,
     set_cache_limit,
 )
-from tapegraph.lowering.compiled import Compiled
-from tapegraph.lowering.lower import Lowered, lower
-from tapegraph.lowering.rules import GAPS, LOWERINGS
+from tapegraph.lowering.rules import GAPS, NotLowered, check_gaps
 from tapegraph.lowering.runtime import Unavailable, check_installed, loaded, tensorflow
-from tapegraph.lowering.translate import NotLowered, check_lowers
+
+if TYPE_CHECKING:
+    from tapegraph.lowering.lowered import Lowered, lower
+    from tapegraph.lowering.rules import LOWERINGS
 
 
 def check(program: Program) -> None:
@@ -30,7 +33,7 @@ def check(program: Program) -> None:
     Unavailable
         TensorFlow is not installed, or has been found unusable.
     """
-    check_lowers(program)
+    check_gaps(program)
     check_installed()
 
 
@@ -44,10 +47,26 @@ def gradients(program: Program, seed: Array) -> Outcome:
     Unavailable
         TensorFlow cannot be used.
     """
+    from tapegraph.lowering.compiled import Compiled
+    from tapegraph.lowering.translate import check_lowers
+
     check_lowers(program)
     tensorflow()
     with np.errstate(all="ignore"):
         return run(program, seed, Compiled)
+
+
+def __getattr__(name: str) -> Any:
+    """Import what lowers when it is first asked for: most runs of `auto` begin without it."""
+    if name in ("Lowered", "lower"):
+        from tapegraph.lowering import lowered
+
+        return getattr(lowered, name)
+    if name == "LOWERINGS":
+        from tapegraph.lowering import translate
+
+        return translate.LOWERINGS
+    raise AttributeError(f"module 'tapegraph.lowering' has no attribute {name!r}")
 
 
 __all__ = [

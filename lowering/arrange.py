@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
-from tapegraph.lowering.rules import Rule
+from typing import Any
 
-LOWERINGS: dict[str, Rule] = {}
-# Operations of this family that have no lowering, and why.
-GAPS: dict[str, str] = {}
+from tapegraph.lowering.rules import Rule, ints, raw
+
+
+def _broadcast_to(out: Any, x: Any, *, shape: tuple[int, ...]) -> Any:
+    return raw.BroadcastTo(input=x, shape=ints(shape))
+
+
+LOWERINGS: dict[str, Rule] = {"broadcast_to": _broadcast_to}

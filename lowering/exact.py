@@ -5,24 +5,33 @@ Each rule keeps its nodes; only its gradient is replaced by products that give 0
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
+from tapegraph.lowering.products import exact_einsum
 from tapegraph.lowering.rules import Rule, ints, raw
 from tapegraph.lowering.runtime import tensorflow
 
 _ELEMENTWISE = frozenset(
-    "mul div pow sin cos tan exp log sqrt tanh sigmoid relu abs gelu silu".split()
+    (
+        "mul div pow sin cos tan exp log sqrt tanh sigmoid relu abs gelu silu "
+        "cbrt log1p expm1 log2 log10 exp2 sinh cosh arcsin arccos arctan arcsinh arccosh arctanh "
+        "arctan2 hypot logaddexp sinc maximum minimum mod "
+        "erf erfc erfinv gamma gammaln betaln polygamma"
+    ).split()
 )
 
 
 def exactly(name: str, rule: Rule) -> Rule:
     """Return a rule with the same result whose gradient keeps zeros."""
     if name in _ELEMENTWISE:
-        return lambda out, *xs: _elementwise(name, rule, out, *xs)
+        return lambda out, *xs, **attrs: _elementwise(name, partial(rule, **attrs), out, *xs)
     if name == "softmax":
         return lambda out, x, *, axis: _softmax(rule, out, x, axis)
     if name in ("matmul", "batch_matmul"):
         return lambda out, a, b: _matmul(rule, out, a, b)
+    if name == "einsum":
+        return lambda out, *xs, spec: exact_einsum(rule, out, *xs, spec=spec)
     if name == "softmax_crossentropy":
         return lambda out, *xs: _scaled(rule, out, *xs)
     return rule

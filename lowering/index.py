@@ -21,6 +21,8 @@ def _where(out: Any, cond: Any, a: Any, b: Any) -> Any:
 
 
 def _getitem(out: Any, x: Any, begin: Any, end: Any, *, plan: tuple[Any, ...]) -> Any:
+    if len(x.shape) > 8:  # TensorFlow's gradient of StridedSlice is wrong there, without an error
+        raise NotImplementedError("TensorFlow's gradient of StridedSlice is wrong past 8 axes")
     steps = [part[1] if isinstance(part, tuple) else 1 for part in plan]
     taken = raw.StridedSlice(
         input=x,

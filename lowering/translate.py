@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from tapegraph.ir import SCALAR, Program
+from tapegraph.ir import SCALAR, Op, Program
 from tapegraph.lowering import (
     arrange,
     comparison,
@@ -25,7 +25,7 @@ from tapegraph.lowering import (
     transcendental,
 )
 from tapegraph.lowering.exact import exactly
-from tapegraph.lowering.rules import GAPS, LOWERINGS, Result
+from tapegraph.lowering.rules import GAPS, LOWERINGS, NotLowered, Result, Rule
 
 for _family in (
     arrange,
@@ -45,14 +45,11 @@ for _family in (
     transcendental,
 ):
     LOWERINGS.update(_family.LOWERINGS)
-    GAPS.update(getattr(_family, "GAPS", {}))
 
-_BROADCASTING = frozenset(("add", "sub", "mul", "div", "pow", "where", "concat"))
+_BROADCASTING = frozenset(
+    ("add sub mul div pow where concat arctan2 hypot logaddexp maximum minimum mod betaln").split()
+)
 _PRODUCTS = frozenset(("matmul", "batch_matmul"))
-
-
-class NotLowered(Exception):
-    """A program holds an operation with no lowering; the message names it."""
 
 
 def check_lowers(program: Program) -> None:
@@ -65,8 +62,19 @@ def check_lowers(program: Program) -> None:
     """
     for slot, op in enumerate(program.ops):
         if program.inputs[slot] and op.name not in LOWERINGS:
-            why = GAPS.get(op.name, "has no lowering")
-            raise NotLowered(f"{op.name} {why}")
+            _rule(op)
+
+
+def _rule(op: Op, *, exact: bool = False) -> Rule:
+    """Return the lowering of an operation: ours from the table, or a user's own."""
+    rule = LOWERINGS.get(op.name) if op.rules is None else op.rules.lowering
+    if rule is None:
+        raise NotLowered(f"{op.name} {GAPS.get(op.name, 'has no lowering')}")
+    if not exact:
+        return rule
+    if op.rules is not None:
+        raise NotLowered(f"{op.name} met a NaN, and only the native engine keeps its zeros")
+    return exactly(op.name, rule)
 
 
 def specs(tf: Any, program: Program, fed: Sequence[int], fed_scalars: int) -> list[Any]:
@@ -121,8 +129,7 @@ def emit(
         value = program.values[slot]
         out = Result(value.shape, value.dtype.name)
         operands = _operands(tf, program, slot, tensors, out, emitted)
-        rule = exactly(op.name, LOWERINGS[op.name]) if exact else LOWERINGS[op.name]
-        result = rule(out, *operands, **program.attrs[slot])
+        result = _rule(op, exact=exact)(out, *operands, **program.attrs[slot])
         if tuple(result.shape) != out.shape or result.dtype != out.dtype:
             raise TypeError(
                 f"the lowering of {op.name} gives {result.dtype.name} {tuple(result.shape)} where "
@@ -152,7 +159,8 @@ def _operands(
     emitted: Callable[[int], None],
 ) -> list[Any]:
     """Return an entry's input tensors, in the result's dtype where NumPy converts them."""
-    name = program.ops[slot].name
+    op = program.ops[slot]
+    name = op.name
     operands = []
     for position, i in enumerate(program.inputs[slot]):
         tensor = tensors[i]
@@ -162,6 +170,8 @@ def _operands(
         converted = name in _PRODUCTS or (
             name in _BROADCASTING and not (name == "where" and position == 0)
         )
+        if op.rules is not None:  # NumPy has promoted its floats among each other
+            converted = tensor.dtype.is_floating and "float" in out.dtype
         if converted and tensor.dtype != out.dtype:
             tensor = tf.raw_ops.Cast(x=tensor, DstT=out.dtype)
         operands.append(tensor)

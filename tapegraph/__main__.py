@@ -1,4 +1,4 @@
-"""``python -m tapegraph``: what is installed, and whether the engines agree."""
+"""``python -m tapegraph``: what is installed, what differentiates, whether the engines agree."""
 
 from __future__ import annotations
 
@@ -20,10 +20,16 @@ def main(arguments: list[str] | None = None) -> int:
     parity = commands.add_parser("parity", help="run every op case through both engines")
     parity.add_argument("--op", action="append", help="only this operation; may be repeated")
     parity.add_argument("--markdown", action="store_true", help="print the table as Markdown")
+    functions = commands.add_parser("functions", help="list the NumPy functions on tensors")
+    functions.add_argument("--markdown", action="store_true", help="print the page docs/numpy.md")
     options = parser.parse_args(arguments)
     if options.command == "info":
         print("\n".join(info()))
         return 0
+    if options.command == "functions":
+        from tapegraph.functions import run as list_functions
+
+        return list_functions(markdown=options.markdown)
     from tapegraph.parity import run
 
     return run(options.op, markdown=options.markdown)

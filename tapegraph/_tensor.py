@@ -3,23 +3,21 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
-from tapegraph import engines, gradients, protocol
+from tapegraph import engines, gradients, in_place
 from tapegraph._tape import current
 from tapegraph.errors import explain, user_frame
 from tapegraph.guard import guarded, is_own
 from tapegraph.ir import CLEARED, NO_ATTRS, PARAM, Array, Attrs
 from tapegraph.memory import own
+from tapegraph.methods import ArrayMethods
 from tapegraph.node import Node, constant, new, next_seq, numeric
-from tapegraph.ops import elementwise, index, linalg, reduce, shape
 
 
-class Tensor(Node):
+class Tensor(ArrayMethods, Node):
     """An array that remembers how it was computed.
 
     Made by `param` (a differentiable leaf), `tensor` (a constant) and every operation. Arithmetic
@@ -54,7 +52,6 @@ class Tensor(Node):
     """
 
     __slots__ = ()
-    __hash__ = object.__hash__
 
     # Value and kind
 
@@ -203,14 +200,6 @@ class Tensor(Node):
             )
         self._retains = True
 
-    # NumPy's functions
-
-    def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **options: Any) -> Any:
-        return protocol.ufunc(ufunc, method, inputs, options)
-
-    def __array_function__(self, function: Any, types: Any, args: Any, options: Any) -> Any:
-        return protocol.function(function, args, options)
-
     # Conversions
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:
@@ -234,20 +223,17 @@ class Tensor(Node):
         return bool(self._data.item())
 
     def __float__(self) -> float:
+        in_place.check_not_stored(self)
         return float(self.item())
 
     def __int__(self) -> int:
+        in_place.check_not_stored(self)
         return int(self.item())
 
     def __len__(self) -> int:
         if not self._data.ndim:
             raise TypeError(explain("len", "a 0-d tensor", "at least one axis"))
         return len(self._data)
-
-    def __iter__(self) -> Iterator[Tensor]:
-        if not self._data.ndim:
-            raise TypeError(explain("iter", "a 0-d tensor", "at least one axis"))
-        return (self[i] for i in range(len(self._data)))
 
     def __repr__(self) -> str:
         text = np.array2string(self._data, separator=", ", prefix="Tensor(")
@@ -275,41 +261,6 @@ class Tensor(Node):
         make, arguments = self.__reduce__()
         return make(*arguments)  # type: ignore[no-any-return]
 
-    # Operators
-
-    __add__ = elementwise.add
-    __sub__ = elementwise.sub
-    __mul__ = elementwise.mul
-    __truediv__ = elementwise.div
-    __pow__ = elementwise.pow
-    __matmul__ = linalg.matmul
-    __neg__ = elementwise.neg
-    __abs__ = elementwise.abs
-
-    def __pos__(self) -> Tensor:
-        return self
-
-    def __radd__(self, other: Any) -> Any:
-        return elementwise.add(other, self)
-
-    def __rsub__(self, other: Any) -> Any:
-        return elementwise.sub(other, self)
-
-    def __rmul__(self, other: Any) -> Any:
-        return elementwise.mul(other, self)
-
-    def __rtruediv__(self, other: Any) -> Any:
-        return elementwise.div(other, self)
-
-    def __rpow__(self, other: Any) -> Any:
-        return elementwise.pow(other, self)
-
-    def __rmatmul__(self, other: Any) -> Any:
-        return linalg.matmul(other, self)
-
-    def __getitem__(self, key: Any) -> Any:
-        return index.getitem(self, key)
-
     def __setitem__(self, key: Any, value: Any) -> None:
         raise TypeError(
             explain(
@@ -319,74 +270,6 @@ class Tensor(Node):
                 "Use tg.where or tg.concat, or tensor.data[...] = value on a leaf.",
             )
         )
-
-    def _compared(self, other: Any, name: str) -> npt.NDArray[np.bool_]:
-        value = other._data if isinstance(other, Node) else other
-        return getattr(self._data, name)(value)  # type: ignore[no-any-return]
-
-    def __eq__(self, other: object) -> Any:
-        return self._compared(other, "__eq__")
-
-    def __ne__(self, other: object) -> Any:
-        return self._compared(other, "__ne__")
-
-    def __lt__(self, other: Any) -> Any:
-        return self._compared(other, "__lt__")
-
-    def __le__(self, other: Any) -> Any:
-        return self._compared(other, "__le__")
-
-    def __gt__(self, other: Any) -> Any:
-        return self._compared(other, "__gt__")
-
-    def __ge__(self, other: Any) -> Any:
-        return self._compared(other, "__ge__")
-
-    # Methods that NumPy and PyTorch users expect
-
-    @property
-    def T(self) -> Any:
-        """The tensor with its axes reversed."""
-        return shape.transpose(self)
-
-    def transpose(self, *axes: Any) -> Any:
-        """Permute the axes, given as a sequence or one by one; see `tapegraph.transpose`."""
-        if not axes or axes == (None,):
-            return shape.transpose(self)
-        return shape.transpose(self, axes[0] if len(axes) == 1 else axes)
-
-    def reshape(self, *lengths: Any) -> Any:
-        """Give another shape, as a tuple or one length an argument; see `tapegraph.reshape`."""
-        return shape.reshape(self, lengths[0] if len(lengths) == 1 else lengths)
-
-    def flatten(self) -> Any:
-        """Return the elements in one axis."""
-        return shape.reshape(self, -1 if self.size else (0,))
-
-    def sum(self, axis: Any = None, keepdims: bool = False) -> Any:
-        """Sum over axes; see `tapegraph.sum`."""
-        return reduce.sum(self, axis, keepdims)
-
-    def mean(self, axis: Any = None, keepdims: bool = False) -> Any:
-        """Mean over axes; see `tapegraph.mean`."""
-        return reduce.mean(self, axis, keepdims)
-
-    def softmax(self, axis: int = -1) -> Any:
-        """Softmax along an axis; see `tapegraph.softmax`."""
-        return reduce.softmax(self, axis)
-
-    sin = elementwise.sin
-    cos = elementwise.cos
-    tan = elementwise.tan
-    exp = elementwise.exp
-    log = elementwise.log
-    sqrt = elementwise.sqrt
-    tanh = elementwise.tanh
-    sigmoid = elementwise.sigmoid
-    relu = elementwise.relu
-    gelu = elementwise.gelu
-    silu = elementwise.silu
-    abs = elementwise.abs
 
 
 def param(data: Any, dtype: Any = None, name: str | None = None) -> Tensor:

@@ -14,27 +14,38 @@ from collections.abc import Callable, Iterator
 from typing import Any, NoReturn
 
 import numpy as np
-import numpy.typing as npt
 
+from tapegraph import in_place
 from tapegraph._tensor import Tensor
 from tapegraph._value import Value
 from tapegraph.errors import explain, kind_of
-from tapegraph.ir import OPS, Array, Attrs
+from tapegraph.ir import DEFINED, OPS, Array, Attrs, Op
 from tapegraph.jvps import JVPS
+from tapegraph.jvps import comparison as comparison_jvps
 from tapegraph.jvps import elementwise as elementwise_jvps
+from tapegraph.jvps import transcendental as transcendental_jvps
 from tapegraph.jvps.rules import value as array_of
+from tapegraph.methods import ArrayMethods
 from tapegraph.node import constant
-from tapegraph.ops import elementwise, index, linalg, reduce, shape
+from tapegraph.ops import comparison, elementwise, shape, transcendental
 from tapegraph.record import apply, operand, tensor_like
 
 # Tag 0 is the level of all duals made by hand.
 _next_tag = itertools.count(1).__next__
 _NUMBERS = (bool, int, float, np.number, np.bool_)
 # Element-wise operations are called by their public functions, which explain shape errors.
-_ELEMENTWISE = {name: getattr(elementwise, name) for name in elementwise_jvps.JVPS}
+_ELEMENTWISE = {
+    name: getattr(family, name)
+    for family, rules in (
+        (elementwise, elementwise_jvps),
+        (transcendental, transcendental_jvps),
+        (comparison, comparison_jvps),
+    )
+    for name in rules.JVPS
+}
 
 
-class Dual:
+class Dual(ArrayMethods):
     """A value and its directional derivative: ``primal + tangent * e`` with ``e * e = 0``.
 
     It computes as a `Tensor` does, and every operation carries the derivative along:
@@ -77,9 +88,6 @@ class Dual:
     """
 
     __slots__ = ("primal", "tag", "tangent")
-    # ndarray op dual: NumPy steps back, and the reflected operator computes.
-    __array_ufunc__ = None
-    __hash__ = object.__hash__
 
     primal: Any
     tangent: Any
@@ -103,23 +111,13 @@ class Dual:
     @staticmethod
     def __tapegraph_apply__(name: str, inputs: tuple[Any, ...], attrs: Attrs) -> Any:
         """Run the operation ``name`` on the values, and its tangent rule beside it."""
-        try:
-            rule = JVPS[name]
-        except KeyError:
-            raise NotImplementedError(
-                explain(
-                    name,
-                    "a Dual",
-                    "an operation with a forward-mode rule",
-                    "Add a row to tapegraph/jvps, or use tg.backward.",
-                )
-            ) from None
+        op, rule = _rule(name)
         operands = [_operand(name, x) for x in inputs]
         tag = max(x.tag for x in operands if type(x) is Dual)
         split = [_parts(x, tag) for x in operands]
         primals = tuple(primal for primal, _ in split)
         call = _ELEMENTWISE.get(name)
-        out = call(*primals) if call else apply(OPS[name], primals, dict(attrs))
+        out = call(*primals) if call else apply(op, primals, dict(attrs))
         with np.errstate(all="ignore"):
             tangent = rule(tuple(t for _, t in split), out, *primals, **attrs)
             return out if tangent is None else _dual(out, _spread(tangent, out), tag)
@@ -178,7 +176,7 @@ class Dual:
                 "numpy.asarray",
                 "a Dual, whose derivative an array would lose",
                 "a constant",
-                "Use tapegraph's functions, or write dual.detach().numpy().",
+                "Use NumPy's or tapegraph's functions, or write dual.detach().numpy().",
             )
         )
 
@@ -186,18 +184,15 @@ class Dual:
         return bool(self.detach())
 
     def __float__(self) -> float:
+        in_place.check_not_stored(self)
         return float(self.detach())
 
     def __int__(self) -> int:
+        in_place.check_not_stored(self)
         return int(self.detach())
 
     def __len__(self) -> int:
         return len(self.detach())
-
-    def __iter__(self) -> Iterator[Any]:
-        if not self.ndim:
-            raise TypeError(explain("iter", "a 0-d Dual", "at least one axis"))
-        return (self[i] for i in range(len(self)))
 
     def __repr__(self) -> str:
         return f"Dual({_text(self.primal)}, tangent={_text(self.tangent)})"
@@ -205,108 +200,11 @@ class Dual:
     def __format__(self, spec: str) -> str:
         return format(self.item(), spec) if spec and self.size == 1 else format(str(self), spec)
 
-    # Operators
-
-    __add__ = elementwise.add
-    __sub__ = elementwise.sub
-    __mul__ = elementwise.mul
-    __truediv__ = elementwise.div
-    __pow__ = elementwise.pow
-    __matmul__ = linalg.matmul
-    __neg__ = elementwise.neg
-    __abs__ = elementwise.abs
-
-    def __pos__(self) -> Dual:
-        return self
-
-    def __radd__(self, other: Any) -> Any:
-        return elementwise.add(other, self)
-
-    def __rsub__(self, other: Any) -> Any:
-        return elementwise.sub(other, self)
-
-    def __rmul__(self, other: Any) -> Any:
-        return elementwise.mul(other, self)
-
-    def __rtruediv__(self, other: Any) -> Any:
-        return elementwise.div(other, self)
-
-    def __rpow__(self, other: Any) -> Any:
-        return elementwise.pow(other, self)
-
-    def __rmatmul__(self, other: Any) -> Any:
-        return linalg.matmul(other, self)
-
-    def __getitem__(self, key: Any) -> Any:
-        return index.getitem(self, key)
-
-    def _compared(self, other: Any, name: str) -> npt.NDArray[np.bool_]:
-        value = array_of(other) if isinstance(other, (Dual, Tensor)) else other
-        return getattr(array_of(self), name)(value)  # type: ignore[no-any-return]
-
-    def __eq__(self, other: object) -> Any:
-        return self._compared(other, "__eq__")
-
-    def __ne__(self, other: object) -> Any:
-        return self._compared(other, "__ne__")
-
-    def __lt__(self, other: Any) -> Any:
-        return self._compared(other, "__lt__")
-
-    def __le__(self, other: Any) -> Any:
-        return self._compared(other, "__le__")
-
-    def __gt__(self, other: Any) -> Any:
-        return self._compared(other, "__gt__")
-
-    def __ge__(self, other: Any) -> Any:
-        return self._compared(other, "__ge__")
-
-    # Methods that NumPy and PyTorch users expect
-
-    @property
-    def T(self) -> Any:
-        """The dual with its axes reversed."""
-        return shape.transpose(self)
-
-    def transpose(self, *axes: Any) -> Any:
-        """Permute the axes, given as a sequence or one by one; see `tapegraph.transpose`."""
-        if not axes or axes == (None,):
-            return shape.transpose(self)
-        return shape.transpose(self, axes[0] if len(axes) == 1 else axes)
-
-    def reshape(self, *lengths: Any) -> Any:
-        """Give another shape, as a tuple or one length an argument; see `tapegraph.reshape`."""
-        return shape.reshape(self, lengths[0] if len(lengths) == 1 else lengths)
-
-    def flatten(self) -> Any:
-        """Return the elements in one axis."""
-        return shape.reshape(self, (self.size,))
-
-    def sum(self, axis: Any = None, keepdims: bool = False) -> Any:
-        """Sum over axes; see `tapegraph.sum`."""
-        return reduce.sum(self, axis, keepdims)
-
-    def mean(self, axis: Any = None, keepdims: bool = False) -> Any:
-        """Mean over axes; see `tapegraph.mean`."""
-        return reduce.mean(self, axis, keepdims)
-
-    def softmax(self, axis: int = -1) -> Any:
-        """Softmax along an axis; see `tapegraph.softmax`."""
-        return reduce.softmax(self, axis)
-
-    sin = elementwise.sin
-    cos = elementwise.cos
-    tan = elementwise.tan
-    exp = elementwise.exp
-    log = elementwise.log
-    sqrt = elementwise.sqrt
-    tanh = elementwise.tanh
-    sigmoid = elementwise.sigmoid
-    relu = elementwise.relu
-    gelu = elementwise.gelu
-    silu = elementwise.silu
-    abs = elementwise.abs
+    def __setitem__(self, key: Any, value: Any) -> None:
+        fix = "Use np.where or np.concatenate."
+        raise TypeError(
+            explain("setitem", "an assignment to elements of a Dual", "a new dual", fix)
+        )
 
 
 def jvp(f: Callable[..., Any], primals: Any, tangents: Any) -> tuple[Any, Any]:
@@ -465,6 +363,19 @@ def _dual(primal: Any, tangent: Any, tag: int) -> Dual:
     out.tangent = tangent
     out.tag = tag
     return out
+
+
+def _rule(name: str) -> tuple[Op, Callable[..., Any]]:
+    """Return an operation and its tangent rule: ours from the table, a user's own."""
+    op = OPS.get(name) or DEFINED[name]
+    rule = JVPS.get(name) if op.rules is None else op.rules.jvp
+    if rule is None:
+        where = "a row to tapegraph/jvps" if op.rules is None else "jvp= to tg.defop"
+        fix = f"Add {where}, or use tg.backward."
+        raise NotImplementedError(
+            explain(name, "a Dual", "an operation with a forward-mode rule", fix)
+        )
+    return op, rule
 
 
 def _operand(op: str, x: Any) -> Any:

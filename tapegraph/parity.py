@@ -63,7 +63,7 @@ def run(ops: list[str] | None, *, markdown: bool) -> int:
     for case in _with_progress(chosen):
         for dtype in ("float64", "float32"):
             compare(case, rows.setdefault((case.op, dtype), Row(case.op, dtype)))
-    print(_table([HEADER, *(row.cells() for row in rows.values())], markdown=markdown))
+    print(table([HEADER, *(row.cells() for row in rows.values())], markdown=markdown))
     failures = [line for row in rows.values() for line in row.failures]
     print("\n".join(failures) if failures else f"\n{len(chosen)} cases agree in both dtypes.")
     return 1 if failures else 0
@@ -104,7 +104,8 @@ def _nodes(case: Case, dtype: str) -> list[str]:
     return [node for op, nodes in pairs if op.name == case.op for node in nodes]
 
 
-def _table(rows: list[tuple[str, ...]], *, markdown: bool) -> str:
+def table(rows: list[tuple[str, ...]], *, markdown: bool) -> str:
+    """Return rows, the first of which is the header, as aligned columns."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     if markdown:
         rows = [rows[0], tuple("-" * w for w in widths), *rows[1:]]

@@ -14,8 +14,10 @@ from typing import Any, TypeVar
 import numpy as np
 
 from tapegraph.errors import explain
+from tapegraph.node import Node
 
 F = TypeVar("F", bound=Callable[..., Any])
+_POSITIONAL, _KEYWORD = inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.KEYWORD_ONLY
 
 # From NumPy's function or ufunc to the function that records it.
 RECORDED: dict[Any, Callable[..., Any]] = {}
@@ -72,6 +74,18 @@ METHODS: dict[tuple[Any, str], Any] = {
     (np.add, "accumulate"): np.cumsum,
     (np.multiply, "accumulate"): np.cumprod,
 }
+# What NumPy does in place, or gives without its origin, and what to write instead.
+REFUSED: dict[Any, str] = {
+    np.copyto: "Write dst = np.where(mask, src, dst), or dst = src for all of it.",
+    np.fill_diagonal: "Write x = np.where(np.eye(len(x), dtype=bool), value, x).",
+    np.place: "Write x = np.where(mask, values, x).",
+    np.put: "Write x = np.where(mask, values, x), or join the parts with np.concatenate.",
+    np.put_along_axis: "Write x = np.where(mask, values, x).",
+    np.putmask: "Write x = np.where(mask, values, x).",
+    np.resize: "Write np.reshape(np.tile(x, n)[:size], shape), or np.pad.",
+    np.unique: "Find the places first, _, i = np.unique(x.detach().numpy(), return_index=True), "
+    "and take them, np.ravel(x)[i].",
+}
 _FIX = "Write tensor.detach().numpy() to compute without a gradient, or register it with tg.defop."
 
 
@@ -92,7 +106,9 @@ def implements(*functions: Any) -> Callable[[F], F]:
 
 def ufunc(called: Any, method: str, inputs: tuple[Any, ...], options: dict[str, Any]) -> Any:
     """Serve ``__array_ufunc__``."""
-    name = f"numpy.{called.__name__}"
+    name = called.__name__
+    if getattr(np, name, None) is called:  # and not another library's
+        name = f"numpy.{name}"
     if method == "__call__":
         return _run(called, name, inputs, options)
     if method == "outer" and len(inputs) == 2 and not options and called in RECORDED:
@@ -106,7 +122,8 @@ def ufunc(called: Any, method: str, inputs: tuple[Any, ...], options: dict[str, 
         else:
             options = {"axis": 0, **options}
         return _run(function, f"{name}.{method}", inputs[:1], options)
-    raise TypeError(explain(f"{name}.{method}", "a tensor", "an array", _FIX))
+    fix = "Write x = np.where(mask, values, x)." if method == "at" else _FIX
+    raise TypeError(explain(f"{name}.{method}", "a tensor", "plain arrays", fix))
 
 
 def function(called: Any, args: tuple[Any, ...], options: dict[str, Any]) -> Any:
@@ -116,14 +133,15 @@ def function(called: Any, args: tuple[Any, ...], options: dict[str, Any]) -> Any
 
 def _run(called: Any, name: str, args: tuple[Any, ...], options: dict[str, Any]) -> Any:
     if options.get("out") is not None and any(o is not None for o in _tuple(options["out"])):
-        fix = "Leave out= away and use the result."
+        fix = "Leave out= away and use the result; for a += b write a = a + b."
         raise TypeError(explain(name, "out= with a tensor", "no in-place result", fix))
     recording = RECORDED.get(called)
     if recording is not None:
         return recording(*args, **options)
     if called in PLAIN:
         return called(*map(plain, args), **{k: plain(v) for k, v in options.items()})
-    raise TypeError(explain(name, "a tensor, for which it has no gradient", "an array", _FIX))
+    fix = REFUSED.get(called, _FIX)
+    raise TypeError(explain(name, "a tensor, for which it has no gradient", "an array", fix))
 
 
 def _tuple(value: Any) -> tuple[Any, ...]:
@@ -134,16 +152,21 @@ def plain(value: Any) -> Any:
     """Return a tensor's array, inside lists and tuples too, and anything else as it is."""
     if isinstance(value, (list, tuple)):
         return type(value)(map(plain, value))
+    if isinstance(value, Node):
+        return value._data
     detach = getattr(value, "detach", None)
     return np.asarray(detach().data) if detach is not None else value
 
 
 def _adapted(called: Any, recording: Callable[..., Any]) -> Callable[..., Any]:
     """Return ``recording`` under NumPy's own signature."""
-    try:
-        signature = inspect.signature(called)
-    except (TypeError, ValueError):  # written in C without one
-        return recording
+    if isinstance(called, np.ufunc):
+        signature = _ufunc_signature(called)
+    else:
+        try:
+            signature = inspect.signature(called)
+        except (TypeError, ValueError):  # written in C without one
+            return recording
     takes = inspect.signature(recording).parameters
     variadic = any(p.kind is p.VAR_POSITIONAL for p in takes.values())
 
@@ -176,6 +199,23 @@ def _adapted(called: Any, recording: Callable[..., Any]) -> Callable[..., Any]:
         return recording(*positional, **named)
 
     return adapted
+
+
+def _ufunc_signature(called: np.ufunc) -> inspect.Signature:
+    """Return a ufunc's signature, which NumPy itself tells from 2.4 on."""
+    defaults: dict[str, Any] = {
+        "where": True,
+        "casting": "same_kind",
+        "order": "K",
+        "dtype": None,
+        "subok": True,
+    }
+    if called.signature is not None:  # of vectors and matrices
+        del defaults["where"]
+        defaults |= {"axes": None, "axis": None, "keepdims": False}
+    arrays = [inspect.Parameter(f"x{i}", _POSITIONAL) for i in range(1, called.nin + 1)]
+    options = [inspect.Parameter(k, _KEYWORD, default=v) for k, v in defaults.items()]
+    return inspect.Signature([*arrays, inspect.Parameter("out", _KEYWORD, default=None), *options])
 
 
 def _is_default(value: Any, default: Any) -> bool:

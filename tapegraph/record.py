@@ -208,7 +208,7 @@ def remember(
 def _registered(forward: Any, record: Any) -> Any:
     """Serve NumPy's ufunc by the function that records it."""
     if isinstance(forward, np.ufunc):
-        protocol.RECORDED[forward] = record
+        protocol.implements(forward)(record)
     return record
 
 

@@ -113,7 +113,7 @@ def test_broadcast_operand_gets_the_summed_gradient(shape):
 
 def test_an_array_never_swallows_a_tensor_in_place():
     x, total = tg.param([1.0, 2.0]), np.array([10.0, 10.0])
-    with pytest.raises(TypeError, match="Tensor"):
+    with pytest.raises(TypeError, match=r"numpy\.add: .* a \+= b write a = a \+ b"):
         total += x
     np.testing.assert_array_equal(total, [10.0, 10.0])
 
@@ -124,7 +124,10 @@ def test_big_python_ints_stay_weak():
     np.testing.assert_array_equal(y.data, np.float32([2.0**31]))
 
 
-@pytest.mark.parametrize("f", [np.sin, lambda x: np.add(np.ones(2), x), np.sum, np.linalg.norm])
-def test_numpy_functions_never_lose_a_gradient_silently(f):
-    with pytest.raises(TypeError):
-        f(tg.param([1.0, 2.0]))
+@pytest.mark.parametrize("f", [np.sin, lambda x: np.add(np.ones(2), x), np.sum])
+def test_numpy_functions_keep_the_gradient(f):
+    x = tg.param([1.0, 2.0])
+    y = f(x)
+    assert type(y) is tg.Tensor
+    assert y.requires_grad
+    np.testing.assert_array_equal(y.data, f(x.data))

@@ -142,7 +142,7 @@ def inside(name: str, packages: tuple[str, ...]) -> bool:
 
 
 # The command line stands above both engines, and nothing stands above it.
-COMMANDS = ("tapegraph.__main__", "tapegraph.parity")
+COMMANDS = ("tapegraph.__main__", "tapegraph.functions", "tapegraph.parity")
 
 
 @pytest.mark.parametrize("name", [n for n in MODULES if not inside(n, (*ENGINES, *COMMANDS))])

@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 from programs import programs
 
 import tapegraph as tg
-from tapegraph.ir import OPS
+from tapegraph.cases import core
 from tapegraph.linearise import linearise
 from tapegraph.testing import check_gradients
 
@@ -47,4 +47,4 @@ def test_every_operation_is_drawn():
         drawn.update(entry.op for entry in linearise([result]))
 
     record()
-    assert drawn >= set(OPS)
+    assert drawn >= {case.op for case in core.cases()}

@@ -173,7 +173,7 @@ def test_detach_stops_the_gradient():
     np.testing.assert_array_equal(x.grad, [3.0])
 
 
-@pytest.mark.parametrize("convert", [np.asarray, np.array, np.stack, np.concatenate])
+@pytest.mark.parametrize("convert", [np.asarray, np.array])
 def test_numpy_never_swallows_a_gradient(convert):
     x = tg.param(DATA)
     with pytest.raises(TypeError, match=r"\.detach\(\)\.numpy\(\)"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
-from tapegraph.jvps.rules import Rule
+from tapegraph.jvps.rules import Rule, linear
+from tapegraph.ops import arrange
 
-JVPS: dict[str, Rule] = {}
+JVPS: dict[str, Rule] = {"broadcast_to": linear(arrange.BROADCAST_TO)}

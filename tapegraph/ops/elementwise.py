@@ -129,7 +129,7 @@ def div(a: Any, b: Any) -> Any:
     """
 
 
-@implements(np.power, np.float_power)
+@implements(np.power)
 @binary("pow", operator.pow)
 def pow(a: Any, b: Any) -> Any:
     """Power, ``a ** b``.

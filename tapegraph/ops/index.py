@@ -175,7 +175,7 @@ def gather(x: Any, indices: Any, axis: int = 0) -> Any:
 
 
 @implements(np.where)
-def where(cond: Any, a: Any, b: Any) -> Any:
+def where(cond: Any, a: Any = None, b: Any = None) -> Any:
     """Choose from ``a`` where the condition is non-zero and from ``b`` elsewhere.
 
     No gradient flows to the condition, and exactly zero through the branch not taken.
@@ -184,13 +184,14 @@ def where(cond: Any, a: Any, b: Any) -> Any:
     ----------
     cond : Tensor or array_like
         True where non-zero.
-    a, b : Tensor, array_like or number
+    a, b : Tensor, array_like or number, optional
         Operands; all three broadcast together.
 
     Returns
     -------
     Tensor
-        Of the broadcast shape and NumPy's result dtype.
+        Of the broadcast shape and NumPy's result dtype. Without ``a`` and ``b``: the places where
+        the condition is non-zero, as `numpy.nonzero` gives them.
 
     Raises
     ------
@@ -207,6 +208,8 @@ def where(cond: Any, a: Any, b: Any) -> Any:
         cond = cond.detach()  # a condition carries no tangent
     raw = cond._data if isinstance(cond, Node) else cond
     mask = constant(numeric_mask(raw))
+    if a is None and b is None:
+        return np.nonzero(mask._data)
     a, b = operand("where", a, "a"), operand("where", b, "b")
     try:
         return apply(WHERE, (mask, a, b))
@@ -292,9 +295,18 @@ def _expanded(key: tuple[Any, ...], shape: tuple[int, ...]) -> list[Any]:
             )
         )
     rest = [slice(None)] * (len(shape) - used)
-    if dots:
-        return [*parts[: dots[0]], *rest, *parts[dots[0] + 1 :]]
-    return parts + rest
+    if not dots:
+        return parts + rest
+    before, after = parts[: dots[0]], parts[dots[0] + 1 :]
+    if not rest and _are_parted(before, after):
+        return parts  # for no axis, yet it says where NumPy puts those of the arrays
+    return [*before, *rest, *after]
+
+
+def _are_parted(before: list[Any], after: list[Any]) -> bool:
+    """Tell whether index arrays stand on both sides; integers next to an array are such too."""
+    both = all(any(p is not None and not isinstance(p, slice) for p in s) for s in (before, after))
+    return both and not all(map(_is_basic, before + after))
 
 
 def _index_array(part: Any) -> Array:
@@ -335,7 +347,8 @@ def _basic(x: Any, parts: list[Any]) -> Any:
         if isinstance(part, slice):
             start, stop, step = _bounds(part, length)
             count = len(range(start, stop, step))
-            start, step = (start, step) if count else (0, 1)
+            if count < 2:  # the step takes none, however long
+                start, step = (start if count else 0), 1
             begin.append(start)
             # Counted from the end, so that going down to the first element stays below it.
             end.append(start + count * step - (length if step < 0 else 0))
@@ -362,6 +375,8 @@ def _bounds(part: slice, length: int) -> tuple[int, int, int]:
 
 def _advanced(x: Any, parts: list[Any]) -> Any:
     """Record integer and boolean arrays as one ``index``, and the rest of the key around it."""
+    if any(p is Ellipsis for p in parts):
+        return _parted(x, parts)
     if any(_is_rest(p) for p in parts):
         return _mixed(x, parts)
     plan: list[str] = []
@@ -387,6 +402,16 @@ def _advanced(x: Any, parts: list[Any]) -> Any:
             )
         ) from None
     return apply(INDEX, (x, *map(constant, arrays)), {"plan": tuple(plan)})
+
+
+def _parted(x: Any, parts: list[Any]) -> Any:
+    """Index with a new axis for a ``...`` that stands for none, and drop that axis again."""
+    place = next(i for i, p in enumerate(parts) if p is Ellipsis)
+    after = parts[place + 1 :]
+    taken = _advanced(x, [*parts[:place], None, *after])
+    behind = sum(p is None or isinstance(p, slice) for p in after)
+    dropped = [0 if a == taken.ndim - 1 - behind else slice(None) for a in range(taken.ndim)]
+    return _basic(taken, dropped)
 
 
 def _mixed(x: Any, parts: list[Any]) -> Any:

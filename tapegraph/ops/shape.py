@@ -124,7 +124,6 @@ def _full_shape(old: tuple[int, ...], shape: Any) -> tuple[int, ...]:
     return new
 
 
-@implements(np.concatenate)
 def concat(tensors: Any, axis: int = 0) -> Any:
     """Join arrays along an existing axis.
 

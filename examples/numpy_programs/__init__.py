@@ -1,0 +1,1 @@
+"""Ten programs from the field, written for NumPy: none of them knows of tapegraph."""

@@ -1,0 +1,88 @@
+"""Run ten NumPy programs on plain arrays and on tensors, and check values and gradients.
+
+You learn that a function written for NumPy needs no change to be differentiated: the programs
+beside this file import NumPy alone. Values must be equal to rounding, and every element of every
+gradient must agree with finite differences. Exits with status 1 where one does not.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import logging
+import pkgutil
+import sys
+import warnings
+from pathlib import Path
+from types import ModuleType
+
+import numpy as np
+
+import tapegraph as tg
+
+FOLDER = Path(__file__).parent
+
+
+def programs() -> dict[str, ModuleType]:
+    """Every program beside this file, by name."""
+    names = [m.name for m in pkgutil.iter_modules([str(FOLDER)]) if not m.name.startswith("_")]
+    prefix = f"{__package__}." if __package__ else ""  # run as a module, or as a folder
+    return {name: importlib.import_module(prefix + name) for name in sorted(names)}
+
+
+def engines() -> list[str]:
+    """The engines that are installed."""
+    try:
+        tg.lowering.tensorflow()
+    except tg.lowering.Unavailable:
+        return ["native"]
+    return ["native", "tensorflow"]
+
+
+def check(module: ModuleType, seed: int, backend: str) -> tuple[str, float, float, int]:
+    """Return who ran, the worst value, the worst gradient and how many elements were checked."""
+    arrays = module.inputs(np.random.default_rng(seed))
+    plain, recorded = module.program(*arrays), module.program(*map(tg.param, arrays))
+    np.testing.assert_allclose(recorded.numpy(), plain, rtol=1e-11, atol=1e-12)
+    difference = float(np.max(np.abs(recorded.numpy() - plain)))
+    report = tg.testing.check_gradients(
+        module.program, *arrays, backend=backend, rtol=1e-4, atol=1e-6
+    )
+    ran = tg.last_backward().backend + (" *" if tg.last_backward().backend != backend else "")
+    return ran, difference, report.max_abs_error, report.checked
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        prog="python -m examples.numpy_programs",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument(
+        "--backend", choices=["native", "tensorflow"], help="one engine (default: all installed)"
+    )
+    parser.add_argument("--seed", type=int, default=0, help="of the programs' inputs")
+    args = parser.parse_args()
+
+    chosen = [args.backend] if args.backend else engines()
+    print(f"{'program':<20} {'engine':<11} {'values':>9} {'gradients':>10} {'elements':>9}")
+    warnings.filterwarnings("ignore", "backward ran in the native engine")  # said below
+    logging.getLogger("tapegraph").setLevel(logging.ERROR)
+    failures, notes = [], []
+    for name, module in programs().items():
+        for backend in chosen:
+            try:
+                ran, values, gradients, elements = check(module, args.seed, backend)
+            except (AssertionError, TypeError) as error:
+                failures.append(f"{name}: {error}")
+                print(f"{name:<20} {backend:<11} FAILED")
+            else:
+                print(f"{name:<20} {ran:<11} {values:9.1e} {gradients:10.1e} {elements:9}")
+                if ran.endswith("*"):
+                    notes.append(f"* {name}: {tg.last_backward().reason}")
+    print(*notes, *failures, sep="\n")
+    return 1 if failures else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

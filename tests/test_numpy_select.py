@@ -1,0 +1,239 @@
+"""NumPy's functions that take, sort and mask, and every form of index, on tensors."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+
+import tapegraph as tg
+from tapegraph.ops import select
+
+X = np.array([[3.0, 1.0, 2.0, 1.0], [0.5, 9.0, -1.0, 4.0], [7.0, 7.0, 0.0, 6.0]])
+ORDER = np.argsort(X, axis=1)
+
+CALLS = {
+    "take": lambda x: np.take(x, [0, -1]),
+    "take-axis": lambda x: np.take(x, indices=[[1, 2]], axis=1),
+    "take-one": lambda x: np.take(x, 2),
+    "take_along_axis": lambda x: np.take_along_axis(x, ORDER, axis=1),
+    "take_along_axis-flat": lambda x: np.take_along_axis(x, np.array([3, 1]), axis=None),
+    "compress": lambda x: np.compress([True, False, True], x, axis=0),
+    "compress-short": lambda x: np.compress([0, 1], a=x, axis=1),
+    "compress-flat": lambda x: np.compress([0, 1, 1], x),
+    "extract": lambda x: np.extract(X > 1, x),
+    "diag": lambda x: np.diag(x),
+    "diag-k": lambda x: np.diag(x, k=-1),
+    "diag-vector": lambda x: np.diag(x[0], 2),
+    "diagflat": lambda x: np.diagflat(x[:2, :2], k=-1),
+    "tril": lambda x: np.tril(x),
+    "tril-k": lambda x: np.tril(x, k=-1),
+    "triu": lambda x: np.triu(x, 1),
+    "sort": lambda x: np.sort(x),
+    "sort-axis": lambda x: np.sort(x, axis=0, kind="stable"),
+    "sort-stable": lambda x: np.sort(x, stable=True),
+    "sort-flat": lambda x: np.sort(x, axis=None),
+    "partition": lambda x: np.partition(x, kth=1, axis=1)[:, 1],
+    "partition-several": lambda x: np.partition(x, [0, 2], axis=0)[[0, 2]],
+    "choose": lambda x: np.choose([2, 0, 1, 1], x),
+    "choose-list": lambda x: np.choose(np.array([[0], [1]]), [x[0], 2.0 * x[1]]),
+    "select": lambda x: np.select([X > 3, X > 1], [x, 2 * x]),
+    "select-default": lambda x: np.select([X > 3], [x], default=5.0),
+    "where": lambda x: np.where(X > 1, x, 0),
+}
+PLAIN = {
+    "where": lambda x: np.where(x > 1),
+    "where-tensor": lambda x: np.where(x),
+    "nonzero": lambda x: np.nonzero(x),
+    "argsort": lambda x: np.argsort(x, axis=0),
+    "argmax": lambda x: np.argmax(x, axis=1),
+    "argmin": lambda x: np.argmin(x),
+    "argpartition": lambda x: np.argpartition(x[0], 1),
+    "argwhere": lambda x: np.argwhere(x > 3),
+    "searchsorted": lambda x: np.searchsorted(np.sort(X[0]), x[1]),
+    "count_nonzero": lambda x: np.count_nonzero(x),
+}
+
+
+def over(table):
+    return pytest.mark.parametrize("call", table.values(), ids=table)
+
+
+@over(CALLS)
+def test_value_and_tape_are_those_of_numpy(call):
+    for dtype in (np.float64, np.float32):
+        out = call(tg.param(X.astype(dtype)))
+        assert isinstance(out, tg.Tensor) and out.requires_grad
+        np.testing.assert_array_equal(out.numpy(), call(X.astype(dtype)), strict=True)
+
+
+@over(CALLS)
+def test_constants_stay_constants(call):
+    out = call(tg.tensor(X))
+    assert not out.requires_grad
+    np.testing.assert_array_equal(out.numpy(), call(X), strict=True)
+
+
+@over(PLAIN)
+def test_places_are_plain_arrays(call):
+    np.testing.assert_equal(call(tg.param(X)), call(X))
+
+
+@pytest.mark.parametrize("dtype", [np.int8, np.bool_])
+def test_constants_of_other_types_keep_them(dtype):
+    array = (X > 1).astype(dtype)
+    for function in (np.tril, np.triu, np.diag, np.sort, np.diagflat):
+        out = function(tg.tensor(array))
+        np.testing.assert_array_equal(out.numpy(), function(array), strict=True)
+
+
+def test_nan_sorts_last_and_keeps_its_gradient():
+    x = tg.param([np.nan, 2.0, 1.0])
+    out = np.sort(x)
+    np.testing.assert_array_equal(out.numpy(), [1.0, 2.0, np.nan])
+    out.backward([1.0, 2.0, 3.0])
+    np.testing.assert_array_equal(x.grad, [3.0, 2.0, 1.0])
+
+
+REFUSED = {
+    "take": (lambda x: np.take(x, 12), IndexError, "index 12"),
+    "take-axis": (lambda x: np.take(x, [0], axis=2), ValueError, "axis 2"),
+    "take-floats": (lambda x: np.take(x, [0.5]), TypeError, "integers"),
+    "take_along_axis": (
+        lambda x: np.take_along_axis(x, np.array([0]), axis=1),
+        ValueError,
+        "2 axes",
+    ),
+    "take_along_axis-range": (
+        lambda x: np.take_along_axis(x, np.array([[4]]), axis=1),
+        IndexError,
+        "index 4",
+    ),
+    "compress": (lambda x: np.compress(X > 1, x), ValueError, "one axis"),
+    "compress-beyond": (lambda x: np.compress([0, 0, 0, 1], x, 0), IndexError, "index 3"),
+    "diag": (lambda x: np.diag(x[None]), ValueError, "vector or a matrix"),
+    "tril": (lambda x: np.tril(x[0, 0]), ValueError, "at least one axis"),
+    "sort": (lambda x: np.sort(x, axis=2), ValueError, "axis 2"),
+    "partition": (lambda x: np.partition(x, 4), ValueError, "kth 4"),
+    "choose": (lambda x: np.choose([3], x), ValueError, "choice 3 of 3"),
+    "choose-floats": (lambda x: np.choose([0.5], x), TypeError, "integers"),
+    "select": (lambda x: np.select([X > 1], [x, x]), ValueError, "one choice a condition"),
+    "select-none": (lambda x: select.select([], []), ValueError, "0 conditions"),
+    "select-numbers": (lambda x: np.select([X], [x]), TypeError, "bools"),
+}
+
+
+@pytest.mark.parametrize(("call", "kind", "message"), REFUSED.values(), ids=REFUSED)
+def test_what_numpy_refuses_is_refused_with_a_message(call, kind, message):
+    with pytest.raises(kind, match=message):
+        call(tg.param(X))
+
+
+IN_PLACE = {
+    "put": (lambda x: np.put(x, 0, 1.0), "tg.where"),
+    "place": (lambda x: np.place(x, X > 1, 0.0), "tg.where"),
+    "putmask": (lambda x: np.putmask(x, X > 1, 0.0), "tg.where"),
+    "copyto": (lambda x: np.copyto(np.empty_like(X), x), "tg.where"),
+    "put_along_axis": (lambda x: np.put_along_axis(x, ORDER, 0.0, 1), "tg.where"),
+    "fill_diagonal": (lambda x: np.fill_diagonal(x, 0.0), "np.eye"),
+    "resize": (lambda x: np.resize(x, (2, 2)), "tg.tile"),
+    "unique": (lambda x: np.unique(x), "return_index=True"),
+}
+
+
+@pytest.mark.parametrize(("call", "instead"), IN_PLACE.values(), ids=IN_PLACE)
+def test_what_would_lose_a_gradient_says_what_to_write(call, instead):
+    x = tg.param(X)
+    with pytest.raises(TypeError, match=instead):
+        call(x)
+    np.testing.assert_array_equal(x.numpy(), X)
+
+
+def test_arguments_that_are_not_served_are_refused():
+    x = tg.param(X)
+    with pytest.raises(TypeError, match="mode='clip'"):
+        np.take(x, [0], mode="clip")
+    with pytest.raises(TypeError, match="mode='wrap'"):
+        np.choose([0], x, mode="wrap")
+    with pytest.raises(TypeError, match="Leave out= away"):
+        np.take(x, [0], out=np.empty(1))
+    with pytest.raises(TypeError, match="order='f'"):
+        np.sort(x, order="f")
+
+
+# Every form of index
+
+
+@st.composite
+def indices(draw, shape):
+    """Draw a key of basic parts, arrays of integers and bools, new axes and one ellipsis."""
+    together = draw(st.sampled_from([(), (1,), (3,), (2, 1), (2, 3), (0,)]))
+    parts = []
+    axis = 0
+    while axis < len(shape) and draw(st.integers(0, 5)):
+        length = shape[axis]
+        kinds = ["slice", "slice", "mask", "list"] + ["int", "array", "numpy"] * (length > 0)
+        kind = draw(st.sampled_from(kinds))
+        axis += 1
+        if kind == "slice":
+            parts.append(draw(st.slices(length)))
+        elif kind == "int":
+            parts.append(draw(st.integers(-length, length - 1)))
+        elif kind == "numpy":
+            parts.append(np.array(draw(st.integers(0, length - 1)), dtype=np.uint8))
+        elif kind == "array":
+            lengths = draw(st.sampled_from([together, together, (1,), ()]))
+            elements = st.integers(-length, length - 1)
+            parts.append(draw(hnp.arrays(np.int64, lengths, elements=elements)))
+        elif kind == "list":
+            elements = st.integers(-length, length - 1) if length else st.nothing()
+            size = together[-1] if together and length else 0
+            parts.append(draw(st.lists(elements, min_size=size, max_size=size)))
+        else:
+            several = draw(st.booleans()) and axis < len(shape)
+            parts.append(draw(hnp.arrays(np.bool_, shape[axis - 1 : axis + several])))
+            axis += several
+    for extra in draw(st.lists(st.sampled_from([None, None, True, False]), max_size=2)):
+        parts.insert(draw(st.integers(0, len(parts))), extra)
+    if draw(st.booleans()):
+        parts.insert(draw(st.integers(0, len(parts))), ...)
+    return parts[0] if len(parts) == 1 and draw(st.booleans()) else tuple(parts)
+
+
+@given(st.data())
+def test_every_index_is_that_of_numpy(data):
+    shape = data.draw(hnp.array_shapes(min_dims=0, max_dims=4, min_side=0, max_side=3))
+    key = data.draw(indices(shape))
+    array = np.arange(float(np.prod(shape))).reshape(shape)
+    try:
+        want = array[key]
+    except IndexError:
+        with pytest.raises(IndexError):
+            tg.param(array)[key]
+        return
+    x = tg.param(array)
+    try:
+        out = x[key]
+    except IndexError:
+        assert want.size == 0  # NumPy does not look at places that nothing is taken from
+        return
+    np.testing.assert_array_equal(out.numpy(), want, strict=np.ndim(want) > 0)
+    seed = 1.0 + np.arange(float(out.size)).reshape(out.shape)
+    out.backward(seed)
+    places = np.arange(array.size).reshape(shape)[key]
+    grad = np.bincount(np.ravel(places), np.ravel(seed), minlength=array.size)
+    np.testing.assert_array_equal(x.grad, grad.reshape(shape))
+
+
+def test_a_step_may_be_longer_than_any_array():
+    array = np.arange(3.0)
+    for step in (2**63, -(2**63), 2**70):
+        np.testing.assert_array_equal(tg.param(array)[::step].numpy(), array[::step])
+
+
+def test_an_ellipsis_for_no_axis_still_parts_the_arrays():
+    array = np.arange(12.0).reshape(3, 4)
+    for key in ((None, [0, 2], ..., [1, 1]), (slice(2), ..., [0, 1]), (None, 1, ..., [0, 3])):
+        np.testing.assert_array_equal(tg.param(array)[key].numpy(), array[key])
