@@ -10,6 +10,7 @@ import numpy as np
 from tapegraph.fallback.absorbing import absorbing, plain
 from tapegraph.fallback.rules import VJPS, Joint
 from tapegraph.ir import Array, Program
+from tapegraph.memory import keep_freed_memory
 from tapegraph.sparse import RowSparse
 
 
@@ -38,6 +39,7 @@ def gradients(program: Program, seed: Array) -> list[Array]:
     The first sweep is plain NumPy. A NaN in its result may be 0 * inf: then a second sweep runs
     in which a zero cotangent absorbs whatever it meets.
     """
+    keep_freed_memory()
     with np.errstate(all="ignore"):
         grads = _sweep(program, seed)
         if any(_has_nan(g) for g in grads):
