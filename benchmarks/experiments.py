@@ -34,10 +34,9 @@ def timed(ways: Ways, rounds: int) -> dict[str, float]:
 
 def block_program():
     """Return the program of one step of the transformer workload, and its seed."""
+    import tapegraph as tg
     from benchmarks.workloads import transformer
     from tapegraph import engines
-
-    import tapegraph as tg
 
     recorded = []
     linearise = engines.linearise
@@ -166,7 +165,7 @@ def graphs() -> Ways:
 def pages() -> None:
     """Faults and time of the native backward, with and without freed memory kept."""
     for kept in (True, False):
-        code = "from benchmarks import experiments; experiments.fault_count(%r)" % kept
+        code = f"from benchmarks import experiments; experiments.fault_count({kept})"
         subprocess.run([sys.executable, "-c", code], check=True)
 
 
