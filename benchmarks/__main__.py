@@ -117,9 +117,11 @@ def first_steps(options: argparse.Namespace) -> int:
     steps = 20 if options.quick else auto.STEPS
     rounds = options.rounds or (2 if options.quick else 3)
     context = told_context(options)
-    workloads = options.workload or WORKLOADS
-    rows = auto.run(workloads, rounds=rounds, steps=steps, progress=progress("auto"))
-    print(report.auto_table(rows, steps, markdown=options.markdown))
+    rows = []
+    for workload in filter(auto.takes_part, options.workload or WORKLOADS):
+        new = auto.run(workload, rounds=rounds, steps=steps, progress=progress(workload))
+        print(report.auto_table(new, steps, markdown=options.markdown), end="\n\n", flush=True)
+        rows += new
     if options.json:
         report.write_json(options.json, context | auto.as_json(rows, steps))
     return 0

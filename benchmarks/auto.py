@@ -52,19 +52,22 @@ class Row(NamedTuple):
         return ratio(*([s.first for s in self.starts[e]] for e in ("auto", "native")))
 
 
+def takes_part(workload: str) -> bool:
+    """Tell whether a workload runs on the engines."""
+    return contest.OURS in getattr(contest.load(workload), "CONTENDERS", ())
+
+
 def run(
-    workloads: Sequence[str],
+    workload: str,
     *,
     rounds: int,
     steps: int = STEPS,
     progress: Callable[[Iterable[int]], Iterable[int]] = iter,
 ) -> list[Row]:
-    """Measure every workload that runs on the engines, the engines taking turns."""
-    chosen = [w for w in workloads if contest.OURS in getattr(contest.load(w), "CONTENDERS", ())]
+    """Measure one workload, the engines taking turns."""
     installed = peers.why_not("tf.function") is None
     rows = [
         Row(workload, imported, {engine: [] for engine in ENGINES})
-        for workload in chosen
         for imported in ([False, True] if installed else [False])
     ]
     for _ in progress(range(rounds)):

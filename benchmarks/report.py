@@ -46,15 +46,18 @@ def figure_rows(result: Result) -> list[list[str]]:
 
 def auto_table(rows: Sequence[Row], steps: int, *, markdown: bool = False) -> str:
     """Return the table of the first steps, engine by engine."""
-    cells = [
-        ["", "TensorFlow", *(f"{e}, s" for e in ENGINES), "auto / better", "first step / native"]
-    ]
+    cells = [["TensorFlow", *(f"{e}, s" for e in ENGINES), "auto / better", "first step / native"]]
     for row in rows:
         totals = [_significant(row.total(engine).median) for engine in ENGINES]
-        imported = "imported" if row.imported else "not imported"
+        imported = "imported before" if row.imported else "imported in time"
         ratios = [_quoted(row.over_better), _quoted(row.first_over_native)]
-        cells.append([row.workload, imported, *totals, *ratios])
-    lines = [f"auto: the first {steps} steps in a fresh process, compiling included", ""]
+        cells.append([imported, *totals, *ratios])
+    rounds = len(rows[0].starts["auto"])
+    lines = [
+        f"{rows[0].workload}: the first {steps} steps in a fresh process, compiling included "
+        f"({rounds} rounds)",
+        "",
+    ]
     return "\n".join(lines + (as_markdown if markdown else as_text)(cells))
 
 

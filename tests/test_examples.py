@@ -17,7 +17,7 @@ ROOT = Path(__file__).parent.parent
 EXAMPLES = sorted(p.stem for p in (ROOT / "examples").glob("[!_]*.py"))
 NATIVE = {"cnn_digits", "moons"}  # no graph node for conv2d; scalars have an engine of their own
 # What an example measures: the first figure of these lines.
-MEASURED = re.compile(r"^(?:accuracy|test|overlap|found|mse) +([\d.]+)", re.MULTILINE)
+MEASURED = re.compile(r"^ *(?:accuracy|test|overlap|found|mse) +([\d.]+)", re.MULTILINE)
 
 needs_tensorflow = pytest.mark.skipif(
     importlib.util.find_spec("tensorflow") is None, reason="needs TensorFlow"
@@ -78,7 +78,7 @@ def test_engines_train_alike(name, quick):
     assert re.search("^engine +tensorflow$", by_graph, re.MULTILINE)
     assert re.search(r"^cache +\d+ held, [1-4] compiled, [1-9]\d+ found", by_graph, re.MULTILINE)
     by_sweep, _ = quick(name, "native")
-    assert figures(by_graph) == pytest.approx(figures(by_sweep), rel=0.005)
+    assert figures(by_graph) == pytest.approx(figures(by_sweep), rel=0.02)
 
 
 @pytest.mark.parametrize("backend", ["auto", "tensorflow"])
