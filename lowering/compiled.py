@@ -24,6 +24,7 @@ ALTERNATIVE = 4e-3
 # XLA never frees what it compiled, so a process compiles no more than this.
 XLA_LIMIT = 32
 _xla_compiles = 0
+_xla_lock = threading.Lock()
 
 
 class Graph:
@@ -286,7 +287,10 @@ def _fed_results(compiled: Compiled, program: Program) -> Graph | None:
 def _fed_results_with_xla(compiled: Compiled, program: Program) -> Graph | None:
     """Try XLA only on fed results, where it cannot simplify one operation into another."""
     global _xla_compiles
-    if _xla_compiles >= XLA_LIMIT or len(program) > GRAPPLER_LIMIT:
+    if len(program) > GRAPPLER_LIMIT:
         return None
-    _xla_compiles += 1
+    with _xla_lock:
+        if _xla_compiles >= XLA_LIMIT:
+            return None
+        _xla_compiles += 1
     return compiled.traced(program, results=compiled.results(program), xla=True)
