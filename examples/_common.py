@@ -1,16 +1,29 @@
-"""What the examples share: their arguments, a progress bar, a picture, the closing line."""
+"""What the examples share: their arguments, parameters, descent, picture, and closing lines."""
 
 from __future__ import annotations
 
 import argparse
 import contextlib
+import math
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from types import SimpleNamespace
 from typing import Any
+
+import numpy as np
 
 import tapegraph as tg
 
-__all__ = ["arguments", "engine", "extra", "progress", "pyplot", "save"]
+__all__ = [
+    "arguments",
+    "descend",
+    "extra",
+    "parameters",
+    "print_engine",
+    "progress",
+    "pyplot",
+    "save",
+]
 
 
 @contextlib.contextmanager
@@ -59,13 +72,53 @@ def progress(items: Iterable[Any], what: str) -> Any:
     return tqdm(items, desc=what, dynamic_ncols=True)
 
 
+def parameters(rng: np.random.Generator, **shapes: tuple[int, ...]) -> SimpleNamespace:
+    """Named float32 parameters: vectors are zero, the rest keep the size of what they multiply."""
+    model = SimpleNamespace()
+    for name, shape in shapes.items():
+        # Kernels are (out, in, height, width), matrices (in, out).
+        inputs = math.prod(shape[1:]) if len(shape) == 4 else shape[0]
+        scale = 0 if len(shape) == 1 else 1 / math.sqrt(inputs)
+        setattr(model, name, tg.param(rng.normal(0, scale, shape), dtype=np.float32, name=name))
+    return model
+
+
+def descend(
+    objective: Callable[[], tg.Tensor],
+    model: SimpleNamespace,
+    steps: int,
+    lr: float,
+    clip: float = math.inf,
+) -> list[float]:
+    """Take steps down the objective, which draws its own batch, and return every loss.
+
+    The learning rate falls from `lr` to 0 along half a cosine. A gradient longer than `clip` is
+    cut to that length.
+    """
+    optimizer = tg.SGD(vars(model).values(), lr)
+    losses = []
+    for step in (bar := progress(range(steps), "training")):
+        loss = objective()
+        optimizer.zero_grad()
+        loss.backward()
+        length = math.sqrt(sum(np.sum(p.grad**2) for p in optimizer.params))
+        optimizer.lr = lr * (1 + math.cos(math.pi * step / steps)) / 2 * min(1, clip / length)
+        optimizer.step()
+        losses.append(loss.item())
+        if step % 10 == 0:
+            bar.set_postfix(loss=f"{np.mean(losses[-100:]):.4f}")
+    return losses
+
+
 def save(figure: Figure, path: str) -> None:
     """Write the picture and say where it is."""
     figure.savefig(path, dpi=120, bbox_inches="tight")
     print(f"picture   {path}")
 
 
-def engine() -> str:
-    """Which engine ran the last backward pass, and why if it was a fallback."""
-    report = tg.last_backward()
-    return report.backend + (f" ({report.reason})" if report.reason else "")
+def print_engine() -> None:
+    """Print which engine ran the last backward pass, why if natively, and what was compiled."""
+    report, cache = tg.last_backward(), tg.lowering.cache_info()
+    print(f"engine    {report.backend}" + (f" ({report.reason})" if report.reason else ""))
+    if cache.compiles:
+        print(f"cache     {cache.size} held, {cache.compiles} compiled, {cache.hits} found again")

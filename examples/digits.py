@@ -11,25 +11,14 @@ import math
 from itertools import pairwise
 
 import numpy as np
-from _common import arguments, engine, extra, progress, pyplot, save
+from _common import arguments, print_engine, progress, pyplot, save
+from _data import digits
 
 import tapegraph as tg
-
-with extra():
-    from sklearn.datasets import load_digits
 
 WIDTHS = [64, 128, 64, 10]
 BATCH = 32
 PEAK_LR = 0.2
-
-
-def split(rng: np.random.Generator):
-    """Shuffle, scale to 0..1, and keep the last fifth for the test."""
-    images, labels = load_digits(return_X_y=True)
-    order = rng.permutation(len(images))
-    images, labels = images[order].astype(np.float32) / 16, labels[order]
-    cut = len(images) * 4 // 5
-    return (images[:cut], labels[:cut]), (images[cut:], labels[cut:])
 
 
 def new_layers(rng: np.random.Generator):
@@ -107,13 +96,13 @@ def draw(losses, accuracies, images, labels, predicted):
 def main() -> None:
     args = arguments(__doc__, picture="digits.png")
     rng = np.random.default_rng(args.seed)
-    train_set, test_set = split(rng)
+    train_set, test_set = digits(rng)
     layers = new_layers(rng)
     losses, accuracies = train(layers, train_set, test_set, 5 if args.quick else 40, rng)
     predicted = predict(layers, test_set[0])
     save(draw(losses, accuracies, *test_set, predicted), args.out)
     print(f"accuracy  {accuracies[-1]:.2%} of {len(predicted)} test digits")
-    print(f"engine    {engine()}")
+    print_engine()
 
 
 if __name__ == "__main__":

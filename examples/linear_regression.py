@@ -8,7 +8,7 @@ progress of the disease a year later.
 from __future__ import annotations
 
 import numpy as np
-from _common import arguments, engine, extra, progress, pyplot, save
+from _common import arguments, extra, print_engine, progress, pyplot, save
 
 import tapegraph as tg
 
@@ -67,7 +67,7 @@ def main() -> None:
     print(f"{'mse':>10} {np.mean((predicted - y) ** 2):12.6f} {exact_loss:12.6f}")
     figure = draw(data.feature_names, descent, exact, losses, exact_loss, predicted, y)
     save(figure, args.out)
-    print(f"engine    {engine()}")
+    print_engine()
 
 
 if __name__ == "__main__":

@@ -11,7 +11,7 @@ from __future__ import annotations
 import sys
 
 import numpy as np
-from _common import arguments, engine, progress, pyplot, save
+from _common import arguments, print_engine, progress, pyplot, save
 
 import tapegraph as tg
 
@@ -114,7 +114,7 @@ def main() -> None:
     show_recording()
     good = verify()
     save(draw(), args.out)
-    print(f"engine    {engine()}")
+    print_engine()
     sys.exit(0 if good else 1)
 
 

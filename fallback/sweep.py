@@ -10,7 +10,8 @@ import numpy as np
 from tapegraph.fallback.absorbing import absorbing, plain
 from tapegraph.fallback.rules import VJPS, Joint
 from tapegraph.ir import Array, Program
-from tapegraph.sparse import RowSparse
+from tapegraph.memory import keep_freed_memory
+from tapegraph.sparse import RowSparse, has_nan
 
 
 def gradients(program: Program, seed: Array) -> list[Array]:
@@ -38,17 +39,12 @@ def gradients(program: Program, seed: Array) -> list[Array]:
     The first sweep is plain NumPy. A NaN in its result may be 0 * inf: then a second sweep runs
     in which a zero cotangent absorbs whatever it meets.
     """
+    keep_freed_memory()
     with np.errstate(all="ignore"):
         grads = _sweep(program, seed)
-        if any(_has_nan(g) for g in grads):
+        if any(has_nan(g) for g in grads):
             grads = [plain(g) for g in _sweep(program, seed, exact_zeros=True)]
     return grads
-
-
-def _has_nan(grad: Any) -> bool:
-    array = grad.values if type(grad) is RowSparse else grad
-    # A NaN survives a sum, at the speed of one pass; inf - inf only costs a second sweep.
-    return bool(np.isnan(np.sum(array)))
 
 
 def _sweep(program: Program, seed: Array, exact_zeros: bool = False) -> list[Array]:

@@ -7,13 +7,11 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
-
 from tapegraph.ir import Array, Program
 from tapegraph.lowering.runtime import tensorflow
 from tapegraph.lowering.transfer import to_numpy, to_tensorflow
 from tapegraph.lowering.translate import emit, specs
-from tapegraph.sparse import RowSparse
+from tapegraph.sparse import RowSparse, has_nan
 
 # Grappler's time grows faster than the graph; past this many entries it costs more than it saves.
 GRAPPLER_LIMIT = 250
@@ -26,6 +24,7 @@ ALTERNATIVE = 4e-3
 # XLA never frees what it compiled, so a process compiles no more than this.
 XLA_LIMIT = 32
 _xla_compiles = 0
+_xla_lock = threading.Lock()
 
 
 class Graph:
@@ -231,7 +230,7 @@ class Compiled:
         with self._lock:
             chosen.took(seconds)
             self._spent += seconds
-        if any(_has_nan(g) for g in grads):  # it may be 0 * inf
+        if any(has_nan(g) for g in grads):  # it may be 0 * inf
             grads = self._run_exact(program, scalars, seed)
         return grads
 
@@ -288,12 +287,10 @@ def _fed_results(compiled: Compiled, program: Program) -> Graph | None:
 def _fed_results_with_xla(compiled: Compiled, program: Program) -> Graph | None:
     """Try XLA only on fed results, where it cannot simplify one operation into another."""
     global _xla_compiles
-    if _xla_compiles >= XLA_LIMIT or len(program) > GRAPPLER_LIMIT:
+    if len(program) > GRAPPLER_LIMIT:
         return None
-    _xla_compiles += 1
+    with _xla_lock:
+        if _xla_compiles >= XLA_LIMIT:
+            return None
+        _xla_compiles += 1
     return compiled.traced(program, results=compiled.results(program), xla=True)
-
-
-def _has_nan(grad: Any) -> bool:
-    array = grad.values if type(grad) is RowSparse else grad
-    return bool(np.isnan(np.sum(array)))

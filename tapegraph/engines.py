@@ -76,7 +76,8 @@ def set_backend(name: str) -> None:
     Parameters
     ----------
     name : {"auto", "tensorflow", "native"}
-        ``auto`` uses TensorFlow where it is installed and every entry lowers.
+        ``auto`` runs a structure natively first, and in TensorFlow once that pays: where it is
+        installed, every entry lowers, and the graph measured faster.
 
     Raises
     ------

@@ -102,8 +102,10 @@ def _descend(p: Node, lr: float) -> None:
     if isinstance(held, RowSparse):
         if is_shared(p):
             p._data = own(p._data)
-        rows, sums = held.summed()
-        p._data[rows] -= sums * lr
+        rows, update = held.summed()
+        update *= -lr
+        update += p._data.take(rows, axis=0)
+        p._data[rows] = update
     elif is_shared(p):  # whoever else holds the array keeps the old numbers
         p._data = own(p._data - held * lr)
     else:

@@ -2,6 +2,7 @@
 
 import contextlib
 import contextvars
+import importlib.util
 import io
 import re
 from pathlib import Path
@@ -11,8 +12,11 @@ import pytest
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text()
 
-# A python block, and the text block that follows it at once, if one does.
-TOUR = re.compile(r"^```python\n(.*?)^```\n(?:\n```text\n(.*?)^```\n)?", re.DOTALL | re.MULTILINE)
+# The package a python block needs, if it says so; the block; the text block after it, if any.
+TOUR = re.compile(
+    r"^(?:<!-- needs (\w+) -->\n)?```python\n(.*?)^```\n(?:\n```text\n(.*?)^```\n)?",
+    re.DOTALL | re.MULTILINE,
+)
 
 
 def test_code_prints_what_is_shown(monkeypatch, tmp_path):
@@ -26,7 +30,9 @@ def take_tour() -> None:
     assert len(blocks) == README.count("```python") > 0
     namespace: dict[str, object] = {"__name__": "tour"}
     line = 0
-    for code, shown in blocks:
+    for package, code, shown in blocks:
+        if package and importlib.util.find_spec(package) is None:
+            code, shown = "\n" * code.count("\n"), ""
         # As if the blocks were pasted one after another into one file, tour.py.
         program = compile("\n" * line + code, "tour.py", "exec")
         printed = io.StringIO()
@@ -34,6 +40,11 @@ def take_tour() -> None:
             exec(program, namespace)
         assert printed.getvalue() == shown, code
         line += code.count("\n")
+
+
+def test_blocks_that_need_a_package_say_so():
+    needs = [package for package, code, _ in TOUR.findall(README) if "tg.lowering" in code]
+    assert needs and set(needs) == {"tensorflow"}
 
 
 @pytest.mark.parametrize("path", sorted(set(re.findall(r"\]\(([^)#:]+)\)", README))))

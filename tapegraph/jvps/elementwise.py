@@ -27,7 +27,7 @@ def _pow_exponent(t: Any, y: Any, a: Any, b: Any) -> Any:
         return times(t, y * math.log(a)) if a > 0 else None
     positive = value(a) > 0
     slope = y * log(where(positive, a, 1.0))
-    return times(t, where(positive, slope, 0.0))
+    return times(t, where(value(a) <= 0, 0.0, slope))  # NaN stays NaN
 
 
 def _gelu(t: Any, y: Any, x: Any) -> Any:

@@ -1,0 +1,220 @@
+"""What was tried, measured again: ``python -m benchmarks.experiments`` prints every figure quoted
+in ``docs/performance.md``.
+
+Each experiment times the ways of doing one thing in turns, and prints the median milliseconds and
+the ratio to the way that the library takes, named first.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import resource
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+
+import numpy as np
+
+Ways = dict[str, Callable[[], object]]
+
+
+def timed(ways: Ways, rounds: int) -> dict[str, float]:
+    """Return the median milliseconds of each way, taken in turns after three warm-ups."""
+    seconds: dict[str, list[float]] = {name: [] for name in ways}
+    for turn in range(rounds + 3):
+        for name, run in ways.items():
+            start = time.perf_counter()
+            run()
+            if turn >= 3:
+                seconds[name].append(time.perf_counter() - start)
+    return {name: float(np.median(s)) * 1e3 for name, s in seconds.items()}
+
+
+def block_program():
+    """Return the program of one step of the transformer workload, and its seed."""
+    import tapegraph as tg
+    from benchmarks.workloads import transformer
+    from tapegraph import engines
+
+    recorded = []
+    linearise = engines.linearise
+
+    def keep(roots):
+        recorded.append(linearise(roots))
+        return recorded[-1]
+
+    tg.set_backend("native")
+    engines.linearise = keep
+    try:
+        transformer.with_tapegraph(transformer.problem()).step()
+    finally:
+        engines.linearise = linearise
+    (program,) = recorded
+    return program, np.ones_like(program.values[program.root])
+
+
+def gelu() -> Ways:
+    """Tanh form, its sigmoid form, and both in blocks that fit the cache (1M float32)."""
+    x = np.random.default_rng(0).normal(size=(8, 128, 1024)).astype(np.float32)
+    scale, cubic = np.float32(np.sqrt(2 / np.pi)), np.float32(0.044715)
+
+    def by_tanh(x):
+        u = x * x * cubic
+        u += 1
+        u *= x
+        u *= scale
+        u = np.tanh(u)
+        u += 1
+        u *= x
+        u *= 0.5
+        return u
+
+    def by_sigmoid(x):
+        u = x * x
+        u *= -2 * scale * cubic
+        u -= 2 * scale
+        u *= x
+        np.minimum(u, 88, out=u)
+        np.exp(u, out=u)
+        u += 1
+        return np.divide(x, u, out=u)
+
+    def in_blocks(form, size=32768):
+        out = np.empty_like(x)
+        flat, result = x.reshape(-1), out.reshape(-1)
+        for start in range(0, flat.size, size):
+            result[start : start + size] = form(flat[start : start + size])
+        return out
+
+    return {
+        "tanh, whole": lambda: by_tanh(x),
+        "sigmoid, whole": lambda: by_sigmoid(x),
+        "tanh, blocks of 32k": lambda: in_blocks(by_tanh),
+        "sigmoid, blocks of 32k": lambda: in_blocks(by_sigmoid),
+    }
+
+
+def rows() -> Ways:
+    """Sum 1,024 gathered rows of 128 float32, few of them repeated."""
+    from tapegraph.sparse import RowSparse
+
+    rng = np.random.default_rng(0)
+    ids = rng.integers(0, 50_000, 1024)
+    values = rng.normal(size=(1024, 128)).astype(np.float32)
+    sparse = RowSparse(ids, values, (50_000, 128))
+    order = np.argsort(ids, kind="stable")
+    starts = np.flatnonzero(np.diff(ids[order], prepend=-1))
+
+    def at():
+        unique, where = np.unique(ids, return_inverse=True)
+        sums = np.zeros((len(unique), 128), np.float32)
+        np.add.at(sums, where, values)
+
+    return {
+        "reading by reading": sparse.summed,
+        "np.add.reduceat": lambda: np.add.reduceat(values[order], starts, axis=0),
+        "np.add.at": at,
+        "dense table": sparse.dense,
+    }
+
+
+def nan() -> Ways:
+    """Look for a NaN in 400k float32."""
+    x = np.random.default_rng(0).normal(size=401_408).astype(np.float32)
+    return {
+        "x . x": lambda: np.isnan(np.dot(x, x)),
+        "sum(x)": lambda: np.isnan(np.sum(x)),
+        "isnan(x).any()": lambda: np.isnan(x).any(),
+    }
+
+
+def stacks() -> Ways:
+    """Gradient of a stack (8, 128, 256) times one matrix (256, 1024) by the matrix."""
+    rng = np.random.default_rng(0)
+    a = rng.normal(size=(8, 128, 256)).astype(np.float32)
+    g = rng.normal(size=(8, 128, 1024)).astype(np.float32)
+    return {
+        "one product of all rows": lambda: a.reshape(-1, 256).T @ g.reshape(-1, 1024),
+        "a product a matrix, summed": lambda: (a.swapaxes(1, 2) @ g).sum(axis=0),
+    }
+
+
+def graphs() -> Ways:
+    """Backward of the transformer block: sweep, and the graphs that one structure may get."""
+    from tapegraph import fallback
+    from tapegraph.lowering.compiled import Graph, results_read
+    from tapegraph.signature import signature
+
+    program, seed = block_program()
+    _, fed, scalars = signature(program)
+    results = results_read(program, fed, [])
+    ways: Ways = {"native sweep": lambda: fallback.gradients(program, seed)}
+    for name, options in {
+        "graph, results fed": {"results": results},
+        "graph, forward recomputed": {},
+        "graph, results fed, XLA": {"results": results, "xla": True},
+        "graph, forward recomputed, XLA": {"xla": True},
+    }.items():
+        graph = Graph(program, fed, [], **options)
+        ways[name] = lambda graph=graph: graph(graph.feeds(program, scalars, seed))
+    return ways
+
+
+def pages() -> None:
+    """Faults and time of the native backward, with and without freed memory kept."""
+    for kept in (True, False):
+        code = f"from benchmarks import experiments; experiments.fault_count({kept})"
+        subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def fault_count(kept: bool) -> None:
+    """Print page faults and milliseconds a native backward of the transformer block."""
+    from tapegraph import fallback, memory
+
+    memory._kept = not kept  # already done: it is then not done again
+    program, seed = block_program()
+    fallback.gradients(program, seed)
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    (milliseconds,) = timed({"": lambda: fallback.gradients(program, seed)}, 7).values()
+    faults = (resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before) / 10
+    name = "freed memory kept" if kept else "given back"
+    print(f"  {name:34} {milliseconds:8.3f} ms  {faults:8.0f} page faults")
+
+
+EXPERIMENTS = {
+    "gelu": gelu,
+    "rows": rows,
+    "nan": nan,
+    "stacks": stacks,
+    "graphs": graphs,
+    "pages": pages,
+}
+
+
+def main() -> int:
+    p = argparse.ArgumentParser(prog="python -m benchmarks.experiments", description=__doc__)
+    p.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(EXPERIMENTS)}")
+    p.add_argument("--rounds", type=int, default=15, metavar="N")
+    options = p.parse_args()
+    if unknown := set(options.names) - set(EXPERIMENTS):
+        p.error(f"no experiment named {', '.join(sorted(unknown))}")
+    print(f"OPENBLAS_THREAD_TIMEOUT={os.environ.get('OPENBLAS_THREAD_TIMEOUT', '(not set)')}")
+    for name in options.names or EXPERIMENTS:
+        print(f"\n{name}: {EXPERIMENTS[name].__doc__}")
+        try:
+            ways = EXPERIMENTS[name]()
+        except ModuleNotFoundError as error:
+            print(f"  left out: {error}")
+            continue
+        if ways is not None:
+            medians = timed(ways, options.rounds)
+            first = next(iter(medians.values()))
+            for way, ms in medians.items():
+                print(f"  {way:34} {ms:8.3f} ms  {ms / first:6.2f} x")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

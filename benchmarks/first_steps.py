@@ -1,0 +1,46 @@
+"""A fresh process's first steps: ``python -m benchmarks.first_steps WORKLOAD ENGINE STEPS``.
+
+Prints, as JSON, the seconds of the first step and of all, and the engine that ran the last.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+import warnings
+
+from benchmarks.workloads import WORKLOADS
+
+
+def main() -> None:
+    p = argparse.ArgumentParser(prog="python -m benchmarks.first_steps", description=__doc__)
+    p.add_argument("workload", choices=WORKLOADS)
+    p.add_argument("engine", choices=("native", "tensorflow", "auto"))
+    p.add_argument("steps", type=int)
+    p.add_argument("--import-tensorflow", action="store_true", help="before the clock starts")
+    options = p.parse_args()
+
+    import tapegraph as tg
+    from benchmarks import contest
+
+    if options.import_tensorflow:
+        import tensorflow as tf
+
+        tf.constant(0.0)
+    warnings.simplefilter("ignore")
+    tg.set_backend(options.engine)
+    module = contest.load(options.workload)
+    step = module.CONTENDERS[contest.OURS](module.problem()).step
+
+    start = time.perf_counter()
+    step()
+    first = time.perf_counter() - start
+    for _ in range(options.steps - 1):
+        step()
+    total = time.perf_counter() - start
+    print(json.dumps({"first": first, "total": total, "ran": tg.last_backward().backend}))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,8 @@
+"""The workloads, one module each: the problem, and each library's way of computing its loss.
+
+A module has ``ABOUT`` (one line), ``problem()`` and ``CONTENDERS``, which maps a contender's name
+to a function from the problem to a `Trainer`; or, where nobody competes, ``ABOUT`` and
+``measure()``.
+"""
+
+WORKLOADS = ("mlp", "transformer", "cnn", "tiny", "scalar", "embedding", "record")

@@ -1,0 +1,87 @@
+"""Recognise digits with a small convolutional network, on the native engine.
+
+You learn that the engines are interchangeable: `conv2d` and `max_pool2d` have no TensorFlow node in
+this version, so `backward()` runs the whole tape natively, and says so. The data are scikit-learn's
+digits; the yardstick is the nearest mean image.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from _common import arguments, descend, parameters, print_engine, pyplot, save
+from _data import digits
+
+import tapegraph as tg
+
+CLASSES = 10
+BATCH = 32
+
+
+def features(model, images):
+    """What the two layers of kernels find: 8 maps of 8 x 8, then 16 of 4 x 4."""
+    first = tg.relu(tg.conv2d(images.reshape(-1, 1, 8, 8), model.K1, pad=1))
+    second = tg.relu(tg.conv2d(tg.max_pool2d(first, 2), model.K2, pad=1))
+    return first, second
+
+
+def logits(model, images):
+    _, found = features(model, images)
+    return tg.reshape(tg.max_pool2d(found, 2), (len(images), -1)) @ model.W + model.b
+
+
+def nearest_mean(train_set, images) -> np.ndarray:
+    """The class whose mean training image is closest."""
+    means = np.stack([train_set[0][train_set[1] == c].mean(axis=0) for c in range(CLASSES)])
+    return np.square(images[:, None] - means).sum(axis=2).argmin(axis=1)
+
+
+def draw(model, losses, images, labels, predicted):
+    """The loss, the first kernels, and what they find in a digit."""
+    figure = pyplot.figure(figsize=(14, 5), layout="constrained")
+    left, right = figure.subfigures(1, 2, width_ratios=[1, 2])
+    axis = left.subplots()
+    axis.semilogy(losses, linewidth=0.6)
+    axis.set(xlabel="step", ylabel="loss", title=f"accuracy {np.mean(predicted == labels):.1%}")
+
+    right.suptitle("digits (left); the first kernels (top); where each of them finds what it seeks")
+    digits_shown = [np.argmax(labels == c) for c in (0, 4, 7)]
+    with tg.no_grad():
+        found, _ = features(model, images[digits_shown])
+    cells = right.subplots(len(digits_shown) + 1, 9)
+    for cell in cells.flat:
+        cell.axis("off")
+    limit = np.abs(model.K1.data).max()
+    for kernel, cell in zip(model.K1.data[:, 0], cells[0, 1:], strict=True):
+        cell.imshow(kernel, cmap="RdBu", vmin=-limit, vmax=limit)
+    for i, maps, row in zip(digits_shown, found.data, cells[1:], strict=True):
+        row[0].imshow(images[i].reshape(8, 8), cmap="gray_r")
+        for map_, cell in zip(maps, row[1:], strict=True):
+            cell.imshow(map_, cmap="viridis")
+    return figure
+
+
+def main() -> None:
+    args = arguments(__doc__, picture="cnn_digits.png")
+    rng = np.random.default_rng(args.seed)
+    train_set, (images, labels) = digits(rng)
+    model = parameters(
+        rng, K1=(8, 1, 3, 3), K2=(16, 8, 3, 3), W=(16 * 2 * 2, CLASSES), b=(CLASSES,)
+    )
+
+    def objective():
+        batch = rng.integers(len(train_set[0]), size=BATCH)
+        return tg.softmax_crossentropy(logits(model, train_set[0][batch]), train_set[1][batch])
+
+    losses = descend(objective, model, steps=60 if args.quick else 3000, lr=0.2)
+    with tg.no_grad():
+        predicted = logits(model, images).data.argmax(axis=1)
+    save(draw(model, losses, images, labels, predicted), args.out)
+    print(f"accuracy  {np.mean(predicted == labels):.2%} of {len(labels)} test digits")
+    print(
+        f"          {np.mean(nearest_mean(train_set, images) == labels):.2%} by nearest mean image"
+    )
+    print_engine()
+
+
+if __name__ == "__main__":
+    main()
