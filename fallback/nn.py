@@ -2,14 +2,25 @@
 
 from __future__ import annotations
 
+import itertools
 import math
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
 
 from tapegraph.fallback.rules import Joint, Rule
 from tapegraph.ir import Array
-from tapegraph.ops.nn import Pair, overlap_add, valid_counts
+from tapegraph.ops.nn import (
+    Pair,
+    cropped,
+    firsts,
+    images_first,
+    images_last,
+    overlap_add,
+    planes,
+    valid_counts,
+)
 
 
 def _layer_norm(
@@ -37,30 +48,36 @@ def _conv2d(
     saved: Array,
 ) -> list[Any]:
     n, o, oh, ow = y.shape
-    flat = g.reshape(n, o, oh * ow)
+    flat = images_last(g).reshape(o, oh * ow * n)
     gx = gk = None
     if needs[0]:
-        columns = np.matmul(k.reshape(o, math.prod(k.shape[1:])).T, flat)
-        parts = columns.reshape(n, *k.shape[1:], oh, ow)
-        gx = overlap_add(parts, x.shape, stride, pad, dilation)
+        c, h, w = x.shape[1], x.shape[2] + 2 * pad[0], x.shape[3] + 2 * pad[1]
+        columns = np.matmul(k.reshape(o, saved.shape[0]).T, flat)
+        parts = columns.reshape(*k.shape[1:], oh, ow, n)
+        gx = cropped(images_first(overlap_add(parts, (c, h, w, n), stride, dilation)), pad)
     if needs[1]:
-        gk = np.matmul(flat, saved.swapaxes(1, 2)).sum(axis=0).reshape(k.shape)
+        gk = np.matmul(flat, saved.T).reshape(k.shape)
     return [gx, gk]
 
 
-def _max_pool2d(
-    g: Any, y: Array, x: Array, *, ksize: Pair, stride: Pair, pad: Pair, saved: Array
-) -> Any:
-    offsets = np.arange(math.prod(ksize)).reshape(1, 1, *ksize, 1, 1)
-    parts = np.where(offsets == saved[:, :, None, None], g[:, :, None, None], 0.0)
-    return overlap_add(parts, x.shape, stride, pad)
+def _max_pool2d(g: Any, y: Array, x: Array, *, ksize: Pair, stride: Pair, pad: Pair) -> Any:
+    zero = np.zeros((), dtype=x.dtype)
+    chosen = (np.where(here, g, zero) for here in firsts(x, y, ksize, stride, pad))
+    return _spread(chosen, x, ksize, stride, pad)
 
 
 def _avg_pool2d(g: Any, y: Array, x: Array, *, ksize: Pair, stride: Pair, pad: Pair) -> Any:
     shared = g / valid_counts(x.shape, ksize, stride, pad).astype(x.dtype)
-    n, c, oh, ow = y.shape
-    parts = np.broadcast_to(shared[:, :, None, None], (n, c, *ksize, oh, ow))
-    return overlap_add(parts, x.shape, stride, pad)
+    return _spread(itertools.repeat(shared), x, ksize, stride, pad)
+
+
+def _spread(parts: Iterable[Any], x: Array, ksize: Pair, stride: Pair, pad: Pair) -> Any:
+    """Add to each place of the padded image what each window offset sends there."""
+    n, c, h, w = x.shape
+    out = np.zeros((n, c, h + 2 * pad[0], w + 2 * pad[1]), dtype=x.dtype)
+    for plane, part in zip(planes(out, ksize, stride), parts, strict=False):
+        plane += part
+    return cropped(out, pad)
 
 
 def _softmax_crossentropy(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -63,9 +64,8 @@ def __getattr__(name: str) -> Any:
 
         return getattr(lowered, name)
     if name == "LOWERINGS":
-        from tapegraph.lowering import translate
-
-        return translate.LOWERINGS
+        importlib.import_module("tapegraph.lowering.translate")  # fills the table
+        return importlib.import_module("tapegraph.lowering.rules").LOWERINGS
     raise AttributeError(f"module 'tapegraph.lowering' has no attribute {name!r}")
 
 

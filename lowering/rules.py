@@ -48,8 +48,7 @@ def check_gaps(program: Program) -> None:
         Names the operation and says why.
     """
     for op in program.ops:
-        own = op.rules is not None
-        if op.name in GAPS or (own and op.rules.lowering is None):
+        if op.name in GAPS or (op.rules is not None and op.rules.lowering is None):
             raise NotLowered(f"{op.name} {GAPS.get(op.name, 'has no lowering')}")
 
 

@@ -13,9 +13,10 @@ Signature = tuple[Any, ...]
 
 def signature(program: Program) -> tuple[Signature, list[int], list[float]]:
     """Return a program's `_signature`, made once."""
-    if program.signature is None:
-        program.signature = _signature(program)
-    return program.signature
+    made: tuple[Signature, list[int], list[float]] | None = program.signature
+    if made is None:
+        made = program.signature = _signature(program)
+    return made
 
 
 def _signature(program: Program) -> tuple[Signature, list[int], list[float]]:

@@ -43,7 +43,8 @@ def _sum(a: Any, b: Any) -> Any:
 
 def _max_pool2d(t: Any, y: Any, x: Any, *, ksize: Pair, stride: Pair, pad: Pair) -> Any:
     array = value(x)
-    _, first = nn.MAX_POOL2D.forward(array, ksize=ksize, stride=stride, pad=pad)
+    hits = nn.firsts(array, value(y), ksize, stride, pad)
+    first = np.argmax(np.stack(list(hits)), axis=0)
     n, c, row, column = np.indices(first.shape)
     row = row * stride[0] - pad[0] + first // ksize[1]
     column = column * stride[1] - pad[1] + first % ksize[1]

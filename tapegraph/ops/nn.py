@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -18,17 +19,33 @@ Pair = tuple[int, int]
 
 
 def windows(x: Array, size: Pair, stride: Pair, dilation: Pair = (1, 1)) -> Array:
-    """View ``(n, c, h, w)`` as ``(n, c, kh, kw, oh, ow)``: what each kernel offset reads."""
-    n, c, h, w = x.shape
+    """View ``(a, h, w, b)`` as ``(a, kh, kw, oh, ow, b)``: what each kernel offset reads."""
+    a, h, w, b = x.shape
     (kh, kw), (sh, sw), (dh, dw) = size, stride, dilation
     oh, ow = (h - dh * (kh - 1) - 1) // sh + 1, (w - dw * (kw - 1) - 1) // sw + 1
-    bn, bc, bh, bw = x.strides
-    strides = (bn, bc, bh * dh, bw * dw, bh * sh, bw * sw)
-    return as_strided(x, (n, c, kh, kw, oh, ow), strides, writeable=False)
+    ba, bh, bw, bb = x.strides
+    strides = (ba, bh * dh, bw * dw, bh * sh, bw * sw, bb)
+    return as_strided(x, (a, kh, kw, oh, ow, b), strides, writeable=False)
+
+
+def planes(x: Array, ksize: Pair, stride: Pair) -> list[Array]:
+    """View ``(n, c, h, w)`` as one ``(n, c, oh, ow)`` an offset in the window, row by row."""
+    h, w = x.shape[2:]
+    oh, ow = (h - ksize[0]) // stride[0] + 1, (w - ksize[1]) // stride[1] + 1
+    return [
+        x[
+            :,
+            :,
+            i : i + stride[0] * (oh - 1) + 1 : stride[0],
+            j : j + stride[1] * (ow - 1) + 1 : stride[1],
+        ]
+        for i in range(ksize[0])
+        for j in range(ksize[1])
+    ]
 
 
 def padded(x: Array, pad: Pair, value: float = 0.0) -> Array:
-    """Pad the last two axes on both sides with a value."""
+    """Pad the last two axes of images on both sides with a value."""
     ph, pw = pad
     if ph == 0 and pw == 0:
         return x
@@ -38,26 +55,39 @@ def padded(x: Array, pad: Pair, value: float = 0.0) -> Array:
     return out
 
 
-def overlap_add(
-    parts: Array, shape: tuple[int, ...], stride: Pair, pad: Pair, dilation: Pair = (1, 1)
-) -> Array:
-    """Add ``(n, c, kh, kw, oh, ow)`` back to ``(n, c, h, w)``: the transpose of `windows`."""
-    n, c, h, w = shape
-    kh, kw, oh, ow = parts.shape[2:]
-    (sh, sw), (dh, dw), (ph, pw) = stride, dilation, pad
-    out = np.zeros((n, c, h + 2 * ph, w + 2 * pw), dtype=parts.dtype)
+def cropped(x: Array, pad: Pair) -> Array:
+    """Take the padding off again."""
+    ph, pw = pad
+    return x[:, :, ph : x.shape[2] - ph, pw : x.shape[3] - pw]
+
+
+def images_last(x: Array) -> Array:
+    """Copy ``(n, c, h, w)`` to ``(c, h, w, n)``: pixels of all images side by side in memory."""
+    return np.ascontiguousarray(x.transpose(1, 2, 3, 0))
+
+
+def images_first(x: Array) -> Array:
+    """Copy ``(c, h, w, n)`` back to ``(n, c, h, w)``."""
+    return np.ascontiguousarray(x.transpose(3, 0, 1, 2))
+
+
+def overlap_add(parts: Array, shape: tuple[int, ...], stride: Pair, dilation: Pair) -> Array:
+    """Add ``(c, kh, kw, oh, ow, n)`` into ``(c, h, w, n)``: the transpose of `windows`."""
+    kh, kw, oh, ow = parts.shape[1:5]
+    (sh, sw), (dh, dw) = stride, dilation
+    out = np.zeros(shape, dtype=parts.dtype)
     for i in range(kh):
         for j in range(kw):
             rows = slice(i * dh, i * dh + sh * (oh - 1) + 1, sh)
             columns = slice(j * dw, j * dw + sw * (ow - 1) + 1, sw)
-            out[:, :, rows, columns] += parts[:, :, i, j]
-    return out[:, :, ph : ph + h, pw : pw + w]
+            out[:, rows, columns] += parts[:, i, j]
+    return out
 
 
 def valid_counts(shape: tuple[int, ...], ksize: Pair, stride: Pair, pad: Pair) -> Array:
     """Return how many elements of each pooling window are not padding, ``(1, 1, oh, ow)``."""
     ones = np.ones((1, 1, *shape[2:]))
-    counts: Array = windows(padded(ones, pad), ksize, stride).sum(axis=(2, 3))
+    counts: Array = sum(planes(padded(ones, pad), ksize, stride))
     return counts
 
 
@@ -69,30 +99,37 @@ def _layer_norm(x: Array, gamma: Any, beta: Any, *, eps: float) -> Any:
 
 
 def _conv2d(x: Array, k: Array, *, stride: Pair, pad: Pair, dilation: Pair) -> Any:
-    n, o = x.shape[0], k.shape[0]
-    view = windows(padded(x, pad), k.shape[2:], stride, dilation)
-    oh, ow = view.shape[4:]
-    fan_in = math.prod(k.shape[1:])
-    columns = view.reshape(n, fan_in, oh * ow)
-    out = np.matmul(k.reshape(o, fan_in), columns)
-    return out.reshape(n, o, oh, ow), columns
+    o = k.shape[0]
+    view = windows(images_last(padded(x, pad)), k.shape[2:], stride, dilation)
+    oh, ow, n = view.shape[3:]
+    columns = view.reshape(math.prod(k.shape[1:]), oh * ow * n)
+    out = np.matmul(k.reshape(o, columns.shape[0]), columns)
+    return images_first(out.reshape(o, oh, ow, n)), columns
 
 
 def _max_pool2d(x: Array, *, ksize: Pair, stride: Pair, pad: Pair) -> Any:
-    view = windows(padded(x, pad, -np.inf), ksize, stride)
-    best = np.array(view[:, :, 0, 0])
-    first = np.zeros(best.shape, dtype=np.int64)
-    for offset in range(1, ksize[0] * ksize[1]):
-        candidate = view[:, :, offset // ksize[1], offset % ksize[1]]
-        # Strictly greater keeps the first maximum; a NaN wins once, as in numpy.argmax.
-        better = (candidate > best) | (np.isnan(candidate) & ~np.isnan(best))
-        np.copyto(best, candidate, where=better)
-        first[better] = offset
-    return best, first
+    first, *others = planes(padded(x, pad, -np.inf), ksize, stride)
+    best = np.array(first)
+    for plane in others:
+        np.maximum(best, plane, out=best)
+    return best
+
+
+def firsts(x: Array, best: Array, ksize: Pair, stride: Pair, pad: Pair) -> Iterator[Array]:
+    """Yield, offset by offset in the window, where the first maximum stands there."""
+    open_windows = np.ones(best.shape, dtype=np.bool_)
+    nan = np.isnan(best) if np.isnan(np.sum(best)) else None
+    for plane in planes(padded(x, pad, -np.inf), ksize, stride):
+        here = plane == best
+        if nan is not None:
+            here |= np.isnan(plane) & nan
+        here &= open_windows
+        open_windows &= ~here
+        yield here
 
 
 def _avg_pool2d(x: Array, *, ksize: Pair, stride: Pair, pad: Pair) -> Any:
-    total = windows(padded(x, pad), ksize, stride).sum(axis=(2, 3))
+    total: Array = sum(planes(padded(x, pad), ksize, stride))
     return total / valid_counts(x.shape, ksize, stride, pad).astype(x.dtype)
 
 
@@ -114,7 +151,7 @@ def _softmax_crossentropy(logits: Array, targets: Array) -> Any:
 
 LAYER_NORM = Op("layer_norm", _layer_norm, saves=True)
 CONV2D = Op("conv2d", _conv2d, saves=True)
-MAX_POOL2D = Op("max_pool2d", _max_pool2d, saves=True)
+MAX_POOL2D = Op("max_pool2d", _max_pool2d)
 AVG_POOL2D = Op("avg_pool2d", _avg_pool2d)
 SOFTMAX_CROSSENTROPY = Op("softmax_crossentropy", _softmax_crossentropy, saves=True)
 
