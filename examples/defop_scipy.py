@@ -9,7 +9,7 @@ model says how likely each is to be benign.
 from __future__ import annotations
 
 import numpy as np
-from _common import arguments, engine, extra, progress, pyplot, save
+from _common import arguments, extra, print_engine, progress, pyplot, save
 
 import tapegraph as tg
 
@@ -72,7 +72,7 @@ def main() -> None:
     score, losses = fit(x, np.where(benign, 1.0, -1.0), 100 if args.quick else 1000)
     print(f"accuracy  {np.mean((score > 0) == benign):.1%}")
     save(draw(losses, score, benign), args.out)
-    print(f"engine    {engine()}")
+    print_engine()
 
 
 if __name__ == "__main__":

@@ -17,6 +17,15 @@ from tapegraph.sparse import RowSparse, has_nan
 GRAPPLER_LIMIT = 250
 # Rearranging in the graph costs no more than feeding what was rearranged.
 _FREE = frozenset(("reshape", "transpose"))
+# Operations whose alternatives agree over all their cases, NaN and ties included. XLA's max, for
+# one, does not keep a NaN, so what is not listed runs in its first graph alone.
+INTERCHANGEABLE = frozenset(
+    (
+        "add sub mul div pow neg sin cos tan exp log sqrt tanh sigmoid relu abs gelu silu "
+        "matmul batch_matmul transpose sum mean softmax reshape tensor_slice concat gather where "
+        "getitem index softmax_crossentropy"
+    ).split()
+)
 # Runs by which a graph is judged, after the one that prepares it.
 TRIALS = 3
 # Seconds an entry, about, to compile an alternative.
@@ -201,7 +210,9 @@ class Compiled:
         self._fed_scalars = list(fed_scalars)
         self._lock = threading.Lock()
         self._measured: list[_Measured] = [_Measured(Graph(program, fed, fed_scalars))]
-        self._untried = [_fed_results, _fed_results_with_xla]
+        operations = {op.name for op, i in zip(program.ops, program.inputs, strict=True) if i}
+        known = operations <= INTERCHANGEABLE
+        self._untried = [_fed_results, _fed_results_with_xla] if known else []
         self._spent = 0.0
         self._results: list[int] | None = None
         self._exact: Graph | None = None
@@ -240,7 +251,10 @@ class Compiled:
                 return measured
         while self._untried and self._spent > ALTERNATIVE * len(program):
             self._spent = 0.0
-            graph = self._untried.pop(0)(self, program)
+            try:
+                graph = self._untried.pop(0)(self, program)
+            except Exception:  # an alternative that cannot be traced is no failure
+                graph = None
             if graph is not None:
                 self._measured.append(_Measured(graph))
                 return self._measured[-1]

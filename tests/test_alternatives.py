@@ -128,3 +128,18 @@ def test_xla_compiles_are_bounded_in_a_process(graph_engine, monkeypatch):
         tg.sum(tg.tanh(x) ** 2).backward()
     (entry,) = graph_engine.cache.CACHE.entries.values()
     assert len(entry.compiled._measured) == 2
+
+
+def test_every_operation_that_tapegraph_names_itself_has_alternatives():
+    ours = {case.op for case in core.cases()} - set(GAPS)
+    assert compiled_module().INTERCHANGEABLE == ours
+
+
+def test_an_operation_that_is_not_known_to_agree_keeps_its_first_graph(graph_engine, monkeypatch):
+    module = compiled_module()
+    monkeypatch.setattr(module, "ALTERNATIVE", 0.0)
+    x = tg.param(np.array([0.5, 1.0]))
+    for _ in range(2 * (module.TRIALS + 1)):
+        tg.max(tg.tanh(x)).backward()
+    (entry,) = graph_engine.cache.CACHE.entries.values()
+    assert len(entry.compiled._measured) == 1

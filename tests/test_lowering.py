@@ -114,7 +114,9 @@ def matrix() -> tg.Tensor:
 @pytest.mark.parametrize("name", NODES)
 def test_nodes_are_those_of_the_table(name):
     call, nodes = NODES[name]
-    assert lower(call(matrix())).node_types == [PARAM, *nodes]
+    with np.errstate(all="ignore"):  # arcsin(2), for one: only its nodes matter
+        lowered = lower(call(matrix()))
+    assert lowered.node_types == [PARAM, *nodes]
 
 
 def test_every_operation_is_lowered_or_a_known_gap():

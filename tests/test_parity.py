@@ -20,10 +20,10 @@ from programs import Program, programs
 
 import tapegraph as tg
 from tapegraph import fallback
-from tapegraph.cases import CASES
+from tapegraph.cases import CASES, core
 from tapegraph.linearise import linearise
 from tapegraph.lowering import GAPS
-from tapegraph.lowering.compiled import Graph, results_read
+from tapegraph.lowering.compiled import INTERCHANGEABLE, Graph, results_read
 from tapegraph.signature import signature
 from tapegraph.testing import PARITY_TOLERANCE, check_parity
 
@@ -35,7 +35,7 @@ pytestmark = [
 PROGRAMS = int(os.environ.get("TAPEGRAPH_PARITY_PROGRAMS", "2000"))
 SHARD = 250  # programs a test
 DTYPES = ("float64", "float32")
-LOWERED = [case for case in CASES if case.op not in GAPS]
+ALTERNATIVES = [case for case in core.cases() if case.op in INTERCHANGEABLE]
 
 
 @pytest.fixture(autouse=True)
@@ -81,7 +81,7 @@ def alternatives_agree(f: Callable[..., Any], inputs: Any, *, xla: bool) -> None
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("case", LOWERED, ids=[case.id for case in LOWERED])
+@pytest.mark.parametrize("case", ALTERNATIVES, ids=[case.id for case in ALTERNATIVES])
 def test_alternative_graphs_of_a_case_agree(case, dtype):
     alternatives_agree(case.function(dtype), case.arrays(dtype), xla=dtype == "float64")
 
