@@ -15,7 +15,8 @@ for extra in ("matplotlib", "sklearn", "tqdm"):
 
 ROOT = Path(__file__).parent.parent
 EXAMPLES = sorted(p.stem for p in (ROOT / "examples").glob("[!_]*.py"))
-NATIVE = {"cnn_digits", "moons"}  # no graph node for conv2d; scalars have an engine of their own
+# No graph node for conv2d or for SciPy's function; scalars have an engine of their own.
+NATIVE = {"cnn_digits", "defop_scipy", "moons"}
 # What an example measures: the first figure of these lines.
 MEASURED = re.compile(r"^ *(?:accuracy|test|overlap|found|mse) +([\d.]+)", re.MULTILINE)
 
