@@ -87,8 +87,7 @@ def overlap_add(parts: Array, shape: tuple[int, ...], stride: Pair, dilation: Pa
 def valid_counts(shape: tuple[int, ...], ksize: Pair, stride: Pair, pad: Pair) -> Array:
     """Return how many elements of each pooling window are not padding, ``(1, 1, oh, ow)``."""
     ones = np.ones((1, 1, *shape[2:]))
-    counts: Array = sum(planes(padded(ones, pad), ksize, stride))
-    return counts
+    return np.add.reduce(planes(padded(ones, pad), ksize, stride))  # type: ignore[no-any-return]
 
 
 def _layer_norm(x: Array, gamma: Any, beta: Any, *, eps: float) -> Any:
@@ -129,7 +128,7 @@ def firsts(x: Array, best: Array, ksize: Pair, stride: Pair, pad: Pair) -> Itera
 
 
 def _avg_pool2d(x: Array, *, ksize: Pair, stride: Pair, pad: Pair) -> Any:
-    total: Array = sum(planes(padded(x, pad), ksize, stride))
+    total: Array = np.add.reduce(planes(padded(x, pad), ksize, stride))
     return total / valid_counts(x.shape, ksize, stride, pad).astype(x.dtype)
 
 
