@@ -222,6 +222,8 @@ from tapegraph.ops.transcendental import (
 from tapegraph.optim import SGD
 from tapegraph.recording import no_grad
 
+amax, amin = max, min  # NumPy's second names
+
 _mark_internal()
 
 __version__ = "0.1.0"
@@ -234,6 +236,8 @@ __all__ = [
     "abs",
     "absolute",
     "add",
+    "amax",
+    "amin",
     "append",
     "arccos",
     "arccosh",

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import functools
+
+import numpy as np
 import pytest
 
 import tapegraph as tg
@@ -11,6 +14,7 @@ from tapegraph.ir import OPS
 from tapegraph.jvps import JVPS
 from tapegraph.lowering import GAPS, LOWERINGS
 from tapegraph.ops import index
+from tapegraph.protocol import PLAIN, RECORDED
 
 # Operations that users reach by indexing rather than by name.
 UNNAMED = {"getitem": index.getitem, "index": index.getitem}
@@ -83,3 +87,52 @@ def test_public_name_exists_and_is_documented(name):
 @pytest.mark.parametrize("name", ON_TENSORS)
 def test_tensor_has_what_the_contract_names(name):
     assert hasattr(tg.Tensor, name)
+
+
+# ------------------------------------------------------------------ NumPy's functions
+
+NUMPY = """
+maximum minimum fmax fmin clip square cbrt reciprocal sign log1p expm1 log2 log10 exp2 sinh cosh
+arcsin arccos arctan arcsinh arccosh arctanh arctan2 hypot logaddexp logaddexp2 fabs absolute
+positive negative float_power true_divide mod remainder floor ceil rint trunc sinc deg2rad rad2deg heaviside
+nan_to_num where select
+sum mean prod max amax min amin var std cumsum cumprod nansum nanmean ptp average median trapezoid
+diff
+dot vdot inner outer matmul tensordot einsum kron cross trace diagonal linalg.norm linalg.inv
+linalg.solve linalg.det linalg.slogdet linalg.cholesky linalg.eigh linalg.svd linalg.pinv
+linalg.matrix_power linalg.multi_dot linalg.lstsq
+reshape ravel transpose swapaxes moveaxis rollaxis squeeze expand_dims broadcast_to broadcast_arrays
+atleast_1d atleast_2d atleast_3d concatenate stack vstack hstack dstack column_stack split
+array_split tile repeat pad roll flip fliplr flipud rot90
+take take_along_axis compress diag diagflat tril triu extract sort partition choose
+zeros_like ones_like full_like empty_like copy real imag
+""".split()
+SPECIAL = """
+erf erfc erfinv gamma gammaln digamma beta betaln expit logit softplus log_softmax logsumexp
+""".split()
+# NumPy's second names, by the one that the cases use.
+SAME = {"absolute": "abs", "amax": "max", "amin": "min", "fabs": "abs", "true_divide": "div"}
+
+
+def has_case(name):
+    return any(case.op == name or name in case.label for case in CASES)
+
+
+@pytest.mark.parametrize("path", NUMPY)
+def test_numpy_function_is_recorded_and_has_cases(path):
+    name = path.rpartition(".")[2]
+    assert functools.reduce(getattr, path.split("."), np) in RECORDED
+    assert getattr(tg, name).__doc__
+    # What an empty array holds is nobody's to say, so there is nothing to compare.
+    assert has_case(SAME.get(name, name)) or name == "empty_like"
+
+
+@pytest.mark.parametrize("name", SPECIAL)
+def test_special_function_is_public_and_has_cases(name):
+    assert getattr(tg.special, name).__doc__
+    assert has_case(name)
+
+
+@pytest.mark.parametrize("name", ["argsort", "argmax", "argmin", "searchsorted"])
+def test_positions_are_plain(name):
+    assert getattr(np, name) in PLAIN
