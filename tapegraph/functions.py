@@ -93,7 +93,7 @@ def rows() -> list[tuple[str, ...]]:
     names = _names()
     found = []
     for function, recording in protocol.RECORDED.items():
-        if function not in names or function in protocol.REFUSED:
+        if function not in names:
             continue  # a ufunc of another library, registered by tg.defop
         ours = recording.__name__
         public = f"`tg.{ours}`" if callable(getattr(tg, ours, None)) else ""

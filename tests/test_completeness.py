@@ -94,18 +94,16 @@ def test_tensor_has_what_the_contract_names(name):
 NUMPY = """
 maximum minimum fmax fmin clip square cbrt reciprocal sign log1p expm1 log2 log10 exp2 sinh cosh
 arcsin arccos arctan arcsinh arccosh arctanh arctan2 hypot logaddexp logaddexp2 fabs absolute
-positive negative float_power true_divide mod remainder floor ceil rint trunc sinc deg2rad rad2deg heaviside
-nan_to_num where select
-sum mean prod max amax min amin var std cumsum cumprod nansum nanmean ptp average median trapezoid
-diff
-dot vdot inner outer matmul tensordot einsum kron cross trace diagonal linalg.norm linalg.inv
-linalg.solve linalg.det linalg.slogdet linalg.cholesky linalg.eigh linalg.svd linalg.pinv
-linalg.matrix_power linalg.multi_dot linalg.lstsq
-reshape ravel transpose swapaxes moveaxis rollaxis squeeze expand_dims broadcast_to broadcast_arrays
-atleast_1d atleast_2d atleast_3d concatenate stack vstack hstack dstack column_stack split
-array_split tile repeat pad roll flip fliplr flipud rot90
-take take_along_axis compress diag diagflat tril triu extract sort partition choose
-zeros_like ones_like full_like empty_like copy real imag
+positive negative float_power true_divide mod remainder floor ceil rint trunc sinc deg2rad
+rad2deg heaviside nan_to_num where select sum mean prod max amax min amin var std cumsum cumprod
+nansum nanmean ptp average median trapezoid diff dot vdot inner outer matmul tensordot einsum
+kron cross trace diagonal linalg.norm linalg.inv linalg.solve linalg.det linalg.slogdet
+linalg.cholesky linalg.eigh linalg.svd linalg.pinv linalg.matrix_power linalg.multi_dot
+linalg.lstsq reshape ravel transpose swapaxes moveaxis rollaxis squeeze expand_dims broadcast_to
+broadcast_arrays atleast_1d atleast_2d atleast_3d concatenate stack vstack hstack dstack
+column_stack split array_split tile repeat pad roll flip fliplr flipud rot90 take
+take_along_axis compress diag diagflat tril triu extract sort partition choose zeros_like
+ones_like full_like empty_like copy real imag
 """.split()
 SPECIAL = """
 erf erfc erfinv gamma gammaln digamma beta betaln expit logit softplus log_softmax logsumexp

@@ -132,13 +132,13 @@ def test_what_numpy_refuses_is_refused_with_a_message(call, kind, message):
 
 
 IN_PLACE = {
-    "put": (lambda x: np.put(x, 0, 1.0), "tg.where"),
-    "place": (lambda x: np.place(x, X > 1, 0.0), "tg.where"),
-    "putmask": (lambda x: np.putmask(x, X > 1, 0.0), "tg.where"),
-    "copyto": (lambda x: np.copyto(np.empty_like(X), x), "tg.where"),
-    "put_along_axis": (lambda x: np.put_along_axis(x, ORDER, 0.0, 1), "tg.where"),
+    "put": (lambda x: np.put(x, 0, 1.0), "np.where"),
+    "place": (lambda x: np.place(x, X > 1, 0.0), "np.where"),
+    "putmask": (lambda x: np.putmask(x, X > 1, 0.0), "np.where"),
+    "copyto": (lambda x: np.copyto(np.empty_like(X), x), "np.where"),
+    "put_along_axis": (lambda x: np.put_along_axis(x, ORDER, 0.0, 1), "np.where"),
     "fill_diagonal": (lambda x: np.fill_diagonal(x, 0.0), "np.eye"),
-    "resize": (lambda x: np.resize(x, (2, 2)), "tg.tile"),
+    "resize": (lambda x: np.resize(x, (2, 2)), "np.tile"),
     "unique": (lambda x: np.unique(x), "return_index=True"),
 }
 

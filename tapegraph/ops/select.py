@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, NoReturn
+from typing import Any
 
 import numpy as np
 
@@ -501,29 +500,3 @@ def _triangle(name: str, m: Any, k: int, *, lower: bool) -> Any:
 def _zero_like(x: Any) -> Any:
     """Return a zero of an array's own dtype, be it integer or bool."""
     return constant(np.zeros((), x.dtype))
-
-
-# What NumPy does in place, or gives without its origin, and what to write instead.
-REFUSED: dict[Callable[..., Any], str] = {
-    np.put: "Write x = tg.where(mask, values, x), or join the parts with tg.concatenate.",
-    np.place: "Write x = tg.where(mask, values, x).",
-    np.putmask: "Write x = tg.where(mask, values, x).",
-    np.copyto: "Write dst = tg.where(mask, src, dst), or dst = src for all of it.",
-    np.put_along_axis: "Write x = tg.where(mask, values, x).",
-    np.fill_diagonal: "Write x = tg.where(np.eye(len(x), dtype=bool), value, x).",
-    np.resize: "Write tg.reshape(tg.tile(x, n)[:size], shape), or tg.pad.",
-    np.unique: "Find the places first, _, i = np.unique(x.detach().numpy(), return_index=True), "
-    "and take them, tg.ravel(x)[i].",
-}
-
-
-def _refusing(function: Callable[..., Any], instead: str) -> Callable[..., NoReturn]:
-    def refuse(*args: Any, **options: Any) -> NoReturn:
-        received = "a tensor, whose gradient it would lose"
-        raise TypeError(explain(f"numpy.{function.__name__}", received, "an array", instead))
-
-    return refuse
-
-
-for _function, _instead in REFUSED.items():
-    implements(_function)(_refusing(_function, _instead))
