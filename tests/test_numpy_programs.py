@@ -17,8 +17,6 @@ import tapegraph as tg
 ROOT = Path(__file__).parent.parent
 FOLDER = ROOT / "examples" / "numpy_programs"
 PROGRAMS = sorted(path.stem for path in FOLDER.glob("[!_]*.py"))
-# Programs with an operation that has no lowering.
-NATIVE = {"pca_loss": "svd"}
 
 
 @pytest.fixture(params=PROGRAMS)
@@ -59,9 +57,7 @@ def test_gradients_pass_finite_differences(module, backend):
 def test_the_engines_agree(module):
     pytest.importorskip("tensorflow")
     report = tg.testing.check_parity(module.program, *sample(module))
-    gap = NATIVE.get(module.__name__)
-    assert report.backend == ("native" if gap else "tensorflow"), report.reason
-    assert gap is None or report.reason.startswith(gap)
+    assert report.backend == "tensorflow", report.reason
 
 
 def test_forward_mode_agrees(module):

@@ -9,8 +9,7 @@ def inputs(rng):
 
 def program(x):
     centred = x - np.mean(x, axis=0)
-    _, singular_values, components = np.linalg.svd(centred, full_matrices=False)
-    kept = components[:2]
-    lost = np.mean((centred - centred @ kept.T @ kept) ** 4)
-    explained = np.sum(singular_values[:2] ** 2) / np.sum(singular_values**2)
-    return lost - np.log(explained)
+    squares = np.linalg.svd(centred, compute_uv=False) ** 2
+    # The best two components leave out the other singular values (Eckart and Young, 1936).
+    lost = np.sum(squares[2:]) / x.shape[0]
+    return lost - np.log(np.sum(squares[:2]) / np.sum(squares))
