@@ -754,7 +754,8 @@ def _power(x: float, y: float) -> float:
             return math.nan
         size = math.inf
     # Infinite, and negative where an odd power keeps the sign of the base.
-    return math.copysign(size, x) if math.fmod(y, 2.0) in (1.0, -1.0) else size
+    odd = math.isfinite(y) and math.fmod(y, 2.0) in (1.0, -1.0)
+    return math.copysign(size, x) if odd else size
 
 
 # -- the operations tg's functions may ask for -----------------------------------------------
