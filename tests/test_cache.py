@@ -359,7 +359,9 @@ def run_together(work: Callable[[int], Any], threads: int = 8) -> list[Any]:
 
 
 @pytest.mark.parametrize("structures", [1, 3, 8])
-def test_8_threads_compile_each_structure_once_and_get_exact_results(structures):
+def test_8_threads_compile_each_structure_once_and_get_exact_results(structures, monkeypatch):
+    # One graph a structure: which alternative measured faster may change the last bits.
+    monkeypatch.setattr("tapegraph.lowering.compiled.ALTERNATIVE", np.inf)
     rng = np.random.default_rng(structures)
     data = rng.normal(size=(8, 5, 30, 30))
 
@@ -380,6 +382,7 @@ def test_8_threads_compile_each_structure_once_and_get_exact_results(structures)
     assert info.hits == 40 - structures
     for n, found in enumerate(results):
         for x, got in zip(data[n], found, strict=True):
+            np.testing.assert_array_equal(got, gradient(build(n), x, "tensorflow"))
             native = gradient(build(n), x, "native")
             np.testing.assert_allclose(got, native, rtol=1e-11, atol=1e-13)
 
