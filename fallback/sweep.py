@@ -100,7 +100,7 @@ def _sweep(program: Program, seed: Array, exact_zeros: bool = False) -> list[Arr
             row = Joint(op.rules.vjp)
         y = values[slot]
         attrs = all_attrs[slot]
-        if type(row) is Joint or attrs or len(slots) > 2:
+        if type(row) is Joint or attrs or op.saves or len(slots) > 2:
             for i, part in _parts(program, slot, row, g):
                 if type(part) is RowSparse:
                     add_rows(i, part)

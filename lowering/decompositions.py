@@ -172,4 +172,3 @@ LOWERINGS: dict[str, Rule] = {
     "norm": _norm,
 }
 # Operations of this family that have no lowering, and why.
-_SIGNS = "gives vectors up to their sign, and TensorFlow's choice of it is not NumPy's"

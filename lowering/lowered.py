@@ -3,16 +3,27 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from tapegraph.errors import explain, kind_of
 from tapegraph.ir import SCALAR, Program
 from tapegraph.linearise import linearise
 from tapegraph.lowering.compiled import Graph
 from tapegraph.lowering.runtime import tensorflow
-from tapegraph.lowering.translate import Input, check_lowers, emit, specs
+from tapegraph.lowering.translate import check_lowers, emit, specs
 from tapegraph.node import Node
 from tapegraph.signature import signature
+
+
+class Input(NamedTuple):
+    """One input of a lowered graph: the slot it feeds, its kind, type and present value."""
+
+    slot: int
+    op: str
+    name: str | None
+    shape: tuple[int, ...]
+    dtype: str
+    value: Any
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import Any
 
 from tapegraph.ir import SCALAR, Op, Program
 from tapegraph.lowering import (
@@ -176,14 +176,3 @@ def _operands(
             tensor = tf.raw_ops.Cast(x=tensor, DstT=out.dtype)
         operands.append(tensor)
     return operands
-
-
-class Input(NamedTuple):
-    """One input of a lowered graph: the slot it feeds, its kind, type and present value."""
-
-    slot: int
-    op: str
-    name: str | None
-    shape: tuple[int, ...]
-    dtype: str
-    value: Any

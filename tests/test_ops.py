@@ -11,7 +11,10 @@ import numpy as np
 import pytest
 
 import tapegraph as tg
+from tapegraph import fallback
 from tapegraph.cases import CASES, Case
+from tapegraph.ir import OPS, Op
+from tapegraph.record import apply
 from tapegraph.testing import check_gradients
 
 SMOOTH = [case for case in CASES if case.smooth]
@@ -181,3 +184,12 @@ def test_backward_twice_adds_twice(case):
     once = [None if leaf.grad is None else leaf.grad.copy() for leaf in leaves]
     out.backward()
     assert_close([leaf.grad for leaf in leaves], [None if g is None else g + g for g in once])
+
+
+def test_a_rule_is_handed_what_its_operation_saved(monkeypatch):
+    monkeypatch.setitem(OPS, "saving", None)  # taken out again after the test
+    op = Op("saving", lambda x: (2.0 * x, x + 1.0), saves=True)
+    monkeypatch.setitem(fallback.VJPS, "saving", (lambda g, y, x, *, saved: g * saved,))
+    x = tg.param([3.0])
+    apply(op, (x,)).backward()
+    np.testing.assert_array_equal(x.grad, [4.0])
