@@ -8,10 +8,9 @@ from typing import Any
 import numpy as np
 
 from tapegraph.errors import explain
-from tapegraph.ops.creation import value_of
 from tapegraph.ops.elementwise import abs, mul, neg
 from tapegraph.ops.index import where
-from tapegraph.protocol import implements
+from tapegraph.protocol import implements, plain
 from tapegraph.record import binary, operand, tensor_like, unary
 
 absolute = abs
@@ -384,7 +383,7 @@ def _side(x: Any) -> Any:
     """Return 1 or -1, by the sign bit; a number for a number, which leaves float32 as it is."""
     if isinstance(x, (int, float)):
         return math.copysign(1.0, x)
-    return np.asarray(np.copysign(np.ones((), x.dtype), value_of(x)))
+    return np.asarray(np.copysign(np.ones((), x.dtype), plain(x)))
 
 
 def _size(x: Any) -> Any:
@@ -486,7 +485,7 @@ def nan_to_num(x: Any, nan: Any = 0.0, posinf: Any = None, neginf: Any = None) -
     if x.dtype.kind != "f":
         return x
     limits = np.finfo(x.dtype)
-    array = value_of(x)
+    array = plain(x)
     for found, value in (
         (np.isnan(array), nan),
         (np.isposinf(array), limits.max if posinf is None else posinf),

@@ -9,9 +9,9 @@ import numpy as np
 from tapegraph.axes import integers
 from tapegraph.errors import explain, kind_of
 from tapegraph.ir import Array, Op
-from tapegraph.node import Node, constant, numeric
+from tapegraph.node import constant, numeric
 from tapegraph.ops import elementwise
-from tapegraph.protocol import implements
+from tapegraph.protocol import implements, plain
 from tapegraph.record import apply, tensor_like
 
 
@@ -25,11 +25,6 @@ def _round(x: Array, *, decimals: int) -> Any:
 
 ASTYPE = Op("astype", _astype)
 ROUND = Op("round", _round)
-
-
-def value_of(x: Any) -> Array:
-    """Return the array of a tensor, or the one under all levels of a dual."""
-    return x._data if isinstance(x, Node) else np.asarray(x.data)
 
 
 def check_spreads(op: str, argument: str, shape: tuple[int, ...], over: tuple[int, ...]) -> None:
@@ -187,7 +182,7 @@ def full_like(x: Any, fill_value: Any, dtype: Any = None, shape: Any = None) -> 
     if fill.requires_grad:
         if ones.dtype.kind == "f":
             return elementwise.mul(astype(fill, ones.dtype, copy=False), ones)
-    return constant(np.full(ones.shape, value_of(fill), ones.dtype))
+    return constant(np.full(ones.shape, plain(fill), ones.dtype))
 
 
 def _filled(op: str, x: Any, value: int, dtype: Any, shape: Any) -> Any:
@@ -265,7 +260,7 @@ def astype(x: Any, dtype: Any, copy: bool = True) -> Any:
     if x.dtype == wanted and not copy:
         return x
     if wanted.kind != "f":
-        return constant(value_of(x).astype(wanted))
+        return constant(plain(x).astype(wanted))
     return apply(ASTYPE, (x,), {"dtype": wanted.name})
 
 

@@ -14,11 +14,11 @@ import numpy as np
 from tapegraph.axes import some_axes
 from tapegraph.errors import explain, kind_of
 from tapegraph.ir import Array, Op
-from tapegraph.ops.creation import value_of
 from tapegraph.ops.elementwise import exp, log, mul, sigmoid, sub
 from tapegraph.ops.reduce import sum
 from tapegraph.ops.statistics import logsumexp
 from tapegraph.ops.transcendental import log1p, logaddexp
+from tapegraph.protocol import plain
 from tapegraph.record import apply, binary, operand, tensor_like, unary
 
 __all__ = [
@@ -367,7 +367,7 @@ def beta(a: Any, b: Any) -> Any:
     """
     a, b = operand("beta", a, "a"), operand("beta", b, "b")
     size = exp(betaln(a, b))
-    x, y = (v if isinstance(v, (int, float)) else value_of(v) for v in (a, b))
+    x, y = (v if isinstance(v, (int, float)) else plain(v) for v in (a, b))
     if np.all(x > 0) and np.all(y > 0):
         return size
     sign = of_scipy("gammasgn")
@@ -472,7 +472,7 @@ def softplus(x: Any) -> Any:
 
 def _peak(x: Any, axes: tuple[int, ...]) -> Array:
     """Return the maximum to subtract along axes: no result depends on it, so it is a constant."""
-    top: Array = np.max(value_of(x), axis=axes, keepdims=True, initial=-np.inf)
+    top: Array = np.max(plain(x), axis=axes, keepdims=True, initial=-np.inf)
     return np.where(np.isfinite(top), top, np.zeros((), top.dtype))
 
 

@@ -12,10 +12,10 @@ from tapegraph.errors import explain, kind_of
 from tapegraph.ir import Array, Op
 from tapegraph.node import numeric, real
 from tapegraph.ops import elementwise, reduce
-from tapegraph.ops.creation import check_spreads, value_of
+from tapegraph.ops.creation import check_spreads
 from tapegraph.ops.index import getitem, where
 from tapegraph.ops.shape import concat, reshape, transpose
-from tapegraph.protocol import implements
+from tapegraph.protocol import implements, plain
 from tapegraph.record import apply, tensor_like
 
 
@@ -78,7 +78,7 @@ def _along(axis: int, ndim: int, part: slice) -> tuple[slice, ...]:
 
 def _missing(x: Any) -> Any:
     """Return where a tensor is NaN."""
-    return np.isnan(value_of(x))
+    return np.isnan(plain(x))
 
 
 # Extremes
@@ -470,7 +470,7 @@ def _variance(name: str, x: Any, axis: Any, ddof: Any, keepdims: bool) -> Any:
 
 def _root(variance: Any) -> Any:
     """Return the square root; what is 0 is a constant to it, as the slope there is infinite."""
-    return elementwise.sqrt(where(value_of(variance) == 0, 0.0, variance))
+    return elementwise.sqrt(where(plain(variance) == 0, 0.0, variance))
 
 
 # Passing over NaN
@@ -686,7 +686,7 @@ def average(
     else:
         w = _aligned(tensor_like("average", weights, "weights"), x.shape, axis)
         scale = reduce.sum(w, axes, keepdims)
-        if not value_of(scale).all():
+        if not plain(scale).all():
             raise ZeroDivisionError(
                 explain("average", "weights that add up to zero", "a sum other than zero")
             )
@@ -751,7 +751,7 @@ def logsumexp(x: Any, axis: Any = None, b: Any = None, keepdims: bool = False) -
     factors = None if b is None else tensor_like("logsumexp", b, "b")
     if factors is not None:
         check_spreads("logsumexp", "b", factors.shape, x.shape)
-    data = value_of(x) if x.dtype.kind == "f" else value_of(x).astype(np.float64)
+    data = plain(x) if x.dtype.kind == "f" else plain(x).astype(np.float64)
     largest = np.max(data, axis=axes, keepdims=True, initial=-np.inf)
     # The derivative by the shift is zero: it is a constant.
     shift = np.where(np.isfinite(largest), largest, 0).astype(data.dtype)
@@ -914,7 +914,7 @@ def _ranked(x: Any, axes: tuple[int, ...], ranks: Array) -> Any:
     flat = merged(x, axes)
     rest, n = flat.shape[:-1], flat.shape[-1]
     table = reshape(flat, (math.prod(rest), n))
-    values = value_of(table)
+    values = plain(table)
     order = np.argsort(values, axis=-1, kind="stable")
     chosen = order[:, ranks]
     last = order[:, -1:]  # NaN where there is one

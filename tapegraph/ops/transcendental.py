@@ -9,9 +9,8 @@ import numpy as np
 
 from tapegraph.ir import Array
 from tapegraph.node import constant
-from tapegraph.ops.creation import value_of
 from tapegraph.ops.elementwise import div, mul, pow
-from tapegraph.protocol import implements
+from tapegraph.protocol import implements, plain
 from tapegraph.record import binary, operand, unary
 
 LN2 = math.log(2.0)
@@ -551,7 +550,7 @@ def _floating(op: str, value: Any, argument: str) -> Any:
         return float(value)
     if value.requires_grad or value.dtype.kind == "f":
         return value
-    return constant(value_of(value).astype(np.float64))
+    return constant(plain(value).astype(np.float64))
 
 
 @implements(np.square)
