@@ -8,20 +8,31 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tapegraph.ir import Array, Program
-from tapegraph.lowering.cache import (
-    CacheInfo,
-    Outcome,
-    cache_clear,
-    cache_info,
-    run,
-    set_cache_limit,
-)
-from tapegraph.lowering.rules import GAPS, NotLowered, check_gaps
+from tapegraph.lowering.gaps import GAPS, NotLowered, check_gaps
 from tapegraph.lowering.runtime import Unavailable, check_installed, loaded, tensorflow
 
 if TYPE_CHECKING:
+    from tapegraph.lowering.cache import (
+        CacheInfo,
+        Outcome,
+        cache_clear,
+        cache_info,
+        set_cache_limit,
+    )
     from tapegraph.lowering.lowered import Lowered, lower
     from tapegraph.lowering.rules import LOWERINGS
+
+# What lowers is imported when it is first asked for: a run of `auto` begins, and may end, without.
+_LATER = {
+    "CacheInfo": "cache",
+    "LOWERINGS": "translate",
+    "Lowered": "lowered",
+    "Outcome": "cache",
+    "cache_clear": "cache",
+    "cache_info": "cache",
+    "lower": "lowered",
+    "set_cache_limit": "cache",
+}
 
 
 def check(program: Program) -> None:
@@ -48,6 +59,7 @@ def gradients(program: Program, seed: Array) -> Outcome:
     Unavailable
         TensorFlow cannot be used.
     """
+    from tapegraph.lowering.cache import run
     from tapegraph.lowering.compiled import Compiled
     from tapegraph.lowering.translate import check_lowers
 
@@ -58,15 +70,9 @@ def gradients(program: Program, seed: Array) -> Outcome:
 
 
 def __getattr__(name: str) -> Any:
-    """Import what lowers when it is first asked for: most runs of `auto` begin without it."""
-    if name in ("Lowered", "lower"):
-        from tapegraph.lowering import lowered
-
-        return getattr(lowered, name)
-    if name == "LOWERINGS":
-        importlib.import_module("tapegraph.lowering.translate")  # fills the table
-        return importlib.import_module("tapegraph.lowering.rules").LOWERINGS
-    raise AttributeError(f"module 'tapegraph.lowering' has no attribute {name!r}")
+    if name not in _LATER:
+        raise AttributeError(f"module 'tapegraph.lowering' has no attribute {name!r}")
+    return getattr(importlib.import_module(f"tapegraph.lowering.{_LATER[name]}"), name)
 
 
 __all__ = [

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from tapegraph.ir import Program
 from tapegraph.lowering.runtime import tensorflow
 
 Rule = Callable[..., Any]
@@ -22,34 +21,7 @@ class Result(NamedTuple):
     dtype: str
 
 
-# Differentiable operations of the table that have no lowering in this version, and why.
-GAPS: dict[str, str] = {
-    "layer_norm": "runs in the native engine in this version",
-    "conv2d": "runs in the native engine in this version",
-    "max_pool2d": "runs in the native engine in this version",
-    "avg_pool2d": "runs in the native engine in this version",
-    "eigh": "gives vectors up to their sign, and TensorFlow's choice of it is not NumPy's",
-    "svd": "gives vectors up to their sign, and TensorFlow's choice of it is not NumPy's",
-}
-
 LOWERINGS: dict[str, Rule] = {}
-
-
-class NotLowered(Exception):
-    """A program holds an operation with no lowering; the message names it."""
-
-
-def check_gaps(program: Program) -> None:
-    """Refuse a program with an operation that is known to have no lowering.
-
-    Raises
-    ------
-    NotLowered
-        Names the operation and says why.
-    """
-    for op in program.ops:
-        if op.name in GAPS or (op.rules is not None and op.rules.lowering is None):
-            raise NotLowered(f"{op.name} {GAPS.get(op.name, 'has no lowering')}")
 
 
 class RawOps:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import importlib.util
 import os
 import sys
 import threading
@@ -24,6 +23,7 @@ class Forked(Unavailable):
 _lock = threading.Lock()
 _module: Any = None
 _reason: str | None = None
+_found = False
 _refusal: type[Unavailable] = Unavailable
 
 
@@ -54,23 +54,27 @@ def check_installed() -> None:
     Unavailable
         It is not installed, or an attempt to use it has failed.
     """
-    global _reason
-    if _module is None and _reason is None and not _found():
-        _reason = f"TensorFlow is not installed. {INSTALL}"
+    global _found, _reason
+    if _reason is None and not _found:
+        _found = _module is not None or _is_found()
+        if not _found:
+            _reason = f"TensorFlow is not installed. {INSTALL}"
     if _reason is not None:
         raise _refusal(_reason)
 
 
-def _found() -> bool:
+def _is_found() -> bool:
+    from importlib.util import find_spec
+
     try:
-        return importlib.util.find_spec("tensorflow") is not None
+        return find_spec("tensorflow") is not None
     except Exception:  # whatever is wrong there, importing it will tell
         return True
 
 
 def loaded() -> bool:
-    """Tell whether TensorFlow has been imported for lowering in this process."""
-    return _module is not None
+    """Tell whether TensorFlow has been imported in this process, by whomever."""
+    return sys.modules.get("tensorflow") is not None
 
 
 def _load() -> None:

@@ -25,7 +25,8 @@ from tapegraph.lowering import (
     transcendental,
 )
 from tapegraph.lowering.exact import exactly
-from tapegraph.lowering.rules import GAPS, LOWERINGS, NotLowered, Result, Rule
+from tapegraph.lowering.gaps import GAPS, NotLowered
+from tapegraph.lowering.rules import LOWERINGS, Result, Rule
 
 for _family in (
     arrange,

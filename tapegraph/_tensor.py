@@ -173,7 +173,7 @@ class Tensor(ArrayMethods, Node):
                 )
             ) from None
         self._data = array
-        self._seq = next_seq()
+        self.mark_changed()
 
     # Differentiation
 

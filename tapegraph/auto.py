@@ -2,7 +2,7 @@
 
 A structure runs natively the first time. When it comes back, its graph is compiled if the time
 that would save over the steps to come pays for compiling; then both have been measured, and the
-faster one stays. TensorFlow is imported once native sweeps have taken as long as its import.
+faster one stays. TensorFlow is imported once native sweeps have lost as much as its import takes.
 """
 
 from __future__ import annotations
@@ -28,15 +28,66 @@ LIMIT = 512
 
 
 class Record:
-    """What was measured of one structure, in seconds."""
+    """What was measured of one structure, in seconds.
 
-    __slots__ = ("graph", "native", "native_runs", "trials")
+    Attributes
+    ----------
+    entries : int
+        The length of its programs.
+    native, graph : float
+        The best run of each engine, as noise only adds.
+    native_runs, graph_runs : int
+        How often each has run.
+    """
 
-    def __init__(self) -> None:
-        self.native = float("inf")
-        self.native_runs = 0
-        self.graph = float("inf")
-        self.trials = 0
+    __slots__ = ("entries", "graph", "graph_runs", "native", "native_runs")
+
+    def __init__(self, entries: int) -> None:
+        self.entries = entries
+        self.native = self.graph = float("inf")
+        self.native_runs = self.graph_runs = 0
+
+    def why_native(self, *, imported: bool) -> str | None:
+        """Return why the native engine should run, or None where TensorFlow should.
+
+        Parameters
+        ----------
+        imported : bool
+            Whether TensorFlow is loaded.
+        """
+        if not self.native_runs:
+            return "auto: a structure runs natively the first time"
+        if self.graph_runs >= TRIALS:
+            if self.graph <= self.native:
+                return None
+            measured = f"{self.native * 1e3:.3g} ms against {self.graph * 1e3:.3g} ms"
+            return f"auto: the native engine measured faster, {measured} in TensorFlow"
+        if self.graph_runs:
+            return None
+        if not imported and SAVING * _native_seconds < IMPORT:
+            return f"auto: importing TensorFlow takes about {IMPORT:.2g} s; that does not pay yet"
+        price = self.entries * _compile_entry
+        saved = SAVING * (self.native - CALL) * max(HORIZON, self.native_runs)
+        if saved < price:
+            return f"auto: compiling takes about {price:.2g} s; that does not pay yet"
+        return None
+
+    def ran_natively(self, seconds: float) -> None:
+        """Remember what a native sweep took."""
+        global _native_seconds
+        _native_seconds += seconds
+        self.native = min(self.native, seconds)
+        self.native_runs += 1
+
+    def ran_compiled(self, seconds: float, compile_seconds: float) -> None:
+        """Remember what a graph took to run and, if it was compiled now, to compile."""
+        global _compile_entry
+        if compile_seconds:
+            # The run after compiling also prepares the graph, so it is no measurement.
+            _compile_entry = 0.5 * (_compile_entry + (compile_seconds + seconds) / self.entries)
+            return
+        self.graph = min(self.graph, seconds)
+        self.graph_runs += 1
 
 
 _records: OrderedDict[Signature, Record] = OrderedDict()
@@ -45,67 +96,18 @@ _compile_entry = COMPILE
 _native_seconds = 0.0
 
 
-def _record(program: Program) -> Record:
+def record(program: Program) -> Record:
+    """Return what is known of a program's structure."""
     key = signature(program)[0]
     with _lock:
-        record = _records.get(key)
-        if record is None:
-            record = _records[key] = Record()
+        known = _records.get(key)
+        if known is None:
+            known = _records[key] = Record(len(program))
             while len(_records) > LIMIT:
                 _records.popitem(last=False)
         else:
             _records.move_to_end(key)
-        return record
-
-
-def why_native(program: Program, *, imported: bool) -> str | None:
-    """Return why the native engine should run a program, or None where TensorFlow should.
-
-    Parameters
-    ----------
-    program : Program
-        What is to be differentiated.
-    imported : bool
-        Whether TensorFlow is loaded.
-    """
-    record = _record(program)
-    if not record.native_runs:
-        return "auto: a structure runs natively the first time"
-    if record.trials >= TRIALS:
-        if record.graph <= record.native:
-            return None
-        measured = f"{record.native * 1e3:.3g} ms against {record.graph * 1e3:.3g} ms"
-        return f"auto: the native engine measured faster, {measured} in TensorFlow"
-    if record.trials:
-        return None
-    if not imported and _native_seconds < IMPORT:
-        return f"auto: importing TensorFlow takes about {IMPORT:.2g} s and does not pay back yet"
-    price = len(program) * _compile_entry
-    saved = SAVING * (record.native - CALL) * max(HORIZON, record.native_runs)
-    if saved < price:
-        return f"auto: compiling takes about {price:.2g} s and does not pay back yet"
-    return None
-
-
-def ran_natively(program: Program, seconds: float) -> None:
-    """Remember what a native sweep took; the best run counts, as noise only adds."""
-    global _native_seconds
-    _native_seconds += seconds
-    record = _record(program)
-    record.native = min(record.native, seconds)
-    record.native_runs += 1
-
-
-def ran_compiled(program: Program, seconds: float, compile_seconds: float) -> None:
-    """Remember what a graph took to run and, if it was compiled now, to compile."""
-    global _compile_entry
-    record = _record(program)
-    if compile_seconds:
-        # The run after compiling also prepares the graph, so it is no measurement.
-        _compile_entry = 0.5 * (_compile_entry + (compile_seconds + seconds) / len(program))
-        return
-    record.graph = min(record.graph, seconds)
-    record.trials += 1
+        return known
 
 
 def forget() -> None:

@@ -230,18 +230,20 @@ def _differentiate(program: Program, seed: Array) -> tuple[list[Array], Report]:
     """Run the chosen engine; whatever goes wrong in TensorFlow, the native sweep runs instead."""
     backend = get_backend()
     reason: str | None = "the backend is native"
+    known: auto.Record | None = None
     if backend != "native":
         try:
             lowering = importlib.import_module("tapegraph.lowering")
             reason = None
             if backend == "auto":
                 lowering.check(program)
-                reason = auto.why_native(program, imported=lowering.loaded())
+                known = auto.record(program)
+                reason = known.why_native(imported=lowering.loaded())
             if reason is None:
                 grads, *took = lowering.gradients(program, seed)
                 report = Report("tensorflow", None, len(program), *took)
-                if backend == "auto":
-                    auto.ran_compiled(program, report.run_seconds, report.compile_seconds)
+                if known is not None:
+                    known.ran_compiled(report.run_seconds, report.compile_seconds)
                 return grads, report
         except Exception as error:
             reason = _reason(error)
@@ -249,8 +251,8 @@ def _differentiate(program: Program, seed: Array) -> tuple[list[Array], Report]:
     start = time.perf_counter()
     grads = native.gradients(program, seed)
     seconds = time.perf_counter() - start
-    if backend == "auto" and program.signature is not None:
-        auto.ran_natively(program, seconds)
+    if known is not None:
+        known.ran_natively(seconds)
     return grads, Report("native", reason, len(program), False, 0.0, seconds)
 
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from tapegraph.errors import explain
 from tapegraph.ir import CLEARED, Array
-from tapegraph.node import Node, next_seq
+from tapegraph.node import Node
 
 
 class GuardedArray(np.ndarray[Any, Any]):
@@ -54,7 +54,7 @@ class GuardedArray(np.ndarray[Any, Any]):
             super().__setitem__(key, value)
         finally:
             self.flags.writeable = False
-            owner._seq = next_seq()
+            owner.mark_changed()
 
     def fill(self, value: Any) -> None:
         """Set every element."""

@@ -121,6 +121,8 @@ class Program:
         Whether a gradient flows through the slot.
     nodes : list
         The recorded objects (scalars: None), for names and source lines.
+    leaves : list of int
+        The slots that read nothing, scalars included.
     root : int
         The slot to differentiate.
     wanted : list of int
@@ -132,6 +134,7 @@ class Program:
     __slots__ = (
         "attrs",
         "inputs",
+        "leaves",
         "needs",
         "nodes",
         "ops",
@@ -148,6 +151,7 @@ class Program:
         self.values: list[Any] = []
         self.needs: list[bool] = []
         self.nodes: list[Any] = []
+        self.leaves: list[int] = []
         self.root = -1
         self.wanted: list[int] = []
         self.signature: Any = None

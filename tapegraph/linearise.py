@@ -23,7 +23,7 @@ def linearise(roots: Sequence[Node], *, differentiate: bool = True) -> Program:
         The results to reach; the last in time is the program's root.
     differentiate : bool
         Refuse what cannot be differentiated: cleared entries, and leaves changed since they were
-        recorded. Otherwise (for printing) such a leaf's readers name slot -1.
+        recorded.
 
     Raises
     ------
@@ -43,26 +43,31 @@ def linearise(roots: Sequence[Node], *, differentiate: bool = True) -> Program:
     program = Program()
     ops, inputs, attrs = program.ops, program.inputs, program.attrs
     values, needs, recorded = program.values, program.needs, program.nodes
-    wanted = program.wanted
+    wanted, leaves = program.wanted, program.leaves
     slot_of: dict[int, int] = {}
+    oldest = next((node._seq for node in found if node._inputs), 0)
+    # Leaves changed after something here was recorded, and when: none, as a rule.
+    changed: dict[int, int] = {}
     for node in found:
         slots = []
         for x in node._inputs:
             if type(x) is cls:
-                slot = slot_of.get(id(x))
-                if slot is None:  # the leaf is newer than its reader
-                    if differentiate:
-                        raise _stale(x, node)
-                    slot = -1
-                slots.append(slot)
+                slots.append(slot_of[id(x)])
+                if changed and changed.get(id(x), 0) > node._seq:
+                    raise _stale(x, node)
             else:
                 slots.append(len(ops))
+                leaves.append(len(ops))
                 ops.append(SCALAR)
                 inputs.append(())
                 attrs.append(NO_ATTRS)
                 values.append(x)
                 needs.append(False)
                 recorded.append(None)
+        if not slots:
+            leaves.append(len(ops))
+            if differentiate and getattr(node, "_changed", 0) > oldest:
+                changed[id(node)] = node._changed
         op = node._op
         if op is CLEARED and differentiate:
             raise _cleared(node)

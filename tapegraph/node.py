@@ -20,12 +20,14 @@ class Node:
     """A recorded value, its own entry on the tape.
 
     ``_seq`` orders entries in time: every operation has a larger number than its inputs. A leaf
-    takes a new number when it is assigned, so a reader with a smaller one is known to be stale.
+    that was given new numbers keeps its place, and ``_changed`` says when: a reader with a smaller
+    number is stale.
     """
 
     __slots__ = (
         "__weakref__",
         "_attrs",
+        "_changed",
         "_code",
         "_data",
         "_grad",
@@ -43,6 +45,7 @@ class Node:
     _op: Op
     _inputs: tuple[Any, ...]
     _attrs: dict[str, Any]
+    _changed: int
     _saved: Any
     _seq: int
     _code: CodeType
@@ -60,6 +63,10 @@ class Node:
     @name.setter
     def name(self, value: str | None) -> None:
         self._name = value
+
+    def mark_changed(self) -> None:
+        """Remember that this leaf has other numbers from now on."""
+        self._changed = next_seq()
 
     def __init_subclass__(cls) -> None:
         global tensor_class

@@ -11,7 +11,7 @@ from tapegraph import gradients
 from tapegraph._value import Value
 from tapegraph.errors import explain, kind_of
 from tapegraph.memory import is_shared, own
-from tapegraph.node import Node, next_seq, real
+from tapegraph.node import Node, real
 from tapegraph.sparse import RowSparse
 
 
@@ -110,4 +110,4 @@ def _descend(p: Node, lr: float) -> None:
         p._data = own(p._data - held * lr)
     else:
         np.subtract(p._data, held * lr, out=p._data)
-    p._seq = next_seq()
+    p.mark_changed()

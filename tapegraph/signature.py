@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from tapegraph.ir import PARAM, SCALAR, Program
+from tapegraph.ir import SCALAR, Program
 
 Signature = tuple[Any, ...]
 
@@ -25,24 +25,19 @@ def _signature(program: Program) -> tuple[Signature, list[int], list[float]]:
     The key holds operations, wiring, attributes, the shapes and dtypes of leaves, and the wanted
     slots. Names of slots are positions, so equal keys mean equal programs.
     """
-    key: list[Any] = []
     fed: list[int] = []
     scalars: list[float] = []
-    values = program.values
-    for slot, (op, inputs, attrs) in enumerate(
-        zip(program.ops, program.inputs, program.attrs, strict=True)
-    ):
-        if inputs:
-            key.append((op.name, inputs, tuple(attrs.items())) if attrs else (op.name, inputs))
-        elif op is SCALAR:
-            key.append(None)
+    types: list[Any] = []
+    ops, values = program.ops, program.values
+    for slot in program.leaves:
+        if ops[slot] is SCALAR:
             scalars.append(values[slot])
         else:
-            array = values[slot]
-            key.append((array.shape, array.dtype.char, op is PARAM))
             fed.append(slot)
-    key.append(tuple(program.wanted))
-    return tuple(key), fed, scalars
+            types.append((values[slot].shape, values[slot].dtype.char))
+    attrs = [(slot, *given.items()) for slot, given in enumerate(program.attrs) if given]
+    columns: tuple[list[Any], ...] = (ops, program.inputs, attrs, types, program.wanted)
+    return tuple(tuple(column) for column in columns), fed, scalars
 
 
 def scalar_bits(scalars: list[float]) -> Any:

@@ -19,67 +19,83 @@ def nothing_known(monkeypatch):
     auto.forget()
 
 
-def program(size: int = 3):
+def recorded(size: int = 3) -> auto.Record:
     x = tg.param(np.ones(size))
-    return linearise([tg.sum(tg.tanh(x) * x)])
+    return auto.record(linearise([tg.sum(tg.tanh(x) * x)]))
 
 
 def test_the_first_time_is_native():
-    assert "the first time" in auto.why_native(program(), imported=True)
+    assert "the first time" in recorded().why_native(imported=True)
 
 
 def test_the_graph_is_compiled_when_the_saving_pays_for_it():
-    p = program()
-    price = len(p) * auto.COMPILE
+    known = recorded()
+    price = known.entries * auto.COMPILE
     worth = auto.CALL + price / (auto.SAVING * auto.HORIZON)
-    auto.ran_natively(p, worth * 1.01)
-    assert auto.why_native(p, imported=True) is None
+    known.ran_natively(worth * 1.01)
+    assert known.why_native(imported=True) is None
 
 
 def test_a_structure_too_quick_to_pay_stays_native_until_it_has_come_back_often():
-    p = program()
+    known = recorded()
     seconds = auto.CALL * 1.1
-    auto.ran_natively(p, seconds)
-    assert "does not pay back yet" in auto.why_native(p, imported=True)
-    enough = len(p) * auto.COMPILE / (auto.SAVING * (seconds - auto.CALL))
+    known.ran_natively(seconds)
+    assert "does not pay yet" in known.why_native(imported=True)
+    enough = known.entries * auto.COMPILE / (auto.SAVING * (seconds - auto.CALL))
     for _ in range(int(enough) + 1):
-        auto.ran_natively(p, seconds)
-    assert auto.why_native(p, imported=True) is None
+        known.ran_natively(seconds)
+    assert known.why_native(imported=True) is None
 
 
 def test_importing_tensorflow_must_pay_too():
-    p = program()
-    auto.ran_natively(p, auto.IMPORT / 2)
-    assert "importing TensorFlow" in auto.why_native(p, imported=False)
-    auto.ran_natively(p, auto.IMPORT / 2)
-    assert auto.why_native(p, imported=False) is None
+    known = recorded()
+    enough = auto.IMPORT / auto.SAVING
+    known.ran_natively(enough / 2)
+    assert "importing TensorFlow" in known.why_native(imported=False)
+    known.ran_natively(enough / 2)
+    assert known.why_native(imported=False) is None
 
 
 @pytest.mark.parametrize(("graph", "native_wins"), [(0.5, True), (0.02, False)])
 def test_the_faster_engine_stays(graph, native_wins):
-    p = program()
-    auto.ran_natively(p, 0.1)
-    auto.ran_compiled(p, 9.9, compile_seconds=0.01)  # the run after compiling is not judged
+    known = recorded()
+    known.ran_natively(0.1)
+    known.ran_compiled(9.9, compile_seconds=0.01)  # the run after compiling is not judged
     for _ in range(auto.TRIALS):
-        assert auto.why_native(p, imported=True) is None
-        auto.ran_compiled(p, graph, compile_seconds=0.0)
-    reason = auto.why_native(p, imported=True)
+        assert known.why_native(imported=True) is None
+        known.ran_compiled(graph, compile_seconds=0.0)
+    reason = known.why_native(imported=True)
     assert (reason is not None) == native_wins
     if native_wins:
         assert "100 ms against 500 ms" in reason
 
 
 def test_another_size_is_decided_anew():
-    auto.ran_natively(program(3), 10.0)
-    assert auto.why_native(program(3), imported=True) is None
-    assert "the first time" in auto.why_native(program(4), imported=True)
+    recorded(3).ran_natively(10.0)
+    assert recorded(3).why_native(imported=True) is None
+    assert "the first time" in recorded(4).why_native(imported=True)
 
 
 def test_structures_remembered_are_bounded(monkeypatch):
     monkeypatch.setattr(auto, "LIMIT", 3)
     for size in range(1, 8):
-        auto.ran_natively(program(size), 1.0)
+        recorded(size).ran_natively(1.0)
     assert len(auto._records) == 3
+
+
+def test_a_first_step_loads_nothing_that_lowers(run_python):
+    pytest.importorskip("tensorflow")
+    code = """
+        import sys
+        import tapegraph as tg
+        x = tg.param([1.0, 2.0])
+        for _ in range(3):
+            tg.sum(x * x).backward()
+        print(*(name for name in sys.modules if name.startswith("tapegraph.lowering.")))
+        print("tensorflow" in sys.modules, tg.last_backward().backend)
+    """
+    lines = run_python(code).stdout.splitlines()
+    assert lines == ["tapegraph.lowering.gaps tapegraph.lowering.runtime", "False native"]
 
 
 def test_the_report_says_which_engine_and_why():
@@ -90,7 +106,6 @@ def test_the_report_says_which_engine_and_why():
     tg.sum(x * x).backward()
     assert tg.last_backward().backend == "native"
     assert tg.last_backward().reason == "auto: a structure runs natively the first time"
-    auto.ran_natively(linearise([tg.sum(x * x)]), 1.0)
     for record in auto._records.values():
         record.native = 1.0  # as if the first run had taken so long
     tg.sum(x * x).backward()

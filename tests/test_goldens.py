@@ -7,7 +7,7 @@ import pytest
 from goldens import GOLDENS
 
 import tapegraph as tg
-from tapegraph.lowering.rules import GAPS
+from tapegraph.lowering import GAPS
 
 # Some examples have operations without lowering; `assert_ran_on` checks that only those fall back.
 pytestmark = pytest.mark.filterwarnings("ignore:backward ran in the native engine:RuntimeWarning")
