@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from tapegraph.fallback.masking import kept
 from tapegraph.fallback.rules import Joint, Rule
 from tapegraph.ir import Array
 from tapegraph.ops.nn import (
@@ -18,6 +19,7 @@ from tapegraph.ops.nn import (
     images_first,
     images_last,
     overlap_add,
+    padded_shape,
     planes,
     valid_counts,
 )
@@ -61,8 +63,10 @@ def _conv2d(
 
 
 def _max_pool2d(g: Any, y: Array, x: Array, *, ksize: Pair, stride: Pair, pad: Pair) -> Any:
-    zero = np.zeros((), dtype=x.dtype)
-    chosen = (np.where(here, g, zero) for here in firsts(x, y, ksize, stride, pad))
+    if g.strides != y.strides:  # in the order of y's memory, where it is read once a window offset
+        g, unordered = np.empty_like(y), g
+        g[...] = unordered
+    chosen = (kept(g, here) for here in firsts(x, y, ksize, stride, pad))
     return _spread(chosen, x, ksize, stride, pad)
 
 
@@ -73,8 +77,7 @@ def _avg_pool2d(g: Any, y: Array, x: Array, *, ksize: Pair, stride: Pair, pad: P
 
 def _spread(parts: Iterable[Any], x: Array, ksize: Pair, stride: Pair, pad: Pair) -> Any:
     """Add to each place of the padded image what each window offset sends there."""
-    n, c, h, w = x.shape
-    out = np.zeros((n, c, h + 2 * pad[0], w + 2 * pad[1]), dtype=x.dtype)
+    out = np.zeros_like(x, shape=padded_shape(x.shape, pad))
     for plane, part in zip(planes(out, ksize, stride), parts, strict=False):
         plane += part
     return cropped(out, pad)

@@ -175,7 +175,7 @@ def apply(op: Op, inputs: tuple[Any, ...], attrs: dict[str, Any] = NO_ATTRS) -> 
     )
     if not needed or (_scopes() and not setting("recording", True)):
         # A view of a leaf would change with the leaf, and nothing would remember that it did.
-        return constant(out if out.base is None else out.copy())
+        return constant(out if out.base is None else out.copy("K"))
     node = remember(cls, op, out, inputs, attrs)
     if op.saves:
         node._saved = saved

@@ -46,13 +46,17 @@ def planes(x: Array, ksize: Pair, stride: Pair) -> list[Array]:
 
 def padded(x: Array, pad: Pair, value: float = 0.0) -> Array:
     """Pad the last two axes of images on both sides with a value."""
-    ph, pw = pad
-    if ph == 0 and pw == 0:
+    if pad == (0, 0):
         return x
-    n, c, h, w = x.shape
-    out = np.full((n, c, h + 2 * ph, w + 2 * pw), value, dtype=x.dtype)
-    out[:, :, ph : ph + h, pw : pw + w] = x
+    out = np.full_like(x, value, shape=padded_shape(x.shape, pad))
+    cropped(out, pad)[...] = x
     return out
+
+
+def padded_shape(shape: tuple[int, ...], pad: Pair) -> tuple[int, ...]:
+    """Return the shape of padded images."""
+    n, c, h, w = shape
+    return (n, c, h + 2 * pad[0], w + 2 * pad[1])
 
 
 def cropped(x: Array, pad: Pair) -> Array:
@@ -62,13 +66,17 @@ def cropped(x: Array, pad: Pair) -> Array:
 
 
 def images_last(x: Array) -> Array:
-    """Copy ``(n, c, h, w)`` to ``(c, h, w, n)``: pixels of all images side by side in memory."""
+    """Return ``(n, c, h, w)`` as ``(c, h, w, n)``, a pixel of all images side by side in memory.
+
+    What a convolution gives lies in memory like this, and so does all that NumPy computes from it
+    element by element: from layer to layer nothing is copied.
+    """
     return np.ascontiguousarray(x.transpose(1, 2, 3, 0))
 
 
 def images_first(x: Array) -> Array:
-    """Copy ``(c, h, w, n)`` back to ``(n, c, h, w)``."""
-    return np.ascontiguousarray(x.transpose(3, 0, 1, 2))
+    """View ``(c, h, w, n)`` as ``(n, c, h, w)``."""
+    return x.transpose(3, 0, 1, 2)
 
 
 def overlap_add(parts: Array, shape: tuple[int, ...], stride: Pair, dilation: Pair) -> Array:
@@ -116,14 +124,14 @@ def _max_pool2d(x: Array, *, ksize: Pair, stride: Pair, pad: Pair) -> Any:
 
 def firsts(x: Array, best: Array, ksize: Pair, stride: Pair, pad: Pair) -> Iterator[Array]:
     """Yield, offset by offset in the window, where the first maximum stands there."""
-    open_windows = np.ones(best.shape, dtype=np.bool_)
+    open_windows = np.ones_like(best, dtype=np.bool_)
     nan = np.isnan(best) if np.isnan(np.sum(best)) else None
     for plane in planes(padded(x, pad, -np.inf), ksize, stride):
         here = plane == best
         if nan is not None:
             here |= np.isnan(plane) & nan
         here &= open_windows
-        open_windows &= ~here
+        open_windows ^= here
         yield here
 
 
