@@ -97,26 +97,28 @@ def gelu() -> Ways:
 
 
 def rows() -> Ways:
-    """Sum 1,024 gathered rows of 128 float32, few of them repeated."""
+    """Add 1,024 rows of 128 float32, few of them repeated, to a table of 50,000."""
     from tapegraph.sparse import RowSparse
 
     rng = np.random.default_rng(0)
     ids = rng.integers(0, 50_000, 1024)
     values = rng.normal(size=(1024, 128)).astype(np.float32)
     sparse = RowSparse(ids, values, (50_000, 128))
-    order = np.argsort(ids, kind="stable")
-    starts = np.flatnonzero(np.diff(ids[order], prepend=-1))
+    table = np.zeros((50_000, 128), np.float32)
 
-    def at():
-        unique, where = np.unique(ids, return_inverse=True)
-        sums = np.zeros((len(unique), 128), np.float32)
-        np.add.at(sums, where, values)
+    def segments():
+        order = np.argsort(ids, kind="stable")
+        starts = np.flatnonzero(np.diff(ids[order], prepend=-1))
+        table[ids[order[starts]]] += np.add.reduceat(values[order], starts, axis=0)
+
+    def dense():
+        np.add(table, sparse.dense(), out=table)
 
     return {
-        "reading by reading": sparse.summed,
-        "np.add.reduceat": lambda: np.add.reduceat(values[order], starts, axis=0),
-        "np.add.at": at,
-        "dense table": sparse.dense,
+        "assigned, repeated rows in rounds": lambda: sparse.add_to(table),
+        "np.add.reduceat": segments,
+        "np.add.at": lambda: np.add.at(table, ids, values),
+        "dense gradient": dense,
     }
 
 

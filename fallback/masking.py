@@ -19,5 +19,5 @@ def kept(g: Any, mask: Array) -> Array:
     0.0: exact, and several times quicker than ``np.where``, which has no vector loop.
     """
     g = plain(g)
-    bits = np.multiply(g.view(_BITS[g.dtype.itemsize]), mask)
+    bits: Array = np.multiply(g.view(_BITS[g.dtype.itemsize]), mask)
     return bits.view(g.dtype)

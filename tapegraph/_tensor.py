@@ -14,7 +14,7 @@ from tapegraph.guard import guarded, is_own
 from tapegraph.ir import CLEARED, NO_ATTRS, PARAM, Array, Attrs
 from tapegraph.memory import own
 from tapegraph.methods import ArrayMethods
-from tapegraph.node import Node, constant, new, next_seq, numeric
+from tapegraph.node import Node, constant, mark_changed, new, next_seq, numeric
 
 
 class Tensor(ArrayMethods, Node):
@@ -173,7 +173,7 @@ class Tensor(ArrayMethods, Node):
                 )
             ) from None
         self._data = array
-        self.mark_changed()
+        mark_changed(self)
 
     # Differentiation
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from tapegraph.errors import explain
 from tapegraph.ir import CLEARED, Array
-from tapegraph.node import Node
+from tapegraph.node import Node, mark_changed
 
 
 class GuardedArray(np.ndarray[Any, Any]):
@@ -54,7 +54,7 @@ class GuardedArray(np.ndarray[Any, Any]):
             super().__setitem__(key, value)
         finally:
             self.flags.writeable = False
-            owner.mark_changed()
+            mark_changed(owner)
 
     def fill(self, value: Any) -> None:
         """Set every element."""

@@ -64,10 +64,6 @@ class Node:
     def name(self, value: str | None) -> None:
         self._name = value
 
-    def mark_changed(self) -> None:
-        """Remember that this leaf has other numbers from now on."""
-        self._changed = next_seq()
-
     def __init_subclass__(cls) -> None:
         global tensor_class
         tensor_class = cls
@@ -75,6 +71,11 @@ class Node:
 
 # The class of every recorded result: `Tensor` puts its own name here by being defined.
 tensor_class: type[Any] = Node
+
+
+def mark_changed(leaf: Node) -> None:
+    """Remember that a leaf has other numbers from now on."""
+    leaf._changed = next_seq()
 
 
 def constant(data: Array) -> Any:

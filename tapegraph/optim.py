@@ -11,7 +11,7 @@ from tapegraph import gradients
 from tapegraph._value import Value
 from tapegraph.errors import explain, kind_of
 from tapegraph.memory import is_shared, own
-from tapegraph.node import Node, real
+from tapegraph.node import Node, mark_changed, real
 from tapegraph.sparse import RowSparse
 
 
@@ -102,12 +102,9 @@ def _descend(p: Node, lr: float) -> None:
     if isinstance(held, RowSparse):
         if is_shared(p):
             p._data = own(p._data)
-        rows, update = held.summed()
-        update *= -lr
-        update += p._data.take(rows, axis=0)
-        p._data[rows] = update
+        held.add_to(p._data, -lr)
     elif is_shared(p):  # whoever else holds the array keeps the old numbers
         p._data = own(p._data - held * lr)
     else:
         np.subtract(p._data, held * lr, out=p._data)
-    p.mark_changed()
+    mark_changed(p)

@@ -9,9 +9,6 @@ import numpy.typing as npt
 
 from tapegraph.ir import Array
 
-# Up to so many readings of one row, adding reading by reading beats a segmented sum.
-FEW = 16
-
 
 class RowSparse:
     """A sum of rows: zero but for ``values[i]`` added at row ``rows[i]``, repeated rows adding up.
@@ -39,37 +36,32 @@ class RowSparse:
         """The element type."""
         return self.values.dtype
 
-    def summed(self) -> tuple[npt.NDArray[np.int64], Array]:
-        """Return each row touched once, ascending, and what is added to it, in a new array."""
-        if not self.rows.size:
-            return self.rows, self.values.copy()
-        order = np.argsort(self.rows, kind="stable")
-        rows = self.rows[order]
-        starts = np.flatnonzero(np.concatenate(([True], rows[1:] != rows[:-1])))
-        if len(starts) == len(rows):
-            return rows, self.values[order]
-        counts = np.diff(starts, append=len(rows))
-        most = int(counts.max())
-        if most > FEW:
-            return rows[starts], np.add.reduceat(self.values[order], starts, axis=0)
-        sums = self.values[order[starts]]
-        for repeat in range(1, most):  # the second reading of every row read twice, and so on
-            again = np.flatnonzero(counts > repeat)
-            sums[again] += self.values[order[starts[again] + repeat]]
-        return rows[starts], sums
-
     def dense(self) -> Array:
         """Return the whole table's gradient."""
         table = np.zeros(self.shape, dtype=self.values.dtype)
-        rows, sums = self.summed()
-        table[rows] = sums
+        self.add_to(table)
         return table
 
-    def add_to(self, table: Array) -> None:
-        """Add the rows to an array of the table's shape, in place."""
-        rows, sums = self.summed()
-        sums += table.take(rows, axis=0)
-        table[rows] = sums
+    def add_to(self, table: Array, factor: float = 1.0) -> None:
+        """Add ``factor`` times the rows to an array of the table's shape, in place.
+
+        Of a row that is repeated NumPy keeps what was assigned last, so the earlier ones are added
+        in another round; where most are repeated, they are added up before.
+        """
+        rows, values = self.rows, self.values * factor
+        while len(rows):
+            order = np.argsort(rows, kind="stable")
+            ordered = rows[order]
+            repeats = np.flatnonzero(ordered[1:] == ordered[:-1])
+            if 2 * len(repeats) > len(rows):
+                starts = np.flatnonzero(np.concatenate(([True], ordered[1:] != ordered[:-1])))
+                values = np.add.reduceat(values[order], starts, axis=0)
+                rows, repeats = ordered[starts], repeats[:0]
+            moved = table.take(rows, axis=0)
+            moved += values
+            table[rows] = moved
+            earlier = order[repeats]
+            rows, values = rows[earlier], values[earlier]
 
     def __add__(self, other: Any) -> Any:
         if isinstance(other, RowSparse):

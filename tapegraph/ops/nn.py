@@ -48,7 +48,7 @@ def padded(x: Array, pad: Pair, value: float = 0.0) -> Array:
     """Pad the last two axes of images on both sides with a value."""
     if pad == (0, 0):
         return x
-    out = np.full_like(x, value, shape=padded_shape(x.shape, pad))
+    out: Array = np.full_like(x, value, shape=padded_shape(x.shape, pad))
     cropped(out, pad)[...] = x
     return out
 
@@ -76,7 +76,8 @@ def images_last(x: Array) -> Array:
 
 def images_first(x: Array) -> Array:
     """View ``(c, h, w, n)`` as ``(n, c, h, w)``."""
-    return x.transpose(3, 0, 1, 2)
+    view: Array = x.transpose(3, 0, 1, 2)
+    return view
 
 
 def overlap_add(parts: Array, shape: tuple[int, ...], stride: Pair, dilation: Pair) -> Array:
