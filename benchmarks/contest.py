@@ -38,7 +38,7 @@ class Settings(NamedTuple):
     rounds: int = 15
     warmups: int = 3
     turn_seconds: float = TURN_SECONDS
-    settling_seconds: float = 5.0
+    settling_seconds: float = 16.0
     budget_seconds: float | None = None
     clock: str = "wall"
     engines: Sequence[str] = ("native", "tensorflow", "auto")
@@ -154,7 +154,7 @@ def _with_engine(engine: str, build: Callable[[], Trainer], settings: Settings) 
         tg.set_backend(engine)
         return build()
 
-    settling = settings.settling_seconds if engine == "auto" else 0.0
+    settling = 0.0 if engine == "native" else settings.settling_seconds
     return Contender(f"{OURS} {engine}", build_with_engine, settling_seconds=settling)
 
 

@@ -164,6 +164,112 @@ def graphs() -> Ways:
     return ways
 
 
+def background() -> Ways:
+    """Compile a graph of the transformer block and take ten steps, in turn or side by side."""
+    from threading import Thread
+
+    from benchmarks.workloads import transformer
+    from tapegraph.lowering.compiled import Graph, results_read
+    from tapegraph.signature import signature
+
+    program, seed = block_program()
+    _, fed, scalars = signature(program)
+    results = results_read(program, fed, [])
+    step = transformer.with_tapegraph(transformer.problem()).step
+
+    def compiled(xla: bool) -> None:
+        graph = Graph(program, fed, [], results=results, xla=xla)
+        graph(graph.feeds(program, scalars, seed))
+
+    def in_turn(xla: bool) -> None:
+        compiled(xla)
+        for _ in range(10):
+            step()
+
+    def beside(xla: bool) -> None:
+        thread = Thread(target=compiled, args=(xla,))
+        thread.start()
+        for _ in range(10):
+            step()
+        thread.join()
+
+    return {
+        "in turn": lambda: in_turn(False),
+        "in a background thread": lambda: beside(False),
+        "XLA, in turn": lambda: in_turn(True),
+        "XLA, in a background thread": lambda: beside(True),
+    }
+
+
+def products() -> Ways:
+    """A step of the mlp workload, and its eight matrix products alone, all in NumPy."""
+    import tapegraph as tg
+    from benchmarks.workloads import mlp
+
+    tg.set_backend("native")
+    problem = mlp.problem()
+    step = mlp.with_tapegraph(problem).step
+    w1, _, w2, _, w3, _ = problem.weights
+    x = problem.data[0]
+    h1 = np.maximum(x @ w1, 0)
+    h2 = np.maximum(h1 @ w2, 0)
+    g3 = h2 @ w3
+
+    def alone() -> None:
+        x @ w1, h1 @ w2, h2 @ w3
+        g2, g1 = g3 @ w3.T, h2 @ w2.T
+        h2.T @ g3, h1.T @ g2, x.T @ g1
+
+    return {"a step": step, "its products alone": alone}
+
+
+def descent() -> Ways:
+    """Update 784 x 512 float32 parameters by SGD: whole, and in blocks that fit the cache."""
+    rng = np.random.default_rng(0)
+    p, g = rng.normal(size=(2, 784 * 512)).astype(np.float32)
+    block = 1 << 14
+    scratch = np.empty(block, np.float32)
+
+    def in_blocks() -> None:
+        for i in range(0, p.size, block):
+            part, own = g[i : i + block], p[i : i + block]
+            moved = np.multiply(part, 1e-6, out=scratch[: part.size])
+            np.subtract(own, moved, out=own)
+
+    return {"whole": lambda: np.subtract(p, g * 1e-6, out=p), "blocks of 16k": in_blocks}
+
+
+def masks() -> Ways:
+    """Keep half of 500k float32, and set the others to zero."""
+    from tapegraph.masking import kept
+
+    rng = np.random.default_rng(0)
+    g, mask = rng.normal(size=500_000).astype(np.float32), rng.random(500_000) < 0.5
+    zero = np.zeros((), np.float32)
+    return {
+        "bits times mask": lambda: kept(g, mask),
+        "np.where": lambda: np.where(mask, g, zero),
+        "g * mask (NaN and inf spread)": lambda: g * mask,
+    }
+
+
+def images() -> Ways:
+    """Relu and 2x2 max-pool of (64, 16, 24, 24) float32, forward and backward, by memory order."""
+    import tapegraph as tg
+
+    tg.set_backend("native")
+    rng = np.random.default_rng(0)
+    first = rng.normal(size=(64, 16, 24, 24)).astype(np.float32)
+    last = np.ascontiguousarray(first.transpose(1, 2, 3, 0)).transpose(3, 0, 1, 2)
+
+    def way(x):
+        leaf = tg.param(first)
+        leaf._data = x  # param copies to C order
+        return lambda: tg.sum(tg.max_pool2d(tg.relu(leaf), 2)).backward()
+
+    return {"images last in memory": way(last), "images first": way(first)}
+
+
 def pages() -> None:
     """Faults and time of the native backward, with and without freed memory kept."""
     for kept in (True, False):
@@ -191,6 +297,11 @@ EXPERIMENTS = {
     "nan": nan,
     "stacks": stacks,
     "graphs": graphs,
+    "background": background,
+    "products": products,
+    "descent": descent,
+    "masks": masks,
+    "images": images,
     "pages": pages,
 }
 

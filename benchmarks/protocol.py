@@ -72,7 +72,7 @@ class Contender:
         return self.context.run(self.trainer.step)
 
     def settle(self) -> None:
-        """Take steps until whoever decides by measuring (``auto``) has had time to."""
+        """Take steps until who chooses between graphs or engines by measuring has had time to."""
         end = time.perf_counter() + self.settling_seconds
         while time.perf_counter() < end:
             self.step()

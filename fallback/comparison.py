@@ -6,13 +6,21 @@ from typing import Any
 
 import numpy as np
 
+from tapegraph.fallback.absorbing import plain
 from tapegraph.fallback.rules import Joint, Rule
 from tapegraph.ir import Array
+from tapegraph.masking import kept
 
 
 def _chosen(g: Any, above: Any, below: Any) -> Any:
-    """Gradient of the operand that is above the other, half of it where they are equal."""
-    return np.where(above > below, g, np.where(above < below, np.zeros_like(g), 0.5 * g))
+    """Gradient of the operand that is above the other, half of it where neither is."""
+    g = plain(g)
+    up = np.greater(above, below)
+    gradient = kept(g, up)
+    neither = ~(up | np.less(above, below))
+    if neither.any():
+        gradient = gradient + kept(0.5 * g, neither)
+    return gradient
 
 
 def _zero(g: Any, y: Array, x: Array) -> Any:

@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 
 from tapegraph.fallback.absorbing import plain
-from tapegraph.fallback.masking import kept
 from tapegraph.fallback.rules import Joint, Rule
 from tapegraph.ir import Array
+from tapegraph.masking import kept
 from tapegraph.ops.index import advanced_key, basic_key, slice_key
 from tapegraph.sparse import RowSparse
 
@@ -46,11 +46,11 @@ def _index(g: Any, y: Array, x: Array, *arrays: Array, plan: tuple[Any, ...]) ->
 
 
 def _where_true(g: Any, y: Array, cond: Array, a: Any, b: Any) -> Any:
-    return kept(g, cond)
+    return kept(plain(g), cond)
 
 
 def _where_false(g: Any, y: Array, cond: Array, a: Any, b: Any) -> Any:
-    return kept(g, ~cond)
+    return kept(plain(g), ~cond)
 
 
 VJPS: dict[str, tuple[Rule | None, ...] | Joint] = {

@@ -9,9 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from tapegraph.fallback.masking import kept
+from tapegraph.fallback.absorbing import plain
 from tapegraph.fallback.rules import Joint, Rule
 from tapegraph.ir import Array
+from tapegraph.masking import kept
 from tapegraph.ops.nn import (
     Pair,
     cropped,
@@ -66,7 +67,7 @@ def _max_pool2d(g: Any, y: Array, x: Array, *, ksize: Pair, stride: Pair, pad: P
     if g.strides != y.strides:  # in the order of y's memory, where it is read once a window offset
         g, unordered = np.empty_like(y), g
         g[...] = unordered
-    chosen = (kept(g, here) for here in firsts(x, y, ksize, stride, pad))
+    chosen = (kept(plain(g), here) for here in firsts(x, y, ksize, stride, pad))
     return _spread(chosen, x, ksize, stride, pad)
 
 

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import threading
 import time
+from collections import deque
 from collections.abc import Sequence
+from statistics import median
 from typing import Any
 
+from tapegraph.auto import SHARE
 from tapegraph.ir import Array, Program
 from tapegraph.lowering.runtime import tensorflow
 from tapegraph.lowering.transfer import to_numpy, to_tensorflow
@@ -27,9 +30,11 @@ INTERCHANGEABLE = frozenset(
     ).split()
 )
 # Runs by which a graph is judged, after the one that prepares it.
-TRIALS = 3
-# Seconds an entry, about, to compile an alternative.
-ALTERNATIVE = 4e-3
+TRIALS = 5
+# A graph is known by the median of its latest runs: the best of a few is luck.
+LATEST = 9
+# Seconds an entry, about, to compile an alternative and run it for the first time.
+ALTERNATIVE = 5e-3
 # XLA never frees what it compiled, so a process compiles no more than this.
 XLA_LIMIT = 32
 _xla_compiles = 0
@@ -194,8 +199,8 @@ def results_read(program: Program, fed: Sequence[int], fed_scalars: Sequence[int
 class Compiled:
     """The graphs of one structure, of which the fastest measured one runs.
 
-    The first recomputes the forward. Once running it has taken as long as compiling another one
-    would, the next is tried: one that is fed what NumPy has already computed, and that one
+    The first recomputes the forward. Once compiling another one would take a tenth of what running
+    this one has, the next is tried: one that is fed what NumPy has already computed, and that one
     compiled with XLA. An exact one is kept for when zeros must absorb.
 
     Attributes
@@ -233,8 +238,7 @@ class Compiled:
         except Exception:
             if chosen is self._measured[0]:
                 raise
-            chosen.best = float("inf")  # an alternative that does not run is no failure
-            chosen.runs = TRIALS + 1
+            chosen.give_up()  # an alternative that does not run is no failure
             chosen = self._measured[0]
             grads = chosen.graph(chosen.graph.feeds(program, scalars, seed))
         seconds = time.perf_counter() - start
@@ -249,7 +253,7 @@ class Compiled:
         for measured in self._measured:
             if measured.runs <= TRIALS:
                 return measured
-        while self._untried and self._spent > ALTERNATIVE * len(program):
+        while self._untried and SHARE * self._spent >= ALTERNATIVE * len(program):
             self._spent = 0.0
             try:
                 graph = self._untried.pop(0)(self, program)
@@ -258,7 +262,7 @@ class Compiled:
             if graph is not None:
                 self._measured.append(_Measured(graph))
                 return self._measured[-1]
-        return min(self._measured, key=lambda m: m.best)
+        return min(self._measured, key=lambda m: m.typical)
 
     def results(self, program: Program) -> list[int]:
         """Return the results worth feeding, found once."""
@@ -278,19 +282,25 @@ class Compiled:
 
 
 class _Measured:
-    """A graph and its best time; the first run prepares it and is not counted."""
+    """A graph and its latest times; the first run prepares it and is not counted."""
 
-    __slots__ = ("best", "graph", "runs")
+    __slots__ = ("graph", "latest", "runs", "typical")
 
     def __init__(self, graph: Graph) -> None:
         self.graph = graph
         self.runs = 0
-        self.best = float("inf")
+        self.latest: deque[float] = deque(maxlen=LATEST)
+        self.typical = float("inf")
 
     def took(self, seconds: float) -> None:
         self.runs += 1
         if self.runs > 1:
-            self.best = min(self.best, seconds)
+            self.latest.append(seconds)
+            self.typical = median(self.latest)
+
+    def give_up(self) -> None:
+        self.runs = TRIALS + 1
+        self.typical = float("inf")
 
 
 def _fed_results(compiled: Compiled, program: Program) -> Graph | None:

@@ -1,51 +1,76 @@
 """What `auto` knows of each structure, and which engine it therefore chooses.
 
-A structure runs natively the first time. When it comes back, its graph is compiled if the time
-that would save over the steps to come pays for compiling; then both have been measured, and the
-faster one stays. TensorFlow is imported once native sweeps have lost as much as its import takes.
+A structure runs natively at first. What is tried to make it faster may cost a tenth of what it
+takes anyway: importing TensorFlow a tenth of the sweeps so far, compiling its graph a tenth of the
+sweeps that a loop is taken to need. Then both engines have been measured, and the faster one stays.
 """
 
 from __future__ import annotations
 
 import threading
+import time
 from collections import OrderedDict
+from contextvars import ContextVar
 
 from tapegraph.ir import Program
 from tapegraph.signature import Signature, signature
 
-# A loop is taken to last at least this many steps, and a graph to halve a step's time.
+# The part of the time spent anyway that may be spent on trying to save some.
+SHARE = 0.1
+# A loop is taken to last at least so many steps.
 HORIZON = 200
-SAVING = 0.5
-# How often a compiled graph runs before it is judged.
+# How often each engine runs before it is judged.
 TRIALS = 3
-# Seconds: a call of the smallest graph, importing TensorFlow, and compiling one entry (a first
-# guess; what compiling takes on this machine is measured).
+# Seconds: a call of the smallest graph, importing TensorFlow, compiling any graph and, besides,
+# each of its entries (a first guess; what compiling takes on this machine is measured).
 CALL = 1e-4
 IMPORT = 3.0
-COMPILE = 7e-4
+COMPILE = 0.05
+COMPILE_ENTRY = 1.5e-3
 # Structures remembered; the least recently used are forgotten.
 LIMIT = 512
 
+# Which engine this thread or task ran last, and when it was done.
+_previous: ContextVar[tuple[str, float] | None] = ContextVar("tapegraph_previous", default=None)
 
-class Record:
-    """What was measured of one structure, in seconds.
+
+class Times:
+    """How often one engine ran one structure, and its best times, in seconds, as noise only adds.
 
     Attributes
     ----------
-    entries : int
-        The length of its programs.
-    native, graph : float
-        The best run of each engine, as noise only adds.
-    native_runs, graph_runs : int
-        How often each has run.
+    runs : int
+        Runs so far.
+    run : float
+        The backward alone.
+    step : float
+        From the end of the backward before to the end of this one, both in this engine. It shows
+        what an engine costs the forward: its threads may keep the processors busy.
     """
 
-    __slots__ = ("entries", "graph", "graph_runs", "native", "native_runs")
+    __slots__ = ("run", "runs", "step")
+
+    def __init__(self) -> None:
+        self.runs = 0
+        self.run = self.step = float("inf")
+
+    def took(self, seconds: float, since: float) -> None:
+        """Remember one run, and how long ago this engine's last backward was."""
+        self.runs += 1
+        self.run = min(self.run, seconds)
+        self.step = min(self.step, since)
+
+
+class Record:
+    """What was measured of one structure."""
+
+    __slots__ = ("compiled", "entries", "graph", "native")
 
     def __init__(self, entries: int) -> None:
         self.entries = entries
-        self.native = self.graph = float("inf")
-        self.native_runs = self.graph_runs = 0
+        self.compiled = False
+        self.native = Times()
+        self.graph = Times()
 
     def why_native(self, *, imported: bool) -> str | None:
         """Return why the native engine should run, or None where TensorFlow should.
@@ -55,20 +80,23 @@ class Record:
         imported : bool
             Whether TensorFlow is loaded.
         """
-        if not self.native_runs:
-            return "auto: a structure runs natively the first time"
-        if self.graph_runs >= TRIALS:
-            if self.graph <= self.native:
+        native, graph = self.native, self.graph
+        if native.runs < TRIALS:
+            return f"auto: a structure runs natively the first {TRIALS} times"
+        if graph.runs >= TRIALS:
+            times = native.step, graph.step
+            if max(times) == float("inf"):  # other backwards run in between
+                times = native.run, graph.run
+            if times[1] <= times[0]:
                 return None
-            measured = f"{self.native * 1e3:.3g} ms against {self.graph * 1e3:.3g} ms"
-            return f"auto: the native engine measured faster, {measured} in TensorFlow"
-        if self.graph_runs:
+            ours, theirs = (f"{t * 1e3:.3g} ms" for t in times)
+            return f"auto: the native engine measured faster, {ours} against {theirs} in TensorFlow"
+        if self.compiled:
             return None
-        if not imported and SAVING * _native_seconds < IMPORT:
+        if not imported and SHARE * _native_seconds < IMPORT:
             return f"auto: importing TensorFlow takes about {IMPORT:.2g} s; that does not pay yet"
-        price = self.entries * _compile_entry
-        saved = SAVING * (self.native - CALL) * max(HORIZON, self.native_runs)
-        if saved < price:
+        price = COMPILE + self.entries * _compile_entry
+        if SHARE * (native.run - CALL) * max(HORIZON, native.runs) < price:
             return f"auto: compiling takes about {price:.2g} s; that does not pay yet"
         return None
 
@@ -76,23 +104,32 @@ class Record:
         """Remember what a native sweep took."""
         global _native_seconds
         _native_seconds += seconds
-        self.native = min(self.native, seconds)
-        self.native_runs += 1
+        self.native.took(seconds, _since("native"))
 
     def ran_compiled(self, seconds: float, compile_seconds: float) -> None:
         """Remember what a graph took to run and, if it was compiled now, to compile."""
         global _compile_entry
+        since = _since("tensorflow")
         if compile_seconds:
+            self.compiled = True
             # The run after compiling also prepares the graph, so it is no measurement.
-            _compile_entry = 0.5 * (_compile_entry + (compile_seconds + seconds) / self.entries)
-            return
-        self.graph = min(self.graph, seconds)
-        self.graph_runs += 1
+            spent = max(0.0, compile_seconds + seconds - COMPILE) / self.entries
+            _compile_entry = 0.5 * (_compile_entry + spent)
+        else:
+            self.graph.took(seconds, since)
+
+
+def _since(engine: str) -> float:
+    """Return the seconds since this engine's last backward here; inf where another one ran."""
+    now = time.perf_counter()
+    previous = _previous.get()
+    _previous.set((engine, now))
+    return now - previous[1] if previous is not None and previous[0] == engine else float("inf")
 
 
 _records: OrderedDict[Signature, Record] = OrderedDict()
 _lock = threading.Lock()
-_compile_entry = COMPILE
+_compile_entry = COMPILE_ENTRY
 _native_seconds = 0.0
 
 

@@ -10,6 +10,7 @@ import numpy as np
 from tapegraph.axes import integers, one_axis
 from tapegraph.errors import explain, kind_of
 from tapegraph.ir import Array, Op
+from tapegraph.masking import chosen
 from tapegraph.node import Node, constant, numeric
 from tapegraph.protocol import implements
 from tapegraph.record import apply, operand, tensor_like
@@ -48,7 +49,7 @@ def _gather(x: Array, indices: Array, *, axis: int) -> Any:
 
 
 def _where(cond: Array, a: Any, b: Any) -> Any:
-    return np.where(cond, a, b)
+    return chosen(cond, a, b)
 
 
 def _getitem(x: Array, begin: Array, end: Array, *, plan: tuple[Any, ...]) -> Any:
