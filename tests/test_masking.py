@@ -40,7 +40,7 @@ def test_a_choice_is_numpys(shapes, dtype):
 @pytest.mark.parametrize("order", ["C", "F"])
 def test_what_is_kept_keeps_its_bits_and_its_order_in_memory(dtype, order):
     x = np.asarray(np.resize(SPECIAL, (6, 7)), dtype, order=order)
-    mask = np.arange(42).reshape(6, 7) % 2 == 0
+    mask = np.asarray(np.arange(42).reshape(6, 7) % 2 == 0, order=order)
     got = kept(x, mask)
     np.testing.assert_array_equal(got[mask].tobytes(), x[mask].tobytes())
     assert not got[~mask].tobytes().strip(b"\0")
