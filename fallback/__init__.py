@@ -2,43 +2,10 @@
 
 from __future__ import annotations
 
-from tapegraph.fallback import (
-    arrange,
-    comparison,
-    creation,
-    decompositions,
-    elementwise,
-    index,
-    linalg,
-    nn,
-    products,
-    reduce,
-    select,
-    shape,
-    special,
-    statistics,
-    transcendental,
-)
 from tapegraph.fallback.rules import VJPS
 from tapegraph.fallback.sweep import gradients
+from tapegraph.ops import rules_of_families
 
-for _family in (
-    arrange,
-    comparison,
-    creation,
-    decompositions,
-    elementwise,
-    index,
-    linalg,
-    nn,
-    products,
-    reduce,
-    select,
-    shape,
-    special,
-    statistics,
-    transcendental,
-):
-    VJPS.update(_family.VJPS)
+VJPS.update(rules_of_families(__name__, "VJPS"))
 
 __all__ = ["VJPS", "gradients"]

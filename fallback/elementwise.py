@@ -11,10 +11,17 @@ from tapegraph.ir import Array
 from tapegraph.ops.elementwise import GELU_CUBIC, GELU_SCALE, gelu_tanh, logistic
 
 
+def _narrow(g: Any) -> Any:
+    """Return a cotangent, with length 1 on every axis where it is the same number throughout."""
+    return g if any(g.strides) or g.ndim == 0 else g[(slice(0, 1),) * g.ndim]
+
+
 def _pow_base(g: Any, y: Array, a: Any, b: Any) -> Any:
     # b * a**(b-1) is 0 * inf at 0**0; the power is constant there.
     if type(b) in (int, float):
-        return g * (a * b if b == 2 else b * a ** (b - 1)) if b else g * np.zeros_like(a)
+        if b == 2:
+            return _narrow(g) * 2 * a
+        return g * (b * a ** (b - 1)) if b else g * np.zeros_like(a)
     return g * np.where(b == 0, 0.0, b * a ** (b - 1))
 
 

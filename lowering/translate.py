@@ -7,45 +7,12 @@ from types import MappingProxyType
 from typing import Any
 
 from tapegraph.ir import SCALAR, Op, Program
-from tapegraph.lowering import (
-    arrange,
-    comparison,
-    creation,
-    decompositions,
-    elementwise,
-    index,
-    linalg,
-    nn,
-    products,
-    reduce,
-    select,
-    shape,
-    special,
-    statistics,
-    transcendental,
-)
 from tapegraph.lowering.exact import exactly
 from tapegraph.lowering.gaps import GAPS, NotLowered
 from tapegraph.lowering.rules import LOWERINGS, Result, Rule
+from tapegraph.ops import rules_of_families
 
-for _family in (
-    arrange,
-    comparison,
-    creation,
-    decompositions,
-    elementwise,
-    index,
-    linalg,
-    nn,
-    products,
-    reduce,
-    select,
-    shape,
-    special,
-    statistics,
-    transcendental,
-):
-    LOWERINGS.update(_family.LOWERINGS)
+LOWERINGS.update(rules_of_families("tapegraph.lowering", "LOWERINGS"))
 
 _BROADCASTING = frozenset(
     ("add sub mul div pow where concat arctan2 hypot logaddexp maximum minimum mod betaln").split()

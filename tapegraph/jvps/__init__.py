@@ -6,42 +6,9 @@ The same file name holds an operation's forward in ``tapegraph/ops/`` and its gr
 
 from __future__ import annotations
 
-from tapegraph.jvps import (
-    arrange,
-    comparison,
-    creation,
-    decompositions,
-    elementwise,
-    index,
-    linalg,
-    nn,
-    products,
-    reduce,
-    select,
-    shape,
-    special,
-    statistics,
-    transcendental,
-)
 from tapegraph.jvps.rules import JVPS
+from tapegraph.ops import rules_of_families
 
-for _family in (
-    arrange,
-    comparison,
-    creation,
-    decompositions,
-    elementwise,
-    index,
-    linalg,
-    nn,
-    products,
-    reduce,
-    select,
-    shape,
-    special,
-    statistics,
-    transcendental,
-):
-    JVPS.update(_family.JVPS)
+JVPS.update(rules_of_families(__name__, "JVPS"))
 
 __all__ = ["JVPS"]

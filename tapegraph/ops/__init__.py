@@ -3,3 +3,34 @@
 The same file name holds an operation's gradient in ``fallback/``, its tangent in
 ``tapegraph/jvps/`` and its TensorFlow node in ``lowering/``.
 """
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+FAMILIES = (
+    "arrange",
+    "comparison",
+    "creation",
+    "decompositions",
+    "elementwise",
+    "index",
+    "linalg",
+    "nn",
+    "products",
+    "reduce",
+    "select",
+    "shape",
+    "special",
+    "statistics",
+    "transcendental",
+)
+
+
+def rules_of_families(package: str, table: str) -> dict[str, Any]:
+    """Return the rows of every family's table in a package that mirrors this one."""
+    rows: dict[str, Any] = {}
+    for family in FAMILIES:
+        rows.update(getattr(importlib.import_module(f"{package}.{family}"), table))
+    return rows

@@ -467,13 +467,13 @@ def _wrapped(op: str, indices: Any, axis: int, length: int) -> Array:
         raise (IndexError if op == "getitem" else TypeError)(
             explain(op, f"indices {kind_of(indices)}", "integer indices", "Use .astype(int).")
         )
-    lowest = array.min()
-    if lowest < -length or array.max() >= length:
-        outside = (array < -length) | (array >= length)
-        raise _out_of_range(op, int(array[outside].flat[0]), axis, length)
     wrapped = array.astype(np.int64)
-    if lowest < 0:
-        wrapped[wrapped < 0] += length
+    if wrapped.view(np.uint64).max() < length:  # a negative number is a very large one
+        return wrapped
+    outside = (array < -length) | (array >= length)
+    if outside.any():
+        raise _out_of_range(op, int(array[outside].flat[0]), axis, length)
+    wrapped[wrapped < 0] += length
     return wrapped
 
 
