@@ -201,3 +201,32 @@ def test_nan_seed_is_kept(dtype, backend):
 def test_nan_and_masked_infinity_side_by_side(dtype, backend):
     got = gradient(lambda x: tg.where([1, 0, 1], tg.sqrt(x), 0.0), [-1.0, 0.0, 4.0], dtype)
     np.testing.assert_array_equal(got, [nan, 0.0, 0.25])
+
+
+LAST_PATCH = [[[[0, 0], [0, 1]]]]
+INF_CORNER = np.float32([[[[inf, 1.0], [1.0, 1.0]]]])
+INF_IMAGE = np.float32([[[[inf, 1.0, 1.0], [1.0, 2.0, 3.0], [1.0, 4.0, 5.0]]]])
+LAYERS = {
+    "conv2d by its images": (
+        lambda x: tg.where(LAST_PATCH, tg.conv2d(x, INF_CORNER), 0.0),
+        np.ones((1, 1, 3, 3)),
+        [[[[0.0, 0.0, 0.0], [0.0, inf, 1.0], [0.0, 1.0, 1.0]]]],
+    ),
+    "conv2d by its kernels": (
+        lambda k: tg.where(LAST_PATCH, tg.conv2d(INF_IMAGE, k), 0.0),
+        np.ones((1, 1, 2, 2)),
+        [[[[2.0, 3.0], [4.0, 5.0]]]],
+    ),
+    "max_pool2d": (
+        lambda x: tg.where([[[[0, 1]]]], tg.max_pool2d(tg.sqrt(x), 2), 0.0),
+        [[[[0.0, 0.0, 1.0, 4.0], [0.0, 0.0, 1.0, 1.0]]]],
+        [[[[0.0, 0.0, 0.0, 0.25], [0.0, 0.0, 0.0, 0.0]]]],
+    ),
+}
+
+
+@pytest.mark.parametrize("case", LAYERS)
+def test_zeros_absorb_in_layers(case, dtype):
+    f, point, expected = LAYERS[case]
+    with tg.use_backend("native"):
+        np.testing.assert_allclose(gradient(f, point, dtype), expected, rtol=1e-6)

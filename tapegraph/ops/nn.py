@@ -71,7 +71,7 @@ def images_last(x: Array) -> Array:
     What a convolution gives lies in memory like this, and so does all that NumPy computes from it
     element by element: from layer to layer nothing is copied.
     """
-    return np.ascontiguousarray(x.transpose(1, 2, 3, 0))
+    return np.asanyarray(x.transpose(1, 2, 3, 0), order="C")
 
 
 def images_first(x: Array) -> Array:
