@@ -270,6 +270,38 @@ def images() -> Ways:
     return {"images last in memory": way(last), "images first": way(first)}
 
 
+def imports() -> None:
+    """Import TensorFlow before 50 steps of the transformer block, or in a thread beside them."""
+    for beside in (False, True):
+        code = f"from benchmarks import experiments; experiments.import_beside({beside})"
+        subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def import_beside(beside: bool) -> None:
+    """Print the seconds of an import and 50 steps, and the longest wait between two steps."""
+    from threading import Thread
+
+    import tapegraph as tg
+    from benchmarks.workloads import transformer
+
+    tg.set_backend("native")
+    step = transformer.with_tapegraph(transformer.problem()).step
+    for _ in range(5):
+        step()
+    thread = Thread(target=__import__, args=("tensorflow",))
+    ends = [time.perf_counter()]
+    thread.start()
+    if not beside:
+        thread.join()
+    for _ in range(50):
+        step()
+        ends.append(time.perf_counter())
+    thread.join()
+    total = time.perf_counter() - ends[0]
+    name = "in a background thread" if beside else "before the steps"
+    print(f"  {name:34} {total:8.2f} s   {np.diff(ends).max():8.2f} s the longest wait")
+
+
 def pages() -> None:
     """Faults and time of the native backward, with and without freed memory kept."""
     for kept in (True, False):
@@ -298,6 +330,7 @@ EXPERIMENTS = {
     "stacks": stacks,
     "graphs": graphs,
     "background": background,
+    "imports": imports,
     "products": products,
     "descent": descent,
     "masks": masks,
