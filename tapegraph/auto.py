@@ -64,13 +64,26 @@ class Times:
 
 
 class Record:
-    """What was measured of one structure."""
+    """What is known of one structure.
 
-    __slots__ = ("compiled", "entries", "graph", "native")
+    Attributes
+    ----------
+    entries : int
+        The length of its programs.
+    native, graph : Times
+        What each engine took.
+    compiled : bool
+        Whether its graph has been compiled.
+    failure : str or None
+        Why TensorFlow failed to run it: it would at every step, and compile for nothing.
+    """
+
+    __slots__ = ("compiled", "entries", "failure", "graph", "native")
 
     def __init__(self, entries: int) -> None:
         self.entries = entries
         self.compiled = False
+        self.failure: str | None = None
         self.native = Times()
         self.graph = Times()
 
@@ -83,6 +96,8 @@ class Record:
             Whether TensorFlow is loaded.
         """
         native, graph = self.native, self.graph
+        if self.failure is not None:
+            return self.failure
         if native.runs < TRIALS:
             return f"auto: a structure runs natively the first {TRIALS} times"
         if graph.runs >= TRIALS:

@@ -247,6 +247,8 @@ def _differentiate(program: Program, seed: Array) -> tuple[list[Array], Report]:
                 return grads, report
         except Exception as error:
             reason = _reason(error)
+            if known is not None:
+                known.failure = reason
     native = importlib.import_module("tapegraph.fallback")
     start = time.perf_counter()
     grads = native.gradients(program, seed)

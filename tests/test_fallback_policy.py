@@ -208,6 +208,30 @@ def test_auto_names_a_failure_too(graph_engine, monkeypatch, caplog):
     assert tg.last_backward().reason == "TensorFlow failed: Injected: out of luck"
 
 
+@needs_tensorflow
+def test_auto_does_not_try_again_what_failed(graph_engine, monkeypatch):
+    monkeypatch.delenv("TAPEGRAPH_STRICT")
+    engines.auto.forget()
+    monkeypatch.setattr(engines.auto, "TRIALS", 0)
+    monkeypatch.setattr(engines.auto, "SHARE", np.inf)
+    tries = []
+
+    def failing(*args):
+        tries.append(args)
+        raise RuntimeError("out of luck")
+
+    monkeypatch.setattr(compiled, "Compiled", failing)
+    x = tg.param([1.0, 2.0])
+    with tg.use_backend("auto"):
+        with pytest.warns(RuntimeWarning, match="out of luck"):
+            tg.sum(tg.sin(x)).backward()
+        tg.sum(tg.sin(x)).backward()
+    assert len(tries) == 1
+    assert tg.last_backward().reason == "TensorFlow failed: RuntimeError: out of luck"
+    np.testing.assert_array_equal(x.grad, 2 * np.cos([1.0, 2.0]))
+    engines.auto.forget()
+
+
 def test_a_warning_that_is_an_error_writes_nothing(monkeypatch):
     monkeypatch.setattr(runtime, "_reason", "gone")
     leaves, y = example()
