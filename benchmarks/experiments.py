@@ -55,6 +55,12 @@ def block_program():
     return program, np.ones_like(program.values[program.root])
 
 
+def in_fresh_process(call: str) -> None:
+    """Call a function of this module in a new interpreter."""
+    code = f"from benchmarks import experiments; experiments.{call}"
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
 def gelu() -> Ways:
     """Tanh form, its sigmoid form, and both in blocks that fit the cache (1M float32)."""
     x = np.random.default_rng(0).normal(size=(8, 128, 1024)).astype(np.float32)
@@ -273,8 +279,7 @@ def images() -> Ways:
 def imports() -> None:
     """Import TensorFlow before 50 steps of the transformer block, or in a thread beside them."""
     for beside in (False, True):
-        code = f"from benchmarks import experiments; experiments.import_beside({beside})"
-        subprocess.run([sys.executable, "-c", code], check=True)
+        in_fresh_process(f"import_beside({beside})")
 
 
 def import_beside(beside: bool) -> None:
@@ -305,8 +310,7 @@ def import_beside(beside: bool) -> None:
 def pages() -> None:
     """Faults and time of the native backward, with and without freed memory kept."""
     for kept in (True, False):
-        code = f"from benchmarks import experiments; experiments.fault_count({kept})"
-        subprocess.run([sys.executable, "-c", code], check=True)
+        in_fresh_process(f"fault_count({kept})")
 
 
 def fault_count(kept: bool) -> None:

@@ -8,14 +8,16 @@ import numpy as np
 
 from tapegraph.ir import Array
 from tapegraph.lowering.runtime import tensorflow
+from tapegraph.memory import ALIGNMENT
 
-# TensorFlow's kernels abort the process on memory that is aligned to less than this.
-ALIGNMENT = 64
 _SHARED = frozenset("fdlq")
 
 
 def shareable(array: Array) -> bool:
-    """Tell whether TensorFlow may read an array's own memory."""
+    """Tell whether TensorFlow may read an array's own memory.
+
+    Its kernels abort the process on memory that is aligned to less.
+    """
     flags = array.flags
     return bool(
         array.size

@@ -52,9 +52,10 @@ class RowSparse:
         while len(rows):
             order = np.argsort(rows, kind="stable")
             ordered = rows[order]
-            repeats = np.flatnonzero(ordered[1:] == ordered[:-1])
+            same = ordered[1:] == ordered[:-1]
+            repeats = np.flatnonzero(same)
             if 2 * len(repeats) > len(rows):
-                starts = np.flatnonzero(np.concatenate(([True], ordered[1:] != ordered[:-1])))
+                starts = np.flatnonzero(np.concatenate(([True], ~same)))
                 values = np.add.reduceat(values[order], starts, axis=0)
                 rows, repeats = ordered[starts], repeats[:0]
             moved = table.take(rows, axis=0)

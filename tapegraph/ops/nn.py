@@ -28,20 +28,15 @@ def windows(x: Array, size: Pair, stride: Pair, dilation: Pair = (1, 1)) -> Arra
     return as_strided(x, (a, kh, kw, oh, ow, b), strides, writeable=False)
 
 
-def planes(x: Array, ksize: Pair, stride: Pair) -> list[Array]:
+def planes(x: Array, size: Pair, stride: Pair, dilation: Pair = (1, 1)) -> list[Array]:
     """View ``(n, c, h, w)`` as one ``(n, c, oh, ow)`` an offset in the window, row by row."""
-    h, w = x.shape[2:]
-    oh, ow = (h - ksize[0]) // stride[0] + 1, (w - ksize[1]) // stride[1] + 1
-    return [
-        x[
-            :,
-            :,
-            i : i + stride[0] * (oh - 1) + 1 : stride[0],
-            j : j + stride[1] * (ow - 1) + 1 : stride[1],
-        ]
-        for i in range(ksize[0])
-        for j in range(ksize[1])
-    ]
+
+    def slices(length: int, size: int, step: int, apart: int) -> list[slice]:
+        last = (length - apart * (size - 1) - 1) // step * step
+        return [slice(i * apart, i * apart + last + 1, step) for i in range(size)]
+
+    rows, columns = map(slices, x.shape[2:], size, stride, dilation)
+    return [x[:, :, r, c] for r in rows for c in columns]
 
 
 def padded(x: Array, pad: Pair, value: float = 0.0) -> Array:
@@ -82,14 +77,12 @@ def images_first(x: Array) -> Array:
 
 def overlap_add(parts: Array, shape: tuple[int, ...], stride: Pair, dilation: Pair) -> Array:
     """Add ``(c, kh, kw, oh, ow, n)`` into ``(c, h, w, n)``: the transpose of `windows`."""
-    kh, kw, oh, ow = parts.shape[1:5]
-    (sh, sw), (dh, dw) = stride, dilation
     out = np.zeros(shape, dtype=parts.dtype)
-    for i in range(kh):
-        for j in range(kw):
-            rows = slice(i * dh, i * dh + sh * (oh - 1) + 1, sh)
-            columns = slice(j * dw, j * dw + sw * (ow - 1) + 1, sw)
-            out[:, rows, columns] += parts[:, i, j]
+    c, kh, kw, *rest = parts.shape
+    by_offset = parts.reshape(c, kh * kw, *rest).swapaxes(0, 1)
+    places = planes(images_first(out), (kh, kw), stride, dilation)
+    for plane, part in zip(places, by_offset, strict=True):
+        plane += images_first(part)
     return out
 
 
