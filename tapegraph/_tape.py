@@ -97,8 +97,10 @@ def current() -> Tape:
 
 
 def _task() -> Any:
-    asyncio = sys.modules.get("asyncio")
-    if asyncio is None or asyncio._get_running_loop() is None:
+    asyncio: Any = sys.modules.get("asyncio")
+    # Another thread may be importing it at this moment: then no loop is running here.
+    running_loop = getattr(asyncio, "_get_running_loop", None)
+    if running_loop is None or running_loop() is None:
         return None
     return asyncio.current_task()
 

@@ -8,6 +8,7 @@ import functools
 import inspect
 import sys
 import threading
+import types
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -23,6 +24,13 @@ def restless():
     sys.setswitchinterval(1e-6)
     yield
     sys.setswitchinterval(interval)
+
+
+def test_recording_goes_on_while_another_thread_imports_asyncio(monkeypatch):
+    monkeypatch.setitem(sys.modules, "asyncio", types.ModuleType("asyncio"))  # it has only begun
+    x = tg.param(3.0)
+    (x * x).backward()
+    assert x.grad == 6.0
 
 
 def together(*functions):
