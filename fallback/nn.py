@@ -1,4 +1,4 @@
-"""Gradients of layers."""
+"""Gradients of layers and losses."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ from tapegraph.ops.nn import (
     images_last,
     overlap_add,
     padded_shape,
+    places_of,
     planes,
     valid_counts,
 )
@@ -90,10 +91,8 @@ def _softmax_crossentropy(
     rows = max(1, math.prod(logits.shape[:-1]))
     share = g / rows
     if targets.ndim < logits.ndim:
-        residual = saved.copy()
-        places = targets[..., None]
-        at = np.take_along_axis(residual, places, axis=-1)
-        np.put_along_axis(residual, places, at - 1, axis=-1)
+        residual = saved.copy("C")
+        residual.ravel()[places_of(targets, logits.shape[-1])] -= 1
         return [share * residual, None]
     glogits = gtargets = None
     if needs[0]:
@@ -104,10 +103,18 @@ def _softmax_crossentropy(
     return [glogits, gtargets]
 
 
+def _mse_loss(
+    needs: list[bool], g: Any, y: Array, prediction: Array, target: Array, *, saved: Array
+) -> list[Any]:
+    slope = saved * (g * (2.0 / max(1, saved.size)))
+    return [slope, -slope if needs[1] else None]
+
+
 VJPS: dict[str, tuple[Rule | None, ...] | Joint] = {
     "layer_norm": Joint(_layer_norm),
     "conv2d": Joint(_conv2d),
     "max_pool2d": (_max_pool2d,),
     "avg_pool2d": (_avg_pool2d,),
     "softmax_crossentropy": Joint(_softmax_crossentropy),
+    "mse_loss": Joint(_mse_loss),
 }

@@ -26,7 +26,7 @@ INTERCHANGEABLE = frozenset(
     (
         "add sub mul div pow neg sin cos tan exp log sqrt tanh sigmoid relu abs gelu silu "
         "matmul batch_matmul transpose sum mean softmax reshape tensor_slice concat gather where "
-        "getitem index softmax_crossentropy"
+        "getitem index softmax_crossentropy mse_loss"
     ).split()
 )
 # Runs by which a graph is judged, after the one that prepares it.

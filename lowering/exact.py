@@ -32,7 +32,7 @@ def exactly(name: str, rule: Rule) -> Rule:
         return lambda out, a, b: _matmul(rule, out, a, b)
     if name == "einsum":
         return lambda out, *xs, spec: exact_einsum(rule, out, *xs, spec=spec)
-    if name == "softmax_crossentropy":
+    if name in ("softmax_crossentropy", "mse_loss"):
         return lambda out, *xs: _scaled(rule, out, *xs)
     return rule
 

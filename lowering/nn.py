@@ -1,4 +1,4 @@
-"""Layers as TensorFlow nodes; the others are in the gap list."""
+"""Losses as TensorFlow nodes; the layers are in the gap list."""
 
 from __future__ import annotations
 
@@ -21,4 +21,12 @@ def _softmax_crossentropy(out: Any, logits: Any, targets: Any) -> Any:
     return raw.Mean(input=rows, axis=ints(range(rows.shape.rank)))
 
 
-LOWERINGS: dict[str, Rule] = {"softmax_crossentropy": _softmax_crossentropy}
+def _mse_loss(out: Any, prediction: Any, target: Any) -> Any:
+    squares = raw.SquaredDifference(x=prediction, y=target)
+    return raw.Mean(input=squares, axis=ints(range(squares.shape.rank)))
+
+
+LOWERINGS: dict[str, Rule] = {
+    "softmax_crossentropy": _softmax_crossentropy,
+    "mse_loss": _mse_loss,
+}

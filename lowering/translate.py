@@ -14,10 +14,13 @@ from tapegraph.ops import rules_of_families
 
 LOWERINGS.update(rules_of_families("tapegraph.lowering", "LOWERINGS"))
 
-_BROADCASTING = frozenset(
-    ("add sub mul div pow where concat arctan2 hypot logaddexp maximum minimum mod betaln").split()
+# Operations whose operands NumPy converts to the dtype of the result.
+_PROMOTING = frozenset(
+    (
+        "add sub mul div pow where concat arctan2 hypot logaddexp maximum minimum mod betaln "
+        "matmul batch_matmul mse_loss"
+    ).split()
 )
-_PRODUCTS = frozenset(("matmul", "batch_matmul"))
 
 
 def check_lowers(program: Program) -> None:
@@ -135,9 +138,7 @@ def _operands(
         if tensor is None:
             tensor = tensors[i] = tf.constant(program.values[i], dtype=out.dtype)
             emitted(i)
-        converted = name in _PRODUCTS or (
-            name in _BROADCASTING and not (name == "where" and position == 0)
-        )
+        converted = name in _PROMOTING and not (name == "where" and position == 0)
         if op.rules is not None:  # NumPy has promoted its floats among each other
             converted = tensor.dtype.is_floating and "float" in out.dtype
         if converted and tensor.dtype != out.dtype:

@@ -134,7 +134,14 @@ from tapegraph.ops.elementwise import (
 )
 from tapegraph.ops.index import gather, tensor_slice, where
 from tapegraph.ops.linalg import batch_matmul, matmul
-from tapegraph.ops.nn import avg_pool2d, conv2d, layer_norm, max_pool2d, softmax_crossentropy
+from tapegraph.ops.nn import (
+    avg_pool2d,
+    conv2d,
+    layer_norm,
+    max_pool2d,
+    mse_loss,
+    softmax_crossentropy,
+)
 from tapegraph.ops.products import (
     cross,
     diagonal,
@@ -345,6 +352,7 @@ __all__ = [
     "minimum",
     "mod",
     "moveaxis",
+    "mse_loss",
     "mul",
     "multi_dot",
     "nan_to_num",

@@ -14,6 +14,8 @@ from tapegraph.ir import Array
 ALIGNMENT = 64
 # Below this many bytes a copy costs less than looking.
 LARGE = 1 << 14
+# The largest block, in bytes, that the allocator can be made to keep when it is freed.
+KEPT = (32 << 20) - (1 << 13)
 
 
 def own(array: npt.ArrayLike, dtype: npt.DTypeLike | None = None) -> Array:
@@ -55,7 +57,7 @@ def keep_freed_memory() -> None:
     global _kept
     if not _kept:
         _kept = True
-        np.empty((32 << 20) - (1 << 13), dtype=np.uint8)
+        np.empty(KEPT, dtype=np.uint8)
 
 
 class _Holder:

@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tapegraph.ir import Array
+from tapegraph.memory import KEPT
 
 
 class RowSparse:
@@ -50,18 +51,13 @@ class RowSparse:
         """
         rows, values = self.rows, self.values * factor
         while len(rows):
-            order = np.argsort(rows, kind="stable")
-            ordered = rows[order]
-            same = ordered[1:] == ordered[:-1]
-            repeats = np.flatnonzero(same)
-            if 2 * len(repeats) > len(rows):
-                starts = np.flatnonzero(np.concatenate(([True], ~same)))
-                values = np.add.reduceat(values[order], starts, axis=0)
-                rows, repeats = ordered[starts], repeats[:0]
+            earlier = _earlier(rows, len(table))
+            if 2 * len(earlier) > len(rows):
+                rows, values = _added_up(rows, values)
+                earlier = earlier[:0]
             moved = table.take(rows, axis=0)
             moved += values
             table[rows] = moved
-            earlier = order[repeats]
             rows, values = rows[earlier], values[earlier]
 
     def __add__(self, other: Any) -> Any:
@@ -80,6 +76,27 @@ class RowSparse:
         return self.dense().astype(dtype or self.dtype, copy=False)
 
 
+def _earlier(rows: Array, length: int) -> Array:
+    """Return the places of rows that come again later on."""
+    if length * rows.itemsize > KEPT:
+        order = np.argsort(rows, kind="stable")
+        ordered = rows[order]
+        repeated: Array = order[:-1][ordered[1:] == ordered[:-1]]
+        return repeated
+    last = np.empty(length, dtype=rows.dtype)  # only what is written is read: quicker than to sort
+    places = np.arange(len(rows))
+    last[rows] = places
+    return np.nonzero(last.take(rows) != places)[0]
+
+
+def _added_up(rows: Array, values: Array) -> tuple[Array, Array]:
+    """Return each row once, with the sum of its values."""
+    order = np.argsort(rows, kind="stable")
+    ordered = rows[order]
+    starts = np.flatnonzero(np.concatenate(([True], ordered[1:] != ordered[:-1])))
+    return ordered[starts], np.add.reduceat(values[order], starts, axis=0)
+
+
 def has_nan(grad: Any) -> bool:
     """Tell whether a gradient holds a NaN.
 
@@ -89,5 +106,6 @@ def has_nan(grad: Any) -> bool:
     array = grad.values if isinstance(grad, RowSparse) else grad
     if array.flags.c_contiguous or array.flags.f_contiguous:
         flat = array.ravel("K")
-        return bool(np.isnan(np.dot(flat, flat)))
+        square = np.dot(flat, flat)
+        return bool(square != square)
     return bool(np.isnan(array).any())

@@ -333,6 +333,10 @@ def crossentropy(b: Builder, x: int) -> None:
         b.emit("softmax_crossentropy", x, b.emit("softmax", other))
 
 
+def mean_square(b: Builder, x: int) -> None:
+    b.emit("mse_loss", x, b.slot(lambda value: value.shape == b.values[x].shape))
+
+
 def convolution(b: Builder, x: int) -> None:
     image, pad = four_axes(b, x), b.pick([0, 1])
     shape = b.values[image].shape
@@ -386,6 +390,7 @@ FAMILIES: list[tuple[int, Callable[[np.ndarray], bool], Callable[[Builder, int],
     (1, is_off_kinks, kinked),
     (1, is_spread_out, layer_norm),
     (1, has_axes, crossentropy),
+    (1, is_any, mean_square),
     (2, is_image, convolution),
     (2, is_image, partial(pool, op="avg_pool2d")),
     (4, is_image_without_ties, partial(pool, op="max_pool2d")),

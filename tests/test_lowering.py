@@ -90,6 +90,7 @@ NODES = {name: (getattr(tg, name), [nodes]) for name, nodes in UNARY.items()} | 
         lambda x: tg.softmax_crossentropy(x, MASK),
         [CONSTANT, ["LogSoftmax", "MulNoNan", "Sum", "Neg", "Mean"]],
     ),
+    "mse_loss": (lambda x: tg.mse_loss(x, MASK), [CONSTANT, ["SquaredDifference", "Mean"]]),
 }
 
 IMAGE = np.ones((1, 1, 4, 4))

@@ -98,6 +98,7 @@ ROWS = {
     "softmax": tg.softmax,
     "crossentropy-class": lambda x: tg.softmax_crossentropy(x, 1),
     "crossentropy-one-hot": lambda x: tg.softmax_crossentropy(x, [0.0, 1.0, 0.0]),
+    "mse_loss": lambda x: tg.mse_loss(x, [0.0, 1.0, -2.0]),
     "crossentropy-soft": lambda x: tg.softmax_crossentropy(x, [0.2, 0.3, 0.5]),
 }
 

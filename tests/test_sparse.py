@@ -32,6 +32,18 @@ def test_dense_adds_repeated_rows(values):
     )
 
 
+@pytest.mark.parametrize("kept", [0, 1 << 20], ids=["large-table", "small-table"])
+@pytest.mark.parametrize("distinct", [1, 3, 40, 1000])
+def test_rows_repeated_seldom_often_and_always(kept, distinct, monkeypatch):
+    monkeypatch.setattr("tapegraph.sparse.KEPT", kept)
+    rng = np.random.default_rng(distinct)
+    rows, numbers = rng.integers(0, distinct, 60), rng.normal(size=(60, 2))
+    table = rng.normal(size=(1000, 2))
+    want = table + dense(rows, numbers * -0.5, table.shape)
+    RowSparse(rows, numbers, table.shape).add_to(table, -0.5)
+    np.testing.assert_allclose(table, want, rtol=1e-13, atol=1e-14)
+
+
 def test_no_rows_is_zero():
     empty = RowSparse(np.zeros(0, np.int64), np.zeros((0, 2)), (5, 2))
     np.testing.assert_array_equal(empty.dense(), np.zeros((5, 2)))

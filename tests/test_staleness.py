@@ -48,6 +48,8 @@ RECORDINGS = {
     "class targets": (cross_entropy, np.array([0, 1, 2, 0])),
     "one-hot targets": (cross_entropy, np.eye(4, 3)),
     "float32 targets": (cross_entropy, np.eye(4, 3, dtype=np.float32)),
+    "regression targets": (lambda x, a: tg.mse_loss(x * x, a), ROWS),
+    "float32 regression targets": (lambda x, a: tg.mse_loss(x * x, a), np.float32(ROWS)),
     "layer_norm gamma": (lambda x, a: tg.layer_norm(x, a, 0.0), np.array([1.0, 2.0, 3.0])),
     "kernel": (
         lambda x, a: tg.conv2d(x.reshape(1, 1, 4, 3), a),

@@ -24,7 +24,7 @@ def with_tapegraph(problem: Problem) -> Trainer:
     import tapegraph as tg
 
     def loss(table, ids, target):
-        return tg.mean((tg.gather(table, ids) - target) ** 2)
+        return tg.mse_loss(tg.gather(table, ids), target)
 
     return trainers.tapegraph(problem, loss)
 

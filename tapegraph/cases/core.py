@@ -734,6 +734,46 @@ def _crossentropies() -> Iterator[Case]:
             reference=lambda logits, targets: np.array(500.0),
             expected=([[0.0, 0.0], [-0.5, 0.5]],),
         )
+    for label, both in (
+        ("matrix", anywhere(2, 3)),
+        ("0d", anywhere()),
+        ("4d", anywhere(2, 1, 3, 2)),
+    ):
+        yield Case(
+            "mse_loss",
+            label,
+            nn.mse_loss,
+            (both, both),
+            reference=_mean_square,
+        )
+    yield Case(
+        "mse_loss",
+        "transposed",
+        lambda x, target: nn.mse_loss(shape.transpose(x), target),
+        (anywhere(3, 2),),
+        (np.arange(6.0).reshape(2, 3),),
+        reference=lambda x, target: _mean_square(x.T, target),
+    )
+    yield Case(
+        "mse_loss",
+        "integer-target",
+        nn.mse_loss,
+        (anywhere(3),),
+        (np.array([1, 0, 2], dtype=np.uint8),),
+        reference=_mean_square,
+    )
+    yield Case(
+        "mse_loss",
+        "with-itself",
+        lambda x: nn.mse_loss(x, x),
+        (anywhere(3),),
+        reference=lambda x: np.array(0.0),
+        expected=([0.0, 0.0, 0.0],),
+    )
+
+
+def _mean_square(a: Array, b: Array) -> Any:
+    return np.mean(np.square(a - b))
 
 
 def _pair(value: Any) -> tuple[int, int]:

@@ -1,4 +1,4 @@
-"""Tangents of layers."""
+"""Tangents of layers and losses."""
 
 from __future__ import annotations
 
@@ -73,6 +73,13 @@ def _softmax_crossentropy(tangents: tuple[Any, ...], y: Any, logits: Any, target
     return reduce.sum(total) / rows
 
 
+def _mse_loss(tangents: tuple[Any, ...], y: Any, prediction: Any, target: Any) -> Any:
+    moved, shifted = tangents
+    approach = moved if shifted is None else -shifted if moved is None else moved - shifted
+    slope = (prediction - target) * (2.0 / max(1, value(prediction).size))
+    return reduce.sum(times(approach, slope))
+
+
 JVPS: dict[str, Rule] = {
     "layer_norm": _layer_norm,
     "conv2d": each(
@@ -82,4 +89,5 @@ JVPS: dict[str, Rule] = {
     "max_pool2d": each(_max_pool2d),
     "avg_pool2d": linear(nn.AVG_POOL2D),
     "softmax_crossentropy": _softmax_crossentropy,
+    "mse_loss": _mse_loss,
 }

@@ -1,4 +1,4 @@
-"""Layers: layer_norm, conv2d, the two pools and softmax_crossentropy."""
+"""Layers: layer_norm, conv2d, the two pools; losses: softmax_crossentropy and mse_loss."""
 
 from __future__ import annotations
 
@@ -141,8 +141,8 @@ def _softmax_crossentropy(logits: Array, targets: Array) -> Any:
     log_probabilities = shifted - np.log(total)
     odds /= total
     if targets.ndim < logits.ndim:
-        picked = np.take_along_axis(log_probabilities, targets[..., None], axis=-1)
-        return -picked.mean(dtype=logits.dtype), odds
+        picked = log_probabilities.ravel().take(places_of(targets, logits.shape[-1]))
+        return -np.add.reduce(picked) / picked.dtype.type(picked.size), odds
     # 0 * log(0) is 0 here: a class of no weight costs nothing.
     weighted = np.multiply(
         targets, log_probabilities, where=targets != 0, out=np.zeros_like(log_probabilities)
@@ -150,11 +150,23 @@ def _softmax_crossentropy(logits: Array, targets: Array) -> Any:
     return -weighted.sum(axis=-1).mean(), odds
 
 
+def places_of(classes: Array, count: int) -> Array:
+    """Return where each row's class is in the flattened logits."""
+    return classes.ravel() + np.arange(classes.size) * count
+
+
+def _mse_loss(prediction: Array, target: Array) -> Any:
+    residual = np.subtract(prediction, target)
+    flat = residual.ravel("K")
+    return np.dot(flat, flat) / flat.size, residual
+
+
 LAYER_NORM = Op("layer_norm", _layer_norm, saves=True)
 CONV2D = Op("conv2d", _conv2d, saves=True)
 MAX_POOL2D = Op("max_pool2d", _max_pool2d)
 AVG_POOL2D = Op("avg_pool2d", _avg_pool2d)
 SOFTMAX_CROSSENTROPY = Op("softmax_crossentropy", _softmax_crossentropy, saves=True)
+MSE_LOSS = Op("mse_loss", _mse_loss, saves=True)
 
 
 def layer_norm(x: Any, gamma: Any, beta: Any, eps: float = 1e-5) -> Any:
@@ -402,24 +414,81 @@ def softmax_crossentropy(logits: Any, targets: Any) -> Any:
     if logits.dtype.kind != "f":
         logits = logits * 1.0
     if targets.shape == logits.shape:
-        if targets.dtype != logits.dtype and not targets.requires_grad:
-            targets = constant(targets._data.astype(logits.dtype))
+        targets = _as_constant(targets, logits.dtype)
     else:
         targets = constant(_classes(name, targets, logits.shape[-1]))
     return apply(SOFTMAX_CROSSENTROPY, (logits, targets))
 
 
+def _as_constant(targets: Any, dtype: np.dtype[Any]) -> Any:
+    """Return targets in a dtype, unless a gradient flows to them: then NumPy's rules hold."""
+    if targets.dtype == dtype or targets.requires_grad:
+        return targets
+    return constant(targets._data.astype(dtype))
+
+
 def _classes(name: str, targets: Any, count: int) -> Array:
-    array = np.asarray(targets.detach().data)
+    array: Array = targets.detach()._data
     if array.dtype.kind not in "iu" and array.size:
         raise TypeError(
             explain(name, f"class indices {kind_of(array)}", "integers", "Use .astype(int).")
         )
-    outside = (array < 0) | (array >= count)
-    if outside.any():
+    classes = array.astype(np.int64, copy=False)
+    if classes.size and classes.view(np.uint64).max() >= count:  # a negative one is very large
+        first = array[(classes < 0) | (classes >= count)].flat[0]
         raise IndexError(
+            explain(name, f"class {int(first)} of {count}", f"a class in [0, {count})")
+        )
+    return classes
+
+
+def mse_loss(prediction: Any, target: Any) -> Any:
+    """Mean of the squared differences between predictions and their targets.
+
+    ``mean((prediction - target)**2)`` over all elements, in one pass over the differences forward
+    and one backward.
+
+    Parameters
+    ----------
+    prediction : Tensor or array_like
+        Any shape, float32 or float64.
+    target : Tensor or array_like
+        Of the same shape: a column against a row would broadcast to a table of all pairs. One
+        that needs no gradient is taken in the prediction's dtype.
+
+    Returns
+    -------
+    Tensor
+        0-d, of the prediction's dtype.
+
+    Raises
+    ------
+    ValueError
+        The shapes differ.
+
+    Examples
+    --------
+    >>> import tapegraph as tg
+    >>> x = tg.param([1.0, 5.0])
+    >>> loss = tg.mse_loss(x, [0.0, 2.0])
+    >>> loss.item()
+    5.0
+    >>> loss.backward()
+    >>> x.grad
+    array([1., 3.])
+    """
+    name = "mse_loss"
+    prediction = tensor_like(name, prediction, "prediction")
+    target = tensor_like(name, target, "target")
+    if prediction.shape != target.shape:
+        raise ValueError(
             explain(
-                name, f"class {int(array[outside].flat[0])} of {count}", f"a class in [0, {count})"
+                name,
+                f"a prediction of shape {prediction.shape} and a target of shape {target.shape}",
+                "equal shapes",
+                "Reshape one of them, or write tg.mean((a - b)**2) where broadcasting is meant.",
             )
         )
-    return array.astype(np.int64)
+    if prediction.dtype.kind != "f":
+        prediction = prediction * 1.0
+    return apply(MSE_LOSS, (prediction, _as_constant(target, prediction.dtype)))
