@@ -21,7 +21,9 @@ class Absorbing(np.ndarray[Any, Any]):
         out = kwargs.get("out")
         if out is not None:
             kwargs["out"] = tuple(plain(x) for x in out)
-        if method == "__call__" and ufunc is np.matmul:
+        if ufunc is np.vecdot:
+            result = np.sum(plain(inputs[0] * inputs[1]), axis=kwargs.get("axis", -1))
+        elif method == "__call__" and ufunc is np.matmul:
             result = _matmul(arrays[0], arrays[1], [isinstance(x, Absorbing) for x in inputs])
         else:
             result = getattr(ufunc, method)(*arrays, **kwargs)

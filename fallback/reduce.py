@@ -28,8 +28,9 @@ def _mean(g: Any, y: Array, x: Array, *, axis: tuple[int, ...], keepdims: bool) 
 
 
 def _softmax(g: Any, y: Array, x: Array, *, axis: int) -> Any:
-    weighted = g * y
-    return weighted - y * weighted.sum(axis=axis, keepdims=True)
+    out = g - np.expand_dims(np.vecdot(g, y, axis=axis), axis)
+    out *= y
+    return out
 
 
 VJPS: dict[str, tuple[Rule | None, ...] | Joint] = {

@@ -420,17 +420,11 @@ def abs(x: Any) -> Any:
     """
 
 
-def gelu_tanh(x: Array) -> Any:
-    """``tanh(c (x + 0.044715 x^3))``, the inner function of `gelu`, on an array."""
-    inner = x * x * GELU_CUBIC
-    inner += 1.0
-    inner *= x
-    inner *= GELU_SCALE
-    return np.tanh(inner)
-
-
 def _gelu(x: Array) -> Any:
-    out = gelu_tanh(x)
+    out: Any = x * x * (GELU_SCALE * GELU_CUBIC)
+    out += GELU_SCALE
+    out *= x
+    out = np.tanh(out)
     out += 1.0
     out *= x
     out *= 0.5
