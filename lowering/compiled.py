@@ -14,12 +14,13 @@ from tapegraph.ir import Array, Program
 from tapegraph.lowering.runtime import tensorflow
 from tapegraph.lowering.transfer import to_numpy, to_tensorflow
 from tapegraph.lowering.translate import emit, specs
+from tapegraph.memory import keep_freed_memory
 from tapegraph.sparse import RowSparse, has_nan
 
 # Grappler's time grows faster than the graph; past this many entries it costs more than it saves.
 GRAPPLER_LIMIT = 250
-# Rearranging in the graph costs no more than feeding what was rearranged.
-_FREE = frozenset(("reshape", "transpose"))
+# To compute these again in the graph costs no more than to feed their results.
+_FREE = frozenset("reshape transpose add sub mul div neg where relu abs".split())
 # Operations whose alternatives agree over all their cases, NaN and ties included. XLA's max, for
 # one, does not keep a NaN, so what is not listed runs in its first graph alone.
 INTERCHANGEABLE = frozenset(
@@ -99,6 +100,7 @@ class Graph:
 
     def feeds(self, program: Program, scalars: list[float], seed: Array) -> list[Any]:
         """Return the function's inputs for a program of its structure."""
+        keep_freed_memory()
         tensors = [to_tensorflow(program.values[slot]) for slot in self.slots]
         if self._fed_scalars:
             packed = [scalars[i] for i in self._fed_scalars]

@@ -8,7 +8,7 @@ import numpy as np
 
 from tapegraph.ir import Array
 from tapegraph.lowering.runtime import tensorflow
-from tapegraph.memory import ALIGNMENT
+from tapegraph.memory import ALIGNMENT, LARGE, own
 
 _SHARED = frozenset("fdlq")
 
@@ -34,9 +34,12 @@ def to_tensorflow(array: Array) -> Any:
     """Return an eager tensor of an array's value.
 
     The memory is shared where `shareable`; the array must then stay unchanged while TensorFlow
-    runs. Everything else is copied.
+    runs. Everything else is copied, what is large by NumPy: its memory is kept when it is freed,
+    where TensorFlow's would be new pages in every run.
     """
     tf = tensorflow()
+    if array.nbytes >= LARGE and array.dtype.char in _SHARED and not shareable(array):
+        array = own(array)
     if shareable(array):
         return tf.experimental.dlpack.from_dlpack(array.__dlpack__())
     if not array.dtype.isnative:
