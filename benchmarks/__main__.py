@@ -21,9 +21,9 @@ from benchmarks.workloads import WORKLOADS
 ENGINES = ("native", "tensorflow", "auto")
 SPINNING = """\
 NumPy's OpenBLAS keeps its threads spinning for some 25 ms after each product, and they fight
-TensorFlow's threads for the processors: --openblas-timeout 4 sends them to sleep after some
-microseconds, for this process alone. Set OPENBLAS_THREAD_TIMEOUT=4 before NumPy is imported to
-have the same in yours."""
+TensorFlow's threads for the processors: --openblas-timeout 14 sends them to sleep after 2^14
+cycles, some microseconds, for this process alone. Set OPENBLAS_THREAD_TIMEOUT=14 before NumPy is
+imported to have the same in yours."""
 
 
 def parser() -> argparse.ArgumentParser:

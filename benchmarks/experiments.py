@@ -55,10 +55,10 @@ def block_program():
     return program, np.ones_like(program.values[program.root])
 
 
-def in_fresh_process(call: str) -> None:
+def in_fresh_process(call: str, **environment: str) -> None:
     """Call a function of this module in a new interpreter."""
     code = f"from benchmarks import experiments; experiments.{call}"
-    subprocess.run([sys.executable, "-c", code], check=True)
+    subprocess.run([sys.executable, "-c", code], check=True, env={**os.environ, **environment})
 
 
 def gelu() -> Ways:
@@ -104,8 +104,11 @@ def gelu() -> Ways:
 
 def rows() -> Ways:
     """Add 1,024 rows of 128 float32, few of them repeated, to a table of 50,000."""
+    from tapegraph import sparse as sparse_module
+    from tapegraph.memory import keep_freed_memory
     from tapegraph.sparse import RowSparse
 
+    keep_freed_memory()  # as any backward does
     rng = np.random.default_rng(0)
     ids = rng.integers(0, 50_000, 1024)
     values = rng.normal(size=(1024, 128)).astype(np.float32)
@@ -120,11 +123,41 @@ def rows() -> Ways:
     def dense():
         np.add(table, sparse.dense(), out=table)
 
+    def sorting():
+        kept, sparse_module.KEPT = sparse_module.KEPT, 0  # as if the table were too large
+        sparse.add_to(table)
+        sparse_module.KEPT = kept
+
     return {
         "assigned, repeated rows in rounds": lambda: sparse.add_to(table),
+        "the same, repeats found by sorting": sorting,
         "np.add.reduceat": segments,
         "np.add.at": lambda: np.add.at(table, ids, values),
         "dense gradient": dense,
+    }
+
+
+def squares() -> Ways:
+    """Mean-square loss of 1,024 x 128 float32 and its gradient, natively."""
+    import tapegraph as tg
+
+    tg.set_backend("native")
+    rng = np.random.default_rng(0)
+    x, y = rng.normal(size=(2, 1024, 128)).astype(np.float32)
+    leaf, target = tg.param(x), tg.tensor(y)
+    return {
+        "mse_loss(x, y)": lambda: tg.mse_loss(leaf, target).backward(),
+        "mean((x - y)**2)": lambda: tg.mean((leaf - target) ** 2).backward(),
+    }
+
+
+def relu() -> Ways:
+    """Set the negative ones of 131k float32 to zero, and keep NaN."""
+    x = np.random.default_rng(0).normal(size=131_072).astype(np.float32)
+    return {
+        "np.clip(x, 0, inf)": lambda: np.clip(x, 0, np.inf),
+        "np.maximum(x, 0)": lambda: np.maximum(x, 0),
+        "x * (x > 0) (inf is lost)": lambda: x * (x > 0),
     }
 
 
@@ -307,6 +340,32 @@ def import_beside(beside: bool) -> None:
     print(f"  {name:34} {total:8.2f} s   {np.diff(ends).max():8.2f} s the longest wait")
 
 
+def spinning() -> None:
+    """Steps of two workloads by OPENBLAS_THREAD_TIMEOUT, natively and in TensorFlow."""
+    for timeout in (14, 4, 26):
+        in_fresh_process(f"steps_spinning({timeout})", OPENBLAS_THREAD_TIMEOUT=str(timeout))
+
+
+def steps_spinning(timeout: int) -> None:
+    """Print the median milliseconds of a step of each workload on each engine."""
+    import tapegraph as tg
+    from benchmarks.workloads import mlp, transformer
+
+    for workload in (mlp, transformer):
+        problem = workload.problem()
+        figures = []
+        for engine in ("native", "tensorflow"):
+            with tg.use_backend(engine):
+                step = workload.with_tapegraph(problem).step
+                end = time.perf_counter() + (1 if engine == "native" else 10)
+                while time.perf_counter() < end:  # until the fastest graph has been found
+                    step()
+                (milliseconds,) = timed({"": step}, 45).values()
+            figures.append(f"{engine} {milliseconds:8.3f} ms")
+        name = workload.__name__.rpartition(".")[2]
+        print(f"  2^{timeout:<3} {name:12} {'   '.join(figures)}")
+
+
 def pages() -> None:
     """Faults and time of the native backward, with and without freed memory kept."""
     for kept in (True, False):
@@ -330,6 +389,8 @@ def fault_count(kept: bool) -> None:
 EXPERIMENTS = {
     "gelu": gelu,
     "rows": rows,
+    "squares": squares,
+    "relu": relu,
     "nan": nan,
     "stacks": stacks,
     "graphs": graphs,
@@ -340,6 +401,7 @@ EXPERIMENTS = {
     "masks": masks,
     "images": images,
     "pages": pages,
+    "spinning": spinning,
 }
 
 

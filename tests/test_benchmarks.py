@@ -44,7 +44,7 @@ def test_help_names_every_option_workload_and_peer(tmp_path):
         assert f"--{option} " in out or f"--{option}\n" in out
     for name in (*WORKLOADS, *peers.PEERS):
         assert name in out
-    assert "OPENBLAS_THREAD_TIMEOUT=4" in out
+    assert "OPENBLAS_THREAD_TIMEOUT=14" in out
 
 
 def test_quick_run_with_whatever_is_installed(tmp_path):
