@@ -90,11 +90,24 @@ def test_the_faster_engine_stays(graph, native_wins, clock):
     for _ in range(auto.TRIALS):
         assert known.why_native(imported=True) is None
         known.ran_compiled(graph, compile_seconds=0.0)
+    for _ in range(auto.TRIALS):
+        assert "timed again" in known.why_native(imported=True)
+        known.ran_natively(0.1)
     known.graph.step = known.native.step = float("inf")
     reason = known.why_native(imported=True)
     assert (reason is not None) == native_wins
     if graph == 0.5:
         assert reason == "auto: the native engine took 100 ms, against 500 ms in TensorFlow"
+
+
+def test_cold_first_runs_do_not_decide_for_the_graph(clock):
+    known = tried_natively(0.5)
+    for compile_seconds in (0.01, *[0.0] * auto.TRIALS):
+        known.ran_compiled(0.3, compile_seconds)
+    while "timed again" in (known.why_native(imported=True) or ""):
+        known.ran_natively(0.2)
+    known.graph.step = known.native.step = float("inf")
+    assert "took 200 ms, against 300 ms" in known.why_native(imported=True)
 
 
 @pytest.mark.parametrize(("forward", "native_wins"), [(0.3, True), (0.1, False)])
@@ -109,6 +122,8 @@ def test_what_an_engine_costs_the_forward_counts(forward, native_wins, clock):
         step(known.ran_natively, 0.3, 0.1)
     for compile_seconds in (0.01, *[0.0] * auto.TRIALS):
         step(lambda s, c=compile_seconds: known.ran_compiled(s, c), 0.2, forward)
+    for _ in range(auto.TRIALS):
+        step(known.ran_natively, 0.3, 0.1)
     assert known.graph.step == pytest.approx(0.2 + forward)
     assert (known.why_native(imported=True) is not None) == native_wins
 
