@@ -188,7 +188,7 @@ def stacks() -> Ways:
 
 
 def graphs() -> Ways:
-    """Backward of the transformer block: sweep, and the graphs that one structure may get."""
+    """Backward of the transformer block: sweep, and graphs of it (XLA only here: it divides)."""
     from tapegraph import fallback
     from tapegraph.lowering.compiled import Graph, results_read
     from tapegraph.signature import signature

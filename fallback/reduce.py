@@ -27,8 +27,11 @@ def _mean(g: Any, y: Array, x: Array, *, axis: tuple[int, ...], keepdims: bool) 
     return _spread(g / count if count else g, x, axis, keepdims)
 
 
+_dot: Any = np.vecdot  # NumPy's types do not know its axis
+
+
 def _softmax(g: Any, y: Array, x: Array, *, axis: int) -> Any:
-    out = g - np.expand_dims(np.vecdot(g, y, axis=axis), axis)
+    out = g - np.expand_dims(_dot(g, y, axis=axis), axis)
     out *= y
     return out
 

@@ -20,7 +20,7 @@ from tapegraph.sparse import RowSparse, has_nan
 # Grappler's time grows faster than the graph; past this many entries it costs more than it saves.
 GRAPPLER_LIMIT = 250
 # To compute these again in the graph costs no more than to feed their results.
-_FREE = frozenset("reshape transpose add sub mul div neg where relu abs".split())
+_FREE = frozenset("reshape transpose add sub mul div neg where".split())
 # Operations whose alternatives agree over all their cases, NaN and ties included. XLA's max, for
 # one, does not keep a NaN, so what is not listed runs in its first graph alone.
 INTERCHANGEABLE = frozenset(
@@ -318,9 +318,11 @@ def _fed_results(compiled: Compiled, program: Program) -> Graph | None:
 
 
 def _fed_results_with_xla(compiled: Compiled, program: Program) -> Graph | None:
-    """Try XLA only on fed results, where it cannot simplify one operation into another."""
+    """Try XLA only on fed results: it has none but arithmetic to simplify."""
     global _xla_compiles
-    if len(program) > GRAPPLER_LIMIT:
+    # It turns a / b / b, the gradient by a divisor, into a / (b * b), which overflows.
+    divides = any(op.name == "div" for op in program.ops)
+    if divides or len(program) > GRAPPLER_LIMIT:
         return None
     with _xla_lock:
         if _xla_compiles >= XLA_LIMIT:

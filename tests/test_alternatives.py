@@ -74,6 +74,24 @@ def test_feeding_results_agrees_on_op_cases(case):
             np.testing.assert_allclose(np.asarray(got), np.asarray(want), rtol=1e-9, atol=1e-12)
 
 
+@pytest.mark.parametrize("xla", [False, True])
+def test_alternatives_keep_what_is_not_finite(xla):
+    x = tg.param([np.nan, np.inf, -np.inf, 0.0, -0.0, 1e300, -2.0, 3.0])
+    with np.errstate(all="ignore"):
+        y = tg.where(x.data < 2.0, x * x - 0.3 * x + -x, x - 1.0)
+        y = y if xla else y / x
+        program = linearise([tg.tanh(y) * y + y * x])
+    _, fed, scalars = signature(program)
+    module = compiled_module()
+    seed = np.ones(8)
+    results = module.results_read(program, fed, [])
+    assert len(results) < sum(map(bool, program.inputs))  # arithmetic is computed again
+    graph = module.Graph(program, fed, [], results=results, xla=xla)
+    plain = module.Graph(program, fed, [])
+    (got,), (want,) = (g(g.feeds(program, scalars, seed)) for g in (graph, plain))
+    np.testing.assert_allclose(got, want, rtol=1e-12)
+
+
 def test_every_alternative_is_tried_and_the_fastest_stays(graph_engine, monkeypatch):
     module = compiled_module()
     monkeypatch.setattr(module, "ALTERNATIVE", 0.0)
@@ -126,6 +144,20 @@ def test_xla_compiles_are_bounded_in_a_process(graph_engine, monkeypatch):
     x = tg.param(np.array([0.5, 1.0]))
     for _ in range(3 * (module.TRIALS + 1)):
         tg.sum(tg.tanh(x) ** 2).backward()
+    (entry,) = graph_engine.cache.CACHE.entries.values()
+    assert len(entry.compiled._measured) == 2
+
+
+def test_xla_does_not_square_a_large_divisor(graph_engine, monkeypatch):
+    module = compiled_module()
+    monkeypatch.setattr(module, "ALTERNATIVE", 0.0)
+    x = tg.param(np.array([1e300, 2.0]))
+    for _ in range(3 * (module.TRIALS + 1)):
+        x.zero_grad()
+        (tg.tanh((x - 1.0) / x) * x).backward()
+        want = np.tanh(x.data / x.data - 1.0 / x.data)
+        want += (1.0 - want**2) / x.data
+        np.testing.assert_allclose(x.grad, want, rtol=1e-12)
     (entry,) = graph_engine.cache.CACHE.entries.values()
     assert len(entry.compiled._measured) == 2
 
