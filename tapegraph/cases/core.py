@@ -638,6 +638,7 @@ def _nn() -> Iterator[Case]:
     yield from _pool_ties()
     yield from _layer_norms()
     yield from _crossentropies()
+    yield from _mean_squares()
 
 
 def _pool_ties() -> Iterator[Case]:
@@ -734,6 +735,9 @@ def _crossentropies() -> Iterator[Case]:
             reference=lambda logits, targets: np.array(500.0),
             expected=([[0.0, 0.0], [-0.5, 0.5]],),
         )
+
+
+def _mean_squares() -> Iterator[Case]:
     for label, both in (
         ("matrix", anywhere(2, 3)),
         ("0d", anywhere()),
