@@ -26,13 +26,14 @@ class Absorbing(np.ndarray[Any, Any]):
         elif method == "__call__" and ufunc is np.matmul:
             result = _matmul(arrays[0], arrays[1], [isinstance(x, Absorbing) for x in inputs])
         else:
+            scales = method == "__call__" and ufunc in (np.multiply, np.divide)
+            # Before anything is written: an operand may be where the result goes.
+            zero = _zeros(ufunc, inputs) if scales else None
             result = getattr(ufunc, method)(*arrays, **kwargs)
-            if method == "__call__" and ufunc in (np.multiply, np.divide):
-                zero = _zeros(ufunc, inputs)
-                if zero is not None and np.any(zero):
-                    result = np.where(zero, np.zeros((), dtype=result.dtype), result)
-                    if out is not None:
-                        kwargs["out"][0][...] = result
+            if zero is not None and np.any(zero):
+                result = np.where(zero, np.zeros((), dtype=result.dtype), result)
+                if out is not None:
+                    kwargs["out"][0][...] = result
         return result if result is None else absorbing(result)
 
 
