@@ -95,24 +95,27 @@ def test_alternatives_keep_what_is_not_finite(xla):
 def test_every_alternative_is_tried_and_the_fastest_stays(graph_engine, monkeypatch):
     module = compiled_module()
     monkeypatch.setattr(module, "ALTERNATIVE", 0.0)
+    took = module._Measured.took
+    seconds = {0: 3.0, 1: 1.0, 2: 2.0}  # given, since a busy machine measures what it likes
+
+    def timed(measured, _):
+        (entry,) = graph_engine.cache.CACHE.entries.values()
+        took(measured, seconds[entry.compiled._measured.index(measured)])
+
+    monkeypatch.setattr(module._Measured, "took", timed)
     rng = np.random.default_rng(2)
     w = tg.param(rng.normal(size=(4, 5)))
     data = rng.normal(size=(3, 4))
     want = None
-    for _ in range(3 * (module.TRIALS + 1) + 5):
+    trials = module.TRIALS + 1
+    for _ in range(3 * trials + 5):
         w.zero_grad()
         tg.sum(tg.tanh(tg.tanh(data @ w)) ** 2).backward()
         assert tg.last_backward().backend == "tensorflow"
         want = w.grad.copy() if want is None else want
         np.testing.assert_allclose(w.grad, want, rtol=1e-12)
     (entry,) = graph_engine.cache.CACHE.entries.values()
-    measured = entry.compiled._measured
-    assert [m.runs > module.TRIALS for m in measured] == [True, True, True]
-    best = min(measured, key=lambda m: m.typical)
-    runs = best.runs
-    w.zero_grad()
-    tg.sum(tg.tanh(tg.tanh(data @ w)) ** 2).backward()
-    assert best.runs == runs + 1
+    assert [m.runs for m in entry.compiled._measured] == [trials, trials + 5, trials]
     assert graph_engine.cache_info().compiles == 1
 
 
