@@ -267,6 +267,40 @@ def products() -> Ways:
     return {"a step": step, "its products alone": alone}
 
 
+def threads() -> Ways:
+    """A step of the transformer block; gelu, softmax and their gradients on one thread or two."""
+    from concurrent.futures import ThreadPoolExecutor
+
+    import tapegraph as tg
+    from benchmarks.workloads import transformer
+    from tapegraph.fallback.rules import VJPS
+
+    tg.set_backend("native")
+    trainer = transformer.with_tapegraph(transformer.problem())
+    program, _ = block_program()
+    pool = ThreadPoolExecutor(1)
+
+    def in_halves(function):
+        def run(*arrays, **attrs):
+            half = len(arrays[0]) // 2
+            rest = pool.submit(function, *(a[half:] for a in arrays), **attrs)
+            first = function(*(a[:half] for a in arrays), **attrs)
+            return np.concatenate([first, rest.result()])
+
+        return run
+
+    ops = [op for op in program.ops if op.name in {"gelu", "softmax"}]
+    whole = [(op, op.forward, VJPS[op.name]) for op in ops]
+    halves = [(op, in_halves(run), (in_halves(rule),)) for op, run, (rule,) in whole]
+
+    def step(ways):
+        for op, run, rules in ways:
+            op.forward, VJPS[op.name] = run, rules
+        trainer.step()
+
+    return {"one": lambda: step(whole), "two": lambda: step(halves)}
+
+
 def descent() -> Ways:
     """Update 784 x 512 float32 parameters by SGD: whole, and in blocks that fit the cache."""
     rng = np.random.default_rng(0)
@@ -402,6 +436,7 @@ EXPERIMENTS = {
     "background": background,
     "imports": imports,
     "products": products,
+    "threads": threads,
     "descent": descent,
     "masks": masks,
     "images": images,
