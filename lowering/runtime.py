@@ -64,10 +64,10 @@ def check_installed() -> None:
 
 
 def _is_found() -> bool:
-    from importlib.util import find_spec
-
-    try:
-        return find_spec("tensorflow") is not None
+    if "tensorflow" in sys.modules:
+        return True
+    try:  # what importlib.util.find_spec does, which takes thrice as long to import as to run
+        return any(finder.find_spec("tensorflow", None) for finder in sys.meta_path)
     except Exception:  # whatever is wrong there, importing it will tell
         return True
 

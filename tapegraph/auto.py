@@ -87,14 +87,8 @@ class Record:
         self.native = Times()
         self.graph = Times()
 
-    def why_native(self, *, imported: bool) -> str | None:
-        """Return why the native engine should run, or None where TensorFlow should.
-
-        Parameters
-        ----------
-        imported : bool
-            Whether TensorFlow is loaded.
-        """
+    def why_native(self) -> str | None:
+        """Return why the native engine should run, or None where TensorFlow should."""
         native, graph = self.native, self.graph
         if self.failure is not None:
             return self.failure
@@ -112,8 +106,6 @@ class Record:
             return f"auto: the native engine took {ours}, against {theirs} in TensorFlow"
         if self.compiled:
             return None
-        if not imported and SHARE * _native_seconds < IMPORT:
-            return f"auto: importing TensorFlow takes about {IMPORT:.2g} s; that does not pay yet"
         price = COMPILE + self.entries * _compile_entry
         if SHARE * (native.run - CALL) * max(HORIZON, native.runs) < price:
             return f"auto: compiling takes about {price:.2g} s; that does not pay yet"
@@ -138,6 +130,15 @@ class Record:
             self.graph.took(seconds, since)
 
 
+class _NotImported(Record):
+    """Stands for every structure while importing TensorFlow does not pay: none is told apart."""
+
+    __slots__ = ()
+
+    def why_native(self) -> str:
+        return f"auto: importing TensorFlow takes about {IMPORT:.2g} s; that does not pay yet"
+
+
 def _since(engine: str) -> float:
     """Return the seconds since this engine's last backward here; inf where another one ran."""
     now = time.perf_counter()
@@ -150,10 +151,21 @@ _records: OrderedDict[Signature, Record] = OrderedDict()
 _lock = threading.Lock()
 _compile_entry = COMPILE_ENTRY
 _native_seconds = 0.0
+_not_imported = _NotImported(0)
 
 
-def record(program: Program) -> Record:
-    """Return what is known of a program's structure."""
+def record(program: Program, *, imported: bool) -> Record:
+    """Return what is known of a program's structure.
+
+    Parameters
+    ----------
+    program : Program
+        What was recorded.
+    imported : bool
+        Whether TensorFlow is loaded.
+    """
+    if not imported and SHARE * _native_seconds < IMPORT:
+        return _not_imported
     key = signature(program)[0]
     with _lock:
         known = _records.get(key)

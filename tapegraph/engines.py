@@ -237,8 +237,8 @@ def _differentiate(program: Program, seed: Array) -> tuple[list[Array], Report]:
             reason = None
             if backend == "auto":
                 lowering.check(program)
-                known = auto.record(program)
-                reason = known.why_native(imported=lowering.loaded())
+                known = auto.record(program, imported=lowering.loaded())
+                reason = known.why_native()
             if reason is None:
                 grads, *took = lowering.gradients(program, seed)
                 report = Report("tensorflow", None, len(program), *took)

@@ -9,6 +9,7 @@ import pytest
 
 import tapegraph as tg
 from tapegraph import auto
+from tapegraph.ir import Program
 from tapegraph.linearise import linearise
 
 
@@ -31,9 +32,13 @@ def clock(monkeypatch):
     return now
 
 
-def recorded(size: int = 3) -> auto.Record:
+def structure(size: int) -> Program:
     x = tg.param(np.ones(size))
-    return auto.record(linearise([tg.sum(tg.tanh(x) * x)]))
+    return linearise([tg.sum(tg.tanh(x) * x)])
+
+
+def recorded(size: int = 3) -> auto.Record:
+    return auto.record(structure(size), imported=True)
 
 
 def tried_natively(seconds: float, runs: int = auto.TRIALS) -> auto.Record:
@@ -49,38 +54,39 @@ def price(known: auto.Record) -> float:
 
 @pytest.mark.parametrize("runs", range(auto.TRIALS))
 def test_the_first_times_are_native(runs):
-    reason = tried_natively(1e3, runs).why_native(imported=True)
+    reason = tried_natively(1e3, runs).why_native()
     assert reason == "auto: a structure runs natively the first 3 times"
 
 
 def test_the_graph_is_compiled_when_that_costs_a_tenth_of_the_loop():
     enough = auto.CALL + 10 * price(recorded()) / auto.HORIZON
-    assert "does not pay yet" in tried_natively(0.99 * enough).why_native(imported=True)
+    assert "does not pay yet" in tried_natively(0.99 * enough).why_native()
     auto.forget()
-    assert tried_natively(1.01 * enough).why_native(imported=True) is None
+    assert tried_natively(1.01 * enough).why_native() is None
 
 
 def test_the_best_run_counts_not_the_first_that_loads_everything():
     known = tried_natively(1.0, runs=1)
     for _ in range(auto.TRIALS):
         known.ran_natively(auto.CALL)
-    assert "does not pay yet" in known.why_native(imported=True)
+    assert "does not pay yet" in known.why_native()
 
 
 def test_a_structure_too_quick_to_pay_stays_native_until_it_has_come_back_often():
     seconds = 2 * auto.CALL
     often = int(10 * price(recorded()) / auto.CALL) + 1
-    assert "does not pay yet" in tried_natively(seconds, often // 2).why_native(imported=True)
-    assert tried_natively(seconds, often).why_native(imported=True) is None
+    assert "does not pay yet" in tried_natively(seconds, often // 2).why_native()
+    assert tried_natively(seconds, often).why_native() is None
 
 
-def test_importing_tensorflow_must_pay_too():
-    known = tried_natively(1.0)
-    assert "importing TensorFlow" in known.why_native(imported=False)
-    assert known.why_native(imported=True) is None
+def test_importing_tensorflow_must_pay_before_structures_are_told_apart():
+    program = structure(3)
+    known = auto.record(program, imported=False)
     for _ in range(int(10 * auto.IMPORT)):
+        assert "importing TensorFlow" in auto.record(program, imported=False).why_native()
         known.ran_natively(1.0)
-    assert known.why_native(imported=False) is None
+    assert program.signature is None
+    assert "the first 3 times" in auto.record(program, imported=False).why_native()
 
 
 @pytest.mark.parametrize(("graph", "native_wins"), [(0.5, True), (0.099, True), (0.02, False)])
@@ -88,13 +94,13 @@ def test_the_faster_engine_stays(graph, native_wins, clock):
     known = tried_natively(0.1)
     known.ran_compiled(9.9, compile_seconds=0.01)  # the run after compiling is not judged
     for _ in range(auto.TRIALS):
-        assert known.why_native(imported=True) is None
+        assert known.why_native() is None
         known.ran_compiled(graph, compile_seconds=0.0)
     for _ in range(auto.TRIALS):
-        assert "timed again" in known.why_native(imported=True)
+        assert "timed again" in known.why_native()
         known.ran_natively(0.1)
     known.graph.step = known.native.step = float("inf")
-    reason = known.why_native(imported=True)
+    reason = known.why_native()
     assert (reason is not None) == native_wins
     if graph == 0.5:
         assert reason == "auto: the native engine took 100 ms, against 500 ms in TensorFlow"
@@ -104,10 +110,10 @@ def test_cold_first_runs_do_not_decide_for_the_graph(clock):
     known = tried_natively(0.5)
     for compile_seconds in (0.01, *[0.0] * auto.TRIALS):
         known.ran_compiled(0.3, compile_seconds)
-    while "timed again" in (known.why_native(imported=True) or ""):
+    while "timed again" in (known.why_native() or ""):
         known.ran_natively(0.2)
     known.graph.step = known.native.step = float("inf")
-    assert "took 200 ms, against 300 ms" in known.why_native(imported=True)
+    assert "took 200 ms, against 300 ms" in known.why_native()
 
 
 @pytest.mark.parametrize(("forward", "native_wins"), [(0.3, True), (0.1, False)])
@@ -125,12 +131,12 @@ def test_what_an_engine_costs_the_forward_counts(forward, native_wins, clock):
     for _ in range(auto.TRIALS):
         step(known.ran_natively, 0.3, 0.1)
     assert known.graph.step == pytest.approx(0.2 + forward)
-    assert (known.why_native(imported=True) is not None) == native_wins
+    assert (known.why_native() is not None) == native_wins
 
 
 def test_another_size_is_decided_anew():
-    assert tried_natively(10.0).why_native(imported=True) is None
-    assert "the first 3 times" in recorded(4).why_native(imported=True)
+    assert tried_natively(10.0).why_native() is None
+    assert "the first 3 times" in recorded(4).why_native()
 
 
 def test_structures_remembered_are_bounded(monkeypatch):
