@@ -113,8 +113,9 @@ class Record:
 
     def ran_natively(self, seconds: float) -> None:
         """Remember what a native sweep took."""
-        global _native_seconds
+        global _native_seconds, _longest
         _native_seconds += seconds
+        _longest = max(_longest, seconds)
         self.native.took(seconds, _since("native"))
 
     def ran_compiled(self, seconds: float, compile_seconds: float) -> None:
@@ -130,13 +131,17 @@ class Record:
             self.graph.took(seconds, since)
 
 
-class _NotImported(Record):
-    """Stands for every structure while importing TensorFlow does not pay: none is told apart."""
+class _TooEarly(Record):
+    """Stands for every structure while TensorFlow can pay for none: they are not told apart yet."""
 
-    __slots__ = ()
+    __slots__ = ("reason",)
+
+    def __init__(self, what: str, seconds: float) -> None:
+        super().__init__(0)
+        self.reason = f"auto: {what} takes about {seconds:.2g} s; that does not pay yet"
 
     def why_native(self) -> str:
-        return f"auto: importing TensorFlow takes about {IMPORT:.2g} s; that does not pay yet"
+        return self.reason
 
 
 def _since(engine: str) -> float:
@@ -150,12 +155,13 @@ def _since(engine: str) -> float:
 _records: OrderedDict[Signature, Record] = OrderedDict()
 _lock = threading.Lock()
 _compile_entry = COMPILE_ENTRY
-_native_seconds = 0.0
-_not_imported = _NotImported(0)
+_native_seconds = _longest = 0.0  # all sweeps together, and the longest
+_import_too_early = _TooEarly("importing TensorFlow", IMPORT)
+_compile_too_early = _TooEarly("compiling", COMPILE)
 
 
 def record(program: Program, *, imported: bool) -> Record:
-    """Return what is known of a program's structure.
+    """Return what is known of a program's structure, or of all while it matters for none.
 
     Parameters
     ----------
@@ -164,8 +170,11 @@ def record(program: Program, *, imported: bool) -> Record:
     imported : bool
         Whether TensorFlow is loaded.
     """
-    if not imported and SHARE * _native_seconds < IMPORT:
-        return _not_imported
+    if not imported:
+        if SHARE * _native_seconds < IMPORT:
+            return _import_too_early
+    elif SHARE * max(HORIZON * _longest, _native_seconds) < COMPILE:
+        return _compile_too_early
     key = signature(program)[0]
     with _lock:
         known = _records.get(key)

@@ -17,6 +17,7 @@ from tapegraph.linearise import linearise
 def nothing_known(monkeypatch):
     auto.forget()
     monkeypatch.setattr(auto, "_native_seconds", 0.0)
+    monkeypatch.setattr(auto, "_longest", np.inf)  # so that structures are told apart at once
     monkeypatch.setattr(auto, "_compile_entry", auto.COMPILE_ENTRY)
     token = auto._previous.set(None)
     yield
@@ -87,6 +88,20 @@ def test_importing_tensorflow_must_pay_before_structures_are_told_apart():
         known.ran_natively(1.0)
     assert program.signature is None
     assert "the first 3 times" in auto.record(program, imported=False).why_native()
+
+
+@pytest.mark.parametrize("seconds", [1e-4, 3e-3])
+def test_compiling_must_be_able_to_pay_before_structures_are_told_apart(seconds, monkeypatch):
+    monkeypatch.setattr(auto, "_longest", 0.0)
+    program = structure(3)
+    # As many as must have passed for the smallest graph; for long ones, a loop is foreseen.
+    early = 0 if seconds * auto.HORIZON > 10 * auto.COMPILE else 10 * auto.COMPILE / seconds
+    auto.record(program, imported=True).ran_natively(seconds)
+    for _ in range(1, int(early)):
+        assert "compiling takes about 0.05 s" in auto.record(program, imported=True).why_native()
+        auto.record(program, imported=True).ran_natively(seconds)
+    auto.record(program, imported=True).ran_natively(seconds)
+    assert "the first 3 times" in auto.record(program, imported=True).why_native()
 
 
 @pytest.mark.parametrize(("graph", "native_wins"), [(0.5, True), (0.099, True), (0.02, False)])

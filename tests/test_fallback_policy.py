@@ -200,7 +200,7 @@ def test_once_it_works_again_tensorflow_runs(graph_engine, monkeypatch, caplog):
 @needs_tensorflow
 def test_auto_names_a_failure_too(graph_engine, monkeypatch, caplog):
     monkeypatch.delenv("TAPEGRAPH_STRICT")
-    monkeypatch.setattr(engines.auto, "IMPORT", 0.0)
+    monkeypatch.setattr(engines.auto, "SHARE", np.inf)
     monkeypatch.setattr(engines.auto.Record, "why_native", lambda self: None)
     failing_lowering(monkeypatch)
     with heard(caplog) as said, tg.use_backend("auto"):
