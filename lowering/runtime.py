@@ -65,7 +65,7 @@ def check_installed() -> None:
 
 def _is_found() -> bool:
     if "tensorflow" in sys.modules:
-        return True
+        return loaded()  # None stands there for what must not be imported
     try:  # what importlib.util.find_spec does, which takes thrice as long to import as to run
         return any(finder.find_spec("tensorflow", None) for finder in sys.meta_path)
     except Exception:  # whatever is wrong there, importing it will tell

@@ -387,6 +387,11 @@ def test_not_installed_is_one_warning_that_says_how_to_install_it(how, run_pytho
     assert INSTALL in asked["reason"]
 
 
+def test_auto_says_at_once_that_tensorflow_is_blocked(run_python):
+    auto, *_ = probe(run_python, NOT_INSTALLED["absent"])
+    assert auto["reason"].startswith("TensorFlow is not installed.")
+
+
 @pytest.mark.parametrize("how", NOT_INSTALLED)
 def test_not_installed_is_an_error_under_strict_when_asked_for(how, run_python):
     runs = probe(run_python, NOT_INSTALLED[how], TAPEGRAPH_STRICT="1")
