@@ -108,7 +108,7 @@ class Record:
             return None
         price = COMPILE + self.entries * _compile_entry
         if SHARE * (native.run - CALL) * max(HORIZON, native.runs) < price:
-            return f"auto: compiling takes about {price:.2g} s; that does not pay yet"
+            return _too_dear("compiling", price)
         return None
 
     def ran_natively(self, seconds: float) -> None:
@@ -138,10 +138,14 @@ class _TooEarly(Record):
 
     def __init__(self, what: str, seconds: float) -> None:
         super().__init__(0)
-        self.reason = f"auto: {what} takes about {seconds:.2g} s; that does not pay yet"
+        self.reason = _too_dear(what, seconds)
 
     def why_native(self) -> str:
         return self.reason
+
+
+def _too_dear(what: str, seconds: float) -> str:
+    return f"auto: {what} takes about {seconds:.2g} s; that does not pay yet"
 
 
 def _since(engine: str) -> float:
