@@ -346,7 +346,7 @@ def images() -> Ways:
 
     def way(x):
         leaf = tg.param(first)
-        leaf._data = x  # param copies to C order
+        leaf._array = x  # param copies to C order
         return lambda: tg.sum(tg.max_pool2d(tg.relu(leaf), 2)).backward()
 
     return {"images last in memory": way(last), "images first": way(first)}

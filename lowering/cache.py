@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from collections import OrderedDict
 from typing import Any, NamedTuple
@@ -11,6 +10,7 @@ import numpy as np
 
 from tapegraph.errors import explain
 from tapegraph.ir import Array, Program
+from tapegraph.locks import Lock
 from tapegraph.signature import Signature, scalar_bits, signature
 
 
@@ -40,7 +40,7 @@ class _Entry:
     __slots__ = ("bits", "compiled", "lock", "varying", "wiring")
 
     def __init__(self) -> None:
-        self.lock = threading.Lock()
+        self.lock = Lock()
         self.compiled: Any = None
         self.bits: Any = None
         self.varying: set[int] = set()
@@ -49,7 +49,7 @@ class _Entry:
 
 class _Cache:
     def __init__(self, limit: int) -> None:
-        self.lock = threading.Lock()
+        self.lock = Lock()
         self.entries: OrderedDict[Signature, _Entry] = OrderedDict()
         self.limit = limit
         self.hits = self.misses = self.compiles = self.evictions = 0

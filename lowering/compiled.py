@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from collections import deque
 from collections.abc import Sequence
@@ -11,6 +10,7 @@ from typing import Any
 
 from tapegraph.auto import SHARE
 from tapegraph.ir import Array, Program
+from tapegraph.locks import Lock
 from tapegraph.lowering.runtime import tensorflow
 from tapegraph.lowering.transfer import to_numpy, to_tensorflow
 from tapegraph.lowering.translate import emit, specs
@@ -39,7 +39,7 @@ ALTERNATIVE = 5e-3
 # XLA never frees what it compiled, so a process compiles no more than this.
 XLA_LIMIT = 32
 _xla_compiles = 0
-_xla_lock = threading.Lock()
+_xla_lock = Lock()
 
 
 class Graph:
@@ -215,7 +215,7 @@ class Compiled:
         start = time.perf_counter()
         self._fed = list(fed)
         self._fed_scalars = list(fed_scalars)
-        self._lock = threading.Lock()
+        self._lock = Lock()
         self._measured: list[_Measured] = [_Measured(Graph(program, fed, fed_scalars))]
         operations = {op.name for op, i in zip(program.ops, program.inputs, strict=True) if i}
         known = operations <= INTERCHANGEABLE

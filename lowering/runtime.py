@@ -5,8 +5,9 @@ from __future__ import annotations
 import importlib
 import os
 import sys
-import threading
 from typing import Any
+
+from tapegraph.locks import Lock
 
 MINIMUM = (2, 18)
 INSTALL = 'Install it with: pip install "tapegraph[tensorflow]".'
@@ -20,7 +21,7 @@ class Forked(Unavailable):
     """TensorFlow hangs here: this process was forked from one that had used it."""
 
 
-_lock = threading.Lock()
+_lock = Lock()
 _module: Any = None
 _reason: str | None = None
 _found = False
@@ -101,8 +102,7 @@ def _load() -> None:
 
 def _after_fork() -> None:
     """Turn a child of a process that has used TensorFlow native: its threads are gone."""
-    global _reason, _refusal, _lock
-    _lock = threading.Lock()
+    global _reason, _refusal
     if "tensorflow" in sys.modules:
         _reason = "this process was forked from one that had used TensorFlow"
         _refusal = Forked

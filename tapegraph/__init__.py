@@ -6,13 +6,11 @@ TensorFlow graph, or sweeps it natively where TensorFlow cannot run it.
 
 from __future__ import annotations
 
-from pathlib import Path as _Path
+from typing import TYPE_CHECKING
 
-_checkout = _Path(__file__).resolve().parent.parent
-# Imported from a checkout, the two sibling folders are part of the package all the same:
-# lowering/ as tapegraph.lowering, fallback/ as tapegraph.fallback.
-if all((_checkout / name).exists() for name in ("pyproject.toml", "lowering", "fallback")):
-    __path__.append(str(_checkout))
+from tapegraph.checkout import find_siblings as _find_siblings
+
+_find_siblings()
 
 from tapegraph import testing
 from tapegraph._defop import defop
@@ -20,7 +18,7 @@ from tapegraph._tape import tape, tape_reset
 from tapegraph._tensor import Tensor, param, tensor
 from tapegraph._value import Value, vsum
 from tapegraph.engines import backward, get_backend, last_backward, set_backend, use_backend
-from tapegraph.errors import mark_internal as _mark_internal
+from tapegraph.errors import LostGradientWarning
 from tapegraph.forward_mode import Dual, grad, jvp
 from tapegraph.gradients import zero_grad
 from tapegraph.ops import special
@@ -231,12 +229,14 @@ from tapegraph.recording import no_grad
 
 amax, amin = max, min  # NumPy's second names
 
-_mark_internal()
+if TYPE_CHECKING:
+    from tapegraph import fallback, lowering
 
 __version__ = "0.1.0"
 
 __all__ = [
     "Dual",
+    "LostGradientWarning",
     "SGD",
     "Tensor",
     "Value",

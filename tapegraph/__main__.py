@@ -50,7 +50,11 @@ def info() -> list[str]:
         devices = ["CPU (NumPy)"]
     else:
         lines.append(f"tensorflow  {tf.__version__}")
-        in_force = "native" if tg.get_backend() == "native" else "tensorflow"
+        in_force = {
+            "auto": "native, and TensorFlow for what measures faster there",
+            "native": "native",
+            "tensorflow": "tensorflow",
+        }[tg.get_backend()]
         devices = [d.name for d in tf.config.list_logical_devices()]
     cache = lowering.cache_info()
     return [

@@ -3,21 +3,42 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
+from types import FrameType
 from typing import Any
 
 import numpy as np
 
-from tapegraph import engines, gradients, in_place
+from tapegraph import conversions, engines, gradients
 from tapegraph._tape import current
-from tapegraph.errors import explain, user_frame
-from tapegraph.guard import guarded, is_own
-from tapegraph.ir import CLEARED, NO_ATTRS, PARAM, Array, Attrs
+from tapegraph.errors import explain, user_frame, warn
+from tapegraph.guard import guarded, is_whole
+from tapegraph.ir import CLEARED, CONSTANT, PARAM, Array, Attrs
 from tapegraph.memory import own
 from tapegraph.methods import ArrayMethods
-from tapegraph.node import Node, constant, mark_changed, new, next_seq, numeric
+from tapegraph.node import Node, constant, mark_changed, numeric
+from tapegraph.ops import elementwise, linalg
+from tapegraph.scopes import RECORDING
 
 
-class Tensor(ArrayMethods, Node):
+def _updating(operation: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
+    """Make the in-place form of an operator."""
+
+    def update(self: Tensor, other: Any) -> Any:
+        result = operation(self, other)
+        if self._op is not PARAM or RECORDING.value():
+            return result
+        array = result._array
+        if array.shape != self._array.shape:
+            received = f"a result of shape {array.shape} for a parameter of shape {self.shape}"
+            raise ValueError(explain("an update in place", received, "the parameter's own shape"))
+        self.assign(result)
+        return self
+
+    return update
+
+
+class Tensor(ArrayMethods, Node, recorded=True):
     """An array that remembers how it was computed.
 
     Made by `param` (a differentiable leaf), `tensor` (a constant) and every operation. Arithmetic
@@ -62,45 +83,56 @@ class Tensor(ArrayMethods, Node):
 
     @data.setter
     def data(self, value: Any) -> None:
-        if not is_own(self, value):
+        if not is_whole(self, value):
             self.assign(value)
 
     @property
     def grad(self) -> Array | None:
-        """The gradient added up so far, of the tensor's shape and dtype; None before any."""
-        return gradients.read(self)
+        """The gradient added up so far, of the tensor's shape and dtype; None before any.
+
+        A result has one only after `retain_grad`; reading it before is warned of.
+        """
+        grad = gradients.read(self)
+        if grad is None and self._inputs and not getattr(self, "_retains", False):
+            warn(
+                f"grad: received a result of {self._op.name}, which keeps no gradient, so it is "
+                "None; read the grad of the parameters it was computed from, or call "
+                "retain_grad() on it before backward(). (x += 1 makes x such a result.)",
+                UserWarning,
+            )
+        return grad
 
     @grad.setter
     def grad(self, value: Any) -> None:
         if value is None:
             self._grad = None
             return
-        array = numeric(value, "grad", "value").astype(self._data.dtype, copy=False)
-        if array.shape != self._data.shape:
+        array = numeric(value, "grad", "value").astype(self._array.dtype, copy=False)
+        if array.shape != self._array.shape:
             raise ValueError(
-                explain("grad", f"shape {array.shape}", f"the tensor's shape {self._data.shape}")
+                explain("grad", f"shape {array.shape}", f"the tensor's shape {self._array.shape}")
             )
         self._grad = array
 
     @property
     def shape(self) -> tuple[int, ...]:
         """Length along each axis."""
-        return self._data.shape
+        return self._array.shape
 
     @property
     def dtype(self) -> np.dtype[Any]:
         """The element type."""
-        return self._data.dtype
+        return self._array.dtype
 
     @property
     def ndim(self) -> int:
         """The number of axes."""
-        return self._data.ndim
+        return self._array.ndim
 
     @property
     def size(self) -> int:
         """The number of elements."""
-        return self._data.size
+        return self._array.size
 
     @property
     def op(self) -> str:
@@ -125,19 +157,19 @@ class Tensor(ArrayMethods, Node):
         ValueError
             There is not exactly one element.
         """
-        if self._data.size != 1:
+        if self._array.size != 1:
             raise ValueError(
                 explain("item", f"a tensor of shape {self.shape}", "exactly one element")
             )
-        return self._data.item()  # type: ignore[no-any-return]
+        return self._array.item()  # type: ignore[no-any-return]
 
     def numpy(self) -> Array:
         """Return the value as an ordinary array of its own memory."""
-        return np.array(self._data)
+        return np.array(self._array)
 
     def detach(self) -> Tensor:
         """Return the value as a constant with no history."""
-        return constant(np.array(self._data))  # type: ignore[no-any-return]
+        return constant(np.array(self._array))  # type: ignore[no-any-return]
 
     def assign(self, value: Any) -> None:
         """Give a leaf a new value; graphs recorded before refuse to differentiate from then on.
@@ -172,10 +204,69 @@ class Tensor(ArrayMethods, Node):
                     "assign", f"a value of shape {array.shape}", f"the tensor's shape {self.shape}"
                 )
             ) from None
-        self._data = array
+        self._array = array
         mark_changed(self)
 
     # Differentiation
+
+    @property
+    def requires_grad(self) -> bool:
+        """Whether a gradient flows to or through it; `requires_grad_` sets it on a leaf."""
+        return self._requires_grad
+
+    def requires_grad_(self, requires_grad: bool = True) -> Tensor:
+        """Make a constant a parameter, or a parameter a constant; return the tensor itself.
+
+        What was recorded from it before refuses to differentiate from then on.
+
+        Parameters
+        ----------
+        requires_grad : bool
+            Whether gradients shall flow to it.
+
+        Returns
+        -------
+        Tensor
+            The tensor itself.
+
+        Raises
+        ------
+        RuntimeError
+            The tensor is a result.
+        TypeError
+            Its elements are not floating-point numbers.
+
+        Examples
+        --------
+        >>> import tapegraph as tg
+        >>> x = tg.tensor([1.0, 2.0]).requires_grad_()
+        >>> tg.sum(x * x).backward()
+        >>> x.grad
+        array([2., 4.])
+        """
+        if self._inputs or self._op is CLEARED:
+            raise RuntimeError(
+                explain(
+                    "requires_grad_",
+                    f"a result of {self._op.name}",
+                    "a leaf, made by tg.tensor or tg.param",
+                    "A result needs a gradient if an input does; tensor.detach() has none.",
+                )
+            )
+        wanted = bool(requires_grad)
+        if wanted and self.dtype.kind != "f":
+            fix = 'Convert it first: tensor.astype("float64").'
+            raise TypeError(
+                explain("requires_grad_", f"a tensor of dtype {self.dtype}", "floats", fix)
+            )
+        if wanted != self._requires_grad:
+            mark_changed(self)
+            if wanted:
+                _as_parameter(self, user_frame(sys._getframe(1)))
+            else:
+                self._op = CONSTANT
+                self._requires_grad = False
+        return self
 
     def backward(self, seed: Any = None) -> None:
         """Add the gradient of this tensor to every leaf it was computed from; see `backward`."""
@@ -194,7 +285,7 @@ class Tensor(ArrayMethods, Node):
         RuntimeError
             The tensor needs no gradient.
         """
-        if not self.requires_grad:
+        if not self._requires_grad:
             raise RuntimeError(
                 explain("retain_grad", "a tensor that needs no gradient", "a recorded result")
             )
@@ -203,44 +294,40 @@ class Tensor(ArrayMethods, Node):
     # Conversions
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:
-        if self.requires_grad:
-            raise TypeError(
-                explain(
-                    "numpy.asarray",
-                    "a tensor that needs a gradient, which an array would lose",
-                    "a constant",
-                    "Write tensor.detach().numpy().",
-                )
-            )
-        array = np.array(self._data, dtype=dtype)
-        return array
+        if self._requires_grad:
+            raise conversions.to_array("Tensor")
+        return np.array(self._array, dtype=dtype)
 
     def __bool__(self) -> bool:
-        if self._data.size != 1:
+        if self._array.size != 1:
             raise ValueError(
                 explain("bool", f"a tensor of shape {self.shape}", "exactly one element")
             )
-        return bool(self._data.item())
+        return bool(self._array.item())
 
     def __float__(self) -> float:
-        in_place.check_not_stored(self)
-        return float(self.item())
+        value = self.item()
+        if self._requires_grad:
+            conversions.to_number("Tensor", "float")
+        return float(value)
 
     def __int__(self) -> int:
-        in_place.check_not_stored(self)
-        return int(self.item())
+        value = self.item()
+        if self._requires_grad:
+            conversions.to_number("Tensor", "int")
+        return int(value)
 
     def __len__(self) -> int:
-        if not self._data.ndim:
+        if not self._array.ndim:
             raise TypeError(explain("len", "a 0-d tensor", "at least one axis"))
-        return len(self._data)
+        return len(self._array)
 
     def __repr__(self) -> str:
-        text = np.array2string(self._data, separator=", ", prefix="Tensor(")
+        text = np.array2string(self._array, separator=", ", prefix="Tensor(")
         extras = "" if self.dtype == np.float64 else f", dtype={self.dtype}"
         if self.name:
             extras += f", name={self.name!r}"
-        if self.requires_grad:
+        if self._requires_grad:
             extras += f", op={self.op!r}"
         return f"Tensor({text}{extras})"
 
@@ -252,7 +339,7 @@ class Tensor(ArrayMethods, Node):
             raise TypeError(
                 explain("pickle", f"a result of {self.op}", "a leaf", "Pickle tensor.detach().")
             )
-        return _leaf, (self._data, self._op is PARAM, self.requires_grad, self.name)
+        return _leaf, (self._array, self._op is PARAM, self.name)
 
     def __copy__(self) -> Tensor:
         return self
@@ -260,6 +347,14 @@ class Tensor(ArrayMethods, Node):
     def __deepcopy__(self, memo: Any) -> Tensor:
         make, arguments = self.__reduce__()
         return make(*arguments)  # type: ignore[no-any-return]
+
+    # Under `no_grad` a parameter is updated in place; otherwise x += y is x = x + y.
+    __iadd__ = _updating(elementwise.add)
+    __isub__ = _updating(elementwise.sub)
+    __imul__ = _updating(elementwise.mul)
+    __itruediv__ = _updating(elementwise.div)
+    __ipow__ = _updating(elementwise.pow)
+    __imatmul__ = _updating(linalg.matmul)
 
     def __setitem__(self, key: Any, value: Any) -> None:
         raise TypeError(
@@ -308,20 +403,20 @@ def param(data: Any, dtype: Any = None, name: str | None = None) -> Tensor:
         array = own(array, _float_type(dtype))
     elif array.dtype.kind != "f":
         array = own(array, np.float64)
-    node: Tensor = new(Tensor)
-    node._data = array
-    node._op = PARAM
-    node._inputs = ()
-    node._attrs = NO_ATTRS
-    node._seq = next_seq()
-    node.requires_grad = True
+    node: Tensor = constant(array)
     node.name = name
-    frame = user_frame(sys._getframe(1))
+    _as_parameter(node, user_frame(sys._getframe(1)))
+    return node
+
+
+def _as_parameter(node: Tensor, frame: FrameType) -> None:
+    """Make a leaf one to differentiate with respect to, and put it on the tape."""
+    node._op = PARAM
+    node._requires_grad = True
     node._code, node._lasti = frame.f_code, frame.f_lasti
     tape = current()
     tape.enter(node)
     tape.add_param(node)
-    return node
 
 
 def tensor(data: Any, dtype: Any = None) -> Tensor:
@@ -358,10 +453,9 @@ def tensor(data: Any, dtype: Any = None) -> Tensor:
     return constant(array)  # type: ignore[no-any-return]
 
 
-def _leaf(data: Array, is_param: bool, requires_grad: bool, name: str | None) -> Tensor:
+def _leaf(data: Array, is_param: bool, name: str | None) -> Tensor:
     """Make a leaf again from what a pickle holds."""
-    leaf = param(data, name=name) if is_param else tensor(data)
-    leaf.requires_grad = requires_grad
+    leaf = param(data) if is_param else tensor(data)
     leaf.name = name
     return leaf
 

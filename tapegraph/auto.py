@@ -7,12 +7,12 @@ sweeps that a loop is taken to need. Then both engines have been measured, and t
 
 from __future__ import annotations
 
-import threading
 import time
 from collections import OrderedDict
 from contextvars import ContextVar
 
 from tapegraph.ir import Program
+from tapegraph.locks import Lock
 from tapegraph.signature import Signature, signature
 
 # The part of the time spent anyway that may be spent on trying to save some.
@@ -157,7 +157,7 @@ def _since(engine: str) -> float:
 
 
 _records: OrderedDict[Signature, Record] = OrderedDict()
-_lock = threading.Lock()
+_lock = Lock()
 _compile_entry = COMPILE_ENTRY
 _native_seconds = _longest = 0.0  # all sweeps together, and the longest
 _import_too_early = _TooEarly("importing TensorFlow", IMPORT)

@@ -5,12 +5,7 @@ from __future__ import annotations
 import importlib
 import logging
 import os
-import sys
-import threading
 import time
-import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any
@@ -18,18 +13,20 @@ from typing import Any
 import numpy as np
 
 from tapegraph import auto, gradients, scopes
-from tapegraph.errors import explain, kind_of, user_frame
+from tapegraph.conversions import STRICT, strict
+from tapegraph.errors import explain, kind_of, warn
 from tapegraph.ir import Array, Program
 from tapegraph.linearise import linearise
+from tapegraph.locks import Lock
 from tapegraph.node import Node, numeric
 
 BACKENDS = ("auto", "tensorflow", "native")
 VARIABLE = "TAPEGRAPH_BACKEND"
-STRICT = "TAPEGRAPH_STRICT"
 
 _logger = logging.getLogger("tapegraph")
+_logger.addHandler(logging.NullHandler())  # seen by who configures logging; others see the warning
 _warned: set[str] = set()
-_warned_lock = threading.Lock()
+_warned_lock = Lock()
 
 
 @dataclass(frozen=True)
@@ -104,21 +101,22 @@ def get_backend() -> str:
     ...     tg.get_backend()
     'native'
     """
-    return str(scopes.setting("backend", None) or _chosen.get() or _default)
+    return str(scopes.BACKEND.value() or _chosen.get() or _default)
 
 
 def chosen_by() -> str:
     """Say where the backend in force was chosen."""
-    if scopes.setting("backend", None):
+    if scopes.BACKEND.value():
         return "by tg.use_backend"
     if _chosen.get():
         return "by tg.set_backend"
     return f"by {VARIABLE}" if os.environ.get(VARIABLE) else f"default; {VARIABLE} is not set"
 
 
-@contextmanager
-def use_backend(name: str) -> Iterator[None]:
-    """Choose the engine inside a ``with`` block.
+class use_backend(scopes.Scope[Any]):
+    """Choose the engine inside a ``with`` block, or in a decorated function.
+
+    It holds in its thread or asyncio task as `no_grad` does.
 
     Parameters
     ----------
@@ -138,11 +136,11 @@ def use_backend(name: str) -> Iterator[None]:
     >>> tg.last_backward().backend
     'native'
     """
-    scope = scopes.enter("backend", _checked(name, "use_backend"), sys._getframe())
-    try:
-        yield
-    finally:
-        scopes.leave(scope)
+
+    __slots__ = ()
+
+    def __init__(self, name: str) -> None:
+        super().__init__(scopes.BACKEND, _checked(name, "use_backend"))
 
 
 def last_backward() -> Report | None:
@@ -215,7 +213,7 @@ def backward(y: Any, seed: Any = None) -> None:
 
 
 def _seed(y: Node, seed: Any) -> Array:
-    data = y._data
+    data = y._array
     if seed is None:
         return np.ones_like(data)
     array = numeric(seed, "backward", "seed").astype(data.dtype, copy=False)
@@ -268,7 +266,7 @@ def _reason(error: Exception) -> str:
     reason = str(error) if expected else f"TensorFlow failed: {kind}: {error}"
     if expected and kind != "Forked" and get_backend() == "auto":
         return reason
-    if os.environ.get(STRICT, "") not in ("", "0"):
+    if strict():
         raise RuntimeError(f"backward: {reason} ({STRICT} is set)") from error
     cause = reason if expected else f"{kind} at {_origin(error)}"
     with _warned_lock:
@@ -277,7 +275,7 @@ def _reason(error: Exception) -> str:
     if first:
         message = f"backward ran in the native engine: {reason}"
         _logger.warning(message)
-        warnings.warn(message, RuntimeWarning, stacklevel=_levels_to_user())
+        warn(message, RuntimeWarning)
     return reason
 
 
@@ -289,10 +287,3 @@ def _origin(error: Exception) -> str:
         place = f"{trace.tb_frame.f_code.co_filename}:{trace.tb_lineno}"
         trace = trace.tb_next
     return place
-
-
-def _levels_to_user() -> int:
-    frame, target, level = sys._getframe(1), user_frame(sys._getframe(1)), 1
-    while frame is not target and frame.f_back is not None:
-        frame, level = frame.f_back, level + 1
-    return level

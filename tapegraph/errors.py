@@ -2,27 +2,67 @@
 
 from __future__ import annotations
 
+import os
 import sys
+import warnings
 from types import CodeType, FrameType
 from typing import Any
 
-# Globals of the library's own modules, by id: the user's line is the first frame outside them.
-INTERNAL: set[int] = {id(globals())}
+import numpy as np
+
+from tapegraph.checkout import FOLDERS
 
 
-def mark_internal() -> None:
-    """Register every tapegraph module imported so far as the library's own."""
-    for name, module in list(sys.modules.items()):
-        if name == "tapegraph" or name.startswith("tapegraph."):
-            INTERNAL.add(id(vars(module)))
+class LostGradientWarning(UserWarning):
+    """A tensor that needs a gradient became a plain number, through which none flows."""
+
+
+# Whose code a file holds: the user's, an installed library's, or code that only passes calls on:
+# this library's own, NumPy's and Python's.
+USER, LIBRARY, BETWEEN = range(3)
+_BETWEEN = tuple(
+    folder + os.sep
+    for folder in (*FOLDERS, os.path.dirname(np.__file__), os.path.dirname(os.__file__))
+)
+_INSTALLED = tuple(os.sep + name + os.sep for name in ("site-packages", "dist-packages"))
+_OWN = tuple(folder + os.sep for folder in FOLDERS)
+
+
+class _Origins(dict[str, int]):
+    """Whose code a file holds, found out once per file name."""
+
+    def __missing__(self, file: str) -> int:
+        origin = self[file] = _origin(os.path.abspath(file) if os.path.exists(file) else file)
+        return origin
+
+
+def _origin(file: str) -> int:
+    if file.startswith(_OWN) or file.startswith("<frozen "):
+        return BETWEEN
+    if any(part in file for part in _INSTALLED):
+        return BETWEEN if file.startswith(_BETWEEN) else LIBRARY
+    return BETWEEN if file.startswith(_BETWEEN) else USER
+
+
+ORIGINS = _Origins()
 
 
 def user_frame(frame: FrameType | None = None) -> FrameType:
-    """Return the innermost frame outside tapegraph, or the outermost of all."""
-    current = frame if frame is not None else sys._getframe(1)
-    while id(current.f_globals) in INTERNAL and current.f_back is not None:
-        current = current.f_back
-    return current
+    """Return the innermost frame of the user's own code.
+
+    A program that is itself installed has none: then it is the innermost frame of a library that
+    is neither this one, nor NumPy, nor Python's own.
+    """
+    start = frame if frame is not None else sys._getframe(1)
+    for wanted in (USER, LIBRARY):
+        current: FrameType | None = start
+        while current is not None:
+            if ORIGINS[current.f_code.co_filename] == wanted:
+                return current
+            current = current.f_back
+    while start.f_back is not None:
+        start = start.f_back
+    return start
 
 
 def line_of(code: CodeType, lasti: int) -> str:
@@ -39,6 +79,20 @@ def user_line() -> str:
     """Return ``file:line`` of the user's line that is being run."""
     frame = user_frame(sys._getframe(1))
     return f"{frame.f_code.co_filename}:{frame.f_lineno}"
+
+
+def warn(message: str, category: type[Warning]) -> None:
+    """Warn at the user's own line, by the user's own filters: as a rule once per line."""
+    frame = user_frame(sys._getframe(1))
+    names = frame.f_globals
+    warnings.warn_explicit(
+        message,
+        category,
+        frame.f_code.co_filename,
+        frame.f_lineno,
+        module=names.get("__name__") or "<unknown>",
+        registry=names.setdefault("__warningregistry__", {}),
+    )
 
 
 def explain(op: str, received: str, expected: str, fix: str = "") -> str:

@@ -15,7 +15,7 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from tapegraph import in_place
+from tapegraph import conversions
 from tapegraph._tensor import Tensor
 from tapegraph._value import Value
 from tapegraph.errors import explain, kind_of
@@ -49,7 +49,7 @@ class Dual(ArrayMethods):
     """A value and its directional derivative: ``primal + tangent * e`` with ``e * e = 0``.
 
     It computes as a `Tensor` does, and every operation carries the derivative along:
-    ``f(Dual(x, t))`` is ``Dual(f(x), f'(x) t)``. Comparisons, ``float`` and ``bool`` are by value.
+    ``f(Dual(x, t))`` is ``Dual(f(x), f'(x) t)``. Comparisons and ``bool`` are by value.
     `jvp` and `grad` make duals themselves, one level a call; those made by hand share one level.
 
     Parameters
@@ -171,25 +171,16 @@ class Dual(ArrayMethods):
     # Conversions
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> NoReturn:
-        raise TypeError(
-            explain(
-                "numpy.asarray",
-                "a Dual, whose derivative an array would lose",
-                "a constant",
-                "Use NumPy's or tapegraph's functions, or write dual.detach().numpy().",
-            )
-        )
+        raise conversions.to_array("Dual")
 
     def __bool__(self) -> bool:
         return bool(self.detach())
 
-    def __float__(self) -> float:
-        in_place.check_not_stored(self)
-        return float(self.detach())
+    def __float__(self) -> NoReturn:
+        raise _not_a_number("float")
 
-    def __int__(self) -> int:
-        in_place.check_not_stored(self)
-        return int(self.detach())
+    def __int__(self) -> NoReturn:
+        raise _not_a_number("int")
 
     def __len__(self) -> int:
         return len(self.detach())
@@ -356,6 +347,16 @@ def grad(f: Callable[..., Any], argnum: int = 0) -> Callable[..., Any]:
     return derivative
 
 
+def _not_a_number(conversion: str) -> TypeError:
+    """Return the error of a conversion to a number: within a derivative there is no harmless one."""
+    fix = (
+        "Use tapegraph's or NumPy's function in place of math's (tg.sin for math.sin), or write "
+        "dual.item() where the value alone is meant."
+    )
+    received = "a Dual, whose derivative the number would lose"
+    return TypeError(explain(conversion, received, "a plain number", fix))
+
+
 def _dual(primal: Any, tangent: Any, tag: int) -> Dual:
     """Make a dual of parts that are known to fit."""
     out = object.__new__(Dual)
@@ -411,8 +412,8 @@ def _direction(op: str, x: Any, argument: str, primal: Any) -> Any:
     if t.shape != primal.shape:
         received = f"{argument} of shape {t.shape} for a primal of shape {primal.shape}"
         raise ValueError(explain(op, received, "equal shapes"))
-    if t.dtype != primal.dtype and type(t) is Tensor and not t.requires_grad:
-        return constant(t._data.astype(primal.dtype))
+    if t.dtype != primal.dtype and type(t) is Tensor and not t._requires_grad:
+        return constant(t._array.astype(primal.dtype))
     return t
 
 
@@ -444,7 +445,7 @@ def _as_given(results: tuple[Any, ...], given: tuple[Any, ...]) -> tuple[Any, ..
     """Return results as floats or ndarrays where that is what came in and no history is lost."""
     if any(isinstance(x, (Tensor, Dual)) for x in given) or any(r.requires_grad for r in results):
         return results
-    arrays = [np.array(r._data) for r in results]
+    arrays = [np.array(r._array) for r in results]
     if all(isinstance(x, _NUMBERS) for x in given):
         return tuple(float(a) if a.ndim == 0 else a for a in arrays)
     return tuple(arrays)

@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
 
 from tapegraph._tape import current
+from tapegraph.errors import explain
 from tapegraph.ir import Array
+from tapegraph.locks import Lock
 from tapegraph.node import Node
 from tapegraph.sparse import RowSparse
 
 # A gradient that was zeroed and not yet read: the next backward stores instead of adding.
 ZERO = object()
-_commit = threading.Lock()
+_commit = Lock()
 
 
 def read(node: Node) -> Array | None:
@@ -24,7 +25,7 @@ def read(node: Node) -> Array | None:
     if grad is not None and type(grad) is not np.ndarray:
         with _commit:  # another thread's backward may be storing one at this moment
             if node._grad is ZERO:
-                node._grad = np.zeros_like(node._data)
+                node._grad = np.zeros_like(node._array)
             elif isinstance(node._grad, RowSparse):
                 node._grad = node._grad.dense()
             grad = node._grad
@@ -32,12 +33,18 @@ def read(node: Node) -> Array | None:
 
 
 def write(nodes: Sequence[Node], grads: Sequence[Any]) -> None:
-    """Add one backward's gradients; every array has been checked before the first is written."""
+    """Add one backward's gradients; every array has been checked before the first is written.
+
+    Raises
+    ------
+    RuntimeError
+        The user has given an array that ``.grad`` handed out another shape or dtype.
+    """
     tape = current()
     handed_out: set[int] = set()
     ready = []
     for node, grad in zip(nodes, grads, strict=True):
-        shape, dtype = node._data.shape, node._data.dtype
+        shape, dtype = node._array.shape, node._array.dtype
         if not isinstance(grad, RowSparse):
             grad = np.asarray(grad)
         if grad.shape != shape:
@@ -50,17 +57,36 @@ def write(nodes: Sequence[Node], grads: Sequence[Any]) -> None:
         handed_out.add(id(grad))
         ready.append(grad)
     with _commit:
-        for node, grad in zip(nodes, ready, strict=True):
-            held = getattr(node, "_grad", None)
+        held_before = [getattr(node, "_grad", None) for node in nodes]
+        for node, held in zip(nodes, held_before, strict=True):
+            if isinstance(held, np.ndarray):
+                _check_unchanged(node, held)
+        for node, held, grad in zip(nodes, held_before, ready, strict=True):
             if held is None or held is ZERO:
                 node._grad = grad
-            elif isinstance(held, np.ndarray) and not isinstance(grad, RowSparse):
-                held += grad
-            elif isinstance(held, np.ndarray):
+            elif not isinstance(held, np.ndarray) or not held.flags.writeable:
+                node._grad = held + grad
+            elif isinstance(grad, RowSparse):
                 grad.add_to(held)
             else:
-                node._grad = held + grad
+                held += grad
             tape.add_param(node)
+
+
+def _check_unchanged(node: Node, held: Array) -> None:
+    """Refuse to add to a gradient that the user has reshaped or reinterpreted."""
+    array = node._array
+    if held.shape == array.shape and held.dtype == array.dtype:
+        return
+    label = f"'{node.name}'" if node.name else f"of shape {array.shape}"
+    raise RuntimeError(
+        explain(
+            "backward",
+            f"a .grad of shape {held.shape} and dtype {held.dtype} on {node._op.name} {label}",
+            f"shape {array.shape} and dtype {array.dtype}",
+            "Reshape a copy, tensor.grad.copy(), or set tensor.grad = None.",
+        )
+    )
 
 
 def zero_grad(params: Iterable[Any] | None = None) -> None:

@@ -70,6 +70,10 @@ class GuardedArray(np.ndarray[Any, Any]):
         """Return an ordinary array of its own memory."""
         return np.array(self, order=order)
 
+    def __dlpack__(self, **options: Any) -> Any:
+        """Export a copy: who takes the memory itself could write to it unseen."""
+        return self.copy().__dlpack__(**options)
+
     def __copy__(self) -> Array:
         return self.copy()
 
@@ -88,15 +92,27 @@ class GuardedArray(np.ndarray[Any, Any]):
 
 def guarded(node: Node) -> Array:
     """Return a tensor's array for the user to read."""
-    view = node._data.view(GuardedArray)
+    view = node._array.view(GuardedArray)
     view.flags.writeable = False
     view._owner = node
     return view
 
 
-def is_own(node: Node, value: Any) -> bool:
-    """Tell whether an array is what ``node.data`` handed out of its present array."""
-    return isinstance(value, GuardedArray) and value._owner is node and _base(value) is node._data
+def is_whole(node: Node, value: Any) -> bool:
+    """Tell whether an array is ``node.data`` itself, as ``node.data += 1`` stores it back.
+
+    Another view of it (its transpose, a part, its reverse) holds other numbers at each place.
+    """
+    array = node._array
+    return (
+        isinstance(value, GuardedArray)
+        and value._owner is node
+        and _base(value) is array
+        and value.shape == array.shape
+        and value.strides == array.strides
+        and value.dtype == array.dtype
+        and value.ctypes.data == array.ctypes.data
+    )
 
 
 def _base(view: Array) -> Any:
@@ -107,7 +123,7 @@ def _base(view: Array) -> Any:
 
 
 def _check_writable(owner: Node, view: Array) -> None:
-    label = f"'{owner.name}'" if owner.name else f"of shape {owner._data.shape}"
+    label = f"'{owner.name}'" if owner.name else f"of shape {owner._array.shape}"
     if owner._inputs or owner._op is CLEARED:
         raise ValueError(
             explain(
@@ -117,7 +133,7 @@ def _check_writable(owner: Node, view: Array) -> None:
                 "Change a copy: tensor.data.copy().",
             )
         )
-    if _base(view) is not owner._data:
+    if _base(view) is not owner._array:
         raise ValueError(
             explain(
                 "data",

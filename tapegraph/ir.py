@@ -66,8 +66,12 @@ class Op:
         self.saves = saves
         self.differentiable = differentiable
         self.rules = rules
-        if forward is not None:
-            (OPS if rules is None else DEFINED)[name] = self
+        if forward is None:
+            return
+        table = OPS if rules is None else DEFINED
+        if name in OPS or name in DEFINED:
+            raise ValueError(f"Op: the name {name!r} is taken; expected a new one")
+        table[name] = self
 
     def __repr__(self) -> str:
         return f"Op({self.name!r})"

@@ -71,14 +71,14 @@ def linearise(roots: Sequence[Node], *, differentiate: bool = True) -> Program:
         op = node._op
         if op is CLEARED and differentiate:
             raise _cleared(node)
-        if node.requires_grad and (op is PARAM or getattr(node, "_retains", False)):
+        if node._requires_grad and (op is PARAM or getattr(node, "_retains", False)):
             wanted.append(len(ops))
         slot_of[id(node)] = len(ops)
         ops.append(op)
         inputs.append(tuple(slots))
         attrs.append(node._attrs)
-        values.append(node._data)
-        needs.append(node.requires_grad)
+        values.append(node._array)
+        needs.append(node._requires_grad)
         recorded.append(node)
     program.root = len(ops) - 1
     return program
@@ -86,14 +86,14 @@ def linearise(roots: Sequence[Node], *, differentiate: bool = True) -> Program:
 
 def _cleared(node: Node) -> RuntimeError:
     return RuntimeError(
-        f"backward: a result of shape {node._data.shape} recorded at "
+        f"backward: a result of shape {node._array.shape} recorded at "
         f"{line_of(node._code, node._lasti)} was cleared by tape_reset(); call backward() before "
         f"tape_reset(), or run the forward again. (at {user_line()})"
     )
 
 
 def _stale(leaf: Any, reader: Node) -> RuntimeError:
-    label = f"'{leaf.name}'" if leaf.name else f"of shape {leaf._data.shape}"
+    label = f"'{leaf.name}'" if leaf.name else f"of shape {leaf._array.shape}"
     return RuntimeError(
         f"backward: {leaf._op.name} {label} was changed after the {reader._op.name} at "
         f"{line_of(reader._code, reader._lasti)} had recorded it, so the gradient would be "

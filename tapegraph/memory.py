@@ -37,10 +37,10 @@ def own(array: npt.ArrayLike, dtype: npt.DTypeLike | None = None) -> Array:
 
 def is_shared(node: Any) -> bool:
     """Tell whether anyone but a leaf itself holds its array or a view of its memory."""
-    if sys.getrefcount(node._data) > _SOLE:
+    if sys.getrefcount(node._array) > _SOLE:
         return True
     # Views of a view hold the array that owns the memory, not the one they were taken from.
-    return node._data.base is not None and sys.getrefcount(node._data.base) > _SOLE_BASE
+    return node._array.base is not None and sys.getrefcount(node._array.base) > _SOLE_BASE
 
 
 _kept = False
@@ -61,13 +61,13 @@ def keep_freed_memory() -> None:
 
 
 class _Holder:
-    __slots__ = ("_data",)
+    __slots__ = ("_array",)
 
     def __init__(self) -> None:
-        self._data = np.zeros(2)[:1]
+        self._array = np.zeros(2)[:1]
 
 
 # What this interpreter counts for an array that only a leaf holds, read in the same words as above.
 _leaf = _Holder()
-_SOLE = sys.getrefcount(_leaf._data)
-_SOLE_BASE = sys.getrefcount(_leaf._data.base)
+_SOLE = sys.getrefcount(_leaf._array)
+_SOLE_BASE = sys.getrefcount(_leaf._array.base)

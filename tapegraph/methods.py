@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tapegraph import in_place, protocol
+from tapegraph import conversions, protocol
 from tapegraph.errors import explain
 from tapegraph.ops import (
     arrange,
@@ -34,6 +34,7 @@ class ArrayMethods:
 
     __slots__ = ()
     __hash__ = object.__hash__
+    __pandas_priority__ = 10_000  # above its own: series * x is then left to x
 
     def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **options: Any) -> Any:
         return protocol.ufunc(ufunc, method, inputs, options)
@@ -109,11 +110,11 @@ class ArrayMethods:
 
     # Refused: nothing changes in place
 
-    fill = in_place.fill
-    partition = in_place.partition
-    put = in_place.put
-    resize = in_place.resize
-    sort = in_place.sort
+    fill = conversions.fill
+    partition = conversions.partition
+    put = conversions.put
+    resize = conversions.resize
+    sort = conversions.sort
 
     # Shape
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from tapegraph.conversions import not_detached, not_joined
 from tapegraph.errors import explain, kind_of
 from tapegraph.ir import CONSTANT, NO_ATTRS, Array, Op
 from tapegraph.memory import own
@@ -26,22 +27,22 @@ class Node:
 
     __slots__ = (
         "__weakref__",
+        "_array",
         "_attrs",
         "_changed",
         "_code",
-        "_data",
         "_grad",
         "_inputs",
         "_lasti",
         "_name",
         "_op",
+        "_requires_grad",
         "_retains",
         "_saved",
         "_seq",
-        "requires_grad",
     )
 
-    _data: Array
+    _array: Array
     _op: Op
     _inputs: tuple[Any, ...]
     _attrs: dict[str, Any]
@@ -52,8 +53,8 @@ class Node:
     _lasti: int
     _grad: Any
     _name: str | None
+    _requires_grad: bool
     _retains: bool
-    requires_grad: bool
 
     @property
     def name(self) -> str | None:
@@ -64,12 +65,26 @@ class Node:
     def name(self, value: str | None) -> None:
         self._name = value
 
-    def __init_subclass__(cls) -> None:
+    def __init_subclass__(cls, *, recorded: bool = False) -> None:
+        """Let one class be that of every result, and refuse any other.
+
+        Raises
+        ------
+        TypeError
+            For a subclass of `Tensor`.
+        """
         global tensor_class
+        if not recorded:
+            received = f"class {cls.__name__}, a subclass of Tensor"
+            fix = (
+                "Operations give plain Tensors, which would not be of the subclass: hold a tensor "
+                "in a class of your own, and register operations with tg.defop."
+            )
+            raise TypeError(explain("Tensor", received, "no subclass", fix))
         tensor_class = cls
 
 
-# The class of every recorded result: `Tensor` puts its own name here by being defined.
+# The class of every recorded result, `Tensor`, which says so itself.
 tensor_class: type[Any] = Node
 
 
@@ -81,12 +96,12 @@ def mark_changed(leaf: Node) -> None:
 def constant(data: Array) -> Any:
     """Wrap an array that nobody else holds as a constant leaf."""
     node = new(tensor_class)
-    node._data = data
+    node._array = data
     node._op = CONSTANT
     node._inputs = ()
     node._attrs = NO_ATTRS
     node._seq = next_seq()
-    node.requires_grad = False
+    node._requires_grad = False
     return node
 
 
@@ -96,14 +111,26 @@ def numeric(data: Any, op: str, argument: str) -> Array:
     Raises
     ------
     TypeError
-        For a dtype other than bool, integer, float32 and float64.
+        For a dtype other than bool, integer, float32 and float64; for what would lose a gradient
+        or a mask.
     ValueError
         For ragged nested lists.
     """
     if isinstance(data, Node):
-        data = data._data
+        if data._requires_grad:
+            raise not_detached(op, argument, data)
+        data = data._array
+    elif type(data) is not np.ndarray:
+        if isinstance(data, np.ma.MaskedArray):
+            fix = "Write np.where(mask, ...) on its data, or masked.filled(value)."
+            received = f"a masked array for {argument!r}, whose mask would be dropped"
+            raise TypeError(explain(op, received, "an array without a mask", fix))
     try:
         array = np.asarray(data)
+    except TypeError:
+        if isinstance(data, (list, tuple)) and _holds_recorded(data):
+            raise not_joined(op, argument, data) from None
+        raise
     except ValueError as error:
         if "inhomogeneous" not in str(error):
             raise
@@ -123,6 +150,14 @@ def numeric(data: Any, op: str, argument: str) -> Array:
             "numbers (bool, integer, float32 or float64)",
             fix,
         )
+    )
+
+
+def _holds_recorded(values: Any) -> bool:
+    """Tell whether nested lists hold a tensor, dual or scalar through which a gradient flows."""
+    return any(
+        _holds_recorded(v) if isinstance(v, (list, tuple)) else getattr(v, "requires_grad", False)
+        for v in values
     )
 
 

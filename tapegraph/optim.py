@@ -23,7 +23,7 @@ class SGD:
     params : iterable of Tensor or Value
         The leaves to update; one with no gradient yet is left alone.
     lr : float
-        Learning rate; may be changed at any time, for schedules.
+        Learning rate, finite and not negative; may be changed at any time, for schedules.
 
     Attributes
     ----------
@@ -35,9 +35,9 @@ class SGD:
     Raises
     ------
     TypeError
-        Something in ``params`` is not a leaf.
+        Something in ``params`` is not a leaf, or the learning rate is no number.
     ValueError
-        A parameter is given more than once.
+        A parameter is given more than once, or the learning rate is negative, infinite or NaN.
 
     Examples
     --------
@@ -66,19 +66,22 @@ class SGD:
                 explain("SGD", "a parameter more than once", "each once", "It would step twice.")
             )
 
-    def step(self) -> None:
-        """Update every parameter by its gradient.
+    @property
+    def lr(self) -> float:
+        """The learning rate of the next step."""
+        return self._lr
 
-        Raises
-        ------
-        ValueError
-            The learning rate is not finite.
-        TypeError
-            It is not a number.
-        """
-        lr = real(self.lr, "SGD", "lr")
-        if not np.isfinite(lr):
-            raise ValueError(explain("SGD", f"lr={self.lr}", "a finite learning rate"))
+    @lr.setter
+    def lr(self, value: float) -> None:
+        lr = real(value, "SGD", "lr")
+        if not 0.0 <= lr < np.inf:
+            expected = "a learning rate that is finite and not negative"
+            raise ValueError(explain("SGD", f"lr={value}", expected))
+        self._lr = lr
+
+    def step(self) -> None:
+        """Update every parameter by its gradient."""
+        lr = self._lr
         for p in self.params:
             if isinstance(p, Node):
                 _descend(p, lr)
@@ -101,10 +104,10 @@ def _descend(p: Node, lr: float) -> None:
         return
     if isinstance(held, RowSparse):
         if is_shared(p):
-            p._data = own(p._data)
-        held.add_to(p._data, -lr)
+            p._array = own(p._array)
+        held.add_to(p._array, -lr)
     elif is_shared(p):  # whoever else holds the array keeps the old numbers
-        p._data = own(p._data - held * lr)
+        p._array = own(p._array - held * lr)
     else:
-        np.subtract(p._data, held * lr, out=p._data)
+        np.subtract(p._array, held * lr, out=p._array)
     mark_changed(p)

@@ -83,6 +83,10 @@ REFUSED: dict[Any, str] = {
     np.put_along_axis: "Write x = np.where(mask, values, x).",
     np.putmask: "Write x = np.where(mask, values, x).",
     np.resize: "Write np.reshape(np.tile(x, n)[:size], shape), or np.pad.",
+    np.save: "Write np.save(file, tensor.numpy()).",
+    np.savetxt: "Write np.savetxt(file, tensor.numpy()).",
+    np.savez: "Write np.savez(file, name=tensor.numpy()).",
+    np.savez_compressed: "Write np.savez_compressed(file, name=tensor.numpy()).",
     np.unique: "Find the places first, _, i = np.unique(x.detach().numpy(), return_index=True), "
     "and take them, np.ravel(x)[i].",
 }
@@ -118,7 +122,8 @@ def ufunc(called: Any, method: str, inputs: tuple[Any, ...], options: dict[str, 
     if (called, method) in METHODS:
         function = METHODS[called, method]
         if method == "reduce":  # a reduction's axis is 0 by default, a function's is all
-            options = {"axis": inputs[1] if len(inputs) > 1 else 0, **options}
+            first = 0 if np.ndim(inputs[0]) else None
+            options = {"axis": inputs[1] if len(inputs) > 1 else first, **options}
         else:
             options = {"axis": 0, **options}
         return _run(function, f"{name}.{method}", inputs[:1], options)
@@ -153,7 +158,7 @@ def plain(value: Any) -> Any:
     if isinstance(value, (list, tuple)):
         return type(value)(map(plain, value))
     if isinstance(value, Node):
-        return value._data
+        return value._array
     detach = getattr(value, "detach", None)
     return np.asarray(detach().data) if detach is not None else value
 
@@ -186,7 +191,7 @@ def _adapted(called: Any, recording: Callable[..., Any]) -> Callable[..., Any]:
                 named[name] = value
             elif parameter.kind is parameter.POSITIONAL_ONLY or position == 0 == names.index(name):
                 positional.append(value)
-            elif value is not parameter.default and not _is_default(value, parameter.default):
+            elif not _is_default(value, parameter.default):
                 fix = f"Leave {name}= at its default."
                 raise TypeError(
                     explain(
@@ -219,4 +224,7 @@ def _ufunc_signature(called: np.ufunc) -> inspect.Signature:
 
 
 def _is_default(value: Any, default: Any) -> bool:
-    return value is None or (isinstance(value, bool) and value == default)
+    """Tell whether an argument is NumPy's default, or None, which stands for it."""
+    if value is None or value is default:
+        return True
+    return type(value) is type(default) and bool(np.all(value == default))

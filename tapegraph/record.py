@@ -15,14 +15,16 @@ import numpy as np
 from tapegraph import node as nodes
 from tapegraph import protocol
 from tapegraph._tape import CURRENT, current
-from tapegraph.errors import INTERNAL, explain, kind_of, user_line
+from tapegraph.errors import ORIGINS, USER, explain, kind_of, user_frame, user_line
 from tapegraph.ir import NO_ATTRS, Array, Op
 from tapegraph.node import constant, new, next_seq, numeric
-from tapegraph.scopes import ACTIVE, setting
+from tapegraph.numpy_warnings import run_again
+from tapegraph.scopes import RECORDING
 
 ndarray = np.ndarray
 # Bound once: each lookup saved here is paid by every recorded operation.
-_scopes = ACTIVE.get
+_scopes = RECORDING.entered.get
+_recording = RECORDING.value
 _tape = CURRENT.get
 _getframe = sys._getframe
 _modules = sys.modules
@@ -82,12 +84,15 @@ def unary(name: str, forward: Callable[[Any], Any]) -> Callable[[Any], Any]:
                 x = operand(name, x, "x")
                 if type(x) is not cls:
                     x = constant(np.asarray(x))
-            out = forward(x._data)
+            try:
+                out = forward(x._array)
+            except RuntimeWarning:
+                out = run_again(name, forward, x._array)
             if type(out) is not ndarray:
                 out = np.asarray(out)
-            if not x.requires_grad or (_scopes() and not setting("recording", True)):
+            if not x._requires_grad or (_scopes() and not _recording()):
                 if out.dtype.char == "e":  # NumPy answers small integers in float16
-                    out = np.asarray(forward(x._data.astype(np.float64)))
+                    out = np.asarray(forward(x._array.astype(np.float64)))
                 return constant(out)
             return remember(cls, op, out, (x,), NO_ATTRS)
 
@@ -104,11 +109,11 @@ def binary(name: str, forward: Callable[[Any, Any], Any]) -> Callable[[Any], Any
         def record(a: Any, b: Any) -> Any:
             cls = nodes.tensor_class
             if type(a) is cls:
-                x = a._data
-                needed = a.requires_grad
+                x = a._array
+                needed = a._requires_grad
                 if type(b) is cls:
-                    y = b._data
-                    needed = needed or b.requires_grad
+                    y = b._array
+                    needed = needed or b._requires_grad
                 elif type(b) is float or type(b) is int:
                     y = b
                 else:
@@ -116,7 +121,7 @@ def binary(name: str, forward: Callable[[Any, Any], Any]) -> Callable[[Any], Any
                     if handler is not None:
                         return handler(name, (a, b), NO_ATTRS)
                     b = operand(name, b, "b")
-                    y = b._data if type(b) is cls else b
+                    y = b._array if type(b) is cls else b
             else:
                 handler = foreign((a, b))
                 if handler is not None:
@@ -125,16 +130,21 @@ def binary(name: str, forward: Callable[[Any, Any], Any]) -> Callable[[Any], Any
                 b = operand(name, b, "b")
                 if type(a) is not cls and type(b) is not cls:
                     a = constant(np.asarray(a))
-                x, needed = (a._data, a.requires_grad) if type(a) is cls else (a, False)
-                y, needs_b = (b._data, b.requires_grad) if type(b) is cls else (b, False)
+                x, needed = (a._array, a._requires_grad) if type(a) is cls else (a, False)
+                y, needs_b = (b._array, b._requires_grad) if type(b) is cls else (b, False)
                 needed = needed or needs_b
             try:
                 out = forward(x, y)
-            except ValueError as error:
-                raise _refused(name, x, y, error) from error
+            except RuntimeWarning:
+                out = run_again(name, forward, x, y)
+            except (TypeError, ValueError) as error:
+                wide = _widened(name, a, b)
+                if wide is None:
+                    raise _refused(name, x, y, error) from error
+                return record(*wide)
             if type(out) is not ndarray:
                 out = np.asarray(out)
-            if not needed or (_scopes() and not setting("recording", True)):
+            if not needed or (_scopes() and not _recording()):
                 return constant(out)
             return remember(cls, op, out, (a, b), NO_ATTRS)
 
@@ -160,20 +170,22 @@ def apply(op: Op, inputs: tuple[Any, ...], attrs: dict[str, Any] = NO_ATTRS) -> 
     if handler is not None:
         return handler(op.name, inputs, attrs)
     cls = nodes.tensor_class
-    arrays = [x._data if type(x) is cls else x for x in inputs]
+    arrays = [x._array if type(x) is cls else x for x in inputs]
+    try:
+        out = op.forward(*arrays, **attrs)
+    except RuntimeWarning:
+        out = run_again(op.name, op.forward, *arrays, **attrs)
     saved = None
     if op.saves:
-        out, saved = op.forward(*arrays, **attrs)
-    else:
-        out = op.forward(*arrays, **attrs)
+        out, saved = out
     if type(out) is not ndarray:
         out = np.asarray(out)
     flows = op.differentiable
     needed = any(
-        type(x) is cls and x.requires_grad and (flows is None or (i < len(flows) and flows[i]))
+        type(x) is cls and x._requires_grad and (flows is None or (i < len(flows) and flows[i]))
         for i, x in enumerate(inputs)
     )
-    if not needed or (_scopes() and not setting("recording", True)):
+    if not needed or (_scopes() and not _recording()):
         # A view of a leaf would change with the leaf, and nothing would remember that it did.
         return constant(out if out.base is None else out.copy("K"))
     node = remember(cls, op, out, inputs, attrs)
@@ -187,14 +199,17 @@ def remember(
 ) -> Any:
     """Put one entry on the tape, with the user's line, and return it as a tensor."""
     node = new(cls)
-    node._data = out
+    node._array = out
     node._op = op
     node._inputs = inputs
     node._attrs = attrs
     node._seq = next_seq()
-    node.requires_grad = True
+    node._requires_grad = True
     frame = _getframe(2)
-    while id(frame.f_globals) in INTERNAL and frame.f_back is not None:
+    while ORIGINS[frame.f_code.co_filename] is not USER:
+        if frame.f_back is None:
+            frame = user_frame(_getframe(2))
+            break
         frame = frame.f_back
     node._code = frame.f_code
     node._lasti = frame.f_lasti
@@ -221,7 +236,21 @@ def _dressed(record: Any, stub: Any) -> Any:
     return record
 
 
-def _refused(name: str, x: Any, y: Any, error: ValueError) -> ValueError:
+def _widened(name: str, a: Any, b: Any) -> tuple[Any, Any] | None:
+    """Return operands with a Python integer beyond 64 bits as a float, or None without one."""
+    if not any(type(v) is int and not -(2**63) <= v < 2**63 for v in (a, b)):
+        return None
+    try:
+        first, second = (float(v) if type(v) is int else v for v in (a, b))
+    except OverflowError:
+        received = "an integer beyond the range of float64"
+        raise OverflowError(explain(name, received, "a number of at most 1.8e308")) from None
+    return first, second
+
+
+def _refused(name: str, x: Any, y: Any, error: Exception) -> Exception:
+    if not isinstance(error, ValueError):
+        return TypeError(f"{name}: {error} (at {user_line()})")
     try:
         np.broadcast_shapes(np.shape(x), np.shape(y))
     except ValueError:

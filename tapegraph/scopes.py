@@ -1,83 +1,162 @@
-"""Settings that hold inside a ``with`` block: whether ops record, and which engine runs.
+"""Settings that hold inside a ``with`` block: whether operations record, and which engine runs.
 
-They live in a context variable, so threads and asyncio tasks do not see each other's. Python
-gives generators no context of their own: a scope entered in a generator holds only while that
-generator runs, which is told by its frame having a caller.
+A setting lives in a context variable, so threads and asyncio tasks do not see each other's. It
+holds from the moment a block is entered until it is left, whoever runs meanwhile: a generator that
+yields inside its block hands the setting to its caller, as a test fixture means to. A decorated
+generator or coroutine function is another matter: there it holds while the function's own code runs.
 """
 
 from __future__ import annotations
 
+import functools
+import inspect
+from collections.abc import AsyncGenerator, Callable, Generator
 from contextvars import ContextVar
-from inspect import CO_ASYNC_GENERATOR, CO_GENERATOR
-from types import FrameType
-from typing import Any
+from typing import Any, Generic, TypeVar
+
+T = TypeVar("T")
+F = TypeVar("F", bound=Callable[..., Any])
 
 
-class Scope:
-    """One entered setting: its kind, its value, and the generator frame it belongs to, if any.
+class Setting(Generic[T]):
+    """One setting: the blocks entered in this thread or task, each with its value.
 
-    ``source`` is the context manager that entered it, where one may be entered many times.
+    Attributes
+    ----------
+    entered : ContextVar of tuple
+        Pairs of the scope object and its value, the innermost last.
     """
 
-    __slots__ = ("generator", "kind", "source", "value")
+    __slots__ = ("default", "entered")
 
-    def __init__(self, kind: str, value: Any, generator: FrameType | None, source: Any) -> None:
-        self.kind = kind
-        self.value = value
-        self.generator = generator
-        self.source = source
+    def __init__(self, name: str, default: T) -> None:
+        self.default = default
+        self.entered: ContextVar[tuple[tuple[object, T], ...]] = ContextVar(name, default=())
+
+    def value(self) -> T:
+        """Return the innermost value that holds here."""
+        entered = self.entered.get()
+        return entered[-1][1] if entered else self.default
+
+    def enter(self, scope: object, value: T) -> None:
+        """Let a value hold."""
+        self.entered.set((*self.entered.get(), (scope, value)))
+
+    def leave(self, scope: object) -> None:
+        """Take back the last value of a scope: not always the innermost, as generators interleave.
+
+        Where the scope is not found, it was entered in another context, which has ended.
+        """
+        entered = self.entered.get()
+        for position in range(len(entered) - 1, -1, -1):
+            if entered[position][0] is scope:
+                self.entered.set((*entered[:position], *entered[position + 1 :]))
+                return
 
 
-ACTIVE: ContextVar[tuple[Scope, ...]] = ContextVar("tapegraph_scopes", default=())
+class Scope(Generic[T]):
+    """A context manager and decorator that gives a setting a value; one object may be used often.
 
-
-def enter(kind: str, value: Any, frame: FrameType | None, source: Any = None) -> Scope:
-    """Enter a setting from the ``with`` that ``frame`` runs; return the scope to leave it by."""
-    scope = Scope(kind, value, _owning_generator(frame), source)
-    ACTIVE.set((*ACTIVE.get(), scope))
-    return scope
-
-
-def leave(scope: Scope) -> None:
-    """Leave a scope; not always the last one entered, since generators interleave."""
-    ACTIVE.set(tuple(s for s in ACTIVE.get() if s is not scope))
-
-
-def leave_last(source: Any, frame: FrameType | None) -> None:
-    """Leave the last scope that ``source`` entered here, the generator's own one if it has one.
-
-    One context manager may be in use in several threads, tasks and generators at once.
+    Parameters
+    ----------
+    setting : Setting
+        What it sets.
+    value
+        To what.
     """
-    mine = [s for s in ACTIVE.get() if s.source is source]
-    generator = _owning_generator(frame)
-    own = [s for s in mine if s.generator is generator]
-    if mine:
-        leave((own or mine)[-1])
+
+    __slots__ = ("_setting", "_value")
+
+    def __init__(self, setting: Setting[T], value: T) -> None:
+        self._setting = setting
+        self._value = value
+
+    def __enter__(self) -> None:
+        self._setting.enter(self, self._value)
+
+    def __exit__(self, *exception: object) -> None:
+        self._setting.leave(self)
+
+    def __call__(self, fn: F) -> F:
+        """Return the function, in whose own code the setting holds."""
+        return _decorated(fn, self)
 
 
-def setting(kind: str, default: Any) -> Any:
-    """Return the innermost value of a setting that holds here, or ``default``."""
-    for scope in reversed(ACTIVE.get()):
-        if scope.kind == kind and (scope.generator is None or scope.generator.f_back is not None):
-            return scope.value
-    return default
+def _decorated(fn: F, scope: Scope[Any]) -> F:
+    if inspect.isgeneratorfunction(fn):
+        wrap: Any = _generator
+    elif inspect.isasyncgenfunction(fn):
+        wrap = _async_generator
+    elif inspect.iscoroutinefunction(fn):
+        wrap = _coroutine
+    else:
+        wrap = _function
+    return functools.wraps(fn)(wrap(fn, scope))  # type: ignore[no-any-return]
 
 
-def _owning_generator(frame: FrameType | None) -> FrameType | None:
-    """Return the generator whose suspension suspends the scope; None for a plain function.
+def _function(fn: Callable[..., Any], scope: Scope[Any]) -> Callable[..., Any]:
+    def function(*args: Any, **kwargs: Any) -> Any:
+        with scope:
+            return fn(*args, **kwargs)
 
-    ``@contextmanager`` runs its body as a generator on behalf of the caller's ``with``, and an
-    ``ExitStack`` enters on behalf of its caller: the scope then belongs to that frame.
-    """
-    while frame is not None:
-        if not _is_contextlib(frame):
-            if not frame.f_code.co_flags & (CO_GENERATOR | CO_ASYNC_GENERATOR):
-                return None
-            if not _is_contextlib(frame.f_back):
-                return frame
-        frame = frame.f_back
-    return None
+    return function
 
 
-def _is_contextlib(frame: FrameType | None) -> bool:
-    return frame is not None and frame.f_globals.get("__name__") == "contextlib"
+def _coroutine(fn: Callable[..., Any], scope: Scope[Any]) -> Callable[..., Any]:
+    async def coroutine(*args: Any, **kwargs: Any) -> Any:
+        with scope:
+            return await fn(*args, **kwargs)
+
+    return coroutine
+
+
+def _generator(fn: Callable[..., Any], scope: Scope[Any]) -> Callable[..., Any]:
+    def generator(*args: Any, **kwargs: Any) -> Generator[Any, Any, Any]:
+        running = fn(*args, **kwargs)
+        resume: Callable[[Any], Any] = running.send
+        value: Any = None
+        while True:
+            try:
+                with scope:
+                    item = resume(value)
+            except StopIteration as stop:
+                return stop.value
+            try:
+                value = yield item
+                resume = running.send
+            except GeneratorExit:
+                with scope:
+                    running.close()
+                raise
+            except BaseException as error:
+                value, resume = error, running.throw
+
+    return generator
+
+
+def _async_generator(fn: Callable[..., Any], scope: Scope[Any]) -> Callable[..., Any]:
+    async def async_generator(*args: Any, **kwargs: Any) -> AsyncGenerator[Any, Any]:
+        running = fn(*args, **kwargs)
+        resume: Callable[[Any], Any] = running.asend
+        value: Any = None
+        while True:
+            try:
+                with scope:
+                    item = await resume(value)
+            except StopAsyncIteration:
+                return
+            try:
+                value = yield item
+                resume = running.asend
+            except GeneratorExit:
+                with scope:
+                    await running.aclose()
+                raise
+            except BaseException as error:
+                value, resume = error, running.athrow
+
+    return async_generator
+
+
+RECORDING = Setting("tapegraph_recording", default=True)
+BACKEND: Setting[str | None] = Setting("tapegraph_use_backend", default=None)

@@ -35,9 +35,26 @@ def _signature(program: Program) -> tuple[Signature, list[int], list[float]]:
         else:
             fed.append(slot)
             types.append((values[slot].shape, values[slot].dtype.char))
-    attrs = [(slot, *given.items()) for slot, given in enumerate(program.attrs) if given]
+    attrs = [
+        (slot, *[(name, identity(value)) for name, value in given.items()])
+        for slot, given in enumerate(program.attrs)
+        if given
+    ]
     columns: tuple[list[Any], ...] = (ops, program.inputs, attrs, types, program.wanted)
     return tuple(tuple(column) for column in columns), fed, scalars
+
+
+def identity(value: Any) -> Any:
+    """Return what two attributes share only where they are the same: 1, 1.0 and True are not.
+
+    Python takes those for equal, as it does 0.0 and -0.0.
+    """
+    kind = type(value)
+    if kind is tuple:
+        return tuple(map(identity, value))
+    if isinstance(value, (float, np.floating)):
+        return kind, float(value).hex()
+    return kind, value
 
 
 def scalar_bits(scalars: list[float]) -> Any:

@@ -93,7 +93,7 @@ def check_gradients(
     out = f(*leaves)
     if not isinstance(out, Node):
         raise TypeError(explain("check_gradients", f"f returning {kind_of(out)}", "a Tensor"))
-    weights = np.random.default_rng(seed).uniform(0.5, 1.5, out._data.shape)
+    weights = np.random.default_rng(seed).uniform(0.5, 1.5, out._array.shape)
     if out.requires_grad:
         with engines.use_backend(backend or engines.get_backend()):
             reduce.sum(elementwise.mul(out, weights)).backward()
@@ -120,6 +120,7 @@ def check_gradients(
 
 
 def _point(value: Any, argument: str) -> Array:
+    value = value.detach() if isinstance(value, Node) else value
     return numeric(value, "check_gradients", argument).astype(np.float64)
 
 
@@ -128,7 +129,7 @@ def _differences(
 ) -> list[Array]:
     def total(moved: list[Array]) -> float:
         with no_grad():
-            return float(np.sum(f(*map(param, moved))._data * weights))
+            return float(np.sum(f(*map(param, moved))._array * weights))
 
     results = []
     for i, point in enumerate(points):
@@ -221,12 +222,12 @@ def check_parity(
     if not out.requires_grad:
         raise RuntimeError(explain("check_parity", "a result that needs no gradient", "one"))
     program = linearise([out])
-    shape, dtype = out._data.shape, out._data.dtype
+    shape, dtype = out._array.shape, out._array.dtype
     cotangent = np.random.default_rng(seed).uniform(-1.0, 1.0, shape).astype(dtype)
     fallback = importlib.import_module("tapegraph.fallback")
     swept = [np.asarray(g) for g in fallback.gradients(program, cotangent)]
     by_leaf = {id(program.nodes[s]): g for s, g in zip(program.wanted, swept, strict=True)}
-    gradients = [by_leaf.get(id(leaf), np.zeros_like(leaf._data)) for leaf in leaves]
+    gradients = [by_leaf.get(id(leaf), np.zeros_like(leaf._array)) for leaf in leaves]
     lowering = importlib.import_module("tapegraph.lowering")
     try:
         graph = [np.asarray(g) for g in lowering.gradients(program, cotangent).grads]

@@ -21,7 +21,8 @@ def sealed(monkeypatch):
     monkeypatch.setattr(engines, "_warned", set())  # a cause is warned of once a test
     fresh = {
         _tape.CURRENT: None,
-        scopes.ACTIVE: (),
+        scopes.RECORDING.entered: (),
+        scopes.BACKEND.entered: (),
         engines._chosen: None,
         engines._report: None,
     }

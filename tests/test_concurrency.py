@@ -328,7 +328,8 @@ def test_scope_on_an_exit_stack(setting):
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_scope_in_a_generator_holds_only_while_it_runs(setting, way):
+def test_scope_in_a_generator_holds_until_it_leaves_the_block(setting, way):
+    """As a fixture means it: from its yield to its end, the caller runs inside."""
     make, probe, outside, inside = setting
 
     def generator():
@@ -340,11 +341,12 @@ def test_scope_in_a_generator_holds_only_while_it_runs(setting, way):
     running = generator()
     for _ in range(3):
         assert next(running) == inside
-        assert probe() == outside
+        assert probe() == inside
     assert next(running) == outside
+    assert probe() == outside
 
 
-def test_scope_on_an_exit_stack_of_a_generator(setting):
+def test_scope_of_a_generator_ends_when_it_is_closed(setting):
     make, probe, outside, inside = setting
 
     def generator():
@@ -354,18 +356,44 @@ def test_scope_on_an_exit_stack_of_a_generator(setting):
 
     running = generator()
     assert next(running) == inside
-    assert probe() == outside
+    assert probe() == inside
     running.close()
     assert probe() == outside
 
 
-def test_interleaved_generators_do_not_see_each_other(setting):
+@pytest.fixture
+def quiet_fixture():
+    with tg.no_grad(), tg.use_backend("native"):
+        yield
+
+
+def test_scope_of_a_fixture_holds_in_its_test(quiet_fixture):
+    assert not records()
+    assert tg.get_backend() == "native"
+
+
+def test_scopes_of_interleaved_generators_end_each_for_itself(setting):
     make, probe, outside, inside = setting
 
     def scoped():
         with make():
-            yield probe()
-            yield probe()
+            yield
+        yield
+
+    a, b = scoped(), scoped()
+    seen = []
+    for step in (a, b, a, b):
+        next(step)
+        seen.append(probe())
+    assert seen == [inside, inside, inside, outside]
+
+
+def test_decorated_generators_do_not_see_each_other(setting):
+    make, probe, outside, inside = setting
+
+    @make()
+    def scoped():
+        yield probe()
         yield probe()
 
     def free():
@@ -373,8 +401,8 @@ def test_interleaved_generators_do_not_see_each_other(setting):
             yield probe()
 
     a, b, c = scoped(), scoped(), free()
-    seen = [next(g) for g in (a, c, b, c, a, c, a, b, c, b, c)]
-    assert seen == [inside if x else outside for x in (1, 0, 1, 0, 1, 0, 0, 1, 0, 0, 0)]
+    seen = [(next(g), probe()) for g in (a, c, b, c, a, c, b, c)]
+    assert seen == [(inside if x else outside, outside) for x in (1, 0, 1, 0, 1, 0, 1, 0)]
 
 
 def test_generator_called_in_a_scope_sees_it(setting):
@@ -391,7 +419,7 @@ def test_generator_called_in_a_scope_sees_it(setting):
     assert next(running) == outside
 
 
-def test_scope_of_an_async_generator_holds_only_while_it_runs(setting):
+def test_scope_of_an_async_generator_holds_until_it_leaves_the_block(setting):
     make, probe, outside, inside = setting
 
     async def generator():
@@ -401,9 +429,9 @@ def test_scope_of_an_async_generator_holds_only_while_it_runs(setting):
             yield probe()
 
     async def consume():
-        return [(seen, probe()) async for seen in generator()]
+        return [(seen, probe()) async for seen in generator()], probe()
 
-    assert asyncio.run(consume()) == [(inside, outside)] * 2
+    assert asyncio.run(consume()) == ([(inside, inside)] * 2, outside)
 
 
 def test_scope_by_an_async_context_manager(setting):
@@ -499,6 +527,29 @@ def test_decorated_generator(decorate):
     assert stop.value.value == "done"
 
 
+def test_decorated_generator_is_thrown_into_and_closed(decorate):
+    seen = []
+
+    @decorate
+    def generator():
+        try:
+            try:
+                yield
+            except KeyError:
+                seen.append(("thrown", records()))
+            yield "caught"
+        finally:
+            seen.append(("closed", records()))
+
+    running = generator()
+    next(running)
+    assert running.throw(KeyError("boom")) == "caught"
+    assert records()
+    running.close()
+    assert seen == [("thrown", False), ("closed", False)]
+    assert records()
+
+
 def test_decorated_coroutine(decorate):
     @decorate
     async def coroutine():
@@ -525,6 +576,31 @@ def test_decorated_async_generator(decorate):
         return [(seen, records()) async for seen in generator()]
 
     assert asyncio.run(consume()) == [(False, True)] * 2
+
+
+def test_decorated_async_generator_is_thrown_into_and_closed(decorate):
+    seen = []
+
+    @decorate
+    async def generator():
+        try:
+            try:
+                yield
+            except KeyError:
+                seen.append(("thrown", records()))
+            yield "caught"
+        finally:
+            seen.append(("closed", records()))
+
+    async def use():
+        running = generator()
+        await anext(running)
+        assert await running.athrow(KeyError("boom")) == "caught"
+        await running.aclose()
+        return records()
+
+    assert asyncio.run(use())
+    assert seen == [("thrown", False), ("closed", False)]
 
 
 def test_nested_no_grad_ends_with_the_outermost():
@@ -554,14 +630,7 @@ def test_one_no_grad_object_shared_by_generators():
 
     a, b = generator(), generator()
     seen = [(next(g), records()) for g in (a, b, a, a, b, b)]
-    assert seen == [
-        (False, True),
-        (False, True),
-        (False, True),
-        (True, True),
-        (False, True),
-        (True, True),
-    ]
+    assert seen == [(False, False)] * 5 + [(True, True)]
 
 
 def test_one_no_grad_object_shared_by_threads(restless):

@@ -92,7 +92,7 @@ def test_dropped_results_are_freed_at_once(no_collector, differentiate):
     if differentiate:
         y.backward()
     nodes = [weakref.ref(t) for t in (a, b, y)]
-    arrays = [weakref.ref(t._data) for t in (a, b, y)]
+    arrays = [weakref.ref(t._array) for t in (a, b, y)]
     del a, b, y
     assert [r() for r in nodes + arrays] == [None] * 6
 
@@ -197,4 +197,4 @@ def test_abandoned_scopes_leave_nothing_behind():
 
     for _ in range(100):
         next(quiet())
-    assert scopes.ACTIVE.get() == ()
+    assert scopes.RECORDING.entered.get() == scopes.BACKEND.entered.get() == ()

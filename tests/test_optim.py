@@ -109,13 +109,16 @@ def test_parameters_keep_their_identity():
     assert (x.op, x.name, x.requires_grad) == ("param", "w", True)
 
 
-@pytest.mark.parametrize("lr", [np.inf, -np.inf, np.nan])
-def test_rate_that_is_not_finite_changes_nothing(lr):
+@pytest.mark.parametrize("lr", [np.inf, -np.inf, np.nan, -1.0, "a", None])
+def test_rate_that_is_no_finite_number_of_0_or_more_is_refused(lr):
     x = tg.param(1.0)
-    (x * 2.0).backward()
-    with pytest.raises(ValueError, match="finite learning rate"):
-        tg.SGD([x], lr=lr).step()
-    assert x.item() == 1.0
+    kind = TypeError if lr in ("a", None) else ValueError
+    with pytest.raises(kind, match="SGD: received"):
+        tg.SGD([x], lr=lr)
+    optimizer = tg.SGD([x], lr=0.5)
+    with pytest.raises(kind, match="SGD: received"):
+        optimizer.lr = lr
+    assert optimizer.lr == 0.5
 
 
 def test_values_that_are_results_are_refused():

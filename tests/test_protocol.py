@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import math
+import operator
+import re
+import statistics
+import warnings
 
 import numpy as np
 import pytest
@@ -227,17 +231,71 @@ def test_writing_in_place_says_what_to_write_instead(name, kind):
     np.testing.assert_array_equal(x.data, X)
 
 
-@pytest.mark.parametrize("kind", ["Tensor", "Dual"])
-def test_an_array_stores_no_tensor_as_an_element(kind):
-    x = tg.param(2.0) if kind == "Tensor" else tg.Dual(2.0, 1.0)
-    array = np.zeros(3)
-    with pytest.raises(ValueError, match="element") as caught:  # NumPy's own, ours is its cause
-        array[0] = x * 3.0
-    assert "np.stack" in str(caught.value.__cause__)
-    np.testing.assert_array_equal(array, 0.0)
-    array[0] = float(x)
-    array[1] = tg.tensor(5.0)
-    np.testing.assert_array_equal(array, [2.0, 5.0, 0.0])
+# Who calls float() or int() on what it is given; each gives the value, and no gradient.
+NUMBERS = {
+    "float": (float, 2.25),
+    "int": (int, 2),
+    "complex": (complex, 2.25),
+    "math.sqrt": (math.sqrt, 1.5),
+    "math.floor": (math.floor, 2),
+    "math.fsum": (lambda x: math.fsum([x, 1.0]), 3.25),
+    "statistics.fmean": (lambda x: statistics.fmean([x, 0.25]), 1.25),
+    "np.float64": (np.float64, 2.25),
+    "array[0] = x": (lambda x: stored(lambda a: a.__setitem__(0, x)), 2.25),
+    "operator.setitem": (lambda x: stored(lambda a: operator.setitem(a, 0, x)), 2.25),
+    "array.fill": (lambda x: stored(lambda a: a.fill(x)), 2.25),
+    "np.fromiter": (lambda x: np.fromiter([x], np.float64)[0], 2.25),
+}
+
+
+def stored(write):
+    array = np.zeros(1)
+    write(array)
+    return array[0]
+
+
+@pytest.mark.parametrize("name", NUMBERS)
+def test_a_number_that_loses_a_gradient_is_warned_of(name):
+    convert, want = NUMBERS[name]
+    with pytest.warns(tg.LostGradientWarning, match=r"tensor\.item\(\).*tg\.sin") as caught:
+        assert convert(tg.param(2.25)) == want
+    assert {w.filename for w in caught} <= {__file__, statistics.__file__}
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert convert(tg.tensor(2.25)) == want
+
+
+@pytest.mark.parametrize("name", NUMBERS)
+def test_a_number_that_loses_a_gradient_is_an_error_under_strict(name, monkeypatch):
+    monkeypatch.setenv("TAPEGRAPH_STRICT", "1")
+    with pytest.raises((TypeError, ValueError)) as caught:
+        NUMBERS[name][0](tg.param(2.25))
+    # NumPy's own error where an element is stored; ours is its cause.
+    assert "np.stack" in f"{caught.value}{caught.value.__cause__}"
+
+
+@pytest.mark.parametrize("name", NUMBERS)
+def test_a_dual_never_becomes_a_number(name):
+    with pytest.raises((TypeError, ValueError)) as caught:
+        NUMBERS[name][0](tg.Dual(2.25, 1.0))
+    assert re.search(r"tg\.sin|np\.stack", f"{caught.value}{caught.value.__cause__}")
+
+
+def test_a_function_of_pythons_numbers_is_not_differentiated_as_a_constant():
+    with pytest.raises(TypeError, match=r"tg\.sin for math\.sin"):
+        tg.grad(lambda x: math.sin(x) ** 2)(1.0)
+
+
+def test_the_warning_comes_once_per_line():
+    x = tg.param(2.0)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.resetwarnings()
+        warnings.simplefilter("default")
+        for _ in range(3):
+            float(x)
+            int(x)
+    assert len(caught) == 2
+    assert caught[1].lineno == caught[0].lineno + 1
 
 
 # -- what is no number, and what would lose a gradient -----------------------------------------
@@ -281,19 +339,56 @@ LOST = {
 
 
 @pytest.mark.parametrize("name", LOST)
-def test_an_array_never_loses_a_gradient_silently(name, x):
-    with pytest.raises(TypeError, match=r"tensor\.detach\(\)\.numpy\(\)"):
+@pytest.mark.parametrize("kind", ["Tensor", "Dual"])
+def test_an_array_never_loses_a_gradient_silently(name, kind):
+    x = tg.param(X) if kind == "Tensor" else tg.Dual(X, W)
+    with pytest.raises(TypeError, match=r"np\.stack.*x\.detach\(\)\.numpy\(\)"):
         LOST[name](x)
+
+
+JOINED = {
+    "tensor": lambda x: tg.tensor([x, x]),
+    "param": lambda x: tg.param([[x[0, 0]], [2.0]]),
+    "mean": lambda x: np.mean([x, x]),
+    "an operand": lambda x: np.ones(2) + tg.tensor(1.0) * [x[0, 0], x[0, 1]],
+}
+
+
+@pytest.mark.parametrize("name", JOINED)
+def test_a_list_of_tensors_is_told_to_be_stacked(name, x):
+    with pytest.raises(TypeError, match=r"np\.stack"):
+        JOINED[name](x)
+
+
+DETACHED = {
+    "tensor": lambda x: tg.tensor(x),
+    "param": lambda x: tg.param(x * 2.0),
+    "assign": lambda x: tg.param(X).assign(x),
+    "data": lambda x: setattr(tg.param(X), "data", x),
+    "grad": lambda x: setattr(tg.param(X), "grad", x),
+    "seed": lambda x: (tg.param(X) * 2.0).backward(x),
+}
+
+
+@pytest.mark.parametrize("name", DETACHED)
+def test_detaching_is_spelled(name, x):
+    with pytest.raises(TypeError, match=r"tensor\.detach\(\)"):
+        DETACHED[name](x)
+    DETACHED[name](x.detach())
+
+
+MASKED = np.ma.array([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]], mask=[[0, 1, 0], [0, 0, 1]])
+
+
+@pytest.mark.parametrize("name", ["m * x", "x * m", "np.ma.exp(x)", "np.multiply(m, x)"])
+def test_masked_arrays_lose_neither_mask_nor_gradient(name, x):
+    with pytest.raises(TypeError, match="mask|np.stack"):
+        eval(name, {"np": np, "m": MASKED, "x": x})
 
 
 def test_constants_become_arrays():
     np.testing.assert_array_equal(np.asarray(tg.tensor(X)), X)
     assert np.asarray(tg.tensor(X), dtype=np.float32).dtype == np.float32
-
-
-def test_one_number_is_read_by_value_as_in_pytorch():
-    x = tg.param(2.25)
-    assert (float(x), int(x), bool(x), x.item(), math.sqrt(x)) == (2.25, 2, True, 2.25, 1.5)
 
 
 # -- duals -------------------------------------------------------------------------------------

@@ -279,7 +279,7 @@ def test_array_from_before_an_assignment_is_no_longer_the_leaf():
     "cut",
     [
         lambda x: x.detach(),
-        lambda x: tg.tensor(x),
+        lambda x: tg.tensor(x.detach()),
         lambda x: x.data.copy(),
         lambda x: x.numpy(),
         lambda x: tg.no_grad(lambda: x.reshape(3, 1).T[0])(),

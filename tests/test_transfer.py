@@ -111,7 +111,7 @@ def test_a_backward_in_tensorflow_leaves_the_shared_arrays_alone(run_python):
     tg.set_backend("tensorflow")
     x = tg.param(np.ones((200, 300)))
     c = tg.tensor(np.full((200, 300), 2.0))
-    assert shareable(x._data) and shareable(c._data)
+    assert shareable(x._array) and shareable(c._array)
     for build in (lambda: x * c, lambda: x + c, lambda: -x, lambda: tg.relu(x - c), lambda: x * 1):
         x.grad = None
         y = build()
@@ -123,7 +123,7 @@ def test_a_backward_in_tensorflow_leaves_the_shared_arrays_alone(run_python):
         held = x.grad.copy()
         for grad in (x.grad, y.grad):
             assert grad.flags.writeable and grad.flags.owndata
-            for other in (x._data, c._data, y._data, seed):
+            for other in (x._array, c._array, y._array, seed):
                 assert not np.shares_memory(grad, other)
         assert not np.shares_memory(x.grad, y.grad)
         seed[...] = 7.0
@@ -149,7 +149,7 @@ def test_every_layout_through_a_whole_backward(run_python):
     def unguarded(array):
         '''A leaf that holds exactly this array: later versions may hand over any layout.'''
         leaf = tg.tensor(0.0)
-        leaf._data = array
+        leaf._array = array
         return leaf
 
     for shape in [(), (0, 4), (1, 4), (4, 4), (130, 4)]:
@@ -209,7 +209,7 @@ def test_every_operation_on_large_arrays_off_alignment(run_python):
             for offset in range(0, 65, np.dtype(dtype).itemsize):
                 data = rng.uniform(0.5, 1.5, (2, 128, 128)).astype(dtype)
                 x, y = (tg.param(0.0) for _ in range(2))
-                x._data, y._data = placed(data[0], offset), placed(data[1], offset)
+                x._array, y._array = placed(data[0], offset), placed(data[1], offset)
                 out = call(x, y)
                 program = linearise([out])
                 seed = placed(np.ones(out.shape, dtype=dtype), offset)

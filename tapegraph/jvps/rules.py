@@ -73,7 +73,7 @@ def value(x: Any) -> Array:
     """Return the array under all dual levels: what the operation computes with."""
     while hasattr(x, "primal"):
         x = x.primal
-    return np.asarray(getattr(x, "_data", x))
+    return np.asarray(getattr(x, "_array", x))
 
 
 def is_finite(x: Any) -> bool:

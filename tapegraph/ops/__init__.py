@@ -29,8 +29,18 @@ FAMILIES = (
 
 
 def rules_of_families(package: str, table: str) -> dict[str, Any]:
-    """Return the rows of every family's table in a package that mirrors this one."""
+    """Return the rows of every family's table in a package that mirrors this one.
+
+    Raises
+    ------
+    ValueError
+        Two families have a row of one name.
+    """
     rows: dict[str, Any] = {}
     for family in FAMILIES:
-        rows.update(getattr(importlib.import_module(f"{package}.{family}"), table))
+        found = getattr(importlib.import_module(f"{package}.{family}"), table)
+        twice = sorted(rows.keys() & found.keys())
+        if twice:
+            raise ValueError(f"{package}.{family}.{table}: rows that another family has: {twice}")
+        rows.update(found)
     return rows

@@ -207,15 +207,15 @@ def where(cond: Any, a: Any = None, b: Any = None) -> Any:
     """
     if hasattr(type(cond), "__tapegraph_apply__") and hasattr(cond, "detach"):
         cond = cond.detach()  # a condition carries no tangent
-    raw = cond._data if isinstance(cond, Node) else cond
+    raw = cond._array if isinstance(cond, Node) else cond
     mask = constant(numeric_mask(raw))
     if a is None and b is None:
-        return np.nonzero(mask._data)
+        return np.nonzero(mask._array)
     a, b = operand("where", a, "a"), operand("where", b, "b")
     try:
         return apply(WHERE, (mask, a, b))
     except ValueError as error:
-        shapes = [np.shape(getattr(v, "_data", v)) for v in (mask, a, b)]
+        shapes = [np.shape(getattr(v, "_array", v)) for v in (mask, a, b)]
         raise ValueError(
             explain("where", f"shapes {shapes}", "shapes that broadcast together")
         ) from error
@@ -224,7 +224,7 @@ def where(cond: Any, a: Any = None, b: Any = None) -> Any:
 def numeric_mask(cond: Any) -> Array:
     """Return a condition as a bool array of its own memory."""
     wrapped = operand("where", cond, "cond")
-    return np.array(getattr(wrapped, "_data", wrapped), dtype=np.bool_)
+    return np.array(getattr(wrapped, "_array", wrapped), dtype=np.bool_)
 
 
 def getitem(x: Any, key: Any) -> Any:
@@ -270,7 +270,7 @@ def _expanded(key: tuple[Any, ...], shape: tuple[int, ...]) -> list[Any]:
     parts: list[Any] = []
     for part in key:
         if isinstance(part, Node):
-            part = part._data
+            part = part._array
         if part is None or part is Ellipsis or isinstance(part, slice):
             parts.append(part)
         elif isinstance(part, (bool, np.bool_)):

@@ -424,11 +424,11 @@ def _as_constant(targets: Any, dtype: np.dtype[Any]) -> Any:
     """Return targets in a dtype, unless a gradient flows to them: then NumPy's rules hold."""
     if targets.dtype == dtype or targets.requires_grad:
         return targets
-    return constant(targets._data.astype(dtype))
+    return constant(targets._array.astype(dtype))
 
 
 def _classes(name: str, targets: Any, count: int) -> Array:
-    array: Array = targets.detach()._data
+    array: Array = targets.detach()._array
     if array.dtype.kind not in "iu" and array.size:
         raise TypeError(
             explain(name, f"class indices {kind_of(array)}", "integers", "Use .astype(int).")

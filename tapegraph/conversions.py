@@ -1,0 +1,101 @@
+"""What NumPy and Python may try on a tensor that would lose its gradient, and what to write."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import Any, NoReturn
+
+from tapegraph.errors import LostGradientWarning, explain, kind_of, user_line, warn
+
+STRICT = "TAPEGRAPH_STRICT"
+
+
+def strict() -> bool:
+    """Tell whether what is otherwise warned of shall be an error."""
+    return os.environ.get(STRICT, "") not in ("", "0")
+
+
+def to_number(kind: str, conversion: str) -> None:
+    """Warn, once per line of the user's, that a number carries no gradient.
+
+    Parameters
+    ----------
+    kind : str
+        What is converted, as ``"Tensor"``.
+    conversion : str
+        What converts it, as ``"float"``.
+
+    Raises
+    ------
+    TypeError
+        ``TAPEGRAPH_STRICT=1`` is set.
+    """
+    read = "value.data" if kind == "Value" else "tensor.item()"
+    message = (
+        f"{conversion}: received a {kind} that needs a gradient, which the number does not carry; "
+        f"write {read} to read the value, or tapegraph's or NumPy's function on the {kind} itself "
+        "(tg.sin(x) for math.sin(x), np.stack for an array of results) to keep the gradient."
+    )
+    if strict():
+        raise TypeError(f"{message} ({STRICT} is set, at {user_line()})")
+    warn(message, LostGradientWarning)
+
+
+def to_array(kind: str) -> TypeError:
+    """Return the error of a conversion to an array that would lose a gradient."""
+    return TypeError(
+        explain(
+            "numpy.asarray",
+            f"a {kind} that needs a gradient, which an array would lose",
+            "plain numbers",
+            "Join results by np.stack, call NumPy's or tapegraph's functions on them, or write "
+            "x.detach().numpy() to go on without a gradient.",
+        )
+    )
+
+
+def not_joined(op: str, argument: str, value: Any) -> TypeError:
+    """Return the error of a list that holds tensors, where an array was expected."""
+    return TypeError(
+        explain(
+            op,
+            f"{argument!r}, a {type(value).__name__} of tensors that need a gradient",
+            "one array or tensor",
+            "Join them first: np.stack(tensors).",
+        )
+    )
+
+
+def not_detached(op: str, argument: str, value: Any) -> TypeError:
+    """Return the error of a tensor that needs a gradient where only its numbers can be kept."""
+    return TypeError(
+        explain(
+            op,
+            f"{kind_of(value)} that needs a gradient for {argument!r}",
+            "plain numbers",
+            "Write tensor.detach() to go on without its gradient.",
+        )
+    )
+
+
+def refused(name: str, fix: str) -> Callable[..., NoReturn]:
+    """Make the method that stands for ndarray's in-place method of a name."""
+
+    def method(self: Any, *args: Any, **options: Any) -> NoReturn:
+        kind = type(self).__name__
+        received = f"a {kind}, whose elements cannot be written"
+        raise TypeError(
+            explain(f"{kind}.{name}", received, "an operation that gives a new one", fix)
+        )
+
+    method.__name__ = method.__qualname__ = name
+    method.__doc__ = f"Refuse ndarray's in-place {name}. {fix}"
+    return method
+
+
+fill = refused("fill", "Write x = np.full_like(x, value).")
+partition = refused("partition", "Write x = np.partition(x, kth).")
+put = refused("put", "Write x = np.where(mask, value, x).")
+resize = refused("resize", "Write x = np.reshape(x, shape).")
+sort = refused("sort", "Write x = np.sort(x).")

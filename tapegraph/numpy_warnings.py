@@ -1,0 +1,35 @@
+"""NumPy's warnings of a forward, given at the user's line instead of the library's own.
+
+NumPy warns at the line that calls it, which is always one of ours: every division by zero in a
+program would name the same line, and Python, which shows each line's warning once, would hide all
+but the first. So within the library these warnings are raised; who runs a forward catches them,
+runs it again without, and warns at the user's line. A forward that does not warn pays nothing.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from tapegraph.errors import warn
+
+warnings.filterwarnings(
+    "error",
+    message=r"(divide by zero|overflow|underflow|invalid value) encountered",
+    category=RuntimeWarning,
+    module=r"tapegraph\.(record|ops\..*)$",
+)
+
+
+def run_again(name: str, forward: Callable[..., Any], *arrays: Any, **attrs: Any) -> Any:
+    """Run a forward that has warned once more, and give its warnings at the user's line."""
+    kinds: list[str] = []
+    called: dict[str, Any] = {k: "call" for k, mode in np.geterr().items() if mode == "warn"}
+    with np.errstate(call=lambda kind, flag: kinds.append(kind), **called):
+        out = forward(*arrays, **attrs)
+    for kind in dict.fromkeys(kinds):
+        warn(f"{kind} encountered in {name}", RuntimeWarning)
+    return out
