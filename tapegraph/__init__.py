@@ -230,7 +230,8 @@ from tapegraph.recording import no_grad
 amax, amin = max, min  # NumPy's second names
 
 if TYPE_CHECKING:
-    from tapegraph import fallback, lowering
+    from tapegraph import fallback as fallback
+    from tapegraph import lowering as lowering
 
 __version__ = "0.1.0"
 

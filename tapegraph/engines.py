@@ -24,7 +24,7 @@ BACKENDS = ("auto", "tensorflow", "native")
 VARIABLE = "TAPEGRAPH_BACKEND"
 
 _logger = logging.getLogger("tapegraph")
-_logger.addHandler(logging.NullHandler())  # seen by who configures logging; others see the warning
+_logger.addHandler(logging.NullHandler())  # printed only where logging is configured
 _warned: set[str] = set()
 _warned_lock = Lock()
 

@@ -348,7 +348,7 @@ def grad(f: Callable[..., Any], argnum: int = 0) -> Callable[..., Any]:
 
 
 def _not_a_number(conversion: str) -> TypeError:
-    """Return the error of a conversion to a number: within a derivative there is no harmless one."""
+    """Return the error of a conversion to a number: inside a derivative none is harmless."""
     fix = (
         "Use tapegraph's or NumPy's function in place of math's (tg.sin for math.sin), or write "
         "dual.item() where the value alone is meant."

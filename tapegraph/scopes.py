@@ -2,8 +2,8 @@
 
 A setting lives in a context variable, so threads and asyncio tasks do not see each other's. It
 holds from the moment a block is entered until it is left, whoever runs meanwhile: a generator that
-yields inside its block hands the setting to its caller, as a test fixture means to. A decorated
-generator or coroutine function is another matter: there it holds while the function's own code runs.
+yields inside its block hands the setting to its caller, as a test fixture means to. In a decorated
+generator or coroutine function it holds while the function's own code runs.
 """
 
 from __future__ import annotations

@@ -176,8 +176,8 @@ def test_both_operand_orders(name, other):
 
 def test_dual_offers_what_tensor_offers():
     of_reverse_mode = {
-        "assign", "attrs", "backward", "grad", "inputs", "name", "op", "requires_grad_", "retain_grad",
-        "zero_grad",
+        "assign", "attrs", "backward", "grad", "inputs", "name", "op",
+        "requires_grad_", "retain_grad", "zero_grad",
     }  # fmt: skip
     public = {name for name in dir(tg.Tensor) if not name.startswith("_")}
     assert public - of_reverse_mode - set(dir(tg.Dual)) == set()
