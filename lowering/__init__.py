@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tapegraph.ir import Array, Program
-from tapegraph.lowering.gaps import GAPS, NotLowered, check_gaps
+from tapegraph.lowering.gaps import GAPS, MetNaN, NotLowered, check_gaps
 from tapegraph.lowering.runtime import Unavailable, check_installed, loaded, tensorflow
 
 if TYPE_CHECKING:
@@ -75,11 +75,16 @@ def __getattr__(name: str) -> Any:
     return getattr(importlib.import_module(f"tapegraph.lowering.{_LATER[name]}"), name)
 
 
+def __dir__() -> list[str]:
+    return sorted(__all__)
+
+
 __all__ = [
     "GAPS",
     "LOWERINGS",
     "CacheInfo",
     "Lowered",
+    "MetNaN",
     "NotLowered",
     "Outcome",
     "Unavailable",

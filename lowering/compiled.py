@@ -11,6 +11,7 @@ from typing import Any
 from tapegraph.auto import SHARE
 from tapegraph.ir import Array, Program
 from tapegraph.locks import Lock
+from tapegraph.lowering.gaps import MetNaN
 from tapegraph.lowering.runtime import tensorflow
 from tapegraph.lowering.transfer import to_numpy, to_tensorflow
 from tapegraph.lowering.translate import emit, specs
@@ -250,7 +251,11 @@ class Compiled:
             chosen.took(seconds)
             self._spent += seconds
         if any(has_nan(g) for g in grads):  # it may be 0 * inf
-            grads = self._run_exact(program, scalars, seed)
+            try:
+                return self._run_exact(program, scalars, seed)
+            except MetNaN as declined:
+                declined.grads = grads
+                raise
         return grads
 
     def _choose(self, program: Program) -> _Measured:

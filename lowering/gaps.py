@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from tapegraph.ir import Program
 
 # Differentiable operations of the table that have no lowering in this version, and why.
@@ -17,6 +19,16 @@ GAPS: dict[str, str] = {
 
 class NotLowered(Exception):
     """A program holds an operation with no lowering; the message names it."""
+
+
+class MetNaN(NotLowered):
+    """The graph of a program with an operation of the user's gave a NaN, and may have lost zeros.
+
+    Only the native engine keeps zeros through a rule that is not the library's. ``grads`` are the
+    graph's numbers.
+    """
+
+    grads: list[Any]
 
 
 def check_gaps(program: Program) -> None:

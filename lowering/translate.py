@@ -8,7 +8,7 @@ from typing import Any
 
 from tapegraph.ir import SCALAR, Op, Program
 from tapegraph.lowering.exact import exactly
-from tapegraph.lowering.gaps import GAPS, NotLowered
+from tapegraph.lowering.gaps import GAPS, MetNaN, NotLowered
 from tapegraph.lowering.rules import LOWERINGS, Result, Rule
 from tapegraph.ops import rules_of_families
 
@@ -44,7 +44,7 @@ def _rule(op: Op, *, exact: bool = False) -> Rule:
     if not exact:
         return rule
     if op.rules is not None:
-        raise NotLowered(f"{op.name} met a NaN, and only the native engine keeps its zeros")
+        raise MetNaN(f"{op.name} met a NaN, and only the native engine keeps its zeros")
     return exactly(op.name, rule)
 
 

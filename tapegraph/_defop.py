@@ -65,7 +65,8 @@ def defop(
     TypeError
         A part is not callable, or the forward has an optional positional parameter.
     ValueError
-        The name is taken. When called: the function's result, or at ``backward`` a gradient, is
+        The name is taken by another function; the same one again (a notebook cell that is run
+        twice) replaces it. When called: the function's result, or at ``backward`` a gradient, is
         no float array of the right shape.
 
     Examples
@@ -89,7 +90,7 @@ def defop(
     if not isinstance(title, str) or not title.isidentifier():
         fix = "Give it one with name=."
         raise ValueError(explain("defop", f"the name {title!r}", "an identifier", fix))
-    if title in OPS or title in DEFINED:
+    if title in OPS or not _is_same(_FORWARDS.get(title, forward), forward):
         fix = "Give another one with name=."
         raise ValueError(explain("defop", f"the name {title!r}, which is taken", "a new one", fix))
     takes = _Parameters(title, forward)
@@ -108,6 +109,9 @@ def defop(
         jvp=jvp,
         lowering=None if lowering is None else lambda out, *xs, **attrs: lowering(*xs, **attrs),
     )
+    again = title in DEFINED
+    DEFINED.pop(title, None)
+    _FORWARDS[title] = forward
     op = Op(title, functools.partial(_result, title, forward), differentiable=flows, rules=rules)
 
     @functools.wraps(forward)
@@ -116,9 +120,25 @@ def defop(
         return apply(op, _operands(title, arrays), attrs)
 
     record.__name__ = title
-    if isinstance(forward, np.ufunc):
-        protocol.RECORDED.setdefault(forward, record)
+    if isinstance(forward, np.ufunc) and (again or forward not in protocol.RECORDED):
+        protocol.RECORDED[forward] = record  # where it is not one of the library's own
     return record
+
+
+# The function behind each name.
+_FORWARDS: dict[str, Callable[..., Any]] = {}
+
+
+def _is_same(a: Callable[..., Any], b: Callable[..., Any]) -> bool:
+    """Tell whether two functions are one definition, perhaps run twice."""
+    if a is b:
+        return True
+    names = [(getattr(f, "__module__", None), getattr(f, "__qualname__", None)) for f in (a, b)]
+    if names[0] != names[1] or names[0][1] is None:
+        return False
+    if "<lambda>" not in names[0][1]:
+        return True
+    return bool(getattr(a, "__code__", a) == getattr(b, "__code__", b))
 
 
 class _Parameters:
@@ -238,8 +258,8 @@ def _gradients(
     )
 
 
-def _gradient(name: str, position: int, part: Any, y: Array, x: Array) -> Any:
-    part = np.asanyarray(part)
+def _gradient(name: str, position: int, part: Any, y: Array, x: Array) -> Array:
+    part = np.array(part)  # a copy: the rule may keep the array, or write to it at its next call
     if part.dtype.kind not in "fiub":
         raise TypeError(
             explain(name, f"{kind_of(part)} for input {position} from vjp", "real numbers")

@@ -20,11 +20,18 @@ from typing import Any, NoReturn, TypeAlias
 
 import numpy as np
 
+from tapegraph.conversions import to_number
+from tapegraph.errors import explain
+from tapegraph.scopes import RECORDING
+
 __all__ = ["Value", "vsum"]
 
 Number: TypeAlias = "float | np.floating[Any] | np.integer[Any] | np.bool_"
 
 _new = object.__new__
+# Bound once, as every recorded operation asks: the `no_grad` blocks entered here, as a rule none.
+_entered = RECORDING.entered.get
+_recording = RECORDING.value
 
 
 class Value:
@@ -33,8 +40,9 @@ class Value:
     Parameters: ``data``, a number (Python, NumPy, or a 0-d array), kept as a float; ``label``, a
     name for people. Raises ``TypeError`` if ``data`` is not a number.
 
-    Arithmetic follows IEEE 754 as NumPy does: ``Value(1.0) / 0`` is inf, and nothing raises.
-    Comparison is by value, hashing and the graph are by identity: two equal Values are two nodes.
+    Arithmetic follows IEEE 754 as NumPy does: ``Value(1.0) / 0`` is inf, and nothing raises. Under
+    ``tg.no_grad()`` results are leaves: nothing is recorded. Comparison is by value, hashing and the
+    graph are by identity: two equal Values are two nodes.
 
     >>> import tapegraph as tg
     >>> x = tg.Value(3.0, label="x")
@@ -75,6 +83,7 @@ class Value:
 
     # NumPy scalars and arrays on the left then leave the operation to the methods below.
     __array_ufunc__ = None
+    __pandas_priority__ = 10_000
 
     def __init__(self, data: Number, label: str = "") -> None:
         number = _as_float(data)
@@ -106,10 +115,9 @@ class Value:
     @data.setter
     def data(self, data: Number) -> None:
         if self._op != "leaf":
-            raise AttributeError(
-                f"Value.data: {self!r} is the result of {self._op!r} and its data cannot be set; "
-                "set the data of a leaf and compute again, or make a new leaf with Value(...)"
-            )
+            received = f"a new number for {self!r}, the result of {self._op}"
+            fix = "Set the data of a leaf and compute again, or make a new leaf with Value(...)."
+            raise AttributeError(explain("Value.data", received, "a leaf", fix))
         number = _as_float(data)
         if number is None:
             raise TypeError(_not_a_number("Value.data", data))
@@ -150,10 +158,9 @@ class Value:
     @label.setter
     def label(self, label: str) -> None:
         if not isinstance(label, str):
-            raise TypeError(
-                f"Value(label): received {type(label).__name__} {label!r}, expected a str; "
-                'write Value(2.0, label="x")'
-            )
+            received = f"{type(label).__name__} {label!r}"
+            fix = 'Write Value(2.0, label="x").'
+            raise TypeError(explain("Value(label)", received, "a str", fix))
         self._label = label
 
     @property
@@ -224,6 +231,8 @@ class Value:
 
     def __add__(self, other: Value | Number) -> Value:
         if isinstance(other, Value):
+            if _entered() and not _recording():
+                return _leaf(self._data + other._data)
             # _binary written out, here and in __mul__: a network is made of little else.
             out = _new(Value)
             out._a = self
@@ -255,6 +264,8 @@ class Value:
     def __mul__(self, other: Value | Number) -> Value:
         if isinstance(other, Value):
             x, y = self._data, other._data
+            if _entered() and not _recording():
+                return _leaf(x * y)
             out = _new(Value)
             out._a = self
             out._b = other
@@ -448,9 +459,11 @@ class Value:
         return self._data != 0
 
     def __float__(self) -> float:
+        to_number("Value", "float")
         return self._data
 
     def __int__(self) -> int:
+        to_number("Value", "int")
         return int(self._data)
 
     def __format__(self, spec: str) -> str:
@@ -462,10 +475,31 @@ class Value:
 
     def __array__(self, dtype: object = None, copy: object = None) -> NoReturn:
         # Without this, np.asarray(value) would be an object array that loses the gradient later.
-        raise TypeError(
-            f"np.asarray: received {self!r}, which NumPy cannot differentiate; "
-            "use .data for its number, or tg.param(array) for arrays with gradients"
-        )
+        fix = "Use .data for its number, or tg.param(array) for arrays with gradients."
+        received = f"{self!r}, whose gradient an array would lose"
+        raise TypeError(explain("numpy.asarray", received, "plain numbers", fix))
+
+    def __reduce__(self) -> Any:
+        if self._op != "leaf":
+            fix = "Pickle its leaves, or value.data."
+            raise TypeError(explain("pickle", f"a result of {self._op}", "a leaf", fix))
+        return Value, (self._data, self.label)
+
+    def __copy__(self) -> Value:
+        return _copied(self, _new(Value), {})
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Value:
+        copies = {id(self): _new(Value)}
+        found = [self]
+        for node in found:  # grows as it goes: a graph may be deeper than Python's stack
+            for arg in node.args:
+                if id(arg) not in memo and id(arg) not in copies:
+                    copies[id(arg)] = _new(Value)
+                    found.append(arg)
+        memo.update(copies)
+        for node in found:
+            _copied(node, copies[id(node)], memo)
+        return copies[id(self)]
 
     # -- tapegraph's functions ---------------------------------------------------------------
 
@@ -484,16 +518,14 @@ class Value:
         """
         rule = _SCALAR_OPS.get(name)
         if rule is None:
-            hint = "tg.vsum(values) adds Values up; " if name == "sum" else ""
-            raise TypeError(
-                f"{name}: received a Value, which is a scalar, expected a Tensor; {hint}"
-                f"use tg.param(data) for arrays (on Values: {', '.join(_SCALAR_OPS)})"
-            )
+            hint = "Add Values up with tg.vsum(values). " if name == "sum" else ""
+            known = ", ".join(_SCALAR_OPS)
+            fix = f"{hint}Use tg.param(data) for arrays (on Values: {known})."
+            raise TypeError(explain(name, "a Value, which is a scalar", "a Tensor", fix))
         if attrs:
-            raise TypeError(
-                f"{name}: received the option {next(iter(attrs))!r} together with a Value, "
-                "which is a scalar and takes none; use tg.param(data) for arrays"
-            )
+            received = f"the option {next(iter(attrs))!r} together with a Value"
+            fix = "A Value is a scalar: use tg.param(data) for arrays."
+            raise TypeError(explain(name, received, "no option", fix))
         # Another type's operator may have led here, and must not be asked again.
         return rule(*[_operand(name, x) for x in inputs])
 
@@ -511,16 +543,15 @@ def vsum(values: Iterable[Value | Number]) -> Value:
     (3.0, 'sum')
     """
     if isinstance(values, Value) or not isinstance(values, Iterable):
-        raise TypeError(
-            f"vsum: received {type(values).__name__}, expected an iterable of Values; "
-            "write vsum([a, b, c])"
-        )
+        kind = type(values).__name__
+        raise TypeError(explain("vsum", kind, "an iterable of Values", "Write vsum([a, b, c])."))
     operands = tuple([v if isinstance(v, Value) else _operand("sum", v) for v in values])
-    if not operands:
-        return Value(0.0)
+    total = sum([v._data for v in operands])
+    if not operands or (_entered() and not _recording()):
+        return _leaf(float(total))
     out = _new(Value)
     out._a = out._b = out._mark = None
-    out._data = sum([v._data for v in operands])
+    out._data = total
     out._grad = 0.0
     out._many = operands
     out._op = "sum"
@@ -530,8 +561,36 @@ def vsum(values: Iterable[Value | Number]) -> Value:
 # -- recording -------------------------------------------------------------------------------
 
 
+def _leaf(data: float) -> Value:
+    """Make a node that was computed from none."""
+    out = _new(Value)
+    out._a = out._b = out._mark = None
+    out._many = ()
+    out._data = data
+    out._grad = 0.0
+    out._op = "leaf"
+    return out
+
+
+def _copied(node: Value, out: Value, copies: Mapping[int, Value]) -> Value:
+    """Give a new node what another holds, its operands exchanged for their copies."""
+    out._op, out._data, out._grad, out._mark = node._op, node._data, node._grad, None
+    out._a = out._b = None
+    if node.label:
+        out._label = node.label
+    if node._a is None:
+        out._many = tuple([copies.get(id(v), v) for v in node._many])
+        return out
+    out._a, out._da = copies.get(id(node._a), node._a), node._da
+    if node._b is not None:
+        out._b, out._db = copies.get(id(node._b), node._b), node._db
+    return out
+
+
 def _unary(op: str, a: Value, data: float, da: float) -> Value:
     """Record ``op(a) = data`` with d data / d a = ``da``."""
+    if _entered() and not _recording():
+        return _leaf(data)
     out = _new(Value)
     out._a = a
     out._b = out._mark = None
@@ -544,6 +603,8 @@ def _unary(op: str, a: Value, data: float, da: float) -> Value:
 
 def _binary(op: str, a: Value, b: Value, data: float, da: float, db: float) -> Value:
     """Record ``op(a, b) = data`` with its two partial derivatives."""
+    if _entered() and not _recording():
+        return _leaf(data)
     out = _new(Value)
     out._a = a
     out._b = b
@@ -558,8 +619,14 @@ def _binary(op: str, a: Value, b: Value, data: float, da: float, db: float) -> V
 
 def _as_float(x: object) -> float | None:
     """Return a number as a float, None for anything else."""
-    if isinstance(x, (float, int)):
+    if isinstance(x, float):
         return float(x)
+    if isinstance(x, int):
+        try:
+            return float(x)
+        except OverflowError:
+            received = "an integer beyond the range of a float"
+            raise OverflowError(explain("Value", received, "at most 1.8e308")) from None
     if isinstance(x, (np.generic, np.ndarray)) and x.ndim == 0 and x.dtype.kind in "biuf":
         return float(x)
     return None
@@ -567,7 +634,9 @@ def _as_float(x: object) -> float | None:
 
 def _peer(other: object) -> float | None:
     """Return what a comparison looks at, None for what a Value does not compare with."""
-    return other._data if isinstance(other, Value) else _as_float(other)
+    if isinstance(other, Value):
+        return other._data
+    return other if isinstance(other, int) else _as_float(other)  # Python compares any integer
 
 
 # What NumPy and Python would otherwise answer for, in words that do not help.
@@ -596,19 +665,19 @@ def _not_a_number(where: str, received: object) -> str:
     """Say what was received, what was expected and what to do about it."""
     kind = type(received).__name__
     if isinstance(received, Value):
-        fix = "use the Value itself, or its .data for a new leaf with the same number"
+        fix = "Use the Value itself, or its .data for a new leaf with the same number."
     elif hasattr(received, "shape") and not isinstance(received, np.generic):
         kind += f" of shape {received.shape}"
-        fix = "a Value is a scalar: use tg.param(data) for arrays"
+        fix = "A Value is a scalar: use tg.param(data) for arrays."
     elif isinstance(received, (list, tuple)):
         kind += f" of length {len(received)}"
-        fix = "a Value is a scalar: use tg.param(data) for arrays"
+        fix = "A Value is a scalar: use tg.param(data) for arrays."
     elif isinstance(received, (str, bytes)):
         kind += f" {received[:40]!r}"
-        fix = "convert it with float(...) first"
+        fix = "Convert it with float(...) first."
     else:
-        fix = "convert it to a float first"
-    return f"{where}: received {kind}, expected a number or a Value; {fix}"
+        fix = "Convert it to a float first."
+    return explain(where, kind, "a number or a Value", fix)
 
 
 # -- the reverse sweep -----------------------------------------------------------------------
@@ -628,10 +697,9 @@ class _Turn:
         self.lock.acquire()
         if self.taken:  # only this thread can see that: it holds the lock
             self.lock.release()
-            raise RuntimeError(
-                "Value.backward: called inside a running backward() of the same thread, by a "
-                "signal handler or a finaliser; call it after that one has returned"
-            )
+            received = "a call inside a running backward() of the same thread"
+            fix = "A signal handler or finaliser made it: call it after that one has returned."
+            raise RuntimeError(explain("Value.backward", received, "one at a time", fix))
         self.taken = True
 
     def __exit__(self, *exc_info: object) -> None:

@@ -10,6 +10,8 @@ import pytest
 
 import tapegraph as tg
 from tapegraph.ir import DEFINED, OPS
+from tapegraph.linearise import linearise
+from tapegraph.signature import signature
 
 X = np.array([[0.5, 1.5, -0.25], [2.0, -1.0, 0.75]])
 _number = itertools.count().__next__
@@ -400,3 +402,111 @@ def test_a_wrong_registration_is_refused_and_leaves_no_trace(what):
 def test_ours_stay_ours():
     assert not set(DEFINED) & set(OPS)
     assert np.exp(tg.param(1.0)).op == "exp"
+
+
+def test_the_same_function_again_replaces_it(name):
+    def ramp(x):
+        return x * x
+
+    old = tg.defop(ramp, vjp=lambda g, y, x: 0.0 * g, name=name)
+    earlier = old(tg.param(3.0, name="earlier"))
+
+    def ramp(x):
+        return x * x
+
+    new = tg.defop(ramp, vjp=lambda g, y, x: 2.0 * g * x, name=name)
+    x = tg.param(3.0)
+    new(x).backward()
+    assert x.grad == 6.0
+    earlier.backward()  # what was recorded keeps the rule that it was recorded with
+    assert earlier.inputs[0].grad == 0.0
+
+
+def test_another_function_of_the_same_name_is_refused(name):
+    def ramp(x):
+        return x * x
+
+    def slope(x):
+        return x + x
+
+    op = tg.defop(ramp, vjp=lambda g, y, x: 2.0 * g * x, name=name)
+    with pytest.raises(ValueError, match="which is taken"):
+        tg.defop(slope, vjp=lambda g, y, x: 2.0 * g, name=name)
+    with pytest.raises(ValueError, match="which is taken"):
+        tg.defop(lambda x: x, vjp=lambda g, y, x: g, name=name)
+    x = tg.param(3.0)
+    op(x).backward()
+    assert x.grad == 6.0
+
+
+def test_the_array_a_rule_returns_stays_the_users(name):
+    stored = np.array([1.0, 2.0])
+    op = tg.defop(lambda x: 1.0 * x, vjp=lambda g, y, x: stored, name=name)
+    x = tg.param([5.0, 6.0])
+    (op(x) + op(x) + op(x)).backward([1.0, 1.0])
+    op(x).backward([1.0, 1.0])
+    np.testing.assert_array_equal(stored, [1.0, 2.0])
+    np.testing.assert_array_equal(x.grad, [4.0, 8.0])
+    x.grad[...] = 0.0
+    np.testing.assert_array_equal(stored, [1.0, 2.0])
+
+
+def test_a_rule_may_write_to_the_same_buffer_at_every_call(name):
+    buffer = np.zeros(2)
+    op = tg.defop(lambda x: 1.0 * x, vjp=lambda g, y, x: np.multiply(g, x, out=buffer), name=name)
+    x, z = tg.param([1.0, 2.0]), tg.param([10.0, 20.0])
+    (op(x) + op(z)).backward([1.0, 1.0])
+    np.testing.assert_array_equal(x.grad, [1.0, 2.0])
+    np.testing.assert_array_equal(z.grad, [10.0, 20.0])
+    op(z).backward([0.0, 0.0])
+    np.testing.assert_array_equal(x.grad, [1.0, 2.0])
+
+
+@pytest.mark.filterwarnings("ignore:the matrix subclass")
+def test_a_rule_may_return_a_matrix(name):
+    op = tg.defop(lambda x: 2.0 * x, vjp=lambda g, y, x: np.asmatrix(2.0 * g), name=name)
+    x, w = tg.param(np.ones((2, 2))), np.array([[1.0, 2.0], [3.0, 4.0]])
+    tg.sum(op(x * w) * w).backward()
+    assert type(x.grad) is np.ndarray
+    np.testing.assert_array_equal(x.grad, 2.0 * w * w)
+
+
+@pytest.mark.parametrize(
+    ("one", "other"), [(0.0, -0.0), (1, True), (1, 1.0), ((1, 0.0), (1, -0.0)), (0.0, False)]
+)
+def test_attributes_that_are_equal_but_not_the_same_are_two_structures(name, one, other):
+    def forward(x, *, s):
+        return x * np.copysign(1.0, np.ravel(s)[-1]) * (2.0 if type(s) is float else 1.0)
+
+    op = tg.defop(forward, vjp=lambda g, y, x, *, s: g, name=name)
+    keys = [signature(linearise([op(tg.param(1.0), s=s)]))[0] for s in (one, other, one)]
+    assert keys[0] == keys[2] != keys[1]
+
+
+def test_the_graph_of_one_attribute_is_not_taken_for_anothers(name):
+    pytest.importorskip("tensorflow")
+    op = tg.defop(
+        lambda x, *, s: x * np.copysign(1.0, s),
+        vjp=lambda g, y, x, *, s: g * np.copysign(1.0, s),
+        lowering=lambda x, *, s: x * np.copysign(1.0, s),
+        name=name,
+    )
+    with tg.use_backend("tensorflow"):
+        for s, want in ((0.0, 1.0), (-0.0, -1.0)):
+            x = tg.param(3.0)
+            op(x, s=s).backward()
+            assert (x.grad, tg.last_backward().backend) == (want, "tensorflow")
+
+
+def test_a_lowering_that_gives_nan_fails_parity(name):
+    tf = pytest.importorskip("tensorflow")
+    op = tg.defop(
+        lambda x: x * x,
+        vjp=lambda g, y, x: 2.0 * g * x,
+        lowering=lambda x: x * x * tf.constant(float("nan"), x.dtype),
+        name=name,
+    )
+    with pytest.raises(
+        AssertionError, match="native engine gives .*[0-9]\\).*TensorFlow gives .*nan"
+    ):
+        tg.testing.check_parity(op, np.array([1.0]))
