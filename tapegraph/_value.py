@@ -41,8 +41,8 @@ class Value:
     name for people. Raises ``TypeError`` if ``data`` is not a number.
 
     Arithmetic follows IEEE 754 as NumPy does: ``Value(1.0) / 0`` is inf, and nothing raises. Under
-    ``tg.no_grad()`` results are leaves: nothing is recorded. Comparison is by value, hashing and the
-    graph are by identity: two equal Values are two nodes.
+    ``tg.no_grad()`` results are leaves: nothing is recorded. Comparison is by value; hashing and
+    the graph are by identity: two equal Values are two nodes.
 
     >>> import tapegraph as tg
     >>> x = tg.Value(3.0, label="x")

@@ -19,6 +19,15 @@ from tapegraph.node import Node
 F = TypeVar("F", bound=Callable[..., Any])
 _POSITIONAL, _KEYWORD = inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.KEYWORD_ONLY
 
+_UFUNC_OPTIONS: dict[str, Any] = {
+    "where": True,
+    "casting": "same_kind",
+    "order": "K",
+    "dtype": None,
+    "subok": True,
+}
+_NOT_GIVEN = object()
+
 # From NumPy's function or ufunc to the function that records it.
 RECORDED: dict[Any, Callable[..., Any]] = {}
 # Functions whose results carry no gradient: they run on plain arrays and give plain arrays.
@@ -185,8 +194,10 @@ def _adapted(called: Any, recording: Callable[..., Any]) -> Callable[..., Any]:
         named: dict[str, Any] = {}
         for position, (name, value) in enumerate(bound.arguments.items()):
             parameter = signature.parameters[name]
-            if parameter.kind is parameter.VAR_KEYWORD:
-                named.update(value)
+            if parameter.kind is parameter.VAR_KEYWORD:  # a ufunc's options, handed on
+                for option, given in value.items():
+                    if not _is_default(given, _UFUNC_OPTIONS.get(option, _NOT_GIVEN)):
+                        named[option] = given
             elif name in takes:
                 named[name] = value
             elif parameter.kind is parameter.POSITIONAL_ONLY or position == 0 == names.index(name):
@@ -208,13 +219,7 @@ def _adapted(called: Any, recording: Callable[..., Any]) -> Callable[..., Any]:
 
 def _ufunc_signature(called: np.ufunc) -> inspect.Signature:
     """Return a ufunc's signature, which NumPy itself tells from 2.4 on."""
-    defaults: dict[str, Any] = {
-        "where": True,
-        "casting": "same_kind",
-        "order": "K",
-        "dtype": None,
-        "subok": True,
-    }
+    defaults = dict(_UFUNC_OPTIONS)
     if called.signature is not None:  # of vectors and matrices
         del defaults["where"]
         defaults |= {"axes": None, "axis": None, "keepdims": False}

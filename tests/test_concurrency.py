@@ -6,15 +6,19 @@ import asyncio
 import contextlib
 import functools
 import inspect
+import os
+import re
 import sys
 import threading
 import types
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 import tapegraph as tg
+from tapegraph import fallback, lowering
 
 
 @pytest.fixture
@@ -271,6 +275,70 @@ def test_interleaved_training_tasks_get_the_numbers_of_each_alone():
 
     rates = [0.1, 0.2, 0.3]
     assert asyncio.run(parent(rates)) == [asyncio.run(descend(rate)) for rate in rates]
+
+
+# -- processes ---------------------------------------------------------------------------------
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="the system has no fork")
+def test_a_child_forked_while_other_threads_hold_every_lock_goes_on(run_python):
+    done = run_python(
+        """
+        import os, threading, warnings
+        import numpy as np
+        import tapegraph as tg
+        from tapegraph import locks
+
+        held, forked = threading.Event(), threading.Event()
+
+        def hold():
+            with contextlib.ExitStack() as stack:
+                for lock in list(locks._all):
+                    stack.enter_context(lock)
+                held.set()
+                forked.wait()
+
+        import contextlib
+        tg.fallback, tg.lowering.cache_info()
+        assert len(locks._all) >= 5, list(locks._all)
+        thread = threading.Thread(target=hold)
+        thread.start()
+        held.wait()
+        warnings.simplefilter("ignore")  # Python's own, about forking beside threads
+        child = os.fork()
+        if child == 0:
+            x = tg.param([1.0, 2.0])
+            table = tg.param(np.ones((4, 2)))
+            with tg.use_backend("auto"):
+                (tg.sum(x * x) + tg.sum(table[[1, 1]])).backward()
+            right = x.grad.tolist() == [2.0, 4.0] and table.grad[1].tolist() == [2.0, 2.0]
+            tg.lowering.cache_clear()
+            os._exit(0 if right else 1)
+        import time
+        for _ in range(200):
+            ended, status = os.waitpid(child, os.WNOHANG)
+            if ended:
+                break
+            time.sleep(0.05)
+        else:
+            os.kill(child, 9)
+            status = "hangs"
+        forked.set()
+        print(status)
+        """
+    )
+    assert done.stdout == "0\n", done.stderr
+
+
+def test_every_lock_of_the_library_is_renewed_in_a_forked_child():
+    sources = [Path(tg.__file__).parent, *(Path(m.__file__).parent for m in (fallback, lowering))]
+    made = {
+        path.name
+        for folder in sources
+        for path in folder.rglob("*.py")
+        if re.search(r"threading\.(R?Lock|Condition|Semaphore)\(", path.read_text())
+    }
+    assert made == {"locks.py", "_value.py"}  # the second renews its own
 
 
 # -- generators --------------------------------------------------------------------------------

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import copy
+import functools
+import inspect
+import re
 import sys
+import threading
+import warnings
 
 import numpy as np
 import pytest
 
 import tapegraph as tg
+from tapegraph.errors import BETWEEN, LIBRARY, ORIGINS, USER, user_line
 from tapegraph.fallback import VJPS
 
 IMAGE = np.ones((1, 2, 4, 4))
@@ -302,3 +309,100 @@ def test_comparison_with_another_shape_names_both():
 def test_long_values_are_cut_in_messages():
     assert len(failure(lambda: tg.param("x" * 10_000), TypeError)) < 500
     assert len(failure(lambda: tg.param(np.ones(3))["y" * 10_000], IndexError)) < 500
+
+
+# -- the user's line ---------------------------------------------------------------------------
+
+
+def test_a_call_that_passes_through_numpy_names_the_users_line():
+    x, lines = tg.param(np.ones((2, 3))), []
+    for call in (
+        lambda: np.apply_along_axis(lambda row: tg.param(row) @ np.ones(2), 1, np.ones((2, 3))),
+        lambda: np.linalg.multi_dot([np.ones((2, 2)), x, np.ones((2, 2))]),
+        lambda: np.vectorize(lambda v: tg.param([v]) @ np.ones(2))(np.ones(2)),
+        lambda: np.asarray(x),
+    ):
+        lines.append(call.__code__.co_firstlineno)
+        with pytest.raises((TypeError, ValueError), match=rf"{__file__}:{lines[-1]}\)"):
+            call()
+
+
+def test_a_call_that_passes_through_pythons_library_names_the_users_line():
+    x = tg.param(np.ones((2, 3)))
+    call = functools.partial(copy.deepcopy, x * 2.0)
+    message, line = failure(call, TypeError), failure.__code__.co_firstlineno
+    where = int(re.search(rf"{__file__}:(\d+)\)", message).group(1))
+    assert line < where < line + 10
+
+
+def test_errors_from_the_graph_engine_name_the_users_line():
+    pytest.importorskip("tensorflow")
+    call, line = lambda: tg.lowering.set_cache_limit(0), sys._getframe().f_lineno
+    assert f"{__file__}:{line})" in failure(call, ValueError)
+    call, line = lambda: tg.lowering.lower(tg.tensor(1.0)), sys._getframe().f_lineno
+    assert f"{__file__}:{line})" in failure(call, RuntimeError)
+
+
+INSTALLED = "/usr/lib/site-packages/app/main.py"
+
+
+def test_whose_code_a_file_holds():
+    assert ORIGINS[np.__file__] == ORIGINS[tg.__file__] == ORIGINS[threading.__file__] == BETWEEN
+    assert ORIGINS[tg.fallback.__file__] == ORIGINS["<frozen runpy>"] == BETWEEN
+    assert ORIGINS[INSTALLED] == ORIGINS[pytest.__file__] == LIBRARY
+    assert ORIGINS[__file__] == ORIGINS["<stdin>"] == ORIGINS["/home/me/numpy_notes.py"] == USER
+
+
+def test_a_program_that_is_itself_installed_has_a_line_too():
+    names = {"user_line": user_line, "found": []}
+    code = "def run():\n    found.append(user_line())\n"
+    exec(compile(code, INSTALLED, "exec"), names)
+    thread = threading.Thread(target=names["run"])  # a stack of its own, without this file
+    thread.start()
+    thread.join()
+    assert names["found"] == [f"{INSTALLED}:2"]
+    names["run"]()
+    assert names["found"][1] == f"{__file__}:{sys._getframe().f_lineno - 1}"
+
+
+# -- NumPy's warnings --------------------------------------------------------------------------
+
+
+def test_numpys_warnings_name_the_users_line_and_do_not_hide_each_other():
+    x = tg.param([0.0, -1.0])
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("default")
+        warnings.filterwarnings("error", module="tapegraph")
+        for _ in range(2):
+            first = tg.log(x)
+            tg.sqrt(x)
+            1.0 / x
+            x**-0.5
+    line = first_line(test_numpys_warnings_name_the_users_line_and_do_not_hide_each_other, "tg.log")
+    assert [(w.lineno - line, str(w.message)) for w in caught] == [
+        (0, "divide by zero encountered in log"),
+        (0, "invalid value encountered in log"),
+        (1, "invalid value encountered in sqrt"),
+        (2, "divide by zero encountered in div"),
+        (3, "divide by zero encountered in pow"),
+        (3, "invalid value encountered in pow"),
+    ]
+    assert {w.filename for w in caught} == {__file__}
+    np.testing.assert_array_equal(first.data, [-np.inf, np.nan])
+
+
+def first_line(function, text):
+    lines, start = inspect.getsourcelines(function)
+    return start + next(i for i, line in enumerate(lines) if text in line)
+
+
+def test_numpys_own_settings_hold():
+    x = tg.param([0.0])
+    with np.errstate(divide="ignore"):
+        assert tg.log(x).item() == -np.inf
+    with np.errstate(divide="raise"), pytest.raises(FloatingPointError):
+        tg.log(x)
+    seen = []
+    with np.errstate(divide="call", call=lambda kind, flag: seen.append(kind)):
+        tg.log(x)
+    assert seen == ["divide by zero"]

@@ -175,3 +175,24 @@ def test_docstring_examples_are_true(name):
     flags = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
     result = doctest.testmod(importlib.import_module(name), optionflags=flags)
     assert result.failed == 0
+
+
+def test_a_checkout_makes_two_sibling_folders_importable_and_nothing_else(run_python):
+    done = run_python(
+        """
+        import importlib, os
+        import tapegraph
+        for name in ("fallback", "lowering", "fallback.sweep", "lowering.cache"):
+            importlib.import_module(f"tapegraph.{name}")
+        importable = []
+        for name in os.listdir():
+            module = name.removesuffix(".py")
+            try:
+                importlib.import_module(f"tapegraph.{module}")
+            except ModuleNotFoundError:
+                continue
+            importable.append(module)
+        print(sorted(importable), "lowering" in dir(tapegraph), len(tapegraph.__path__))
+        """
+    )
+    assert done.stdout == "['fallback', 'lowering'] True 1\n", done.stderr

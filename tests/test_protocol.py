@@ -391,6 +391,84 @@ def test_constants_become_arrays():
     assert np.asarray(tg.tensor(X), dtype=np.float32).dtype == np.float32
 
 
+class Series:
+    """What pandas does of it: it defers to operands of a higher priority."""
+
+    __pandas_priority__ = 3000
+
+    def __init__(self, values):
+        self.values = values
+
+    def __array__(self, dtype=None, copy=None):
+        return np.array(self.values, dtype)
+
+    def __mul__(self, other):
+        if getattr(other, "__pandas_priority__", 0) > self.__pandas_priority__:
+            return NotImplemented
+        return [v * other for v in self.values]
+
+
+@pytest.mark.parametrize("kind", ["Tensor", "Dual", "Value"])
+def test_pandas_defers(kind):
+    series = Series([1.0, 2.0])
+    if kind == "Value":
+        with pytest.raises(TypeError):
+            series * tg.Value(2.0)
+        return
+    x = tg.param([3.0, 4.0]) if kind == "Tensor" else tg.Dual([3.0, 4.0], [1.0, 1.0])
+    y = series * x
+    assert type(y) is type(x)
+    np.testing.assert_array_equal(y.data, [3.0, 8.0])
+
+
+def test_pandas_itself_defers():
+    pandas = pytest.importorskip("pandas")
+    x = tg.param([3.0, 4.0])
+    tg.sum(pandas.Series([1.0, 2.0]) * x).backward()
+    np.testing.assert_array_equal(x.grad, [1.0, 2.0])
+
+
+SAVED = {
+    "save": lambda file, x: np.save(file, x),
+    "savez": lambda file, x: np.savez(file, x=x),
+    "savetxt": lambda file, x: np.savetxt(file, x),
+}
+
+
+@pytest.mark.parametrize("name", SAVED)
+def test_saving_says_how_to_save(name, x, tmp_path):
+    with pytest.raises(TypeError, match=rf"np\.{name}\(file, .*tensor\.numpy\(\)\)"):
+        SAVED[name](tmp_path / "x", x)
+
+
+DEFAULTS = {
+    "np.sum(initial)": lambda x: np.sum(x, initial=np._NoValue),
+    "np.clip": lambda x: np.clip(x, 0.0, 1.0, where=True),
+    "np.exp(where, order)": lambda x: np.exp(x, where=True, order="K"[:1]),
+    "np.exp(casting)": lambda x: np.exp(x, casting="same" + "_kind"),
+    "np.cumsum(dtype)": lambda x: np.cumsum(x, axis=0, dtype=None),
+}
+
+
+@pytest.mark.parametrize("name", DEFAULTS)
+def test_a_default_may_be_written_out(name, x):
+    assert DEFAULTS[name](x).requires_grad
+
+
+def test_what_is_no_default_is_refused(x):
+    with pytest.raises(TypeError, match=r"where=.*Leave where= at its default"):
+        np.exp(x, where=np.array([True, False, True]))
+    with pytest.raises(TypeError, match=r"casting='unsafe'"):
+        np.exp(x, casting="unsafe")
+
+
+def test_a_ufunc_reduces_one_number():
+    x = tg.param(3.0)
+    y = np.add.reduce(x) + np.multiply.reduce(x) * 2.0
+    y.backward()
+    assert (y.item(), x.grad) == (9.0, 3.0)
+
+
 # -- duals -------------------------------------------------------------------------------------
 
 ON_DUALS = {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import operator
 import pickle
 
 import numpy as np
@@ -549,3 +550,185 @@ def test_method_aliases(alias, expected):
     assert y.requires_grad
     assert y.shape == np.shape(expected)
     np.testing.assert_allclose(y.data, expected, rtol=1e-14)
+
+
+# -- one class, one flag -----------------------------------------------------------------------
+
+
+def test_a_subclass_is_refused_with_the_reason_and_changes_nothing():
+    x = tg.param(2.0)
+    with pytest.raises(TypeError, match=r"class Mine, a subclass of Tensor.*tg\.defop"):
+        type("Mine", (tg.Tensor,), {})
+    y = x * 3.0
+    assert type(y) is tg.Tensor
+    y.backward()
+    assert x.grad == 3.0
+
+
+def test_requires_grad_is_read_only():
+    t = tg.tensor([1.0, 2.0])
+    with pytest.raises(AttributeError):
+        t.requires_grad = True
+    assert not (t * 2.0).requires_grad
+
+
+def test_a_constant_becomes_a_parameter():
+    t = tg.tensor([1.0, 2.0])
+    assert t.requires_grad_() is t
+    assert (t.requires_grad, t.op) == (True, "param")
+    tg.sum(t * t).backward()
+    np.testing.assert_array_equal(t.grad, [2.0, 4.0])
+    tg.zero_grad()  # it is among the tape's parameters
+    np.testing.assert_array_equal(t.grad, 0.0)
+    assert tg.SGD([t], lr=0.1).params == [t]
+
+
+def test_a_parameter_becomes_a_constant():
+    w, x = tg.param([1.0, 2.0]), tg.param([3.0, 4.0])
+    w.requires_grad_(False)
+    assert (w.requires_grad, w.op) == (False, "constant")
+    tg.sum(w * x).backward()
+    assert w.grad is None
+    np.testing.assert_array_equal(x.grad, [1.0, 2.0])
+
+
+@pytest.mark.parametrize("start", [tg.tensor, tg.param])
+def test_what_was_recorded_before_refuses_to_lose_part_of_the_gradient(start):
+    t, w = start([1.0, 2.0]), tg.param([3.0, 4.0])
+    y = tg.sum((t * 2.0) * w + t)
+    t.requires_grad_(not t.requires_grad)
+    with pytest.raises(RuntimeError, match="changed after"):
+        y.backward()
+    assert w.grad is None
+
+
+def test_what_cannot_become_a_parameter_says_why():
+    x = tg.param(2.0)
+    with pytest.raises(RuntimeError, match="requires_grad_: received a result of mul"):
+        (x * 2.0).requires_grad_()
+    with pytest.raises(TypeError, match=r"dtype int64.*astype"):
+        tg.tensor([1, 2]).requires_grad_()
+    assert x.requires_grad_() is x
+
+
+# -- updates in place --------------------------------------------------------------------------
+
+UPDATES = {
+    "+=": (operator.iadd, lambda w, g: w + g),
+    "-=": (operator.isub, lambda w, g: w - g),
+    "*=": (operator.imul, lambda w, g: w * g),
+    "/=": (operator.itruediv, lambda w, g: w / g),
+    "**=": (operator.ipow, lambda w, g: w**g),
+    "@=": (operator.imatmul, lambda w, g: w @ g),
+}
+
+
+@pytest.mark.parametrize("name", UPDATES)
+def test_a_parameter_is_updated_in_place_under_no_grad(name):
+    update, formula = UPDATES[name]
+    start, step = np.array([[1.0, 2.0], [3.0, 4.0]]), np.array([[0.5, 0.25], [2.0, 1.0]])
+    w = same = tg.param(start)
+    with tg.no_grad():
+        w = update(w, step)
+    assert w is same
+    assert w.requires_grad
+    np.testing.assert_array_equal(w.data, formula(start, step))
+    tg.sum(w * w).backward()
+    np.testing.assert_array_equal(w.grad, 2.0 * formula(start, step))
+
+
+def test_pytorchs_way_to_descend_trains():
+    w = tg.param(np.float32([2.0, -3.0]))
+    for _ in range(100):
+        w.zero_grad()
+        tg.sum(w * w).backward()
+        with tg.no_grad():
+            w -= 0.1 * w.grad.astype(np.float64)
+    assert (w.op, w.dtype) == ("param", np.float32)
+    np.testing.assert_allclose(w.data, 0.0, atol=1e-8)
+
+
+def test_an_update_is_seen_by_what_was_recorded_before():
+    w = tg.param(2.0)
+    y = w * w
+    with tg.no_grad():
+        w += 1.0
+    with pytest.raises(RuntimeError, match="changed after"):
+        y.backward()
+
+
+def test_an_update_keeps_the_shape():
+    w = tg.param([1.0, 2.0])
+    with tg.no_grad(), pytest.raises(ValueError, match=r"shape \(3, 2\).*shape \(2,\)"):
+        w += np.ones((3, 2))
+    np.testing.assert_array_equal(w.data, [1.0, 2.0])
+
+
+def test_an_update_outside_no_grad_makes_a_result_and_its_grad_says_so():
+    x = same = tg.param(2.0)
+    x += 1.0
+    assert x is not same
+    (x * x).backward()
+    assert same.grad == 6.0
+    with pytest.warns(UserWarning, match=r"result of add.*x \+= 1") as caught:
+        assert x.grad is None
+    assert caught[0].filename == __file__
+
+
+# -- what users do to .data and .grad ----------------------------------------------------------
+
+REARRANGED = {
+    "transposed": lambda a: a.T,
+    "reversed": lambda a: a[::-1],
+    "columns reversed": lambda a: a[:, ::-1],
+    "one row": lambda a: a[0],
+    "scaled": lambda a: a * 2.0,
+}
+
+
+@pytest.mark.parametrize("name", REARRANGED)
+def test_data_is_given_a_view_of_itself(name):
+    start = np.array([[1.0, 2.0], [3.0, 4.0]])
+    w = tg.param(start)
+    y = tg.sum(w * w)
+    w.data = REARRANGED[name](w.data)
+    np.testing.assert_array_equal(w.data, np.broadcast_to(REARRANGED[name](start), (2, 2)))
+    with pytest.raises(RuntimeError, match="changed after"):
+        y.backward()
+
+
+def test_data_refuses_a_part_of_itself():
+    w = tg.param([1.0, 2.0])
+    with pytest.raises(ValueError, match=r"shape \(0,\)"):
+        w.data = w.data[:0]
+    np.testing.assert_array_equal(w.data, [1.0, 2.0])
+
+
+def test_a_read_only_grad_is_added_to():
+    a, b = tg.param([1.0, 2.0]), tg.param([3.0, 4.0])
+    tg.sum(a * b).backward()
+    before = b.grad
+    before.flags.writeable = False
+    tg.sum(a * b).backward()
+    np.testing.assert_array_equal(a.grad, [6.0, 8.0])
+    np.testing.assert_array_equal(b.grad, [2.0, 4.0])
+    np.testing.assert_array_equal(before, [1.0, 2.0])
+
+
+@pytest.mark.parametrize("kind", ["shape", "dtype"])
+@pytest.mark.filterwarnings("ignore:Setting the:DeprecationWarning")
+def test_a_grad_that_was_reshaped_is_refused_before_anything_is_written(kind):
+    a, b = tg.param([1.0, 2.0]), tg.param([3.0, 4.0], name="b")
+    tg.sum(a * b).backward()
+    setattr(b.grad, kind, {"shape": (2, 1), "dtype": np.int64}[kind])
+    with pytest.raises(RuntimeError, match=r"a \.grad of .* on param 'b'"):
+        tg.sum(a * b).backward()
+    np.testing.assert_array_equal(a.grad, [3.0, 4.0])
+
+
+def test_who_takes_the_memory_by_dlpack_gets_a_copy():
+    x = tg.param([1.0, 2.0])
+    y = tg.sum(x * x)
+    np.from_dlpack(x.data)[...] = 0.0
+    y.backward()
+    np.testing.assert_array_equal(x.grad, [2.0, 4.0])
