@@ -40,16 +40,12 @@ REASONS = """\
 ## Native operations, and why
 """
 OTHERS = """\
-## Nothing is lost silently
+## Nothing is lost in silence
 
-- Any other NumPy function raises a `TypeError` that names it. Compute without a gradient by
-  `tensor.detach().numpy()`, or register a rule for it with `tg.defop`.
-- `np.asarray(x)` of a tensor that needs a gradient is an error: the array would lose it.
-- `float(x)`, `int(x)`, `bool(x)`, `x.item()`, comparisons and formatting read the value, as in
-  PyTorch: what they give is plain, and meant for branches and messages.
-- Tensors are values: `out=`, `x[0] = 1`, `array[0] = x` and `array += x` are errors that say
-  what to write; `x += 1` makes a new tensor.
-- Arrays of objects, strings, complex numbers and dates are refused by their dtype.
+Any other NumPy function raises a `TypeError` that names it. Compute without a gradient by
+`tensor.detach().numpy()`, or register a rule for it with `tg.defop`. Arrays made of tensors, `out=`
+and assignments to elements are errors that say what to write instead: see
+[what is recorded, and what is refused](recording.md).
 """
 
 
