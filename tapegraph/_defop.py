@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable
-from typing import Any
+from typing import Any, overload
 
 import numpy as np
 
@@ -15,10 +15,29 @@ from tapegraph.errors import explain, kind_of
 from tapegraph.ir import DEFINED, OPS, Array, Op, Rules
 from tapegraph.node import constant, numeric
 from tapegraph.record import apply, operand
+from tapegraph.typed import OfMany
 
 Rule = Callable[..., Any]
 
 
+@overload
+def defop(
+    forward: None = None,
+    *,
+    vjp: Rule | tuple[Rule | None, ...],
+    jvp: Rule | None = None,
+    lowering: Rule | None = None,
+    name: str | None = None,
+) -> Callable[[Callable[..., Any]], OfMany]: ...
+@overload
+def defop(
+    forward: Callable[..., Any],
+    *,
+    vjp: Rule | tuple[Rule | None, ...],
+    jvp: Rule | None = None,
+    lowering: Rule | None = None,
+    name: str | None = None,
+) -> OfMany: ...
 def defop(
     forward: Callable[..., Any] | None = None,
     *,
@@ -258,8 +277,10 @@ def _gradients(
     )
 
 
-def _gradient(name: str, position: int, part: Any, y: Array, x: Array) -> Array:
-    part = np.array(part)  # a copy: the rule may keep the array, or write to it at its next call
+def _gradient(name: str, position: int, given: Any, y: Array, x: Array) -> Array:
+    part: Array = np.array(
+        given
+    )  # a copy: the rule may keep the array, or write to it at its next call
     if part.dtype.kind not in "fiub":
         raise TypeError(
             explain(name, f"{kind_of(part)} for input {position} from vjp", "real numbers")
