@@ -294,7 +294,8 @@ class Tensor(ArrayMethods, Node, recorded=True):
 
     # Conversions
 
-    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:
+    # Of any element type, as NumPy's stubs would take `array * tensor` with numbers for their own.
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> npt.NDArray[np.generic]:
         if self._requires_grad:
             raise conversions.to_array("Tensor")
         return np.array(self._array, dtype=dtype)

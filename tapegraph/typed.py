@@ -73,6 +73,7 @@ Place: TypeAlias = (
     " | SupportsArray | Nested[SupportsIndex | SupportsArray]"
 )
 Index: TypeAlias = "Place | tuple[Place, ...]"
+Labels: TypeAlias = "Sequence[int | EllipsisType]"
 
 # Element-wise operations that a `Value` has too, and those whose derivative is zero everywhere.
 ValueUnary: TypeAlias = Literal[
@@ -333,15 +334,13 @@ class Clip(Function, Protocol):
         max: ArrayLike | None = None,
     ) -> Tensor: ...
     @overload
-    def __call__(
-        self,
-        x: Operand,
-        a_min: Operand | None = None,
-        a_max: Operand | None = None,
-        *,
-        min: Operand | None = None,
-        max: Operand | None = None,
-    ) -> Tensor | Dual: ...
+    def __call__(self, x: ArrayLike, a_min: Dual, a_max: Operand | None = None) -> Dual: ...
+    @overload
+    def __call__(self, x: ArrayLike, a_min: ArrayLike | None, a_max: Dual) -> Dual: ...
+    @overload
+    def __call__(self, x: ArrayLike, *, min: Dual, max: Operand | None = None) -> Dual: ...
+    @overload
+    def __call__(self, x: ArrayLike, *, max: Dual, min: ArrayLike | None = None) -> Dual: ...
 
 
 class Where(Function, Protocol):
@@ -390,7 +389,19 @@ class Einsum(Function, Protocol):
     """The type of `einsum`."""
 
     @overload
-    def __call__(self, subscripts: str, /, *operands: Dual, optimize: object = False) -> Dual: ...
+    def __call__(
+        self, subscripts: str, a: Dual, /, *operands: Operand, optimize: object = False
+    ) -> Dual: ...
+    @overload
+    def __call__(
+        self,
+        subscripts: str,
+        a: ArrayLike,
+        b: Dual,
+        /,
+        *operands: Operand,
+        optimize: object = False,
+    ) -> Dual: ...
     @overload
     def __call__(
         self, subscripts: str, /, *operands: ArrayLike, optimize: object = False
@@ -398,19 +409,31 @@ class Einsum(Function, Protocol):
     @overload
     def __call__(
         self,
-        x: ArrayLike,
+        a: Dual,
+        labels: Labels,
         /,
-        *operands: ArrayLike | Sequence[int | EllipsisType],
+        *operands: Operand | Labels,
         optimize: object = False,
-    ) -> Tensor: ...
+    ) -> Dual: ...
     @overload
     def __call__(
         self,
-        first: str | Operand,
+        a: ArrayLike,
+        labels: Labels,
+        b: Dual,
         /,
-        *operands: Operand | Sequence[int | EllipsisType],
+        *operands: Operand | Labels,
         optimize: object = False,
-    ) -> Tensor | Dual: ...
+    ) -> Dual: ...
+    @overload
+    def __call__(
+        self,
+        a: ArrayLike,
+        labels: Labels,
+        /,
+        *operands: ArrayLike | Labels,
+        optimize: object = False,
+    ) -> Tensor: ...
 
 
 class Average(Function, Protocol):
@@ -437,12 +460,23 @@ class Average(Function, Protocol):
     @overload
     def __call__(
         self,
-        x: Operand,
+        x: ArrayLike,
         axis: Axes = None,
-        weights: Operand | None = None,
+        *,
+        weights: Dual,
         returned: Literal[False] = False,
         keepdims: bool = False,
-    ) -> Tensor | Dual: ...
+    ) -> Dual: ...
+    @overload
+    def __call__(
+        self,
+        x: Dual,
+        axis: Axes = None,
+        weights: Operand | None = None,
+        *,
+        returned: Literal[True],
+        keepdims: bool = False,
+    ) -> tuple[Dual, Tensor | Dual]: ...
     @overload
     def __call__(
         self,
@@ -456,13 +490,13 @@ class Average(Function, Protocol):
     @overload
     def __call__(
         self,
-        x: Operand,
+        x: ArrayLike,
         axis: Axes = None,
-        weights: Operand | None = None,
         *,
+        weights: Dual,
         returned: Literal[True],
         keepdims: bool = False,
-    ) -> tuple[Tensor | Dual, Tensor | Dual]: ...
+    ) -> tuple[Dual, Dual]: ...
 
 
 class LogSumExp(Function, Protocol):
@@ -478,8 +512,8 @@ class LogSumExp(Function, Protocol):
     ) -> Tensor: ...
     @overload
     def __call__(
-        self, x: Operand, axis: Axes = None, b: Operand | None = None, keepdims: bool = False
-    ) -> Tensor | Dual: ...
+        self, x: ArrayLike, axis: Axes = None, *, b: Dual, keepdims: bool = False
+    ) -> Dual: ...
 
 
 class Diff(Function, Protocol):
@@ -506,12 +540,23 @@ class Diff(Function, Protocol):
     @overload
     def __call__(
         self,
-        x: Operand,
+        x: ArrayLike,
         n: int = 1,
         axis: int = -1,
-        prepend: Operand | None = None,
+        *,
+        prepend: Dual,
         append: Operand | None = None,
-    ) -> Tensor | Dual: ...
+    ) -> Dual: ...
+    @overload
+    def __call__(
+        self,
+        x: ArrayLike,
+        n: int = 1,
+        axis: int = -1,
+        *,
+        append: Dual,
+        prepend: ArrayLike | None = None,
+    ) -> Dual: ...
 
 
 class Trapezoid(Function, Protocol):
@@ -526,29 +571,31 @@ class Trapezoid(Function, Protocol):
         self, y: ArrayLike, x: ArrayLike | None = None, dx: ArrayLike = 1.0, axis: int = -1
     ) -> Tensor: ...
     @overload
-    def __call__(
-        self, y: Operand, x: Operand | None = None, dx: Operand = 1.0, axis: int = -1
-    ) -> Tensor | Dual: ...
+    def __call__(self, y: ArrayLike, x: Dual, dx: Operand = 1.0, axis: int = -1) -> Dual: ...
+    @overload
+    def __call__(self, y: ArrayLike, x: None = None, *, dx: Dual, axis: int = -1) -> Dual: ...
 
 
 class OfMany(Function, Protocol):
     """A user's function of any number of arrays."""
 
     @overload
-    def __call__(self, x: Dual, /, *arrays: Operand, **attrs: Any) -> Dual: ...
+    def __call__(self, a: Dual, /, *arrays: Operand, **attrs: Any) -> Dual: ...
+    @overload
+    def __call__(self, a: ArrayLike, b: Dual, /, *arrays: Operand, **attrs: Any) -> Dual: ...
+    @overload
+    def __call__(
+        self, a: ArrayLike, b: ArrayLike, c: Dual, /, *arrays: Operand, **attrs: Any
+    ) -> Dual: ...
     @overload
     def __call__(self, /, *arrays: ArrayLike, **attrs: Any) -> Tensor: ...
-    @overload
-    def __call__(self, /, *arrays: Operand, **attrs: Any) -> Tensor | Dual: ...
 
 
 class Derivative(Function, Protocol[P]):
     """What `grad` gives: the first argument is differentiated by, and decides what comes out."""
 
     @overload
-    def __call__(  # type: ignore[overload-overlap]
-        self, x: Tensor, /, *args: P.args, **kwargs: P.kwargs
-    ) -> Tensor: ...
+    def __call__(self, x: Tensor, /, *args: P.args, **kwargs: P.kwargs) -> Tensor: ...
     @overload
     def __call__(self, x: Dual, /, *args: P.args, **kwargs: P.kwargs) -> Tensor | Dual: ...
     @overload
@@ -624,12 +671,16 @@ class Lstsq(Function, Protocol):
 
     @overload
     def __call__(
-        self, a: ArrayLike, b: ArrayLike, rcond: float | None = None
-    ) -> tuple[Tensor, Tensor, int, Tensor]: ...
+        self, a: Dual, b: Operand, rcond: float | None = None
+    ) -> tuple[Dual, Tensor | Dual, int, Dual]: ...
     @overload
     def __call__(
-        self, a: Operand, b: Operand, rcond: float | None = None
-    ) -> tuple[Tensor | Dual, Tensor | Dual, int, Tensor | Dual]: ...
+        self, a: ArrayLike, b: Dual, rcond: float | None = None
+    ) -> tuple[Dual, Tensor | Dual, int, Tensor]: ...
+    @overload
+    def __call__(
+        self, a: ArrayLike, b: ArrayLike, rcond: float | None = None
+    ) -> tuple[Tensor, Tensor, int, Tensor]: ...
 
 
 # Decorators

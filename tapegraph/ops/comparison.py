@@ -398,7 +398,7 @@ def _size(x: Any) -> Any:
 
 @implements(np.heaviside)
 @of_second
-def heaviside(x: Any, h: Any) -> Any:
+def heaviside(x: Operand, h: Any) -> Any:
     """Step function: 0 below zero, ``h`` at zero, 1 above; its derivative by ``x`` is 0.
 
     Parameters

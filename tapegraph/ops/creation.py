@@ -14,7 +14,7 @@ from tapegraph.node import constant, numeric
 from tapegraph.ops import elementwise
 from tapegraph.protocol import implements, plain
 from tapegraph.record import apply, tensor_like
-from tapegraph.typed import Shape, of_array, of_second, to_constant
+from tapegraph.typed import Operand, Shape, of_array, of_second, to_constant
 
 
 def _astype(x: Array, *, dtype: str) -> Any:
@@ -151,7 +151,7 @@ def empty_like(x: Any, dtype: npt.DTypeLike | None = None, shape: Shape | None =
 @implements(np.full_like)
 @of_second
 def full_like(
-    x: Any, fill_value: Any, dtype: npt.DTypeLike | None = None, shape: Shape | None = None
+    x: Operand, fill_value: Any, dtype: npt.DTypeLike | None = None, shape: Shape | None = None
 ) -> Any:
     """Repeat a value over another array's shape, in its dtype.
 
