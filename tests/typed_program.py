@@ -244,8 +244,8 @@ def native(n: int) -> str:
 
 
 @tg.defop(vjp=lambda g, y, x, *, rate: g * y * rate)
-def growth(x: Floats, *, rate: float) -> Floats:
-    """Grow exponentially."""
+def compound(x: Floats, *, rate: float) -> Floats:
+    """Grow at a rate."""
     return np.exp(rate * x)
 
 
@@ -254,11 +254,11 @@ reveal_type(bare)  # def (n: int) -> str
 reveal_type(native)  # def (n: int) -> str
 reveal_type(tg.no_grad(called))  # def (n: int) -> str
 with tg.no_grad(), tg.use_backend("auto"):
-    reveal_type(growth(x, rate=0.5))  # Tensor
-    reveal_type(growth(numbers, rate=0.5))  # Tensor
+    reveal_type(compound(x, rate=0.5))  # Tensor
+    reveal_type(compound(numbers, rate=0.5))  # Tensor
 
 if TYPE_CHECKING:
-    reveal_type(growth(dual, rate=0.5))  # Dual
+    reveal_type(compound(dual, rate=0.5))  # Dual
     reveal_type(tg.lowering.lower(x))  # Lowered
     reveal_type(tg.lowering.lower(x).node_types)  # list[list[str]]
 
