@@ -45,7 +45,7 @@ def defop(
     jvp: Rule | None = None,
     lowering: Rule | None = None,
     name: str | None = None,
-) -> Any:
+) -> Callable[..., Any]:
     """Register a function of arrays as an operation that differentiates; also a decorator.
 
     The function may come from any library: it is given plain arrays. What it gives back takes

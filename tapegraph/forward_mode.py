@@ -279,7 +279,7 @@ def jvp(
 def grad(f: Callable[Concatenate[Any, P], Any], argnum: Literal[0] = 0) -> Derivative[P]: ...
 @overload
 def grad(f: Callable[P, Any], argnum: int) -> Callable[P, Any]: ...
-def grad(f: Callable[..., Any], argnum: int = 0) -> Any:
+def grad(f: Callable[..., Any], argnum: int = 0) -> Callable[..., Any]:
     """Return the derivative of a scalar-valued function, itself a function.
 
     Derivatives of any order are made by repetition: ``tg.grad(tg.grad(f))``.

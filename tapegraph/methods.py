@@ -159,7 +159,7 @@ class ArrayMethods:
     def transpose(self, axes: Sequence[SupportsIndex] | None, /) -> Self: ...
     @overload
     def transpose(self, *axes: SupportsIndex) -> Self: ...
-    def transpose(self, *axes: Any) -> Any:
+    def transpose(self, *axes: Any) -> Self:
         """Permute the axes, given as a sequence or one by one; see `tapegraph.transpose`."""
         if not axes or axes == (None,):
             return shape.transpose(self)
@@ -169,7 +169,7 @@ class ArrayMethods:
     def reshape(self, shape: Sequence[SupportsIndex], /) -> Self: ...
     @overload
     def reshape(self, *lengths: SupportsIndex) -> Self: ...
-    def reshape(self, *lengths: Any) -> Any:
+    def reshape(self, *lengths: Any) -> Self:
         """Give another shape, as a tuple or one length an argument; see `tapegraph.reshape`."""
         return shape.reshape(self, lengths[0] if len(lengths) == 1 else lengths)
 
@@ -240,7 +240,7 @@ class ArrayMethods:
     def clip(self, min: ArrayLike | None = None, max: ArrayLike | None = None) -> Self: ...
     @overload
     def clip(self, min: Operand | None = None, max: Operand | None = None) -> Self | Dual: ...
-    def clip(self, min: Any = None, max: Any = None) -> Any:
+    def clip(self, min: Operand | None = None, max: Operand | None = None) -> Any:
         """Limit every element to a range; see `tapegraph.clip`."""
         return comparison.clip(cast(Any, self), min, max)
 
@@ -264,7 +264,7 @@ class ArrayMethods:
     def argmax(self, axis: None = None) -> np.intp: ...
     @overload
     def argmax(self, axis: SupportsIndex) -> npt.NDArray[np.intp]: ...
-    def argmax(self, axis: Any = None) -> Any:
+    def argmax(self, axis: SupportsIndex | None = None) -> Any:
         """Return where the largest elements are, as a plain array."""
         return protocol.plain(self).argmax(axis)
 
@@ -272,7 +272,7 @@ class ArrayMethods:
     def argmin(self, axis: None = None) -> np.intp: ...
     @overload
     def argmin(self, axis: SupportsIndex) -> npt.NDArray[np.intp]: ...
-    def argmin(self, axis: Any = None) -> Any:
+    def argmin(self, axis: SupportsIndex | None = None) -> Any:
         """Return where the smallest elements are, as a plain array."""
         return protocol.plain(self).argmin(axis)
 
@@ -292,7 +292,9 @@ class ArrayMethods:
     def searchsorted(
         self, v: Operand, side: Literal["left", "right"] = "left", sorter: ArrayLike | None = None
     ) -> npt.NDArray[np.intp]: ...
-    def searchsorted(self, v: Any, side: Any = "left", sorter: Any = None) -> Any:
+    def searchsorted(
+        self, v: Operand, side: Literal["left", "right"] = "left", sorter: ArrayLike | None = None
+    ) -> Any:
         """Return where elements would be inserted, as a plain array."""
         return protocol.plain(self).searchsorted(protocol.plain(v), side, sorter)
 
@@ -300,7 +302,7 @@ class ArrayMethods:
     def all(self, axis: None = None) -> np.bool_: ...
     @overload
     def all(self, axis: Shape) -> npt.NDArray[np.bool_]: ...
-    def all(self, axis: Any = None) -> Any:
+    def all(self, axis: Axes = None) -> Any:
         """Tell whether all elements are non-zero, as a plain bool or array."""
         return protocol.plain(self).all(axis)
 
@@ -308,7 +310,7 @@ class ArrayMethods:
     def any(self, axis: None = None) -> np.bool_: ...
     @overload
     def any(self, axis: Shape) -> npt.NDArray[np.bool_]: ...
-    def any(self, axis: Any = None) -> Any:
+    def any(self, axis: Axes = None) -> Any:
         """Tell whether any element is non-zero, as a plain bool or array."""
         return protocol.plain(self).any(axis)
 

@@ -14,7 +14,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 def no_grad() -> Scope[bool]: ...
 @overload
 def no_grad(fn: F) -> F: ...
-def no_grad(fn: Any = None) -> Any:
+def no_grad(fn: Callable[..., Any] | None = None) -> Any:
     """Context manager and decorator: what runs inside is computed but not recorded.
 
     Results made inside are constants. ``w -= lr * w.grad`` on a parameter inside changes the

@@ -64,16 +64,20 @@ class Nested(Protocol[T_co]):
 
 
 # Real numbers in any form, and tensors; not a `Dual` or a `Value`, whose arithmetic is their own.
-ArrayLike: TypeAlias = "float | SupportsArray | Nested[float | SupportsArray]"
+ArrayLike: TypeAlias = float | SupportsArray | Nested[float | SupportsArray]
 Operand: TypeAlias = "ArrayLike | Dual"
-Axes: TypeAlias = "SupportsIndex | Sequence[SupportsIndex] | None"
-Shape: TypeAlias = "SupportsIndex | Sequence[SupportsIndex]"
+Axes: TypeAlias = SupportsIndex | Sequence[SupportsIndex] | None
+Shape: TypeAlias = SupportsIndex | Sequence[SupportsIndex]
 Place: TypeAlias = (
-    "SupportsIndex | slice | EllipsisType | None"
-    " | SupportsArray | Nested[SupportsIndex | SupportsArray]"
+    SupportsIndex
+    | slice
+    | EllipsisType
+    | SupportsArray
+    | Nested[SupportsIndex | SupportsArray]
+    | None
 )
-Index: TypeAlias = "Place | tuple[Place, ...]"
-Labels: TypeAlias = "Sequence[int | EllipsisType]"
+Index: TypeAlias = Place | tuple[Place, ...]
+Labels: TypeAlias = Sequence[int | EllipsisType]
 
 # Element-wise operations that a `Value` has too, and those whose derivative is zero everywhere.
 ValueUnary: TypeAlias = Literal[
@@ -688,60 +692,65 @@ class Lstsq(Function, Protocol):
 
 def of_array(f: Callable[Concatenate[Any, P], Any]) -> OfArray[P]:
     """Type a function of one array."""
-    _tell(f, 1)
+    _tell(f)
     return cast("OfArray[P]", f)
 
 
 def to_constant(f: Callable[Concatenate[Any, P], Any]) -> ToConstant[P]:
     """Type a function of one array whose result has no derivative."""
-    _tell(f, 1)
+    _tell(f)
     return cast("ToConstant[P]", f)
 
 
 def to_list(f: Callable[Concatenate[Any, P], Any]) -> ToList[P]:
     """Type a function that cuts one array into several."""
-    _tell(f, 1, "list[Tensor]")
+    _tell(f, "list[Tensor]")
     return cast("ToList[P]", f)
 
 
 def of_second(f: Callable[Concatenate[T_contra, Any, P], Any]) -> OfSecond[T_contra, P]:
     """Type a function whose second argument is the array."""
-    _tell(f, 2)
+    _tell(f)
     return cast("OfSecond[T_contra, P]", f)
 
 
 def of_two(f: Callable[Concatenate[Any, Any, P], Any]) -> OfTwo[P]:
     """Type a function of two arrays."""
-    _tell(f, 2)
+    _tell(f)
     return cast("OfTwo[P]", f)
 
 
 def of_three(f: Callable[Concatenate[Any, Any, Any, P], Any]) -> OfThree[P]:
     """Type a function of three arrays."""
-    _tell(f, 3)
+    _tell(f)
     return cast("OfThree[P]", f)
 
 
 def of_arrays(f: Callable[Concatenate[Any, P], Any]) -> OfArrays[P]:
     """Type a function of a sequence of arrays."""
-    _tell(f, 1, array="Sequence[ArrayLike]")
+    _tell(f, array="Sequence[ArrayLike]")
     return cast("OfArrays[P]", f)
 
 
 def of_each(f: Callable[..., Any]) -> OfEach:
     """Type a function of any number of arrays, which gives as many."""
-    _tell(f, 1, "Tensor | tuple[Tensor, ...]")
+    _tell(f, "Tensor | tuple[Tensor, ...]")
     return cast("OfEach", f)
 
 
-def seen_as(kind: Callable[[], F]) -> Callable[[Callable[..., Any]], F]:
+def seen_as(kind: Callable[[], F], result: str = "Tensor") -> Callable[[Callable[..., Any]], F]:
     """Type a function by a class of this module."""
-    return lambda f: cast("F", f)
+
+    def decorate(f: Callable[..., Any]) -> F:
+        _tell(f, result)
+        return cast("F", f)
+
+    return decorate
 
 
-def _tell(f: Any, arrays: int, result: str = "Tensor", array: str = "ArrayLike") -> None:
+def _tell(f: Any, result: str = "Tensor", array: str = "ArrayLike") -> None:
     """Put into a function's annotations, for `help`, what type checkers are told."""
-    for name in f.__code__.co_varnames[:arrays]:
-        if f.__annotations__[name] == "Any":
+    for name, kind in f.__annotations__.items():
+        if kind == "Any":
             f.__annotations__[name] = array
     f.__annotations__["return"] = result

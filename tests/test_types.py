@@ -1,11 +1,14 @@
 """What mypy tells users of their programs, and that it is true when they run."""
 
+import inspect
+import operator
 import re
 import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -75,9 +78,11 @@ def told(tmp_path_factory) -> dict[str, dict[int, list[str]]]:
 def short(revealed: str) -> str:
     """Write a type without its modules, as the program does."""
     text = re.sub(r"\b(?:[a-z_]\w*\.)+(?=\w)", "", revealed)
-    text = re.sub(r"(?:signedinteger|intp)\[_32Bit \| _64Bit\]", "intp", text)
+    text = re.sub(r"signedinteger\[[^]]*\]", "intp", text)
     text = re.sub(r"\bbool\[bool\]", "bool", text)
-    text = re.sub(r"ndarray\[(?:tuple\[Any, \.\.\.\]|Any), dtype\[(\w+)\]\]", r"NDArray[\1]", text)
+    text = re.sub(
+        r"ndarray\[(?:tuple\[(?:Any|int), \.\.\.\]|Any), dtype\[(\w+)\]\]", r"NDArray[\1]", text
+    )
     text = re.sub(r"^tuple\[.*, fallback=(.*)\]$", r"\1", text)
     return re.sub(r"Literal\[('\w+')\]", r"\1", text)
 
@@ -201,6 +206,26 @@ def test_what_is_public_has_a_type(told, name):
 
 def is_vague(text: str) -> bool:
     return text == "Any" or (text.startswith("tuple[") and "Any" in parts(text[6:-1], ", "))
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_help_says_it_too(name):
+    function = operator.attrgetter(name.removeprefix("tg."))(tg)
+    if not inspect.isfunction(function):
+        return
+    signature = inspect.signature(function)
+    said = [signature.return_annotation, *(p.annotation for p in signature.parameters.values())]
+    vague = "Any" in said or inspect.Signature.empty in said
+    assert vague == (name == "tg.no_grad"), signature  # which gives a scope or what it was given
+
+
+@pytest.mark.parametrize("name", ["array", "arrays", "two", "three", "second", "each"])
+def test_a_typed_function_is_the_function_itself(name):
+    def function(a: Any, b: Any, c: Any) -> Any:
+        pass
+
+    assert getattr(typed, f"of_{name}")(function) is function
+    assert typed.seen_as(typed.Where)(function) is function
 
 
 def test_values_have_what_is_said_of_them():

@@ -246,7 +246,8 @@ def native(n: int) -> str:
 @tg.defop(vjp=lambda g, y, x, *, rate: g * y * rate)
 def compound(x: Floats, *, rate: float) -> Floats:
     """Grow at a rate."""
-    return np.exp(rate * x)
+    grown: Floats = np.exp(rate * x)
+    return grown
 
 
 reveal_type(called)  # def (n: int) -> str

@@ -447,7 +447,7 @@ def broadcast_to(x: Any, shape: Shape) -> Any:
 
 
 @implements(np.broadcast_arrays)
-@seen_as(typed.BroadcastArrays)
+@seen_as(typed.BroadcastArrays, "tuple[Tensor, ...]")
 def broadcast_arrays(*arrays: Any) -> Any:
     """Give all arrays the shape that they broadcast to together.
 
@@ -1401,7 +1401,7 @@ def delete(x: Any, obj: Place, axis: SupportsIndex | None = None) -> Any:
 
 @implements(np.insert)
 @seen_as(typed.Insert)
-def insert(x: Any, obj: Any, values: Any, axis: Any = None) -> Any:
+def insert(x: Any, obj: Place, values: Any, axis: SupportsIndex | None = None) -> Any:
     """Put values between the elements of an array.
 
     Parameters

@@ -233,7 +233,7 @@ def pinv(a: Any, rcond: float | None = None) -> Any:
 
 
 @implements(np.linalg.lstsq)
-@seen_as(typed.Lstsq)
+@seen_as(typed.Lstsq, "tuple[Tensor, Tensor, int, Tensor]")
 def lstsq(a: Any, b: Any, rcond: float | None = None) -> Any:
     """Solution ``x`` of least length that minimises ``|a @ x - b|``.
 
@@ -371,7 +371,7 @@ def det(a: Any) -> Any:
 
 
 @implements(np.linalg.slogdet)
-@seen_as(typed.Slogdet)
+@seen_as(typed.Slogdet, "SlogdetResult")
 def slogdet(a: Any) -> Any:
     """Sign and natural logarithm of the absolute value of the determinant.
 
@@ -487,8 +487,8 @@ def eigvalsh(a: Any, UPLO: Literal["L", "U"] = "L") -> Any:
 
 
 @implements(np.linalg.eigh)
-@seen_as(typed.Eigh)
-def eigh(a: Any, UPLO: str = "L") -> Any:
+@seen_as(typed.Eigh, "EighResult")
+def eigh(a: Any, UPLO: Literal["L", "U"] = "L") -> Any:
     """Eigenvalues in ascending order, and eigenvectors, of a symmetric matrix.
 
     As NumPy does it reads one triangle of ``a``, so the gradient is zero in the other.
@@ -566,7 +566,7 @@ def svdvals(x: Any) -> Any:
 
 
 @implements(np.linalg.svd)
-@seen_as(typed.SVD)
+@seen_as(typed.SVD, "SVDResult | Tensor")
 def svd(a: Any, full_matrices: bool = True, compute_uv: bool = True) -> Any:
     """Singular value decomposition ``a = (U * S) @ Vh``.
 

@@ -181,7 +181,7 @@ def gather(x: Any, indices: ArrayLike, axis: SupportsIndex = 0) -> Any:
 
 
 @implements(np.where)
-@seen_as(typed.Where)
+@seen_as(typed.Where, "Tensor | tuple[npt.NDArray[np.intp], ...]")
 def where(cond: Any, a: Any = None, b: Any = None) -> Any:
     """Choose from ``a`` where the condition is non-zero and from ``b`` elsewhere.
 

@@ -23,7 +23,7 @@ from tapegraph.ops.index import gather, getitem
 from tapegraph.ops.linalg import matmul
 from tapegraph.protocol import implements
 from tapegraph.record import apply, tensor_like
-from tapegraph.typed import Shape, of_array, of_arrays, of_two, seen_as
+from tapegraph.typed import Labels, Operand, Shape, of_array, of_arrays, of_two, seen_as
 
 # Operands of fewer elements are contracted sooner than a path for them is found.
 WORTH_A_PATH = 1000
@@ -594,7 +594,7 @@ def _cheapest(lengths: list[int]) -> dict[tuple[int, int], int]:
 
 @implements(np.einsum)
 @seen_as(typed.Einsum)
-def einsum(*operands: Any, optimize: Any = False) -> Any:
+def einsum(*operands: str | Operand | Labels, optimize: object = False) -> Any:
     """Sum of products over named axes, as ``numpy.einsum`` defines it.
 
     Repeated labels take diagonals, a label that is left out of the result is summed over, and

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, SupportsIndex
 
 import numpy as np
@@ -16,7 +17,7 @@ from tapegraph.ops.index import gather, getitem, where
 from tapegraph.ops.shape import concat, reshape
 from tapegraph.protocol import implements, plain
 from tapegraph.record import tensor_like
-from tapegraph.typed import ArrayLike, Shape, of_array, of_second, seen_as
+from tapegraph.typed import ArrayLike, Operand, Shape, of_array, of_second, seen_as
 
 # By place
 
@@ -178,7 +179,7 @@ def extract(condition: ArrayLike, arr: Any) -> Any:
 
 @implements(np.choose)
 @seen_as(typed.Choose)
-def choose(a: Any, choices: Any) -> Any:
+def choose(a: Any, choices: Sequence[Operand]) -> Any:
     """Choose each element from one of several arrays, by number.
 
     Parameters
@@ -219,7 +220,7 @@ def choose(a: Any, choices: Any) -> Any:
 
 @implements(np.select)
 @seen_as(typed.Select)
-def select(condlist: Any, choicelist: Any, default: Any = 0) -> Any:
+def select(condlist: Sequence[Operand], choicelist: Sequence[Operand], default: Any = 0) -> Any:
     """Choose each element from the array of the first condition that holds.
 
     Parameters

@@ -654,9 +654,9 @@ def _present_variance(name: str, x: Any, axis: Any, ddof: Any, keepdims: bool) -
 
 
 @implements(np.average)
-@seen_as(typed.Average)
+@seen_as(typed.Average, "Tensor | tuple[Tensor, Tensor]")
 def average(
-    x: Any, axis: Any = None, weights: Any = None, returned: bool = False, keepdims: bool = False
+    x: Any, axis: Axes = None, weights: Any = None, returned: bool = False, keepdims: bool = False
 ) -> Any:
     """Weighted mean over all elements or over some axes, ``sum(x * w) / sum(w)``.
 
@@ -732,7 +732,7 @@ def _aligned(w: Any, shape: tuple[int, ...], axis: Any) -> Any:
 
 
 @seen_as(typed.LogSumExp)
-def logsumexp(x: Any, axis: Any = None, b: Any = None, keepdims: bool = False) -> Any:
+def logsumexp(x: Any, axis: Axes = None, b: Any = None, keepdims: bool = False) -> Any:
     """Logarithm of the sum of exponentials, ``log(sum(b * exp(x)))``, without overflow.
 
     Its gradient, without ``b``, is the softmax of ``x``.
