@@ -1,7 +1,8 @@
 """The types of public functions: arrays in, `Tensor` out, and `Dual` out where one comes in.
 
 The decorators here tell type checkers, and `help`, what a function takes and gives; at run time
-they return the very function they were given.
+they return the very function they were given. NumPy's own stubs know of arrays alone: to them
+``np.exp(x)`` is an array, so a program that is type-checked calls ``tg.exp``.
 """
 
 from __future__ import annotations
@@ -78,6 +79,7 @@ Place: TypeAlias = (
 )
 Index: TypeAlias = Place | tuple[Place, ...]
 Labels: TypeAlias = Sequence[int | EllipsisType]
+Backend: TypeAlias = Literal["auto", "tensorflow", "native"]
 
 # Element-wise operations that a `Value` has too, and those whose derivative is zero everywhere.
 ValueUnary: TypeAlias = Literal[
@@ -97,9 +99,6 @@ ValueUnary: TypeAlias = Literal[
 ]
 ValueBinary: TypeAlias = Literal["add", "div", "mul", "pow", "sub"]
 Step: TypeAlias = Literal["ceil", "floor", "rint", "sign", "trunc"]
-
-
-Backend: TypeAlias = Literal["auto", "tensorflow", "native"]
 
 
 # Functions, which `__get__` makes methods. The array itself is positional, whatever its name.
