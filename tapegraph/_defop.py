@@ -277,17 +277,15 @@ def _gradients(
     )
 
 
-def _gradient(name: str, position: int, given: Any, y: Array, x: Array) -> Array:
-    part: Array = np.array(
-        given
-    )  # a copy: the rule may keep the array, or write to it at its next call
-    if part.dtype.kind not in "fiub":
+def _gradient(name: str, position: int, part: Any, y: Array, x: Array) -> Array:
+    grad: Array = np.array(part)  # a copy: the rule may keep the array, or write to it later
+    if grad.dtype.kind not in "fiub":
         raise TypeError(
-            explain(name, f"{kind_of(part)} for input {position} from vjp", "real numbers")
+            explain(name, f"{kind_of(grad)} for input {position} from vjp", "real numbers")
         )
-    if part.shape == x.shape or (part.shape == y.shape and _broadcasts(x.shape, y.shape)):
-        return part
-    received = f"a gradient of shape {part.shape} for input {position} from vjp"
+    if grad.shape == x.shape or (grad.shape == y.shape and _broadcasts(x.shape, y.shape)):
+        return grad
+    received = f"a gradient of shape {grad.shape} for input {position} from vjp"
     raise ValueError(explain(name, received, f"the input's shape {x.shape}"))
 
 

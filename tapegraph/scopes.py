@@ -12,7 +12,7 @@ import functools
 import inspect
 from collections.abc import AsyncGenerator, Callable, Generator
 from contextvars import ContextVar
-from typing import Any, Generic, TypeVar, cast
+from typing import Any, Generic, TypeVar
 
 from tapegraph.typed import Backend
 
@@ -93,7 +93,7 @@ def _decorated(fn: F, scope: Scope[Any]) -> F:
         wrap = _coroutine
     else:
         wrap = _function
-    return cast(F, functools.wraps(fn)(wrap(fn, scope)))
+    return functools.wraps(fn)(wrap(fn, scope))  # type: ignore[return-value]
 
 
 def _function(fn: Callable[..., Any], scope: Scope[Any]) -> Callable[..., Any]:
