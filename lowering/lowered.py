@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tapegraph.errors import explain, kind_of
 from tapegraph.ir import SCALAR, Program
@@ -13,6 +13,9 @@ from tapegraph.lowering.runtime import tensorflow
 from tapegraph.lowering.translate import check_lowers, emit, specs
 from tapegraph.node import Node
 from tapegraph.signature import signature
+
+if TYPE_CHECKING:
+    from tapegraph._tensor import Tensor
 
 
 class Input(NamedTuple):
@@ -66,7 +69,7 @@ class Lowered:
         writer.close()
 
 
-def lower(y: Any) -> Lowered:
+def lower(y: Tensor) -> Lowered:
     """Lower the tape of a result to TensorFlow without running it.
 
     Parameters
@@ -88,7 +91,7 @@ def lower(y: Any) -> Lowered:
     RuntimeError
         ``y`` needs no gradient.
     """
-    if not isinstance(y, Node) or not y.requires_grad:
+    if not isinstance(y, Node) or not y._requires_grad:
         raise RuntimeError(explain("lower", kind_of(y), "a recorded Tensor"))
     program = linearise([y])
     check_lowers(program)

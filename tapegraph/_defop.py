@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable
-from typing import Any
+from typing import Any, overload
 
 import numpy as np
 
@@ -15,10 +15,29 @@ from tapegraph.errors import explain, kind_of
 from tapegraph.ir import DEFINED, OPS, Array, Op, Rules
 from tapegraph.node import constant, numeric
 from tapegraph.record import apply, operand
+from tapegraph.typed import OfMany
 
 Rule = Callable[..., Any]
 
 
+@overload
+def defop(
+    forward: None = None,
+    *,
+    vjp: Rule | tuple[Rule | None, ...],
+    jvp: Rule | None = None,
+    lowering: Rule | None = None,
+    name: str | None = None,
+) -> Callable[[Callable[..., Any]], OfMany]: ...
+@overload
+def defop(
+    forward: Callable[..., Any],
+    *,
+    vjp: Rule | tuple[Rule | None, ...],
+    jvp: Rule | None = None,
+    lowering: Rule | None = None,
+    name: str | None = None,
+) -> OfMany: ...
 def defop(
     forward: Callable[..., Any] | None = None,
     *,
@@ -26,7 +45,7 @@ def defop(
     jvp: Rule | None = None,
     lowering: Rule | None = None,
     name: str | None = None,
-) -> Any:
+) -> Callable[..., Any]:
     """Register a function of arrays as an operation that differentiates; also a decorator.
 
     The function may come from any library: it is given plain arrays. What it gives back takes
@@ -259,14 +278,14 @@ def _gradients(
 
 
 def _gradient(name: str, position: int, part: Any, y: Array, x: Array) -> Array:
-    part = np.array(part)  # a copy: the rule may keep the array, or write to it at its next call
-    if part.dtype.kind not in "fiub":
+    grad: Array = np.array(part)  # a copy: the rule may keep the array, or write to it later
+    if grad.dtype.kind not in "fiub":
         raise TypeError(
-            explain(name, f"{kind_of(part)} for input {position} from vjp", "real numbers")
+            explain(name, f"{kind_of(grad)} for input {position} from vjp", "real numbers")
         )
-    if part.shape == x.shape or (part.shape == y.shape and _broadcasts(x.shape, y.shape)):
-        return part
-    received = f"a gradient of shape {part.shape} for input {position} from vjp"
+    if grad.shape == x.shape or (grad.shape == y.shape and _broadcasts(x.shape, y.shape)):
+        return grad
+    received = f"a gradient of shape {grad.shape} for input {position} from vjp"
     raise ValueError(explain(name, received, f"the input's shape {x.shape}"))
 
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
 from types import FrameType
-from typing import Any
+from typing import TYPE_CHECKING, Any, NoReturn, cast
 
 import numpy as np
+import numpy.typing as npt
 
 from tapegraph import conversions, engines, gradients
 from tapegraph._tape import current
@@ -19,9 +19,10 @@ from tapegraph.methods import ArrayMethods
 from tapegraph.node import Node, constant, mark_changed, numeric
 from tapegraph.ops import elementwise, linalg
 from tapegraph.scopes import RECORDING
+from tapegraph.typed import ArrayLike, OfTwo
 
 
-def _updating(operation: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
+def _updating(operation: OfTwo[[]]) -> OfTwo[[]]:
     """Make the in-place form of an operator."""
 
     def update(self: Tensor, other: Any) -> Any:
@@ -35,7 +36,7 @@ def _updating(operation: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]
         self.assign(result)
         return self
 
-    return update
+    return cast("OfTwo[[]]", update)
 
 
 class Tensor(ArrayMethods, Node, recorded=True):
@@ -82,7 +83,7 @@ class Tensor(ArrayMethods, Node, recorded=True):
         return guarded(self)
 
     @data.setter
-    def data(self, value: Any) -> None:
+    def data(self, value: ArrayLike) -> None:
         if not is_whole(self, value):
             self.assign(value)
 
@@ -103,7 +104,7 @@ class Tensor(ArrayMethods, Node, recorded=True):
         return grad
 
     @grad.setter
-    def grad(self, value: Any) -> None:
+    def grad(self, value: ArrayLike | None) -> None:
         if value is None:
             self._grad = None
             return
@@ -140,7 +141,7 @@ class Tensor(ArrayMethods, Node, recorded=True):
         return self._op.name
 
     @property
-    def inputs(self) -> tuple[Any, ...]:
+    def inputs(self) -> tuple[Tensor | float, ...]:
         """The tensors and Python numbers it was computed from."""
         return self._inputs
 
@@ -171,7 +172,7 @@ class Tensor(ArrayMethods, Node, recorded=True):
         """Return the value as a constant with no history."""
         return constant(np.array(self._array))  # type: ignore[no-any-return]
 
-    def assign(self, value: Any) -> None:
+    def assign(self, value: ArrayLike) -> None:
         """Give a leaf a new value; graphs recorded before refuse to differentiate from then on.
 
         Parameters
@@ -268,7 +269,7 @@ class Tensor(ArrayMethods, Node, recorded=True):
                 self._requires_grad = False
         return self
 
-    def backward(self, seed: Any = None) -> None:
+    def backward(self, seed: ArrayLike | None = None) -> None:
         """Add the gradient of this tensor to every leaf it was computed from; see `backward`."""
         engines.backward(self, seed)
 
@@ -293,7 +294,8 @@ class Tensor(ArrayMethods, Node, recorded=True):
 
     # Conversions
 
-    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:
+    # Of any element type, as NumPy's stubs would take `array * tensor` with numbers for their own.
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> npt.NDArray[np.generic]:
         if self._requires_grad:
             raise conversions.to_array("Tensor")
         return np.array(self._array, dtype=dtype)
@@ -356,18 +358,20 @@ class Tensor(ArrayMethods, Node, recorded=True):
     __ipow__ = _updating(elementwise.pow)
     __imatmul__ = _updating(linalg.matmul)
 
-    def __setitem__(self, key: Any, value: Any) -> None:
-        raise TypeError(
-            explain(
-                "setitem",
-                "an assignment to elements of a tensor",
-                "an operation that gives a new tensor",
-                "Use tg.where or tg.concat, or tensor.data[...] = value on a leaf.",
+    if not TYPE_CHECKING:  # type checkers are to refuse it too
+
+        def __setitem__(self, key: Any, value: Any) -> NoReturn:
+            raise TypeError(
+                explain(
+                    "setitem",
+                    "an assignment to elements of a tensor",
+                    "an operation that gives a new tensor",
+                    "Use tg.where or tg.concat, or tensor.data[...] = value on a leaf.",
+                )
             )
-        )
 
 
-def param(data: Any, dtype: Any = None, name: str | None = None) -> Tensor:
+def param(data: ArrayLike, dtype: npt.DTypeLike | None = None, name: str | None = None) -> Tensor:
     """Make a differentiable leaf from a copy of ``data``.
 
     Parameters
@@ -419,7 +423,7 @@ def _as_parameter(node: Tensor, frame: FrameType) -> None:
     tape.add_param(node)
 
 
-def tensor(data: Any, dtype: Any = None) -> Tensor:
+def tensor(data: ArrayLike, dtype: npt.DTypeLike | None = None) -> Tensor:
     """Make a constant from a copy of ``data``.
 
     Parameters

@@ -16,7 +16,7 @@ import operator
 import os
 import threading
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, NoReturn, TypeAlias
+from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
 
 import numpy as np
 
@@ -439,19 +439,19 @@ class Value:
         number = _peer(other)
         return NotImplemented if number is None else self._data != number
 
-    def __lt__(self, other: Value | float) -> bool:
+    def __lt__(self, other: Value | Number) -> bool:
         number = _peer(other)
         return NotImplemented if number is None else self._data < number
 
-    def __le__(self, other: Value | float) -> bool:
+    def __le__(self, other: Value | Number) -> bool:
         number = _peer(other)
         return NotImplemented if number is None else self._data <= number
 
-    def __gt__(self, other: Value | float) -> bool:
+    def __gt__(self, other: Value | Number) -> bool:
         number = _peer(other)
         return NotImplemented if number is None else self._data > number
 
-    def __ge__(self, other: Value | float) -> bool:
+    def __ge__(self, other: Value | Number) -> bool:
         number = _peer(other)
         return NotImplemented if number is None else self._data >= number
 
@@ -473,11 +473,13 @@ class Value:
         label = f", label={self.label!r}" if self.label else ""
         return f"Value(data={self._data!r}, grad={self._grad!r}{label})"
 
-    def __array__(self, dtype: object = None, copy: object = None) -> NoReturn:
-        # Without this, np.asarray(value) would be an object array that loses the gradient later.
-        fix = "Use .data for its number, or tg.param(array) for arrays with gradients."
-        received = f"{self!r}, whose gradient an array would lose"
-        raise TypeError(explain("numpy.asarray", received, "plain numbers", fix))
+    if not TYPE_CHECKING:  # type checkers are to refuse it too
+
+        def __array__(self, dtype: object = None, copy: object = None) -> NoReturn:
+            # Without it, np.asarray(value) would be an object array that loses the gradient later.
+            fix = "Use .data for its number, or tg.param(array) for arrays with gradients."
+            received = f"{self!r}, whose gradient an array would lose"
+            raise TypeError(explain("numpy.asarray", received, "plain numbers", fix))
 
     def __reduce__(self) -> Any:
         if self._op != "leaf":

@@ -8,7 +8,7 @@ import os
 import time
 from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 import numpy as np
 
@@ -19,6 +19,11 @@ from tapegraph.ir import Array, Program
 from tapegraph.linearise import linearise
 from tapegraph.locks import Lock
 from tapegraph.node import Node, numeric
+from tapegraph.typed import ArrayLike, Backend
+
+if TYPE_CHECKING:
+    from tapegraph._tensor import Tensor
+    from tapegraph._value import Value
 
 BACKENDS = ("auto", "tensorflow", "native")
 VARIABLE = "TAPEGRAPH_BACKEND"
@@ -47,7 +52,7 @@ class Report:
         Seconds spent compiling and running.
     """
 
-    backend: str
+    backend: Literal["tensorflow", "native"]
     reason: str | None
     entries: int
     cached: bool
@@ -55,19 +60,19 @@ class Report:
     run_seconds: float
 
 
-def _checked(name: Any, source: str) -> str:
+def _checked(name: Any, source: str) -> Backend:
     if name not in BACKENDS:
         choices = ", ".join(repr(b) for b in BACKENDS)
         raise ValueError(f"{source}: received {name!r}; expected one of {choices}")
-    return str(name)
+    return cast(Backend, str(name))
 
 
 _default = _checked(os.environ.get(VARIABLE) or "auto", VARIABLE)
-_chosen: ContextVar[str | None] = ContextVar("tapegraph_backend", default=None)
+_chosen: ContextVar[Backend | None] = ContextVar("tapegraph_backend", default=None)
 _report: ContextVar[Report | None] = ContextVar("tapegraph_report", default=None)
 
 
-def set_backend(name: str) -> None:
+def set_backend(name: Backend) -> None:
     """Choose the engine for this thread or task.
 
     Parameters
@@ -91,7 +96,7 @@ def set_backend(name: str) -> None:
     _chosen.set(_checked(name, "set_backend"))
 
 
-def get_backend() -> str:
+def get_backend() -> Backend:
     """Return the name of the engine chosen for this thread or task.
 
     Examples
@@ -101,7 +106,7 @@ def get_backend() -> str:
     ...     tg.get_backend()
     'native'
     """
-    return str(scopes.BACKEND.value() or _chosen.get() or _default)
+    return scopes.BACKEND.value() or _chosen.get() or _default
 
 
 def chosen_by() -> str:
@@ -139,7 +144,7 @@ class use_backend(scopes.Scope[Any]):
 
     __slots__ = ()
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: Backend) -> None:
         super().__init__(scopes.BACKEND, _checked(name, "use_backend"))
 
 
@@ -157,7 +162,7 @@ def last_backward() -> Report | None:
     return _report.get()
 
 
-def backward(y: Any, seed: Any = None) -> None:
+def backward(y: Tensor | Value, seed: ArrayLike | None = None) -> None:
     """Add the gradient of ``y`` to the ``.grad`` of every leaf it was computed from.
 
     Parameters
@@ -196,7 +201,7 @@ def backward(y: Any, seed: Any = None) -> None:
             y.backward()
             return
         raise TypeError(explain("backward", kind_of(y), "a Tensor"))
-    if not y.requires_grad:
+    if not y._requires_grad:
         raise RuntimeError(
             explain(
                 "backward",

@@ -10,8 +10,8 @@ from __future__ import annotations
 import functools
 import itertools
 import operator
-from collections.abc import Callable, Iterator
-from typing import Any, NoReturn
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, Concatenate, Literal, NoReturn, overload
 
 import numpy as np
 
@@ -29,6 +29,7 @@ from tapegraph.methods import ArrayMethods
 from tapegraph.node import constant
 from tapegraph.ops import comparison, elementwise, shape, transcendental
 from tapegraph.record import apply, operand, tensor_like
+from tapegraph.typed import Derivative, Operand, P
 
 # Tag 0 is the level of all duals made by hand.
 _next_tag = itertools.count(1).__next__
@@ -89,11 +90,11 @@ class Dual(ArrayMethods):
 
     __slots__ = ("primal", "tag", "tangent")
 
-    primal: Any
-    tangent: Any
+    primal: Tensor | Dual
+    tangent: Tensor | Dual
     tag: int
 
-    def __init__(self, primal: Any, tangent: Any, tag: int = 0) -> None:
+    def __init__(self, primal: Operand, tangent: Operand, tag: int = 0) -> None:
         self.primal = _lifted("Dual", primal, "primal")
         self.tangent = _direction("Dual", tangent, "tangent", self.primal)
         self.tag = tag
@@ -134,22 +135,22 @@ class Dual(ArrayMethods):
     @property
     def shape(self) -> tuple[int, ...]:
         """Length along each axis."""
-        return self.primal.shape  # type: ignore[no-any-return]
+        return self.primal.shape
 
     @property
     def dtype(self) -> np.dtype[Any]:
         """The element type."""
-        return self.primal.dtype  # type: ignore[no-any-return]
+        return self.primal.dtype
 
     @property
     def ndim(self) -> int:
         """The number of axes."""
-        return self.primal.ndim  # type: ignore[no-any-return]
+        return self.primal.ndim
 
     @property
     def size(self) -> int:
         """The number of elements."""
-        return self.primal.size  # type: ignore[no-any-return]
+        return self.primal.size
 
     @property
     def requires_grad(self) -> bool:
@@ -170,17 +171,8 @@ class Dual(ArrayMethods):
 
     # Conversions
 
-    def __array__(self, dtype: Any = None, copy: bool | None = None) -> NoReturn:
-        raise conversions.to_array("Dual")
-
     def __bool__(self) -> bool:
         return bool(self.detach())
-
-    def __float__(self) -> NoReturn:
-        raise _not_a_number("float")
-
-    def __int__(self) -> NoReturn:
-        raise _not_a_number("int")
 
     def __len__(self) -> int:
         return len(self.detach())
@@ -191,14 +183,27 @@ class Dual(ArrayMethods):
     def __format__(self, spec: str) -> str:
         return format(self.item(), spec) if spec and self.size == 1 else format(str(self), spec)
 
-    def __setitem__(self, key: Any, value: Any) -> None:
-        fix = "Use np.where or np.concatenate."
-        raise TypeError(
-            explain("setitem", "an assignment to elements of a Dual", "a new dual", fix)
-        )
+    if not TYPE_CHECKING:  # type checkers are to refuse these too
+
+        def __array__(self, dtype: Any = None, copy: bool | None = None) -> NoReturn:
+            raise conversions.to_array("Dual")
+
+        def __float__(self) -> NoReturn:
+            raise _not_a_number("float")
+
+        def __int__(self) -> NoReturn:
+            raise _not_a_number("int")
+
+        def __setitem__(self, key: Any, value: Any) -> NoReturn:
+            fix = "Use np.where or np.concatenate."
+            raise TypeError(
+                explain("setitem", "an assignment to elements of a Dual", "a new dual", fix)
+            )
 
 
-def jvp(f: Callable[..., Any], primals: Any, tangents: Any) -> tuple[Any, Any]:
+def jvp(
+    f: Callable[..., Any], primals: Sequence[Operand], tangents: Sequence[Operand]
+) -> tuple[Any, Any]:
     """Return a function's value and its derivative along a direction, in one forward pass.
 
     The derivative is the Jacobian-vector product ``sum_i (df/dx_i) t_i``.
@@ -270,6 +275,10 @@ def jvp(f: Callable[..., Any], primals: Any, tangents: Any) -> tuple[Any, Any]:
     return tuple(value for value, _ in pairs), tuple(tangent for _, tangent in pairs)
 
 
+@overload
+def grad(f: Callable[Concatenate[Any, P], Any], argnum: Literal[0] = 0) -> Derivative[P]: ...
+@overload
+def grad(f: Callable[P, Any], argnum: int) -> Callable[P, Any]: ...
 def grad(f: Callable[..., Any], argnum: int = 0) -> Callable[..., Any]:
     """Return the derivative of a scalar-valued function, itself a function.
 

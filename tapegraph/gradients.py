@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -13,6 +13,10 @@ from tapegraph.ir import Array
 from tapegraph.locks import Lock
 from tapegraph.node import Node
 from tapegraph.sparse import RowSparse
+
+if TYPE_CHECKING:
+    from tapegraph._tensor import Tensor
+    from tapegraph._value import Value
 
 # A gradient that was zeroed and not yet read: the next backward stores instead of adding.
 ZERO = object()
@@ -89,7 +93,7 @@ def _check_unchanged(node: Node, held: Array) -> None:
     )
 
 
-def zero_grad(params: Iterable[Any] | None = None) -> None:
+def zero_grad(params: Tensor | Iterable[Tensor | Value] | None = None) -> None:
     """Set gradients to zero.
 
     Parameters

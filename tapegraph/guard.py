@@ -66,7 +66,7 @@ class GuardedArray(np.ndarray[Any, Any]):
         ordered.sort(*args, **kwargs)
         self[...] = ordered
 
-    def copy(self, order: Any = "C") -> Array:
+    def copy(self, order: Any = "C") -> Any:
         """Return an ordinary array of its own memory."""
         return np.array(self, order=order)
 
@@ -74,10 +74,10 @@ class GuardedArray(np.ndarray[Any, Any]):
         """Export a copy: who takes the memory itself could write to it unseen."""
         return self.copy().__dlpack__(**options)
 
-    def __copy__(self) -> Array:
+    def __copy__(self) -> Any:
         return self.copy()
 
-    def __deepcopy__(self, memo: Any) -> Array:
+    def __deepcopy__(self, memo: Any) -> Any:
         return self.copy()
 
     def __reduce__(self) -> Any:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any, Literal, SupportsIndex, cast, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -23,6 +23,31 @@ from tapegraph.ops import (
     shape,
     statistics,
 )
+from tapegraph.typed import (
+    ArrayLike,
+    Axes,
+    Binary,
+    Index,
+    OfTwo,
+    Operand,
+    Reflected,
+    Shape,
+)
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+    from tapegraph._tensor import Tensor
+    from tapegraph.forward_mode import Dual
+
+
+def _reflected(operation: OfTwo[[]] | Binary) -> Reflected:
+    """Make the method for operands in the other order."""
+
+    def reflect(self: Any, other: Any) -> Any:
+        return operation(other, self)
+
+    return cast(Reflected, reflect)
 
 
 class ArrayMethods:
@@ -52,103 +77,103 @@ class ArrayMethods:
     __mod__ = comparison.mod
     __matmul__ = linalg.matmul
     __neg__ = elementwise.neg
-    __abs__ = elementwise.abs
-    __round__ = creation.round
 
-    def __pos__(self) -> Any:
+    __radd__ = _reflected(elementwise.add)
+    __rsub__ = _reflected(elementwise.sub)
+    __rmul__ = _reflected(elementwise.mul)
+    __rtruediv__ = _reflected(elementwise.div)
+    __rpow__ = _reflected(elementwise.pow)
+    __rmod__ = _reflected(comparison.mod)
+    __rmatmul__ = _reflected(linalg.matmul)
+
+    def __pos__(self) -> Self:
         return self
 
-    def __radd__(self, other: Any) -> Any:
-        return elementwise.add(other, self)
+    def __abs__(self) -> Self:
+        return elementwise.abs(self)
 
-    def __rsub__(self, other: Any) -> Any:
-        return elementwise.sub(other, self)
+    def __round__(self, decimals: int = 0) -> Tensor:
+        return creation.round(self, decimals)
 
-    def __rmul__(self, other: Any) -> Any:
-        return elementwise.mul(other, self)
-
-    def __rtruediv__(self, other: Any) -> Any:
-        return elementwise.div(other, self)
-
-    def __rpow__(self, other: Any) -> Any:
-        return elementwise.pow(other, self)
-
-    def __rmod__(self, other: Any) -> Any:
-        return comparison.mod(other, self)
-
-    def __rmatmul__(self, other: Any) -> Any:
-        return linalg.matmul(other, self)
-
-    def __getitem__(self, key: Any) -> Any:
+    def __getitem__(self, key: Index) -> Self:
         return index.getitem(self, key)
 
-    def __iter__(self) -> Iterator[Any]:
+    def __iter__(self) -> Iterator[Self]:
         if not self.ndim:  # type: ignore[attr-defined]
             raise TypeError(explain("iter", f"a 0-d {type(self).__name__}", "at least one axis"))
         return (self[i] for i in range(len(self)))  # type: ignore[arg-type]
 
-    def _compared(self, other: Any, name: str) -> npt.NDArray[np.bool_]:
+    def _compared(self, other: object, name: str) -> npt.NDArray[np.bool_]:
         return getattr(protocol.plain(self), name)(protocol.plain(other))  # type: ignore[no-any-return]
 
-    def __eq__(self, other: object) -> Any:
+    def __eq__(self, other: object) -> npt.NDArray[np.bool_]:  # type: ignore[override]
         return self._compared(other, "__eq__")
 
-    def __ne__(self, other: object) -> Any:
+    def __ne__(self, other: object) -> npt.NDArray[np.bool_]:  # type: ignore[override]
         return self._compared(other, "__ne__")
 
-    def __lt__(self, other: Any) -> Any:
+    def __lt__(self, other: Operand) -> npt.NDArray[np.bool_]:
         return self._compared(other, "__lt__")
 
-    def __le__(self, other: Any) -> Any:
+    def __le__(self, other: Operand) -> npt.NDArray[np.bool_]:
         return self._compared(other, "__le__")
 
-    def __gt__(self, other: Any) -> Any:
+    def __gt__(self, other: Operand) -> npt.NDArray[np.bool_]:
         return self._compared(other, "__gt__")
 
-    def __ge__(self, other: Any) -> Any:
+    def __ge__(self, other: Operand) -> npt.NDArray[np.bool_]:
         return self._compared(other, "__ge__")
 
-    # Refused: nothing changes in place
+    # Refused, by type checkers too: nothing changes in place
 
-    fill = conversions.fill
-    partition = conversions.partition
-    put = conversions.put
-    resize = conversions.resize
-    sort = conversions.sort
+    if not TYPE_CHECKING:
+        fill = conversions.fill
+        partition = conversions.partition
+        put = conversions.put
+        resize = conversions.resize
+        sort = conversions.sort
 
     # Shape
 
     @property
-    def T(self) -> Any:
+    def T(self) -> Self:
         """The array with its axes reversed."""
         return shape.transpose(self)
 
     @property
-    def mT(self) -> Any:
+    def mT(self) -> Self:
         """The array with its last two axes exchanged."""
         return arrange.matrix_transpose(self)
 
     @property
-    def real(self) -> Any:
+    def real(self) -> Self:
         """The array itself: it is real."""
         return creation.real(self)
 
     @property
-    def imag(self) -> Any:
+    def imag(self) -> Tensor:
         """Zeros of the array's shape."""
         return creation.imag(self)
 
-    def transpose(self, *axes: Any) -> Any:
+    @overload
+    def transpose(self, axes: Sequence[SupportsIndex] | None, /) -> Self: ...
+    @overload
+    def transpose(self, *axes: SupportsIndex) -> Self: ...
+    def transpose(self, *axes: Any) -> Self:
         """Permute the axes, given as a sequence or one by one; see `tapegraph.transpose`."""
         if not axes or axes == (None,):
             return shape.transpose(self)
         return shape.transpose(self, axes[0] if len(axes) == 1 else axes)
 
-    def reshape(self, *lengths: Any) -> Any:
+    @overload
+    def reshape(self, shape: Sequence[SupportsIndex], /) -> Self: ...
+    @overload
+    def reshape(self, *lengths: SupportsIndex) -> Self: ...
+    def reshape(self, *lengths: Any) -> Self:
         """Give another shape, as a tuple or one length an argument; see `tapegraph.reshape`."""
         return shape.reshape(self, lengths[0] if len(lengths) == 1 else lengths)
 
-    def flatten(self) -> Any:
+    def flatten(self) -> Self:
         """Return the elements in one axis; see `tapegraph.ravel`."""
         return arrange.ravel(self)
 
@@ -164,7 +189,7 @@ class ArrayMethods:
     take = select.take
     choose = select.choose
 
-    def compress(self, condition: Any, axis: Any = None) -> Any:
+    def compress(self, condition: ArrayLike, axis: SupportsIndex | None = None) -> Self:
         """Take the elements where the condition holds; see `tapegraph.compress`."""
         return select.compress(condition, self, axis)
 
@@ -174,31 +199,31 @@ class ArrayMethods:
 
     # Reductions
 
-    def sum(self, axis: Any = None, keepdims: bool = False) -> Any:
+    def sum(self, axis: Axes = None, keepdims: bool = False) -> Self:
         """Sum over axes; see `tapegraph.sum`."""
         return reduce.sum(self, axis, keepdims)
 
-    def mean(self, axis: Any = None, keepdims: bool = False) -> Any:
+    def mean(self, axis: Axes = None, keepdims: bool = False) -> Self:
         """Mean over axes; see `tapegraph.mean`."""
         return reduce.mean(self, axis, keepdims)
 
-    def max(self, axis: Any = None, *, keepdims: bool = False) -> Any:
+    def max(self, axis: Axes = None, *, keepdims: bool = False) -> Self:
         """Largest element over axes; see `tapegraph.max`."""
         return statistics.max(self, axis=axis, keepdims=keepdims)
 
-    def min(self, axis: Any = None, *, keepdims: bool = False) -> Any:
+    def min(self, axis: Axes = None, *, keepdims: bool = False) -> Self:
         """Smallest element over axes; see `tapegraph.min`."""
         return statistics.min(self, axis=axis, keepdims=keepdims)
 
-    def prod(self, axis: Any = None, *, keepdims: bool = False) -> Any:
+    def prod(self, axis: Axes = None, *, keepdims: bool = False) -> Self:
         """Product over axes; see `tapegraph.prod`."""
         return statistics.prod(self, axis=axis, keepdims=keepdims)
 
-    def var(self, axis: Any = None, *, ddof: Any = 0, keepdims: bool = False) -> Any:
+    def var(self, axis: Axes = None, *, ddof: float = 0, keepdims: bool = False) -> Self:
         """Variance over axes; see `tapegraph.var`."""
         return statistics.var(self, axis=axis, ddof=ddof, keepdims=keepdims)
 
-    def std(self, axis: Any = None, *, ddof: Any = 0, keepdims: bool = False) -> Any:
+    def std(self, axis: Axes = None, *, ddof: float = 0, keepdims: bool = False) -> Self:
         """Spread over axes, the root of the variance; see `tapegraph.std`."""
         return statistics.std(self, axis=axis, ddof=ddof, keepdims=keepdims)
 
@@ -207,13 +232,17 @@ class ArrayMethods:
 
     # Element by element
 
-    def softmax(self, axis: int = -1) -> Any:
+    def softmax(self, axis: SupportsIndex = -1) -> Self:
         """Softmax along an axis; see `tapegraph.softmax`."""
         return reduce.softmax(self, axis)
 
-    def clip(self, min: Any = None, max: Any = None) -> Any:
+    @overload
+    def clip(self, min: ArrayLike | None = None, max: ArrayLike | None = None) -> Self: ...
+    @overload
+    def clip(self, min: Operand | None = None, max: Operand | None = None) -> Self | Dual: ...
+    def clip(self, min: Operand | None = None, max: Operand | None = None) -> Any:
         """Limit every element to a range; see `tapegraph.clip`."""
-        return comparison.clip(self, min, max)
+        return comparison.clip(cast(Any, self), min, max)
 
     round = creation.round
     sin = elementwise.sin
@@ -231,31 +260,57 @@ class ArrayMethods:
 
     # Plain arrays: what carries no gradient
 
-    def argmax(self, axis: Any = None) -> Any:
+    @overload
+    def argmax(self, axis: None = None) -> np.intp: ...
+    @overload
+    def argmax(self, axis: SupportsIndex) -> npt.NDArray[np.intp]: ...
+    def argmax(self, axis: SupportsIndex | None = None) -> Any:
         """Return where the largest elements are, as a plain array."""
         return protocol.plain(self).argmax(axis)
 
-    def argmin(self, axis: Any = None) -> Any:
+    @overload
+    def argmin(self, axis: None = None) -> np.intp: ...
+    @overload
+    def argmin(self, axis: SupportsIndex) -> npt.NDArray[np.intp]: ...
+    def argmin(self, axis: SupportsIndex | None = None) -> Any:
         """Return where the smallest elements are, as a plain array."""
         return protocol.plain(self).argmin(axis)
 
-    def argsort(self, axis: Any = -1) -> Any:
+    def argsort(self, axis: SupportsIndex | None = -1) -> npt.NDArray[np.intp]:
         """Return the order that would sort the array, as a plain array."""
-        return protocol.plain(self).argsort(axis)
+        return protocol.plain(self).argsort(axis)  # type: ignore[no-any-return]
 
-    def nonzero(self) -> Any:
+    def nonzero(self) -> tuple[npt.NDArray[np.intp], ...]:
         """Return where the elements are not zero, as plain arrays."""
-        return protocol.plain(self).nonzero()
+        return protocol.plain(self).nonzero()  # type: ignore[no-any-return]
 
-    def searchsorted(self, v: Any, side: Any = "left", sorter: Any = None) -> Any:
+    @overload
+    def searchsorted(  # type: ignore[overload-overlap]
+        self, v: float, side: Literal["left", "right"] = "left", sorter: ArrayLike | None = None
+    ) -> np.intp: ...
+    @overload
+    def searchsorted(
+        self, v: Operand, side: Literal["left", "right"] = "left", sorter: ArrayLike | None = None
+    ) -> npt.NDArray[np.intp]: ...
+    def searchsorted(
+        self, v: Operand, side: Literal["left", "right"] = "left", sorter: ArrayLike | None = None
+    ) -> Any:
         """Return where elements would be inserted, as a plain array."""
         return protocol.plain(self).searchsorted(protocol.plain(v), side, sorter)
 
-    def all(self, axis: Any = None) -> Any:
+    @overload
+    def all(self, axis: None = None) -> np.bool_: ...
+    @overload
+    def all(self, axis: Shape) -> npt.NDArray[np.bool_]: ...
+    def all(self, axis: Axes = None) -> Any:
         """Tell whether all elements are non-zero, as a plain bool or array."""
         return protocol.plain(self).all(axis)
 
-    def any(self, axis: Any = None) -> Any:
+    @overload
+    def any(self, axis: None = None) -> np.bool_: ...
+    @overload
+    def any(self, axis: Shape) -> npt.NDArray[np.bool_]: ...
+    def any(self, axis: Axes = None) -> Any:
         """Tell whether any element is non-zero, as a plain bool or array."""
         return protocol.plain(self).any(axis)
 

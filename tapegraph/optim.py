@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from tapegraph import gradients
+from tapegraph._tensor import Tensor
 from tapegraph._value import Value
 from tapegraph.errors import explain, kind_of
 from tapegraph.memory import is_shared, own
@@ -50,13 +51,13 @@ class SGD:
     1.0
     """
 
-    def __init__(self, params: Iterable[Any], lr: float) -> None:
+    def __init__(self, params: Iterable[Tensor | Value], lr: float) -> None:
         if isinstance(params, Node):
             raise TypeError(explain("SGD", kind_of(params), "a list of parameters", "Write [w]."))
         self.params = list(params)
         self.lr = lr
         for p in self.params:
-            leaf = p.requires_grad and not p._inputs if isinstance(p, Node) else _is_scalar(p)
+            leaf = p._requires_grad and not p._inputs if isinstance(p, Node) else _is_scalar(p)
             if not leaf:
                 raise TypeError(
                     explain("SGD", kind_of(p), "parameters made by tg.param or tg.Value")

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
-from typing import Any
+from typing import Any, overload
 
 import numpy as np
 
@@ -20,6 +20,7 @@ from tapegraph.ir import NO_ATTRS, Array, Op
 from tapegraph.node import constant, new, next_seq, numeric
 from tapegraph.numpy_warnings import run_again
 from tapegraph.scopes import RECORDING
+from tapegraph.typed import Binary, OfArray, OfTwo, Step, ToConstant, Unary, ValueBinary, ValueUnary
 
 ndarray = np.ndarray
 # Bound once: each lookup saved here is paid by every recorded operation.
@@ -67,6 +68,14 @@ def foreign(values: tuple[Any, ...]) -> Any:
     return None
 
 
+@overload
+def unary(name: ValueUnary, forward: Callable[[Any], Any]) -> Callable[[Any], Unary]: ...
+@overload
+def unary(  # type: ignore[overload-overlap]
+    name: Step, forward: Callable[[Any], Any]
+) -> Callable[[Any], ToConstant[[]]]: ...
+@overload
+def unary(name: str, forward: Callable[[Any], Any]) -> Callable[[Any], OfArray[[]]]: ...
 def unary(name: str, forward: Callable[[Any], Any]) -> Callable[[Any], Any]:
     """Make the recording function of an element-wise operation of one array.
 
@@ -101,6 +110,10 @@ def unary(name: str, forward: Callable[[Any], Any]) -> Callable[[Any], Any]:
     return decorate
 
 
+@overload
+def binary(name: ValueBinary, forward: Callable[[Any, Any], Any]) -> Callable[[Any], Binary]: ...
+@overload
+def binary(name: str, forward: Callable[[Any, Any], Any]) -> Callable[[Any], OfTwo[[]]]: ...
 def binary(name: str, forward: Callable[[Any, Any], Any]) -> Callable[[Any], Any]:
     """Make the recording function of an element-wise operation of two broadcast arrays."""
     op = Op(name, forward)
@@ -232,7 +245,8 @@ def _dressed(record: Any, stub: Any) -> Any:
     record.__qualname__ = stub.__qualname__
     record.__doc__ = stub.__doc__
     record.__module__ = stub.__module__
-    record.__annotations__ = stub.__annotations__
+    record.__annotations__ = dict.fromkeys(stub.__annotations__, "ArrayLike")
+    record.__annotations__["return"] = "Tensor"
     return record
 
 

@@ -10,7 +10,11 @@ from tapegraph.scopes import RECORDING, Scope
 F = TypeVar("F", bound=Callable[..., Any])
 
 
-class no_grad(Scope[bool]):
+@overload
+def no_grad() -> Scope[bool]: ...
+@overload
+def no_grad(fn: F) -> F: ...
+def no_grad(fn: Callable[..., Any] | None = None) -> Any:
     """Context manager and decorator: what runs inside is computed but not recorded.
 
     Results made inside are constants. ``w -= lr * w.grad`` on a parameter inside changes the
@@ -36,18 +40,5 @@ class no_grad(Scope[bool]):
     >>> tg.no_grad(lambda: x * 3.0)().requires_grad
     False
     """
-
-    __slots__ = ()
-
-    @overload
-    def __new__(cls) -> no_grad: ...
-    @overload
-    def __new__(cls, fn: F) -> F: ...  # type: ignore[misc]
-    def __new__(cls, fn: Any = None) -> Any:
-        """Make a context manager, or wrap a function."""
-        scope = object.__new__(cls)
-        Scope.__init__(scope, RECORDING, False)
-        return scope if fn is None else scope(fn)
-
-    def __init__(self) -> None:
-        pass  # `__new__` has set it up
+    scope = Scope(RECORDING, False)
+    return scope if fn is None else scope(fn)

@@ -14,6 +14,8 @@ from collections.abc import AsyncGenerator, Callable, Generator
 from contextvars import ContextVar
 from typing import Any, Generic, TypeVar
 
+from tapegraph.typed import Backend
+
 T = TypeVar("T")
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -91,7 +93,7 @@ def _decorated(fn: F, scope: Scope[Any]) -> F:
         wrap = _coroutine
     else:
         wrap = _function
-    return functools.wraps(fn)(wrap(fn, scope))  # type: ignore[no-any-return]
+    return functools.wraps(fn)(wrap(fn, scope))  # type: ignore[return-value]
 
 
 def _function(fn: Callable[..., Any], scope: Scope[Any]) -> Callable[..., Any]:
@@ -159,4 +161,4 @@ def _async_generator(fn: Callable[..., Any], scope: Scope[Any]) -> Callable[...,
 
 
 RECORDING = Setting("tapegraph_recording", default=True)
-BACKEND: Setting[str | None] = Setting("tapegraph_use_backend", default=None)
+BACKEND: Setting[Backend | None] = Setting("tapegraph_use_backend", default=None)

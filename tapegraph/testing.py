@@ -5,17 +5,21 @@ from __future__ import annotations
 import importlib
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
 from tapegraph import engines
-from tapegraph._tensor import param
+from tapegraph._tensor import Tensor, param
 from tapegraph.errors import explain, kind_of
 from tapegraph.ir import Array
 from tapegraph.linearise import linearise
 from tapegraph.node import Node, numeric
 from tapegraph.recording import no_grad
+from tapegraph.typed import ArrayLike, Backend
+
+if TYPE_CHECKING:
+    from tapegraph.forward_mode import Dual
 
 
 @dataclass(frozen=True)
@@ -40,12 +44,12 @@ class GradientReport:
 
 
 def check_gradients(
-    f: Callable[..., Any],
-    *inputs: Any,
+    f: Callable[..., Tensor | Dual],
+    *inputs: ArrayLike,
     eps: float | None = None,
     rtol: float = 1e-5,
     atol: float = 1e-7,
-    backend: str | None = None,
+    backend: Backend | None = None,
     seed: int = 0,
 ) -> GradientReport:
     """Compare autograd with two-sided finite differences, element by element.
@@ -91,7 +95,7 @@ def check_gradients(
     points = [_point(x, f"inputs[{i}]") for i, x in enumerate(inputs)]
     leaves = [param(p) for p in points]
     out = f(*leaves)
-    if not isinstance(out, Node):
+    if not isinstance(out, Tensor):
         raise TypeError(explain("check_gradients", f"f returning {kind_of(out)}", "a Tensor"))
     cotangents = {
         "of ones": np.ones(out._array.shape),
@@ -120,7 +124,7 @@ def check_gradients(
 
 
 def _point(value: Any, argument: str) -> Array:
-    value = value.detach() if isinstance(value, Node) else value
+    value = value._array if isinstance(value, Node) else value
     return numeric(value, "check_gradients", argument).astype(np.float64)
 
 
@@ -133,7 +137,7 @@ def _both_signs(shape: tuple[int, ...], seed: int) -> Array:
     return drawn
 
 
-def _gradients(out: Node, leaves: list[Any], g: Array, backend: str | None) -> list[Array]:
+def _gradients(out: Tensor, leaves: list[Any], g: Array, backend: Backend | None) -> list[Array]:
     """Return the gradients of one backward, zeros where a leaf gets none."""
     for leaf in leaves:
         leaf.grad = None
@@ -189,7 +193,7 @@ class ParityReport:
         The native ones, one an input.
     """
 
-    backend: str
+    backend: Literal["tensorflow", "native"]
     reason: str | None
     max_abs_difference: float
     max_rel_difference: float
@@ -197,8 +201,8 @@ class ParityReport:
 
 
 def check_parity(
-    f: Callable[..., Any],
-    *inputs: Any,
+    f: Callable[..., Tensor | Dual],
+    *inputs: ArrayLike,
     rtol: float | None = None,
     atol: float | None = None,
     seed: int = 0,
@@ -241,7 +245,7 @@ def check_parity(
     out = f(*leaves)
     if not isinstance(out, Node):
         raise TypeError(explain("check_parity", f"f returning {kind_of(out)}", "a Tensor"))
-    if not out.requires_grad:
+    if not out._requires_grad:
         raise RuntimeError(explain("check_parity", "a result that needs no gradient", "one"))
     program = linearise([out])
     shape, dtype = out._array.shape, out._array.dtype

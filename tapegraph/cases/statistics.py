@@ -231,6 +231,7 @@ def _running() -> Iterator[Case]:
 
 
 def _neighbours() -> Iterator[Case]:
+    options: dict[str, Any]
     for label, lengths, options in (
         ("vector", (4,), {}),
         ("second", (2, 5), {"n": 2}),

@@ -58,7 +58,7 @@ def _max_pool2d(t: Any, y: Any, x: Any, *, ksize: Pair, stride: Pair, pad: Pair)
 def _softmax_crossentropy(tangents: tuple[Any, ...], y: Any, logits: Any, targets: Any) -> Any:
     tlogits, ttargets = tangents
     rows = max(1, math.prod(logits.shape[:-1]))
-    total = None
+    total: Any = None
     if tlogits is not None:
         if targets.ndim < logits.ndim:
             classes = np.arange(logits.shape[-1])

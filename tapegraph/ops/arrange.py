@@ -6,10 +6,12 @@ gradients, tangents and nodes are those of their parts.
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal, SupportsIndex
 
 import numpy as np
 
+from tapegraph import typed
 from tapegraph.axes import integers, one_axis, some_axes
 from tapegraph.errors import explain, kind_of
 from tapegraph.ir import Array, Op
@@ -18,6 +20,19 @@ from tapegraph.ops.index import gather, getitem
 from tapegraph.ops.shape import concat, reshape, transpose
 from tapegraph.protocol import implements, plain
 from tapegraph.record import apply, tensor_like
+from tapegraph.typed import (
+    ArrayLike,
+    Axes,
+    Place,
+    Shape,
+    SupportsArray,
+    of_array,
+    of_arrays,
+    of_each,
+    of_two,
+    seen_as,
+    to_list,
+)
 
 
 def _broadcast_to(x: Array, *, shape: tuple[int, ...]) -> Any:
@@ -31,7 +46,8 @@ BROADCAST_TO = Op("broadcast_to", _broadcast_to)
 
 
 @implements(np.ravel)
-def ravel(x: Any, order: str = "C") -> Any:
+@of_array
+def ravel(x: Any, order: Literal["C", "F"] = "C") -> Any:
     """Lay the elements out in one axis.
 
     Parameters
@@ -63,7 +79,8 @@ def ravel(x: Any, order: str = "C") -> Any:
 
 
 @implements(np.squeeze)
-def squeeze(x: Any, axis: Any = None) -> Any:
+@of_array
+def squeeze(x: Any, axis: Axes = None) -> Any:
     """Drop axes of length 1.
 
     Parameters
@@ -101,7 +118,8 @@ def squeeze(x: Any, axis: Any = None) -> Any:
 
 
 @implements(np.expand_dims)
-def expand_dims(x: Any, axis: Any) -> Any:
+@of_array
+def expand_dims(x: Any, axis: Shape) -> Any:
     """Insert axes of length 1.
 
     Parameters
@@ -136,6 +154,7 @@ def expand_dims(x: Any, axis: Any) -> Any:
 
 
 @implements(np.atleast_1d)
+@of_each
 def atleast_1d(*arrays: Any) -> Any:
     """Give each array at least one axis.
 
@@ -159,6 +178,7 @@ def atleast_1d(*arrays: Any) -> Any:
 
 
 @implements(np.atleast_2d)
+@of_each
 def atleast_2d(*arrays: Any) -> Any:
     """Give each array at least two axes; new ones come first.
 
@@ -182,6 +202,7 @@ def atleast_2d(*arrays: Any) -> Any:
 
 
 @implements(np.atleast_3d)
+@of_each
 def atleast_3d(*arrays: Any) -> Any:
     """Give each array at least three axes.
 
@@ -224,7 +245,8 @@ def _at_least_3d(x: Any) -> Any:
 
 
 @implements(np.swapaxes)
-def swapaxes(x: Any, axis1: int, axis2: int) -> Any:
+@of_array
+def swapaxes(x: Any, axis1: SupportsIndex, axis2: SupportsIndex) -> Any:
     """Exchange two axes.
 
     Parameters
@@ -258,7 +280,8 @@ def swapaxes(x: Any, axis1: int, axis2: int) -> Any:
 
 
 @implements(np.moveaxis)
-def moveaxis(x: Any, source: Any, destination: Any) -> Any:
+@of_array
+def moveaxis(x: Any, source: Shape, destination: Shape) -> Any:
     """Move axes to other places; the rest keep their order.
 
     Parameters
@@ -306,7 +329,8 @@ def moveaxis(x: Any, source: Any, destination: Any) -> Any:
 
 
 @implements(np.rollaxis)
-def rollaxis(x: Any, axis: int, start: int = 0) -> Any:
+@of_array
+def rollaxis(x: Any, axis: SupportsIndex, start: SupportsIndex = 0) -> Any:
     """Move one axis before another; `moveaxis` says it more plainly.
 
     Parameters
@@ -344,6 +368,7 @@ permute_dims = transpose
 
 
 @implements(np.matrix_transpose)
+@of_array
 def matrix_transpose(x: Any) -> Any:
     """Transpose each matrix of a stack: exchange the last two axes.
 
@@ -377,7 +402,8 @@ def matrix_transpose(x: Any) -> Any:
 
 
 @implements(np.broadcast_to)
-def broadcast_to(x: Any, shape: Any) -> Any:
+@of_array
+def broadcast_to(x: Any, shape: Shape) -> Any:
     """Repeat an array along new axes and axes of length 1, as arithmetic does.
 
     Parameters
@@ -421,6 +447,7 @@ def broadcast_to(x: Any, shape: Any) -> Any:
 
 
 @implements(np.broadcast_arrays)
+@seen_as(typed.BroadcastArrays, "tuple[Tensor, ...]")
 def broadcast_arrays(*arrays: Any) -> Any:
     """Give all arrays the shape that they broadcast to together.
 
@@ -457,7 +484,8 @@ def broadcast_arrays(*arrays: Any) -> Any:
 
 
 @implements(np.tile)
-def tile(x: Any, reps: Any) -> Any:
+@of_array
+def tile(x: Any, reps: Shape) -> Any:
     """Repeat a whole array along each axis.
 
     Parameters
@@ -501,7 +529,8 @@ def tile(x: Any, reps: Any) -> Any:
 
 
 @implements(np.repeat)
-def repeat(x: Any, repeats: Any, axis: Any = None) -> Any:
+@of_array
+def repeat(x: Any, repeats: Shape | SupportsArray, axis: SupportsIndex | None = None) -> Any:
     """Repeat each element along an axis.
 
     Parameters
@@ -550,7 +579,8 @@ def repeat(x: Any, repeats: Any, axis: Any = None) -> Any:
 
 
 @implements(np.concatenate)
-def concatenate(arrays: Any, axis: Any = 0) -> Any:
+@of_arrays
+def concatenate(arrays: Any, axis: SupportsIndex | None = 0) -> Any:
     """Join arrays along an existing axis; `concat` that also takes ``axis=None``.
 
     Parameters
@@ -582,7 +612,8 @@ def concatenate(arrays: Any, axis: Any = 0) -> Any:
 
 
 @implements(np.stack)
-def stack(arrays: Any, axis: int = 0) -> Any:
+@of_arrays
+def stack(arrays: Any, axis: SupportsIndex = 0) -> Any:
     """Join arrays along a new axis.
 
     Parameters
@@ -619,6 +650,7 @@ def stack(arrays: Any, axis: int = 0) -> Any:
 
 
 @implements(np.vstack)
+@of_arrays
 def vstack(arrays: Any) -> Any:
     """Join arrays row by row; one of shape (n,) is a row.
 
@@ -647,6 +679,7 @@ def vstack(arrays: Any) -> Any:
 
 
 @implements(np.hstack)
+@of_arrays
 def hstack(arrays: Any) -> Any:
     """Join arrays column by column; those of shape (n,) end to end.
 
@@ -676,6 +709,7 @@ def hstack(arrays: Any) -> Any:
 
 
 @implements(np.dstack)
+@of_arrays
 def dstack(arrays: Any) -> Any:
     """Join arrays along the third axis.
 
@@ -704,6 +738,7 @@ def dstack(arrays: Any) -> Any:
 
 
 @implements(np.column_stack)
+@of_arrays
 def column_stack(arrays: Any) -> Any:
     """Join arrays as the columns of a matrix.
 
@@ -734,6 +769,7 @@ def column_stack(arrays: Any) -> Any:
 
 
 @implements(np.block)
+@seen_as(typed.Block)
 def block(arrays: Any) -> Any:
     """Put an array together from nested lists of blocks.
 
@@ -787,7 +823,8 @@ def _joined_blocks(arrays: Any, depth: int, ndim: int) -> Any:
 
 
 @implements(np.append)
-def append(x: Any, values: Any, axis: Any = None) -> Any:
+@of_two
+def append(x: Any, values: Any, axis: SupportsIndex | None = None) -> Any:
     """Put values behind an array.
 
     Parameters
@@ -829,7 +866,8 @@ def _sequence(name: str, arrays: Any) -> list[Any]:
 
 
 @implements(np.array_split)
-def array_split(x: Any, indices_or_sections: Any, axis: int = 0) -> list[Any]:
+@to_list
+def array_split(x: Any, indices_or_sections: Shape, axis: SupportsIndex = 0) -> list[Any]:
     """Cut an array into parts along an axis, equal ones or nearly.
 
     Parameters
@@ -861,7 +899,8 @@ def array_split(x: Any, indices_or_sections: Any, axis: int = 0) -> list[Any]:
 
 
 @implements(np.split)
-def split(x: Any, indices_or_sections: Any, axis: int = 0) -> list[Any]:
+@to_list
+def split(x: Any, indices_or_sections: Shape, axis: SupportsIndex = 0) -> list[Any]:
     """Cut an array into parts along an axis.
 
     Parameters
@@ -892,7 +931,8 @@ def split(x: Any, indices_or_sections: Any, axis: int = 0) -> list[Any]:
 
 
 @implements(np.hsplit)
-def hsplit(x: Any, indices_or_sections: Any) -> list[Any]:
+@to_list
+def hsplit(x: Any, indices_or_sections: Shape) -> list[Any]:
     """Cut an array into parts of columns, or one of shape (n,) along its only axis.
 
     Parameters
@@ -922,7 +962,8 @@ def hsplit(x: Any, indices_or_sections: Any) -> list[Any]:
 
 
 @implements(np.vsplit)
-def vsplit(x: Any, indices_or_sections: Any) -> list[Any]:
+@to_list
+def vsplit(x: Any, indices_or_sections: Shape) -> list[Any]:
     """Cut an array into parts of rows.
 
     Parameters
@@ -951,7 +992,8 @@ def vsplit(x: Any, indices_or_sections: Any) -> list[Any]:
 
 
 @implements(np.dsplit)
-def dsplit(x: Any, indices_or_sections: Any) -> list[Any]:
+@to_list
+def dsplit(x: Any, indices_or_sections: Shape) -> list[Any]:
     """Cut an array into parts along the third axis.
 
     Parameters
@@ -986,7 +1028,9 @@ def _with_axes(name: str, x: Any, least: int) -> Any:
     return x
 
 
-def _cut(name: str, x: Any, indices_or_sections: Any, axis: int, *, even: bool) -> list[Any]:
+def _cut(
+    name: str, x: Any, indices_or_sections: Any, axis: SupportsIndex, *, even: bool
+) -> list[Any]:
     x = tensor_like(name, x)
     along = one_axis(name, axis, x.ndim)
     length = x.shape[along]
@@ -1013,13 +1057,14 @@ _CONTINUED = ("edge", "reflect", "symmetric", "wrap")
 
 
 @implements(np.pad)
+@of_array
 def pad(
     x: Any,
-    pad_width: Any,
-    mode: str = "constant",
+    pad_width: Shape | Sequence[Sequence[SupportsIndex]] | Mapping[int, Shape],
+    mode: Literal["constant", "edge", "reflect", "symmetric", "wrap"] = "constant",
     *,
-    constant_values: Any = 0,
-    reflect_type: str = "even",
+    constant_values: ArrayLike = 0,
+    reflect_type: Literal["even"] = "even",
 ) -> Any:
     """Put a border around an array.
 
@@ -1070,7 +1115,7 @@ def pad(
         if not x.shape[axis]:
             expected = f"no border along the empty axis {axis} in mode {mode!r}"
             raise ValueError(explain("pad", f"pad_width {pad_width}", expected))
-        places = np.pad(np.arange(x.shape[axis]), width, mode=mode)  # type: ignore[call-overload]
+        places = np.pad(np.arange(x.shape[axis]), width, mode=mode)
         x = gather(x, places, axis)
     return x
 
@@ -1115,7 +1160,8 @@ def _framed(x: Any, widths: Array, fills: Array) -> Any:
 
 
 @implements(np.roll)
-def roll(x: Any, shift: Any, axis: Any = None) -> Any:
+@of_array
+def roll(x: Any, shift: Shape, axis: Axes = None) -> Any:
     """Move elements along an axis; those that leave it at one end come in at the other.
 
     Parameters
@@ -1168,7 +1214,8 @@ def _rolled(x: Any, distance: int, axis: int) -> Any:
 
 
 @implements(np.flip)
-def flip(x: Any, axis: Any = None) -> Any:
+@of_array
+def flip(x: Any, axis: Axes = None) -> Any:
     """Reverse the elements along axes.
 
     Parameters
@@ -1202,6 +1249,7 @@ def flip(x: Any, axis: Any = None) -> Any:
 
 
 @implements(np.fliplr)
+@of_array
 def fliplr(x: Any) -> Any:
     """Reverse the order of the columns.
 
@@ -1230,6 +1278,7 @@ def fliplr(x: Any) -> Any:
 
 
 @implements(np.flipud)
+@of_array
 def flipud(x: Any) -> Any:
     """Reverse the order of the rows.
 
@@ -1258,7 +1307,8 @@ def flipud(x: Any) -> Any:
 
 
 @implements(np.rot90)
-def rot90(x: Any, k: int = 1, axes: Any = (0, 1)) -> Any:
+@of_array
+def rot90(x: Any, k: int = 1, axes: Sequence[SupportsIndex] = (0, 1)) -> Any:
     """Turn an array by quarters in the plane of two axes, the first towards the second.
 
     Parameters
@@ -1306,7 +1356,8 @@ def rot90(x: Any, k: int = 1, axes: Any = (0, 1)) -> Any:
 
 
 @implements(np.delete)
-def delete(x: Any, obj: Any, axis: Any = None) -> Any:
+@of_array
+def delete(x: Any, obj: Place, axis: SupportsIndex | None = None) -> Any:
     """Leave out parts of an array.
 
     Parameters
@@ -1349,7 +1400,8 @@ def delete(x: Any, obj: Any, axis: Any = None) -> Any:
 
 
 @implements(np.insert)
-def insert(x: Any, obj: Any, values: Any, axis: Any = None) -> Any:
+@seen_as(typed.Insert)
+def insert(x: Any, obj: Place, values: Any, axis: SupportsIndex | None = None) -> Any:
     """Put values between the elements of an array.
 
     Parameters

@@ -7,11 +7,13 @@ from typing import Any
 
 import numpy as np
 
+from tapegraph import typed
 from tapegraph.errors import explain
 from tapegraph.ops.elementwise import abs, mul, neg
 from tapegraph.ops.index import where
 from tapegraph.protocol import implements, plain
 from tapegraph.record import binary, operand, tensor_like, unary
+from tapegraph.typed import ArrayLike, Operand, of_array, of_second, of_two, seen_as
 
 absolute = abs
 fabs = abs
@@ -77,6 +79,7 @@ def minimum(a: Any, b: Any) -> Any:
 
 
 @implements(np.fmax)
+@of_two
 def fmax(a: Any, b: Any) -> Any:
     """Larger of two elements, as `maximum`, but a NaN leaves it to the other one.
 
@@ -105,6 +108,7 @@ def fmax(a: Any, b: Any) -> Any:
 
 
 @implements(np.fmin)
+@of_two
 def fmin(a: Any, b: Any) -> Any:
     """Smaller of two elements, as `minimum`, but a NaN leaves it to the other one.
 
@@ -153,6 +157,7 @@ def _check_broadcast(op: str, *operands: Any) -> None:
 
 
 @implements(np.clip)
+@seen_as(typed.Clip)
 def clip(x: Any, a_min: Any = None, a_max: Any = None, *, min: Any = None, max: Any = None) -> Any:
     """Limit each element to an interval, ``minimum(maximum(x, a_min), a_max)``.
 
@@ -347,6 +352,7 @@ remainder = mod
 
 
 @implements(np.fmod)
+@of_two
 def fmod(a: Any, b: Any) -> Any:
     """Remainder of a division, with the dividend's sign: ``a - trunc(a / b) b``.
 
@@ -391,7 +397,8 @@ def _size(x: Any) -> Any:
 
 
 @implements(np.heaviside)
-def heaviside(x: Any, h: Any) -> Any:
+@of_second
+def heaviside(x: Operand, h: Any) -> Any:
     """Step function: 0 below zero, ``h`` at zero, 1 above; its derivative by ``x`` is 0.
 
     Parameters
@@ -423,7 +430,8 @@ def heaviside(x: Any, h: Any) -> Any:
 
 
 @implements(np.copysign)
-def copysign(a: Any, b: Any) -> Any:
+@of_array
+def copysign(a: Any, b: Operand) -> Any:
     """Give ``a`` the sign of ``b``, that of a zero too.
 
     The derivative by ``a`` is 1 or -1, and 0 at 0; that by ``b`` is 0.
@@ -458,7 +466,10 @@ def copysign(a: Any, b: Any) -> Any:
 
 
 @implements(np.nan_to_num)
-def nan_to_num(x: Any, nan: Any = 0.0, posinf: Any = None, neginf: Any = None) -> Any:
+@of_array
+def nan_to_num(
+    x: Any, nan: ArrayLike = 0.0, posinf: ArrayLike | None = None, neginf: ArrayLike | None = None
+) -> Any:
     """Put numbers where elements are NaN or infinite; no gradient flows to those.
 
     Parameters
@@ -496,6 +507,7 @@ def nan_to_num(x: Any, nan: Any = 0.0, posinf: Any = None, neginf: Any = None) -
 
 
 @implements(np.positive)
+@of_array
 def positive(x: Any) -> Any:
     """Each element as it is, ``+x``.
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from tapegraph.axes import integers
 from tapegraph.errors import explain, kind_of
@@ -13,6 +14,7 @@ from tapegraph.node import constant, numeric
 from tapegraph.ops import elementwise
 from tapegraph.protocol import implements, plain
 from tapegraph.record import apply, tensor_like
+from tapegraph.typed import Operand, Shape, of_array, of_second, to_constant
 
 
 def _astype(x: Array, *, dtype: str) -> Any:
@@ -45,7 +47,8 @@ def check_spreads(op: str, argument: str, shape: tuple[int, ...], over: tuple[in
 
 
 @implements(np.zeros_like)
-def zeros_like(x: Any, dtype: Any = None, shape: Any = None) -> Any:
+@to_constant
+def zeros_like(x: Any, dtype: npt.DTypeLike | None = None, shape: Shape | None = None) -> Any:
     """Make a constant of zeros of another array's shape and dtype.
 
     Parameters
@@ -77,7 +80,8 @@ def zeros_like(x: Any, dtype: Any = None, shape: Any = None) -> Any:
 
 
 @implements(np.ones_like)
-def ones_like(x: Any, dtype: Any = None, shape: Any = None) -> Any:
+@to_constant
+def ones_like(x: Any, dtype: npt.DTypeLike | None = None, shape: Shape | None = None) -> Any:
     """Make a constant of ones of another array's shape and dtype.
 
     Parameters
@@ -109,7 +113,8 @@ def ones_like(x: Any, dtype: Any = None, shape: Any = None) -> Any:
 
 
 @implements(np.empty_like)
-def empty_like(x: Any, dtype: Any = None, shape: Any = None) -> Any:
+@to_constant
+def empty_like(x: Any, dtype: npt.DTypeLike | None = None, shape: Shape | None = None) -> Any:
     """Make a constant of another array's shape and dtype; its elements are zeros.
 
     A tensor's elements cannot be assigned, so that there is nothing to gain from leaving them
@@ -144,7 +149,10 @@ def empty_like(x: Any, dtype: Any = None, shape: Any = None) -> Any:
 
 
 @implements(np.full_like)
-def full_like(x: Any, fill_value: Any, dtype: Any = None, shape: Any = None) -> Any:
+@of_second
+def full_like(
+    x: Operand, fill_value: Any, dtype: npt.DTypeLike | None = None, shape: Shape | None = None
+) -> Any:
     """Repeat a value over another array's shape, in its dtype.
 
     Parameters
@@ -193,6 +201,7 @@ def _filled(op: str, x: Any, value: int, dtype: Any, shape: Any) -> Any:
 
 
 @implements(np.copy)
+@of_array
 def copy(x: Any) -> Any:
     """Copy an array.
 
@@ -219,7 +228,8 @@ def copy(x: Any) -> Any:
     return apply(ASTYPE, (x,), {"dtype": x.dtype.name})
 
 
-def astype(x: Any, dtype: Any, copy: bool = True) -> Any:
+@of_array
+def astype(x: Any, dtype: npt.DTypeLike, copy: bool = True) -> Any:
     """Convert to another dtype; between float32 and float64 gradients flow through.
 
     Integers and bools carry no gradient: a conversion to them gives a constant.
@@ -269,6 +279,7 @@ if hasattr(np, "astype"):  # NumPy 2.1
 
 
 @implements(np.real)
+@of_array
 def real(x: Any) -> Any:
     """Return the real part, which is the array itself: tensors are real.
 
@@ -297,6 +308,7 @@ def real(x: Any) -> Any:
 
 
 @implements(np.imag)
+@to_constant
 def imag(x: Any) -> Any:
     """Return the imaginary part, which is zero: tensors are real.
 
@@ -325,6 +337,7 @@ def imag(x: Any) -> Any:
 
 
 @implements(np.round, np.around)
+@to_constant
 def round(x: Any, decimals: int = 0) -> Any:
     """Round to a number of decimals, halves to the even neighbour; the gradient is zero.
 

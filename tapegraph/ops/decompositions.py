@@ -12,6 +12,7 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
+from tapegraph import typed
 from tapegraph.axes import integers, one_axis, some_axes
 from tapegraph.errors import explain
 from tapegraph.ir import Array, Op
@@ -22,6 +23,7 @@ from tapegraph.ops.linalg import matmul
 from tapegraph.ops.products import axes_last
 from tapegraph.protocol import implements, plain
 from tapegraph.record import apply, tensor_like
+from tapegraph.typed import Axes, of_array, of_two, seen_as
 
 
 class SlogdetResult(NamedTuple):
@@ -117,6 +119,7 @@ NORM = Op("norm", _norm)
 
 
 @implements(np.linalg.inv)
+@of_array
 def inv(a: Any) -> Any:
     """Inverse of a square matrix; its derivative is ``-inv(a) da inv(a)``.
 
@@ -146,6 +149,7 @@ def inv(a: Any) -> Any:
 
 
 @implements(np.linalg.solve)
+@of_two
 def solve(a: Any, b: Any) -> Any:
     """Solution ``x`` of ``a @ x = b``.
 
@@ -195,7 +199,8 @@ def solve(a: Any, b: Any) -> Any:
 
 
 @implements(np.linalg.pinv)
-def pinv(a: Any, rcond: Any = None) -> Any:
+@of_array
+def pinv(a: Any, rcond: float | None = None) -> Any:
     """Pseudo-inverse of a matrix (Moore and Penrose).
 
     Its derivative holds where the rank does not change (Golub and Pereyra, 1973).
@@ -228,7 +233,8 @@ def pinv(a: Any, rcond: Any = None) -> Any:
 
 
 @implements(np.linalg.lstsq)
-def lstsq(a: Any, b: Any, rcond: Any = None) -> Any:
+@seen_as(typed.Lstsq, "tuple[Tensor, Tensor, int, Tensor]")
+def lstsq(a: Any, b: Any, rcond: float | None = None) -> Any:
     """Solution ``x`` of least length that minimises ``|a @ x - b|``.
 
     Parameters
@@ -278,6 +284,7 @@ def lstsq(a: Any, b: Any, rcond: Any = None) -> Any:
 
 
 @implements(np.linalg.matrix_power)
+@of_array
 def matrix_power(a: Any, n: int) -> Any:
     """Product of ``n`` times the same square matrix; of its inverse where ``n`` is negative.
 
@@ -330,6 +337,7 @@ def matrix_power(a: Any, n: int) -> Any:
 
 
 @implements(np.linalg.det)
+@of_array
 def det(a: Any) -> Any:
     """Compute the determinant of a square matrix.
 
@@ -363,6 +371,7 @@ def det(a: Any) -> Any:
 
 
 @implements(np.linalg.slogdet)
+@seen_as(typed.Slogdet, "SlogdetResult")
 def slogdet(a: Any) -> Any:
     """Sign and natural logarithm of the absolute value of the determinant.
 
@@ -398,6 +407,7 @@ def slogdet(a: Any) -> Any:
 
 
 @implements(np.linalg.cholesky)
+@of_array
 def cholesky(a: Any, upper: bool = False) -> Any:
     """Lower triangular ``L`` with ``a = L @ L.T``.
 
@@ -437,7 +447,8 @@ def cholesky(a: Any, upper: bool = False) -> Any:
 
 
 @implements(np.linalg.eigvalsh)
-def eigvalsh(a: Any, UPLO: str = "L") -> Any:
+@of_array
+def eigvalsh(a: Any, UPLO: Literal["L", "U"] = "L") -> Any:
     """Eigenvalues of a symmetric matrix, in ascending order.
 
     As NumPy does it reads one triangle of ``a``, so the gradient is zero in the other.
@@ -476,7 +487,8 @@ def eigvalsh(a: Any, UPLO: str = "L") -> Any:
 
 
 @implements(np.linalg.eigh)
-def eigh(a: Any, UPLO: str = "L") -> Any:
+@seen_as(typed.Eigh, "EighResult")
+def eigh(a: Any, UPLO: Literal["L", "U"] = "L") -> Any:
     """Eigenvalues in ascending order, and eigenvectors, of a symmetric matrix.
 
     As NumPy does it reads one triangle of ``a``, so the gradient is zero in the other.
@@ -521,6 +533,7 @@ def eigh(a: Any, UPLO: str = "L") -> Any:
 
 
 @implements(np.linalg.svdvals)
+@of_array
 def svdvals(x: Any) -> Any:
     """Singular values of a matrix, in descending order.
 
@@ -553,6 +566,7 @@ def svdvals(x: Any) -> Any:
 
 
 @implements(np.linalg.svd)
+@seen_as(typed.SVD, "SVDResult | Tensor")
 def svd(a: Any, full_matrices: bool = True, compute_uv: bool = True) -> Any:
     """Singular value decomposition ``a = (U * S) @ Vh``.
 
@@ -616,7 +630,13 @@ def parts_of_svd(packed: Any, m: int) -> tuple[Any, Any, Any]:
 
 
 @implements(np.linalg.norm)
-def norm(x: Any, ord: Any = None, axis: Any = None, keepdims: bool = False) -> Any:
+@of_array
+def norm(
+    x: Any,
+    ord: float | Literal["fro", "nuc"] | None = None,
+    axis: Axes = None,
+    keepdims: bool = False,
+) -> Any:
     """Norm of a vector or of a matrix.
 
     Parameters
@@ -673,7 +693,8 @@ def norm(x: Any, ord: Any = None, axis: Any = None, keepdims: bool = False) -> A
 
 
 @implements(np.linalg.vector_norm)
-def vector_norm(x: Any, axis: Any = None, keepdims: bool = False, ord: Any = 2) -> Any:
+@of_array
+def vector_norm(x: Any, axis: Axes = None, keepdims: bool = False, ord: float = 2) -> Any:
     """Norm of the vectors along some axes.
 
     Parameters
@@ -708,7 +729,8 @@ def vector_norm(x: Any, axis: Any = None, keepdims: bool = False, ord: Any = 2) 
 
 
 @implements(np.linalg.matrix_norm)
-def matrix_norm(x: Any, keepdims: bool = False, ord: Any = "fro") -> Any:
+@of_array
+def matrix_norm(x: Any, keepdims: bool = False, ord: float | Literal["fro", "nuc"] = "fro") -> Any:
     """Norm of the matrices in the last two axes.
 
     Parameters

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import operator
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, SupportsIndex
 
 import numpy as np
 
+from tapegraph import typed
 from tapegraph.axes import integers, one_axis
 from tapegraph.errors import explain, kind_of
 from tapegraph.ir import Array, Op
@@ -14,6 +16,7 @@ from tapegraph.masking import chosen
 from tapegraph.node import Node, constant, numeric
 from tapegraph.protocol import implements
 from tapegraph.record import apply, operand, tensor_like
+from tapegraph.typed import ArrayLike, Index, of_array, seen_as
 
 
 def slice_key(begin: Array, size: tuple[int, ...]) -> tuple[slice, ...]:
@@ -76,7 +79,8 @@ GETITEM = Op("getitem", _getitem, differentiable=(True,))
 INDEX = Op("index", _index, differentiable=(True,))
 
 
-def tensor_slice(x: Any, begin: Any, size: Any) -> Any:
+@of_array
+def tensor_slice(x: Any, begin: Sequence[SupportsIndex], size: Sequence[SupportsIndex]) -> Any:
     """Take the block of ``size`` elements that starts at ``begin``.
 
     Parameters
@@ -135,7 +139,8 @@ def tensor_slice(x: Any, begin: Any, size: Any) -> Any:
     )
 
 
-def gather(x: Any, indices: Any, axis: int = 0) -> Any:
+@of_array
+def gather(x: Any, indices: ArrayLike, axis: SupportsIndex = 0) -> Any:
     """Take elements along an axis by index, as an embedding lookup does.
 
     Parameters
@@ -176,6 +181,7 @@ def gather(x: Any, indices: Any, axis: int = 0) -> Any:
 
 
 @implements(np.where)
+@seen_as(typed.Where, "Tensor | tuple[npt.NDArray[np.intp], ...]")
 def where(cond: Any, a: Any = None, b: Any = None) -> Any:
     """Choose from ``a`` where the condition is non-zero and from ``b`` elsewhere.
 
@@ -227,7 +233,8 @@ def numeric_mask(cond: Any) -> Array:
     return np.array(getattr(wrapped, "_array", wrapped), dtype=np.bool_)
 
 
-def getitem(x: Any, key: Any) -> Any:
+@of_array
+def getitem(x: Any, key: Index) -> Any:
     """Index as ``x[key]`` does: integers, slices, ``...``, ``None``, integer and boolean arrays.
 
     Parameters

@@ -10,6 +10,7 @@ from tapegraph.errors import explain
 from tapegraph.ir import Array, Op
 from tapegraph.protocol import implements
 from tapegraph.record import apply, tensor_like
+from tapegraph.typed import of_two
 
 
 def rows_of(x: Array) -> Array:
@@ -34,6 +35,7 @@ BATCH_MATMUL = Op("batch_matmul", _batch_matmul)
 
 
 @implements(np.matmul)
+@of_two
 def matmul(a: Any, b: Any) -> Any:
     """Matrix product ``a @ b``, as ``numpy.matmul`` defines it.
 
@@ -64,6 +66,7 @@ def matmul(a: Any, b: Any) -> Any:
     return _product("matmul", op, a, b)
 
 
+@of_two
 def batch_matmul(a: Any, b: Any) -> Any:
     """Matrix product of stacks of matrices; the leading axes broadcast.
 

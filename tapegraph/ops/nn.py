@@ -14,6 +14,7 @@ from tapegraph.errors import explain, kind_of
 from tapegraph.ir import Array, Op
 from tapegraph.node import constant, real
 from tapegraph.record import apply, tensor_like
+from tapegraph.typed import Shape, of_array, of_three, of_two
 
 Pair = tuple[int, int]
 
@@ -169,6 +170,7 @@ SOFTMAX_CROSSENTROPY = Op("softmax_crossentropy", _softmax_crossentropy, saves=T
 MSE_LOSS = Op("mse_loss", _mse_loss, saves=True)
 
 
+@of_three
 def layer_norm(x: Any, gamma: Any, beta: Any, eps: float = 1e-5) -> Any:
     """Normalise the last axis to mean 0 and variance 1, then scale and shift.
 
@@ -221,7 +223,8 @@ def _broadcasts(shape: tuple[int, ...], target: tuple[int, ...]) -> bool:
         return False
 
 
-def conv2d(x: Any, k: Any, stride: Any = 1, pad: Any = 0, dilation: Any = 1) -> Any:
+@of_two
+def conv2d(x: Any, k: Any, stride: Shape = 1, pad: Shape = 0, dilation: Shape = 1) -> Any:
     """Two-dimensional convolution (cross-correlation) of images with kernels.
 
     Computed as one matrix product over the columns that the kernel reads (im2col and GEMM). The
@@ -272,7 +275,8 @@ def conv2d(x: Any, k: Any, stride: Any = 1, pad: Any = 0, dilation: Any = 1) -> 
     return apply(CONV2D, (x, k), attrs)
 
 
-def max_pool2d(x: Any, ksize: Any, stride: Any = None, pad: Any = 0) -> Any:
+@of_array
+def max_pool2d(x: Any, ksize: Shape, stride: Shape | None = None, pad: Shape = 0) -> Any:
     """Largest element of each window; the first one, row by row, takes the whole gradient.
 
     Parameters
@@ -305,7 +309,8 @@ def max_pool2d(x: Any, ksize: Any, stride: Any = None, pad: Any = 0) -> Any:
     return _pool("max_pool2d", MAX_POOL2D, x, ksize, stride, pad)
 
 
-def avg_pool2d(x: Any, ksize: Any, stride: Any = None, pad: Any = 0) -> Any:
+@of_array
+def avg_pool2d(x: Any, ksize: Shape, stride: Shape | None = None, pad: Shape = 0) -> Any:
     """Mean of each window; padding is not counted.
 
     Parameters
@@ -369,6 +374,7 @@ def _check_reach(name: str, shape: tuple[int, ...], reach: tuple[int, ...], pad:
         )
 
 
+@of_two
 def softmax_crossentropy(logits: Any, targets: Any) -> Any:
     """Mean over rows of the cross-entropy between softmax(logits) and the targets.
 
@@ -442,6 +448,7 @@ def _classes(name: str, targets: Any, count: int) -> Array:
     return classes
 
 
+@of_two
 def mse_loss(prediction: Any, target: Any) -> Any:
     """Mean of the squared differences between predictions and their targets.
 

@@ -8,10 +8,12 @@ from __future__ import annotations
 import math
 import string
 from collections import Counter
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, SupportsIndex
 
 import numpy as np
 
+from tapegraph import typed
 from tapegraph.axes import integers, one_axis
 from tapegraph.errors import explain, kind_of
 from tapegraph.ir import Array, Op
@@ -21,6 +23,7 @@ from tapegraph.ops.index import gather, getitem
 from tapegraph.ops.linalg import matmul
 from tapegraph.protocol import implements
 from tapegraph.record import apply, tensor_like
+from tapegraph.typed import Labels, Operand, Shape, of_array, of_arrays, of_two, seen_as
 
 # Operands of fewer elements are contracted sooner than a path for them is found.
 WORTH_A_PATH = 1000
@@ -53,6 +56,7 @@ EINSUM = Op("einsum", _einsum)
 
 
 @implements(np.dot)
+@of_two
 def dot(a: Any, b: Any) -> Any:
     """Sum of products over the last axis of ``a`` and the last but one of ``b``, as ``numpy.dot``.
 
@@ -87,6 +91,7 @@ def dot(a: Any, b: Any) -> Any:
 
 
 @implements(np.inner)
+@of_two
 def inner(a: Any, b: Any) -> Any:
     """Sum of products over the last axis of both operands.
 
@@ -119,6 +124,7 @@ def inner(a: Any, b: Any) -> Any:
 
 
 @implements(np.vdot)
+@of_two
 def vdot(a: Any, b: Any) -> Any:
     """Sum of products of two arrays' elements, each array taken as one vector.
 
@@ -152,6 +158,7 @@ def vdot(a: Any, b: Any) -> Any:
 
 
 @implements(np.outer, np.linalg.outer)
+@of_two
 def outer(a: Any, b: Any) -> Any:
     """Every product of an element of ``a`` and one of ``b``, ``a[i] * b[j]``.
 
@@ -177,7 +184,8 @@ def outer(a: Any, b: Any) -> Any:
 
 
 @implements(np.tensordot, np.linalg.tensordot)
-def tensordot(a: Any, b: Any, axes: Any = 2) -> Any:
+@of_two
+def tensordot(a: Any, b: Any, axes: SupportsIndex | Sequence[Shape] = 2) -> Any:
     """Sum of products over some axes of two arrays.
 
     Parameters
@@ -233,6 +241,7 @@ def tensordot(a: Any, b: Any, axes: Any = 2) -> Any:
 
 
 @implements(np.kron)
+@of_two
 def kron(a: Any, b: Any) -> Any:
     """Kronecker product: ``b`` scaled by every element of ``a``, as blocks.
 
@@ -263,8 +272,14 @@ def kron(a: Any, b: Any) -> Any:
 
 
 @implements(np.cross, np.linalg.cross)
+@of_two
 def cross(
-    a: Any, b: Any, axisa: int = -1, axisb: int = -1, axisc: int = -1, axis: int | None = None
+    a: Any,
+    b: Any,
+    axisa: SupportsIndex = -1,
+    axisb: SupportsIndex = -1,
+    axisc: SupportsIndex = -1,
+    axis: SupportsIndex | None = None,
 ) -> Any:
     """Cross product of vectors of three elements.
 
@@ -315,7 +330,8 @@ def cross(
 
 
 @implements(np.trace)
-def trace(x: Any, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Any:
+@of_array
+def trace(x: Any, offset: int = 0, axis1: SupportsIndex = 0, axis2: SupportsIndex = 1) -> Any:
     """Sum along a diagonal.
 
     Parameters
@@ -347,7 +363,8 @@ def trace(x: Any, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Any:
 
 
 @implements(np.diagonal)
-def diagonal(x: Any, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Any:
+@of_array
+def diagonal(x: Any, offset: int = 0, axis1: SupportsIndex = 0, axis2: SupportsIndex = 1) -> Any:
     """Take a diagonal of a matrix, or of each matrix of a stack.
 
     Parameters
@@ -394,7 +411,8 @@ implements(np.linalg.matrix_transpose)(matrix_transpose)
 
 
 @implements(np.vecdot, np.linalg.vecdot)
-def vecdot(a: Any, b: Any, axis: int = -1) -> Any:
+@of_two
+def vecdot(a: Any, b: Any, axis: SupportsIndex = -1) -> Any:
     """Dot product of the vectors along one axis of both operands.
 
     Parameters
@@ -429,6 +447,7 @@ def vecdot(a: Any, b: Any, axis: int = -1) -> Any:
     return reduce.sum(elementwise.mul(a, b), axis=-1)
 
 
+@of_two
 def matvec(a: Any, b: Any) -> Any:
     """Product of stacks of matrices and stacks of vectors.
 
@@ -465,6 +484,7 @@ def matvec(a: Any, b: Any) -> Any:
     return _reshaped(out, out.shape[:-1])
 
 
+@of_two
 def vecmat(a: Any, b: Any) -> Any:
     """Product of stacks of vectors and stacks of matrices.
 
@@ -507,6 +527,7 @@ if hasattr(np, "matvec"):  # new in NumPy 2.2
 
 
 @implements(np.linalg.multi_dot)
+@of_arrays
 def multi_dot(arrays: Any) -> Any:
     """Product of several matrices, multiplied in the order that takes the least work.
 
@@ -572,7 +593,8 @@ def _cheapest(lengths: list[int]) -> dict[tuple[int, int], int]:
 
 
 @implements(np.einsum)
-def einsum(*operands: Any, optimize: Any = False) -> Any:
+@seen_as(typed.Einsum)
+def einsum(*operands: str | Operand | Labels, optimize: object = False) -> Any:
     """Sum of products over named axes, as ``numpy.einsum`` defines it.
 
     Repeated labels take diagonals, a label that is left out of the result is summed over, and
@@ -718,7 +740,7 @@ def _summed(x: Any, term: str, known: Counter[str]) -> tuple[Any, str]:
     return reduce.sum(x, axis=alone), rest
 
 
-def axes_last(op: str, x: Any, *axes: int) -> Any:
+def axes_last(op: str, x: Any, *axes: SupportsIndex) -> Any:
     """Move some axes of a tensor to its end, in the order given."""
     last = tuple(one_axis(op, axis, x.ndim) for axis in axes)
     if len(set(last)) != len(last):
@@ -726,7 +748,7 @@ def axes_last(op: str, x: Any, *axes: int) -> Any:
     return _permuted(x, (*(i for i in range(x.ndim) if i not in last), *last))
 
 
-def _diagonal(op: str, x: Any, offset: int, axis1: int, axis2: int) -> Any:
+def _diagonal(op: str, x: Any, offset: int, axis1: SupportsIndex, axis2: SupportsIndex) -> Any:
     x = tensor_like(op, x)
     if x.ndim < 2:
         raise ValueError(explain(op, f"shape {x.shape}", "at least two axes"))

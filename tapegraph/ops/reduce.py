@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, SupportsIndex
 
 import numpy as np
 
@@ -11,6 +11,7 @@ from tapegraph.errors import explain
 from tapegraph.ir import Array, Op
 from tapegraph.protocol import implements
 from tapegraph.record import apply, tensor_like
+from tapegraph.typed import Axes, of_array
 
 
 def _over(x: Array, axis: tuple[int, ...]) -> tuple[int, ...] | None:
@@ -44,7 +45,8 @@ SOFTMAX = Op("softmax", _softmax)
 
 
 @implements(np.sum)
-def sum(x: Any, axis: Any = None, keepdims: bool = False) -> Any:
+@of_array
+def sum(x: Any, axis: Axes = None, keepdims: bool = False) -> Any:
     """Sum over all elements or over some axes.
 
     Parameters
@@ -77,7 +79,8 @@ def sum(x: Any, axis: Any = None, keepdims: bool = False) -> Any:
 
 
 @implements(np.mean)
-def mean(x: Any, axis: Any = None, keepdims: bool = False) -> Any:
+@of_array
+def mean(x: Any, axis: Axes = None, keepdims: bool = False) -> Any:
     """Arithmetic mean over all elements or over some axes.
 
     Parameters
@@ -109,7 +112,8 @@ def mean(x: Any, axis: Any = None, keepdims: bool = False) -> Any:
     return apply(MEAN, (x,), {"axis": some_axes("mean", axis, x.ndim), "keepdims": bool(keepdims)})
 
 
-def softmax(x: Any, axis: int = -1) -> Any:
+@of_array
+def softmax(x: Any, axis: SupportsIndex = -1) -> Any:
     """Softmax along one axis, ``exp(x - max) / sum(exp(x - max))``.
 
     Parameters

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, SupportsIndex
 
 import numpy as np
 
+from tapegraph import typed
 from tapegraph.axes import integers, one_axis
 from tapegraph.errors import explain, kind_of
 from tapegraph.ir import Array
@@ -15,12 +17,14 @@ from tapegraph.ops.index import gather, getitem, where
 from tapegraph.ops.shape import concat, reshape
 from tapegraph.protocol import implements, plain
 from tapegraph.record import tensor_like
+from tapegraph.typed import ArrayLike, Operand, Shape, of_array, of_second, seen_as
 
 # By place
 
 
 @implements(np.take)
-def take(x: Any, indices: Any, axis: Any = None) -> Any:
+@of_array
+def take(x: Any, indices: ArrayLike, axis: SupportsIndex | None = None) -> Any:
     """Take elements along an axis by index.
 
     Parameters
@@ -58,7 +62,8 @@ def take(x: Any, indices: Any, axis: Any = None) -> Any:
 
 
 @implements(np.take_along_axis)
-def take_along_axis(x: Any, indices: Any, axis: Any = -1) -> Any:
+@of_array
+def take_along_axis(x: Any, indices: ArrayLike, axis: SupportsIndex | None = -1) -> Any:
     """Take along an axis with indices of their own for every line, as `argsort` gives them.
 
     ``out[i, j] = x[indices[i, j], j]`` for a matrix and axis 0.
@@ -104,7 +109,8 @@ def take_along_axis(x: Any, indices: Any, axis: Any = -1) -> Any:
 
 
 @implements(np.compress)
-def compress(condition: Any, a: Any, axis: Any = None) -> Any:
+@of_second
+def compress(condition: ArrayLike, a: Any, axis: SupportsIndex | None = None) -> Any:
     """Take the parts along an axis for which a condition holds.
 
     Parameters
@@ -141,7 +147,8 @@ def compress(condition: Any, a: Any, axis: Any = None) -> Any:
 
 
 @implements(np.extract)
-def extract(condition: Any, arr: Any) -> Any:
+@of_second
+def extract(condition: ArrayLike, arr: Any) -> Any:
     """Take the elements for which a condition holds, in one axis.
 
     Parameters
@@ -171,7 +178,8 @@ def extract(condition: Any, arr: Any) -> Any:
 
 
 @implements(np.choose)
-def choose(a: Any, choices: Any) -> Any:
+@seen_as(typed.Choose)
+def choose(a: Any, choices: Sequence[Operand]) -> Any:
     """Choose each element from one of several arrays, by number.
 
     Parameters
@@ -211,7 +219,8 @@ def choose(a: Any, choices: Any) -> Any:
 
 
 @implements(np.select)
-def select(condlist: Any, choicelist: Any, default: Any = 0) -> Any:
+@seen_as(typed.Select)
+def select(condlist: Sequence[Operand], choicelist: Sequence[Operand], default: Any = 0) -> Any:
     """Choose each element from the array of the first condition that holds.
 
     Parameters
@@ -272,7 +281,10 @@ def _integral(name: str, argument: str, value: Any) -> Array:
 
 
 @implements(np.sort)
-def sort(x: Any, axis: Any = -1, kind: Any = None, *, stable: Any = None) -> Any:
+@of_array
+def sort(
+    x: Any, axis: SupportsIndex | None = -1, kind: str | None = None, *, stable: bool | None = None
+) -> Any:
     """Return the elements in ascending order along an axis; NaN comes last.
 
     The gradient of each element goes where it was taken from; equal ones keep their order.
@@ -310,7 +322,8 @@ def sort(x: Any, axis: Any = -1, kind: Any = None, *, stable: Any = None) -> Any
 
 
 @implements(np.partition)
-def partition(x: Any, kth: Any, axis: Any = -1) -> Any:
+@of_array
+def partition(x: Any, kth: Shape, axis: SupportsIndex | None = -1) -> Any:
     """Put the element that sorting would put at place ``kth`` there, smaller ones before it.
 
     The gradient of each element goes where it was taken from. The order on either side of the
@@ -357,6 +370,7 @@ def partition(x: Any, kth: Any, axis: Any = -1) -> Any:
 
 
 @implements(np.diag)
+@of_array
 def diag(v: Any, k: int = 0) -> Any:
     """Take a diagonal of a matrix, or make the matrix of a diagonal.
 
@@ -400,6 +414,7 @@ def diag(v: Any, k: int = 0) -> Any:
 
 
 @implements(np.diagflat)
+@of_array
 def diagflat(v: Any, k: int = 0) -> Any:
     """Make the matrix that has all elements of an array on a diagonal.
 
@@ -424,6 +439,7 @@ def diagflat(v: Any, k: int = 0) -> Any:
 
 
 @implements(np.tril)
+@of_array
 def tril(m: Any, k: int = 0) -> Any:
     """Keep the lower triangle of each matrix, with zeros above it.
 
@@ -455,6 +471,7 @@ def tril(m: Any, k: int = 0) -> Any:
 
 
 @implements(np.triu)
+@of_array
 def triu(m: Any, k: int = 0) -> Any:
     """Keep the upper triangle of each matrix, with zeros below it.
 

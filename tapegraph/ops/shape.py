@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, SupportsIndex
 
 import numpy as np
 
@@ -12,6 +13,7 @@ from tapegraph.errors import explain, kind_of
 from tapegraph.ir import Array, Op
 from tapegraph.protocol import implements
 from tapegraph.record import apply, tensor_like
+from tapegraph.typed import Shape, of_array, of_arrays
 
 
 def _transpose(x: Array, *, axes: tuple[int, ...]) -> Any:
@@ -32,7 +34,8 @@ CONCAT = Op("concat", _concat)
 
 
 @implements(np.transpose)
-def transpose(x: Any, axes: Any = None) -> Any:
+@of_array
+def transpose(x: Any, axes: Sequence[SupportsIndex] | None = None) -> Any:
     """Permute the axes; reverse them where no order is given.
 
     Parameters
@@ -75,7 +78,8 @@ def transpose(x: Any, axes: Any = None) -> Any:
 
 
 @implements(np.reshape)
-def reshape(x: Any, shape: Any) -> Any:
+@of_array
+def reshape(x: Any, shape: Shape) -> Any:
     """Give an array another shape with the same elements in row-major order.
 
     Parameters
@@ -124,7 +128,8 @@ def _full_shape(old: tuple[int, ...], shape: Any) -> tuple[int, ...]:
     return new
 
 
-def concat(tensors: Any, axis: int = 0) -> Any:
+@of_arrays
+def concat(tensors: Any, axis: SupportsIndex = 0) -> Any:
     """Join arrays along an existing axis.
 
     Parameters

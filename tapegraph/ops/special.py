@@ -20,6 +20,7 @@ from tapegraph.ops.statistics import logsumexp
 from tapegraph.ops.transcendental import log1p, logaddexp
 from tapegraph.protocol import plain
 from tapegraph.record import apply, binary, operand, tensor_like, unary
+from tapegraph.typed import Axes, of_array, of_second, of_two
 
 __all__ = [
     "beta",
@@ -231,6 +232,7 @@ def _polygamma(x: Array, *, n: int) -> Any:
 POLYGAMMA = Op("polygamma", _polygamma)
 
 
+@of_second
 def polygamma(n: int, x: Any) -> Any:
     """Differentiate ``n`` times the digamma function, at each element.
 
@@ -273,6 +275,7 @@ def polygamma(n: int, x: Any) -> Any:
     return apply(POLYGAMMA, (tensor_like("polygamma", x),), {"n": order})
 
 
+@of_array
 def digamma(x: Any) -> Any:
     """Digamma function of each element, the derivative of `gammaln`.
 
@@ -337,6 +340,7 @@ def betaln(a: Any, b: Any) -> Any:
     """
 
 
+@of_two
 def beta(a: Any, b: Any) -> Any:
     """Beta function of each pair of elements, ``gamma(a) gamma(b) / gamma(a + b)``.
 
@@ -374,6 +378,7 @@ def beta(a: Any, b: Any) -> Any:
     return mul(size, (sign(x) * sign(y) * sign(x + y)).astype(size.dtype, copy=False))
 
 
+@of_array
 def ndtr(x: Any) -> Any:
     """Cumulative distribution of the standard normal at each element, ``erfc(-x / sqrt(2)) / 2``.
 
@@ -403,6 +408,7 @@ def ndtr(x: Any) -> Any:
     return mul(erfc(mul(x, -math.sqrt(0.5))), 0.5)
 
 
+@of_array
 def expit(x: Any) -> Any:
     """Logistic function of each element, ``1 / (1 + exp(-x))``, as `tapegraph.sigmoid`.
 
@@ -425,6 +431,7 @@ def expit(x: Any) -> Any:
     return sigmoid(x)
 
 
+@of_array
 def logit(x: Any) -> Any:
     """Inverse of `expit`, ``log(x / (1 - x))``, of each element, which is between 0 and 1.
 
@@ -448,6 +455,7 @@ def logit(x: Any) -> Any:
     return sub(log(x), log1p(-x))
 
 
+@of_array
 def softplus(x: Any) -> Any:
     """``log(1 + exp(x))`` of each element, without overflow; its derivative is ``expit(x)``.
 
@@ -476,7 +484,8 @@ def _peak(x: Any, axes: tuple[int, ...]) -> Array:
     return np.where(np.isfinite(top), top, np.zeros((), top.dtype))
 
 
-def log_softmax(x: Any, axis: Any = None) -> Any:
+@of_array
+def log_softmax(x: Any, axis: Axes = None) -> Any:
     """Logarithm of the softmax, ``x - logsumexp(x)``, without overflow.
 
     Parameters

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, SupportsIndex
 
 import numpy as np
 
+from tapegraph import typed
 from tapegraph.axes import integers, one_axis, some_axes
 from tapegraph.errors import explain, kind_of
 from tapegraph.ir import Array, Op
@@ -17,6 +18,7 @@ from tapegraph.ops.index import getitem, where
 from tapegraph.ops.shape import concat, reshape, transpose
 from tapegraph.protocol import implements, plain
 from tapegraph.record import apply, tensor_like
+from tapegraph.typed import ArrayLike, Axes, of_array, seen_as
 
 
 def _max(x: Array, *, axis: tuple[int, ...], keepdims: bool) -> Any:
@@ -85,7 +87,8 @@ def _missing(x: Any) -> Any:
 
 
 @implements(np.max, np.amax)
-def max(x: Any, axis: Any = None, keepdims: bool = False) -> Any:
+@of_array
+def max(x: Any, axis: Axes = None, keepdims: bool = False) -> Any:
     """Maximum over all elements or over some axes.
 
     The gradient goes to the largest element, in equal parts where several are; and to the NaNs
@@ -120,7 +123,8 @@ def max(x: Any, axis: Any = None, keepdims: bool = False) -> Any:
 
 
 @implements(np.min, np.amin)
-def min(x: Any, axis: Any = None, keepdims: bool = False) -> Any:
+@of_array
+def min(x: Any, axis: Axes = None, keepdims: bool = False) -> Any:
     """Minimum over all elements or over some axes.
 
     The gradient goes to the smallest element, in equal parts where several are; and to the NaNs
@@ -169,7 +173,8 @@ def _extreme(op: Op, x: Any, axis: Any, keepdims: bool) -> Any:
 
 
 @implements(np.ptp)
-def ptp(x: Any, axis: Any = None, keepdims: bool = False) -> Any:
+@of_array
+def ptp(x: Any, axis: Axes = None, keepdims: bool = False) -> Any:
     """Range from the smallest to the largest element, ``max(x) - min(x)``.
 
     Parameters
@@ -202,7 +207,8 @@ def ptp(x: Any, axis: Any = None, keepdims: bool = False) -> Any:
 
 
 @implements(np.nanmax)
-def nanmax(x: Any, axis: Any = None, keepdims: bool = False) -> Any:
+@of_array
+def nanmax(x: Any, axis: Axes = None, keepdims: bool = False) -> Any:
     """Maximum over all elements or over some axes, passing over NaN.
 
     Where every element is NaN so is the result.
@@ -236,7 +242,8 @@ def nanmax(x: Any, axis: Any = None, keepdims: bool = False) -> Any:
 
 
 @implements(np.nanmin)
-def nanmin(x: Any, axis: Any = None, keepdims: bool = False) -> Any:
+@of_array
+def nanmin(x: Any, axis: Axes = None, keepdims: bool = False) -> Any:
     """Minimum over all elements or over some axes, passing over NaN.
 
     Where every element is NaN so is the result.
@@ -283,7 +290,8 @@ def _present_extreme(op: Op, worst: float, name: str, x: Any, axis: Any, keepdim
 
 
 @implements(np.prod)
-def prod(x: Any, axis: Any = None, keepdims: bool = False) -> Any:
+@of_array
+def prod(x: Any, axis: Axes = None, keepdims: bool = False) -> Any:
     """Product of all elements or over some axes.
 
     The derivative by an element is the product of the others, exact where elements are zero.
@@ -318,7 +326,8 @@ def prod(x: Any, axis: Any = None, keepdims: bool = False) -> Any:
 
 
 @implements(np.cumsum)
-def cumsum(x: Any, axis: int | None = None) -> Any:
+@of_array
+def cumsum(x: Any, axis: SupportsIndex | None = None) -> Any:
     """Add up along an axis, keeping every partial sum.
 
     Parameters
@@ -348,7 +357,8 @@ def cumsum(x: Any, axis: int | None = None) -> Any:
 
 
 @implements(np.cumprod)
-def cumprod(x: Any, axis: int | None = None) -> Any:
+@of_array
+def cumprod(x: Any, axis: SupportsIndex | None = None) -> Any:
     """Multiply along an axis, keeping every partial product.
 
     The gradient is exact where elements are zero.
@@ -379,7 +389,7 @@ def cumprod(x: Any, axis: int | None = None) -> Any:
     return _running(CUMPROD, x, axis)
 
 
-def _running(op: Op, x: Any, axis: int | None) -> Any:
+def _running(op: Op, x: Any, axis: SupportsIndex | None) -> Any:
     x = tensor_like(op.name, x)
     if x.ndim == 0 or (axis is None and x.ndim > 1):
         x = reshape(x, (x.size,))
@@ -390,7 +400,8 @@ def _running(op: Op, x: Any, axis: int | None) -> Any:
 
 
 @implements(np.var)
-def var(x: Any, axis: Any = None, ddof: float = 0, keepdims: bool = False) -> Any:
+@of_array
+def var(x: Any, axis: Axes = None, ddof: float = 0, keepdims: bool = False) -> Any:
     """Variance over all elements or over some axes, ``sum((x - mean(x))**2) / (n - ddof)``.
 
     Parameters
@@ -424,7 +435,8 @@ def var(x: Any, axis: Any = None, ddof: float = 0, keepdims: bool = False) -> An
 
 
 @implements(np.std)
-def std(x: Any, axis: Any = None, ddof: float = 0, keepdims: bool = False) -> Any:
+@of_array
+def std(x: Any, axis: Axes = None, ddof: float = 0, keepdims: bool = False) -> Any:
     """Root of the variance over all elements or over some axes, the standard deviation.
 
     Where it is 0 its gradient is 0.
@@ -477,7 +489,8 @@ def _root(variance: Any) -> Any:
 
 
 @implements(np.nansum)
-def nansum(x: Any, axis: Any = None, keepdims: bool = False) -> Any:
+@of_array
+def nansum(x: Any, axis: Axes = None, keepdims: bool = False) -> Any:
     """Sum over all elements or over some axes, NaN counting as zero.
 
     Parameters
@@ -509,7 +522,8 @@ def nansum(x: Any, axis: Any = None, keepdims: bool = False) -> Any:
 
 
 @implements(np.nanmean)
-def nanmean(x: Any, axis: Any = None, keepdims: bool = False) -> Any:
+@of_array
+def nanmean(x: Any, axis: Axes = None, keepdims: bool = False) -> Any:
     """Arithmetic mean over all elements or over some axes, passing over NaN.
 
     Parameters
@@ -542,7 +556,8 @@ def nanmean(x: Any, axis: Any = None, keepdims: bool = False) -> Any:
 
 
 @implements(np.nanvar)
-def nanvar(x: Any, axis: Any = None, ddof: float = 0, keepdims: bool = False) -> Any:
+@of_array
+def nanvar(x: Any, axis: Axes = None, ddof: float = 0, keepdims: bool = False) -> Any:
     """Variance over all elements or over some axes, passing over NaN.
 
     Parameters
@@ -577,7 +592,8 @@ def nanvar(x: Any, axis: Any = None, ddof: float = 0, keepdims: bool = False) ->
 
 
 @implements(np.nanstd)
-def nanstd(x: Any, axis: Any = None, ddof: float = 0, keepdims: bool = False) -> Any:
+@of_array
+def nanstd(x: Any, axis: Axes = None, ddof: float = 0, keepdims: bool = False) -> Any:
     """Root of the variance (standard deviation) over all elements or some axes, without NaN.
 
     Where it is 0 its gradient is 0.
@@ -638,8 +654,9 @@ def _present_variance(name: str, x: Any, axis: Any, ddof: Any, keepdims: bool) -
 
 
 @implements(np.average)
+@seen_as(typed.Average, "Tensor | tuple[Tensor, Tensor]")
 def average(
-    x: Any, axis: Any = None, weights: Any = None, returned: bool = False, keepdims: bool = False
+    x: Any, axis: Axes = None, weights: Any = None, returned: bool = False, keepdims: bool = False
 ) -> Any:
     """Weighted mean over all elements or over some axes, ``sum(x * w) / sum(w)``.
 
@@ -714,7 +731,8 @@ def _aligned(w: Any, shape: tuple[int, ...], axis: Any) -> Any:
     return reshape(w, tuple(n if a in axes else 1 for a, n in enumerate(shape)))
 
 
-def logsumexp(x: Any, axis: Any = None, b: Any = None, keepdims: bool = False) -> Any:
+@seen_as(typed.LogSumExp)
+def logsumexp(x: Any, axis: Axes = None, b: Any = None, keepdims: bool = False) -> Any:
     """Logarithm of the sum of exponentials, ``log(sum(b * exp(x)))``, without overflow.
 
     Its gradient, without ``b``, is the softmax of ``x``.
@@ -767,7 +785,8 @@ def logsumexp(x: Any, axis: Any = None, b: Any = None, keepdims: bool = False) -
 
 
 @implements(np.median)
-def median(x: Any, axis: Any = None, keepdims: bool = False) -> Any:
+@of_array
+def median(x: Any, axis: Axes = None, keepdims: bool = False) -> Any:
     """Middle element in order of size, or the mean of the two in the middle.
 
     The gradient goes to the elements chosen; among equal ones the first in the middle counts.
@@ -807,7 +826,8 @@ def median(x: Any, axis: Any = None, keepdims: bool = False) -> Any:
 
 
 @implements(np.quantile)
-def quantile(x: Any, q: Any, axis: Any = None, keepdims: bool = False) -> Any:
+@of_array
+def quantile(x: Any, q: ArrayLike, axis: Axes = None, keepdims: bool = False) -> Any:
     """Quantiles, interpolated linearly between the two nearest elements in order of size.
 
     The gradient goes to those elements.
@@ -846,7 +866,8 @@ def quantile(x: Any, q: Any, axis: Any = None, keepdims: bool = False) -> Any:
 
 
 @implements(np.percentile)
-def percentile(x: Any, q: Any, axis: Any = None, keepdims: bool = False) -> Any:
+@of_array
+def percentile(x: Any, q: ArrayLike, axis: Axes = None, keepdims: bool = False) -> Any:
     """Percentiles: `quantile` with ``q`` from 0 to 100.
 
     Parameters
@@ -928,6 +949,7 @@ def _ranked(x: Any, axes: tuple[int, ...], ranks: Array) -> Any:
 
 
 @implements(np.diff)
+@seen_as(typed.Diff)
 def diff(x: Any, n: int = 1, axis: int = -1, prepend: Any = None, append: Any = None) -> Any:
     """Differences of neighbours along an axis, ``x[1:] - x[:-1]``, taken ``n`` times.
 
@@ -991,6 +1013,7 @@ def _edge(value: Any, argument: str, x: Any, axis: int) -> Any:
 
 # NumPy 2 renamed trapz.
 @implements(*(getattr(np, name) for name in ("trapezoid", "trapz") if hasattr(np, name)))
+@seen_as(typed.Trapezoid)
 def trapezoid(y: Any, x: Any = None, dx: Any = 1.0, axis: int = -1) -> Any:
     """Integral along an axis by the trapezoidal rule, ``sum(diff(x) * (y[1:] + y[:-1]) / 2)``.
 

@@ -12,6 +12,7 @@ from tapegraph.node import constant
 from tapegraph.ops.elementwise import div, mul, pow
 from tapegraph.protocol import implements, plain
 from tapegraph.record import binary, operand, unary
+from tapegraph.typed import of_array, of_two
 
 LN2 = math.log(2.0)
 LN10 = math.log(10.0)
@@ -483,6 +484,7 @@ def logaddexp(a: Any, b: Any) -> Any:
 
 
 @implements(np.logaddexp2)
+@of_two
 def logaddexp2(a: Any, b: Any) -> Any:
     """``log2(2**a + 2**b)``, without overflow.
 
@@ -514,6 +516,7 @@ def logaddexp2(a: Any, b: Any) -> Any:
 
 
 @implements(np.float_power)
+@of_two
 def float_power(a: Any, b: Any) -> Any:
     """Power in floating point: as `pow`, with integers taken as float64.
 
@@ -554,6 +557,7 @@ def _floating(op: str, value: Any, argument: str) -> Any:
 
 
 @implements(np.square)
+@of_array
 def square(x: Any) -> Any:
     """Square of each element, ``x * x``.
 
@@ -578,6 +582,7 @@ def square(x: Any) -> Any:
 
 
 @implements(np.reciprocal)
+@of_array
 def reciprocal(x: Any) -> Any:
     """Reciprocal of each element, ``1 / x``.
 
@@ -601,6 +606,7 @@ def reciprocal(x: Any) -> Any:
 
 
 @implements(np.deg2rad, np.radians)
+@of_array
 def deg2rad(x: Any) -> Any:
     """Degrees as radians, ``x pi / 180``.
 
@@ -625,6 +631,7 @@ def deg2rad(x: Any) -> Any:
 
 
 @implements(np.rad2deg, np.degrees)
+@of_array
 def rad2deg(x: Any) -> Any:
     """Radians as degrees, ``x 180 / pi``.
 
