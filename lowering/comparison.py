@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tapegraph.lowering.rules import Rule, number, raw
-from tapegraph.lowering.transcendental import with_gradient
+from tapegraph.lowering.rules import Rule, number, raw, with_gradient
 
 
 def _maximum(out: Any, a: Any, b: Any) -> Any:

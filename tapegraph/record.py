@@ -137,7 +137,7 @@ def binary(name: str, forward: Callable[[Any, Any], Any]) -> Callable[[Any], Any
                 out = forward(x, y)
             except RuntimeWarning:
                 out = run_again(name, forward, x, y)
-            except (TypeError, ValueError) as error:
+            except (TypeError, ValueError, OverflowError) as error:
                 wide = _widened(name, a, b)
                 if wide is None:
                     raise _refused(name, x, y, error) from error
@@ -250,7 +250,8 @@ def _widened(name: str, a: Any, b: Any) -> tuple[Any, Any] | None:
 
 def _refused(name: str, x: Any, y: Any, error: Exception) -> Exception:
     if not isinstance(error, ValueError):
-        return TypeError(f"{name}: {error} (at {user_line()})")
+        kind = OverflowError if isinstance(error, OverflowError) else TypeError
+        return kind(f"{name}: {error} (at {user_line()})")
     try:
         np.broadcast_shapes(np.shape(x), np.shape(y))
     except ValueError:

@@ -120,11 +120,14 @@ def firsts(x: Array, best: Array, ksize: Pair, stride: Pair, pad: Pair) -> Itera
     """Yield, offset by offset in the window, where the first maximum stands there."""
     open_windows = np.ones_like(best, dtype=np.bool_)
     nan = np.isnan(best) if np.isnan(np.sum(best)) else None
-    for plane in planes(padded(x, pad, -np.inf), ksize, stride):
+    inside = planes(padded(np.ones((1, 1, *x.shape[2:]), np.bool_), pad, False), ksize, stride)
+    for plane, real in zip(planes(padded(x, pad, -np.inf), ksize, stride), inside, strict=True):
         here = plane == best
         if nan is not None:
             here |= np.isnan(plane) & nan
         here &= open_windows
+        if pad != (0, 0):
+            here &= real  # -inf in the image is a maximum that padding equals
         open_windows ^= here
         yield here
 
