@@ -121,13 +121,13 @@ def firsts(x: Array, best: Array, ksize: Pair, stride: Pair, pad: Pair) -> Itera
     open_windows = np.ones_like(best, dtype=np.bool_)
     nan = np.isnan(best) if np.isnan(np.sum(best)) else None
     inside = planes(padded(np.ones((1, 1, *x.shape[2:]), np.bool_), pad, False), ksize, stride)
-    for plane, real in zip(planes(padded(x, pad, -np.inf), ksize, stride), inside, strict=True):
+    for plane, pixels in zip(planes(padded(x, pad, -np.inf), ksize, stride), inside, strict=True):
         here = plane == best
         if nan is not None:
             here |= np.isnan(plane) & nan
         here &= open_windows
         if pad != (0, 0):
-            here &= real  # -inf in the image is a maximum that padding equals
+            here &= pixels  # -inf in the image is a maximum that padding equals
         open_windows ^= here
         yield here
 
