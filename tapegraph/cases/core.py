@@ -430,6 +430,9 @@ ADVANCED: tuple[tuple[str, Shape, Any], ...] = (
     ("empty-list", (3, 2), []),
     ("true", (2, 3), True),
     ("empty", (2, 0), [1, 0, 1]),
+    ("empty-pairs", (0, 3), (np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64))),
+    ("empty-neighbours", (2, 3, 4, 0), np.s_[:, [0, 2], [1, 3]]),
+    ("empty-apart", (2, 0, 4), np.s_[[0, 1, 1], :, [1, 3, 3]]),
 )
 
 
@@ -471,6 +474,7 @@ def _gathers() -> Iterator[Case]:
         ("middle", (2, 3, 2), 1, [1, 1]),
         ("nothing", (3, 2), 0, np.zeros((2, 0), dtype=np.int64)),
         ("empty", (3, 0), 0, [2, 2]),
+        ("empty-last", (0, 1, 3), -1, [0, 2]),
     ):
         yield Case(
             "gather",

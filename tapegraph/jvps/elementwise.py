@@ -38,6 +38,8 @@ def _pow_base(t: Any, y: Any, a: Any, b: Any) -> Any:
 def _pow_exponent(t: Any, y: Any, a: Any, b: Any) -> Any:
     if type(a) in (int, float):
         return times(t, y * math.log(a)) if a > 0 else None
+    if a.dtype.kind != "f":
+        a = astype(a, y.dtype)
     positive = value(a) > 0
     slope = y * log(where(positive, a, 1.0))
     return times(t, where(value(a) <= 0, 0.0, slope))  # NaN stays NaN

@@ -383,6 +383,8 @@ def _side(x: Any) -> Any:
     """Return 1 or -1, by the sign bit; a number for a number, which leaves float32 as it is."""
     if isinstance(x, (int, float)):
         return math.copysign(1.0, x)
+    if x.dtype.kind != "f":  # one byte, which widens no float
+        return np.where(plain(x) < 0, -1, 1).astype(np.int8)
     return np.asarray(np.copysign(np.ones((), x.dtype), plain(x)))
 
 
@@ -417,8 +419,10 @@ def heaviside(x: Any, h: Any) -> Any:
     """
     x, h = operand("heaviside", x, "x"), operand("heaviside", h, "h")
     _check_broadcast("heaviside", x, h)
-    # A number stays one, which leaves float32 as it is.
-    direction = float(np.sign(x)) if isinstance(x, (int, float)) else sign(x)
+    if isinstance(x, (int, float)):  # a number stays one, which leaves float32 as it is
+        direction: Any = float(np.sign(float(x)))
+    else:
+        direction = sign(mul(x, 1) if x.dtype.kind == "b" else x)
     return where(x == 0, h, 0.5 * (1.0 + direction))
 
 
@@ -452,7 +456,7 @@ def copysign(a: Any, b: Any) -> Any:
     a, b = operand("copysign", a, "a"), operand("copysign", b, "b")
     _check_broadcast("copysign", a, b)
     side = _side(b)
-    if not isinstance(side, float):
+    if not isinstance(b, (int, float)) and b.dtype.kind == "f":
         side = where((b == 0) | (b != b), side, sign(b))
     return mul(_size(a), side)
 

@@ -13,6 +13,7 @@ from tapegraph.axes import pair
 from tapegraph.errors import explain, kind_of
 from tapegraph.ir import Array, Op
 from tapegraph.node import constant, real
+from tapegraph.ops.creation import astype
 from tapegraph.record import apply, tensor_like
 
 Pair = tuple[int, int]
@@ -352,6 +353,8 @@ def _pool(name: str, op: Op, x: Any, ksize: Any, stride: Any, pad: Any) -> Any:
         raise ValueError(
             explain(name, f"pad {border} with ksize {size}", "a padding smaller than the window")
         )
+    if 0 in x.shape[2:]:
+        raise ValueError(explain(name, f"images of shape {x.shape}", "at least one pixel"))
     _check_reach(name, x.shape, size, border)
     if x.dtype.kind != "f":
         x = x * 1.0
@@ -418,6 +421,8 @@ def softmax_crossentropy(logits: Any, targets: Any) -> Any:
         logits = logits * 1.0
     if targets.shape == logits.shape:
         targets = _as_constant(targets, logits.dtype)
+        common = np.result_type(logits.dtype, targets.dtype)
+        logits, targets = astype(logits, common, copy=False), astype(targets, common, copy=False)
     else:
         targets = constant(_classes(name, targets, logits.shape[-1]))
     return apply(SOFTMAX_CROSSENTROPY, (logits, targets))

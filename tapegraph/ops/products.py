@@ -29,7 +29,8 @@ WORTH_A_PATH = 1000
 def contract(spec: str, *arrays: Array) -> Any:
     """Evaluate explicit subscripts on arrays, by matrix products where that is faster."""
     large = len(arrays) > 2 or max(a.size for a in arrays) > WORTH_A_PATH
-    return np.einsum(spec, *arrays, optimize=large)
+    dtype = np.result_type(*arrays)  # two float32 operands of three would be multiplied in it
+    return np.einsum(spec, *(a.astype(dtype, copy=False) for a in arrays), optimize=large)
 
 
 def terms_of(spec: str) -> tuple[list[str], str]:
