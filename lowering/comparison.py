@@ -16,6 +16,17 @@ def _minimum(out: Any, a: Any, b: Any) -> Any:
     return _halves(raw.Minimum(x=a, y=b), raw.Minimum(x=b, y=a))
 
 
+def _without_nan(rule: Rule) -> Rule:
+    """Return a rule that is given the other operand where one is NaN."""
+
+    def lowered(out: Any, a: Any, b: Any) -> Any:
+        one = raw.SelectV2(condition=raw.IsNan(x=a), t=b, e=a)
+        other = raw.SelectV2(condition=raw.IsNan(x=b), t=a, e=b)
+        return rule(out, one, other)
+
+    return lowered
+
+
 def _halves(one: Any, other: Any) -> Any:
     half = number(0.5, one)
     return raw.AddV2(x=raw.Mul(x=one, y=half), y=raw.Mul(x=other, y=half))
@@ -36,6 +47,8 @@ def _mod(out: Any, a: Any, b: Any) -> Any:
 LOWERINGS: dict[str, Rule] = {
     "maximum": _maximum,
     "minimum": _minimum,
+    "fmax": _without_nan(_maximum),
+    "fmin": _without_nan(_minimum),
     "sign": lambda out, x: raw.Sign(x=x),
     "floor": lambda out, x: raw.Floor(x=x),
     "ceil": lambda out, x: raw.Ceil(x=x),

@@ -76,9 +76,11 @@ def minimum(a: Any, b: Any) -> Any:
     """
 
 
-@implements(np.fmax)
+@binary("fmax", np.fmax)
 def fmax(a: Any, b: Any) -> Any:
     """Larger of two elements, as `maximum`, but a NaN leaves it to the other one.
+
+    That one then takes the whole gradient; each takes half where both are NaN.
 
     Parameters
     ----------
@@ -101,12 +103,13 @@ def fmax(a: Any, b: Any) -> Any:
     >>> tg.fmax([1.0, float("nan")], 2.0).data
     array([2., 2.])
     """
-    return maximum(*_without_nan("fmax", a, b))
 
 
-@implements(np.fmin)
+@binary("fmin", np.fmin)
 def fmin(a: Any, b: Any) -> Any:
     """Smaller of two elements, as `minimum`, but a NaN leaves it to the other one.
+
+    That one then takes the whole gradient; each takes half where both are NaN.
 
     Parameters
     ----------
@@ -129,16 +132,6 @@ def fmin(a: Any, b: Any) -> Any:
     >>> tg.fmin([1.0, float("nan")], 2.0).data
     array([1., 2.])
     """
-    return minimum(*_without_nan("fmin", a, b))
-
-
-def _without_nan(op: str, a: Any, b: Any) -> tuple[Any, Any]:
-    """Put the other operand where one is NaN."""
-    a, b = operand(op, a, "a"), operand(op, b, "b")
-    _check_broadcast(op, a, b)
-    a_missing, b_missing = np.asarray(a != a), np.asarray(b != b)
-    filled = where(a_missing, b, a) if a_missing.any() else a
-    return filled, where(b_missing, a, b) if b_missing.any() else b
 
 
 def _check_broadcast(op: str, *operands: Any) -> None:

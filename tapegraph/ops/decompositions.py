@@ -59,6 +59,29 @@ def solved(a: Array, b: Array) -> Any:
     return np.linalg.solve(a, b)
 
 
+def equal_pairs(values: Array) -> Array:
+    """Tell which eigenvalues or singular values, (..., n, n), differ by no more than rounding.
+
+    Their vectors are any basis of one space: those have no derivative.
+    """
+    gaps = np.abs(values[..., None, :] - values[..., :, None])
+    equal: Array = gaps <= _rounding(values)[..., None]
+    return equal & ~np.eye(values.shape[-1], dtype=bool)
+
+
+def zeros_among(values: Array) -> Array:
+    """Tell which singular values are zero but for rounding."""
+    zeros: Array = values <= _rounding(values)
+    return zeros
+
+
+def _rounding(values: Array) -> Array:
+    """Return how far off the values of a matrix may be, (..., 1)."""
+    largest = np.abs(values).max(axis=-1, keepdims=True, initial=0.0)
+    bound: Array = largest * (np.finfo(values.dtype).eps * values.shape[-1])
+    return bound
+
+
 def _slogdet(x: Array) -> Any:
     return np.stack(np.linalg.slogdet(x), axis=-1)
 
@@ -503,7 +526,8 @@ def eigh(a: Any, UPLO: str = "L") -> Any:
     Notes
     -----
     ``dw_i = v_i . da v_i`` and ``dv_i = sum over j != i of v_j (v_j . da v_i) / (w_i - w_j)``:
-    eigenvectors have a gradient where the eigenvalues are distinct.
+    eigenvectors have a gradient where the eigenvalues are distinct. It is NaN through a vector
+    whose eigenvalue another one equals, up to rounding.
 
     Examples
     --------
@@ -582,7 +606,8 @@ def svd(a: Any, full_matrices: bool = True, compute_uv: bool = True) -> Any:
     Notes
     -----
     The gradient is that of Townsend, "Differentiating the singular value decomposition" (2016);
-    ``U`` and ``Vh`` have one where the singular values are distinct, and not zero.
+    ``U`` and ``Vh`` have one where the singular values are distinct, and not zero: else it is
+    NaN.
 
     Examples
     --------

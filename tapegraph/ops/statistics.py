@@ -462,10 +462,14 @@ def std(x: Any, axis: Any = None, ddof: float = 0, keepdims: bool = False) -> An
 def _variance(name: str, x: Any, axis: Any, ddof: Any, keepdims: bool) -> Any:
     x = tensor_like(name, x)
     axes = some_axes(name, axis, x.ndim)
-    freedom = _count(x.shape, axes) - real(ddof, name, "ddof")
+    count = _count(x.shape, axes)
+    freedom = count - real(ddof, name, "ddof")
     deviation = elementwise.sub(x, reduce.mean(x, axes, keepdims=True))
-    squares = elementwise.mul(deviation, deviation)
-    return elementwise.div(reduce.sum(squares, axes, keepdims), freedom if freedom > 0 else 0.0)
+    squares = reduce.sum(elementwise.mul(deviation, deviation), axes, keepdims)
+    variance = elementwise.div(squares, freedom if freedom > 0 else 0.0)
+    if count == 1 and freedom <= 0:  # 0 / 0, whose derivative is NaN though the 0 does not move
+        return elementwise.add(variance, elementwise.mul(reduce.sum(x, axes, keepdims), math.nan))
+    return variance
 
 
 def _root(variance: Any) -> Any:
@@ -631,7 +635,10 @@ def _present_variance(name: str, x: Any, axis: Any, ddof: Any, keepdims: bool) -
     deviation = where(missing, 0.0, elementwise.sub(x, mean))
     squares = reduce.sum(elementwise.mul(deviation, deviation), axes, keepdims)
     freedom = count.reshape(squares.shape) - real(ddof, name, "ddof")
-    return elementwise.div(squares, np.where(freedom > 0, freedom, math.nan).astype(count.dtype))
+    known = np.where(freedom > 0, 0.0, math.nan).astype(count.dtype)
+    variance = elementwise.div(squares, freedom.astype(count.dtype) + known)
+    # NaN has the derivative NaN, though the squares of one element do not move.
+    return elementwise.add(variance, elementwise.mul(reshape(total, squares.shape), known))
 
 
 # Means
