@@ -18,7 +18,7 @@ LOWERINGS.update(rules_of_families("tapegraph.lowering", "LOWERINGS"))
 _PROMOTING = frozenset(
     (
         "add sub mul div pow where concat arctan2 hypot logaddexp maximum minimum fmax fmin mod "
-        "betaln matmul batch_matmul mse_loss"
+        "betaln beta xlogy xlog1py matmul batch_matmul mse_loss"
     ).split()
 )
 
