@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
+import operator
 from typing import Any
 
 import numpy as np
 
 from tapegraph.errors import explain
+from tapegraph.numpy_warnings import watched
 from tapegraph.ops.elementwise import abs, mul, neg
 from tapegraph.ops.index import where
 from tapegraph.protocol import implements, plain
@@ -182,10 +184,9 @@ def clip(x: Any, a_min: Any = None, a_max: Any = None, *, min: Any = None, max: 
     low = _bound("a_min", a_min, "min", min)
     high = _bound("a_max", a_max, "max", max)
     _check_broadcast("clip", *(v for v in (x, low, high) if v is not None))
-    if low is not None:
-        x = where((x < low) | (low != low), low, x)
-    if high is not None:
-        x = where((x > high) | (high != high), high, x)
+    for bound, is_beyond in ((low, operator.lt), (high, operator.gt)):
+        if bound is not None:
+            x = where(watched("clip", is_beyond, x, bound) | (bound != bound), bound, x)
     return tensor_like("clip", x)
 
 
@@ -488,7 +489,7 @@ def nan_to_num(x: Any, nan: Any = 0.0, posinf: Any = None, neginf: Any = None) -
         (np.isposinf(array), limits.max if posinf is None else posinf),
         (np.isneginf(array), limits.min if neginf is None else neginf),
     ):
-        x = where(found, np.asarray(value, x.dtype), x)
+        x = where(found, watched("nan_to_num", np.asarray, value, x.dtype), x)
     return x
 
 

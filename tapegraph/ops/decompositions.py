@@ -16,6 +16,7 @@ from tapegraph.axes import integers, one_axis, some_axes
 from tapegraph.errors import explain
 from tapegraph.ir import Array, Op
 from tapegraph.node import constant, real
+from tapegraph.numpy_warnings import watched
 from tapegraph.ops import elementwise, index, reduce, shape
 from tapegraph.ops.arrange import matrix_transpose
 from tapegraph.ops.linalg import matmul
@@ -82,6 +83,10 @@ def _rounding(values: Array) -> Array:
     return bound
 
 
+def _det(x: Array) -> Any:
+    return watched("det", np.linalg.det, x)
+
+
 def _slogdet(x: Array) -> Any:
     return np.stack(np.linalg.slogdet(x), axis=-1)
 
@@ -107,7 +112,7 @@ def _svd(x: Array) -> Any:
 
 
 def _pinv(x: Array, *, rcond: float) -> Any:
-    return np.linalg.pinv(x, rcond)
+    return watched("pinv", np.linalg.pinv, x, rcond)
 
 
 def _norm(x: Array, *, axis: tuple[int, ...], keepdims: bool, ord: float) -> Any:
@@ -117,15 +122,15 @@ def _norm(x: Array, *, axis: tuple[int, ...], keepdims: bool, ord: float) -> Any
     if ord == -math.inf:
         return sizes.min(axis=axis, keepdims=keepdims)
     if ord == 1:
-        return sizes.sum(axis=axis, keepdims=keepdims)
+        return np.add.reduce(sizes, axis=axis, keepdims=keepdims)
     if ord == 2:
-        return np.sqrt(np.sum(x * x, axis=axis, keepdims=keepdims))
-    return np.sum(sizes**ord, axis=axis, keepdims=keepdims) ** (1.0 / ord)
+        return np.sqrt(np.add.reduce(x * x, axis=axis, keepdims=keepdims))
+    return np.add.reduce(sizes**ord, axis=axis, keepdims=keepdims) ** (1.0 / ord)
 
 
 INV = Op("inv", np.linalg.inv)
 SOLVE = Op("solve", solved)
-DET = Op("det", np.linalg.det)
+DET = Op("det", _det)
 SLOGDET = Op("slogdet", _slogdet)
 CHOLESKY = Op("cholesky", np.linalg.cholesky)
 EIGVALSH = Op("eigvalsh", _eigvalsh, saves=True)

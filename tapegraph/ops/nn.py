@@ -13,6 +13,7 @@ from tapegraph.axes import pair
 from tapegraph.errors import explain, kind_of
 from tapegraph.ir import Array, Op
 from tapegraph.node import constant, real
+from tapegraph.numpy_warnings import watched
 from tapegraph.ops.creation import astype
 from tapegraph.record import apply, tensor_like
 
@@ -94,10 +95,14 @@ def valid_counts(shape: tuple[int, ...], ksize: Pair, stride: Pair, pad: Pair) -
 
 
 def _layer_norm(x: Array, gamma: Any, beta: Any, *, eps: float) -> Any:
-    centred = x - x.mean(axis=-1, keepdims=True)
-    inverse = 1.0 / np.sqrt(np.mean(centred * centred, axis=-1, keepdims=True) + eps)
+    centred = x - _row_mean(x)
+    inverse = 1.0 / np.sqrt(_row_mean(centred * centred) + eps)
     centred *= inverse
     return centred * gamma + beta, (centred, inverse)
+
+
+def _row_mean(x: Array) -> Any:
+    return np.add.reduce(x, axis=-1, keepdims=True) / x.shape[-1]
 
 
 def _conv2d(x: Array, k: Array, *, stride: Pair, pad: Pair, dilation: Pair) -> Any:
@@ -151,7 +156,8 @@ def _softmax_crossentropy(logits: Array, targets: Array) -> Any:
     weighted = np.multiply(
         targets, log_probabilities, where=targets != 0, out=np.zeros_like(log_probabilities)
     )
-    return -weighted.sum(axis=-1).mean(), odds
+    rows = np.add.reduce(weighted, axis=-1)
+    return -np.add.reduce(rows, axis=None) / rows.size, odds
 
 
 def places_of(classes: Array, count: int) -> Array:
@@ -420,7 +426,7 @@ def softmax_crossentropy(logits: Any, targets: Any) -> Any:
     if logits.dtype.kind != "f":
         logits = logits * 1.0
     if targets.shape == logits.shape:
-        targets = _as_constant(targets, logits.dtype)
+        targets = _as_constant(name, targets, logits.dtype)
         common = np.result_type(logits.dtype, targets.dtype)
         logits, targets = astype(logits, common, copy=False), astype(targets, common, copy=False)
     else:
@@ -428,11 +434,11 @@ def softmax_crossentropy(logits: Any, targets: Any) -> Any:
     return apply(SOFTMAX_CROSSENTROPY, (logits, targets))
 
 
-def _as_constant(targets: Any, dtype: np.dtype[Any]) -> Any:
+def _as_constant(name: str, targets: Any, dtype: np.dtype[Any]) -> Any:
     """Return targets in a dtype, unless a gradient flows to them: then NumPy's rules hold."""
     if targets.dtype == dtype or targets.requires_grad:
         return targets
-    return constant(targets._array.astype(dtype))
+    return constant(watched(name, targets._array.astype, dtype))
 
 
 def _classes(name: str, targets: Any, count: int) -> Array:
@@ -499,4 +505,4 @@ def mse_loss(prediction: Any, target: Any) -> Any:
         )
     if prediction.dtype.kind != "f":
         prediction = prediction * 1.0
-    return apply(MSE_LOSS, (prediction, _as_constant(target, prediction.dtype)))
+    return apply(MSE_LOSS, (prediction, _as_constant(name, target, prediction.dtype)))

@@ -15,6 +15,7 @@ import numpy as np
 from tapegraph.axes import integers, one_axis
 from tapegraph.errors import explain, kind_of
 from tapegraph.ir import Array, Op
+from tapegraph.numpy_warnings import watched
 from tapegraph.ops import elementwise, reduce, shape
 from tapegraph.ops.arrange import matrix_transpose
 from tapegraph.ops.index import gather, getitem
@@ -28,9 +29,15 @@ WORTH_A_PATH = 1000
 
 def contract(spec: str, *arrays: Array) -> Any:
     """Evaluate explicit subscripts on arrays, by matrix products where that is faster."""
-    large = len(arrays) > 2 or max(a.size for a in arrays) > WORTH_A_PATH
-    dtype = np.result_type(*arrays)  # two float32 operands of three would be multiplied in it
-    return np.einsum(spec, *(a.astype(dtype, copy=False) for a in arrays), optimize=large)
+    dtypes = {a.dtype for a in arrays}
+    if len(dtypes) > 1:  # or two float32 operands of three would be multiplied in float32
+        dtype = np.result_type(*dtypes)
+        arrays = tuple(a.astype(dtype, copy=False) for a in arrays)
+    return np.einsum(spec, *arrays, optimize=_worth_a_path(arrays))
+
+
+def _worth_a_path(arrays: tuple[Array, ...]) -> bool:
+    return len(arrays) > 2 or max(a.size for a in arrays) > WORTH_A_PATH
 
 
 def terms_of(spec: str) -> tuple[list[str], str]:
@@ -47,6 +54,8 @@ def aligned(x: Any, term: str, labels: str) -> Any:
 
 
 def _einsum(*arrays: Array, spec: str) -> Any:
+    if _worth_a_path(arrays):  # then NumPy multiplies, and warns, in Python
+        return watched("einsum", contract, spec, *arrays)
     return contract(spec, *arrays)
 
 

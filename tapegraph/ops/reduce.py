@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -19,11 +20,13 @@ def _over(x: Array, axis: tuple[int, ...]) -> tuple[int, ...] | None:
 
 
 def _sum(x: Array, *, axis: tuple[int, ...], keepdims: bool) -> Any:
-    return x.sum(axis=_over(x, axis), keepdims=keepdims)
+    return np.add.reduce(x, axis=_over(x, axis), keepdims=keepdims)
 
 
 def _mean(x: Array, *, axis: tuple[int, ...], keepdims: bool) -> Any:
-    return x.mean(axis=_over(x, axis), keepdims=keepdims)
+    count = math.prod(x.shape[a] for a in axis)
+    dtype = None if x.dtype.kind == "f" else np.float64
+    return np.add.reduce(x, axis=_over(x, axis), dtype=dtype, keepdims=keepdims) / count
 
 
 def softmax_of(x: Array, axis: int) -> Array:

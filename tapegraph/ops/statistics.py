@@ -28,7 +28,7 @@ def _min(x: Array, *, axis: tuple[int, ...], keepdims: bool) -> Any:
 
 
 def _prod(x: Array, *, axis: tuple[int, ...], keepdims: bool) -> Any:
-    return x.prod(axis=axis, keepdims=keepdims)
+    return np.multiply.reduce(x, axis=axis, keepdims=keepdims)
 
 
 def _cumsum(x: Array, *, axis: int) -> Any:
@@ -897,10 +897,10 @@ def _quantile(name: str, x: Any, q: Any, whole: int, axis: Any, keepdims: bool) 
         raise TypeError(explain(name, "a 'q' that needs a gradient", "a constant", fix))
     weak = isinstance(q, (int, float)) and x.dtype.kind == "f"
     levels = numeric(q, name, "q")
-    if weak or levels.dtype.kind != "f":  # as NumPy does, a number takes the array's dtype
-        levels = levels.astype(x.dtype if weak else np.float64)
     if not ((levels >= 0) & (levels <= whole)).all():
         raise ValueError(explain(name, f"{kind_of(q)} for 'q'", f"numbers from 0 to {whole}"))
+    if weak or levels.dtype.kind != "f":  # as NumPy does, a number takes the array's dtype
+        levels = levels.astype(x.dtype if weak else np.float64)
     n = _count(x.shape, axes)
     if n == 0:
         raise ValueError(explain(name, f"shape {x.shape} with axis {axis}", "some elements"))
