@@ -10,7 +10,23 @@ from tapegraph.lowering.rules import Rule, number, raw, with_gradient
 
 
 def _gamma(out: Any, x: Any) -> Any:
-    return raw.Mul(x=raw.Exp(x=raw.Lgamma(x=x)), y=_gammasgn(out, x))
+    return raw.Mul(x=raw.Exp(x=_gammaln(out, x)), y=_gammasgn(out, x))
+
+
+def _gammaln(out: Any, x: Any) -> Any:
+    return with_gradient(out, lambda x: raw.Lgamma(x=x), lambda g, y, x: g * _digamma(x), x)
+
+
+def _digamma(x: Any) -> Any:
+    """Emit the digamma function, which is NaN at 0 in TensorFlow's node."""
+    pole = raw.RealDiv(x=number(-1.0, x), y=x)
+    return raw.SelectV2(condition=x == 0.0, t=pole, e=raw.Digamma(x=x))
+
+
+def _polygamma(out: Any, x: Any, *, n: int) -> Any:
+    if n:
+        return raw.Polygamma(a=number(n, x), x=x)
+    return with_gradient(out, _digamma, lambda g, y, x: g * raw.Polygamma(a=number(1, x), x=x), x)
 
 
 def _gammasgn(out: Any, x: Any) -> Any:
@@ -22,13 +38,16 @@ def _gammasgn(out: Any, x: Any) -> Any:
     return raw.SelectV2(condition=undefined, t=number(math.nan, x), e=sign)
 
 
-def _polygamma(out: Any, x: Any, *, n: int) -> Any:
-    return raw.Polygamma(a=number(n, x), x=x) if n else raw.Digamma(x=x)
-
-
 def _betaln(out: Any, a: Any, b: Any) -> Any:
-    both = raw.AddV2(x=raw.Lgamma(x=a), y=raw.Lgamma(x=b))
-    return raw.Sub(x=both, y=raw.Lgamma(x=raw.AddV2(x=a, y=b)))
+    def compute(a: Any, b: Any) -> Any:
+        both = raw.AddV2(x=raw.Lgamma(x=a), y=raw.Lgamma(x=b))
+        return raw.Sub(x=both, y=raw.Lgamma(x=raw.AddV2(x=a, y=b)))
+
+    def gradient(g: Any, y: Any, a: Any, b: Any) -> tuple[Any, Any]:
+        of_sum = _digamma(raw.AddV2(x=a, y=b))
+        return g * (_digamma(a) - of_sum), g * (_digamma(b) - of_sum)
+
+    return with_gradient(out, compute, gradient, a, b)
 
 
 def _beta(out: Any, a: Any, b: Any) -> Any:
@@ -97,7 +116,7 @@ LOWERINGS: dict[str, Rule] = {
     "erfc": lambda out, x: raw.Erfc(x=x),
     "erfinv": lambda out, x: raw.Erfinv(x=x),
     "gamma": _gamma,
-    "gammaln": lambda out, x: raw.Lgamma(x=x),
+    "gammaln": _gammaln,
     "polygamma": _polygamma,
     "betaln": _betaln,
     "beta": _beta,

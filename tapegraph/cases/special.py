@@ -119,17 +119,21 @@ def _of_scipy() -> Iterator[Case]:
         (exactly([-0.5, -1.3]), exactly([0.25, 2.5])),
         reference=_beta,
     )
-    for op, label, function, point, slopes in (
+    for op, label, function, numbers, slopes in (
         ("erfinv", "ends", ops.erfinv, [-1.0, 1.0], [inf, inf]),
         ("erf", "far", ops.erf, [-100.0, 100.0], [0.0, 0.0]),
         ("log_ndtr", "far", ops.log_ndtr, [-40.0, -1e4, 40.0], [_mills(-40.0), _mills(-1e4), 0.0]),
+        ("gammaln", "zero", ops.gammaln, [0.0, 1.0], [-inf, -np.euler_gamma]),
         ("gammaln", "loggamma-below-zero", ops.loggamma, [-0.5, 1.0], [nan, -np.euler_gamma]),
+        ("gamma", "zero", ops.gamma, [0.0, 1.0], [-inf, -np.euler_gamma]),
+        ("polygamma", "digamma-zero", ops.digamma, [0.0, 1.0], [inf, math.pi**2 / 6]),
+        ("beta", "zero", lambda x: ops.beta(x, 1.0), [0.0, 2.0], [-inf, -0.25]),
         ("bessel_i", "i0-zero-and-far", ops.i0, [0.0, -800.0, 800.0], [0.0, -inf, inf]),
         ("bessel_i", "i1-zero-and-far", ops.i1, [0.0, -800.0, 800.0], [0.5, inf, inf]),
         ("bessel_j", "j0-zero", ops.j0, [0.0, -0.0], [0.0, 0.0]),
         ("bessel_j", "j1-zero", ops.j1, [0.0, -0.0, 1e-30], [0.5, 0.5, 0.5]),
     ):
-        yield Case(op, label, function, (exactly(point),), expected=(slopes,))
+        yield Case(op, label, function, (exactly(numbers),), expected=(slopes,))
 
 
 def _beta(a: Array, b: Array) -> Any:
@@ -177,8 +181,13 @@ def _logarithms() -> Iterator[Case]:
             expected=slopes,
         )
     for label, lengths in (("0d", ()), ("3d", (2, 1, 3)), ("empty", (0, 3))):
-        inputs = (positive(*lengths),)
-        yield Case("entr", label, ops.entr, inputs, reference=lambda x: -x * np.log(x))
+        yield Case(
+            "entr",
+            label,
+            ops.entr,
+            (positive(*lengths),),
+            reference=lambda x: -x * np.log(x),
+        )
     yield Case(
         "entr",
         "ends",

@@ -122,10 +122,10 @@ def _norm(x: Array, *, axis: tuple[int, ...], keepdims: bool, ord: float) -> Any
     if ord == -math.inf:
         return sizes.min(axis=axis, keepdims=keepdims)
     if ord == 1:
-        return np.add.reduce(sizes, axis=axis, keepdims=keepdims)
+        return reduce.add_up(sizes, axis=axis, keepdims=keepdims)
     if ord == 2:
-        return np.sqrt(np.add.reduce(x * x, axis=axis, keepdims=keepdims))
-    return np.add.reduce(sizes**ord, axis=axis, keepdims=keepdims) ** (1.0 / ord)
+        return np.sqrt(reduce.add_up(x * x, axis=axis, keepdims=keepdims))
+    return reduce.add_up(sizes**ord, axis=axis, keepdims=keepdims) ** (1.0 / ord)
 
 
 INV = Op("inv", np.linalg.inv)

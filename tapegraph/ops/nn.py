@@ -15,6 +15,7 @@ from tapegraph.ir import Array, Op
 from tapegraph.node import constant, real
 from tapegraph.numpy_warnings import watched
 from tapegraph.ops.creation import astype
+from tapegraph.ops.reduce import add_up
 from tapegraph.record import apply, tensor_like
 
 Pair = tuple[int, int]
@@ -102,7 +103,7 @@ def _layer_norm(x: Array, gamma: Any, beta: Any, *, eps: float) -> Any:
 
 
 def _row_mean(x: Array) -> Any:
-    return np.add.reduce(x, axis=-1, keepdims=True) / x.shape[-1]
+    return add_up(x, axis=-1, keepdims=True) / x.shape[-1]
 
 
 def _conv2d(x: Array, k: Array, *, stride: Pair, pad: Pair, dilation: Pair) -> Any:
@@ -156,8 +157,8 @@ def _softmax_crossentropy(logits: Array, targets: Array) -> Any:
     weighted = np.multiply(
         targets, log_probabilities, where=targets != 0, out=np.zeros_like(log_probabilities)
     )
-    rows = np.add.reduce(weighted, axis=-1)
-    return -np.add.reduce(rows, axis=None) / rows.size, odds
+    rows = add_up(weighted, axis=-1)
+    return -add_up(rows, axis=None) / rows.size, odds
 
 
 def places_of(classes: Array, count: int) -> Array:

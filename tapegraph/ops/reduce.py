@@ -13,6 +13,9 @@ from tapegraph.ir import Array, Op
 from tapegraph.protocol import implements
 from tapegraph.record import apply, tensor_like
 
+# NumPy would warn at a line of its own in ndarray.sum. (Its types know no keepdims that varies.)
+add_up: Any = np.add.reduce
+
 
 def _over(x: Array, axis: tuple[int, ...]) -> tuple[int, ...] | None:
     """Return None for all axes: NumPy then reduces contiguous memory in one run."""
@@ -20,13 +23,13 @@ def _over(x: Array, axis: tuple[int, ...]) -> tuple[int, ...] | None:
 
 
 def _sum(x: Array, *, axis: tuple[int, ...], keepdims: bool) -> Any:
-    return np.add.reduce(x, axis=_over(x, axis), keepdims=keepdims)
+    return add_up(x, axis=_over(x, axis), keepdims=keepdims)
 
 
 def _mean(x: Array, *, axis: tuple[int, ...], keepdims: bool) -> Any:
     count = math.prod(x.shape[a] for a in axis)
     dtype = None if x.dtype.kind == "f" else np.float64
-    return np.add.reduce(x, axis=_over(x, axis), dtype=dtype, keepdims=keepdims) / count
+    return add_up(x, axis=_over(x, axis), dtype=dtype, keepdims=keepdims) / count
 
 
 def softmax_of(x: Array, axis: int) -> Array:

@@ -28,7 +28,8 @@ def _min(x: Array, *, axis: tuple[int, ...], keepdims: bool) -> Any:
 
 
 def _prod(x: Array, *, axis: tuple[int, ...], keepdims: bool) -> Any:
-    return np.multiply.reduce(x, axis=axis, keepdims=keepdims)
+    multiply_up: Any = np.multiply.reduce  # NumPy's types do not know a keepdims that varies
+    return multiply_up(x, axis=axis, keepdims=keepdims)
 
 
 def _cumsum(x: Array, *, axis: int) -> Any:
