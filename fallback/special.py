@@ -32,10 +32,11 @@ def _log_ndtr(g: Any, y: Array, x: Array) -> Any:
     return g * ((_ROOT_HALF / _HALF_ROOT_PI) / of_scipy("erfcx")(x * -_ROOT_HALF))
 
 
-def _by_log(g: Any, logarithm: Any, x: Any, y: Any, shift: float) -> Any:
-    """Gradient of ``x log(shift + y)`` by ``x``."""
+def _by_log(g: Any, logarithm: Any, dtype: Any, x: Any, y: Any, shift: float) -> Any:
+    """Gradient of ``x log(shift + y)`` by ``x``, computed in the result's dtype."""
     flat = (x == 0) & (shift + y <= 0)
-    return g * np.where(flat, 0.0, logarithm(np.where(flat, 1.0, y)))
+    inner = np.where(flat, 1, np.asarray(y, dtype))
+    return g * np.where(flat, 0, logarithm(inner))
 
 
 def _by_inner(g: Any, x: Any, inner: Any) -> Any:
@@ -68,11 +69,11 @@ VJPS: dict[str, tuple[Rule | None, ...] | Joint] = {
     "erfcx": (lambda g, y, x: g * (2.0 * x * y - 1.0 / _HALF_ROOT_PI),),
     "log_ndtr": (_log_ndtr,),
     "xlogy": (
-        lambda g, y, a, b: _by_log(g, np.log, a, b, 0.0),
+        lambda g, y, a, b: _by_log(g, np.log, y.dtype, a, b, 0.0),
         lambda g, y, a, b: _by_inner(g, a, b),
     ),
     "xlog1py": (
-        lambda g, y, a, b: _by_log(g, np.log1p, a, b, 1.0),
+        lambda g, y, a, b: _by_log(g, np.log1p, y.dtype, a, b, 1.0),
         lambda g, y, a, b: _by_inner(g, a, 1.0 + b),
     ),
     "entr": (lambda g, y, x: g * (-np.log(x) - 1.0),),

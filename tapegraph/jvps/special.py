@@ -5,9 +5,8 @@ from __future__ import annotations
 import math
 from typing import Any
 
-import numpy as np
-
 from tapegraph.jvps.rules import Rule, each, over, times, value
+from tapegraph.ops.creation import astype
 from tapegraph.ops.elementwise import exp, log
 from tapegraph.ops.index import where
 from tapegraph.ops.special import BESSEL_I, BESSEL_J, bessel, digamma, erfcx, polygamma
@@ -33,9 +32,9 @@ def _log_ndtr(t: Any, y: Any, x: Any) -> Any:
     return times(t, (_ROOT_HALF / _HALF_ROOT_PI) / erfcx(x * -_ROOT_HALF))
 
 
-def _by_log(t: Any, logarithm: Any, x: Any, y: Any, shift: float) -> Any:
-    """Tangent of ``x log(shift + y)`` through ``x``."""
-    y = y if hasattr(y, "dtype") else np.asarray(y, t.dtype)  # a number leaves float32 as it is
+def _by_log(t: Any, logarithm: Any, dtype: Any, x: Any, y: Any, shift: float) -> Any:
+    """Tangent of ``x log(shift + y)`` through ``x``, computed in the result's dtype."""
+    y = astype(y, dtype, copy=False)
     flat = (value(x) == 0) & (value(y) + shift <= 0)
     return times(t, where(flat, 0.0, logarithm(where(flat, 1.0, y))))
 
@@ -70,11 +69,11 @@ JVPS: dict[str, Rule] = {
     "erfcx": each(lambda t, y, x: times(t, 2.0 * x * y - 1.0 / _HALF_ROOT_PI)),
     "log_ndtr": each(_log_ndtr),
     "xlogy": each(
-        lambda t, y, a, b: _by_log(t, log, a, b, 0.0),
+        lambda t, y, a, b: _by_log(t, log, y.dtype, a, b, 0.0),
         lambda t, y, a, b: _by_inner(t, a, b),
     ),
     "xlog1py": each(
-        lambda t, y, a, b: _by_log(t, log1p, a, b, 1.0),
+        lambda t, y, a, b: _by_log(t, log1p, y.dtype, a, b, 1.0),
         lambda t, y, a, b: _by_inner(t, a, 1.0 + b),
     ),
     "entr": each(lambda t, y, x: times(t, -log(x) - 1.0)),

@@ -663,8 +663,11 @@ def _log_times(logarithm: Callable[[Any], Any]) -> Callable[[Any, Any], Any]:
     """Make the forward of ``x`` times a logarithm of ``y``, which is 0 where ``x`` is."""
 
     def forward(x: Any, y: Any) -> Any:
-        out = x * logarithm(np.where((x == 0) & (y == y), 1.0, y))
-        return _narrowed(np.where((x == 0) & (y == y), 0.0, out), x, y)
+        dtype = np.result_type(x, y)
+        dtype = dtype if dtype.kind == "f" else np.dtype(np.float64)
+        factor, inner = np.asarray(x, dtype), np.asarray(y, dtype)
+        flat = (factor == 0) & (inner == inner)
+        return np.where(flat, 0, factor * logarithm(np.where(flat, 1, inner)))
 
     return forward
 
