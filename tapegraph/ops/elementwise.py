@@ -462,7 +462,7 @@ def _silu(x: Array) -> Any:
 
 @unary("silu", _silu)
 def silu(x: Any) -> Any:
-    """Sigmoid linear unit of each element, ``x * sigmoid(x)``.
+    """Sigmoid linear unit of each element, ``x * sigmoid(x)``; NaN at minus infinity.
 
     Parameters
     ----------
