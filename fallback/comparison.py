@@ -12,15 +12,26 @@ from tapegraph.ir import Array
 from tapegraph.masking import kept
 
 
-def _chosen(g: Any, above: Any, below: Any) -> Any:
-    """Gradient of the operand that is above the other, half of it where neither is."""
+def _chosen(g: Any, mine: Any, other: Any) -> Any:
+    """Gradient of an operand: all where it was chosen, half where neither was."""
     g = plain(g)
-    up = np.greater(above, below)
-    gradient = kept(g, up)
-    neither = ~(up | np.less(above, below))
+    gradient = kept(g, mine)
+    neither = ~(mine | other)
     if neither.any():
         gradient = gradient + kept(0.5 * g, neither)
     return gradient
+
+
+def _larger(g: Any, above: Any, below: Any) -> Any:
+    return _chosen(g, np.greater(above, below), np.less(above, below))
+
+
+def _not_nan(g: Any, beats: Any, mine: Any, other: Any) -> Any:
+    """Gradient of an operand to which a NaN leaves the choice."""
+    nan, other_nan = np.isnan(mine), np.isnan(other)
+    return _chosen(
+        g, beats(mine, other) | (~nan & other_nan), beats(other, mine) | (nan & ~other_nan)
+    )
 
 
 def _zero(g: Any, y: Array, x: Array) -> Any:
@@ -28,8 +39,16 @@ def _zero(g: Any, y: Array, x: Array) -> Any:
 
 
 VJPS: dict[str, tuple[Rule | None, ...] | Joint] = {
-    "maximum": (lambda g, y, a, b: _chosen(g, a, b), lambda g, y, a, b: _chosen(g, b, a)),
-    "minimum": (lambda g, y, a, b: _chosen(g, b, a), lambda g, y, a, b: _chosen(g, a, b)),
+    "maximum": (lambda g, y, a, b: _larger(g, a, b), lambda g, y, a, b: _larger(g, b, a)),
+    "minimum": (lambda g, y, a, b: _larger(g, b, a), lambda g, y, a, b: _larger(g, a, b)),
+    "fmax": (
+        lambda g, y, a, b: _not_nan(g, np.greater, a, b),
+        lambda g, y, a, b: _not_nan(g, np.greater, b, a),
+    ),
+    "fmin": (
+        lambda g, y, a, b: _not_nan(g, np.less, a, b),
+        lambda g, y, a, b: _not_nan(g, np.less, b, a),
+    ),
     "sign": (_zero,),
     "floor": (_zero,),
     "ceil": (_zero,),

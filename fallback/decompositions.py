@@ -10,7 +10,7 @@ import numpy as np
 from tapegraph.fallback.absorbing import plain
 from tapegraph.fallback.rules import Joint, Rule
 from tapegraph.ir import Array
-from tapegraph.ops.decompositions import flipped, solved
+from tapegraph.ops.decompositions import equal_pairs, flipped, solved, zeros_among
 
 
 def _inv(g: Any, y: Array, a: Array) -> Any:
@@ -76,9 +76,25 @@ def _eigvalsh(needs: list[bool], g: Any, y: Array, a: Array, *, saved: Array) ->
 def _eigh(g: Any, y: Array, a: Array, *, uplo: str) -> Any:
     n = a.shape[-1]
     vectors, values = flipped(y[..., :n]), y[..., n]
-    inner = _antisymmetric(np.matmul(flipped(vectors), flipped(g[..., :n]))) / _gaps(values)
+    of_vectors = _antisymmetric(np.matmul(flipped(vectors), flipped(g[..., :n])))
+    inner = _known(of_vectors / _gaps(values), equal_pairs(values), _pairs(_has(g[..., :n])))
     inner = inner + g[..., n][..., None] * np.eye(n, dtype=a.dtype)
     return np.matmul(np.matmul(vectors, inner), flipped(vectors))
+
+
+def _has(cotangents: Any) -> Any:
+    """Tell which rows of cotangents, each of one vector, are not zero."""
+    return (plain(cotangents) != 0).any(axis=-1)
+
+
+def _pairs(has: Array) -> Any:
+    """Tell which pairs a vector with a cotangent is one of."""
+    return has[..., None, :] | has[..., :, None]
+
+
+def _known(terms: Any, undefined: Array, asked: Array) -> Any:
+    """Put NaN for undefined terms that are asked for, and 0 for those that are not."""
+    return np.where(undefined, np.where(asked, np.nan, 0.0).astype(terms.dtype), terms)
 
 
 def _antisymmetric(x: Any) -> Any:
@@ -107,15 +123,20 @@ def _svd(g: Any, y: Array, x: Array) -> Any:
     of_u = 2 * _antisymmetric(np.matmul(flipped(u), gu)) / gaps
     of_v = 2 * _antisymmetric(np.matmul(vh, flipped(gvh))) / gaps
     inner = of_u * s[..., None, :] + of_v * s[..., :, None]
+    has_u, has_v = _has(g[..., :m]), _has(gvh)
+    inner = _known(inner, equal_pairs(s), _pairs(has_u | has_v))
     inner = inner + gs[..., None] * np.eye(s.shape[-1], dtype=x.dtype)
     total = np.matmul(np.matmul(u, inner), vh)
     # What moves u or v out of the space that they span.
     if m > n:
         outside = gu - np.matmul(u, np.matmul(flipped(u), gu))
-        total = total + np.matmul(outside / s[..., None, :], vh)
+        terms = outside / s[..., None, :]
+        terms = _known(terms, zeros_among(s)[..., None, :], has_u[..., None, :])
+        total = total + np.matmul(terms, vh)
     if n > m:
         outside = gvh - np.matmul(np.matmul(gvh, flipped(vh)), vh)
-        total = total + np.matmul(u, outside / s[..., :, None])
+        terms = _known(outside / s[..., None], zeros_among(s)[..., None], has_v[..., None])
+        total = total + np.matmul(u, terms)
     return total
 
 

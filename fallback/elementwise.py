@@ -6,9 +6,10 @@ from typing import Any
 
 import numpy as np
 
+from tapegraph.fallback.absorbing import Absorbing
 from tapegraph.fallback.rules import Joint, Rule
 from tapegraph.ir import Array
-from tapegraph.ops.elementwise import GELU_CUBIC, GELU_SCALE, logistic
+from tapegraph.ops.elementwise import GELU_CUBIC, GELU_FLAT, GELU_SCALE, logistic
 
 
 def _narrow(g: Any) -> Any:
@@ -18,20 +19,24 @@ def _narrow(g: Any) -> Any:
 
 def _pow_base(g: Any, y: Array, a: Any, b: Any) -> Any:
     # b * a**(b-1) is 0 * inf at 0**0; the power is constant there.
-    if type(b) in (int, float):
+    if type(b) in (int, float, bool):
         if b == 2:
             return _narrow(g) * 2 * a
         return g * (b * a ** (b - 1)) if b else g * np.zeros_like(a)
+    b = b.astype(y.dtype, copy=False)  # as NumPy takes integers, whose b - 1 can wrap around
     return g * np.where(b == 0, 0.0, b * a ** (b - 1))
 
 
 def _pow_exponent(g: Any, y: Array, a: Any, b: Any) -> Any:
-    positive = np.asarray(a) > 0
-    logarithm = np.log(np.where(positive, a, np.ones_like(a)), dtype=y.dtype)
-    return g * np.where(np.asarray(a) <= 0, 0.0, y * logarithm)  # NaN stays NaN
+    base = float(a) if type(a) is int else a
+    positive = np.asarray(base) > 0
+    logarithm = np.log(np.where(positive, base, np.ones_like(base)), dtype=y.dtype)
+    return g * np.where(np.asarray(base) <= 0, 0.0, y * logarithm)  # NaN stays NaN
 
 
 def _gelu(g: Any, y: Array, x: Array) -> Any:
+    if isinstance(g, Absorbing):  # after a NaN, which may be an infinite x^3 times zero
+        x = np.clip(x, -GELU_FLAT, GELU_FLAT)
     # 0.5 (1 + t) + 0.5 x (1 - t^2) inner' = (1 + t) (0.5 + 0.5 x inner' (1 - t)), in few passes.
     slope = x * x
     t = slope * (GELU_SCALE * GELU_CUBIC)

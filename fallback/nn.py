@@ -98,7 +98,7 @@ def _softmax_crossentropy(
     if needs[0]:
         glogits = share * (saved * targets.sum(axis=-1, keepdims=True) - targets)
     if needs[1]:
-        shifted = logits - logits.max(axis=-1, keepdims=True)
+        shifted = logits - logits.max(axis=-1, keepdims=True, initial=-np.inf)
         gtargets = share * (np.log(np.exp(shifted).sum(axis=-1, keepdims=True)) - shifted)
     return [glogits, gtargets]
 

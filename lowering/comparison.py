@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tapegraph.lowering.rules import Rule, number, raw
-from tapegraph.lowering.transcendental import with_gradient
+from tapegraph.lowering.rules import Rule, number, raw, with_gradient
 
 
 def _maximum(out: Any, a: Any, b: Any) -> Any:
@@ -15,6 +14,17 @@ def _maximum(out: Any, a: Any, b: Any) -> Any:
 
 def _minimum(out: Any, a: Any, b: Any) -> Any:
     return _halves(raw.Minimum(x=a, y=b), raw.Minimum(x=b, y=a))
+
+
+def _without_nan(rule: Rule) -> Rule:
+    """Return a rule that is given the other operand where one is NaN."""
+
+    def lowered(out: Any, a: Any, b: Any) -> Any:
+        one = raw.SelectV2(condition=raw.IsNan(x=a), t=b, e=a)
+        other = raw.SelectV2(condition=raw.IsNan(x=b), t=a, e=b)
+        return rule(out, one, other)
+
+    return lowered
 
 
 def _halves(one: Any, other: Any) -> Any:
@@ -37,6 +47,8 @@ def _mod(out: Any, a: Any, b: Any) -> Any:
 LOWERINGS: dict[str, Rule] = {
     "maximum": _maximum,
     "minimum": _minimum,
+    "fmax": _without_nan(_maximum),
+    "fmin": _without_nan(_minimum),
     "sign": lambda out, x: raw.Sign(x=x),
     "floor": lambda out, x: raw.Floor(x=x),
     "ceil": lambda out, x: raw.Ceil(x=x),

@@ -16,8 +16,8 @@ _ELEMENTWISE = frozenset(
     (
         "mul div pow sin cos tan exp log sqrt tanh sigmoid relu abs gelu silu "
         "cbrt log1p expm1 log2 log10 exp2 sinh cosh arcsin arccos arctan arcsinh arccosh arctanh "
-        "arctan2 hypot logaddexp sinc maximum minimum mod "
-        "erf erfc erfinv gamma gammaln betaln polygamma"
+        "arctan2 hypot logaddexp sinc maximum minimum fmax fmin mod "
+        "erf erfc erfinv gamma gammaln betaln beta polygamma xlogy xlog1py entr bessel_i bessel_j"
     ).split()
 )
 

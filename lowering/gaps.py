@@ -12,6 +12,8 @@ GAPS: dict[str, str] = {
     "conv2d": "runs in the native engine in this version",
     "max_pool2d": "runs in the native engine in this version",
     "avg_pool2d": "runs in the native engine in this version",
+    "erfcx": "has no node in TensorFlow",
+    "log_ndtr": "has no node in TensorFlow, and its gradient needs erfcx",
     "eigh": "gives vectors up to their sign, and TensorFlow's choice of it is not NumPy's",
     "svd": "gives vectors up to their sign, and TensorFlow's choice of it is not NumPy's",
 }

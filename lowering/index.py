@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tapegraph.lowering.rules import Rule, ints, permuted, raw
+from tapegraph.lowering.rules import Rule, ints, permuted, raw, reshaped
 from tapegraph.lowering.runtime import tensorflow
 
 
@@ -13,6 +13,8 @@ def _tensor_slice(out: Any, x: Any, begin: Any, *, size: tuple[int, ...]) -> Any
 
 
 def _gather(out: Any, x: Any, indices: Any, *, axis: int) -> Any:
+    if 0 in x.shape:  # nothing is taken of it, and TensorFlow's gradient refuses to spread that
+        return reshaped(x, out.shape)
     return raw.GatherV2(params=x, indices=indices, axis=tensorflow().constant(axis))
 
 
@@ -42,7 +44,9 @@ def _getitem(out: Any, x: Any, begin: Any, end: Any, *, plan: tuple[Any, ...]) -
 def _index(out: Any, x: Any, *arrays: Any, plan: tuple[str, ...]) -> Any:
     axes = [i for i, part in enumerate(plan) if part == "array"]
     if len(axes) == 1:
-        return raw.GatherV2(params=x, indices=arrays[0], axis=tensorflow().constant(axes[0]))
+        return _gather(out, x, arrays[0], axis=axes[0])
+    if 0 in x.shape:
+        return reshaped(x, out.shape)
     tf = tensorflow()
     shape = tf.broadcast_static_shape(arrays[0].shape, arrays[1].shape)
     for array in arrays[2:]:

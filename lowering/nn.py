@@ -15,6 +15,8 @@ def _softmax_crossentropy(out: Any, logits: Any, targets: Any) -> Any:
         rows = raw.Neg(x=raw.Sum(input=weighted, axis=ints([logits.shape.rank - 1])))
     else:
         count, classes = math.prod(logits.shape[:-1]), logits.shape[-1]
+        if not classes:
+            return raw.Mean(input=logits, axis=ints(range(logits.shape.rank)))  # of no rows
         if logits.shape.rank != 2:
             logits, targets = reshaped(logits, (count, classes)), reshaped(targets, (count,))
         rows, _ = raw.SparseSoftmaxCrossEntropyWithLogits(features=logits, labels=targets)

@@ -54,3 +54,20 @@ def reshaped(x: Any, shape: tuple[int, ...]) -> Any:
 def permuted(x: Any, axes: Any) -> Any:
     """Return a tensor with its axes in another order."""
     return raw.Transpose(x=x, perm=ints(axes))
+
+
+def with_gradient(out: Any, compute: Rule, gradient: Callable[..., Any], *operands: Any) -> Any:
+    """Emit nodes whose own gradient is not the one agreed, with the one that is.
+
+    ``gradient(g, y, *operands)`` gives a full-shape gradient an operand.
+    """
+    tf = tensorflow()
+
+    @tf.custom_gradient  # type: ignore[untyped-decorator]
+    def lowered(*xs: Any) -> Any:
+        y = compute(*xs)
+        return y, lambda g: gradient(g, y, *xs)
+
+    # At full size; broadcast_to's own gradient sums back.
+    full = (x if tuple(x.shape) == out.shape else tf.broadcast_to(x, out.shape) for x in operands)
+    return lowered(*full)

@@ -3,28 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from typing import Any
 
-from tapegraph.lowering.rules import Rule, number, raw
-from tapegraph.lowering.runtime import tensorflow
+from tapegraph.lowering.rules import Rule, number, raw, with_gradient
 from tapegraph.ops.transcendental import LN2, LN10, SINC_NEAR, sinc_slope_series
-
-
-def with_gradient(out: Any, compute: Rule, gradient: Callable[..., Any], *operands: Any) -> Any:
-    """Emit nodes whose own gradient is not the one agreed, with the one that is.
-
-    ``gradient(g, y, *operands)`` gives a full-shape gradient an operand.
-    """
-    tf = tensorflow()
-
-    @tf.custom_gradient  # type: ignore[untyped-decorator]
-    def lowered(*xs: Any) -> Any:
-        y = compute(*xs)
-        return y, lambda g: gradient(g, y, *xs)
-
-    # At full size; broadcast_to's own gradient sums back.
-    return lowered(*(tf.broadcast_to(x, out.shape) for x in operands))
 
 
 def _cbrt(out: Any, x: Any) -> Any:
@@ -48,21 +30,33 @@ def _sinc(out: Any, x: Any) -> Any:
     return with_gradient(out, compute, gradient, x)
 
 
-def _hypot(out: Any, a: Any, b: Any) -> Any:
-    def compute(a: Any, b: Any) -> Any:
-        a, b = raw.Abs(x=a), raw.Abs(x=b)
-        long, short = raw.Maximum(x=a, y=b), raw.Minimum(x=a, y=b)
-        # Nothing to scale by: both zero, or infinite.
-        whole = (long == 0.0) | (long == math.inf)
-        ratio = raw.RealDiv(x=short, y=raw.SelectV2(condition=whole, t=number(1.0, long), e=long))
-        scaled = raw.Mul(x=long, y=raw.Sqrt(x=raw.AddV2(x=ratio * ratio, y=number(1.0, a))))
-        return raw.SelectV2(condition=whole, t=long, e=scaled)
+def _length(a: Any, b: Any) -> Any:
+    """Return ``sqrt(a^2 + b^2)`` without overflow or underflow of the squares."""
+    a, b = raw.Abs(x=a), raw.Abs(x=b)
+    long, short = raw.Maximum(x=a, y=b), raw.Minimum(x=a, y=b)
+    # Nothing to scale by: both zero, or infinite.
+    whole = (long == 0.0) | (long == math.inf)
+    ratio = raw.RealDiv(x=short, y=raw.SelectV2(condition=whole, t=number(1.0, long), e=long))
+    scaled = raw.Mul(x=long, y=raw.Sqrt(x=raw.AddV2(x=ratio * ratio, y=number(1.0, a))))
+    return raw.SelectV2(condition=whole, t=long, e=scaled)
 
+
+def _arctan2(out: Any, a: Any, b: Any) -> Any:
+    def gradient(g: Any, y: Any, a: Any, b: Any) -> tuple[Any, Any]:
+        # TensorFlow's own divides by a^2 + b^2.
+        r = _length(a, b)
+        share = g / r  # 0 beside an infinity, where the other factor is NaN
+        return raw.MulNoNan(x=b / r, y=share), raw.MulNoNan(x=-a / r, y=share)
+
+    return with_gradient(out, lambda a, b: raw.Atan2(y=a, x=b), gradient, a, b)
+
+
+def _hypot(out: Any, a: Any, b: Any) -> Any:
     def gradient(g: Any, y: Any, a: Any, b: Any) -> tuple[Any, Any]:
         length = raw.SelectV2(condition=y == 0.0, t=number(1.0, y), e=y)
         return g * (a / length), g * (b / length)
 
-    return with_gradient(out, compute, gradient, a, b)
+    return with_gradient(out, _length, gradient, a, b)
 
 
 def _logaddexp(out: Any, a: Any, b: Any) -> Any:
@@ -96,7 +90,7 @@ LOWERINGS: dict[str, Rule] = {
     "arccosh": lambda out, x: raw.Acosh(x=x),
     "arctanh": lambda out, x: raw.Atanh(x=x),
     "sinc": _sinc,
-    "arctan2": lambda out, a, b: raw.Atan2(y=a, x=b),
+    "arctan2": _arctan2,
     "hypot": _hypot,
     "logaddexp": _logaddexp,
 }

@@ -17,8 +17,8 @@ LOWERINGS.update(rules_of_families("tapegraph.lowering", "LOWERINGS"))
 # Operations whose operands NumPy converts to the dtype of the result.
 _PROMOTING = frozenset(
     (
-        "add sub mul div pow where concat arctan2 hypot logaddexp maximum minimum mod betaln "
-        "matmul batch_matmul mse_loss"
+        "add sub mul div pow where concat arctan2 hypot logaddexp maximum minimum fmax fmin mod "
+        "betaln beta xlogy xlog1py matmul batch_matmul mse_loss"
     ).split()
 )
 

@@ -49,8 +49,9 @@ def to_array(kind: str) -> TypeError:
             "numpy.asarray",
             f"a {kind} that needs a gradient, which an array would lose",
             "plain numbers",
-            "Join results by np.stack, call NumPy's or tapegraph's functions on them, or write "
-            "x.detach().numpy() to go on without a gradient.",
+            "Join results by np.stack, call NumPy's or tapegraph's functions on them "
+            "(tg.special.polygamma for SciPy's), or write x.detach().numpy() to go on without a "
+            "gradient.",
         )
     )
 

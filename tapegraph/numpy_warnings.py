@@ -3,7 +3,9 @@
 NumPy warns at the line that calls it, which is always one of ours: every division by zero in a
 program would name the same line, and Python, which shows each line's warning once, would hide all
 but the first. So within the library these warnings are raised; who runs a forward catches them,
-runs it again without, and warns at the user's line. A forward that does not warn pays nothing.
+runs it again without, and warns at the user's line. A forward that does not warn pays nothing. What
+warns elsewhere is `watched` from the start: NumPy's functions that are written in Python, whose
+warnings name NumPy's own lines, and conversions outside a forward.
 """
 
 from __future__ import annotations
@@ -20,16 +22,16 @@ warnings.filterwarnings(
     "error",
     message=r"(divide by zero|overflow|underflow|invalid value) encountered",
     category=RuntimeWarning,
-    module=r"tapegraph\.(record|ops\..*)$",
+    module=r"tapegraph\.(record|masking|ops\..*)$",
 )
 
 
-def run_again(name: str, forward: Callable[..., Any], *arrays: Any, **attrs: Any) -> Any:
-    """Run a forward that has warned once more, and give its warnings at the user's line."""
+def watched(name: str, compute: Callable[..., Any], *arrays: Any, **attrs: Any) -> Any:
+    """Compute, and give NumPy's warnings at the user's line, as those of an operation."""
     kinds: list[str] = []
     called: dict[str, Any] = {k: "call" for k, mode in np.geterr().items() if mode == "warn"}
     with np.errstate(call=lambda kind, flag: kinds.append(kind), **called):
-        out = forward(*arrays, **attrs)
+        out = compute(*arrays, **attrs)
     for kind in dict.fromkeys(kinds):
         warn(f"{kind} encountered in {name}", RuntimeWarning)
     return out

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import sys
 from collections.abc import Callable
 from typing import Any, TypeVar
 
@@ -30,6 +31,8 @@ _NOT_GIVEN = object()
 
 # From NumPy's function or ufunc to the function that records it.
 RECORDED: dict[Any, Callable[..., Any]] = {}
+# The functions that record SciPy's ufuncs, by name: SciPy itself is not imported for them.
+SCIPY: dict[str, Callable[..., Any]] = {}
 # Functions whose results carry no gradient: they run on plain arrays and give plain arrays.
 PLAIN: set[Any] = {
     np.isnan,
@@ -119,12 +122,10 @@ def implements(*functions: Any) -> Callable[[F], F]:
 
 def ufunc(called: Any, method: str, inputs: tuple[Any, ...], options: dict[str, Any]) -> Any:
     """Serve ``__array_ufunc__``."""
-    name = called.__name__
-    if getattr(np, name, None) is called:  # and not another library's
-        name = f"numpy.{name}"
+    name = _name(called)
     if method == "__call__":
         return _run(called, name, inputs, options)
-    if method == "outer" and len(inputs) == 2 and not options and called in RECORDED:
+    if method == "outer" and len(inputs) == 2 and not options and _recording(called) is not None:
         a, b = inputs
         column = np.reshape(a, np.shape(a) + (1,) * np.ndim(b))
         return _run(called, name, (column, b), {})
@@ -145,11 +146,29 @@ def function(called: Any, args: tuple[Any, ...], options: dict[str, Any]) -> Any
     return _run(called, f"{called.__module__}.{called.__name__}", args, options)
 
 
+def _name(called: Any) -> str:
+    """Return a ufunc's name, with that of the library whose it is."""
+    name: str = called.__name__
+    for library, module in (("numpy", np), ("scipy.special", sys.modules.get("scipy.special"))):
+        if getattr(module, name, None) is called:
+            return f"{library}.{name}"
+    return name
+
+
+def _recording(called: Any) -> Callable[..., Any] | None:
+    """Return the function that records another; of SciPy's ufuncs each is registered when met."""
+    found = RECORDED.get(called)
+    if found is None and isinstance(called, np.ufunc) and called.__name__ in SCIPY:
+        if _name(called).startswith("scipy"):
+            found = RECORDED[called] = _adapted(called, SCIPY[called.__name__])
+    return found
+
+
 def _run(called: Any, name: str, args: tuple[Any, ...], options: dict[str, Any]) -> Any:
     if options.get("out") is not None and any(o is not None for o in _tuple(options["out"])):
         fix = "Leave out= away and use the result; for a += b write a = a + b."
         raise TypeError(explain(name, "out= with a tensor", "no in-place result", fix))
-    recording = RECORDED.get(called)
+    recording = _recording(called)
     if recording is not None:
         return recording(*args, **options)
     if called in PLAIN:
@@ -174,8 +193,9 @@ def plain(value: Any) -> Any:
 
 def _adapted(called: Any, recording: Callable[..., Any]) -> Callable[..., Any]:
     """Return ``recording`` under NumPy's own signature."""
+    title = f"numpy.{called.__name__}"
     if isinstance(called, np.ufunc):
-        signature = _ufunc_signature(called)
+        signature, title = _ufunc_signature(called), _name(called)
     else:
         try:
             signature = inspect.signature(called)
@@ -206,7 +226,7 @@ def _adapted(called: Any, recording: Callable[..., Any]) -> Callable[..., Any]:
                 fix = f"Leave {name}= at its default."
                 raise TypeError(
                     explain(
-                        f"numpy.{called.__name__}",
+                        title,
                         f"{name}={value!r} with a tensor",
                         f"the arguments of tg.{recording.__name__}",
                         fix,

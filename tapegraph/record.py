@@ -18,7 +18,7 @@ from tapegraph._tape import CURRENT, current
 from tapegraph.errors import ORIGINS, USER, explain, kind_of, user_frame, user_line
 from tapegraph.ir import NO_ATTRS, Array, Op
 from tapegraph.node import constant, new, next_seq, numeric
-from tapegraph.numpy_warnings import run_again
+from tapegraph.numpy_warnings import watched
 from tapegraph.scopes import RECORDING
 from tapegraph.typed import Binary, OfArray, OfTwo, Step, ToConstant, Unary, ValueBinary, ValueUnary
 
@@ -96,7 +96,11 @@ def unary(name: str, forward: Callable[[Any], Any]) -> Callable[[Any], Any]:
             try:
                 out = forward(x._array)
             except RuntimeWarning:
-                out = run_again(name, forward, x._array)
+                # Of small integers it may be float16 that overflows: see below.
+                array = x._array
+                out = watched(
+                    name, forward, array.astype("d") if array.dtype.kind != "f" else array
+                )
             if type(out) is not ndarray:
                 out = np.asarray(out)
             if not x._requires_grad or (_scopes() and not _recording()):
@@ -149,8 +153,8 @@ def binary(name: str, forward: Callable[[Any, Any], Any]) -> Callable[[Any], Any
             try:
                 out = forward(x, y)
             except RuntimeWarning:
-                out = run_again(name, forward, x, y)
-            except (TypeError, ValueError) as error:
+                out = watched(name, forward, x, y)
+            except (TypeError, ValueError, OverflowError) as error:
                 wide = _widened(name, a, b)
                 if wide is None:
                     raise _refused(name, x, y, error) from error
@@ -187,7 +191,7 @@ def apply(op: Op, inputs: tuple[Any, ...], attrs: dict[str, Any] = NO_ATTRS) -> 
     try:
         out = op.forward(*arrays, **attrs)
     except RuntimeWarning:
-        out = run_again(op.name, op.forward, *arrays, **attrs)
+        out = watched(op.name, op.forward, *arrays, **attrs)
     saved = None
     if op.saves:
         out, saved = out
@@ -264,7 +268,8 @@ def _widened(name: str, a: Any, b: Any) -> tuple[Any, Any] | None:
 
 def _refused(name: str, x: Any, y: Any, error: Exception) -> Exception:
     if not isinstance(error, ValueError):
-        return TypeError(f"{name}: {error} (at {user_line()})")
+        kind = OverflowError if isinstance(error, OverflowError) else TypeError
+        return kind(f"{name}: {error} (at {user_line()})")
     try:
         np.broadcast_shapes(np.shape(x), np.shape(y))
     except ValueError:

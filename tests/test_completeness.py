@@ -13,11 +13,16 @@ from tapegraph.fallback import VJPS
 from tapegraph.ir import OPS
 from tapegraph.jvps import JVPS
 from tapegraph.lowering import GAPS, LOWERINGS
-from tapegraph.ops import index
+from tapegraph.ops import index, special
 from tapegraph.protocol import PLAIN, RECORDED
 
-# Operations that users reach by indexing rather than by name.
-UNNAMED = {"getitem": index.getitem, "index": index.getitem}
+# Operations that users reach by indexing, or by another name.
+UNNAMED = {
+    "getitem": index.getitem,
+    "index": index.getitem,
+    "bessel_i": special.i0,
+    "bessel_j": special.j0,
+}
 
 PUBLIC = """
     param tensor Tensor backward no_grad zero_grad tape tape_reset SGD Value vsum grad Dual jvp
@@ -106,7 +111,8 @@ take_along_axis compress diag diagflat tril triu extract sort partition choose z
 ones_like full_like empty_like copy real imag
 """.split()
 SPECIAL = """
-erf erfc erfinv gamma gammaln digamma beta betaln expit logit softplus log_softmax logsumexp
+erf erfc erfcx erfinv gamma gammaln gammasgn loggamma digamma polygamma beta betaln expit logit
+log_expit xlogy xlog1py entr ndtr log_ndtr i0 i1 j0 j1 softplus log_softmax logsumexp
 """.split()
 # NumPy's second names, by the one that the cases use.
 SAME = {"absolute": "abs", "amax": "max", "amin": "min", "fabs": "abs", "true_divide": "div"}

@@ -157,3 +157,86 @@ def test_solution_of_a_system_by_forward_mode():
     t = rng.normal(size=(3, 3))
     _, tangent = tg.jvp(lambda a: decompositions.solve(a, V), (A,), (t,))
     np.testing.assert_allclose(tangent, -LA.solve(A, t @ LA.solve(A, V)), rtol=1e-12)
+
+
+# ------------------------------------------------------------------ equal eigenvalues
+
+Q = LA.qr(rng.normal(size=(3, 3))).Q
+TWICE = Q @ np.diag([1.0, 1.0, 3.0]) @ Q.T  # two eigenvalues are equal up to rounding
+TALL_TWICE = LA.qr(rng.normal(size=(4, 3))).Q @ np.diag([2.0, 1.0, 1.0]) @ Q
+TALL_FLAT = LA.qr(rng.normal(size=(4, 3))).Q @ np.diag([2.0, 1.0, 0.0]) @ Q
+T3 = rng.normal(size=(3, 3))
+
+
+def directional(f, x, t):
+    """Return the derivative along t in both modes, and by a difference quotient."""
+    leaf = tg.param(x)
+    with np.errstate(all="ignore"):
+        f(leaf).backward()
+        tangent = tg.jvp(f, (x,), (t,))[1]
+        h = 1e-6
+        with tg.no_grad():
+            quotient = (f(tg.tensor(x + h * t)) - f(tg.tensor(x - h * t))).item() / (2 * h)
+    return np.sum(leaf.grad * t), float(tangent), quotient
+
+
+def root(values, vectors):
+    return (np.sqrt(values) * vectors) @ vectors.T
+
+
+UNDEFINED = {
+    "eigh of the identity": (lambda a: tg.sum(LA.eigh(a).eigenvectors), np.eye(3)),
+    "eigh": (lambda a: tg.sum(LA.eigh(a).eigenvectors[:, 0] ** 2 * [1, 2, 3]), TWICE),
+    # This has one, which does not come through the eigenvectors.
+    "root of the identity": (lambda a: tg.sum(root(*LA.eigh(a)) * T3), np.eye(3)),
+    "svd of the identity": (lambda a: tg.sum(LA.svd(a).U), np.eye(3)),
+    "svd, U": (lambda a: tg.sum(LA.svd(a, False).U[:, 1] ** 2 * [1, 2, 3, 4]), TALL_TWICE),
+    "svd, Vh": (lambda a: tg.sum(LA.svd(a, False).Vh[2] ** 2 * [1, 2, 3]), TALL_TWICE),
+    "svd, U at zero": (lambda a: tg.sum(LA.svd(a, False).U[:, 2] ** 2 * [1, 2, 3, 4]), TALL_FLAT),
+    "svd, Vh at zero": (lambda a: tg.sum(LA.svd(a, False)[2][2] ** 2 * [1, 2, 3, 4]), TALL_FLAT.T),
+}
+DEFINED = {
+    "sum of eigenvalues": (lambda a: tg.sum(LA.eigh(a).eigenvalues), TWICE),
+    "sum of squares": (lambda a: tg.sum(LA.eigh(a).eigenvalues ** 2), TWICE),
+    "another eigenvector": (lambda a: tg.sum(LA.eigh(a)[1][:, 2] ** 2 * [1, 2, 3]), TWICE),
+    "masked eigenvectors": (
+        lambda a: tg.sum(LA.eigh(a)[1] ** 2 * [0, 0, 1] * [[1], [2], [3]]),
+        TWICE,
+    ),
+    "sum of singular values": (lambda a: tg.sum(LA.svd(a, False).S ** 2), TALL_TWICE),
+    "another U": (lambda a: tg.sum(LA.svd(a, False).U[:, 0] ** 2 * [1, 2, 3, 4]), TALL_TWICE),
+    "another Vh": (lambda a: tg.sum(LA.svd(a, False).Vh[0] ** 2 * [1, 2, 3]), TALL_TWICE),
+    "Vh at zero": (lambda a: tg.sum(LA.svd(a, False).Vh[2] ** 2 * [1, 2, 3]), TALL_FLAT),
+    "U at zero": (lambda a: tg.sum(LA.svd(a, False).U[:, 2] ** 2 * [1, 2, 3]), TALL_FLAT.T),
+}
+
+
+@pytest.mark.parametrize("name", UNDEFINED)
+def test_vectors_of_equal_values_have_no_gradient(name):
+    f, x = UNDEFINED[name]
+    t = rng.normal(size=x.shape)
+    reverse, forward, _ = directional(f, x, t + t.T if x.shape == (3, 3) else t)
+    assert np.isnan(reverse) and np.isnan(forward)
+
+
+@pytest.mark.parametrize("name", DEFINED)
+def test_equal_values_leave_the_others_their_gradient(name):
+    f, x = DEFINED[name]
+    t = rng.normal(size=x.shape)
+    reverse, forward, quotient = directional(f, x, t + t.T if x.shape == (3, 3) else t)
+    np.testing.assert_allclose([reverse, forward], quotient, rtol=1e-7, atol=1e-8)
+
+
+def test_a_matrix_of_equal_eigenvalues_spoils_no_other_of_the_stack():
+    stack = np.stack([np.eye(3), SPD])
+    for f in (lambda a: LA.eigh(a)[1], lambda a: LA.svd(a).U):
+        x, alone = tg.param(stack), tg.param(SPD)
+        f(x).backward()
+        f(alone).backward()
+        np.testing.assert_allclose(x.grad[1], alone.grad, rtol=1e-12)
+        assert np.isnan(x.grad[0]).any()
+
+
+def test_a_matrix_that_does_not_move_leaves_its_vectors_where_they_are():
+    for f in (lambda a: LA.eigh(a)[1], lambda a: LA.svd(a).U):
+        np.testing.assert_array_equal(tg.jvp(f, (np.eye(3),), (np.zeros((3, 3)),))[1], 0.0)

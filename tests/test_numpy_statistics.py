@@ -83,6 +83,20 @@ def test_more_degrees_than_elements():
     assert np.isnan(np.nanvar(tg.param(one), axis=0, ddof=1).data).all()
 
 
+@pytest.mark.parametrize("function", [np.var, np.std, np.nanvar, np.nanstd])
+def test_one_element_has_no_spread_and_no_derivative(function, backend):
+    x = np.array([[2.0, nan], [1.0, 4.0]]) if "nan" in function.__name__ else np.array([[2.0]])
+    leaf = tg.param(x)
+    with np.errstate(all="ignore"):
+        function(leaf, axis=1, ddof=1).backward()
+        tangent = tg.jvp(lambda x: function(x, axis=1, ddof=1), (x,), (np.ones_like(x),))[1]
+    assert np.isnan(leaf.grad[0, 0]) and np.isnan(tangent[0])
+    if len(x) > 1:  # the variance of two is half the square of their difference
+        slope = 3.0 if function is np.nanvar else np.sqrt(0.5)
+        np.testing.assert_allclose(leaf.grad[1], [-slope, slope], rtol=1e-12)
+        np.testing.assert_allclose(tangent[1], 0.0, atol=1e-15)
+
+
 def test_nothing_but_nan():
     x = tg.param([[nan, nan], [1.0, nan]])
     with np.errstate(all="ignore"):
@@ -102,6 +116,15 @@ def test_running(function):
     for axis in (0, 1, -1, None):
         check(lambda x, axis=axis: function(x, axis=axis), X)
         check(lambda x, axis=axis: function(x, axis), X.astype(np.float32))
+
+
+def test_reducing_a_single_number_gives_it_back():
+    for ufunc in (np.add, np.multiply, np.maximum, np.minimum):
+        x = tg.param(2.5)
+        y = ufunc.reduce(x)
+        y.backward()
+        assert (y.shape, y.item(), x.grad.item()) == ((), 2.5, 1.0)
+        assert tg.jvp(ufunc.reduce, (2.5,), (3.0,)) == (2.5, 3.0)
 
 
 def test_methods_of_ufuncs():
@@ -141,7 +164,7 @@ def test_median(n):
 
 
 def test_median_of_nothing():
-    with np.errstate(invalid="ignore"), pytest.warns(RuntimeWarning):
+    with pytest.warns(RuntimeWarning, match="invalid value encountered"):
         assert np.isnan(np.median(tg.param(np.zeros(0))).data)
 
 

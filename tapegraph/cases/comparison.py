@@ -20,8 +20,8 @@ def cases() -> Iterator[Case]:
     yield from pairs("maximum", ops.maximum, lambda a, b: np.where(a > b, a, b), anywhere, anywhere)
     yield from pairs("minimum", ops.minimum, lambda a, b: np.where(a < b, a, b), anywhere, anywhere)
     yield from pairs("mod", ops.mod, lambda a, b: a - np.floor(a / b) * b, nonzero, nonzero)
-    yield from pairs("maximum", ops.fmax, np.fmax, anywhere, anywhere, "fmax-")
-    yield from pairs("minimum", ops.fmin, np.fmin, anywhere, anywhere, "fmin-")
+    yield from pairs("fmax", ops.fmax, lambda a, b: np.where(a > b, a, b), anywhere, anywhere)
+    yield from pairs("fmin", ops.fmin, lambda a, b: np.where(a < b, a, b), anywhere, anywhere)
     yield from pairs("mod", ops.fmod, np.fmod, nonzero, nonzero, "fmod-")
     yield from _steps()
     yield from _chosen()
@@ -52,24 +52,39 @@ def _steps() -> Iterator[Case]:
 def _chosen() -> Iterator[Case]:
     a, b = exactly([1.0, 2.0, 3.0, inf]), exactly([2.0, 2.0, 2.0, inf])
     more, less = [0.0, 0.5, 1.0, 0.5], [1.0, 0.5, 0.0, 0.5]
-    yield Case("maximum", "ties", ops.maximum, (a, b), expected=(more, less))
-    yield Case("minimum", "ties", ops.minimum, (a, b), expected=(less, more))
-    yield Case("maximum", "twice", lambda x: ops.maximum(x, x), (a,), expected=([1.0] * 4,))
-    yield Case(
-        "maximum",
-        "tie-with-a-number",
-        lambda x: ops.maximum(x, 0.0),
-        (exactly([-1.0, 0.0, 1.0]),),
-        expected=([0.0, 0.5, 1.0],),
-    )
-    a, b = exactly([nan, 1.0, 2.0, 5.0]), exactly([1.0, nan, 2.0, 4.0])
-    more, less = [0.0, 1.0, 0.5, 1.0], [1.0, 0.0, 0.5, 0.0]
-    for op, function, reference, slopes in (
-        ("maximum", ops.fmax, np.fmax, (more, less)),
-        ("minimum", ops.fmin, np.fmin, ([0.0, 1.0, 0.5, 0.0], [1.0, 0.0, 0.5, 1.0])),
+    for function, slopes in (
+        (ops.maximum, (more, less)),
+        (ops.minimum, (less, more)),
+        (ops.fmax, (more, less)),
+        (ops.fmin, (less, more)),
     ):
-        label = f"{function.__name__}-nan"
-        yield Case(op, label, function, (a, b), reference=reference, expected=slopes)
+        yield Case(function.__name__, "ties", function, (a, b), expected=slopes)
+    for function in (ops.maximum, ops.fmax):
+        name = function.__name__
+        yield Case(name, "twice", partial(_twice, function), (a,), expected=([1.0] * 4,))
+        yield Case(
+            name,
+            "tie-with-a-number",
+            partial(function, b=0.0),
+            (exactly([-1.0, 0.0, 1.0]),),
+            expected=([0.0, 0.5, 1.0],),
+        )
+    a, b = exactly([nan, 1.0, 2.0, 5.0, nan, nan]), exactly([1.0, nan, 2.0, 4.0, nan, inf])
+    for function, reference, by_a in (
+        (ops.fmax, np.fmax, [0.0, 1.0, 0.5, 1.0, 0.5, 0.0]),
+        (ops.fmin, np.fmin, [0.0, 1.0, 0.5, 0.0, 0.5, 0.0]),
+    ):
+        by_b = [1.0 - slope for slope in by_a]
+        name = function.__name__
+        yield Case(name, "nan", function, (a, b), reference=reference, expected=(by_a, by_b))
+        yield Case(
+            name,
+            "nan-and-a-number",
+            partial(function, b=2.0),
+            (exactly([nan, 1.0, 2.0, 3.0]),),
+            reference=lambda x, function=reference: function(x, 2.0),
+            expected=([0.0, 0.0, 0.5, 1.0] if function is ops.fmax else [0.0, 1.0, 0.5, 0.0],),
+        )
     multiples = exactly([4.0, -4.0, 0.0, 1.0])
     by = exactly([2.0, 2.0, 2.0, 0.1])
     yield Case(
@@ -88,6 +103,10 @@ def _chosen() -> Iterator[Case]:
         reference=np.fmod,
         expected=([1.0] * 4, [-2.0, 2.0, 0.0, -9.0]),
     )
+
+
+def _twice(function: Any, x: Any) -> Any:
+    return function(x, x)
 
 
 def _clipped() -> Iterator[Case]:

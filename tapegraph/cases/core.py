@@ -108,6 +108,19 @@ def _powers() -> Iterator[Case]:
     for exponent in (0.5, -0.5):
         run = partial(_raised, exponent=exponent)
         yield Case("pow", f"root-{exponent}", run, (positive(5),), reference=run)
+    for exponents in (
+        np.array([-3, -1, 0, 1, 3], np.int8),
+        np.array([0, 1, 2, 3, 4], np.uint8),
+        np.array([True, False, True, False, True]),
+    ):
+        yield Case(
+            "pow",
+            f"{exponents.dtype.name}-exponents",
+            operator.pow,
+            (positive(5),),
+            (exponents,),
+            reference=lambda x, b: x ** b.astype(np.float64),
+        )
 
 
 def _raised(x: Any, exponent: float) -> Any:
@@ -117,6 +130,7 @@ def _raised(x: Any, exponent: float) -> Any:
 def _elementwise_kinks() -> Iterator[Case]:
     ln2 = math.log(2.0)
     around_zero, saturated = exactly([-1.0, -0.0, 0.0, 2.0]), exactly([-1000.0, 1000.0])
+    far = exactly([-3e38, 3e38])  # the cube of which is infinite in float32
     for function, label, point, gradient in (
         (elementwise.relu, "kink", around_zero, [0.0, 0.0, 0.0, 1.0]),
         (elementwise.abs, "kink", around_zero, [-1.0, 0.0, 0.0, 1.0]),
@@ -126,6 +140,8 @@ def _elementwise_kinks() -> Iterator[Case]:
         (elementwise.sigmoid, "saturated", saturated, [0.0, 0.0]),
         (elementwise.silu, "saturated", saturated, [0.0, 1.0]),
         (elementwise.gelu, "saturated", saturated, [0.0, 1.0]),
+        (elementwise.silu, "far", far, [0.0, 1.0]),
+        (elementwise.gelu, "far", far, [0.0, 1.0]),
     ):
         yield Case(function.__name__, label, function, (point,), expected=(gradient,))
     for label, a, b, by_a, by_b in (
@@ -414,6 +430,9 @@ ADVANCED: tuple[tuple[str, Shape, Any], ...] = (
     ("empty-list", (3, 2), []),
     ("true", (2, 3), True),
     ("empty", (2, 0), [1, 0, 1]),
+    ("empty-pairs", (0, 3), (np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64))),
+    ("empty-neighbours", (2, 3, 4, 0), np.s_[:, [0, 2], [1, 3]]),
+    ("empty-apart", (2, 0, 4), np.s_[[0, 1, 1], :, [1, 3, 3]]),
 )
 
 
@@ -455,6 +474,7 @@ def _gathers() -> Iterator[Case]:
         ("middle", (2, 3, 2), 1, [1, 1]),
         ("nothing", (3, 2), 0, np.zeros((2, 0), dtype=np.int64)),
         ("empty", (3, 0), 0, [2, 2]),
+        ("empty-last", (0, 1, 3), -1, [0, 2]),
     ):
         yield Case(
             "gather",
@@ -604,6 +624,12 @@ TIES: tuple[tuple[str, dict[str, Any], Any, Any], ...] = (
     ("overlapping", {"ksize": 2, "stride": 1}, [[1, 1, 1], [1, 1, 1]], [[1, 1, 0], [0, 0, 0]]),
     # Padding is smaller than any number, and so never takes the gradient.
     ("pad", {"ksize": 2, "pad": 1}, [[-5, -5], [-5, -5]], [[1, 1], [1, 1]]),
+    (
+        "pad-as-large",
+        {"ksize": 3, "pad": 1, "stride": 2},
+        np.full((3, 3), -inf),
+        [[1, 1, 0], [1, 1, 0], [0, 0, 0]],
+    ),
 )
 
 

@@ -135,6 +135,7 @@ def _singular() -> Iterator[Case]:
         ("arctan2", [0.0, 0.0, 2.0], [2.0, -2.0, 0.0], [0.5, -0.5, 0.0], [0.0, 0.0, -0.5]),
         ("logaddexp", [-inf, -inf, inf, 1.0], [-inf, 2.0, inf, 1.0], [0.5, 0, 0.5, 0.5], None),
         ("logaddexp", [1000.0, 0.0], [0.0, 1000.0], [1.0, 0.0], None),
+        ("arctan2", [1.0, inf, -inf, 0.0], [-inf, 2.0, inf, inf], [0.0] * 4, [0.0] * 4),
     ):
         function = getattr(ops, label)
         inputs = (exactly(a), exactly(b))

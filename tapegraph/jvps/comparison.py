@@ -10,11 +10,20 @@ from tapegraph.jvps.rules import Rule, each, times, value
 from tapegraph.ops.index import where
 
 
-def _chosen(t: Any, above: Any, below: Any) -> Any:
-    """Tangent through the operand that is above the other, half of it where they are equal."""
-    apart = (value(above) > value(below)) | (value(above) < value(below))
-    shared = t if apart.all() else where(apart, t, 0.5 * t)
-    return where(value(above) < value(below), 0.0, shared)
+def _chosen(t: Any, mine: Any, other: Any) -> Any:
+    """Tangent through an operand: all where it was chosen, half where neither was."""
+    return where(mine, t, where(other, 0.0, 0.5 * t))
+
+
+def _larger(t: Any, above: Any, below: Any) -> Any:
+    return _chosen(t, value(above) > value(below), value(above) < value(below))
+
+
+def _not_nan(t: Any, beats: Any, mine: Any, other: Any) -> Any:
+    """Tangent through an operand to which a NaN leaves the choice."""
+    x, y = value(mine), value(other)
+    nan, other_nan = np.isnan(x), np.isnan(y)
+    return _chosen(t, beats(x, y) | (~nan & other_nan), beats(y, x) | (nan & ~other_nan))
 
 
 def _none(t: Any, y: Any, x: Any) -> Any:
@@ -26,8 +35,16 @@ def _whole_quotient(a: Any, b: Any) -> Any:
 
 
 JVPS: dict[str, Rule] = {
-    "maximum": each(lambda t, y, a, b: _chosen(t, a, b), lambda t, y, a, b: _chosen(t, b, a)),
-    "minimum": each(lambda t, y, a, b: _chosen(t, b, a), lambda t, y, a, b: _chosen(t, a, b)),
+    "maximum": each(lambda t, y, a, b: _larger(t, a, b), lambda t, y, a, b: _larger(t, b, a)),
+    "minimum": each(lambda t, y, a, b: _larger(t, b, a), lambda t, y, a, b: _larger(t, a, b)),
+    "fmax": each(
+        lambda t, y, a, b: _not_nan(t, np.greater, a, b),
+        lambda t, y, a, b: _not_nan(t, np.greater, b, a),
+    ),
+    "fmin": each(
+        lambda t, y, a, b: _not_nan(t, np.less, a, b),
+        lambda t, y, a, b: _not_nan(t, np.less, b, a),
+    ),
     "sign": each(_none),
     "floor": each(_none),
     "ceil": each(_none),

@@ -68,10 +68,16 @@ def _eigh(t: Any, y: Any, a: Any, *, uplo: str) -> Any:
     rows, values = y[..., :n], y[..., n]
     inner = matmul(rows, matmul(t, matrix_transpose(rows)))
     # d v_i = sum over j of v_j inner[j, i] / (w_i - w_j), and the vectors are rows here.
-    turned = over(_off_diagonal(inner), _gaps(values))
+    turned = _known(over(_off_diagonal(inner), _gaps(values)), ops.equal_pairs(value(values)), t)
     return shape.concat(
         [matmul(matrix_transpose(turned), rows), _column(diagonal(inner, 0, -2, -1))], -1
     )
+
+
+def _known(terms: Any, undefined: Any, t: Any) -> Any:
+    """Put NaN for undefined terms, unless their matrix stays as it is."""
+    moved = (value(t) != 0).any(axis=(-2, -1))[..., None, None]
+    return index.where(undefined & moved, math.nan, terms)
 
 
 def _off_diagonal(x: Any) -> Any:
@@ -97,18 +103,18 @@ def _svd(t: Any, y: Any, x: Any) -> Any:
     left = matmul(matrix_transpose(u), t)
     inner = matmul(matrix_transpose(u), right)
     off, gaps = _off_diagonal(inner), _gaps(s * s)
-    du = matmul(u, over(times(off, _row(s)) + times(matrix_transpose(off), _column(s)), gaps))
-    dvh = matmul(
-        matrix_transpose(
-            over(times(off, _column(s)) + times(matrix_transpose(off), _row(s)), gaps)
-        ),
-        vh,
-    )
+    of_u = over(times(off, _row(s)) + times(matrix_transpose(off), _column(s)), gaps)
+    of_v = over(times(off, _column(s)) + times(matrix_transpose(off), _row(s)), gaps)
+    equal, zeros = ops.equal_pairs(value(s)), ops.zeros_among(value(s))
+    du = matmul(u, _known(of_u, equal, t))
+    dvh = matmul(matrix_transpose(_known(of_v, equal, t)), vh)
     # What moves u or v out of the space that they span.
     if m > n:
-        du = du + over(right - matmul(u, inner), _row(s))
+        outside = over(right - matmul(u, inner), _row(s))
+        du = du + _known(outside, zeros[..., None, :], t)
     if n > m:
-        dvh = dvh + over(left - matmul(inner, vh), _column(s))
+        outside = over(left - matmul(inner, vh), _column(s))
+        dvh = dvh + _known(outside, zeros[..., None], t)
     return shape.concat([matrix_transpose(du), _column(diagonal(inner, 0, -2, -1)), dvh], axis=-1)
 
 
@@ -138,7 +144,7 @@ def _slope(x: Any, y: Any, axis: tuple[int, ...], ord: float) -> Any:
         ties = np.abs(value(x)) == value(y)
         return constant(signs * ties / ties.sum(axis=axis, keepdims=True).astype(x.dtype))
     zero = value(y) == 0
-    divisor = index.where(zero, 1.0, y) if zero.any() else y
+    divisor = index.where(zero, 1.0, y)
     if ord == 2:
         return x / divisor
     powers = (elementwise.abs(x) / divisor) ** (ord - 1)

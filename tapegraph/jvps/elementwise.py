@@ -9,28 +9,44 @@ import numpy as np
 
 from tapegraph.jvps.rules import Rule, each, over, times, value
 from tapegraph.node import constant
-from tapegraph.ops.elementwise import GELU_CUBIC, GELU_SCALE, cos, log, sigmoid, sin, tanh
+from tapegraph.ops.comparison import clip
+from tapegraph.ops.creation import astype
+from tapegraph.ops.elementwise import (
+    GELU_CUBIC,
+    GELU_FLAT,
+    GELU_SCALE,
+    cos,
+    log,
+    sigmoid,
+    sin,
+    tanh,
+)
 from tapegraph.ops.index import where
 
 
 def _pow_base(t: Any, y: Any, a: Any, b: Any) -> Any:
-    if type(b) in (int, float):
+    if type(b) in (int, float, bool):
         return times(t, b * a ** (b - 1)) if b else None
+    if b.dtype.kind != "f":
+        b = astype(b, y.dtype)  # as NumPy takes integers, whose b - 1 can wrap around
     power = a ** (b - 1.0)
     # b * a**(b-1) is 0 * inf at 0**0; the power is constant there.
     flat = (value(b) == 0) & ~np.isfinite(value(power))
-    return times(t, b * (where(flat, 0.0, power) if flat.any() else power))
+    return times(t, b * where(flat, 0.0, power))
 
 
 def _pow_exponent(t: Any, y: Any, a: Any, b: Any) -> Any:
     if type(a) in (int, float):
         return times(t, y * math.log(a)) if a > 0 else None
+    if a.dtype.kind != "f":
+        a = astype(a, y.dtype)
     positive = value(a) > 0
     slope = y * log(where(positive, a, 1.0))
     return times(t, where(value(a) <= 0, 0.0, slope))  # NaN stays NaN
 
 
 def _gelu(t: Any, y: Any, x: Any) -> Any:
+    x = clip(x, -GELU_FLAT, GELU_FLAT)  # so that x^3 is finite where it is multiplied by zero
     square = x * x
     inner = tanh(GELU_SCALE * x * (1.0 + GELU_CUBIC * square))
     slope = 0.5 * GELU_SCALE * x * (1.0 + 3.0 * GELU_CUBIC * square) * (1.0 - inner * inner)

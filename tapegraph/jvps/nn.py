@@ -11,7 +11,7 @@ from tapegraph.jvps.rules import Rule, each, linear, times, value
 from tapegraph.node import constant
 from tapegraph.ops import nn, reduce
 from tapegraph.ops.elementwise import exp, log, sqrt
-from tapegraph.ops.index import INDEX, where
+from tapegraph.ops.index import INDEX
 from tapegraph.ops.nn import Pair
 from tapegraph.record import apply
 
@@ -48,11 +48,7 @@ def _max_pool2d(t: Any, y: Any, x: Any, *, ksize: Pair, stride: Pair, pad: Pair)
     n, c, row, column = np.indices(first.shape)
     row = row * stride[0] - pad[0] + first // ksize[1]
     column = column * stride[1] - pad[1] + first % ksize[1]
-    # The padding is first where a window holds nothing larger than -inf.
-    inside = (row >= 0) & (row < array.shape[2]) & (column >= 0) & (column < array.shape[3])
-    places = (n, c, np.where(inside, row, 0), np.where(inside, column, 0))
-    picked = apply(INDEX, (t, *map(constant, places)), {"plan": ("array",) * 4})
-    return picked if inside.all() else where(inside, picked, 0.0)
+    return apply(INDEX, (t, *map(constant, (n, c, row, column))), {"plan": ("array",) * 4})
 
 
 def _softmax_crossentropy(tangents: tuple[Any, ...], y: Any, logits: Any, targets: Any) -> Any:

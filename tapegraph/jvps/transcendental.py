@@ -40,7 +40,7 @@ def _hypot(t: Any, y: Any, leg: Any) -> Any:
 def _share(t: Any, a: Any, b: Any) -> Any:
     """Tangent through ``a`` of ``log(exp(a) + exp(b))``: its share of the sum."""
     same = (value(a) == value(b)) & np.isinf(value(a))  # inf - inf
-    return times(t, sigmoid(where(same, 0.0, a - b) if same.any() else a - b))
+    return times(t, sigmoid(where(same, 0.0, a - b)))
 
 
 JVPS: dict[str, Rule] = {

@@ -15,6 +15,7 @@ from tapegraph import typed
 from tapegraph.axes import integers, one_axis, some_axes
 from tapegraph.errors import explain, kind_of
 from tapegraph.ir import Array, Op
+from tapegraph.numpy_warnings import watched
 from tapegraph.ops.creation import astype
 from tapegraph.ops.index import gather, getitem
 from tapegraph.ops.shape import concat, reshape, transpose
@@ -1151,7 +1152,7 @@ def _framed(x: Any, widths: Array, fills: Array) -> Any:
         borders = []
         for count, fill in zip(width, fills[axis], strict=True):
             lengths = (*x.shape[:axis], count, *x.shape[axis + 1 :])
-            borders.append(np.full(lengths, fill, dtype=x.dtype))
+            borders.append(watched("pad", np.full, lengths, fill, x.dtype))
         x = concat([borders[0], x, borders[1]], axis)
     return x
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+import operator
 from typing import Any
 
 import numpy as np
 
 from tapegraph import typed
 from tapegraph.errors import explain
+from tapegraph.numpy_warnings import watched
 from tapegraph.ops.elementwise import abs, mul, neg
 from tapegraph.ops.index import where
 from tapegraph.protocol import implements, plain
@@ -78,10 +80,11 @@ def minimum(a: Any, b: Any) -> Any:
     """
 
 
-@implements(np.fmax)
-@of_two
+@binary("fmax", np.fmax)
 def fmax(a: Any, b: Any) -> Any:
     """Larger of two elements, as `maximum`, but a NaN leaves it to the other one.
+
+    That one then takes the whole gradient; each takes half where both are NaN.
 
     Parameters
     ----------
@@ -104,13 +107,13 @@ def fmax(a: Any, b: Any) -> Any:
     >>> tg.fmax([1.0, float("nan")], 2.0).data
     array([2., 2.])
     """
-    return maximum(*_without_nan("fmax", a, b))
 
 
-@implements(np.fmin)
-@of_two
+@binary("fmin", np.fmin)
 def fmin(a: Any, b: Any) -> Any:
     """Smaller of two elements, as `minimum`, but a NaN leaves it to the other one.
+
+    That one then takes the whole gradient; each takes half where both are NaN.
 
     Parameters
     ----------
@@ -133,16 +136,6 @@ def fmin(a: Any, b: Any) -> Any:
     >>> tg.fmin([1.0, float("nan")], 2.0).data
     array([1., 2.])
     """
-    return minimum(*_without_nan("fmin", a, b))
-
-
-def _without_nan(op: str, a: Any, b: Any) -> tuple[Any, Any]:
-    """Put the other operand where one is NaN."""
-    a, b = operand(op, a, "a"), operand(op, b, "b")
-    _check_broadcast(op, a, b)
-    a_missing, b_missing = np.asarray(a != a), np.asarray(b != b)
-    filled = where(a_missing, b, a) if a_missing.any() else a
-    return filled, where(b_missing, a, b) if b_missing.any() else b
 
 
 def _check_broadcast(op: str, *operands: Any) -> None:
@@ -194,10 +187,9 @@ def clip(x: Any, a_min: Any = None, a_max: Any = None, *, min: Any = None, max: 
     low = _bound("a_min", a_min, "min", min)
     high = _bound("a_max", a_max, "max", max)
     _check_broadcast("clip", *(v for v in (x, low, high) if v is not None))
-    if low is not None:
-        x = where((x < low) | (low != low), low, x)
-    if high is not None:
-        x = where((x > high) | (high != high), high, x)
+    for bound, is_beyond in ((low, operator.lt), (high, operator.gt)):
+        if bound is not None:
+            x = where(watched("clip", is_beyond, x, bound) | (bound != bound), bound, x)
     return tensor_like("clip", x)
 
 
@@ -389,6 +381,8 @@ def _side(x: Any) -> Any:
     """Return 1 or -1, by the sign bit; a number for a number, which leaves float32 as it is."""
     if isinstance(x, (int, float)):
         return math.copysign(1.0, x)
+    if x.dtype.kind != "f":  # one byte, which widens no float
+        return np.where(plain(x) < 0, -1, 1).astype(np.int8)
     return np.asarray(np.copysign(np.ones((), x.dtype), plain(x)))
 
 
@@ -424,8 +418,10 @@ def heaviside(x: Operand, h: Any) -> Any:
     """
     x, h = operand("heaviside", x, "x"), operand("heaviside", h, "h")
     _check_broadcast("heaviside", x, h)
-    # A number stays one, which leaves float32 as it is.
-    direction = float(np.sign(x)) if isinstance(x, (int, float)) else sign(x)
+    if isinstance(x, (int, float)):  # a number stays one, which leaves float32 as it is
+        direction: Any = float(np.sign(float(x)))
+    else:
+        direction = sign(mul(x, 1) if x.dtype.kind == "b" else x)
     return where(x == 0, h, 0.5 * (1.0 + direction))
 
 
@@ -460,7 +456,7 @@ def copysign(a: Any, b: Operand) -> Any:
     a, b = operand("copysign", a, "a"), operand("copysign", b, "b")
     _check_broadcast("copysign", a, b)
     side = _side(b)
-    if not isinstance(side, float):
+    if not isinstance(b, (int, float)) and b.dtype.kind == "f":
         side = where((b == 0) | (b != b), side, sign(b))
     return mul(_size(a), side)
 
@@ -502,7 +498,7 @@ def nan_to_num(
         (np.isposinf(array), limits.max if posinf is None else posinf),
         (np.isneginf(array), limits.min if neginf is None else neginf),
     ):
-        x = where(found, np.asarray(value, x.dtype), x)
+        x = where(found, watched("nan_to_num", np.asarray, value, x.dtype), x)
     return x
 
 

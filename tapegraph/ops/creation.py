@@ -11,6 +11,7 @@ from tapegraph.axes import integers
 from tapegraph.errors import explain, kind_of
 from tapegraph.ir import Array, Op
 from tapegraph.node import constant, numeric
+from tapegraph.numpy_warnings import watched
 from tapegraph.ops import elementwise
 from tapegraph.protocol import implements, plain
 from tapegraph.record import apply, tensor_like
@@ -22,7 +23,7 @@ def _astype(x: Array, *, dtype: str) -> Any:
 
 
 def _round(x: Array, *, decimals: int) -> Any:
-    return np.round(x, decimals)
+    return x.round(decimals)
 
 
 ASTYPE = Op("astype", _astype)
@@ -190,7 +191,7 @@ def full_like(
     if fill.requires_grad:
         if ones.dtype.kind == "f":
             return elementwise.mul(astype(fill, ones.dtype, copy=False), ones)
-    return constant(np.full(ones.shape, plain(fill), ones.dtype))
+    return constant(watched("full_like", np.full, ones.shape, plain(fill), ones.dtype))
 
 
 def _filled(op: str, x: Any, value: int, dtype: Any, shape: Any) -> Any:
@@ -270,7 +271,7 @@ def astype(x: Any, dtype: npt.DTypeLike, copy: bool = True) -> Any:
     if x.dtype == wanted and not copy:
         return x
     if wanted.kind != "f":
-        return constant(plain(x).astype(wanted))
+        return constant(watched("astype", plain(x).astype, wanted))
     return apply(ASTYPE, (x,), {"dtype": wanted.name})
 
 

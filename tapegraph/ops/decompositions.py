@@ -17,6 +17,7 @@ from tapegraph.axes import integers, one_axis, some_axes
 from tapegraph.errors import explain
 from tapegraph.ir import Array, Op
 from tapegraph.node import constant, real
+from tapegraph.numpy_warnings import watched
 from tapegraph.ops import elementwise, index, reduce, shape
 from tapegraph.ops.arrange import matrix_transpose
 from tapegraph.ops.linalg import matmul
@@ -61,6 +62,33 @@ def solved(a: Array, b: Array) -> Any:
     return np.linalg.solve(a, b)
 
 
+def equal_pairs(values: Array) -> Array:
+    """Tell which eigenvalues or singular values, (..., n, n), differ by no more than rounding.
+
+    Their vectors are any basis of one space: those have no derivative.
+    """
+    gaps = np.abs(values[..., None, :] - values[..., :, None])
+    equal: Array = gaps <= _rounding(values)[..., None]
+    return equal & ~np.eye(values.shape[-1], dtype=bool)
+
+
+def zeros_among(values: Array) -> Array:
+    """Tell which singular values are zero but for rounding."""
+    zeros: Array = values <= _rounding(values)
+    return zeros
+
+
+def _rounding(values: Array) -> Array:
+    """Return how far off the values of a matrix may be, (..., 1)."""
+    largest = np.abs(values).max(axis=-1, keepdims=True, initial=0.0)
+    bound: Array = largest * (np.finfo(values.dtype).eps * values.shape[-1])
+    return bound
+
+
+def _det(x: Array) -> Any:
+    return watched("det", np.linalg.det, x)
+
+
 def _slogdet(x: Array) -> Any:
     return np.stack(np.linalg.slogdet(x), axis=-1)
 
@@ -86,7 +114,7 @@ def _svd(x: Array) -> Any:
 
 
 def _pinv(x: Array, *, rcond: float) -> Any:
-    return np.linalg.pinv(x, rcond)
+    return watched("pinv", np.linalg.pinv, x, rcond)
 
 
 def _norm(x: Array, *, axis: tuple[int, ...], keepdims: bool, ord: float) -> Any:
@@ -96,15 +124,15 @@ def _norm(x: Array, *, axis: tuple[int, ...], keepdims: bool, ord: float) -> Any
     if ord == -math.inf:
         return sizes.min(axis=axis, keepdims=keepdims)
     if ord == 1:
-        return sizes.sum(axis=axis, keepdims=keepdims)
+        return reduce.add_up(sizes, axis=axis, keepdims=keepdims)
     if ord == 2:
-        return np.sqrt(np.sum(x * x, axis=axis, keepdims=keepdims))
-    return np.sum(sizes**ord, axis=axis, keepdims=keepdims) ** (1.0 / ord)
+        return np.sqrt(reduce.add_up(x * x, axis=axis, keepdims=keepdims))
+    return reduce.add_up(sizes**ord, axis=axis, keepdims=keepdims) ** (1.0 / ord)
 
 
 INV = Op("inv", np.linalg.inv)
 SOLVE = Op("solve", solved)
-DET = Op("det", np.linalg.det)
+DET = Op("det", _det)
 SLOGDET = Op("slogdet", _slogdet)
 CHOLESKY = Op("cholesky", np.linalg.cholesky)
 EIGVALSH = Op("eigvalsh", _eigvalsh, saves=True)
@@ -515,7 +543,8 @@ def eigh(a: Any, UPLO: Literal["L", "U"] = "L") -> Any:
     Notes
     -----
     ``dw_i = v_i . da v_i`` and ``dv_i = sum over j != i of v_j (v_j . da v_i) / (w_i - w_j)``:
-    eigenvectors have a gradient where the eigenvalues are distinct.
+    eigenvectors have a gradient where the eigenvalues are distinct. It is NaN through a vector
+    whose eigenvalue another one equals, up to rounding.
 
     Examples
     --------
@@ -596,7 +625,8 @@ def svd(a: Any, full_matrices: bool = True, compute_uv: bool = True) -> Any:
     Notes
     -----
     The gradient is that of Townsend, "Differentiating the singular value decomposition" (2016);
-    ``U`` and ``Vh`` have one where the singular values are distinct, and not zero.
+    ``U`` and ``Vh`` have one where the singular values are distinct, and not zero: else it is
+    NaN.
 
     Examples
     --------

@@ -15,12 +15,10 @@ from tapegraph.record import binary, unary
 # tanh form of gelu: 0.5 x (1 + tanh(c (x + 0.044715 x^3)))
 GELU_SCALE = math.sqrt(2.0 / math.pi)
 GELU_CUBIC = 0.044715
+# Farther out than this tanh(...) is 1 or -1 to the last digit, in float64 too.
+GELU_FLAT = 10.0
 # From this many elements on np.clip takes less time than np.maximum with one number: a third.
 LARGE = 1 << 13
-
-
-def _at_least(x: Any, lowest: float) -> Any:
-    return np.clip(x, lowest, np.inf) if np.size(x) > LARGE else np.maximum(x, lowest)
 
 
 @implements(np.add)
@@ -342,11 +340,10 @@ def tanh(x: Any) -> Any:
     """
 
 
+@np.errstate(over="ignore")  # far below zero exp(-x) is infinite, and the result 0
 def logistic(x: Array) -> Any:
-    """``1 / (1 + exp(-x))`` on an array, without overflow."""
-    # exp(-x) overflows below here, where the result has underflowed anyway.
-    lowest = -88.0 if x.dtype == np.float32 else -709.0
-    return 1.0 / (1.0 + np.exp(-_at_least(x, lowest)))
+    """``1 / (1 + exp(-x))`` on an array."""
+    return 1.0 / (1.0 + np.exp(0.0 - x))
 
 
 @unary("sigmoid", logistic)
@@ -372,7 +369,9 @@ def sigmoid(x: Any) -> Any:
 
 
 def _relu(x: Array) -> Any:
-    return _at_least(x, 0.0) if x.dtype.kind == "f" else np.maximum(x, 0)
+    if x.dtype.kind != "f":
+        return np.maximum(x, 0)
+    return np.clip(x, 0.0, np.inf) if x.size > LARGE else np.maximum(x, 0.0)
 
 
 @unary("relu", _relu)
@@ -420,14 +419,15 @@ def abs(x: Any) -> Any:
     """
 
 
+@np.errstate(over="ignore")  # of an infinite x^3 tanh is 1, as of a large one
 def _gelu(x: Array) -> Any:
-    out: Any = x * x * (GELU_SCALE * GELU_CUBIC)
+    out: Any = x * (GELU_SCALE * GELU_CUBIC) * x
     out += GELU_SCALE
     out *= x
     out = np.tanh(out)
     out += 1.0
-    out *= x
     out *= 0.5
+    out *= x
     return out
 
 
@@ -455,13 +455,14 @@ def gelu(x: Any) -> Any:
     """
 
 
+@np.errstate(over="ignore")
 def _silu(x: Array) -> Any:
-    return x * logistic(x)
+    return x / (1.0 + np.exp(0.0 - x))
 
 
 @unary("silu", _silu)
 def silu(x: Any) -> Any:
-    """Sigmoid linear unit of each element, ``x * sigmoid(x)``.
+    """Sigmoid linear unit of each element, ``x * sigmoid(x)``; NaN at minus infinity.
 
     Parameters
     ----------

@@ -13,6 +13,9 @@ from tapegraph.axes import pair
 from tapegraph.errors import explain, kind_of
 from tapegraph.ir import Array, Op
 from tapegraph.node import constant, real
+from tapegraph.numpy_warnings import watched
+from tapegraph.ops.creation import astype
+from tapegraph.ops.reduce import add_up
 from tapegraph.record import apply, tensor_like
 from tapegraph.typed import Shape, of_array, of_three, of_two
 
@@ -94,10 +97,14 @@ def valid_counts(shape: tuple[int, ...], ksize: Pair, stride: Pair, pad: Pair) -
 
 
 def _layer_norm(x: Array, gamma: Any, beta: Any, *, eps: float) -> Any:
-    centred = x - x.mean(axis=-1, keepdims=True)
-    inverse = 1.0 / np.sqrt(np.mean(centred * centred, axis=-1, keepdims=True) + eps)
+    centred = x - _row_mean(x)
+    inverse = 1.0 / np.sqrt(_row_mean(centred * centred) + eps)
     centred *= inverse
     return centred * gamma + beta, (centred, inverse)
+
+
+def _row_mean(x: Array) -> Any:
+    return add_up(x, axis=-1, keepdims=True) / x.shape[-1]
 
 
 def _conv2d(x: Array, k: Array, *, stride: Pair, pad: Pair, dilation: Pair) -> Any:
@@ -121,11 +128,14 @@ def firsts(x: Array, best: Array, ksize: Pair, stride: Pair, pad: Pair) -> Itera
     """Yield, offset by offset in the window, where the first maximum stands there."""
     open_windows = np.ones_like(best, dtype=np.bool_)
     nan = np.isnan(best) if np.isnan(np.sum(best)) else None
-    for plane in planes(padded(x, pad, -np.inf), ksize, stride):
+    inside = planes(padded(np.ones((1, 1, *x.shape[2:]), np.bool_), pad, False), ksize, stride)
+    for plane, pixels in zip(planes(padded(x, pad, -np.inf), ksize, stride), inside, strict=True):
         here = plane == best
         if nan is not None:
             here |= np.isnan(plane) & nan
         here &= open_windows
+        if pad != (0, 0):
+            here &= pixels  # -inf in the image is a maximum that padding equals
         open_windows ^= here
         yield here
 
@@ -148,7 +158,8 @@ def _softmax_crossentropy(logits: Array, targets: Array) -> Any:
     weighted = np.multiply(
         targets, log_probabilities, where=targets != 0, out=np.zeros_like(log_probabilities)
     )
-    return -weighted.sum(axis=-1).mean(), odds
+    rows = add_up(weighted, axis=-1)
+    return -add_up(rows, axis=None) / rows.size, odds
 
 
 def places_of(classes: Array, count: int) -> Array:
@@ -354,6 +365,8 @@ def _pool(name: str, op: Op, x: Any, ksize: Any, stride: Any, pad: Any) -> Any:
         raise ValueError(
             explain(name, f"pad {border} with ksize {size}", "a padding smaller than the window")
         )
+    if 0 in x.shape[2:]:
+        raise ValueError(explain(name, f"images of shape {x.shape}", "at least one pixel"))
     _check_reach(name, x.shape, size, border)
     if x.dtype.kind != "f":
         x = x * 1.0
@@ -420,17 +433,19 @@ def softmax_crossentropy(logits: Any, targets: Any) -> Any:
     if logits.dtype.kind != "f":
         logits = logits * 1.0
     if targets.shape == logits.shape:
-        targets = _as_constant(targets, logits.dtype)
+        targets = _as_constant(name, targets, logits.dtype)
+        common = np.result_type(logits.dtype, targets.dtype)
+        logits, targets = astype(logits, common, copy=False), astype(targets, common, copy=False)
     else:
         targets = constant(_classes(name, targets, logits.shape[-1]))
     return apply(SOFTMAX_CROSSENTROPY, (logits, targets))
 
 
-def _as_constant(targets: Any, dtype: np.dtype[Any]) -> Any:
+def _as_constant(name: str, targets: Any, dtype: np.dtype[Any]) -> Any:
     """Return targets in a dtype, unless a gradient flows to them: then NumPy's rules hold."""
     if targets.dtype == dtype or targets.requires_grad:
         return targets
-    return constant(targets._array.astype(dtype))
+    return constant(watched(name, targets._array.astype, dtype))
 
 
 def _classes(name: str, targets: Any, count: int) -> Array:
@@ -498,4 +513,4 @@ def mse_loss(prediction: Any, target: Any) -> Any:
         )
     if prediction.dtype.kind != "f":
         prediction = prediction * 1.0
-    return apply(MSE_LOSS, (prediction, _as_constant(target, prediction.dtype)))
+    return apply(MSE_LOSS, (prediction, _as_constant(name, target, prediction.dtype)))

@@ -17,6 +17,7 @@ from tapegraph import typed
 from tapegraph.axes import integers, one_axis
 from tapegraph.errors import explain, kind_of
 from tapegraph.ir import Array, Op
+from tapegraph.numpy_warnings import watched
 from tapegraph.ops import elementwise, reduce, shape
 from tapegraph.ops.arrange import matrix_transpose
 from tapegraph.ops.index import gather, getitem
@@ -31,8 +32,15 @@ WORTH_A_PATH = 1000
 
 def contract(spec: str, *arrays: Array) -> Any:
     """Evaluate explicit subscripts on arrays, by matrix products where that is faster."""
-    large = len(arrays) > 2 or max(a.size for a in arrays) > WORTH_A_PATH
-    return np.einsum(spec, *arrays, optimize=large)
+    dtypes = {a.dtype for a in arrays}
+    if len(dtypes) > 1:  # or two float32 operands of three would be multiplied in float32
+        dtype = np.result_type(*dtypes)
+        arrays = tuple(a.astype(dtype, copy=False) for a in arrays)
+    return np.einsum(spec, *arrays, optimize=_worth_a_path(arrays))
+
+
+def _worth_a_path(arrays: tuple[Array, ...]) -> bool:
+    return len(arrays) > 2 or max(a.size for a in arrays) > WORTH_A_PATH
 
 
 def terms_of(spec: str) -> tuple[list[str], str]:
@@ -49,6 +57,8 @@ def aligned(x: Any, term: str, labels: str) -> Any:
 
 
 def _einsum(*arrays: Array, spec: str) -> Any:
+    if _worth_a_path(arrays):  # then NumPy multiplies, and warns, in Python
+        return watched("einsum", contract, spec, *arrays)
     return contract(spec, *arrays)
 
 

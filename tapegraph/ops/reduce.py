@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any, SupportsIndex
 
 import numpy as np
@@ -13,6 +14,9 @@ from tapegraph.protocol import implements
 from tapegraph.record import apply, tensor_like
 from tapegraph.typed import Axes, of_array
 
+# NumPy would warn at a line of its own in ndarray.sum. (Its types know no keepdims that varies.)
+add_up: Any = np.add.reduce
+
 
 def _over(x: Array, axis: tuple[int, ...]) -> tuple[int, ...] | None:
     """Return None for all axes: NumPy then reduces contiguous memory in one run."""
@@ -20,11 +24,13 @@ def _over(x: Array, axis: tuple[int, ...]) -> tuple[int, ...] | None:
 
 
 def _sum(x: Array, *, axis: tuple[int, ...], keepdims: bool) -> Any:
-    return x.sum(axis=_over(x, axis), keepdims=keepdims)
+    return add_up(x, axis=_over(x, axis), keepdims=keepdims)
 
 
 def _mean(x: Array, *, axis: tuple[int, ...], keepdims: bool) -> Any:
-    return x.mean(axis=_over(x, axis), keepdims=keepdims)
+    count = math.prod(x.shape[a] for a in axis)
+    dtype = None if x.dtype.kind == "f" else np.float64
+    return add_up(x, axis=_over(x, axis), dtype=dtype, keepdims=keepdims) / count
 
 
 def softmax_of(x: Array, axis: int) -> Array:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib
 import math
 import operator
-import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -14,31 +13,43 @@ import numpy as np
 from tapegraph.axes import some_axes
 from tapegraph.errors import explain, kind_of
 from tapegraph.ir import Array, Op
-from tapegraph.ops.elementwise import exp, log, mul, sigmoid, sub
+from tapegraph.ops.elementwise import exp, log, mul, neg, sigmoid, sub
 from tapegraph.ops.reduce import sum
 from tapegraph.ops.statistics import logsumexp
 from tapegraph.ops.transcendental import log1p, logaddexp
-from tapegraph.protocol import plain
-from tapegraph.record import apply, binary, operand, tensor_like, unary
+from tapegraph.protocol import SCIPY, plain
+from tapegraph.record import apply, binary, tensor_like, unary
 from tapegraph.typed import Axes, of_array, of_second, of_two
 
 __all__ = [
     "beta",
     "betaln",
     "digamma",
+    "entr",
     "erf",
     "erfc",
+    "erfcx",
     "erfinv",
     "expit",
     "gamma",
     "gammaln",
+    "gammasgn",
+    "i0",
+    "i1",
+    "j0",
+    "j1",
+    "log_expit",
+    "log_ndtr",
     "log_softmax",
+    "loggamma",
     "logit",
     "logsumexp",
     "ndtr",
     "polygamma",
     "psi",
     "softplus",
+    "xlog1py",
+    "xlogy",
 ]
 
 
@@ -62,13 +73,13 @@ def of_scipy(name: str) -> Callable[..., Any]:
 
 def _scipy(name: str) -> Callable[..., Any]:
     """Make a forward of SciPy's function, which is looked up when it is called."""
+    return lambda *arrays: _narrowed(of_scipy(name)(*arrays), *arrays)
 
-    def forward(*arrays: Any) -> Any:
-        out = of_scipy(name)(*arrays)
-        dtype = np.result_type(*arrays)  # SciPy computes float32 with a number in float64
-        return out.astype(dtype, copy=False) if dtype.kind == "f" else out
 
-    return forward
+def _narrowed(out: Any, *arrays: Any) -> Any:
+    """Return a result in its operands' float dtype, where a number has widened float32."""
+    dtype = np.result_type(*arrays)
+    return out.astype(dtype, copy=False) if dtype.kind == "f" else out
 
 
 @unary("erf", _scipy("erf"))
@@ -125,6 +136,35 @@ def erfc(x: Any) -> Any:
     --------
     >>> import tapegraph as tg
     >>> tg.special.erfc(0.0).item()
+    1.0
+    """
+
+
+@unary("erfcx", _scipy("erfcx"))
+def erfcx(x: Any) -> Any:
+    """``exp(x^2) erfc(x)`` of each element, which does not underflow for large ones.
+
+    The derivative is ``2 x erfcx(x) - 2/sqrt(pi)``. Needs SciPy.
+
+    Parameters
+    ----------
+    x : Tensor, array_like or number
+        Any shape, float32 or float64.
+
+    Returns
+    -------
+    Tensor
+        Of ``x``'s shape and dtype.
+
+    Raises
+    ------
+    ImportError
+        SciPy is not installed.
+
+    Examples
+    --------
+    >>> import tapegraph as tg
+    >>> tg.special.erfcx(0.0).item()
     1.0
     """
 
@@ -214,6 +254,67 @@ def gammaln(x: Any) -> Any:
     >>> tg.special.gammaln(1.0).item()
     0.0
     """
+
+
+@unary("gammasgn", _scipy("gammasgn"))
+def gammasgn(x: Any) -> Any:
+    """Sign of the gamma function of each element: 1 or -1, and NaN at its poles below zero.
+
+    The derivative is 0. Needs SciPy.
+
+    Parameters
+    ----------
+    x : Tensor, array_like or number
+        Any shape, float32 or float64.
+
+    Returns
+    -------
+    Tensor
+        Of ``x``'s shape and dtype.
+
+    Raises
+    ------
+    ImportError
+        SciPy is not installed.
+
+    Examples
+    --------
+    >>> import tapegraph as tg
+    >>> tg.special.gammasgn([-0.5, 0.5]).data
+    array([-1.,  1.])
+    """
+
+
+@of_array
+def loggamma(x: Any) -> Any:
+    """Logarithm of the gamma function of each element; NaN below zero, where it is complex.
+
+    The derivative is ``digamma(x)``. Needs SciPy.
+
+    Parameters
+    ----------
+    x : Tensor, array_like or number
+        Any shape, float32 or float64.
+
+    Returns
+    -------
+    Tensor
+        Of ``x``'s shape and dtype.
+
+    Raises
+    ------
+    ImportError
+        SciPy is not installed.
+
+    Examples
+    --------
+    >>> import tapegraph as tg
+    >>> tg.special.loggamma(1.0).item()
+    0.0
+    """
+    x = tensor_like("loggamma", x)
+    dtype = x.dtype if x.dtype.kind == "f" else np.float64
+    return mul(gammaln(x), np.where(plain(x) < 0, math.nan, 1.0).astype(dtype))
 
 
 def polygamma_of(n: int, x: Array) -> Any:
@@ -340,11 +441,11 @@ def betaln(a: Any, b: Any) -> Any:
     """
 
 
-@of_two
+@binary("beta", _scipy("beta"))
 def beta(a: Any, b: Any) -> Any:
     """Beta function of each pair of elements, ``gamma(a) gamma(b) / gamma(a + b)``.
 
-    Needs SciPy.
+    The derivative by ``a`` is ``beta(a, b) (digamma(a) - digamma(a + b))``. Needs SciPy.
 
     Parameters
     ----------
@@ -369,20 +470,13 @@ def beta(a: Any, b: Any) -> Any:
     >>> tg.special.beta(1.0, 1.0).item()
     1.0
     """
-    a, b = operand("beta", a, "a"), operand("beta", b, "b")
-    size = exp(betaln(a, b))
-    x, y = (v if isinstance(v, (int, float)) else plain(v) for v in (a, b))
-    if np.all(x > 0) and np.all(y > 0):
-        return size
-    sign = of_scipy("gammasgn")
-    return mul(size, (sign(x) * sign(y) * sign(x + y)).astype(size.dtype, copy=False))
 
 
 @of_array
 def ndtr(x: Any) -> Any:
     """Cumulative distribution of the standard normal at each element, ``erfc(-x / sqrt(2)) / 2``.
 
-    Needs SciPy.
+    The derivative is the density, ``exp(-x^2 / 2) / sqrt(2 pi)``. Needs SciPy.
 
     Parameters
     ----------
@@ -408,6 +502,36 @@ def ndtr(x: Any) -> Any:
     return mul(erfc(mul(x, -math.sqrt(0.5))), 0.5)
 
 
+@unary("log_ndtr", _scipy("log_ndtr"))
+def log_ndtr(x: Any) -> Any:
+    """Logarithm of `ndtr` of each element, precise far below zero and above it.
+
+    The derivative is the density over the distribution, ``sqrt(2/pi) / erfcx(-x / sqrt(2))``.
+    Needs SciPy.
+
+    Parameters
+    ----------
+    x : Tensor, array_like or number
+        Any shape, float32 or float64.
+
+    Returns
+    -------
+    Tensor
+        Of ``x``'s shape and dtype.
+
+    Raises
+    ------
+    ImportError
+        SciPy is not installed.
+
+    Examples
+    --------
+    >>> import tapegraph as tg
+    >>> round(tg.special.log_ndtr(-40.0).item(), 6)
+    -804.608442
+    """
+
+
 @of_array
 def expit(x: Any) -> Any:
     """Logistic function of each element, ``1 / (1 + exp(-x))``, as `tapegraph.sigmoid`.
@@ -429,6 +553,31 @@ def expit(x: Any) -> Any:
     0.5
     """
     return sigmoid(x)
+
+
+@of_array
+def log_expit(x: Any) -> Any:
+    """Logarithm of `expit` of each element, ``-log(1 + exp(-x))``, without overflow.
+
+    The derivative is ``expit(-x)``.
+
+    Parameters
+    ----------
+    x : Tensor, array_like or number
+        Any shape, float32 or float64.
+
+    Returns
+    -------
+    Tensor
+        Of ``x``'s shape and dtype.
+
+    Examples
+    --------
+    >>> import tapegraph as tg
+    >>> tg.special.log_expit([-1000.0, 1000.0]).data
+    array([-1000.,    -0.])
+    """
+    return neg(logaddexp(neg(x), 0.0))
 
 
 @of_array
@@ -517,18 +666,259 @@ def log_softmax(x: Any, axis: Axes = None) -> Any:
     return sub(shifted, log(sum(exp(shifted), axis=axes, keepdims=True)))
 
 
-# SciPy's ufuncs that record when they are called on a tensor, by name.
-_SERVED = {
-    f.__name__: f for f in (beta, betaln, erf, erfc, erfinv, expit, gamma, gammaln, logit, ndtr)
-}
-_SERVED["psi"] = digamma
+# With the logarithm
 
 
-def recording(called: Any) -> Callable[..., Any] | None:
-    """Return the function that records a ufunc of SciPy, or None for any other.
+def _log_times(logarithm: Callable[[Any], Any]) -> Callable[[Any, Any], Any]:
+    """Make the forward of ``x`` times a logarithm of ``y``, which is 0 where ``x`` is."""
 
-    SciPy is not imported for it: who calls one of its ufuncs has done so.
+    def forward(x: Any, y: Any) -> Any:
+        dtype = np.result_type(x, y)
+        dtype = dtype if dtype.kind == "f" else np.dtype(np.float64)
+        factor, inner = np.asarray(x, dtype), np.asarray(y, dtype)
+        flat = (factor == 0) & (inner == inner)
+        return np.where(flat, 0, factor * logarithm(np.where(flat, 1, inner)))
+
+    return forward
+
+
+@binary("xlogy", _log_times(np.log))
+def xlogy(a: Any, b: Any) -> Any:
+    """``a log(b)`` of each pair of elements, and 0 where ``a`` is 0, whatever ``b``.
+
+    The derivative with respect to ``a`` is ``log(b)``, and 0 where ``a`` is 0 and ``b`` is not
+    positive; that with respect to ``b`` is ``a / b``, and 0 where ``a`` is 0.
+
+    Parameters
+    ----------
+    a, b : Tensor, array_like or number
+        Operands that broadcast together.
+
+    Returns
+    -------
+    Tensor
+        Of the broadcast shape and NumPy's result dtype.
+
+    Raises
+    ------
+    ValueError
+        The shapes do not broadcast.
+
+    Examples
+    --------
+    >>> import tapegraph as tg
+    >>> tg.special.xlogy([0.0, 2.0], [0.0, 1.0]).data
+    array([0., 0.])
     """
-    name = getattr(called, "__name__", "")
-    own = getattr(sys.modules.get("scipy.special"), name, None)
-    return _SERVED.get(name) if own is called else None
+
+
+@binary("xlog1py", _log_times(np.log1p))
+def xlog1py(a: Any, b: Any) -> Any:
+    """``a log(1 + b)`` of each pair of elements, and 0 where ``a`` is 0, whatever ``b``.
+
+    The derivative with respect to ``a`` is ``log(1 + b)``, and 0 where ``a`` is 0 and ``1 + b`` is
+    not positive; that with respect to ``b`` is ``a / (1 + b)``, and 0 where ``a`` is 0.
+
+    Parameters
+    ----------
+    a, b : Tensor, array_like or number
+        Operands that broadcast together.
+
+    Returns
+    -------
+    Tensor
+        Of the broadcast shape and NumPy's result dtype.
+
+    Raises
+    ------
+    ValueError
+        The shapes do not broadcast.
+
+    Examples
+    --------
+    >>> import tapegraph as tg
+    >>> tg.special.xlog1py([0.0, 2.0], [-1.0, 0.0]).data
+    array([0., 0.])
+    """
+
+
+def _entr(x: Array) -> Any:
+    inside = x > 0
+    out = -x * np.log(np.where(inside, x, 1.0))
+    return _narrowed(np.where(inside | (x != x), out, np.where(x == 0, 0.0, -np.inf)), x)
+
+
+@unary("entr", _entr)
+def entr(x: Any) -> Any:
+    """Entropy of each element, ``-x log(x)``: 0 at 0, and minus infinity below.
+
+    The derivative is ``-log(x) - 1``: infinite at 0, and NaN below.
+
+    Parameters
+    ----------
+    x : Tensor, array_like or number
+        Any shape, float32 or float64.
+
+    Returns
+    -------
+    Tensor
+        Of ``x``'s shape and dtype.
+
+    Examples
+    --------
+    >>> import tapegraph as tg
+    >>> tg.special.entr([0.0, -1.0]).data
+    array([  0., -inf])
+    """
+
+
+# Bessel functions
+
+
+def bessel_i_of(n: int, x: Any) -> Any:
+    """Return the modified Bessel function of the first kind, of a whole order, on an array."""
+    return of_scipy(f"i{n}")(x) if n < 2 else of_scipy("iv")(n, x)
+
+
+def bessel_j_of(n: int, x: Any) -> Any:
+    """Return the Bessel function of the first kind, of a whole order, on an array."""
+    return of_scipy(f"j{n}")(x) if n < 2 else of_scipy("jv")(n, x)
+
+
+BESSEL_I = Op("bessel_i", lambda x, *, n: bessel_i_of(n, x))
+BESSEL_J = Op("bessel_j", lambda x, *, n: bessel_j_of(n, x))
+
+
+def bessel(op: Op, n: int, x: Any) -> Any:
+    """Record a Bessel function of order ``n``: those of higher orders are its derivatives."""
+    return apply(op, (tensor_like(f"{op.name[-1]}{n}", x),), {"n": n})
+
+
+@of_array
+def i0(x: Any) -> Any:
+    """Bessel function of the first kind, modified, of order 0, of each element.
+
+    The derivative is `i1`. Needs SciPy.
+
+    Parameters
+    ----------
+    x : Tensor, array_like or number
+        Any shape, float32 or float64.
+
+    Returns
+    -------
+    Tensor
+        Of ``x``'s shape and dtype.
+
+    Raises
+    ------
+    ImportError
+        SciPy is not installed.
+
+    Examples
+    --------
+    >>> import tapegraph as tg
+    >>> tg.special.i0(0.0).item()
+    1.0
+    """
+    return bessel(BESSEL_I, 0, x)
+
+
+@of_array
+def i1(x: Any) -> Any:
+    """Bessel function of the first kind, modified, of order 1, of each element.
+
+    The derivative is ``(I0(x) + I2(x)) / 2``, which is ``i0(x) - i1(x) / x``. Needs SciPy.
+
+    Parameters
+    ----------
+    x : Tensor, array_like or number
+        Any shape, float32 or float64.
+
+    Returns
+    -------
+    Tensor
+        Of ``x``'s shape and dtype.
+
+    Raises
+    ------
+    ImportError
+        SciPy is not installed.
+
+    Examples
+    --------
+    >>> import tapegraph as tg
+    >>> tg.special.i1(0.0).item()
+    0.0
+    """
+    return bessel(BESSEL_I, 1, x)
+
+
+@of_array
+def j0(x: Any) -> Any:
+    """Bessel function of the first kind, of order 0, of each element.
+
+    The derivative is ``-j1(x)``. Needs SciPy.
+
+    Parameters
+    ----------
+    x : Tensor, array_like or number
+        Any shape, float32 or float64.
+
+    Returns
+    -------
+    Tensor
+        Of ``x``'s shape and dtype.
+
+    Raises
+    ------
+    ImportError
+        SciPy is not installed.
+
+    Examples
+    --------
+    >>> import tapegraph as tg
+    >>> tg.special.j0(0.0).item()
+    1.0
+    """
+    return bessel(BESSEL_J, 0, x)
+
+
+@of_array
+def j1(x: Any) -> Any:
+    """Bessel function of the first kind, of order 1, of each element.
+
+    The derivative is ``(J0(x) - J2(x)) / 2``, which is ``j0(x) - j1(x) / x``. Needs SciPy.
+
+    Parameters
+    ----------
+    x : Tensor, array_like or number
+        Any shape, float32 or float64.
+
+    Returns
+    -------
+    Tensor
+        Of ``x``'s shape and dtype.
+
+    Raises
+    ------
+    ImportError
+        SciPy is not installed.
+
+    Examples
+    --------
+    >>> import tapegraph as tg
+    >>> tg.special.j1(0.0).item()
+    0.0
+    """
+    return bessel(BESSEL_J, 1, x)
+
+
+SCIPY.update(
+    (function.__name__, function)
+    for function in (
+        *(erf, erfc, erfcx, erfinv, gamma, gammaln, gammasgn, loggamma, beta, betaln),
+        *(expit, logit, log_expit, xlogy, xlog1py, entr, ndtr, log_ndtr, i0, i1, j0, j1),
+    )
+)
+SCIPY["psi"] = digamma

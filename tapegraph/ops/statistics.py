@@ -30,7 +30,8 @@ def _min(x: Array, *, axis: tuple[int, ...], keepdims: bool) -> Any:
 
 
 def _prod(x: Array, *, axis: tuple[int, ...], keepdims: bool) -> Any:
-    return x.prod(axis=axis, keepdims=keepdims)
+    multiply_up: Any = np.multiply.reduce  # NumPy's types do not know a keepdims that varies
+    return multiply_up(x, axis=axis, keepdims=keepdims)
 
 
 def _cumsum(x: Array, *, axis: int) -> Any:
@@ -474,10 +475,14 @@ def std(x: Any, axis: Axes = None, ddof: float = 0, keepdims: bool = False) -> A
 def _variance(name: str, x: Any, axis: Any, ddof: Any, keepdims: bool) -> Any:
     x = tensor_like(name, x)
     axes = some_axes(name, axis, x.ndim)
-    freedom = _count(x.shape, axes) - real(ddof, name, "ddof")
+    count = _count(x.shape, axes)
+    freedom = count - real(ddof, name, "ddof")
     deviation = elementwise.sub(x, reduce.mean(x, axes, keepdims=True))
-    squares = elementwise.mul(deviation, deviation)
-    return elementwise.div(reduce.sum(squares, axes, keepdims), freedom if freedom > 0 else 0.0)
+    squares = reduce.sum(elementwise.mul(deviation, deviation), axes, keepdims)
+    variance = elementwise.div(squares, freedom if freedom > 0 else 0.0)
+    if count == 1 and freedom <= 0:  # 0 / 0, whose derivative is NaN though the 0 does not move
+        return elementwise.add(variance, elementwise.mul(reduce.sum(x, axes, keepdims), math.nan))
+    return variance
 
 
 def _root(variance: Any) -> Any:
@@ -647,7 +652,10 @@ def _present_variance(name: str, x: Any, axis: Any, ddof: Any, keepdims: bool) -
     deviation = where(missing, 0.0, elementwise.sub(x, mean))
     squares = reduce.sum(elementwise.mul(deviation, deviation), axes, keepdims)
     freedom = count.reshape(squares.shape) - real(ddof, name, "ddof")
-    return elementwise.div(squares, np.where(freedom > 0, freedom, math.nan).astype(count.dtype))
+    known = np.where(freedom > 0, 0.0, math.nan).astype(count.dtype)
+    variance = elementwise.div(squares, freedom.astype(count.dtype) + known)
+    # NaN has the derivative NaN, though the squares of one element do not move.
+    return elementwise.add(variance, elementwise.mul(reshape(total, squares.shape), known))
 
 
 # Means
@@ -911,10 +919,10 @@ def _quantile(name: str, x: Any, q: Any, whole: int, axis: Any, keepdims: bool) 
         raise TypeError(explain(name, "a 'q' that needs a gradient", "a constant", fix))
     weak = isinstance(q, (int, float)) and x.dtype.kind == "f"
     levels = numeric(q, name, "q")
-    if weak or levels.dtype.kind != "f":  # as NumPy does, a number takes the array's dtype
-        levels = levels.astype(x.dtype if weak else np.float64)
     if not ((levels >= 0) & (levels <= whole)).all():
         raise ValueError(explain(name, f"{kind_of(q)} for 'q'", f"numbers from 0 to {whole}"))
+    if weak or levels.dtype.kind != "f":  # as NumPy does, a number takes the array's dtype
+        levels = levels.astype(x.dtype if weak else np.float64)
     n = _count(x.shape, axes)
     if n == 0:
         raise ValueError(explain(name, f"shape {x.shape} with axis {axis}", "some elements"))
