@@ -416,13 +416,13 @@ def heaviside(x: Operand, h: Any) -> Any:
     >>> tg.heaviside([-2.0, 0.0, 2.0], 0.5).data
     array([0. , 0.5, 1. ])
     """
-    x, h = operand("heaviside", x, "x"), operand("heaviside", h, "h")
-    _check_broadcast("heaviside", x, h)
-    if isinstance(x, (int, float)):  # a number stays one, which leaves float32 as it is
-        direction: Any = float(np.sign(float(x)))
+    place, middle = operand("heaviside", x, "x"), operand("heaviside", h, "h")
+    _check_broadcast("heaviside", place, middle)
+    if isinstance(place, (int, float)):  # a number stays one, which leaves float32 as it is
+        direction: Any = float(np.sign(float(place)))
     else:
-        direction = sign(mul(x, 1) if x.dtype.kind == "b" else x)
-    return where(x == 0, h, 0.5 * (1.0 + direction))
+        direction = sign(mul(place, 1) if place.dtype.kind == "b" else place)
+    return where(place == 0, middle, 0.5 * (1.0 + direction))
 
 
 @implements(np.copysign)
@@ -453,12 +453,12 @@ def copysign(a: Any, b: Operand) -> Any:
     >>> tg.copysign([1.0, -2.0], -3.0).data
     array([-1., -2.])
     """
-    a, b = operand("copysign", a, "a"), operand("copysign", b, "b")
-    _check_broadcast("copysign", a, b)
-    side = _side(b)
-    if not isinstance(b, (int, float)) and b.dtype.kind == "f":
-        side = where((b == 0) | (b != b), side, sign(b))
-    return mul(_size(a), side)
+    sized, signed = operand("copysign", a, "a"), operand("copysign", b, "b")
+    _check_broadcast("copysign", sized, signed)
+    side = _side(signed)
+    if not isinstance(signed, (int, float)) and signed.dtype.kind == "f":
+        side = where((signed == 0) | (signed != signed), side, sign(signed))
+    return mul(_size(sized), side)
 
 
 @implements(np.nan_to_num)
