@@ -15,7 +15,7 @@ def _left(g: Any, y: Array, a: Array, b: Array) -> Any:
     if b.ndim == 1:
         return g[..., None] * b
     if a.ndim == 1:
-        # A row times a stack: one gradient a matrix of the stack, summed by the sweep.
+        # A row times a stack: one gradient per matrix of the stack, summed by the sweep.
         return np.matmul(g[..., None, :], b.swapaxes(-1, -2))[..., 0, :]
     if is_one_product(g, b):
         return np.matmul(rows_of(g), b.T).reshape(a.shape)

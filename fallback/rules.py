@@ -1,8 +1,8 @@
 """The table of vector-Jacobian products, and the two forms that a row takes.
 
-A row is a tuple with one rule an input, ``rule(g, y, *inputs, **attrs)``, where ``g`` is the
+A row is a tuple with one VJP rule per input, ``rule(g, y, *inputs, **attrs)``, where ``g`` is the
 cotangent of the result ``y``; or one `Joint` rule, ``rule(needs, g, y, *inputs, **attrs)``, that
-returns a gradient an input. Operations that save something for their rule hand it over as
+returns one gradient per input. Operations that save something for their rule hand it over as
 ``saved=``. A rule returns the full-shape gradient; the sweep undoes broadcasting.
 
 Where ``g`` is zero the gradient must be zero even if the local derivative is not finite: rules

@@ -1,4 +1,4 @@
-"""The reverse sweep: cotangents from the root to the leaves, one rule an entry."""
+"""The reverse sweep: cotangents from the root to the leaves, one VJP rule per entry."""
 
 from __future__ import annotations
 

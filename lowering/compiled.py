@@ -35,7 +35,7 @@ INTERCHANGEABLE = frozenset(
 TRIALS = 5
 # A graph is known by the median of its latest runs: the best of a few is luck.
 LATEST = 9
-# Seconds an entry, about, to compile an alternative and run it for the first time.
+# Seconds per entry, about, to compile an alternative and run it for the first time.
 ALTERNATIVE = 5e-3
 # XLA never frees what it compiled, so a process compiles no more than this.
 XLA_LIMIT = 32
@@ -325,7 +325,7 @@ def _fed_results(compiled: Compiled, program: Program) -> Graph | None:
 def _fed_results_with_xla(compiled: Compiled, program: Program) -> Graph | None:
     """Try XLA only on fed results: it has none but arithmetic to simplify."""
     global _xla_compiles
-    # It turns a / b / b, the gradient by a divisor, into a / (b * b), which overflows.
+    # It turns a / b / b, the gradient with respect to a divisor, into a / (b * b), which overflows.
     divides = any(op.name == "div" for op in program.ops)
     if divides or len(program) > GRAPPLER_LIMIT:
         return None

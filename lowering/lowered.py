@@ -45,7 +45,7 @@ class Lowered:
     inputs : list of Input
         What is fed, in order; the seed comes after them.
     tf_function : tf.types.experimental.ConcreteFunction
-        Takes the inputs and the seed, returns one gradient a wanted leaf.
+        Takes the inputs and the seed, returns one gradient per wanted leaf.
     """
 
     program: Program

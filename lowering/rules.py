@@ -59,7 +59,7 @@ def permuted(x: Any, axes: Any) -> Any:
 def with_gradient(out: Any, compute: Rule, gradient: Callable[..., Any], *operands: Any) -> Any:
     """Emit nodes whose own gradient is not the one agreed, with the one that is.
 
-    ``gradient(g, y, *operands)`` gives a full-shape gradient an operand.
+    ``gradient(g, y, *operands)`` gives a full-shape gradient per operand.
     """
     tf = tensorflow()
 

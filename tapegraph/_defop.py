@@ -59,8 +59,8 @@ def defop(
         (``scipy.special.jv``) works on tensors by its own name too from then on.
     vjp : callable or tuple of callable
         The gradient rule, on arrays. ``vjp(g, y, *arrays, **attrs)``, where ``g`` is the gradient
-        with respect to the result ``y``, returns the one input's gradient, or a tuple with one an
-        input, None for none. A tuple of such rules, one an input, computes only what is asked
+        with respect to the result ``y``, returns the one input's gradient, or a tuple with one per
+        input, None for none. A tuple of such rules, one per input, computes only what is asked
         for; None marks an input that has no gradient. Multiply ``g`` by the derivative, so that
         zeros of ``g`` stay zero where the derivative is not finite. A gradient has the shape of
         its input, or of ``y`` where that is the input's broadcast: it is summed back.
@@ -122,7 +122,7 @@ def defop(
     flows = tuple(rule is not None for rule in vjp) if isinstance(vjp, tuple) else None
     if flows is not None and takes.arrays is not None and len(flows) != takes.arrays:
         received = f"{len(flows)} rules in vjp for {title}"
-        raise ValueError(explain("defop", received, f"one an input, {takes.arrays}"))
+        raise ValueError(explain("defop", received, f"one per input, {takes.arrays}"))
     rules = Rules(
         vjp=functools.partial(_gradients, title, vjp),
         jvp=jvp,
@@ -240,7 +240,7 @@ def _result(name: str, forward: Callable[..., Any], *arrays: Array, **attrs: Any
         received = "a forward that writes into its argument"
         raise ValueError(explain(name, received, "a new array", "Copy it first.")) from error
     if isinstance(out, (tuple, list, nodes.Node)):
-        fix = "Register one operation a result, on plain arrays."
+        fix = "Register one operation per result, on plain arrays."
         raise TypeError(explain(name, f"a {type(out).__name__} from forward", "one array", fix))
     out = numeric(out, name, "forward's result")
     if out.dtype.kind != "f" and any(a.dtype.kind == "f" for a in arrays):
@@ -269,8 +269,8 @@ def _gradients(
         given = made if isinstance(made, tuple) else (made,)
     if len(given) != len(arrays):
         received = f"{len(given)} gradients from vjp"
-        fix = "Return a tuple with one an input, None for an input that has none."
-        raise ValueError(explain(name, received, f"{len(arrays)}, one an input", fix))
+        fix = "Return a tuple with one per input, None for an input that has none."
+        raise ValueError(explain(name, received, f"{len(arrays)}, one per input", fix))
     return tuple(
         None if part is None else _gradient(name, i, part, y, x)
         for i, (part, x) in enumerate(zip(given, arrays, strict=True))

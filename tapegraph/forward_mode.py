@@ -51,7 +51,7 @@ class Dual(ArrayMethods):
 
     It computes as a `Tensor` does, and every operation carries the derivative along:
     ``f(Dual(x, t))`` is ``Dual(f(x), f'(x) t)``. Comparisons and ``bool`` are by value.
-    `jvp` and `grad` make duals themselves, one level a call; those made by hand share one level.
+    `jvp` and `grad` make duals themselves, one level per call; those made by hand share one level.
 
     Parameters
     ----------
@@ -211,7 +211,7 @@ def jvp(
     Parameters
     ----------
     f : callable
-        Takes one argument a primal; returns a number or tensor of any shape, or a tuple of them.
+        Takes one argument per primal; returns a number or tensor of any shape, or a tuple of them.
     primals : tuple
         Where to differentiate: numbers, arrays, tensors, or duals of an outer level.
     tangents : tuple
@@ -259,7 +259,7 @@ def jvp(
             raise TypeError(explain("jvp", f"{kind_of(given)} for {argument!r}", "a tuple", fix))
     if len(primals) != len(tangents):
         received = f"{len(primals)} primals and {len(tangents)} tangents"
-        raise ValueError(explain("jvp", received, "one tangent a primal"))
+        raise ValueError(explain("jvp", received, "one tangent per primal"))
     points = [_lifted("jvp", x, f"primals[{i}]") for i, x in enumerate(primals)]
     directions = [
         _direction("jvp", t, f"tangents[{i}]", p)
@@ -289,14 +289,14 @@ def grad(f: Callable[..., Any], argnum: int = 0) -> Callable[..., Any]:
     f : callable
         Returns one number: a Python number or a 0-d tensor.
     argnum : int
-        The position of the argument to differentiate by. The others are constants, and are
-        passed on as they are.
+        The position of the argument to differentiate with respect to. The others are constants,
+        and are passed on as they are.
 
     Returns
     -------
     callable
         Takes ``f``'s arguments; gives a float for a number, an array of the argument's shape for
-        an array, and a `Tensor` or `Dual` as `jvp` does. An array takes one pass of ``f`` an
+        an array, and a `Tensor` or `Dual` as `jvp` does. An array takes one pass of ``f`` per
         element: for large ones `backward` is the cheaper way.
 
     Raises

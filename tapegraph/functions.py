@@ -85,7 +85,7 @@ def page() -> str:
 
 
 def rows() -> list[tuple[str, ...]]:
-    """Return a row a recorded function: its names, ours, its operations and the engine."""
+    """Return one row per recorded function: its names, ours, its operations and the engine."""
     names = _names()
     found = []
     for function, recording in protocol.RECORDED.items():

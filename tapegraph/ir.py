@@ -24,7 +24,7 @@ class Rules(NamedTuple):
     """What an operation registered by `tapegraph.defop` brings along, where ours are in tables.
 
     Each has the form of a row of its table: ``vjp(needs, g, y, *inputs, **attrs)`` gives a
-    gradient an input, ``jvp(tangents, y, *inputs, **attrs)`` the tangent of the result, and
+    gradient per input, ``jvp(tangents, y, *inputs, **attrs)`` the tangent of the result, and
     ``lowering(out, *inputs, **attrs)`` the graph tensor.
     """
 

@@ -1,4 +1,4 @@
-"""The parity table: every op case through both engines, one row an operation and dtype."""
+"""The parity table: every op case through both engines, one row per operation and dtype."""
 
 from __future__ import annotations
 

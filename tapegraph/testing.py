@@ -190,7 +190,7 @@ class ParityReport:
     max_abs_difference, max_rel_difference : float
         The worst over all gradients; 0 where nothing was compared.
     gradients : list of ndarray
-        The native ones, one an input.
+        The native ones, one per input.
     """
 
     backend: Literal["tensorflow", "native"]
@@ -214,7 +214,7 @@ def check_parity(
     Parameters
     ----------
     f : callable
-        Takes one tensor an input, returns a tensor of any shape.
+        Takes one tensor per input, returns a tensor of any shape.
     *inputs : array_like
         Values of the leaves; float32 arrays are computed in float32.
     rtol, atol : float, optional

@@ -1,4 +1,4 @@
-"""The table of operation cases: one row a way to call an operation.
+"""The table of operation cases: one row per way to call an operation.
 
 Whatever holds for every operation is tested over these rows: forward, gradients, dtypes, memory
 layouts, agreement of the engines. A new operation adds its rows here and is covered.

@@ -1,4 +1,4 @@
-"""The table of operation cases: one row a way to call an operation.
+"""The table of operation cases: one row per way to call an operation.
 
 Whatever holds for every operation is tested over these rows: forward, gradients, dtypes, memory
 layouts, agreement of the engines. A new operation adds its rows here and is covered.
@@ -34,7 +34,7 @@ class Case:
     label : str
         What is special about this row; unique within the operation.
     run : callable
-        Takes one tensor an input, then the constants; returns a tensor.
+        Takes one tensor per input, then the constants; returns a tensor.
     inputs : tuple of callable
         How each differentiable input is sampled, in float64.
     constants : tuple
@@ -42,7 +42,7 @@ class Case:
     reference : callable, optional
         The same in NumPy, written independently: arrays in, array out.
     expected : tuple of array_like or None, optional
-        At kinks, ties and singular points: the gradients of the sum of the result, one an input,
+        At kinks, ties and singular points: the gradients of the sum of the result, one per input,
         None for an input that gets none. Finite differences are wrong there.
     """
 

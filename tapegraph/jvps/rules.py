@@ -28,7 +28,7 @@ JVPS: dict[str, Rule] = {}
 
 
 def each(*rules: Rule) -> Rule:
-    """Make a row of one rule an input, ``rule(t, y, *inputs, **attrs)``; their results add up."""
+    """Make a row of one rule per input, ``rule(t, y, *inputs, **attrs)``; their results add up."""
 
     def row(tangents: tuple[Any, ...], y: Any, *inputs: Any, **attrs: Any) -> Any:
         parts = [

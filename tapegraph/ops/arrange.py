@@ -551,7 +551,7 @@ def repeat(x: Any, repeats: Shape | SupportsArray, axis: SupportsIndex | None = 
     Raises
     ------
     ValueError
-        The axis is out of range, a number is negative, or there is not one number a place.
+        The axis is out of range, a number is negative, or the numbers are not one per place.
 
     Examples
     --------

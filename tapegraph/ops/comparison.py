@@ -393,7 +393,9 @@ def _size(x: Any) -> Any:
 @implements(np.heaviside)
 @of_second
 def heaviside(x: Operand, h: Any) -> Any:
-    """Step function: 0 below zero, ``h`` at zero, 1 above; its derivative by ``x`` is 0.
+    """Step function: 0 below zero, ``h`` at zero, 1 above.
+
+    Its derivative with respect to ``x`` is 0.
 
     Parameters
     ----------
@@ -430,7 +432,7 @@ def heaviside(x: Operand, h: Any) -> Any:
 def copysign(a: Any, b: Operand) -> Any:
     """Give ``a`` the sign of ``b``, that of a zero too.
 
-    The derivative by ``a`` is 1 or -1, and 0 at 0; that by ``b`` is 0.
+    The derivative with respect to ``a`` is 1 or -1, and 0 at 0; to ``b`` it is 0.
 
     Parameters
     ----------

@@ -531,7 +531,8 @@ def eigh(a: Any, UPLO: Literal["L", "U"] = "L") -> Any:
     Returns
     -------
     EighResult
-        ``eigenvalues`` of shape (..., n), and ``eigenvectors`` of shape (..., n, n), one a column.
+        ``eigenvalues`` of shape (..., n), and ``eigenvectors`` of shape (..., n, n), one per
+        column.
 
     Raises
     ------

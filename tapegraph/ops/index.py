@@ -27,7 +27,7 @@ def slice_key(begin: Array, size: tuple[int, ...]) -> tuple[slice, ...]:
 def basic_key(begin: Array, plan: tuple[Any, ...]) -> tuple[Any, ...]:
     """Rebuild a basic index from its plan and the offset it starts at along each item.
 
-    The plan has one item an item of the index: ``None`` for a new axis, ``"int"`` for an axis
+    The plan has one item per item of the index: ``None`` for a new axis, ``"int"`` for an axis
     that is dropped, or ``(length, step)`` for a slice.
     """
     key: list[Any] = []
@@ -100,7 +100,7 @@ def tensor_slice(x: Any, begin: Sequence[SupportsIndex], size: Sequence[Supports
     Raises
     ------
     ValueError
-        ``begin`` or ``size`` has not one number an axis.
+        ``begin`` or ``size`` has not one number per axis.
     IndexError
         The block reaches outside ``x``.
 
@@ -119,7 +119,7 @@ def tensor_slice(x: Any, begin: Sequence[SupportsIndex], size: Sequence[Supports
             explain(
                 name,
                 f"begin {first} and size {lengths} for shape {x.shape}",
-                f"{x.ndim} numbers each, one an axis",
+                f"{x.ndim} numbers each, one per axis",
             )
         )
     full = []

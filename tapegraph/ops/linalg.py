@@ -25,7 +25,7 @@ def is_one_product(a: Array, b: Array) -> bool:
 
 def _batch_matmul(a: Array, b: Array) -> Any:
     if is_one_product(a, b) and a.shape[-1] == b.shape[0]:
-        # One large product instead of one a matrix: the threads of BLAS have work to share.
+        # One large product instead of one per matrix: the threads of BLAS have work to share.
         return np.matmul(rows_of(a), b).reshape(*a.shape[:-1], b.shape[1])
     return np.matmul(a, b)
 

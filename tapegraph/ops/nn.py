@@ -246,7 +246,7 @@ def conv2d(x: Any, k: Any, stride: Shape = 1, pad: Shape = 0, dilation: Shape = 
     x : Tensor or array_like, shape (n, c, h, w)
         Images.
     k : Tensor or array_like, shape (o, c, kh, kw)
-        Kernels, one an output channel.
+        Kernels, one per output channel.
     stride, pad, dilation : int or (int, int)
         Steps in pixels, (height, width); padding is with zeros on both sides.
 

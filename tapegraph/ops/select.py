@@ -254,7 +254,7 @@ def select(condlist: Sequence[Operand], choicelist: Sequence[Operand], default: 
     conditions, choices = [np.asarray(plain(c)) for c in condlist], list(choicelist)
     if not conditions or len(conditions) != len(choices):
         received = f"{len(conditions)} conditions and {len(choices)} choices"
-        raise ValueError(explain("select", received, "one choice a condition, and at least one"))
+        raise ValueError(explain("select", received, "one choice per condition, and at least one"))
     for i, condition in enumerate(conditions):
         if condition.dtype != np.bool_:
             fix = "Compare it with something."

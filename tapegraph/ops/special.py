@@ -19,7 +19,7 @@ from tapegraph.ops.statistics import logsumexp
 from tapegraph.ops.transcendental import log1p, logaddexp
 from tapegraph.protocol import SCIPY, plain
 from tapegraph.record import apply, binary, tensor_like, unary
-from tapegraph.typed import Axes, of_array, of_second, of_two
+from tapegraph.typed import Axes, of_array, of_second
 
 __all__ = [
     "beta",
@@ -684,7 +684,7 @@ def _log_times(logarithm: Callable[[Any], Any]) -> Callable[[Any, Any], Any]:
 
 @binary("xlogy", _log_times(np.log))
 def xlogy(a: Any, b: Any) -> Any:
-    """``a log(b)`` of each pair of elements, and 0 where ``a`` is 0, whatever ``b``.
+    """Product ``a log(b)`` of each pair of elements, and 0 where ``a`` is 0, whatever ``b``.
 
     The derivative with respect to ``a`` is ``log(b)``, and 0 where ``a`` is 0 and ``b`` is not
     positive; that with respect to ``b`` is ``a / b``, and 0 where ``a`` is 0.
@@ -714,7 +714,7 @@ def xlogy(a: Any, b: Any) -> Any:
 
 @binary("xlog1py", _log_times(np.log1p))
 def xlog1py(a: Any, b: Any) -> Any:
-    """``a log(1 + b)`` of each pair of elements, and 0 where ``a`` is 0, whatever ``b``.
+    """Product ``a log(1 + b)`` of each pair of elements, and 0 where ``a`` is 0, whatever ``b``.
 
     The derivative with respect to ``a`` is ``log(1 + b)``, and 0 where ``a`` is 0 and ``1 + b`` is
     not positive; that with respect to ``b`` is ``a / (1 + b)``, and 0 where ``a`` is 0.

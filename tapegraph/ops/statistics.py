@@ -295,7 +295,8 @@ def _present_extreme(op: Op, worst: float, name: str, x: Any, axis: Any, keepdim
 def prod(x: Any, axis: Axes = None, keepdims: bool = False) -> Any:
     """Product of all elements or over some axes.
 
-    The derivative by an element is the product of the others, exact where elements are zero.
+    The derivative with respect to an element is the product of the others, exact where elements
+    are zero.
 
     Parameters
     ----------
@@ -779,7 +780,7 @@ def logsumexp(x: Any, axis: Axes = None, b: Any = None, keepdims: bool = False) 
         check_spreads("logsumexp", "b", factors.shape, x.shape)
     data = plain(x) if x.dtype.kind == "f" else plain(x).astype(np.float64)
     largest = np.max(data, axis=axes, keepdims=True, initial=-np.inf)
-    # The derivative by the shift is zero: it is a constant.
+    # The derivative with respect to the shift is zero: it is a constant.
     shift = np.where(np.isfinite(largest), largest, 0).astype(data.dtype)
     with np.errstate(divide="ignore"):  # nothing to sum is -inf
         powers = elementwise.exp(elementwise.sub(x, shift))
