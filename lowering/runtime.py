@@ -8,7 +8,6 @@ import sys
 from typing import Any
 
 from tapegraph.locks import Lock
-from tapegraph.lowering import quiet
 
 # As in pyproject.toml: the first that runs on NumPy 2, and the first that has not been tested.
 MINIMUM = (2, 18)
@@ -83,6 +82,8 @@ def loaded() -> bool:
 
 def _load() -> None:
     global _module, _reason
+    from tapegraph.lowering import quiet
+
     try:
         with quiet.importing():
             module = importlib.import_module("tensorflow")
