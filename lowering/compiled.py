@@ -5,12 +5,14 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Sequence
+from contextlib import nullcontext
 from statistics import median
 from typing import Any
 
 from tapegraph.auto import SHARE
 from tapegraph.ir import Array, Program
 from tapegraph.locks import Lock
+from tapegraph.lowering import quiet
 from tapegraph.lowering.gaps import MetNaN
 from tapegraph.lowering.runtime import tensorflow
 from tapegraph.lowering.transfer import to_numpy, to_tensorflow
@@ -98,6 +100,7 @@ class Graph:
         config = tf.compat.v1.ConfigProto(allow_soft_placement=True)
         config.graph_options.rewrite_options.disable_meta_optimizer = len(program) > GRAPPLER_LIMIT
         self._attrs = ("executor_type", "", "config_proto", config.SerializeToString())
+        self._compiles = xla  # at its first run
 
     def feeds(self, program: Program, scalars: list[float], seed: Array) -> list[Any]:
         """Return the function's inputs for a program of its structure."""
@@ -112,10 +115,10 @@ class Graph:
     def _execute(self, feeds: list[Any]) -> Any:
         from tensorflow.python.eager import context, execute
 
-        function = self.function
-        return execute.execute(
-            function.name, len(function.outputs), feeds, self._attrs, context.context()
-        )
+        name, outputs = self.function.name, len(self.function.outputs)
+        compiles, self._compiles = self._compiles, False
+        with quiet.compiling() if compiles else nullcontext():
+            return execute.execute(name, outputs, feeds, self._attrs, context.context())
 
     def _flat(self, tf: Any, program: Program, found: list[Any]) -> list[Any]:
         """Return the graph's outputs: a leaf of which rows were gathered gives rows and values."""

@@ -9,7 +9,9 @@ from typing import Any
 
 from tapegraph.locks import Lock
 
+# As in pyproject.toml: the first that runs on NumPy 2, and the first that has not been tested.
 MINIMUM = (2, 18)
+UNTESTED = (2, 22)
 INSTALL = 'Install it with: pip install "tapegraph[tensorflow]".'
 
 
@@ -34,8 +36,8 @@ def tensorflow() -> Any:
     Raises
     ------
     Unavailable
-        It is not installed, does not import, is too old, or this process was forked from one
-        that used it.
+        It is not installed, does not import, is too old or too new, or this process was forked
+        from one that used it.
     """
     global _module, _reason
     if _module is None or _reason is not None:
@@ -80,8 +82,11 @@ def loaded() -> bool:
 
 def _load() -> None:
     global _module, _reason
+    from tapegraph.lowering import quiet
+
     try:
-        module = importlib.import_module("tensorflow")
+        with quiet.importing():
+            module = importlib.import_module("tensorflow")
         version = str(module.__version__)
         parts = tuple(int(p) for p in version.split(".")[:2])
     except ModuleNotFoundError as error:
@@ -93,11 +98,16 @@ def _load() -> None:
     except Exception as error:  # a broken installation raises anything
         _reason = f"TensorFlow does not import: {type(error).__name__}: {error}"
         return
-    if parts < MINIMUM:
-        wanted = ".".join(map(str, MINIMUM))
-        _reason = f"TensorFlow {version} is too old; {wanted} or later is needed. {INSTALL}"
+    if not MINIMUM <= parts < UNTESTED:
+        extreme = "old" if parts < MINIMUM else "new"
+        wanted = f"{_dotted(MINIMUM)} or later, before {_dotted(UNTESTED)}, is needed"
+        _reason = f"TensorFlow {version} is too {extreme}: {wanted}. {INSTALL}"
         return
     _module = module
+
+
+def _dotted(version: tuple[int, ...]) -> str:
+    return ".".join(map(str, version))
 
 
 def _after_fork() -> None:

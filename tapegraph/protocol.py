@@ -19,6 +19,8 @@ from tapegraph.node import Node
 
 F = TypeVar("F", bound=Callable[..., Any])
 _POSITIONAL, _KEYWORD = inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.KEYWORD_ONLY
+# What NumPy 2.0 called a parameter that has had its present name since 2.1.
+_RENAMED = {"newshape": "shape"}
 
 _UFUNC_OPTIONS: dict[str, Any] = {
     "where": True,
@@ -214,12 +216,13 @@ def _adapted(called: Any, recording: Callable[..., Any]) -> Callable[..., Any]:
         named: dict[str, Any] = {}
         for position, (name, value) in enumerate(bound.arguments.items()):
             parameter = signature.parameters[name]
+            present = _RENAMED.get(name, name)
             if parameter.kind is parameter.VAR_KEYWORD:  # a ufunc's options, handed on
                 for option, given in value.items():
                     if not _is_default(given, _UFUNC_OPTIONS.get(option, _NOT_GIVEN)):
                         named[option] = given
-            elif name in takes:
-                named[name] = value
+            elif present in takes and present not in named:
+                named[present] = value
             elif parameter.kind is parameter.POSITIONAL_ONLY or position == 0 == names.index(name):
                 positional.append(value)
             elif not _is_default(value, parameter.default):

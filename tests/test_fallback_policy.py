@@ -410,14 +410,17 @@ BROKEN = {
     "TypeError": 'raise TypeError("Descriptors cannot be created directly")',
     "ModuleNotFoundError": "import no_such_dependency",
     "old": '__version__ = "2.3.0"',
+    "new": '__version__ = "9.0.0"',
     "empty": "",
 }
 
 
 def reason_of(name: str) -> str:
-    if name == "old":
-        minimum = ".".join(map(str, runtime.MINIMUM))
-        return f"TensorFlow 2.3.0 is too old; {minimum} or later is needed."
+    if name in ("old", "new"):
+        first, last = (".".join(map(str, v)) for v in (runtime.MINIMUM, runtime.UNTESTED))
+        version = "2.3.0" if name == "old" else "9.0.0"
+        wanted = f"{first} or later, before {last}, is needed. Install it with: {INSTALL}."
+        return f"TensorFlow {version} is too {name}: {wanted}"
     kind = "AttributeError" if name == "empty" else name
     return f"TensorFlow does not import: {kind}: "
 

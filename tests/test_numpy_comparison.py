@@ -8,6 +8,9 @@ import pytest
 import tapegraph as tg
 from tapegraph.ops import comparison as ops
 
+# The first whose np.clip takes min and max by these names.
+NUMPY_2_1 = np.lib.NumpyVersion(np.__version__) >= "2.1.0"
+
 nan, inf = np.nan, np.inf
 SPECIAL = np.array([-inf, -2.5, -2.0, -0.5, -0.0, 0.0, 0.5, 1.0, 1.5, inf, nan])
 
@@ -69,8 +72,7 @@ def test_clip():
         ((low.reshape(9, 1), 1.0), {}),
         ((1.0, -1.0), {}),
         ((), {"a_min": -1.0, "a_max": high}),
-        ((), {"min": -1.0, "max": 0.0}),
-        ((), {"max": 0.0}),
+        *([((), {"min": -1.0, "max": 0.0}), ((), {"max": 0.0})] if NUMPY_2_1 else []),
     ):
         same(np.clip(tg.param(x), *args, **options), np.clip(x, *args, **options))
     assert np.clip(tg.param(np.float32([3.0])), 0.0, 1).dtype == np.float32

@@ -6,12 +6,15 @@ import graphlib
 import importlib
 import importlib.util
 import os
+import re
 import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+
+from tapegraph.lowering import runtime
 
 ROOT = Path(__file__).parent.parent
 FOLDERS = {
@@ -106,6 +109,26 @@ def test_every_package_is_in_the_wheel():
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())
     packages = {name for name, path in MODULES.items() if path.name == "__init__.py"}
     assert set(project["tool"]["setuptools"]["packages"]) == packages
+
+
+def test_the_tensorflow_that_installs_is_the_one_that_is_accepted():
+    (bounds,) = re.findall(
+        r'^tensorflow = \["tensorflow>=([\d.]+),<([\d.]+)"\]',
+        (ROOT / "pyproject.toml").read_text(),
+        re.MULTILINE,
+    )
+    assert bounds == tuple(".".join(map(str, v)) for v in (runtime.MINIMUM, runtime.UNTESTED))
+
+
+def test_every_dependency_has_a_lower_bound():
+    # .ci/matrix installs exactly these, and finds them by this pattern.
+    text = (ROOT / "pyproject.toml").read_text()
+    bounded = set(re.findall(r'"([A-Za-z-]+)>=[\d.]+', text))
+    tomllib = pytest.importorskip("tomllib", reason="Python 3.11 reads TOML by itself")
+    project = tomllib.loads(text)["project"]
+    wanted = [*project["dependencies"], *sum(project["optional-dependencies"].values(), [])]
+    names = {re.match(r"[\w-]+", requirement)[0] for requirement in wanted} - {"tapegraph"}
+    assert names and names <= bounded
 
 
 # ------------------------------------------------------------------ direction of imports

@@ -140,6 +140,29 @@ def test_numpys_defaults_may_be_written_out(x):
     np.testing.assert_array_equal(np.sum(a=x, axis=0).data, X.sum(axis=0))
 
 
+SIGNATURES_OF_RESHAPE = {
+    "2.0": lambda a, newshape, order="C": None,
+    "2.1": lambda a, /, shape=None, order="C", *, newshape=None, copy=None: None,
+    "2.5": lambda a, /, shape, order="C", *, copy=None: None,
+}
+
+
+@pytest.mark.parametrize("numpy", SIGNATURES_OF_RESHAPE)
+def test_parameters_are_known_by_the_names_of_every_numpy(numpy, x):
+    signature = SIGNATURES_OF_RESHAPE[numpy]
+    signature.__name__ = "reshape"
+    reshape = protocol._adapted(signature, tg.reshape)
+    new = "newshape" if numpy == "2.0" else "shape"
+    for got in (reshape(x, (3, 2)), reshape(x, **{new: (3, -1)}), reshape(x, (3, 2), "C")):
+        np.testing.assert_array_equal(got.data, X.reshape(3, 2), strict=True)
+    with pytest.raises(TypeError, match=r"^numpy\.reshape: received order='F' with a tensor"):
+        reshape(x, (3, 2), order="F")
+    if numpy == "2.1":  # which has both
+        np.testing.assert_array_equal(reshape(x, newshape=6).data, X.ravel(), strict=True)
+        with pytest.raises(TypeError, match="newshape=6"):
+            reshape(x, 6, newshape=6)
+
+
 # -- functions that carry no gradient ----------------------------------------------------------
 
 PLAIN = {

@@ -333,7 +333,7 @@ def _shape() -> Iterator[Case]:
             label,
             partial(shape.reshape, shape=new),
             (anywhere(*lengths),),
-            reference=partial(np.reshape, shape=new),
+            reference=lambda x, new=new: np.reshape(x, new),
         )
     yield from _concats()
 

@@ -1,0 +1,168 @@
+"""TensorFlow's log stays off stderr, unless the user has set it up; nothing else is touched."""
+
+from __future__ import annotations
+
+import json
+import sys
+import textwrap
+from pathlib import Path
+
+import pytest
+
+# Every program starts without the variable that the tests set for all others.
+START = """
+import os, sys, warnings
+chosen = os.environ.pop("CHOSEN", None)
+os.environ.pop("TF_CPP_MIN_LOG_LEVEL", None)
+if chosen is not None:
+    os.environ["TF_CPP_MIN_LOG_LEVEL"] = chosen
+before = dict(os.environ)
+"""
+CHANGED = """
+import json
+print(json.dumps({k: v for k, v in os.environ.items() if before.get(k) != v}))
+"""
+# What logs: the import, the first operation, a failing one, and XLA, which is made to be tried.
+BACKWARD = """
+import numpy as np
+import tapegraph as tg
+from tapegraph.lowering import compiled
+
+compiled.SHARE = np.inf
+tg.set_backend("tensorflow")
+x = tg.param(np.ones((3, 3)))
+for _ in range(30):
+    tg.sum(tg.sin(x) @ x).backward()
+assert tg.last_backward().backend == "tensorflow", tg.last_backward()
+assert compiled._xla_compiles == 1
+"""
+IMPORT = """
+from tapegraph.lowering import quiet, runtime
+try:
+    runtime.tensorflow()
+except runtime.Unavailable as error:
+    print(error)
+"""
+linux = pytest.mark.skipif(sys.platform != "linux", reason="C's stderr is set on Linux alone")
+
+
+def test_no_line_unless_asked_for_and_no_variable_is_left(run_python):
+    pytest.importorskip("tensorflow")
+    silent = run_python(START + BACKWARD + CHANGED)
+    assert (silent.returncode, silent.stderr) == (0, "")
+    spoken = run_python(START + IMPORT + CHANGED, CHOSEN="0")
+    assert spoken.returncode == 0, spoken.stderr
+    assert ".cc:" in spoken.stderr
+    # TensorFlow's own import sets some; tapegraph sets none beside them.
+    assert json.loads(silent.stdout) == json.loads(spoken.stdout)
+
+
+def stub(folder: Path, code: str) -> dict[str, str]:
+    """Make a package that poses as TensorFlow, and the environment that finds it first."""
+    (folder / "tensorflow").mkdir()
+    (folder / "tensorflow" / "__init__.py").write_text(textwrap.dedent(code))
+    return {"PYTHONPATH": str(folder)}
+
+
+@linux
+def test_only_what_c_code_writes_is_dropped(run_python, tmp_path):
+    environment = stub(
+        tmp_path,
+        """
+        import ctypes, os, subprocess, sys, threading
+
+        __version__ = "2.20.0"
+        libc = ctypes.CDLL(None)
+        libc.perror(b"dropped")
+        print("written by Python", file=sys.stderr, flush=True)
+        thread = threading.Thread(target=lambda: print("by a thread", file=sys.stderr, flush=True))
+        thread.start()
+        thread.join()
+        os.write(2, b"to the descriptor\\n")
+        child = "import ctypes; ctypes.CDLL(None).perror(b'by a child')"
+        subprocess.run([sys.executable, "-c", child])
+        print(os.environ["TF_CPP_MIN_LOG_LEVEL"])
+        """,
+    )
+    after = "import ctypes; ctypes.CDLL(None).perror(b'after')"
+    done = run_python(START + IMPORT + CHANGED + after, **environment)
+    assert done.stderr.splitlines() == [
+        "written by Python",
+        "by a thread",
+        "to the descriptor",
+        "by a child: Success",
+        "after: Success",
+    ]
+    assert done.stdout.split() == ["3", "{}"]
+
+
+@linux
+@pytest.mark.parametrize("variable", ["TF_CPP_MIN_LOG_LEVEL", "TF_CPP_MAX_VLOG_LEVEL"])
+def test_the_users_own_choice_is_left_alone(variable, run_python, tmp_path):
+    environment = stub(
+        tmp_path,
+        f"""
+        import ctypes, os
+
+        __version__ = "2.20.0"
+        ctypes.CDLL(None).perror(b"shown")
+        print(os.environ[{variable!r}], os.environ.get("TF_CPP_MIN_LOG_LEVEL"))
+        """,
+    )
+    choose = f"os.environ[{variable!r}] = before[{variable!r}] = '1'\n"
+    done = run_python(START + choose + IMPORT + CHANGED, **environment)
+    assert done.stderr.splitlines() == ["shown: Success"]
+    level = "1" if variable == "TF_CPP_MIN_LOG_LEVEL" else "None"
+    assert done.stdout.split() == ["1", level, "{}"]
+
+
+@linux
+def test_a_failing_import_puts_everything_back(run_python, tmp_path):
+    environment = stub(
+        tmp_path, "import ctypes; ctypes.CDLL(None).perror(b'dropped'); raise ImportError('no DLL')"
+    )
+    after = "import ctypes; ctypes.CDLL(None).perror(b'after')"
+    done = run_python(START + IMPORT + CHANGED + after, **environment)
+    assert done.stderr.splitlines() == ["after: Success"]
+    assert done.stdout.splitlines() == ["TensorFlow does not import: ImportError: no DLL", "{}"]
+
+
+@linux
+def test_a_child_forked_meanwhile_has_its_stderr_and_no_variable(run_python, tmp_path):
+    environment = stub(
+        tmp_path,
+        """
+        import ctypes, os
+
+        __version__ = "2.20.0"
+        child = os.fork()
+        if child == 0:
+            level = os.environ.get("TF_CPP_MIN_LOG_LEVEL")
+            ctypes.CDLL(None).perror(f"a child, level {level}".encode())
+            os._exit(0)
+        assert os.waitpid(child, 0)[1] == 0
+        ctypes.CDLL(None).perror(b"dropped")
+        """,
+    )
+    done = run_python(START + IMPORT + CHANGED, **environment)
+    assert done.stderr.splitlines() == ["a child, level None: Success"]
+    assert done.stdout.split() == ["{}"]
+
+
+def test_a_level_that_another_thread_sets_meanwhile_stays(run_python, tmp_path):
+    environment = stub(
+        tmp_path,
+        "import os; __version__ = '2.20.0'; os.environ['TF_CPP_MIN_LOG_LEVEL'] = '1'",
+    )
+    done = run_python(START + IMPORT + CHANGED, **environment)
+    assert json.loads(done.stdout) == {"TF_CPP_MIN_LOG_LEVEL": "1"}
+
+
+def test_tensorflow_that_is_there_already_is_left_alone(run_python):
+    program = """
+from types import ModuleType
+sys.modules["tensorflow"] = ModuleType("tensorflow")
+sys.modules["tensorflow"].__version__ = "2.20.0"
+"""
+    done = run_python(START + program + IMPORT + "print(quiet._chosen_here)")
+    assert done.stdout.split() == ["False"]
