@@ -15,6 +15,21 @@ import tapegraph as tg
 from tapegraph import _tape, engines, scopes
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--thorough",
+        action="store_true",
+        help="every layout and every case by itself, and thousands of random programs; "
+        "for a release",
+    )
+
+
+@pytest.fixture(scope="session")
+def thorough(request) -> bool:
+    """Whether to try everything, as before a release."""
+    return request.config.getoption("--thorough")
+
+
 @pytest.fixture(autouse=True)
 def sealed(monkeypatch):
     """Give each test an empty tape, the default engine and NumPy's own error handling."""
