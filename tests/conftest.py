@@ -24,6 +24,21 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
 
 
+def pytest_xdist_auto_num_workers() -> int:
+    """One process per core that this one may use; each may hold a TensorFlow, so not more."""
+    usable = getattr(os, "sched_getaffinity", None)  # Linux; elsewhere all cores
+    return min(len(usable(0)) if usable else os.cpu_count() or 1, 8)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Where processes share the cores, leave each one thread for products of matrices.
+
+    OpenBLAS' threads wait for each other in busy loops, which is slower by far than one alone.
+    """
+    if config.getoption("numprocesses"):
+        os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+
+
 @pytest.fixture(scope="session")
 def thorough(request) -> bool:
     """Whether to try everything, as before a release."""
