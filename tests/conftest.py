@@ -24,6 +24,14 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
 
 
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out what is marked for ``--thorough`` alone."""
+    if not config.getoption("thorough"):
+        later = [item for item in items if item.get_closest_marker("thorough")]
+        config.hook.pytest_deselected(items=later)
+        items[:] = [item for item in items if item not in later]
+
+
 def pytest_xdist_auto_num_workers() -> int:
     """One process per core that this one may use; each may hold a TensorFlow, so not more."""
     usable = getattr(os, "sched_getaffinity", None)  # Linux; elsewhere all cores

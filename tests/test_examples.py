@@ -145,9 +145,13 @@ def test_script_that_registers_an_operation(tmp_path):
     assert re.search("^engine +native", out, re.MULTILINE)
 
 
-@pytest.mark.parametrize("backend", ["native", "tensorflow"] if TENSORFLOW else ["native"])
 @pytest.mark.parametrize(
-    "command", [(SCRIPTS / "digits.py",), ("-m", "examples.digits")], ids=["script", "module"]
+    ("command", "backend"),
+    [
+        ((SCRIPTS / "digits.py",), "tensorflow" if TENSORFLOW else "native"),
+        (("-m", "examples.digits"), "native"),
+    ],
+    ids=["script", "module"],
 )
 def test_both_ways_of_starting(command, backend, tmp_path):
     out = run(*command, "--quick", "--backend", backend, cwd=tmp_path)
