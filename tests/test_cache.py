@@ -348,17 +348,25 @@ def test_evicted_graphs_are_dropped():
 
     psutil = pytest.importorskip("psutil")
     set_cache_limit(1)
-    held, weights = [], []  # graphs and functions; resident bytes
-    for steps in (40, 80):
-        for n in range(steps):
-            gradient(power_of_sin(1 + n % 5), np.ones((64, 64)))  # every step compiles
+
+    def held() -> np.ndarray:
+        """Count graphs, functions of TensorFlow, and resident bytes, after compiling 60 times."""
+        before = cache_info().compiles
+        for n in range(60):
+            gradient(power_of_sin(1 + n % 5), np.ones((64, 64)))
+        assert cache_info().compiles == before + 60
         gc.collect()
-        graphs = [x for x in gc.get_objects() if type(x) is Graph]
-        held.append((len(graphs), len(context.context().list_function_names())))
-        weights.append(psutil.Process().memory_info().rss)
-    assert (cache_info().compiles, cache_info().evictions) == (120, 119)
-    assert max(held[1]) < 10
-    assert weights[1] - weights[0] < 8e6  # 100 kB a graph
+        graphs = sum(type(x) is Graph for x in gc.get_objects())
+        functions = len(context.context().list_function_names())
+        return np.array([graphs, functions, psutil.Process().memory_info().rss])
+
+    before = held()
+    for _ in range(3):  # memory that grows now and then is an allocator's; a leak grows each time
+        after = held()
+        grown, before = after - before, after
+        if (grown < [10, 10, 6e6]).all():
+            return
+    pytest.fail(f"60 more graphs and as many dropped leave {grown}")
 
 
 @pytest.mark.thorough  # weighs the process, which takes many steps to be worth anything
