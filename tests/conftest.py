@@ -33,9 +33,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def pytest_xdist_auto_num_workers() -> int:
-    """One process per core that this one may use; each may hold a TensorFlow, so not more."""
+    """One process per core that this one may use, and four at most: each holds a TensorFlow."""
     usable = getattr(os, "sched_getaffinity", None)  # Linux; elsewhere all cores
-    return min(len(usable(0)) if usable else os.cpu_count() or 1, 8)
+    return min(len(usable(0)) if usable else os.cpu_count() or 1, 4)
 
 
 def pytest_configure(config: pytest.Config) -> None:
