@@ -113,5 +113,5 @@ def failing(arguments: tuple[str, ...], checkout: Path) -> str | None:
         return None
     if done.returncode not in (1, 2) and done.returncode > 0:
         raise RuntimeError(f"{shlex.join(command)}: exit status {done.returncode}\n{done.stdout}")
-    named = re.search(r"^(?:FAILED|ERROR) (\S+)", done.stdout, re.MULTILINE)
+    named = re.search(r"^(?:FAILED|ERROR) (.+?)(?: - .*)?$", done.stdout, re.MULTILINE)
     return named[1] if named else f"exit status {done.returncode}"
