@@ -49,7 +49,8 @@ def check(faults: list[Fault]) -> int:
     if importlib.util.find_spec("tensorflow") is None:
         needing = [f for f in faults if f.tensorflow]
         faults = [f for f in faults if not f.tensorflow]
-        print(f"{len(needing)} faults left out, which are seen with TensorFlow alone\n")
+        if needing:
+            print(f"{len(needing)} faults left out, which are seen with TensorFlow alone\n")
     verdicts = []
     with tempfile.TemporaryDirectory() as folder:
         checkout = copied(Path(folder))
