@@ -15,6 +15,44 @@ import tapegraph as tg
 from tapegraph import _tape, engines, scopes
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--thorough",
+        action="store_true",
+        help="every layout and every case by itself, and thousands of random programs; "
+        "for a release",
+    )
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out what is marked for ``--thorough`` alone."""
+    if not config.getoption("thorough"):
+        later = [item for item in items if item.get_closest_marker("thorough")]
+        config.hook.pytest_deselected(items=later)
+        items[:] = [item for item in items if item not in later]
+
+
+def pytest_xdist_auto_num_workers() -> int:
+    """One process per core that this one may use, and four at most: each holds a TensorFlow."""
+    usable = getattr(os, "sched_getaffinity", None)  # Linux; elsewhere all cores
+    return min(len(usable(0)) if usable else os.cpu_count() or 1, 4)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Where processes share the cores, leave each one thread for products of matrices.
+
+    OpenBLAS' threads wait for each other in busy loops, which is slower by far than one alone.
+    """
+    if config.getoption("numprocesses"):
+        os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+
+
+@pytest.fixture(scope="session")
+def thorough(request) -> bool:
+    """Whether to try everything, as before a release."""
+    return request.config.getoption("--thorough")
+
+
 @pytest.fixture(autouse=True)
 def sealed(monkeypatch):
     """Give each test an empty tape, the default engine and NumPy's own error handling."""

@@ -256,7 +256,7 @@ WRONG_GRADIENTS = {
     "a reduction not spread": (np.sum, lambda g, y, x: g, r"shape \(\).* shape \(2, 3\)"),
     "of another shape": (np.exp, lambda g, y, x: g.T, r"shape \(3, 2\).* shape \(2, 3\)"),
     "that only broadcasts": (np.exp, lambda g, y, x: g[:1], r"shape \(1, 3\).* shape \(2, 3\)"),
-    "too many": (np.exp, lambda g, y, x: (g, g), r"2 gradients .* 1, one an input"),
+    "too many": (np.exp, lambda g, y, x: (g, g), r"2 gradients .* 1, one per input"),
     "complex": (np.exp, lambda g, y, x: g * 1j, r"complex128 .* real numbers"),
 }
 
@@ -385,7 +385,7 @@ REGISTRATIONS = {
     "rules to spare": (
         lambda: tg.defop(np.exp, vjp=(vjp, vjp), name="e"),
         ValueError,
-        "2 rules in vjp for e; expected one an input, 1",
+        "2 rules in vjp for e; expected one per input, 1",
     ),
 }
 

@@ -1,28 +1,37 @@
 """Every example runs, both ways, saves its picture, and reaches what it promises."""
 
-import functools
+import contextlib
+import contextvars
 import importlib.util
+import io
 import os
 import re
+import runpy
 import subprocess
 import sys
+import warnings
 from pathlib import Path
 
 import pytest
 
-for extra in ("matplotlib", "sklearn", "tqdm"):
-    pytest.importorskip(extra)
+import tapegraph as tg
+
+pyplot = pytest.importorskip("matplotlib.pyplot")
+tqdm = pytest.importorskip("tqdm").tqdm
+pytest.importorskip("sklearn")
 
 ROOT = Path(__file__).parent.parent
-EXAMPLES = sorted(p.stem for p in (ROOT / "examples").glob("[!_]*.py"))
-# No graph node for conv2d or for SciPy's function; scalars have an engine of their own.
-NATIVE = {"cnn_digits", "defop_scipy", "moons"}
+SCRIPTS = ROOT / "examples"
+EXAMPLES = sorted(p.stem for p in SCRIPTS.glob("[!_]*.py"))
+# It registers an operation, for as long as its process lives.
+REGISTERS = "defop_scipy"
+HERE = [name for name in EXAMPLES if name != REGISTERS]
+# No graph node for conv2d; scalars have an engine of their own; the last one trains nothing.
+NATIVE = {"cnn_digits", "moons", "verify_gradients"}
 # What an example measures: the first figure of these lines.
 MEASURED = re.compile(r"^ *(?:accuracy|test|overlap|found|mse) +([\d.]+)", re.MULTILINE)
 
-needs_tensorflow = pytest.mark.skipif(
-    importlib.util.find_spec("tensorflow") is None, reason="needs TensorFlow"
-)
+TENSORFLOW = importlib.util.find_spec("tensorflow") is not None
 
 
 def run(*command: object, cwd: Path, status: int = 0) -> str:
@@ -41,17 +50,35 @@ def run(*command: object, cwd: Path, status: int = 0) -> str:
     return done.stdout
 
 
-@pytest.fixture(scope="module")
-def quick(tmp_path_factory):
-    """Return what `--quick` prints and the picture it saves, by name and engine, run once."""
+@pytest.fixture
+def run_here(monkeypatch, tmp_path):
+    """Run an example as `run` would, but in this process, and in a folder of its own."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(SCRIPTS))  # as Python does with a script's folder
+    monkeypatch.setenv("MPLBACKEND", "Agg")
 
-    @functools.cache
-    def quick(name: str, backend: str) -> tuple[str, Path]:
-        folder = tmp_path_factory.mktemp(name)
-        script = ROOT / "examples" / f"{name}.py"
-        return run(script, "--quick", "--backend", backend, cwd=folder), folder / f"{name}.png"
+    monkeypatch.setattr(tqdm, "monitor_interval", 0)  # no thread that outlives the test
 
-    return quick
+    def run_here(name: str, *options: object) -> str:
+        monkeypatch.setattr(sys, "argv", [str(SCRIPTS / f"{name}.py"), *map(str, options)])
+        tg.lowering.cache_clear()  # the script counts what it compiles itself
+        printed = io.StringIO()
+        with (
+            contextlib.redirect_stdout(printed),
+            contextlib.redirect_stderr(printed),
+            warnings.catch_warnings(record=True) as warned,
+        ):
+            warnings.simplefilter("default")
+            try:
+                # In a context of its own: a script chooses its engine.
+                contextvars.copy_context().run(runpy.run_path, sys.argv[0], run_name="__main__")
+            except SystemExit as end:
+                assert not end.code, f"{end.code}\n{printed.getvalue()}"
+        printed.writelines(f"{w.category.__name__}: {w.message}\n" for w in warned)
+        return printed.getvalue()
+
+    yield run_here
+    pyplot.close("all")
 
 
 def figures(out: str) -> list[float]:
@@ -64,66 +91,77 @@ def assert_picture(path: Path) -> None:
     assert path.read_bytes()[:8] == b"\x89PNG\r\n\x1a\n"
 
 
-@pytest.mark.parametrize("name", EXAMPLES)
-def test_script_runs_and_saves_its_picture(name, quick):
-    out, picture = quick(name, "native")
-    assert_picture(picture)
-    assert picture.name in out
-    assert name == "moons" or re.search("^engine +native", out, re.MULTILINE)
-
-
-@needs_tensorflow
-@pytest.mark.parametrize("name", [n for n in EXAMPLES if n not in NATIVE | {"verify_gradients"}])
-def test_engines_train_alike(name, quick):
-    by_graph, _ = quick(name, "tensorflow")
-    assert re.search("^engine +tensorflow$", by_graph, re.MULTILINE)
-    assert re.search(r"^cache +\d+ held, [1-4] compiled, [1-9]\d+ found", by_graph, re.MULTILINE)
-    by_sweep, _ = quick(name, "native")
-    assert figures(by_graph) == pytest.approx(figures(by_sweep), rel=0.02)
+@pytest.mark.parametrize("name", HERE)
+def test_example_runs_and_saves_its_picture_alike_on_both_engines(name, run_here):
+    by_sweep = run_here(name, "--quick", "--backend", "native")
+    assert_picture(Path(f"{name}.png"))
+    assert f"{name}.png" in by_sweep
+    assert name == "moons" or re.search("^engine +native", by_sweep, re.MULTILINE)
+    if TENSORFLOW and name not in NATIVE:
+        by_graph = run_here(name, "--quick", "--backend", "tensorflow", "--out", "graph.png")
+        assert_picture(Path("graph.png"))
+        assert re.search("^engine +tensorflow$", by_graph, re.MULTILINE)
+        held = r"^cache +\d+ held, [1-4] compiled, [1-9]\d+ found"
+        assert re.search(held, by_graph, re.MULTILINE)
+        assert figures(by_graph) == pytest.approx(figures(by_sweep), rel=0.02)
 
 
 @pytest.mark.parametrize("backend", ["auto", "tensorflow"])
-def test_convolution_says_that_it_runs_natively(backend, quick):
-    out, _ = quick("cnn_digits", backend)
+def test_convolution_says_that_it_runs_natively(backend, run_here):
+    out = run_here("cnn_digits", "--quick", "--backend", backend)
     assert re.search(r"^engine +native \(conv2d ", out, re.MULTILINE)
     assert ("RuntimeWarning" in out) == (backend == "tensorflow")
 
 
-@pytest.mark.parametrize("name", EXAMPLES)
-def test_module_explains_itself(name, tmp_path):
-    out = run("-m", f"examples.{name}", "--help", cwd=tmp_path)
+def assert_explains(out: str) -> None:
     for option in ("--backend", "--seed", "--out", "--quick", "You learn"):
         assert option in out
 
 
-@pytest.fixture(scope="module")
-def digits_accuracy(tmp_path_factory):
-    """Return the accuracy in percent of the whole digits example, by engine, run once."""
-
-    @functools.cache
-    def accuracy(backend: str) -> float:
-        picture = tmp_path_factory.mktemp(backend) / "here.png"
-        script = ROOT / "examples" / "digits.py"
-        out = run(script, "--backend", backend, "--out", picture, cwd=picture.parent)
-        assert re.search(rf"^engine +{backend}", out, re.MULTILINE)
-        assert_picture(picture)
-        return figures(out)[0]
-
-    return accuracy
+@pytest.mark.parametrize("name", HERE)
+def test_script_explains_itself(name, run_here):
+    assert_explains(run_here(name, "--help"))
 
 
-def test_digits_are_learned(digits_accuracy):
-    assert digits_accuracy("native") >= 96
+def test_digits_are_learned_alike_by_both_engines(run_here):
+    """The README's first command, whole."""
+    by_sweep = run_here("digits", "--backend", "native", "--out", "here.png")
+    assert_picture(Path("here.png"))
+    assert figures(by_sweep)[0] >= 96
+    if TENSORFLOW:
+        by_graph = run_here("digits", "--backend", "tensorflow")
+        assert re.search("^engine +tensorflow", by_graph, re.MULTILINE)
+        assert abs(figures(by_graph)[0] - figures(by_sweep)[0]) <= 0.5
 
 
-@needs_tensorflow
-def test_digits_are_learned_alike_by_both_engines(digits_accuracy):
-    assert abs(digits_accuracy("tensorflow") - digits_accuracy("native")) <= 0.5
+# ------------------------------------------------------------------ in processes of their own
 
 
-@pytest.mark.skipif(importlib.util.find_spec("tensorflow") is not None, reason="TensorFlow is here")
-def test_without_tensorflow_an_example_runs_natively_and_says_so(quick):
-    out, _ = quick("linear_regression", "tensorflow")
+def test_script_that_registers_an_operation(tmp_path):
+    script = SCRIPTS / f"{REGISTERS}.py"
+    assert_explains(run(script, "--help", cwd=tmp_path))
+    out = run(script, "--quick", cwd=tmp_path)
+    assert_picture(tmp_path / f"{REGISTERS}.png")
+    assert re.search("^engine +native", out, re.MULTILINE)
+
+
+@pytest.mark.parametrize(
+    ("command", "backend"),
+    [
+        ((SCRIPTS / "digits.py",), "tensorflow" if TENSORFLOW else "native"),
+        (("-m", "examples.digits"), "native"),
+    ],
+    ids=["script", "module"],
+)
+def test_both_ways_of_starting(command, backend, tmp_path):
+    out = run(*command, "--quick", "--backend", backend, cwd=tmp_path)
+    assert_picture(tmp_path / "digits.png")
+    assert re.search(f"^engine +{backend}", out, re.MULTILINE)
+
+
+@pytest.mark.skipif(TENSORFLOW, reason="TensorFlow is here")
+def test_without_tensorflow_an_example_runs_natively_and_says_so(run_here):
+    out = run_here("linear_regression", "--quick", "--backend", "tensorflow")
     assert re.search(r"^engine +native \(TensorFlow is not installed\.", out, re.MULTILINE)
 
 

@@ -49,6 +49,11 @@ def test_same_values_on_tensors(module):
     np.testing.assert_allclose(got.data, expected, rtol=1e-11, atol=1e-12)
 
 
+@pytest.mark.parametrize(
+    "backend",
+    ["native", pytest.param("tensorflow", marks=pytest.mark.thorough)],  # they agree, see below
+    indirect=True,
+)
 @pytest.mark.filterwarnings("ignore:backward ran in the native engine:RuntimeWarning")
 def test_gradients_pass_finite_differences(module, backend):
     tg.testing.check_gradients(module.program, *sample(module), rtol=1e-4, atol=1e-6)

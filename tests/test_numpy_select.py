@@ -119,7 +119,7 @@ REFUSED = {
     "partition": (lambda x: np.partition(x, 4), ValueError, "kth 4"),
     "choose": (lambda x: np.choose([3], x), ValueError, "choice 3 of 3"),
     "choose-floats": (lambda x: np.choose([0.5], x), TypeError, "integers"),
-    "select": (lambda x: np.select([X > 1], [x, x]), ValueError, "one choice a condition"),
+    "select": (lambda x: np.select([X > 1], [x, x]), ValueError, "one choice per condition"),
     "select-none": (lambda x: select.select([], []), ValueError, "0 conditions"),
     "select-numbers": (lambda x: np.select([X], [x]), TypeError, "bools"),
 }

@@ -192,7 +192,6 @@ def test_diff():
     check(lambda x: np.diff(x, prepend=0), X.astype(np.float32))
 
 
-@pytest.mark.skipif(not hasattr(np, "trapezoid"), reason="NumPy 2 brought trapezoid")
 def test_trapezoid():
     check(np.trapezoid, X)
     check(lambda y: np.trapezoid(y, dx=0.25, axis=0), X)

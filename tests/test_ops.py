@@ -3,30 +3,25 @@
 from __future__ import annotations
 
 import copy
+import zlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import pytest
+from promises import named
 
 import tapegraph as tg
 from tapegraph import fallback
 from tapegraph.cases import CASES, Case
 from tapegraph.ir import OPS, Op
+from tapegraph.linearise import linearise
 from tapegraph.record import apply
 from tapegraph.testing import check_gradients
 
-SMOOTH = [case for case in CASES if case.smooth]
-KINKED = [case for case in CASES if not case.smooth]
-REFERENCED = [case for case in CASES if case.reference is not None]
-
 # The dtype's rounding, with room for a few operations.
 CLOSE = {np.float64: {"rtol": 1e-12, "atol": 1e-12}, np.float32: {"rtol": 1e-4, "atol": 1e-5}}
-
-
-def over(cases: list[Case]) -> Any:
-    return pytest.mark.parametrize("case", cases, ids=[case.id for case in cases])
 
 
 @pytest.fixture(autouse=True)
@@ -38,17 +33,24 @@ def only_singular_points_warn(case: Case) -> np.errstate:
     return np.errstate(all=None if case.smooth else "ignore")
 
 
-def run(case: Case, arrays: list[np.ndarray]) -> tuple[list[tg.Tensor], tg.Tensor]:
-    """Call the case on parameters made of `arrays`."""
-    leaves = [tg.param(a) for a in arrays]
-    with only_singular_points_warn(case):
-        return leaves, case.function(arrays[0].dtype)(*leaves)
+class Run:
+    """One case, recorded once on parameters; every promise below looks at it."""
 
+    def __init__(self, case: Case, dtype: type = np.float64, arrays: Any = None) -> None:
+        self.case = case
+        self.arrays = case.arrays(dtype) if arrays is None else arrays
+        self.fixed = case.fixed(self.arrays[0].dtype)
+        self.before = copy.deepcopy([self.arrays, self.fixed])
+        self.leaves = [tg.param(a) for a in self.arrays]
+        with only_singular_points_warn(case):
+            self.out = case.run(*self.leaves, *self.fixed)
+        self.result = self.out.numpy()
 
-def gradients(case: Case, arrays: list[np.ndarray], seed: Any = None) -> list[np.ndarray | None]:
-    leaves, out = run(case, arrays)
-    out.backward(seed)
-    return [leaf.grad for leaf in leaves]
+    def gradients(self, seed: Any = None) -> list[np.ndarray | None]:
+        for leaf in self.leaves:
+            leaf.grad = None
+        self.out.backward(seed)
+        return [leaf.grad for leaf in self.leaves]
 
 
 def random_like(array: Any, seed: int = 0) -> np.ndarray:
@@ -63,52 +65,86 @@ def assert_close(got: list[Any], want: list[Any], dtype: type = np.float64) -> N
             np.testing.assert_allclose(g, w, **CLOSE[dtype], err_msg=f"input {i}", strict=True)
 
 
-@over(CASES)
-def test_records_the_operation_it_names(case):
-    _, out = run(case, case.arrays())
-    assert case.op in [entry.op for entry in tg.tape()]
-    assert out.requires_grad
+# ------------------------------------------------------------------ what every case promises
 
 
-@over(REFERENCED)
-def test_forward_agrees_with_numpy(case):
-    arrays = case.arrays()
-    _, out = run(case, arrays)
-    want = np.asarray(case.reference(*arrays, *case.fixed()))
-    np.testing.assert_allclose(out.numpy(), want, **CLOSE[np.float64], strict=True)
+def the_operation_it_names_is_recorded(run: Run) -> None:
+    assert run.case.op in [entry.op for entry in tg.tape()]
+    assert run.out.requires_grad
 
 
-@over(SMOOTH)
-def test_gradient_agrees_with_finite_differences(case):
-    check_gradients(case.function(), *case.arrays(), backend="native")
+def forward_agrees_with_numpy(run: Run) -> None:
+    if run.case.reference is not None:
+        want = np.asarray(run.case.reference(*run.arrays, *run.fixed))
+        np.testing.assert_allclose(run.result, want, **CLOSE[np.float64], strict=True)
 
 
-@over(KINKED)
-def test_gradient_at_a_kink_is_the_one_agreed(case):
-    want = [None if w is None else np.array(w, dtype=np.float64) for w in case.expected]
-    assert_close(gradients(case, case.arrays()), want)
+def gradient_is_the_derivative(run: Run) -> None:
+    """By finite differences; at a kink, the one agreed."""
+    if run.case.smooth:
+        check_gradients(run.case.function(), *run.arrays, backend="native")
+    else:
+        want = [None if w is None else np.array(w, dtype=np.float64) for w in run.case.expected]
+        assert_close(run.gradients(), want)
 
 
-@over(CASES)
-def test_gradients_have_the_shape_and_dtype_of_their_leaf(case):
-    for dtype in (np.float64, np.float32):
-        leaves, out = run(case, case.arrays(dtype))
-        out.backward()
-        assert out.dtype == dtype
-        for leaf in leaves:
-            if leaf.grad is not None:
-                assert (leaf.grad.shape, leaf.grad.dtype) == (leaf.shape, dtype)
+def gradients_have_the_shape_and_dtype_of_their_leaf(run: Run) -> None:
+    assert run.out.dtype == run.arrays[0].dtype
+    for leaf, grad in zip(run.leaves, run.gradients(), strict=True):
+        if grad is not None:
+            assert (grad.shape, grad.dtype) == (leaf.shape, leaf.dtype)
 
 
-@over(CASES)
-def test_float32_agrees_with_float64(case):
-    low = case.arrays(np.float32)
-    high = [a.astype(np.float64) for a in low]
-    _, out = run(case, low)
-    _, want = run(case, high)
-    np.testing.assert_allclose(out.numpy(), want.numpy(), **CLOSE[np.float32])
-    wide = [None if g is None else g.astype(np.float64) for g in gradients(case, low)]
-    assert_close(wide, gradients(case, high), np.float32)
+def backward_twice_adds_twice(run: Run) -> None:
+    once = [None if g is None else g.copy() for g in run.gradients()]
+    run.out.backward()
+    assert_close([leaf.grad for leaf in run.leaves], [None if g is None else g + g for g in once])
+
+
+def seed_weighs_the_outputs(run: Run) -> None:
+    if run.case.smooth:
+        seed = random_like(run.out)
+        direct = run.gradients(seed)
+        for leaf in run.leaves:
+            leaf.grad = None
+        tg.sum(run.out * seed).backward()
+        assert_close(direct, [leaf.grad for leaf in run.leaves])
+
+
+def gradient_is_linear_in_the_seed(run: Run) -> None:
+    if run.case.smooth:
+        one, two = (random_like(run.out, seed) for seed in (1, 2))
+        parts = zip(run.gradients(one), run.gradients(two), strict=True)
+        assert_close(run.gradients(3.0 * one - two), [3.0 * g - h for g, h in parts])
+
+
+def nothing_given_is_changed(run: Run) -> None:
+    """Looked at last: not by forward, and not by any backward until here."""
+    seed = random_like(run.out)
+    run.gradients(seed)
+    np.testing.assert_array_equal(seed, random_like(run.out))
+    np.testing.assert_equal([run.arrays, run.fixed], run.before)
+    np.testing.assert_equal([leaf.numpy() for leaf in run.leaves], run.before[0])
+    np.testing.assert_array_equal(run.out.numpy(), run.result)
+
+
+PROMISES = (
+    the_operation_it_names_is_recorded,
+    forward_agrees_with_numpy,
+    gradient_is_the_derivative,
+    gradients_have_the_shape_and_dtype_of_their_leaf,
+    backward_twice_adds_twice,
+    seed_weighs_the_outputs,
+    gradient_is_linear_in_the_seed,
+    nothing_given_is_changed,
+)
+
+
+def float32_agrees_with_float64(low: Run) -> None:
+    high = Run(low.case, arrays=[a.astype(np.float64) for a in low.arrays])
+    np.testing.assert_allclose(low.result, high.result, **CLOSE[np.float32])
+    wide = [None if g is None else g.astype(np.float64) for g in low.gradients()]
+    assert_close(wide, high.gradients(), np.float32)
 
 
 @dataclass(frozen=True)
@@ -127,16 +163,13 @@ LAYOUTS = {
 }
 
 
-@pytest.mark.parametrize("layout", LAYOUTS.values(), ids=LAYOUTS)
-@over(CASES)
-def test_memory_layout_changes_nothing(case, layout):
-    arrays = case.arrays()
-    seed = random_like(run(case, arrays)[1])
-    leaves = [tg.param(layout.spread(a) if a.ndim else a) for a in arrays]
+def memory_layout_changes_nothing(run: Run, layout: Layout) -> None:
+    seed = random_like(run.out)
+    leaves = [tg.param(layout.spread(a) if a.ndim else a) for a in run.arrays]
     views = [layout.restore(leaf) if leaf.ndim else leaf for leaf in leaves]
-    with only_singular_points_warn(case):
-        case.function()(*views).backward(seed.copy(order="F"))
-    assert_close([restored_grad(layout, leaf) for leaf in leaves], gradients(case, arrays, seed))
+    with only_singular_points_warn(run.case):
+        run.case.function()(*views).backward(seed.copy(order="F"))
+    assert_close([restored_grad(layout, leaf) for leaf in leaves], run.gradients(seed))
 
 
 def restored_grad(layout: Layout, leaf: tg.Tensor) -> np.ndarray | None:
@@ -145,45 +178,25 @@ def restored_grad(layout: Layout, leaf: tg.Tensor) -> np.ndarray | None:
     return layout.restore(tg.tensor(leaf.grad)).numpy()
 
 
-@over(CASES)
-def test_nothing_given_is_changed(case):
-    arrays, fixed = case.arrays(), case.fixed()
-    before = copy.deepcopy([arrays, fixed])
-    leaves = [tg.param(a) for a in arrays]
-    with only_singular_points_warn(case):
-        out = case.run(*leaves, *fixed)
-    seed, result = random_like(out), out.numpy()
-    out.backward(seed)
-    np.testing.assert_equal([arrays, fixed], before)
-    np.testing.assert_equal([leaf.numpy() for leaf in leaves], before[0])
-    np.testing.assert_array_equal(out.numpy(), result)
-    np.testing.assert_array_equal(seed, random_like(out))
+def layouts_of(case: Case, thorough: bool) -> list[str]:
+    """All layouts, or the one that falls to this case."""
+    names = list(LAYOUTS)
+    return names if thorough else [names[zlib.crc32(case.id.encode()) % len(names)]]
 
 
-@over(SMOOTH)
-def test_seed_weighs_the_outputs(case):
-    arrays = case.arrays()
-    leaves, out = run(case, arrays)
-    seed = random_like(out)
-    tg.sum(out * seed).backward()
-    assert_close(gradients(case, arrays, seed), [leaf.grad for leaf in leaves])
-
-
-@over(SMOOTH)
-def test_gradient_is_linear_in_the_seed(case):
-    arrays = case.arrays()
-    one, two = (random_like(run(case, arrays)[1], seed) for seed in (1, 2))
-    parts = zip(gradients(case, arrays, one), gradients(case, arrays, two), strict=True)
-    assert_close(gradients(case, arrays, 3.0 * one - two), [3.0 * g - h for g, h in parts])
-
-
-@over(CASES)
-def test_backward_twice_adds_twice(case):
-    leaves, out = run(case, case.arrays())
-    out.backward()
-    once = [None if leaf.grad is None else leaf.grad.copy() for leaf in leaves]
-    out.backward()
-    assert_close([leaf.grad for leaf in leaves], [None if g is None else g + g for g in once])
+@pytest.mark.parametrize("case", CASES, ids=[case.id for case in CASES])
+def test_case_keeps_every_promise(case, thorough):
+    run = Run(case)
+    for promise in PROMISES:
+        with named(promise.__name__):
+            promise(run)
+    for name in layouts_of(case, thorough):
+        with named(f"memory_layout_changes_nothing ({name})"):
+            memory_layout_changes_nothing(run, LAYOUTS[name])
+    low = Run(case, np.float32)
+    for promise in (gradients_have_the_shape_and_dtype_of_their_leaf, float32_agrees_with_float64):
+        with named(f"{promise.__name__} (float32)"):
+            promise(low)
 
 
 def test_a_rule_is_handed_what_its_operation_saved(monkeypatch, request):
@@ -193,3 +206,9 @@ def test_a_rule_is_handed_what_its_operation_saved(monkeypatch, request):
     x = tg.param([3.0])
     apply(op, (x,)).backward()
     np.testing.assert_array_equal(x.grad, [4.0])
+
+
+def test_a_cotangent_has_the_dtype_of_its_value():
+    x, wide = tg.param(np.float32([0.1, 0.7])), np.array([1.0, 2.0]) / 3.0
+    (grad,) = fallback.gradients(linearise([tg.sin(x) * wide]), np.ones(2))
+    np.testing.assert_array_equal(grad, wide.astype(np.float32) * np.cos(x.data), strict=True)

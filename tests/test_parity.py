@@ -1,15 +1,16 @@
 """Both engines give the same numbers: over every operation case, and over random programs.
 
-`pytest -m parity` runs this file. ``TAPEGRAPH_PARITY_PROGRAMS`` sets how many random programs are
-compared (5000 for a release).
+`pytest -m parity` runs this file. The cases of one operation are differentiated as one program, and
+one by one where that fails, so that the failing ones are named. ``--thorough`` also compares every
+case by itself, and 2,000 random programs where 250 are compared otherwise.
 """
 
 from __future__ import annotations
 
+import functools
 import importlib.util
 import itertools
-import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -20,7 +21,7 @@ from programs import Program, programs
 
 import tapegraph as tg
 from tapegraph import fallback
-from tapegraph.cases import CASES, core
+from tapegraph.cases import CASES, Case, core
 from tapegraph.linearise import linearise
 from tapegraph.lowering import GAPS
 from tapegraph.lowering.compiled import INTERCHANGEABLE, Graph, results_read
@@ -32,10 +33,7 @@ pytestmark = [
     pytest.mark.skipif(importlib.util.find_spec("tensorflow") is None, reason="needs TensorFlow"),
 ]
 
-PROGRAMS = int(os.environ.get("TAPEGRAPH_PARITY_PROGRAMS", "2000"))
-SHARD = 250  # programs a test
 DTYPES = ("float64", "float32")
-ALTERNATIVES = [case for case in core.cases() if case.op in INTERCHANGEABLE]
 
 
 @pytest.fixture(autouse=True)
@@ -49,11 +47,89 @@ def few_graphs(graph_engine):
 # ------------------------------------------------------------------ every operation
 
 
+AT_ONCE = 24  # cases a graph: few enough that TensorFlow optimises it as it does a user's
+
+
+def joined(cases: list[Case], dtype: str, *, squared: bool) -> Callable[..., Any]:
+    """Return one function of all inputs of the cases, which gives their results end to end.
+
+    Their squares too, where asked: the gradient of a square reads the result itself.
+    """
+    functions = [case.function(dtype) for case in cases]
+
+    def run(*tensors: Any) -> Any:
+        given = iter(tensors)
+        results = [
+            tg.reshape(f(*itertools.islice(given, len(case.inputs))), -1)
+            for case, f in zip(cases, functions, strict=True)
+        ]
+        return tg.concat(results + [y * y for y in results] if squared else results)
+
+    return run
+
+
+def agree(
+    check: Callable[..., Any],
+    cases: list[Case],
+    dtype: str,
+    *,
+    singly: bool,
+    squared: bool = False,
+) -> None:
+    """Check cases as one program; if that fails, or if asked to, each by itself."""
+    together = None
+    try:
+        inputs = [array for case in cases for array in case.arrays(dtype)]
+        check(joined(cases, dtype, squared=squared), *inputs)
+    except Exception as error:
+        together = error
+    failures = []
+    for case in cases if together or singly else []:
+        try:
+            check(case.function(dtype), *case.arrays(dtype))
+        except Exception as error:
+            failures.append(f"{case.id}: {error}")
+    if together or failures:
+        raise AssertionError("\n".join(failures) or f"only together: {together}") from together
+
+
+def batches(op: str, cases: tuple[Case, ...] | list[Case]) -> Iterator[list[Case]]:
+    """Yield the cases of an operation, a few at a time; those with a NaN apart.
+
+    A NaN in a gradient makes both engines differentiate the whole program once more, with zeros
+    that absorb what they meet.
+    """
+    groups: dict[bool, list[Case]] = {False: [], True: []}
+    for case in cases:
+        if case.op == op:
+            nan = any(w is not None and np.isnan(w).any() for w in case.expected or ())
+            groups[nan].append(case)
+    for group in groups.values():
+        yield from (group[i : i + AT_ONCE] for i in range(0, len(group), AT_ONCE))
+
+
 @pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("case", CASES, ids=[case.id for case in CASES])
-def test_case_agrees(case, dtype):
-    report = check_parity(case.function(dtype), *case.arrays(dtype))
-    assert report.backend == ("native" if case.op in GAPS else "tensorflow")
+@pytest.mark.parametrize("op", sorted({case.op for case in CASES} - set(GAPS)))
+def test_cases_agree(op, dtype, thorough):
+    def check(f: Callable[..., Any], *inputs: Any) -> None:
+        report = check_parity(f, *inputs)
+        assert report.backend == "tensorflow", report.reason
+
+    for cases in batches(op, CASES):
+        agree(check, cases, dtype, singly=thorough)
+
+
+@pytest.mark.parametrize("op", GAPS)
+def test_cases_of_a_gap_run_natively(op):
+    for case, dtype in itertools.product(CASES, DTYPES):
+        if case.op == op:
+            report = check_parity(case.function(dtype), *case.arrays(dtype))
+            assert report.backend == "native", case.id
+
+
+@pytest.mark.parametrize("shape", [(), (1,), (0,), (0, 3), (2, 0), (2, 3)], ids=str)
+def test_results_of_every_shape_can_be_differentiated(shape):
+    assert check_parity(tg.sin, np.ones(shape)).backend == "tensorflow"
 
 
 @pytest.mark.parametrize("record", DISCREPANCIES, ids=[r.label for r in DISCREPANCIES])
@@ -62,15 +138,18 @@ def test_known_discrepancy_is_still_there(record):
         check_parity(record.run, *record.inputs)
 
 
-def alternatives_agree(f: Callable[..., Any], inputs: Any, *, xla: bool) -> None:
-    """Compare the graphs that may run instead of the first: fed results, and XLA on top."""
+FED, WITH_XLA = {}, {"xla": True}
+
+
+def alternatives_agree(f: Callable[..., Any], *inputs: Any, alternatives: Any) -> None:
+    """Compare graphs that may run instead of the first: fed results, and XLA on top."""
     program = linearise([f(*map(tg.param, inputs))])
     root = program.values[program.root]
     cotangent = np.random.default_rng(0).uniform(-1.0, 1.0, root.shape).astype(root.dtype)
     native = fallback.gradients(program, cotangent)
     _, fed, scalars = signature(program)
     results = results_read(program, fed, [])
-    for options in [{}, {"xla": True}] if xla else [{}]:
+    for options in alternatives:
         graph = Graph(program, fed, [], results=results, **options)
         for want, got in zip(native, graph(graph.feeds(program, scalars, cotangent)), strict=True):
             want, got = np.asarray(want), np.asarray(got)
@@ -80,10 +159,15 @@ def alternatives_agree(f: Callable[..., Any], inputs: Any, *, xla: bool) -> None
             np.testing.assert_allclose(got, want, rtol=rtol, atol=atol, err_msg=str(options))
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("case", ALTERNATIVES, ids=[case.id for case in ALTERNATIVES])
-def test_alternative_graphs_of_a_case_agree(case, dtype):
-    alternatives_agree(case.function(dtype), case.arrays(dtype), xla=dtype == "float64")
+@pytest.mark.parametrize("alternative", [FED, WITH_XLA], ids=["fed", "xla"])
+@pytest.mark.parametrize("op", sorted(INTERCHANGEABLE))
+def test_alternative_graphs_of_cases_agree(op, alternative, thorough):
+    check = functools.partial(alternatives_agree, alternatives=[alternative])
+    squared = alternative is FED  # not with XLA too, which takes its time to compile them
+    for cases in batches(op, [*core.cases()]):
+        agree(check, cases, "float64", singly=thorough, squared=squared)
+        if thorough and alternative is FED:
+            agree(check, cases, "float32", singly=thorough)
 
 
 # ------------------------------------------------------------------ NaN, Inf, kinks and ties
@@ -177,29 +261,43 @@ def agrees(program: Program, inputs: Any) -> None:
     assert check_parity(program.run, *inputs).backend == "tensorflow"
 
 
-@pytest.mark.parametrize("shard", range(-(-PROGRAMS // SHARD)))
+SHARD = 125  # programs a test
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    if "shard" in metafunc.fixturenames:
+        metafunc.parametrize("shard", range(16 if metafunc.config.getoption("thorough") else 2))
+
+
+@pytest.fixture
+def few(thorough):
+    """How many random programs of the costly kinds: an eighth of the plain ones."""
+    return 250 if thorough else 32
+
+
 def test_random_programs_agree(shard):
-    def check(program: Program) -> None:
-        agrees(program, program.inputs)
-
-    compare(shard, min(SHARD, PROGRAMS - shard * SHARD), check)
+    compare(shard, SHARD, lambda program: agrees(program, program.inputs))
 
 
-def test_random_programs_agree_in_float32():
+def test_random_programs_agree_in_float32(few):
     def check(program: Program) -> None:
         agrees(program, [x.astype(np.float32) for x in program.inputs])
 
-    compare(1000, -(-PROGRAMS // 8), check)
+    compare(1000, few, check)
 
 
-def test_alternative_graphs_of_random_programs_agree():
+def test_alternative_graphs_of_random_programs_agree(few):
     def check(program: Program) -> None:
-        alternatives_agree(program.run, program.inputs, xla=len(program.steps) % 4 == 0)
+        alternatives = [FED, WITH_XLA] if len(program.steps) % 4 == 0 else [FED]
+        alternatives_agree(program.run, *program.inputs, alternatives=alternatives)
+        if len(program.steps) % 4 == 1:
+            low = [x.astype(np.float32) for x in program.inputs]
+            alternatives_agree(program.run, *low, alternatives=[FED])
 
-    compare(3000, -(-PROGRAMS // 16), check)
+    compare(3000, few // 2, check)
 
 
-def test_random_programs_agree_where_nan_and_inf_flow():
+def test_random_programs_agree_where_nan_and_inf_flow(few):
     def check(program: Program) -> None:
         assume(all(step.op != "silu" for step in program.steps))  # a known discrepancy at -inf
         rng = np.random.default_rng(len(program.steps))
@@ -213,4 +311,4 @@ def test_random_programs_agree_where_nan_and_inf_flow():
                 ],
             )
 
-    compare(2000, -(-PROGRAMS // 16), check)
+    compare(2000, few // 2, check)

@@ -22,32 +22,36 @@ def chain(x: tg.Tensor, length: int) -> tg.Tensor:
     return y
 
 
-def test_chain_of_5000_ops_runs_its_first_backward_within_10_seconds(graph_engine):
-    (tg.param(1.0) * 2.0).backward()  # TensorFlow is imported
-    for _ in range(3):  # the best of three: what neighbours take of the machine only adds
-        graph_engine.cache_clear()
-        x = tg.param(np.linspace(-1.0, 1.0, 8))
-        y = chain(x, 5000)
-        start = time.process_time()  # of this process alone: tests run beside others
-        y.backward()
-        seconds = time.process_time() - start
-        if seconds < 10.0:
-            break
+def first_backward(graph_engine, length: int) -> float:
+    """Return the processor's seconds that a new chain takes, and check its numbers."""
+    graph_engine.cache_clear()
+    x = tg.param(np.linspace(-1.0, 1.0, 8))
+    y = chain(x, length)
+    start = time.process_time()
+    y.backward()
+    seconds = time.process_time() - start
     report = tg.last_backward()
-    assert (report.backend, report.cached, report.entries) == ("tensorflow", False, 7501)
-    assert seconds < 10.0
+    entries = 1 + length + length // 2
+    assert (report.backend, report.cached, report.entries) == ("tensorflow", False, entries)
     graph, x.grad = x.grad, None
     with tg.use_backend("native"):
         y.backward()
     np.testing.assert_allclose(graph, x.grad, rtol=1e-9, atol=1e-12)
+    return seconds
 
 
-def test_the_second_backward_of_a_long_chain_is_quick(graph_engine):
-    seconds = []
-    for _ in range(2):
-        y = chain(tg.param(np.ones(8)), 1000)
-        start = time.perf_counter()
-        y.backward()
-        seconds.append(time.perf_counter() - start)
-    assert tg.last_backward().cached
-    assert seconds[1] < seconds[0] / 3
+def test_compiling_grows_no_faster_than_the_program(graph_engine):
+    first_backward(graph_engine, 10)  # TensorFlow is imported
+    ratios = []
+    while len(ratios) < 3 and min(ratios, default=np.inf) >= 15.0:  # what neighbours take adds
+        short, long = (first_backward(graph_engine, length) for length in (500, 3000))
+        ratios.append(long / short)
+    assert min(ratios) < 15.0  # 6 times as long; growing with the square it would be 36
+
+
+def test_the_second_backward_of_a_long_chain_compiles_nothing(graph_engine):
+    for cached in (False, True):
+        chain(tg.param(np.ones(8)), 1000).backward()
+        report = tg.last_backward()
+        assert (report.cached, report.compile_seconds > 0.0) == (cached, not cached)
+    assert graph_engine.cache_info().compiles == 1

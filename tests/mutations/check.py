@@ -1,0 +1,117 @@
+"""One fault at a time: a copy of the checkout, the edit, and the tests that fail of it."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from .faults import Fault
+
+ROOT = Path(__file__).parents[2]
+LEFT_OUT = shutil.ignore_patterns(".*", "__pycache__", "build", "dist", "*.egg-info", "*.png")
+HANGS = 1200  # seconds
+ONE_PROCESS = ("-n", "0")
+ALL_OTHERS = ("--ignore=tests/test_mutations.py",)  # it says that the fault is in the code
+
+_edits = itertools.count(1).__next__
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What became of a fault: ``killed_by`` a test, or by nothing (None)."""
+
+    fault: Fault
+    killed_by: str | None
+    seconds: float
+
+    @property
+    def as_expected(self) -> bool:
+        """Whether a fault was killed, or survived and is named with a reason; not both."""
+        return (self.killed_by is None) == bool(self.fault.survives)
+
+
+def copied(folder: Path) -> Path:
+    """Copy the checkout, without what is built or cached."""
+    return Path(shutil.copytree(ROOT, folder / "checkout", ignore=LEFT_OUT))
+
+
+@contextlib.contextmanager
+def applied(fault: Fault, checkout: Path) -> Iterator[None]:
+    """Hold one fault in a copy of the checkout.
+
+    Raises
+    ------
+    ValueError
+        The fault's old text is not there exactly once.
+    """
+    path = checkout / fault.file
+    sound = path.read_text()
+    found = sound.count(fault.old)
+    if found != 1:
+        raise ValueError(
+            f"{fault.kind}/{fault.name}: its old text stands {found} times in {fault.file}; "
+            "expected once. Renew the entry in tests/mutations/faults.py."
+        )
+    _write(path, sound.replace(fault.old, fault.new))
+    try:
+        yield
+    finally:
+        _write(path, sound)
+
+
+def _write(path: Path, text: str) -> None:
+    """Write a file at a time of its own: Python knows compiled files by the second and size."""
+    path.write_text(text)
+    at = time.time() + 10 * _edits()
+    os.utime(path, (at, at))
+
+
+def judge(fault: Fault, checkout: Path) -> Verdict:
+    """Run the tests that are likely to notice, then the whole suite, until one fails."""
+    start = time.perf_counter()
+    with applied(fault, checkout):
+        killed_by = failing((*ONE_PROCESS, *shlex.split(fault.likely)), checkout)
+        if killed_by is None:
+            killed_by = failing(ALL_OTHERS, checkout)
+    return Verdict(fault, killed_by, time.perf_counter() - start)
+
+
+def failing(arguments: tuple[str, ...], checkout: Path) -> str | None:
+    """Return the first test that fails, or None if all pass.
+
+    Raises
+    ------
+    RuntimeError
+        No test ran.
+    """
+    command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", *arguments]
+    hidden = ("PYTHONPATH", "TAPEGRAPH_BACKEND", "TAPEGRAPH_STRICT")
+    environment = {k: v for k, v in os.environ.items() if k not in hidden}
+    try:
+        done = subprocess.run(
+            command,
+            cwd=checkout,
+            env={"OPENBLAS_NUM_THREADS": "1", "TF_CPP_MIN_LOG_LEVEL": "3", **environment},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            timeout=HANGS,
+        )
+    except subprocess.TimeoutExpired:
+        return f"a hang of {HANGS} s"
+    if done.returncode == 0:
+        return None
+    if done.returncode not in (1, 2) and done.returncode > 0:
+        raise RuntimeError(f"{shlex.join(command)}: exit status {done.returncode}\n{done.stdout}")
+    named = re.search(r"^(?:FAILED|ERROR) (.+?)(?: - .*)?$", done.stdout, re.MULTILINE)
+    return named[1] if named else f"exit status {done.returncode}"
