@@ -41,7 +41,7 @@ def block_program():
     """Return the program of one step of the transformer workload, and its seed."""
     import tapegraph as tg
     from benchmarks.workloads import transformer
-    from tapegraph import engines
+    from tapegraph.differentiation import engines
 
     recorded = []
     linearise = engines.linearise
@@ -109,9 +109,9 @@ def gelu() -> Ways:
 
 def rows() -> Ways:
     """Add 1,024 rows of 128 float32, few of them repeated, to a table of 50,000."""
-    from tapegraph import sparse as sparse_module
-    from tapegraph.memory import keep_freed_memory
-    from tapegraph.sparse import RowSparse
+    from tapegraph.arrays import row_sparse as sparse_module
+    from tapegraph.arrays.buffers import keep_freed_memory
+    from tapegraph.arrays.row_sparse import RowSparse
 
     keep_freed_memory()  # as any backward does
     rng = np.random.default_rng(0)
@@ -191,7 +191,7 @@ def graphs() -> Ways:
     """Backward of the transformer block: sweep, and graphs of it (XLA only here: it divides)."""
     from tapegraph import fallback
     from tapegraph.lowering.compiled import Graph, results_read
-    from tapegraph.signature import signature
+    from tapegraph.recording.structure import signature
 
     program, seed = block_program()
     _, fed, scalars = signature(program)
@@ -214,7 +214,7 @@ def background() -> Ways:
 
     from benchmarks.workloads import transformer
     from tapegraph.lowering.compiled import Graph, results_read
-    from tapegraph.signature import signature
+    from tapegraph.recording.structure import signature
 
     program, seed = block_program()
     _, fed, scalars = signature(program)
@@ -323,7 +323,7 @@ def descent() -> Ways:
 
 def masks() -> Ways:
     """Keep half of 500k float32, and set the others to zero."""
-    from tapegraph.masking import kept
+    from tapegraph.arrays.bit_select import kept
 
     rng = np.random.default_rng(0)
     g, mask = rng.normal(size=500_000).astype(np.float32), rng.random(500_000) < 0.5
@@ -417,9 +417,10 @@ def pages() -> None:
 
 def fault_count(kept: bool) -> None:
     """Print page faults and milliseconds a native backward of the transformer block."""
-    from tapegraph import fallback, memory
+    from tapegraph import fallback
+    from tapegraph.arrays import buffers
 
-    memory._kept = not kept  # already done: it is then not done again
+    buffers._kept = not kept  # already done: it is then not done again
     program, seed = block_program()
     fallback.gradients(program, seed)
     before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from tapegraph.ir import Array
+from tapegraph.typed import Array
 
 
 class Absorbing(np.ndarray[Any, Any]):

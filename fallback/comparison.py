@@ -6,10 +6,10 @@ from typing import Any
 
 import numpy as np
 
+from tapegraph.arrays.bit_select import kept
 from tapegraph.fallback.absorbing import plain
 from tapegraph.fallback.rules import Joint, Rule
-from tapegraph.ir import Array
-from tapegraph.masking import kept
+from tapegraph.typed import Array
 
 
 def _chosen(g: Any, mine: Any, other: Any) -> Any:

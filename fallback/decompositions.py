@@ -9,8 +9,8 @@ import numpy as np
 
 from tapegraph.fallback.absorbing import plain
 from tapegraph.fallback.rules import Joint, Rule
-from tapegraph.ir import Array
 from tapegraph.ops.decompositions import equal_pairs, flipped, solved, zeros_among
+from tapegraph.typed import Array
 
 
 def _inv(g: Any, y: Array, a: Array) -> Any:

@@ -8,8 +8,8 @@ import numpy as np
 
 from tapegraph.fallback.absorbing import Absorbing
 from tapegraph.fallback.rules import Joint, Rule
-from tapegraph.ir import Array
 from tapegraph.ops.elementwise import GELU_CUBIC, GELU_FLAT, GELU_SCALE, logistic
+from tapegraph.typed import Array
 
 
 def _narrow(g: Any) -> Any:

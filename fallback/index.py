@@ -6,12 +6,12 @@ from typing import Any
 
 import numpy as np
 
+from tapegraph.arrays.bit_select import kept
+from tapegraph.arrays.row_sparse import RowSparse
 from tapegraph.fallback.absorbing import plain
 from tapegraph.fallback.rules import Joint, Rule
-from tapegraph.ir import Array
-from tapegraph.masking import kept
 from tapegraph.ops.index import advanced_key, basic_key, slice_key
-from tapegraph.sparse import RowSparse
+from tapegraph.typed import Array
 
 
 def _zeros(g: Any, x: Array) -> Any:

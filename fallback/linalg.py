@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 
 from tapegraph.fallback.rules import Joint, Rule
-from tapegraph.ir import Array
 from tapegraph.ops.linalg import is_one_product, rows_of
+from tapegraph.typed import Array
 
 
 def _left(g: Any, y: Array, a: Array, b: Array) -> Any:

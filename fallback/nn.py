@@ -9,10 +9,9 @@ from typing import Any
 
 import numpy as np
 
+from tapegraph.arrays.bit_select import kept
 from tapegraph.fallback.absorbing import plain
 from tapegraph.fallback.rules import Joint, Rule
-from tapegraph.ir import Array
-from tapegraph.masking import kept
 from tapegraph.ops.nn import (
     Pair,
     cropped,
@@ -25,6 +24,7 @@ from tapegraph.ops.nn import (
     planes,
     valid_counts,
 )
+from tapegraph.typed import Array
 
 
 def _layer_norm(

@@ -9,8 +9,8 @@ import numpy as np
 
 from tapegraph.fallback.absorbing import Absorbing
 from tapegraph.fallback.rules import Joint, Rule
-from tapegraph.ir import Array
 from tapegraph.ops.products import aligned, contract, terms_of
+from tapegraph.typed import Array
 
 
 def _einsum(needs: list[bool], g: Any, y: Array, *arrays: Array, spec: str) -> list[Any]:

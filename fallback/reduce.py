@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from tapegraph.fallback.rules import Joint, Rule
-from tapegraph.ir import Array
+from tapegraph.typed import Array
 
 
 def _spread(g: Any, x: Array, axis: tuple[int, ...], keepdims: bool) -> Any:

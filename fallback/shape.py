@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from tapegraph.fallback.rules import Joint, Rule
-from tapegraph.ir import Array
+from tapegraph.typed import Array
 
 
 def _transpose(g: Any, y: Array, x: Array, *, axes: tuple[int, ...]) -> Any:

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from tapegraph.fallback.rules import Joint, Rule
-from tapegraph.ir import Array
 from tapegraph.ops.special import bessel_i_of, bessel_j_of, of_scipy, polygamma_of
+from tapegraph.typed import Array
 
 _HALF_ROOT_PI = math.sqrt(math.pi) / 2.0
 _ROOT_HALF = math.sqrt(0.5)

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from tapegraph.fallback.rules import Joint, Rule
-from tapegraph.ir import Array
 from tapegraph.ops.statistics import kept_shape, last_order
+from tapegraph.typed import Array
 
 
 def _extreme(g: Any, y: Array, x: Array, *, axis: tuple[int, ...], keepdims: bool) -> Any:

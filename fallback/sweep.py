@@ -7,11 +7,12 @@ from typing import Any
 
 import numpy as np
 
+from tapegraph.arrays.buffers import keep_freed_memory
+from tapegraph.arrays.row_sparse import RowSparse, has_nan
 from tapegraph.fallback.absorbing import absorbing, plain
 from tapegraph.fallback.rules import VJPS, Joint
-from tapegraph.ir import Array, Program
-from tapegraph.memory import keep_freed_memory
-from tapegraph.sparse import RowSparse, has_nan
+from tapegraph.recording.program import Program
+from tapegraph.typed import Array
 
 
 def gradients(program: Program, seed: Array) -> list[Array]:

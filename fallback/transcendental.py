@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 
 from tapegraph.fallback.rules import Joint, Rule
-from tapegraph.ir import Array
 from tapegraph.ops.elementwise import logistic
 from tapegraph.ops.transcendental import LN2, LN10, SINC_NEAR, sinc_slope_series
+from tapegraph.typed import Array
 
 
 def _sinc(g: Any, y: Array, x: Array) -> Any:

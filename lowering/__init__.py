@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tapegraph.ir import Array, Program
 from tapegraph.lowering.gaps import GAPS, MetNaN, NotLowered, check_gaps
 from tapegraph.lowering.runtime import Unavailable, check_installed, loaded, tensorflow
+from tapegraph.recording.program import Program
+from tapegraph.typed import Array
 
 if TYPE_CHECKING:
     from tapegraph.lowering.cache import (

@@ -9,9 +9,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tapegraph.errors import explain
-from tapegraph.ir import Array, Program
 from tapegraph.locks import Lock
-from tapegraph.signature import Signature, scalar_bits, signature
+from tapegraph.recording.program import Program
+from tapegraph.recording.structure import Signature, scalar_bits, signature
+from tapegraph.typed import Array
 
 
 class CacheInfo(NamedTuple):

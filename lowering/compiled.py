@@ -9,16 +9,17 @@ from contextlib import nullcontext
 from statistics import median
 from typing import Any
 
-from tapegraph.auto import SHARE
-from tapegraph.ir import Array, Program
+from tapegraph.arrays.buffers import keep_freed_memory
+from tapegraph.arrays.row_sparse import RowSparse, has_nan
+from tapegraph.differentiation.tuner import SHARE
 from tapegraph.locks import Lock
 from tapegraph.lowering import quiet
 from tapegraph.lowering.gaps import MetNaN
 from tapegraph.lowering.runtime import tensorflow
 from tapegraph.lowering.transfer import to_numpy, to_tensorflow
 from tapegraph.lowering.translate import emit, specs
-from tapegraph.memory import keep_freed_memory
-from tapegraph.sparse import RowSparse, has_nan
+from tapegraph.recording.program import Program
+from tapegraph.typed import Array
 
 # Grappler's time grows faster than the graph; past this many entries it costs more than it saves.
 GRAPPLER_LIMIT = 250

@@ -6,16 +6,17 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tapegraph.errors import explain, kind_of
-from tapegraph.ir import SCALAR, Program
-from tapegraph.linearise import linearise
 from tapegraph.lowering.compiled import Graph
 from tapegraph.lowering.runtime import tensorflow
 from tapegraph.lowering.translate import check_lowers, emit, specs
-from tapegraph.node import Node
-from tapegraph.signature import signature
+from tapegraph.recording.node import Node
+from tapegraph.recording.op import SCALAR
+from tapegraph.recording.program import Program
+from tapegraph.recording.structure import signature
+from tapegraph.recording.trace import linearise
 
 if TYPE_CHECKING:
-    from tapegraph._tensor import Tensor
+    from tapegraph.tensors.tensor import Tensor
 
 
 class Input(NamedTuple):

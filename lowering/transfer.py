@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from tapegraph.ir import Array
+from tapegraph.arrays.buffers import ALIGNMENT, LARGE, own
 from tapegraph.lowering.runtime import tensorflow
-from tapegraph.memory import ALIGNMENT, LARGE, own
+from tapegraph.typed import Array
 
 _SHARED = frozenset("fdlq")
 

@@ -6,11 +6,12 @@ from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
-from tapegraph.ir import SCALAR, Op, Program
 from tapegraph.lowering.exact import exactly
 from tapegraph.lowering.gaps import GAPS, MetNaN, NotLowered
 from tapegraph.lowering.rules import LOWERINGS, Result, Rule
 from tapegraph.ops import rules_of_families
+from tapegraph.recording.op import SCALAR, Op
+from tapegraph.recording.program import Program
 
 LOWERINGS.update(rules_of_families("tapegraph.lowering", "LOWERINGS"))
 

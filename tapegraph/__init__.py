@@ -13,14 +13,15 @@ from tapegraph.checkout import find_siblings as _find_siblings
 _find_siblings()
 
 from tapegraph import testing
-from tapegraph._defop import defop
-from tapegraph._tape import tape, tape_reset
-from tapegraph._tensor import Tensor, param, tensor
-from tapegraph._value import Value, vsum
-from tapegraph.engines import backward, get_backend, last_backward, set_backend, use_backend
+from tapegraph.differentiation.engines import (
+    backward,
+    get_backend,
+    last_backward,
+    set_backend,
+    use_backend,
+)
+from tapegraph.differentiation.stored import zero_grad
 from tapegraph.errors import LostGradientWarning
-from tapegraph.forward_mode import Dual, grad, jvp
-from tapegraph.gradients import zero_grad
 from tapegraph.ops import special
 from tapegraph.ops.arrange import (
     append,
@@ -225,7 +226,13 @@ from tapegraph.ops.transcendental import (
     true_divide,
 )
 from tapegraph.optim import SGD
-from tapegraph.recording import no_grad
+from tapegraph.recording.no_grad import no_grad
+from tapegraph.recording.tape import tape, tape_reset
+from tapegraph.tensors.defop import defop
+from tapegraph.tensors.dual import Dual
+from tapegraph.tensors.tensor import Tensor, param, tensor
+from tapegraph.tensors.value import Value, vsum
+from tapegraph.transforms.forward import grad, jvp
 
 amax, amin = max, min  # NumPy's second names
 

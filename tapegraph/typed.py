@@ -30,10 +30,10 @@ import numpy.typing as npt
 if TYPE_CHECKING:
     from typing_extensions import NamedTuple
 
-    from tapegraph._tensor import Tensor
-    from tapegraph._value import Number, Value
-    from tapegraph.forward_mode import Dual
-    from tapegraph.methods import ArrayMethods
+    from tapegraph.tensors.array_methods import ArrayMethods
+    from tapegraph.tensors.dual import Dual
+    from tapegraph.tensors.tensor import Tensor
+    from tapegraph.tensors.value import Number, Value
 
 P = ParamSpec("P")
 # What computes as an array does and gives results of its own kind: a tensor or a dual.
@@ -42,6 +42,10 @@ F = TypeVar("F")
 T_co = TypeVar("T_co", covariant=True)
 T_contra = TypeVar("T_contra", contravariant=True)
 
+
+# What NumPy computes with
+
+Array: TypeAlias = npt.NDArray[Any]
 
 # What goes in
 

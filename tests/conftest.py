@@ -12,7 +12,8 @@ import numpy as np
 import pytest
 
 import tapegraph as tg
-from tapegraph import _tape, engines, scopes
+from tapegraph.differentiation import engines
+from tapegraph.recording import scopes, tape
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -58,7 +59,7 @@ def sealed(monkeypatch):
     """Give each test an empty tape, the default engine and NumPy's own error handling."""
     monkeypatch.setattr(engines, "_warned", set())  # a cause is warned of once a test
     fresh = {
-        _tape.CURRENT: None,
+        tape.CURRENT: None,
         scopes.RECORDING.entered: (),
         scopes.BACKEND.entered: (),
         engines._chosen: None,

@@ -1,7 +1,7 @@
 """Operations by family: forward, checks and the public function of each.
 
 The same file name holds an operation's gradient in ``fallback/``, its tangent in
-``tapegraph/jvps/`` and its TensorFlow node in ``lowering/``.
+``tapegraph/differentiation/jvps/`` and its TensorFlow node in ``lowering/``.
 """
 
 from __future__ import annotations

@@ -12,16 +12,17 @@ from typing import Any, Literal, SupportsIndex
 import numpy as np
 
 from tapegraph import typed
-from tapegraph.axes import integers, one_axis, some_axes
+from tapegraph.arrays.axes import integers, one_axis, some_axes
 from tapegraph.errors import explain, kind_of
-from tapegraph.ir import Array, Op
 from tapegraph.numpy_warnings import watched
 from tapegraph.ops.creation import astype
 from tapegraph.ops.index import gather, getitem
 from tapegraph.ops.shape import concat, reshape, transpose
-from tapegraph.protocol import implements, plain
-from tapegraph.record import apply, tensor_like
+from tapegraph.recording.numpy_functions import implements, plain
+from tapegraph.recording.op import Op
+from tapegraph.recording.record import apply, tensor_like
 from tapegraph.typed import (
+    Array,
     ArrayLike,
     Axes,
     Place,

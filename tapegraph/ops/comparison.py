@@ -13,8 +13,8 @@ from tapegraph.errors import explain
 from tapegraph.numpy_warnings import watched
 from tapegraph.ops.elementwise import abs, mul, neg
 from tapegraph.ops.index import where
-from tapegraph.protocol import implements, plain
-from tapegraph.record import binary, operand, tensor_like, unary
+from tapegraph.recording.numpy_functions import implements, plain
+from tapegraph.recording.record import binary, operand, tensor_like, unary
 from tapegraph.typed import ArrayLike, Operand, of_array, of_second, of_two, seen_as
 
 absolute = abs

@@ -7,15 +7,15 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tapegraph.axes import integers
+from tapegraph.arrays.axes import integers
 from tapegraph.errors import explain, kind_of
-from tapegraph.ir import Array, Op
-from tapegraph.node import constant, numeric
 from tapegraph.numpy_warnings import watched
 from tapegraph.ops import elementwise
-from tapegraph.protocol import implements, plain
-from tapegraph.record import apply, tensor_like
-from tapegraph.typed import Operand, Shape, of_array, of_second, to_constant
+from tapegraph.recording.node import constant, numeric
+from tapegraph.recording.numpy_functions import implements, plain
+from tapegraph.recording.op import Op
+from tapegraph.recording.record import apply, tensor_like
+from tapegraph.typed import Array, Operand, Shape, of_array, of_second, to_constant
 
 
 def _astype(x: Array, *, dtype: str) -> Any:

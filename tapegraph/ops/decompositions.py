@@ -13,18 +13,18 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 
 from tapegraph import typed
-from tapegraph.axes import integers, one_axis, some_axes
+from tapegraph.arrays.axes import integers, one_axis, some_axes
 from tapegraph.errors import explain
-from tapegraph.ir import Array, Op
-from tapegraph.node import constant, real
 from tapegraph.numpy_warnings import watched
 from tapegraph.ops import elementwise, index, reduce, shape
 from tapegraph.ops.arrange import matrix_transpose
 from tapegraph.ops.linalg import matmul
 from tapegraph.ops.products import axes_last
-from tapegraph.protocol import implements, plain
-from tapegraph.record import apply, tensor_like
-from tapegraph.typed import Axes, of_array, of_two, seen_as
+from tapegraph.recording.node import constant, real
+from tapegraph.recording.numpy_functions import implements, plain
+from tapegraph.recording.op import Op
+from tapegraph.recording.record import apply, tensor_like
+from tapegraph.typed import Array, Axes, of_array, of_two, seen_as
 
 
 class SlogdetResult(NamedTuple):

@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from tapegraph.ir import Array
-from tapegraph.protocol import implements
-from tapegraph.record import binary, unary
+from tapegraph.recording.numpy_functions import implements
+from tapegraph.recording.record import binary, unary
+from tapegraph.typed import Array
 
 # tanh form of gelu: 0.5 x (1 + tanh(c (x + 0.044715 x^3)))
 GELU_SCALE = math.sqrt(2.0 / math.pi)

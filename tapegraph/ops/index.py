@@ -9,14 +9,14 @@ from typing import Any, SupportsIndex
 import numpy as np
 
 from tapegraph import typed
-from tapegraph.axes import integers, one_axis
+from tapegraph.arrays.axes import integers, one_axis
+from tapegraph.arrays.bit_select import chosen
 from tapegraph.errors import explain, kind_of
-from tapegraph.ir import Array, Op
-from tapegraph.masking import chosen
-from tapegraph.node import Node, constant, numeric
-from tapegraph.protocol import implements
-from tapegraph.record import apply, operand, tensor_like
-from tapegraph.typed import ArrayLike, Index, of_array, seen_as
+from tapegraph.recording.node import Node, constant, numeric
+from tapegraph.recording.numpy_functions import implements
+from tapegraph.recording.op import Op
+from tapegraph.recording.record import apply, operand, tensor_like
+from tapegraph.typed import Array, ArrayLike, Index, of_array, seen_as
 
 
 def slice_key(begin: Array, size: tuple[int, ...]) -> tuple[slice, ...]:

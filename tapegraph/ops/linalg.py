@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 
 from tapegraph.errors import explain
-from tapegraph.ir import Array, Op
-from tapegraph.protocol import implements
-from tapegraph.record import apply, tensor_like
-from tapegraph.typed import of_two
+from tapegraph.recording.numpy_functions import implements
+from tapegraph.recording.op import Op
+from tapegraph.recording.record import apply, tensor_like
+from tapegraph.typed import Array, of_two
 
 
 def rows_of(x: Array) -> Array:

@@ -9,15 +9,15 @@ from typing import Any
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
-from tapegraph.axes import pair
+from tapegraph.arrays.axes import pair
 from tapegraph.errors import explain, kind_of
-from tapegraph.ir import Array, Op
-from tapegraph.node import constant, real
 from tapegraph.numpy_warnings import watched
 from tapegraph.ops.creation import astype
 from tapegraph.ops.reduce import add_up
-from tapegraph.record import apply, tensor_like
-from tapegraph.typed import Shape, of_array, of_three, of_two
+from tapegraph.recording.node import constant, real
+from tapegraph.recording.op import Op
+from tapegraph.recording.record import apply, tensor_like
+from tapegraph.typed import Array, Shape, of_array, of_three, of_two
 
 Pair = tuple[int, int]
 

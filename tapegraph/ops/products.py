@@ -14,17 +14,17 @@ from typing import Any, SupportsIndex
 import numpy as np
 
 from tapegraph import typed
-from tapegraph.axes import integers, one_axis
+from tapegraph.arrays.axes import integers, one_axis
 from tapegraph.errors import explain, kind_of
-from tapegraph.ir import Array, Op
 from tapegraph.numpy_warnings import watched
 from tapegraph.ops import elementwise, reduce, shape
 from tapegraph.ops.arrange import matrix_transpose
 from tapegraph.ops.index import gather, getitem
 from tapegraph.ops.linalg import matmul
-from tapegraph.protocol import implements
-from tapegraph.record import apply, tensor_like
-from tapegraph.typed import Labels, Operand, Shape, of_array, of_arrays, of_two, seen_as
+from tapegraph.recording.numpy_functions import implements
+from tapegraph.recording.op import Op
+from tapegraph.recording.record import apply, tensor_like
+from tapegraph.typed import Array, Labels, Operand, Shape, of_array, of_arrays, of_two, seen_as
 
 # Operands of fewer elements are contracted sooner than a path for them is found.
 WORTH_A_PATH = 1000

@@ -7,12 +7,12 @@ from typing import Any, SupportsIndex
 
 import numpy as np
 
-from tapegraph.axes import one_axis, some_axes
+from tapegraph.arrays.axes import one_axis, some_axes
 from tapegraph.errors import explain
-from tapegraph.ir import Array, Op
-from tapegraph.protocol import implements
-from tapegraph.record import apply, tensor_like
-from tapegraph.typed import Axes, of_array
+from tapegraph.recording.numpy_functions import implements
+from tapegraph.recording.op import Op
+from tapegraph.recording.record import apply, tensor_like
+from tapegraph.typed import Array, Axes, of_array
 
 # NumPy would warn at a line of its own in ndarray.sum. (Its types know no keepdims that varies.)
 add_up: Any = np.add.reduce

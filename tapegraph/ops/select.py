@@ -8,16 +8,15 @@ from typing import Any, SupportsIndex
 import numpy as np
 
 from tapegraph import typed
-from tapegraph.axes import integers, one_axis
+from tapegraph.arrays.axes import integers, one_axis
 from tapegraph.errors import explain, kind_of
-from tapegraph.ir import Array
-from tapegraph.node import constant
 from tapegraph.ops.arrange import broadcast_arrays, broadcast_to, ravel, stack
 from tapegraph.ops.index import gather, getitem, where
 from tapegraph.ops.shape import concat, reshape
-from tapegraph.protocol import implements, plain
-from tapegraph.record import tensor_like
-from tapegraph.typed import ArrayLike, Operand, Shape, of_array, of_second, seen_as
+from tapegraph.recording.node import constant
+from tapegraph.recording.numpy_functions import implements, plain
+from tapegraph.recording.record import tensor_like
+from tapegraph.typed import Array, ArrayLike, Operand, Shape, of_array, of_second, seen_as
 
 # By place
 

@@ -8,12 +8,12 @@ from typing import Any, SupportsIndex
 
 import numpy as np
 
-from tapegraph.axes import integers, one_axis
+from tapegraph.arrays.axes import integers, one_axis
 from tapegraph.errors import explain, kind_of
-from tapegraph.ir import Array, Op
-from tapegraph.protocol import implements
-from tapegraph.record import apply, tensor_like
-from tapegraph.typed import Shape, of_array, of_arrays
+from tapegraph.recording.numpy_functions import implements
+from tapegraph.recording.op import Op
+from tapegraph.recording.record import apply, tensor_like
+from tapegraph.typed import Array, Shape, of_array, of_arrays
 
 
 def _transpose(x: Array, *, axes: tuple[int, ...]) -> Any:

@@ -10,16 +10,16 @@ from typing import Any
 
 import numpy as np
 
-from tapegraph.axes import some_axes
+from tapegraph.arrays.axes import some_axes
 from tapegraph.errors import explain, kind_of
-from tapegraph.ir import Array, Op
 from tapegraph.ops.elementwise import exp, log, mul, neg, sigmoid, sub
 from tapegraph.ops.reduce import sum
 from tapegraph.ops.statistics import logsumexp
 from tapegraph.ops.transcendental import log1p, logaddexp
-from tapegraph.protocol import SCIPY, plain
-from tapegraph.record import apply, binary, tensor_like, unary
-from tapegraph.typed import Axes, of_array, of_second
+from tapegraph.recording.numpy_functions import SCIPY, plain
+from tapegraph.recording.op import Op
+from tapegraph.recording.record import apply, binary, tensor_like, unary
+from tapegraph.typed import Array, Axes, of_array, of_second
 
 __all__ = [
     "beta",

@@ -8,17 +8,17 @@ from typing import Any, SupportsIndex
 import numpy as np
 
 from tapegraph import typed
-from tapegraph.axes import integers, one_axis, some_axes
+from tapegraph.arrays.axes import integers, one_axis, some_axes
 from tapegraph.errors import explain, kind_of
-from tapegraph.ir import Array, Op
-from tapegraph.node import numeric, real
 from tapegraph.ops import elementwise, reduce
 from tapegraph.ops.creation import check_spreads
 from tapegraph.ops.index import getitem, where
 from tapegraph.ops.shape import concat, reshape, transpose
-from tapegraph.protocol import implements, plain
-from tapegraph.record import apply, tensor_like
-from tapegraph.typed import ArrayLike, Axes, of_array, seen_as
+from tapegraph.recording.node import numeric, real
+from tapegraph.recording.numpy_functions import implements, plain
+from tapegraph.recording.op import Op
+from tapegraph.recording.record import apply, tensor_like
+from tapegraph.typed import Array, ArrayLike, Axes, of_array, seen_as
 
 
 def _max(x: Array, *, axis: tuple[int, ...], keepdims: bool) -> Any:

@@ -7,12 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from tapegraph.ir import Array
-from tapegraph.node import constant
 from tapegraph.ops.elementwise import div, mul, pow
-from tapegraph.protocol import implements, plain
-from tapegraph.record import binary, operand, unary
-from tapegraph.typed import of_array, of_two
+from tapegraph.recording.node import constant
+from tapegraph.recording.numpy_functions import implements, plain
+from tapegraph.recording.record import binary, operand, unary
+from tapegraph.typed import Array, of_array, of_two
 
 LN2 = math.log(2.0)
 LN10 = math.log(10.0)

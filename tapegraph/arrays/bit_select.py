@@ -1,0 +1,34 @@
+"""Choosing elements by a mask, through their bits.
+
+The bits of a number times 1 are the number, NaN and infinities included, and times 0 they are 0.0.
+That is exact, and many times quicker than `np.where`, which branches at every element.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from tapegraph.typed import Array
+
+_BITS = {"f": np.int32, "d": np.int64}
+# Below this many elements np.where is as quick.
+LARGE = 1 << 14
+
+
+def kept(x: Array, mask: Array) -> Array:
+    """Return float32 or float64 numbers where a boolean mask is true, and 0 elsewhere."""
+    bits: Array = np.multiply(x.view(_BITS[x.dtype.char]), mask)
+    return bits.view(x.dtype)
+
+
+def chosen(mask: Array, a: Any, b: Any) -> Any:
+    """Return what ``np.where(mask, a, b)`` does for a boolean mask."""
+    dtype = np.result_type(a, b)
+    if dtype.char not in _BITS or max(mask.size, np.size(a), np.size(b)) < LARGE:
+        return np.where(mask, a, b)
+    first = kept(np.asarray(a, dtype), mask).view(_BITS[dtype.char])
+    second = kept(np.asarray(b, dtype), ~mask).view(_BITS[dtype.char])
+    out = first if first.shape == np.broadcast_shapes(first.shape, second.shape) else None
+    return np.bitwise_or(first, second, out=out).view(dtype)

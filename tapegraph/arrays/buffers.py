@@ -1,0 +1,73 @@
+"""The memory of the arrays that leaves own: how it is aligned, and who else holds it."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from tapegraph.typed import Array
+
+# What a vector unit, and TensorFlow, want an array's first element to be a multiple of, in bytes.
+ALIGNMENT = 64
+# Below this many bytes a copy costs less than looking.
+LARGE = 1 << 14
+# The largest block, in bytes, that the allocator can be made to keep when it is freed.
+KEPT = (32 << 20) - (1 << 13)
+
+
+def own(array: npt.ArrayLike, dtype: npt.DTypeLike | None = None) -> Array:
+    """Return a C-ordered copy of an array, aligned where it is large.
+
+    NumPy aligns to 16 bytes, and an engine that wants 64 would have to copy at every run.
+    """
+    source = np.asarray(array)
+    kind = np.dtype(source.dtype if dtype is None else dtype).newbyteorder("=")
+    size = source.size * kind.itemsize
+    if size < LARGE:
+        return np.array(source, dtype=kind, order="C")
+    raw = np.empty(size + ALIGNMENT, dtype=np.uint8)
+    start = -raw.ctypes.data % ALIGNMENT
+    copy: Array = raw[start : start + size].view(kind).reshape(source.shape)
+    copy[...] = source
+    return copy
+
+
+def is_shared(node: Any) -> bool:
+    """Tell whether anyone but a leaf itself holds its array or a view of its memory."""
+    if sys.getrefcount(node._array) > _SOLE:
+        return True
+    # Views of a view hold the array that owns the memory, not the one they were taken from.
+    return node._array.base is not None and sys.getrefcount(node._array.base) > _SOLE_BASE
+
+
+_kept = False
+
+
+def keep_freed_memory() -> None:
+    """Let the allocator keep what a sweep frees for the next one, once a process.
+
+    glibc gives memory back to the system above a threshold that follows the largest block freed
+    so far, up to 32 MB; below it, each sweep would fault in all its pages anew, which took a
+    quarter of a transformer block's backward. Allocating and freeing one such block, untouched,
+    moves the threshold as any program's own 32 MB array would. Elsewhere it does nothing.
+    """
+    global _kept
+    if not _kept:
+        _kept = True
+        np.empty(KEPT, dtype=np.uint8)
+
+
+class _Holder:
+    __slots__ = ("_array",)
+
+    def __init__(self) -> None:
+        self._array = np.zeros(2)[:1]
+
+
+# What this interpreter counts for an array that only a leaf holds, read in the same words as above.
+_leaf = _Holder()
+_SOLE = sys.getrefcount(_leaf._array)
+_SOLE_BASE = sys.getrefcount(_leaf._array.base)

@@ -1,0 +1,167 @@
+"""Which of NumPy's functions differentiate, and which engine runs them: read from the tables."""
+
+from __future__ import annotations
+
+import dis
+from collections.abc import Callable, Iterator
+from types import CodeType, FunctionType, ModuleType
+from typing import Any
+
+import numpy as np
+
+import tapegraph as tg
+from tapegraph.commands.parity import table
+from tapegraph.lowering import GAPS
+from tapegraph.recording import numpy_functions
+from tapegraph.recording.op import Op
+
+HEADER = ("NumPy", "tapegraph", "records", "engine")
+INTRODUCTION = """\
+# Which NumPy functions differentiate
+
+Call NumPy's functions on tensors as on arrays: they run at once, are recorded, and differentiate.
+Here is every one that does, the operations that it may record, and the engine that runs its
+gradient: *both* is TensorFlow or native, as you choose; a tape that holds an operation without
+lowering runs *native*.
+
+This page is written by `python -m tapegraph functions --markdown`, here with NumPy {version}.
+"""
+PLAIN = """\
+## Plain results
+
+These carry no gradient: on tensors they give plain arrays, indices and truth values.
+"""
+METHODS = """\
+## Methods of ufuncs
+
+`outer` works for each differentiable ufunc of two arrays. These are the functions beside them:
+"""
+REASONS = """\
+## Native operations, and why
+"""
+OTHERS = """\
+## Nothing is lost in silence
+
+Any other NumPy function raises a `TypeError` that names it. Compute without a gradient by
+`tensor.detach().numpy()`, or register a rule for it with `tg.defop`. Arrays made of tensors, `out=`
+and assignments to elements are errors that say what to write instead: see
+[what is recorded, and what is refused](recording.md).
+"""
+
+
+def run(*, markdown: bool) -> int:
+    """Print the functions, or the whole page in Markdown, and return 0."""
+    print(page() if markdown else table([HEADER, *rows()], markdown=False))
+    return 0
+
+
+def page() -> str:
+    """Return the page "Which NumPy functions differentiate"."""
+    names = _names()
+    plain = sorted(names[f][0] for f in numpy_functions.PLAIN if f in names)
+    methods = [
+        (f"`{names[called][0]}.{method}`", f"`{names[function][0]}`")
+        for (called, method), function in numpy_functions.METHODS.items()
+        if function in numpy_functions.RECORDED
+    ]
+    reasons = [f"- `{op}` {why}." for op, why in sorted(GAPS.items())]
+    return "\n".join(
+        [
+            INTRODUCTION.format(version=".".join(np.__version__.split(".")[:2])),
+            table([HEADER, *rows()], markdown=True),
+            "",
+            METHODS,
+            table([("method", "is"), *methods], markdown=True),
+            "",
+            PLAIN,
+            ", ".join(f"`{name}`" for name in plain) + ".",
+            "",
+            REASONS,
+            *reasons,
+            "",
+            OTHERS.rstrip(),
+        ]
+    )
+
+
+def rows() -> list[tuple[str, ...]]:
+    """Return one row per recorded function: its names, ours, its operations and the engine."""
+    names = _names()
+    found = []
+    for function, recording in numpy_functions.RECORDED.items():
+        if function not in names:
+            continue  # a ufunc of another library, registered by tg.defop
+        ours = recording.__name__
+        public = f"`tg.{ours}`" if callable(getattr(tg, ours, None)) else ""
+        operations = sorted(operations_of(recording))
+        found.append(
+            (
+                ", ".join(f"`{name}`" for name in names[function]),
+                public,
+                ", ".join(operations),
+                _engine(operations),
+            )
+        )
+    return sorted(found, key=lambda row: row[0].replace("`", ""))
+
+
+def operations_of(recording: Callable[..., Any]) -> set[str]:
+    """Return the names of the operations that a function's code refers to, at any depth."""
+    found: set[str] = set()
+    seen: set[int] = set()
+    pending: list[Any] = [recording]
+    while pending:
+        value = pending.pop()
+        if isinstance(value, Op):
+            found.add(value.name)
+        elif isinstance(value, FunctionType) and id(value) not in seen:
+            seen.add(id(value))
+            wrapped = getattr(value, "__wrapped__", None)
+            if wrapped is not None:
+                pending.append(wrapped)
+            elif value.__module__.startswith("tapegraph.ops"):
+                pending.extend(cell.cell_contents for cell in value.__closure__ or ())
+                pending.extend(_referred(value.__code__, value.__globals__))
+    return found
+
+
+def _referred(code: CodeType, names: dict[str, Any]) -> Iterator[Any]:
+    """Yield the globals that code loads, and the attributes it takes of our modules."""
+    module: Any = None
+    for instruction in dis.get_instructions(code):
+        if instruction.opname == "LOAD_GLOBAL":
+            value = names.get(instruction.argval)
+            ours = isinstance(value, ModuleType) and value.__name__.startswith("tapegraph.")
+            module = value if ours else None
+            yield value
+        elif module is not None and instruction.opname in ("LOAD_ATTR", "LOAD_METHOD"):
+            yield getattr(module, instruction.argval, None)
+            module = None
+        else:
+            module = None
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            yield from _referred(constant, names)
+
+
+def _engine(operations: list[str]) -> str:
+    native = [op for op in operations if op in GAPS]
+    if not native:
+        return "both" if operations else ""
+    if native == operations:
+        return "native"
+    return f"both; native with {', '.join(native)}"
+
+
+def _names() -> dict[Any, list[str]]:
+    """Return the public names of NumPy's functions, the function's own first."""
+    names: dict[Any, list[str]] = {}
+    for module, prefix in ((np, "np."), (np.linalg, "np.linalg.")):
+        for name in sorted(dir(module)):
+            value = getattr(module, name)
+            if callable(value) and not isinstance(value, type) and not name.startswith("_"):
+                names.setdefault(value, []).append(prefix + name)
+    for function, known in names.items():
+        own = getattr(function, "__name__", "")
+        known.sort(key=lambda name: (name.rpartition(".")[2] != own, name))
+    return names

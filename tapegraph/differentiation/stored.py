@@ -1,0 +1,122 @@
+"""Where gradients are kept: reading, zeroing, and committing those of one backward at once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tapegraph.arrays.row_sparse import RowSparse
+from tapegraph.errors import explain
+from tapegraph.locks import Lock
+from tapegraph.recording.node import Node
+from tapegraph.recording.tape import current
+from tapegraph.typed import Array
+
+if TYPE_CHECKING:
+    from tapegraph.tensors.tensor import Tensor
+    from tapegraph.tensors.value import Value
+
+# A gradient that was zeroed and not yet read: the next backward stores instead of adding.
+ZERO = object()
+_commit = Lock()
+
+
+def read(node: Node) -> Array | None:
+    """Return a node's gradient, or None before the first backward."""
+    grad = getattr(node, "_grad", None)
+    if grad is not None and type(grad) is not np.ndarray:
+        with _commit:  # another thread's backward may be storing one at this moment
+            if node._grad is ZERO:
+                node._grad = np.zeros_like(node._array)
+            elif isinstance(node._grad, RowSparse):
+                node._grad = node._grad.dense()
+            grad = node._grad
+    return grad
+
+
+def write(nodes: Sequence[Node], grads: Sequence[Any]) -> None:
+    """Add one backward's gradients; every array has been checked before the first is written.
+
+    Raises
+    ------
+    RuntimeError
+        The user has given an array that ``.grad`` handed out another shape or dtype.
+    """
+    tape = current()
+    handed_out: set[int] = set()
+    ready = []
+    for node, grad in zip(nodes, grads, strict=True):
+        shape, dtype = node._array.shape, node._array.dtype
+        if not isinstance(grad, RowSparse):
+            grad = np.asarray(grad)
+        if grad.shape != shape:
+            raise RuntimeError(f"backward: gradient of shape {grad.shape} for a leaf of {shape}")
+        # Both operands of a + b receive the same array; each leaf must own its own.
+        if isinstance(grad, RowSparse):
+            pass  # made for this leaf alone, and read-only to everyone
+        elif id(grad) in handed_out or grad.base is not None or grad.dtype != dtype:
+            grad = np.array(grad, dtype=dtype)
+        handed_out.add(id(grad))
+        ready.append(grad)
+    with _commit:
+        held_before = [getattr(node, "_grad", None) for node in nodes]
+        for node, held in zip(nodes, held_before, strict=True):
+            if isinstance(held, np.ndarray):
+                _check_unchanged(node, held)
+        for node, held, grad in zip(nodes, held_before, ready, strict=True):
+            if held is None or held is ZERO:
+                node._grad = grad
+            elif not isinstance(held, np.ndarray) or not held.flags.writeable:
+                node._grad = held + grad
+            elif isinstance(grad, RowSparse):
+                grad.add_to(held)
+            else:
+                held += grad
+            tape.add_param(node)
+
+
+def _check_unchanged(node: Node, held: Array) -> None:
+    """Refuse to add to a gradient that the user has reshaped or reinterpreted."""
+    array = node._array
+    if held.shape == array.shape and held.dtype == array.dtype:
+        return
+    label = f"'{node.name}'" if node.name else f"of shape {array.shape}"
+    raise RuntimeError(
+        explain(
+            "backward",
+            f"a .grad of shape {held.shape} and dtype {held.dtype} on {node._op.name} {label}",
+            f"shape {array.shape} and dtype {array.dtype}",
+            "Reshape a copy, tensor.grad.copy(), or set tensor.grad = None.",
+        )
+    )
+
+
+def zero_grad(params: Tensor | Iterable[Tensor | Value] | None = None) -> None:
+    """Set gradients to zero.
+
+    Parameters
+    ----------
+    params : iterable of Tensor, optional
+        The tensors to zero; every live parameter on this thread's tape where not given. The
+        tape itself is not touched.
+
+    Examples
+    --------
+    >>> import tapegraph as tg
+    >>> x = tg.param(2.0)
+    >>> (x * x).backward()
+    >>> tg.zero_grad([x])
+    >>> float(x.grad)
+    0.0
+    """
+    if params is None:
+        chosen: list[Any] = list(current().params.values())
+        for node in chosen:
+            if getattr(node, "_grad", None) is not None:
+                node._grad = ZERO
+        return
+    given: list[Any] = [params] if isinstance(params, Node) else list(params)
+    for node in given:
+        node.zero_grad()

@@ -1,0 +1,178 @@
+"""What the tape knows of a tensor: its value, and the operation and inputs that made it."""
+
+from __future__ import annotations
+
+import itertools
+from types import CodeType
+from typing import Any
+
+import numpy as np
+
+from tapegraph.arrays.buffers import own
+from tapegraph.errors import explain, kind_of
+from tapegraph.recording.conversions import not_detached, not_joined
+from tapegraph.recording.op import CONSTANT, NO_ATTRS, Op
+from tapegraph.typed import Array
+
+next_seq = itertools.count(1).__next__
+new = object.__new__
+
+
+class Node:
+    """A recorded value, its own entry on the tape.
+
+    ``_seq`` orders entries in time: every operation has a larger number than its inputs. A leaf
+    that was given new numbers keeps its place, and ``_changed`` says when: a reader with a smaller
+    number is stale.
+    """
+
+    __slots__ = (
+        "__weakref__",
+        "_array",
+        "_attrs",
+        "_changed",
+        "_code",
+        "_grad",
+        "_inputs",
+        "_lasti",
+        "_name",
+        "_op",
+        "_requires_grad",
+        "_retains",
+        "_saved",
+        "_seq",
+    )
+
+    _array: Array
+    _op: Op
+    _inputs: tuple[Any, ...]
+    _attrs: dict[str, Any]
+    _changed: int
+    _saved: Any
+    _seq: int
+    _code: CodeType
+    _lasti: int
+    _grad: Any
+    _name: str | None
+    _requires_grad: bool
+    _retains: bool
+
+    @property
+    def name(self) -> str | None:
+        """The name given by the user, or None."""
+        return getattr(self, "_name", None)
+
+    @name.setter
+    def name(self, value: str | None) -> None:
+        self._name = value
+
+    def __init_subclass__(cls, *, recorded: bool = False) -> None:
+        """Let one class be that of every result, and refuse any other.
+
+        Raises
+        ------
+        TypeError
+            For a subclass of `Tensor`.
+        """
+        global tensor_class
+        if not recorded:
+            received = f"class {cls.__name__}, a subclass of Tensor"
+            fix = (
+                "Operations give plain Tensors, which would not be of the subclass: hold a tensor "
+                "in a class of your own, and register operations with tg.defop."
+            )
+            raise TypeError(explain("Tensor", received, "no subclass", fix))
+        tensor_class = cls
+
+
+# The class of every recorded result, `Tensor`, which says so itself.
+tensor_class: type[Any] = Node
+
+
+def mark_changed(leaf: Node) -> None:
+    """Remember that a leaf has other numbers from now on."""
+    leaf._changed = next_seq()
+
+
+def constant(data: Array) -> Any:
+    """Wrap an array that nobody else holds as a constant leaf."""
+    node = new(tensor_class)
+    node._array = data
+    node._op = CONSTANT
+    node._inputs = ()
+    node._attrs = NO_ATTRS
+    node._seq = next_seq()
+    node._requires_grad = False
+    return node
+
+
+def numeric(data: Any, op: str, argument: str) -> Array:
+    """Return ``data`` as a native-endian array of its own memory, refusing what is not numeric.
+
+    Raises
+    ------
+    TypeError
+        For a dtype other than bool, integer, float32 and float64; for what would lose a gradient
+        or a mask.
+    ValueError
+        For ragged nested lists.
+    """
+    if isinstance(data, Node):
+        if data._requires_grad:
+            raise not_detached(op, argument, data)
+        data = data._array
+    elif type(data) is not np.ndarray:
+        if isinstance(data, np.ma.MaskedArray):
+            fix = "Write np.where(mask, ...) on its data, or masked.filled(value)."
+            received = f"a masked array for {argument!r}, whose mask would be dropped"
+            raise TypeError(explain(op, received, "an array without a mask", fix))
+    try:
+        array = np.asarray(data)
+    except TypeError:
+        if isinstance(data, (list, tuple)) and _holds_recorded(data):
+            raise not_joined(op, argument, data) from None
+        raise
+    except ValueError as error:
+        if "inhomogeneous" not in str(error):
+            raise
+        fix = "Give every row the same length."
+        raise ValueError(
+            explain(op, f"ragged data for {argument!r}", "a rectangular array", fix)
+        ) from error
+    kind = array.dtype.kind
+    if kind in "biu" or (kind == "f" and array.dtype.itemsize in (4, 8)):
+        return own(array)
+    fix = "Convert it first, for instance with np.asarray(data, dtype=np.float64)."
+    received = kind_of(data) if kind != "f" else f"dtype {array.dtype}"
+    raise TypeError(
+        explain(
+            op,
+            f"{received} for {argument!r}",
+            "numbers (bool, integer, float32 or float64)",
+            fix,
+        )
+    )
+
+
+def _holds_recorded(values: Any) -> bool:
+    """Tell whether nested lists hold a tensor, dual or scalar through which a gradient flows."""
+    return any(
+        _holds_recorded(v) if isinstance(v, (list, tuple)) else getattr(v, "requires_grad", False)
+        for v in values
+    )
+
+
+def real(value: Any, op: str, argument: str) -> float:
+    """Return one number as a Python float.
+
+    Raises
+    ------
+    TypeError
+        It is not a number.
+    """
+    try:
+        if not isinstance(value, str):
+            return float(value)
+    except (TypeError, ValueError):
+        pass
+    raise TypeError(explain(op, f"{kind_of(value)} for {argument!r}", "a number"))

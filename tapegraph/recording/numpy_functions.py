@@ -1,0 +1,258 @@
+"""NumPy's own functions on tensors: from the function that was called to the one that records.
+
+`__array_ufunc__` and `__array_function__` of `Tensor` and `Dual` end here. A function is in one of
+two tables, or it is refused by name: nothing is computed that would lose a gradient.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import sys
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import numpy as np
+
+from tapegraph.errors import explain
+from tapegraph.recording.node import Node
+
+F = TypeVar("F", bound=Callable[..., Any])
+_POSITIONAL, _KEYWORD = inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.KEYWORD_ONLY
+# What NumPy 2.0 called a parameter that has had its present name since 2.1.
+_RENAMED = {"newshape": "shape"}
+
+_UFUNC_OPTIONS: dict[str, Any] = {
+    "where": True,
+    "casting": "same_kind",
+    "order": "K",
+    "dtype": None,
+    "subok": True,
+}
+_NOT_GIVEN = object()
+
+# From NumPy's function or ufunc to the function that records it.
+RECORDED: dict[Any, Callable[..., Any]] = {}
+# The functions that record SciPy's ufuncs, by name: SciPy itself is not imported for them.
+SCIPY: dict[str, Callable[..., Any]] = {}
+# Functions whose results carry no gradient: they run on plain arrays and give plain arrays.
+PLAIN: set[Any] = {
+    np.isnan,
+    np.isinf,
+    np.isfinite,
+    np.signbit,
+    np.equal,
+    np.not_equal,
+    np.less,
+    np.less_equal,
+    np.greater,
+    np.greater_equal,
+    np.logical_and,
+    np.logical_or,
+    np.logical_not,
+    np.logical_xor,
+    np.shape,
+    np.ndim,
+    np.size,
+    np.array_equal,
+    np.allclose,
+    np.isclose,
+    np.all,
+    np.any,
+    np.result_type,
+    np.array_repr,
+    np.array_str,
+    np.array2string,
+    np.iscomplexobj,
+    np.isrealobj,
+    np.argmax,
+    np.argmin,
+    np.nanargmax,
+    np.nanargmin,
+    np.argsort,
+    np.argpartition,
+    np.argwhere,
+    np.nonzero,
+    np.flatnonzero,
+    np.count_nonzero,
+    np.searchsorted,
+    np.can_cast,
+    np.min_scalar_type,
+}
+# A ufunc's method and the NumPy function that it is.
+METHODS: dict[tuple[Any, str], Any] = {
+    (np.add, "reduce"): np.sum,
+    (np.multiply, "reduce"): np.prod,
+    (np.maximum, "reduce"): np.max,
+    (np.minimum, "reduce"): np.min,
+    (np.add, "accumulate"): np.cumsum,
+    (np.multiply, "accumulate"): np.cumprod,
+}
+# What NumPy does in place, or gives without its origin, and what to write instead.
+REFUSED: dict[Any, str] = {
+    np.copyto: "Write dst = np.where(mask, src, dst), or dst = src for all of it.",
+    np.fill_diagonal: "Write x = np.where(np.eye(len(x), dtype=bool), value, x).",
+    np.place: "Write x = np.where(mask, values, x).",
+    np.put: "Write x = np.where(mask, values, x), or join the parts with np.concatenate.",
+    np.put_along_axis: "Write x = np.where(mask, values, x).",
+    np.putmask: "Write x = np.where(mask, values, x).",
+    np.resize: "Write np.reshape(np.tile(x, n)[:size], shape), or np.pad.",
+    np.save: "Write np.save(file, tensor.numpy()).",
+    np.savetxt: "Write np.savetxt(file, tensor.numpy()).",
+    np.savez: "Write np.savez(file, name=tensor.numpy()).",
+    np.savez_compressed: "Write np.savez_compressed(file, name=tensor.numpy()).",
+    np.unique: "Find the places first, _, i = np.unique(x.detach().numpy(), return_index=True), "
+    "and take them, np.ravel(x)[i].",
+}
+_FIX = "Write tensor.detach().numpy() to compute without a gradient, or register it with tg.defop."
+
+
+def implements(*functions: Any) -> Callable[[F], F]:
+    """Register the function that records NumPy's ``functions``.
+
+    Parameters of the two are matched by name, the first by position; an argument that the
+    recording function does not have must be left at NumPy's default.
+    """
+
+    def register(recording: F) -> F:
+        for function in functions:
+            RECORDED[function] = _adapted(function, recording)
+        return recording
+
+    return register
+
+
+def ufunc(called: Any, method: str, inputs: tuple[Any, ...], options: dict[str, Any]) -> Any:
+    """Serve ``__array_ufunc__``."""
+    name = _name(called)
+    if method == "__call__":
+        return _run(called, name, inputs, options)
+    if method == "outer" and len(inputs) == 2 and not options and _recording(called) is not None:
+        a, b = inputs
+        column = np.reshape(a, np.shape(a) + (1,) * np.ndim(b))
+        return _run(called, name, (column, b), {})
+    if (called, method) in METHODS:
+        function = METHODS[called, method]
+        if method == "reduce":  # a reduction's axis is 0 by default, a function's is all
+            first = 0 if np.ndim(inputs[0]) else None
+            options = {"axis": inputs[1] if len(inputs) > 1 else first, **options}
+        else:
+            options = {"axis": 0, **options}
+        return _run(function, f"{name}.{method}", inputs[:1], options)
+    fix = "Write x = np.where(mask, values, x)." if method == "at" else _FIX
+    raise TypeError(explain(f"{name}.{method}", "a tensor", "plain arrays", fix))
+
+
+def function(called: Any, args: tuple[Any, ...], options: dict[str, Any]) -> Any:
+    """Serve ``__array_function__``."""
+    return _run(called, f"{called.__module__}.{called.__name__}", args, options)
+
+
+def _name(called: Any) -> str:
+    """Return a ufunc's name, with that of the library whose it is."""
+    name: str = called.__name__
+    for library, module in (("numpy", np), ("scipy.special", sys.modules.get("scipy.special"))):
+        if getattr(module, name, None) is called:
+            return f"{library}.{name}"
+    return name
+
+
+def _recording(called: Any) -> Callable[..., Any] | None:
+    """Return the function that records another; of SciPy's ufuncs each is registered when met."""
+    found = RECORDED.get(called)
+    if found is None and isinstance(called, np.ufunc) and called.__name__ in SCIPY:
+        if _name(called).startswith("scipy"):
+            found = RECORDED[called] = _adapted(called, SCIPY[called.__name__])
+    return found
+
+
+def _run(called: Any, name: str, args: tuple[Any, ...], options: dict[str, Any]) -> Any:
+    if options.get("out") is not None and any(o is not None for o in _tuple(options["out"])):
+        fix = "Leave out= away and use the result; for a += b write a = a + b."
+        raise TypeError(explain(name, "out= with a tensor", "no in-place result", fix))
+    recording = _recording(called)
+    if recording is not None:
+        return recording(*args, **options)
+    if called in PLAIN:
+        return called(*map(plain, args), **{k: plain(v) for k, v in options.items()})
+    fix = REFUSED.get(called, _FIX)
+    raise TypeError(explain(name, "a tensor, for which it has no gradient", "an array", fix))
+
+
+def _tuple(value: Any) -> tuple[Any, ...]:
+    return value if isinstance(value, tuple) else (value,)
+
+
+def plain(value: Any) -> Any:
+    """Return a tensor's array, inside lists and tuples too, and anything else as it is."""
+    if isinstance(value, (list, tuple)):
+        return type(value)(map(plain, value))
+    if isinstance(value, Node):
+        return value._array
+    detach = getattr(value, "detach", None)
+    return np.asarray(detach().data) if detach is not None else value
+
+
+def _adapted(called: Any, recording: Callable[..., Any]) -> Callable[..., Any]:
+    """Return ``recording`` under NumPy's own signature."""
+    title = f"numpy.{called.__name__}"
+    if isinstance(called, np.ufunc):
+        signature, title = _ufunc_signature(called), _name(called)
+    else:
+        try:
+            signature = inspect.signature(called)
+        except (TypeError, ValueError):  # written in C without one
+            return recording
+    takes = inspect.signature(recording).parameters
+    variadic = any(p.kind is p.VAR_POSITIONAL for p in takes.values())
+
+    @functools.wraps(recording)
+    def adapted(*args: Any, **options: Any) -> Any:
+        if variadic or (len(args) <= 1 and not options):
+            return recording(*args, **options)
+        bound = signature.bind(*args, **options)
+        names = list(signature.parameters)
+        positional: list[Any] = []
+        named: dict[str, Any] = {}
+        for position, (name, value) in enumerate(bound.arguments.items()):
+            parameter = signature.parameters[name]
+            present = _RENAMED.get(name, name)
+            if parameter.kind is parameter.VAR_KEYWORD:  # a ufunc's options, handed on
+                for option, given in value.items():
+                    if not _is_default(given, _UFUNC_OPTIONS.get(option, _NOT_GIVEN)):
+                        named[option] = given
+            elif present in takes and present not in named:
+                named[present] = value
+            elif parameter.kind is parameter.POSITIONAL_ONLY or position == 0 == names.index(name):
+                positional.append(value)
+            elif not _is_default(value, parameter.default):
+                fix = f"Leave {name}= at its default."
+                raise TypeError(
+                    explain(
+                        title,
+                        f"{name}={value!r} with a tensor",
+                        f"the arguments of tg.{recording.__name__}",
+                        fix,
+                    )
+                )
+        return recording(*positional, **named)
+
+    return adapted
+
+
+def _ufunc_signature(called: np.ufunc) -> inspect.Signature:
+    """Return a ufunc's signature, which NumPy itself tells from 2.4 on."""
+    defaults = dict(_UFUNC_OPTIONS)
+    if called.signature is not None:  # of vectors and matrices
+        del defaults["where"]
+        defaults |= {"axes": None, "axis": None, "keepdims": False}
+    arrays = [inspect.Parameter(f"x{i}", _POSITIONAL) for i in range(1, called.nin + 1)]
+    options = [inspect.Parameter(k, _KEYWORD, default=v) for k, v in defaults.items()]
+    return inspect.Signature([*arrays, inspect.Parameter("out", _KEYWORD, default=None), *options])
+
+
+def _is_default(value: Any, default: Any) -> bool:
+    """Tell whether an argument is NumPy's default, or None, which stands for it."""
+    if value is None or value is default:
+        return True
+    return type(value) is type(default) and bool(np.all(value == default))

@@ -1,0 +1,81 @@
+"""Operations: a name, a forward on NumPy arrays, and the registry that finds rules by the name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+Attrs = Mapping[str, Any]
+
+NO_ATTRS: dict[str, Any] = {}
+
+
+class Rules(NamedTuple):
+    """What an operation registered by `tapegraph.defop` brings along, where ours are in tables.
+
+    Each has the form of a row of its table: ``vjp(needs, g, y, *inputs, **attrs)`` gives a
+    gradient per input, ``jvp(tangents, y, *inputs, **attrs)`` the tangent of the result, and
+    ``lowering(out, *inputs, **attrs)`` the graph tensor.
+    """
+
+    vjp: Callable[..., Any]
+    jvp: Callable[..., Any] | None
+    lowering: Callable[..., Any] | None
+
+
+class Op:
+    """An operation: its name in the table, and its forward on NumPy arrays.
+
+    Parameters
+    ----------
+    name : str
+        The name in the op table; rules of every engine are found by it.
+    forward : callable
+        Arrays positional, attributes by keyword, returns the result array.
+    saves : bool
+        The forward returns ``(result, saved)``; ``saved`` is handed to the backward rule.
+    differentiable : tuple of bool, optional
+        Which of the leading inputs can carry a gradient, and none after them; all where not given.
+    rules : Rules, optional
+        Its own rules, of an operation that is not in the library's tables.
+    """
+
+    __slots__ = ("differentiable", "forward", "name", "rules", "saves")
+
+    def __init__(
+        self,
+        name: str,
+        forward: Callable[..., Any] | None = None,
+        *,
+        saves: bool = False,
+        differentiable: tuple[bool, ...] | None = None,
+        rules: Rules | None = None,
+    ) -> None:
+        self.name = name
+        self.forward: Callable[..., Any] = forward if forward is not None else _no_forward
+        self.saves = saves
+        self.differentiable = differentiable
+        self.rules = rules
+        if forward is None:
+            return
+        table = OPS if rules is None else DEFINED
+        if name in OPS or name in DEFINED:
+            raise ValueError(f"Op: the name {name!r} is taken; expected a new one")
+        table[name] = self
+
+    def __repr__(self) -> str:
+        return f"Op({self.name!r})"
+
+
+def _no_forward(*arrays: Any, **attrs: Any) -> Any:
+    raise NotImplementedError("a leaf has no forward")
+
+
+# The library's operations, and those that users have registered.
+OPS: dict[str, Op] = {}
+DEFINED: dict[str, Op] = {}
+
+PARAM = Op("param")
+CONSTANT = Op("constant")
+SCALAR = Op("scalar")
+CLEARED = Op("cleared")

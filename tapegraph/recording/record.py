@@ -1,0 +1,296 @@
+"""Recording: run an operation in NumPy now, and put one entry on the tape.
+
+This is the hot path. `unary` and `binary` make the recording functions of the element-wise
+operations; `apply` serves every other one.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from typing import Any, overload
+
+import numpy as np
+
+from tapegraph.errors import ORIGINS, USER, explain, kind_of, user_frame, user_line
+from tapegraph.numpy_warnings import watched
+from tapegraph.recording import node as nodes
+from tapegraph.recording import numpy_functions
+from tapegraph.recording.node import constant, new, next_seq, numeric
+from tapegraph.recording.op import NO_ATTRS, Op
+from tapegraph.recording.scopes import RECORDING
+from tapegraph.recording.tape import CURRENT, current
+from tapegraph.typed import (
+    Array,
+    Binary,
+    OfArray,
+    OfTwo,
+    Step,
+    ToConstant,
+    Unary,
+    ValueBinary,
+    ValueUnary,
+)
+
+ndarray = np.ndarray
+# Bound once: each lookup saved here is paid by every recorded operation.
+_scopes = RECORDING.entered.get
+_recording = RECORDING.value
+_tape = CURRENT.get
+_getframe = sys._getframe
+_modules = sys.modules
+_SCALARS = (float, int, bool)
+
+
+def operand(op: str, value: Any, argument: str) -> Any:
+    """Turn what a user passed into a recorded object, a foreign one or a weak Python scalar."""
+    cls = type(value)
+    if cls is nodes.tensor_class or cls in _SCALARS or hasattr(cls, "__tapegraph_apply__"):
+        return value
+    if isinstance(value, (complex, np.complexfloating)) or value is None:
+        raise TypeError(explain(op, f"{kind_of(value)} for {argument!r}", "real numbers"))
+    return constant(numeric(value, op, argument))
+
+
+def tensor_like(op: str, value: Any, argument: str = "x") -> Any:
+    """Return a recorded or foreign object as it is, and anything else as a constant tensor."""
+    cls = nodes.tensor_class
+    if type(value) is cls:
+        return value
+    handler = foreign((value,))
+    if handler is not None:
+        # A scalar engine has no axes; its handler says that the operation is not for it.
+        return value if hasattr(value, "ndim") else handler(op, (value,), NO_ATTRS)
+    value = operand(op, value, argument)
+    return value if type(value) is cls else constant(np.asarray(value))
+
+
+def foreign(values: tuple[Any, ...]) -> Any:
+    """Return the handler of the first value that brings its own arithmetic, or None.
+
+    `Value` and `Dual` do: they define ``__tapegraph_apply__(name, inputs, attrs)``. The deepest
+    dual level handles its own nesting.
+    """
+    for value in values:
+        handler = getattr(type(value), "__tapegraph_apply__", None)
+        if handler is not None:
+            return handler
+    return None
+
+
+@overload
+def unary(name: ValueUnary, forward: Callable[[Any], Any]) -> Callable[[Any], Unary]: ...
+@overload
+def unary(  # type: ignore[overload-overlap]
+    name: Step, forward: Callable[[Any], Any]
+) -> Callable[[Any], ToConstant[[]]]: ...
+@overload
+def unary(name: str, forward: Callable[[Any], Any]) -> Callable[[Any], OfArray[[]]]: ...
+def unary(name: str, forward: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """Make the recording function of an element-wise operation of one array.
+
+    Decorates a function whose body is its docstring; ``forward`` computes it on an ndarray.
+    """
+    op = Op(name, forward)
+
+    def decorate(stub: Any) -> Any:
+        def record(x: Any) -> Any:
+            cls = nodes.tensor_class
+            if type(x) is not cls:
+                handler = foreign((x,))
+                if handler is not None:
+                    return handler(name, (x,), NO_ATTRS)
+                x = operand(name, x, "x")
+                if type(x) is not cls:
+                    x = constant(np.asarray(x))
+            try:
+                out = forward(x._array)
+            except RuntimeWarning:
+                # Of small integers it may be float16 that overflows: see below.
+                array = x._array
+                out = watched(
+                    name, forward, array.astype("d") if array.dtype.kind != "f" else array
+                )
+            if type(out) is not ndarray:
+                out = np.asarray(out)
+            if not x._requires_grad or (_scopes() and not _recording()):
+                if out.dtype.char == "e":  # NumPy answers small integers in float16
+                    out = np.asarray(forward(x._array.astype(np.float64)))
+                return constant(out)
+            return remember(cls, op, out, (x,), NO_ATTRS)
+
+        return _registered(forward, _dressed(record, stub))
+
+    return decorate
+
+
+@overload
+def binary(name: ValueBinary, forward: Callable[[Any, Any], Any]) -> Callable[[Any], Binary]: ...
+@overload
+def binary(name: str, forward: Callable[[Any, Any], Any]) -> Callable[[Any], OfTwo[[]]]: ...
+def binary(name: str, forward: Callable[[Any, Any], Any]) -> Callable[[Any], Any]:
+    """Make the recording function of an element-wise operation of two broadcast arrays."""
+    op = Op(name, forward)
+
+    def decorate(stub: Any) -> Any:
+        def record(a: Any, b: Any) -> Any:
+            cls = nodes.tensor_class
+            if type(a) is cls:
+                x = a._array
+                needed = a._requires_grad
+                if type(b) is cls:
+                    y = b._array
+                    needed = needed or b._requires_grad
+                elif type(b) is float or type(b) is int:
+                    y = b
+                else:
+                    handler = foreign((b,))
+                    if handler is not None:
+                        return handler(name, (a, b), NO_ATTRS)
+                    b = operand(name, b, "b")
+                    y = b._array if type(b) is cls else b
+            else:
+                handler = foreign((a, b))
+                if handler is not None:
+                    return handler(name, (a, b), NO_ATTRS)
+                a = operand(name, a, "a")
+                b = operand(name, b, "b")
+                if type(a) is not cls and type(b) is not cls:
+                    a = constant(np.asarray(a))
+                x, needed = (a._array, a._requires_grad) if type(a) is cls else (a, False)
+                y, needs_b = (b._array, b._requires_grad) if type(b) is cls else (b, False)
+                needed = needed or needs_b
+            try:
+                out = forward(x, y)
+            except RuntimeWarning:
+                out = watched(name, forward, x, y)
+            except (TypeError, ValueError, OverflowError) as error:
+                wide = _widened(name, a, b)
+                if wide is None:
+                    raise _refused(name, x, y, error) from error
+                return record(*wide)
+            if type(out) is not ndarray:
+                out = np.asarray(out)
+            if not needed or (_scopes() and not _recording()):
+                return constant(out)
+            return remember(cls, op, out, (a, b), NO_ATTRS)
+
+        return _registered(forward, _dressed(record, stub))
+
+    return decorate
+
+
+def apply(op: Op, inputs: tuple[Any, ...], attrs: dict[str, Any] = NO_ATTRS) -> Any:
+    """Run an operation on its operands and record it if a gradient can flow.
+
+    Parameters
+    ----------
+    op : Op
+        The operation.
+    inputs : tuple
+        Tensors, Python scalars, or values with arithmetic of their own (`Dual`, `Value`);
+        arrays have been wrapped by the caller with `operand`.
+    attrs : dict
+        Normalised, hashable attributes.
+    """
+    handler = foreign(inputs)
+    if handler is not None:
+        return handler(op.name, inputs, attrs)
+    cls = nodes.tensor_class
+    arrays = [x._array if type(x) is cls else x for x in inputs]
+    try:
+        out = op.forward(*arrays, **attrs)
+    except RuntimeWarning:
+        out = watched(op.name, op.forward, *arrays, **attrs)
+    saved = None
+    if op.saves:
+        out, saved = out
+    if type(out) is not ndarray:
+        out = np.asarray(out)
+    flows = op.differentiable
+    needed = any(
+        type(x) is cls and x._requires_grad and (flows is None or (i < len(flows) and flows[i]))
+        for i, x in enumerate(inputs)
+    )
+    if not needed or (_scopes() and not _recording()):
+        # A view of a leaf would change with the leaf, and nothing would remember that it did.
+        return constant(out if out.base is None else out.copy("K"))
+    node = remember(cls, op, out, inputs, attrs)
+    if op.saves:
+        node._saved = saved
+    return node
+
+
+def remember(
+    cls: type[Any], op: Op, out: Array, inputs: tuple[Any, ...], attrs: dict[str, Any]
+) -> Any:
+    """Put one entry on the tape, with the user's line, and return it as a tensor."""
+    node = new(cls)
+    node._array = out
+    node._op = op
+    node._inputs = inputs
+    node._attrs = attrs
+    node._seq = next_seq()
+    node._requires_grad = True
+    frame = _getframe(2)
+    while ORIGINS[frame.f_code.co_filename] is not USER:
+        if frame.f_back is None:
+            frame = user_frame(_getframe(2))
+            break
+        frame = frame.f_back
+    node._code = frame.f_code
+    node._lasti = frame.f_lasti
+    tape = _tape()
+    if tape is None or "asyncio" in _modules:
+        tape = current()
+    tape.enter(node)
+    return node
+
+
+def _registered(forward: Any, record: Any) -> Any:
+    """Serve NumPy's ufunc by the function that records it."""
+    if isinstance(forward, np.ufunc):
+        numpy_functions.implements(forward)(record)
+    return record
+
+
+def _dressed(record: Any, stub: Any) -> Any:
+    record.__name__ = stub.__name__
+    record.__qualname__ = stub.__qualname__
+    record.__doc__ = stub.__doc__
+    record.__module__ = stub.__module__
+    record.__annotations__ = dict.fromkeys(stub.__annotations__, "ArrayLike")
+    record.__annotations__["return"] = "Tensor"
+    return record
+
+
+def _widened(name: str, a: Any, b: Any) -> tuple[Any, Any] | None:
+    """Return operands with a Python integer beyond 64 bits as a float, or None without one."""
+    if not any(type(v) is int and not -(2**63) <= v < 2**63 for v in (a, b)):
+        return None
+    try:
+        first, second = (float(v) if type(v) is int else v for v in (a, b))
+    except OverflowError:
+        received = "an integer beyond the range of float64"
+        raise OverflowError(explain(name, received, "a number of at most 1.8e308")) from None
+    return first, second
+
+
+def _refused(name: str, x: Any, y: Any, error: Exception) -> Exception:
+    if not isinstance(error, ValueError):
+        kind = OverflowError if isinstance(error, OverflowError) else TypeError
+        return kind(f"{name}: {error} (at {user_line()})")
+    try:
+        np.broadcast_shapes(np.shape(x), np.shape(y))
+    except ValueError:
+        pass
+    else:  # an integer to a negative power
+        return ValueError(f"{name}: {error} (at {user_line()})")
+    return ValueError(
+        explain(
+            name,
+            f"shapes {np.shape(x)} and {np.shape(y)}",
+            "shapes that broadcast together (equal, or 1, axis by axis from the last)",
+            "Reshape one of them.",
+        )
+    )

@@ -1,0 +1,144 @@
+"""The tape of this thread or task: which entries are alive, known weakly."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextvars import ContextVar
+from typing import Any
+from weakref import WeakValueDictionary, ref
+
+from tapegraph.recording.node import Node
+from tapegraph.recording.op import CLEARED
+from tapegraph.recording.program import Entry, Program
+from tapegraph.recording.trace import linearise
+
+_MIN_LIMIT = 4096
+
+
+class Tape:
+    """The live entries of one thread or task, in the order of recording.
+
+    Entries are held weakly: a result that is dropped leaves the tape with everything only it
+    needed. ``len`` counts the entries, iteration gives them as `Entry` rows (``.op``,
+    ``.inputs``, ``.attrs``, ``.shape``, ``.dtype``, ``.requires_grad``), and ``str`` prints
+    them as a table.
+    """
+
+    __slots__ = ("limit", "params", "refs", "task")
+
+    def __init__(self, task: Any) -> None:
+        self.refs: list[ref[Node]] = []
+        self.limit = _MIN_LIMIT
+        self.params: WeakValueDictionary[int, Node] = WeakValueDictionary()
+        self.task = task
+
+    def enter(self, node: Node) -> None:
+        """Put an entry on the tape."""
+        self.refs.append(ref(node))
+        if len(self.refs) > self.limit:
+            self.prune()
+
+    def prune(self) -> None:
+        """Forget dead entries; called each time their number has doubled, so free on average."""
+        self.refs = [r for r in self.refs if r() is not None]
+        self.limit = max(_MIN_LIMIT, 2 * len(self.refs))
+
+    def add_param(self, node: Node) -> None:
+        """Remember a parameter for `zero_grad` on this tape."""
+        if id(node) not in self.params:
+            self.params[id(node)] = node
+
+    def live(self) -> list[Node]:
+        """Return the live entries."""
+        return [node for r in self.refs if (node := r()) is not None]
+
+    def program(self) -> Program:
+        """Return every live entry and what it reads as one program."""
+        return linearise(self.live(), differentiate=False)
+
+    def reset(self) -> None:
+        """Clear every live operation; parameters stay usable and keep their gradients."""
+        for node in self.live():
+            if node._inputs:
+                node._op = CLEARED
+                node._inputs = ()
+                node._saved = None
+        self.refs = []
+        self.limit = _MIN_LIMIT
+
+    def __len__(self) -> int:
+        return len(self.program())
+
+    def __iter__(self) -> Iterator[Entry]:
+        return iter(self.program())
+
+    def __str__(self) -> str:
+        return str(self.program())
+
+    def __repr__(self) -> str:
+        return f"<tape of {len(self)} entries>"
+
+
+CURRENT: ContextVar[Tape | None] = ContextVar("tapegraph_tape", default=None)
+
+
+def current() -> Tape:
+    """Return the tape of this thread or asyncio task, made at its first use.
+
+    A task starts with a copy of its creator's context, so the tape found there may be the
+    creator's: the task that a tape was made for decides.
+    """
+    tape = CURRENT.get()
+    task = _task()
+    if tape is None or tape.task is not task:
+        tape = Tape(task)
+        CURRENT.set(tape)
+    return tape
+
+
+def _task() -> Any:
+    asyncio: Any = sys.modules.get("asyncio")
+    # Another thread may be importing it at this moment: then no loop is running here.
+    running_loop = getattr(asyncio, "_get_running_loop", None)
+    if running_loop is None or running_loop() is None:
+        return None
+    return asyncio.current_task()
+
+
+def tape() -> Tape:
+    """Return the tape of this thread or task.
+
+    Returns
+    -------
+    Tape
+        ``len(tape)`` entries; iteration gives rows with ``.op .inputs .attrs .shape .dtype
+        .requires_grad``; ``str(tape)`` is a table.
+
+    Examples
+    --------
+    >>> import tapegraph as tg
+    >>> tg.tape_reset()
+    >>> x = tg.param([1.0, 2.0], name="x")
+    >>> y = tg.sum(x * x)
+    >>> [entry.op for entry in tg.tape()]
+    ['param', 'mul', 'sum']
+    """
+    return current()
+
+
+def tape_reset() -> None:
+    """Clear this thread's tape.
+
+    Parameters stay usable. A later ``backward()`` through an entry cleared here raises
+    ``RuntimeError``. It is never needed to save memory: dropped results leave by themselves.
+
+    Examples
+    --------
+    >>> import tapegraph as tg
+    >>> y = tg.param(2.0) * 3.0
+    >>> tg.tape_reset()
+    >>> len(tg.tape())
+    0
+    """
+    current().reset()

@@ -1,0 +1,310 @@
+"""Operators and methods that ndarray has, for everything that computes as an array does."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any, Literal, SupportsIndex, cast, overload
+
+import numpy as np
+import numpy.typing as npt
+
+from tapegraph.errors import explain
+from tapegraph.ops import (
+    arrange,
+    comparison,
+    creation,
+    elementwise,
+    index,
+    linalg,
+    products,
+    reduce,
+    select,
+    shape,
+    statistics,
+)
+from tapegraph.recording import conversions, numpy_functions
+from tapegraph.typed import ArrayLike, Axes, Binary, Index, OfTwo, Operand, Reflected, Shape
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+    from tapegraph.tensors.dual import Dual
+    from tapegraph.tensors.tensor import Tensor
+
+
+def _reflected(operation: OfTwo[[]] | Binary) -> Reflected:
+    """Make the method for operands in the other order."""
+
+    def reflect(self: Any, other: Any) -> Any:
+        return operation(other, self)
+
+    return cast(Reflected, reflect)
+
+
+class ArrayMethods:
+    """The face that `Tensor` and `Dual` share: each recorded operation by its operator or method.
+
+    Comparisons are by value and give plain arrays; hashing is by identity. Methods take what
+    ndarray's take and do what the function of the same name does.
+    """
+
+    __slots__ = ()
+    __hash__ = object.__hash__
+    __pandas_priority__ = 10_000  # above its own: series * x is then left to x
+
+    def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **options: Any) -> Any:
+        return numpy_functions.ufunc(ufunc, method, inputs, options)
+
+    def __array_function__(self, function: Any, types: Any, args: Any, options: Any) -> Any:
+        return numpy_functions.function(function, args, options)
+
+    # Operators
+
+    __add__ = elementwise.add
+    __sub__ = elementwise.sub
+    __mul__ = elementwise.mul
+    __truediv__ = elementwise.div
+    __pow__ = elementwise.pow
+    __mod__ = comparison.mod
+    __matmul__ = linalg.matmul
+    __neg__ = elementwise.neg
+
+    __radd__ = _reflected(elementwise.add)
+    __rsub__ = _reflected(elementwise.sub)
+    __rmul__ = _reflected(elementwise.mul)
+    __rtruediv__ = _reflected(elementwise.div)
+    __rpow__ = _reflected(elementwise.pow)
+    __rmod__ = _reflected(comparison.mod)
+    __rmatmul__ = _reflected(linalg.matmul)
+
+    def __pos__(self) -> Self:
+        return self
+
+    def __abs__(self) -> Self:
+        return elementwise.abs(self)
+
+    def __round__(self, decimals: int = 0) -> Tensor:
+        return creation.round(self, decimals)
+
+    def __getitem__(self, key: Index) -> Self:
+        return index.getitem(self, key)
+
+    def __iter__(self) -> Iterator[Self]:
+        if not self.ndim:  # type: ignore[attr-defined]
+            raise TypeError(explain("iter", f"a 0-d {type(self).__name__}", "at least one axis"))
+        return (self[i] for i in range(len(self)))  # type: ignore[arg-type]
+
+    def _compared(self, other: object, name: str) -> npt.NDArray[np.bool_]:
+        return getattr(numpy_functions.plain(self), name)(numpy_functions.plain(other))  # type: ignore[no-any-return]
+
+    def __eq__(self, other: object) -> npt.NDArray[np.bool_]:  # type: ignore[override]
+        return self._compared(other, "__eq__")
+
+    def __ne__(self, other: object) -> npt.NDArray[np.bool_]:  # type: ignore[override]
+        return self._compared(other, "__ne__")
+
+    def __lt__(self, other: Operand) -> npt.NDArray[np.bool_]:
+        return self._compared(other, "__lt__")
+
+    def __le__(self, other: Operand) -> npt.NDArray[np.bool_]:
+        return self._compared(other, "__le__")
+
+    def __gt__(self, other: Operand) -> npt.NDArray[np.bool_]:
+        return self._compared(other, "__gt__")
+
+    def __ge__(self, other: Operand) -> npt.NDArray[np.bool_]:
+        return self._compared(other, "__ge__")
+
+    # Refused, by type checkers too: nothing changes in place
+
+    if not TYPE_CHECKING:
+        fill = conversions.fill
+        partition = conversions.partition
+        put = conversions.put
+        resize = conversions.resize
+        sort = conversions.sort
+
+    # Shape
+
+    @property
+    def T(self) -> Self:
+        """The array with its axes reversed."""
+        return shape.transpose(self)
+
+    @property
+    def mT(self) -> Self:
+        """The array with its last two axes exchanged."""
+        return arrange.matrix_transpose(self)
+
+    @property
+    def real(self) -> Self:
+        """The array itself: it is real."""
+        return creation.real(self)
+
+    @property
+    def imag(self) -> Tensor:
+        """Zeros of the array's shape."""
+        return creation.imag(self)
+
+    @overload
+    def transpose(self, axes: Sequence[SupportsIndex] | None, /) -> Self: ...
+    @overload
+    def transpose(self, *axes: SupportsIndex) -> Self: ...
+    def transpose(self, *axes: Any) -> Self:
+        """Permute the axes, given as a sequence or one by one; see `tapegraph.transpose`."""
+        if not axes or axes == (None,):
+            return shape.transpose(self)
+        return shape.transpose(self, axes[0] if len(axes) == 1 else axes)
+
+    @overload
+    def reshape(self, shape: Sequence[SupportsIndex], /) -> Self: ...
+    @overload
+    def reshape(self, *lengths: SupportsIndex) -> Self: ...
+    def reshape(self, *lengths: Any) -> Self:
+        """Give another shape, as a tuple or one length an argument; see `tapegraph.reshape`."""
+        return shape.reshape(self, lengths[0] if len(lengths) == 1 else lengths)
+
+    def flatten(self) -> Self:
+        """Return the elements in one axis; see `tapegraph.ravel`."""
+        return arrange.ravel(self)
+
+    ravel = arrange.ravel
+    squeeze = arrange.squeeze
+    swapaxes = arrange.swapaxes
+    repeat = arrange.repeat
+    astype = creation.astype
+    copy = creation.copy
+
+    # Elements
+
+    take = select.take
+    choose = select.choose
+
+    def compress(self, condition: ArrayLike, axis: SupportsIndex | None = None) -> Self:
+        """Take the elements where the condition holds; see `tapegraph.compress`."""
+        return select.compress(condition, self, axis)
+
+    diagonal = products.diagonal
+    trace = products.trace
+    dot = products.dot
+
+    # Reductions
+
+    def sum(self, axis: Axes = None, keepdims: bool = False) -> Self:
+        """Sum over axes; see `tapegraph.sum`."""
+        return reduce.sum(self, axis, keepdims)
+
+    def mean(self, axis: Axes = None, keepdims: bool = False) -> Self:
+        """Mean over axes; see `tapegraph.mean`."""
+        return reduce.mean(self, axis, keepdims)
+
+    def max(self, axis: Axes = None, *, keepdims: bool = False) -> Self:
+        """Largest element over axes; see `tapegraph.max`."""
+        return statistics.max(self, axis=axis, keepdims=keepdims)
+
+    def min(self, axis: Axes = None, *, keepdims: bool = False) -> Self:
+        """Smallest element over axes; see `tapegraph.min`."""
+        return statistics.min(self, axis=axis, keepdims=keepdims)
+
+    def prod(self, axis: Axes = None, *, keepdims: bool = False) -> Self:
+        """Product over axes; see `tapegraph.prod`."""
+        return statistics.prod(self, axis=axis, keepdims=keepdims)
+
+    def var(self, axis: Axes = None, *, ddof: float = 0, keepdims: bool = False) -> Self:
+        """Variance over axes; see `tapegraph.var`."""
+        return statistics.var(self, axis=axis, ddof=ddof, keepdims=keepdims)
+
+    def std(self, axis: Axes = None, *, ddof: float = 0, keepdims: bool = False) -> Self:
+        """Spread over axes, the root of the variance; see `tapegraph.std`."""
+        return statistics.std(self, axis=axis, ddof=ddof, keepdims=keepdims)
+
+    cumsum = statistics.cumsum
+    cumprod = statistics.cumprod
+
+    # Element by element
+
+    def softmax(self, axis: SupportsIndex = -1) -> Self:
+        """Softmax along an axis; see `tapegraph.softmax`."""
+        return reduce.softmax(self, axis)
+
+    @overload
+    def clip(self, min: ArrayLike | None = None, max: ArrayLike | None = None) -> Self: ...
+    @overload
+    def clip(self, min: Operand | None = None, max: Operand | None = None) -> Self | Dual: ...
+    def clip(self, min: Operand | None = None, max: Operand | None = None) -> Any:
+        """Limit every element to a range; see `tapegraph.clip`."""
+        return comparison.clip(cast(Any, self), min, max)
+
+    round = creation.round
+    sin = elementwise.sin
+    cos = elementwise.cos
+    tan = elementwise.tan
+    exp = elementwise.exp
+    log = elementwise.log
+    sqrt = elementwise.sqrt
+    tanh = elementwise.tanh
+    sigmoid = elementwise.sigmoid
+    relu = elementwise.relu
+    gelu = elementwise.gelu
+    silu = elementwise.silu
+    abs = elementwise.abs
+
+    # Plain arrays: what carries no gradient
+
+    @overload
+    def argmax(self, axis: None = None) -> np.intp: ...
+    @overload
+    def argmax(self, axis: SupportsIndex) -> npt.NDArray[np.intp]: ...
+    def argmax(self, axis: SupportsIndex | None = None) -> Any:
+        """Return where the largest elements are, as a plain array."""
+        return numpy_functions.plain(self).argmax(axis)
+
+    @overload
+    def argmin(self, axis: None = None) -> np.intp: ...
+    @overload
+    def argmin(self, axis: SupportsIndex) -> npt.NDArray[np.intp]: ...
+    def argmin(self, axis: SupportsIndex | None = None) -> Any:
+        """Return where the smallest elements are, as a plain array."""
+        return numpy_functions.plain(self).argmin(axis)
+
+    def argsort(self, axis: SupportsIndex | None = -1) -> npt.NDArray[np.intp]:
+        """Return the order that would sort the array, as a plain array."""
+        return numpy_functions.plain(self).argsort(axis)  # type: ignore[no-any-return]
+
+    def nonzero(self) -> tuple[npt.NDArray[np.intp], ...]:
+        """Return where the elements are not zero, as plain arrays."""
+        return numpy_functions.plain(self).nonzero()  # type: ignore[no-any-return]
+
+    @overload
+    def searchsorted(  # type: ignore[overload-overlap]
+        self, v: float, side: Literal["left", "right"] = "left", sorter: ArrayLike | None = None
+    ) -> np.intp: ...
+    @overload
+    def searchsorted(
+        self, v: Operand, side: Literal["left", "right"] = "left", sorter: ArrayLike | None = None
+    ) -> npt.NDArray[np.intp]: ...
+    def searchsorted(
+        self, v: Operand, side: Literal["left", "right"] = "left", sorter: ArrayLike | None = None
+    ) -> Any:
+        """Return where elements would be inserted, as a plain array."""
+        return numpy_functions.plain(self).searchsorted(numpy_functions.plain(v), side, sorter)
+
+    @overload
+    def all(self, axis: None = None) -> np.bool_: ...
+    @overload
+    def all(self, axis: Shape) -> npt.NDArray[np.bool_]: ...
+    def all(self, axis: Axes = None) -> Any:
+        """Tell whether all elements are non-zero, as a plain bool or array."""
+        return numpy_functions.plain(self).all(axis)
+
+    @overload
+    def any(self, axis: None = None) -> np.bool_: ...
+    @overload
+    def any(self, axis: Shape) -> npt.NDArray[np.bool_]: ...
+    def any(self, axis: Axes = None) -> Any:
+        """Tell whether any element is non-zero, as a plain bool or array."""
+        return numpy_functions.plain(self).any(axis)
+
+    def tolist(self) -> Any:
+        """Return the elements as nested lists of Python numbers."""
+        return numpy_functions.plain(self).tolist()

@@ -1,0 +1,302 @@
+"""Operations of the user's own: a forward on arrays and its rules, from any library."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable
+from typing import Any, overload
+
+import numpy as np
+
+from tapegraph.errors import explain, kind_of
+from tapegraph.recording import node as nodes
+from tapegraph.recording import numpy_functions
+from tapegraph.recording.node import constant, numeric
+from tapegraph.recording.op import DEFINED, OPS, Op, Rules
+from tapegraph.recording.record import apply, operand
+from tapegraph.typed import Array, OfMany
+
+Rule = Callable[..., Any]
+
+
+@overload
+def defop(
+    forward: None = None,
+    *,
+    vjp: Rule | tuple[Rule | None, ...],
+    jvp: Rule | None = None,
+    lowering: Rule | None = None,
+    name: str | None = None,
+) -> Callable[[Callable[..., Any]], OfMany]: ...
+@overload
+def defop(
+    forward: Callable[..., Any],
+    *,
+    vjp: Rule | tuple[Rule | None, ...],
+    jvp: Rule | None = None,
+    lowering: Rule | None = None,
+    name: str | None = None,
+) -> OfMany: ...
+def defop(
+    forward: Callable[..., Any] | None = None,
+    *,
+    vjp: Rule | tuple[Rule | None, ...],
+    jvp: Rule | None = None,
+    lowering: Rule | None = None,
+    name: str | None = None,
+) -> Callable[..., Any]:
+    """Register a function of arrays as an operation that differentiates; also a decorator.
+
+    The function may come from any library: it is given plain arrays. What it gives back takes
+    tensors, duals, arrays and numbers, and is recorded like the library's own operations.
+
+    Parameters
+    ----------
+    forward : callable
+        ``forward(*arrays, **attrs)`` returns one float32 or float64 array. Arrays are positional
+        and read-only; attributes are keyword-only and hashable. A ufunc from another library
+        (``scipy.special.jv``) works on tensors by its own name too from then on.
+    vjp : callable or tuple of callable
+        The gradient rule, on arrays. ``vjp(g, y, *arrays, **attrs)``, where ``g`` is the gradient
+        with respect to the result ``y``, returns the one input's gradient, or a tuple with one per
+        input, None for none. A tuple of such rules, one per input, computes only what is asked
+        for; None marks an input that has no gradient. Multiply ``g`` by the derivative, so that
+        zeros of ``g`` stay zero where the derivative is not finite. A gradient has the shape of
+        its input, or of ``y`` where that is the input's broadcast: it is summed back.
+    jvp : callable, optional
+        The tangent rule, for `jvp` and `grad`: ``jvp(tangents, y, *inputs, **attrs)``, written
+        with operations on tensors; the tangent of a constant input is None.
+    lowering : callable, optional
+        The forward in TensorFlow, ``lowering(*tensors, **attrs)``, which TensorFlow
+        differentiates. Without one, tapes that hold the operation run in the native engine.
+    name : str, optional
+        Its name on the tape and in messages; the function's own where not given.
+
+    Returns
+    -------
+    callable
+        Takes the forward's arguments and returns a `Tensor`, or a `Dual`; a decorator where
+        ``forward`` is not given.
+
+    Raises
+    ------
+    TypeError
+        A part is not callable, or the forward has an optional positional parameter.
+    ValueError
+        The name is taken by another function; the same one again (a notebook cell that is run
+        twice) replaces it. When called: the function's result, or at ``backward`` a gradient, is
+        no float array of the right shape.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import tapegraph as tg
+    >>> @tg.defop(vjp=lambda g, y, x, *, rate: g * y * rate)
+    ... def growth(x, *, rate):
+    ...     return np.exp(rate * x)
+    >>> x = tg.param([0.0, 1.0])
+    >>> growth(x, rate=0.0).sum().backward()
+    >>> x.grad
+    array([0., 0.])
+    >>> tg.testing.check_gradients(lambda x: growth(x, rate=0.5), [0.0, 1.0]).checked
+    2
+    """
+    if forward is None:
+        return functools.partial(defop, vjp=vjp, jvp=jvp, lowering=lowering, name=name)
+    _check_callable("forward", forward)
+    title = getattr(forward, "__name__", "") if name is None else name
+    if not isinstance(title, str) or not title.isidentifier():
+        fix = "Give it one with name=."
+        raise ValueError(explain("defop", f"the name {title!r}", "an identifier", fix))
+    if title in OPS or not _is_same(_FORWARDS.get(title, forward), forward):
+        fix = "Give another one with name=."
+        raise ValueError(explain("defop", f"the name {title!r}, which is taken", "a new one", fix))
+    takes = _Parameters(title, forward)
+    for rule in vjp if isinstance(vjp, tuple) else (vjp,):
+        if rule is not None or not isinstance(vjp, tuple):
+            _check_callable("vjp", rule)
+    for argument, rule in (("jvp", jvp), ("lowering", lowering)):
+        if rule is not None:
+            _check_callable(argument, rule)
+    flows = tuple(rule is not None for rule in vjp) if isinstance(vjp, tuple) else None
+    if flows is not None and takes.arrays is not None and len(flows) != takes.arrays:
+        received = f"{len(flows)} rules in vjp for {title}"
+        raise ValueError(explain("defop", received, f"one per input, {takes.arrays}"))
+    rules = Rules(
+        vjp=functools.partial(_gradients, title, vjp),
+        jvp=jvp,
+        lowering=None if lowering is None else lambda out, *xs, **attrs: lowering(*xs, **attrs),
+    )
+    again = title in DEFINED
+    DEFINED.pop(title, None)
+    _FORWARDS[title] = forward
+    op = Op(title, functools.partial(_result, title, forward), differentiable=flows, rules=rules)
+
+    @functools.wraps(forward)
+    def record(*arrays: Any, **attrs: Any) -> Any:
+        attrs = takes.matched(arrays, attrs)
+        return apply(op, _operands(title, arrays), attrs)
+
+    record.__name__ = title
+    if isinstance(forward, np.ufunc) and (again or forward not in numpy_functions.RECORDED):
+        numpy_functions.RECORDED[forward] = record  # where it is not one of the library's own
+    return record
+
+
+# The function behind each name.
+_FORWARDS: dict[str, Callable[..., Any]] = {}
+
+
+def _is_same(a: Callable[..., Any], b: Callable[..., Any]) -> bool:
+    """Tell whether two functions are one definition, perhaps run twice."""
+    if a is b:
+        return True
+    names = [(getattr(f, "__module__", None), getattr(f, "__qualname__", None)) for f in (a, b)]
+    if names[0] != names[1] or names[0][1] is None:
+        return False
+    if "<lambda>" not in names[0][1]:
+        return True
+    return bool(getattr(a, "__code__", a) == getattr(b, "__code__", b))
+
+
+class _Parameters:
+    """How many arrays a forward takes, None for any number, and its attributes' defaults."""
+
+    def __init__(self, name: str, forward: Callable[..., Any]) -> None:
+        self.name = name
+        self.arrays: int | None = None
+        self.attrs: dict[str, Any] | None = None
+        if isinstance(forward, np.ufunc):
+            self.arrays, self.attrs = forward.nin, {}
+            return
+        try:
+            parameters = inspect.signature(forward).parameters.values()
+        except (TypeError, ValueError):  # written in C without one
+            return
+        count, variadic, self.attrs = 0, False, {}
+        for p in parameters:
+            if p.kind is p.KEYWORD_ONLY:
+                self.attrs[p.name] = p.default
+            elif p.kind is p.VAR_POSITIONAL:
+                variadic = True
+            elif p.kind is p.VAR_KEYWORD or p.default is not p.empty:
+                received = f"{name} with the parameter {p}"
+                expected = "arrays positional, attributes keyword-only"
+                fix = "Wrap it: lambda x, *, n=1: function(x, n)."
+                raise TypeError(explain("defop", received, expected, fix))
+            else:
+                count += 1
+        self.arrays = None if variadic else count
+
+    def matched(self, arrays: tuple[Any, ...], given: dict[str, Any]) -> dict[str, Any]:
+        """Return all attributes, in one order, or raise for arguments that do not fit."""
+        if not arrays or (self.arrays is not None and len(arrays) != self.arrays):
+            expected = "at least one" if self.arrays is None else str(self.arrays)
+            raise TypeError(explain(self.name, f"{len(arrays)} positional arrays", expected))
+        attrs = given
+        if self.attrs is not None:
+            unknown = ", ".join(k for k in given if k not in self.attrs)
+            if unknown:
+                names = ", ".join(self.attrs) or "none"
+                raise TypeError(explain(self.name, f"the attribute {unknown}", names))
+            attrs = {k: given.get(k, default) for k, default in self.attrs.items()}
+        for k, value in attrs.items():
+            if value is inspect.Parameter.empty:
+                raise TypeError(explain(self.name, f"no {k}=", "a value for it"))
+            try:
+                hash(value)
+            except TypeError:
+                fix = "Pass arrays as positional arguments, and lists as tuples."
+                received = f"{kind_of(value)} for {k}="
+                raise TypeError(explain(self.name, received, "a hashable attribute", fix)) from None
+        return attrs
+
+
+def _operands(name: str, values: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Return what was passed as tensors and foreign objects; numbers take the arrays' precision."""
+    operands = [operand(name, x, f"argument {i}") for i, x in enumerate(values)]
+    dtypes = [x.dtype for x in operands if hasattr(x, "dtype")]
+    return tuple(
+        constant(np.asarray(x, np.result_type(*dtypes, x))) if type(x) in (float, int, bool) else x
+        for x in operands
+    )
+
+
+def _read_only(array: Any) -> Any:
+    """View an array so that a function that writes into its argument fails, and harms nothing."""
+    view = array.view()
+    view.flags.writeable = False
+    return view
+
+
+def _result(name: str, forward: Callable[..., Any], *arrays: Array, **attrs: Any) -> Array:
+    """Run a user's forward, and return its result as an array that shares no memory."""
+    try:
+        out = forward(*map(_read_only, arrays), **attrs)
+    except ValueError as error:
+        if "read-only" not in str(error):
+            raise
+        received = "a forward that writes into its argument"
+        raise ValueError(explain(name, received, "a new array", "Copy it first.")) from error
+    if isinstance(out, (tuple, list, nodes.Node)):
+        fix = "Register one operation per result, on plain arrays."
+        raise TypeError(explain(name, f"a {type(out).__name__} from forward", "one array", fix))
+    out = numeric(out, name, "forward's result")
+    if out.dtype.kind != "f" and any(a.dtype.kind == "f" for a in arrays):
+        raise TypeError(explain(name, f"{kind_of(out)} from forward", "float32 or float64"))
+    return out
+
+
+def _gradients(
+    name: str,
+    vjp: Rule | tuple[Rule | None, ...],
+    needs: list[bool],
+    g: Array,
+    y: Array,
+    *arrays: Array,
+    **attrs: Any,
+) -> tuple[Any, ...]:
+    """Run a user's gradient rule, and refuse what is no gradient of its inputs."""
+    arguments = tuple(map(_read_only, (g, y, *arrays)))
+    if isinstance(vjp, tuple):
+        given: tuple[Any, ...] = tuple(
+            rule(*arguments, **attrs) if rule is not None and wanted else None
+            for rule, wanted in zip(vjp, needs, strict=True)
+        )
+    else:
+        made = vjp(*arguments, **attrs)
+        given = made if isinstance(made, tuple) else (made,)
+    if len(given) != len(arrays):
+        received = f"{len(given)} gradients from vjp"
+        fix = "Return a tuple with one per input, None for an input that has none."
+        raise ValueError(explain(name, received, f"{len(arrays)}, one per input", fix))
+    return tuple(
+        None if part is None else _gradient(name, i, part, y, x)
+        for i, (part, x) in enumerate(zip(given, arrays, strict=True))
+    )
+
+
+def _gradient(name: str, position: int, part: Any, y: Array, x: Array) -> Array:
+    grad: Array = np.array(part)  # a copy: the rule may keep the array, or write to it later
+    if grad.dtype.kind not in "fiub":
+        raise TypeError(
+            explain(name, f"{kind_of(grad)} for input {position} from vjp", "real numbers")
+        )
+    if grad.shape == x.shape or (grad.shape == y.shape and _broadcasts(x.shape, y.shape)):
+        return grad
+    received = f"a gradient of shape {grad.shape} for input {position} from vjp"
+    raise ValueError(explain(name, received, f"the input's shape {x.shape}"))
+
+
+def _broadcasts(shape: tuple[int, ...], to: tuple[int, ...]) -> bool:
+    """Tell whether one shape broadcasts to another."""
+    try:
+        return np.broadcast_shapes(shape, to) == to
+    except ValueError:
+        return False
+
+
+def _check_callable(argument: str, value: Any) -> None:
+    if not callable(value):
+        raise TypeError(explain("defop", f"{kind_of(value)} for {argument!r}", "a function"))

@@ -1,0 +1,275 @@
+"""`Dual` numbers, which carry a derivative along with a value.
+
+An operation on duals belongs to the highest tag among its inputs; everything else is a constant to
+that level, so nested derivatives never mix.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import numpy as np
+
+from tapegraph.differentiation.jvps import JVPS
+from tapegraph.differentiation.jvps import comparison as comparison_jvps
+from tapegraph.differentiation.jvps import elementwise as elementwise_jvps
+from tapegraph.differentiation.jvps import transcendental as transcendental_jvps
+from tapegraph.differentiation.jvps.rules import value as array_of
+from tapegraph.errors import explain
+from tapegraph.ops import comparison, elementwise, transcendental
+from tapegraph.recording import conversions
+from tapegraph.recording.node import constant
+from tapegraph.recording.op import DEFINED, OPS, Attrs, Op
+from tapegraph.recording.record import apply, operand, tensor_like
+from tapegraph.tensors.array_methods import ArrayMethods
+from tapegraph.tensors.tensor import Tensor
+from tapegraph.tensors.value import Value
+from tapegraph.typed import Array, Operand
+
+# Element-wise operations are called by their public functions, which explain shape errors.
+_ELEMENTWISE = {
+    name: getattr(family, name)
+    for family, rules in (
+        (elementwise, elementwise_jvps),
+        (transcendental, transcendental_jvps),
+        (comparison, comparison_jvps),
+    )
+    for name in rules.JVPS
+}
+
+
+class Dual(ArrayMethods):
+    """A value and its directional derivative: ``primal + tangent * e`` with ``e * e = 0``.
+
+    It computes as a `Tensor` does, and every operation carries the derivative along:
+    ``f(Dual(x, t))`` is ``Dual(f(x), f'(x) t)``. Comparisons and ``bool`` are by value.
+    `jvp` and `grad` make duals themselves, one level per call; those made by hand share one level.
+
+    Parameters
+    ----------
+    primal : Tensor, array_like or number
+        The value; numbers, integers and lists become float64.
+    tangent : Tensor, array_like or number
+        The derivative, of the primal's shape.
+    tag : int
+        The level it belongs to.
+
+    Attributes
+    ----------
+    primal, tangent : Tensor or Dual
+        The two parts; duals where levels are nested.
+    tag : int
+        The level.
+    data : ndarray
+        The value under all levels.
+    shape, dtype, ndim, size
+        As of the value.
+
+    Raises
+    ------
+    TypeError
+        A part is not numeric, or is a `Value`.
+    ValueError
+        The shapes of the parts differ, or a part belongs to the same or a higher level.
+
+    Examples
+    --------
+    >>> import tapegraph as tg
+    >>> x = tg.Dual(3.0, 1.0)
+    >>> x**2 + 2.0 * x
+    Dual(15., tangent=8.)
+    """
+
+    __slots__ = ("primal", "tag", "tangent")
+
+    primal: Tensor | Dual
+    tangent: Tensor | Dual
+    tag: int
+
+    def __init__(self, primal: Operand, tangent: Operand, tag: int = 0) -> None:
+        self.primal = lifted("Dual", primal, "primal")
+        self.tangent = direction("Dual", tangent, "tangent", self.primal)
+        self.tag = tag
+        for part in (self.primal, self.tangent):
+            if type(part) is Dual and part.tag >= tag:
+                raise ValueError(
+                    explain(
+                        "Dual",
+                        f"a part of level {part.tag} in a dual of level {tag}",
+                        "parts of lower levels",
+                        "Nest derivatives with tg.jvp or tg.grad.",
+                    )
+                )
+
+    @staticmethod
+    def __tapegraph_apply__(name: str, inputs: tuple[Any, ...], attrs: Attrs) -> Any:
+        """Run the operation ``name`` on the values, and its tangent rule beside it."""
+        op, rule = _rule(name)
+        operands = [_operand(name, x) for x in inputs]
+        tag = max(x.tag for x in operands if type(x) is Dual)
+        split = [parts(x, tag) for x in operands]
+        primals = tuple(primal for primal, _ in split)
+        call = _ELEMENTWISE.get(name)
+        out = call(*primals) if call else apply(op, primals, dict(attrs))
+        with np.errstate(all="ignore"):
+            tangent = rule(tuple(t for _, t in split), out, *primals, **attrs)
+            return out if tangent is None else dual_of(out, _spread(tangent, out), tag)
+
+    # Value and kind
+
+    @property
+    def data(self) -> Array:
+        """The value under all levels, read-only."""
+        view: Array = array_of(self).view()
+        view.flags.writeable = False
+        return view
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Length along each axis."""
+        return self.primal.shape
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """The element type."""
+        return self.primal.dtype
+
+    @property
+    def ndim(self) -> int:
+        """The number of axes."""
+        return self.primal.ndim
+
+    @property
+    def size(self) -> int:
+        """The number of elements."""
+        return self.primal.size
+
+    @property
+    def requires_grad(self) -> bool:
+        """True: a derivative flows through every dual."""
+        return True
+
+    def item(self) -> float:
+        """Return the only element of the value as a Python number."""
+        return self.detach().item()
+
+    def numpy(self) -> Array:
+        """Return the value as an ordinary array of its own memory."""
+        return np.array(array_of(self))
+
+    def detach(self) -> Tensor:
+        """Return the value as a constant, without derivative."""
+        return constant(self.numpy())  # type: ignore[no-any-return]
+
+    # Conversions
+
+    def __bool__(self) -> bool:
+        return bool(self.detach())
+
+    def __len__(self) -> int:
+        return len(self.detach())
+
+    def __repr__(self) -> str:
+        return f"Dual({_text(self.primal)}, tangent={_text(self.tangent)})"
+
+    def __format__(self, spec: str) -> str:
+        return format(self.item(), spec) if spec and self.size == 1 else format(str(self), spec)
+
+    if not TYPE_CHECKING:  # type checkers are to refuse these too
+
+        def __array__(self, dtype: Any = None, copy: bool | None = None) -> NoReturn:
+            raise conversions.to_array("Dual")
+
+        def __float__(self) -> NoReturn:
+            raise _not_a_number("float")
+
+        def __int__(self) -> NoReturn:
+            raise _not_a_number("int")
+
+        def __setitem__(self, key: Any, value: Any) -> NoReturn:
+            fix = "Use np.where or np.concatenate."
+            raise TypeError(
+                explain("setitem", "an assignment to elements of a Dual", "a new dual", fix)
+            )
+
+
+def _not_a_number(conversion: str) -> TypeError:
+    """Return the error of a conversion to a number: inside a derivative none is harmless."""
+    fix = (
+        "Use tapegraph's or NumPy's function in place of math's (tg.sin for math.sin), or write "
+        "dual.item() where the value alone is meant."
+    )
+    received = "a Dual, whose derivative the number would lose"
+    return TypeError(explain(conversion, received, "a plain number", fix))
+
+
+def dual_of(primal: Any, tangent: Any, tag: int) -> Dual:
+    """Make a dual of parts that are known to fit."""
+    out = object.__new__(Dual)
+    out.primal = primal
+    out.tangent = tangent
+    out.tag = tag
+    return out
+
+
+def _rule(name: str) -> tuple[Op, Callable[..., Any]]:
+    """Return an operation and its tangent rule: ours from the table, a user's own."""
+    op = OPS.get(name) or DEFINED[name]
+    rule = JVPS.get(name) if op.rules is None else op.rules.jvp
+    if rule is None:
+        where = (
+            "a row to tapegraph/differentiation/jvps" if op.rules is None else "jvp= to tg.defop"
+        )
+        fix = f"Add {where}, or use tg.backward."
+        raise NotImplementedError(
+            explain(name, "a Dual", "an operation with a forward-mode rule", fix)
+        )
+    return op, rule
+
+
+def _operand(op: str, x: Any) -> Any:
+    if isinstance(x, Value):
+        fix = "A Value is differentiated by its own backward()."
+        raise TypeError(explain(op, "a Value next to a Dual", "numbers or arrays", fix))
+    return operand(op, x, "operand")
+
+
+def parts(x: Any, tag: int) -> tuple[Any, Any]:
+    """Return value and tangent of an operand at a level; the tangent of a constant is None."""
+    return (x.primal, x.tangent) if type(x) is Dual and x.tag == tag else (x, None)
+
+
+def _spread(tangent: Any, out: Any) -> Any:
+    """Give a tangent the shape and dtype of its value, where an operand was broadcast."""
+    if tangent.shape == out.shape and tangent.dtype == out.dtype:
+        return tangent
+    return tangent + constant(np.zeros(out.shape, out.dtype))
+
+
+def lifted(op: str, x: Any, argument: str) -> Any:
+    """Return what a user passed as a Tensor or Dual of floats."""
+    if isinstance(x, Value):
+        fix = "A Value is differentiated by its own backward()."
+        raise TypeError(explain(op, f"a Value for {argument!r}", "a number or an array", fix))
+    x = tensor_like(op, x, argument)
+    return x if x.dtype.kind == "f" else x * 1.0
+
+
+def direction(op: str, x: Any, argument: str, primal: Any) -> Any:
+    """Return a tangent as `lifted` does, in its primal's dtype and of its shape."""
+    t = lifted(op, x, argument)
+    if t.shape != primal.shape:
+        received = f"{argument} of shape {t.shape} for a primal of shape {primal.shape}"
+        raise ValueError(explain(op, received, "equal shapes"))
+    if t.dtype != primal.dtype and type(t) is Tensor and not t._requires_grad:
+        return constant(t._array.astype(primal.dtype))
+    return t
+
+
+def _text(part: Any) -> str:
+    if type(part) is Dual:
+        return repr(part)
+    array = array_of(part)
+    extras = "" if array.dtype == np.float64 else f", dtype={array.dtype}"
+    return np.array2string(array, separator=", ", prefix="Dual(") + extras

@@ -1,0 +1,145 @@
+"""What ``tensor.data`` hands out: an array whose writes the tape knows of.
+
+Writing to a leaf goes through and marks the leaf as changed, so that a graph recorded before
+refuses to differentiate instead of using the new numbers. Writing to a result is refused.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from tapegraph.errors import explain
+from tapegraph.recording.node import Node, mark_changed
+from tapegraph.recording.op import CLEARED
+from tapegraph.typed import Array
+
+
+class GuardedArray(np.ndarray[Any, Any]):
+    """A read-only view of a tensor's array; what is computed from it is an ordinary ndarray."""
+
+    _owner: Node | None
+
+    def __array_finalize__(self, source: Any) -> None:
+        # Views of the view keep the tensor; copies own their memory and are free.
+        view = self.base is not None and not self.flags.writeable
+        self._owner = getattr(source, "_owner", None) if view else None
+
+    def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **kwargs: Any) -> Any:
+        plain = [x.view(np.ndarray) if isinstance(x, GuardedArray) else x for x in inputs]
+        out = kwargs.get("out", ())
+        targets = [x for x in out if isinstance(x, GuardedArray)]
+        if method == "at" and isinstance(inputs[0], GuardedArray):
+            targets.append(inputs[0])
+            plain[0] = np.array(plain[0])
+            getattr(ufunc, method)(*plain, **kwargs)
+            targets[0][...] = plain[0]
+            return None
+        if targets:
+            kwargs["out"] = tuple(np.array(x) if isinstance(x, GuardedArray) else x for x in out)
+        result = getattr(ufunc, method)(*plain, **kwargs)
+        for target, computed in zip(out, kwargs.get("out", ()), strict=True):
+            if isinstance(target, GuardedArray):
+                target[...] = computed
+        return targets[0] if len(out) == 1 and targets else result
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        owner = self._owner
+        if owner is None:
+            super().__setitem__(key, value)
+            return
+        _check_writable(owner, self)
+        self.flags.writeable = True
+        try:
+            super().__setitem__(key, value)
+        finally:
+            self.flags.writeable = False
+            mark_changed(owner)
+
+    def fill(self, value: Any) -> None:
+        """Set every element."""
+        self[...] = value
+
+    def sort(self, *args: Any, **kwargs: Any) -> None:
+        """Sort in place."""
+        ordered = np.array(self)
+        ordered.sort(*args, **kwargs)
+        self[...] = ordered
+
+    def copy(self, order: Any = "C") -> Any:
+        """Return an ordinary array of its own memory."""
+        return np.array(self, order=order)
+
+    def __dlpack__(self, **options: Any) -> Any:
+        """Export a copy: who takes the memory itself could write to it unseen."""
+        return self.copy().__dlpack__(**options)
+
+    def __copy__(self) -> Any:
+        return self.copy()
+
+    def __deepcopy__(self, memo: Any) -> Any:
+        return self.copy()
+
+    def __reduce__(self) -> Any:
+        return self.copy().__reduce__()
+
+    def __repr__(self) -> str:
+        return repr(self.view(np.ndarray))
+
+    def __str__(self) -> str:
+        return str(self.view(np.ndarray))
+
+
+def guarded(node: Node) -> Array:
+    """Return a tensor's array for the user to read."""
+    view = node._array.view(GuardedArray)
+    view.flags.writeable = False
+    view._owner = node
+    return view
+
+
+def is_whole(node: Node, value: Any) -> bool:
+    """Tell whether an array is ``node.data`` itself, as ``node.data += 1`` stores it back.
+
+    Another view of it (its transpose, a part, its reverse) holds other numbers at each place.
+    """
+    array = node._array
+    return (
+        isinstance(value, GuardedArray)
+        and value._owner is node
+        and _base(value) is array
+        and value.shape == array.shape
+        and value.strides == array.strides
+        and value.dtype == array.dtype
+        and value.ctypes.data == array.ctypes.data
+    )
+
+
+def _base(view: Array) -> Any:
+    base: Any = view
+    while isinstance(base, GuardedArray) and base.base is not None:
+        base = base.base
+    return base
+
+
+def _check_writable(owner: Node, view: Array) -> None:
+    label = f"'{owner.name}'" if owner.name else f"of shape {owner._array.shape}"
+    if owner._inputs or owner._op is CLEARED:
+        raise ValueError(
+            explain(
+                "data",
+                f"a write to the result {label} of {owner._op.name}",
+                "writes to parameters and constants only",
+                "Change a copy: tensor.data.copy().",
+            )
+        )
+    if _base(view) is not owner._array:
+        raise ValueError(
+            explain(
+                "data",
+                f"a write to an earlier array of {owner._op.name} {label}",
+                "the present one",
+                "Read tensor.data again after assign() or an optimizer's step.",
+            )
+        )

@@ -1,0 +1,476 @@
+"""`Tensor`: an ndarray with a history."""
+
+from __future__ import annotations
+
+import sys
+from types import FrameType
+from typing import TYPE_CHECKING, Any, NoReturn, cast
+
+import numpy as np
+import numpy.typing as npt
+
+from tapegraph.arrays.buffers import own
+from tapegraph.differentiation import engines, stored
+from tapegraph.errors import explain, user_frame, warn
+from tapegraph.ops import elementwise, linalg
+from tapegraph.recording import conversions
+from tapegraph.recording.node import Node, constant, mark_changed, numeric
+from tapegraph.recording.op import CLEARED, CONSTANT, PARAM, Attrs
+from tapegraph.recording.scopes import RECORDING
+from tapegraph.recording.tape import current
+from tapegraph.tensors.array_methods import ArrayMethods
+from tapegraph.tensors.guarded_data import guarded, is_whole
+from tapegraph.typed import Array, ArrayLike, OfTwo
+
+
+def _updating(operation: OfTwo[[]]) -> OfTwo[[]]:
+    """Make the in-place form of an operator."""
+
+    def update(self: Tensor, other: Any) -> Any:
+        result = operation(self, other)
+        if self._op is not PARAM or RECORDING.value():
+            return result
+        array = result._array
+        if array.shape != self._array.shape:
+            received = f"a result of shape {array.shape} for a parameter of shape {self.shape}"
+            raise ValueError(explain("an update in place", received, "the parameter's own shape"))
+        self.assign(result)
+        return self
+
+    return cast("OfTwo[[]]", update)
+
+
+class Tensor(ArrayMethods, Node, recorded=True):
+    """An array that remembers how it was computed.
+
+    Made by `param` (a differentiable leaf), `tensor` (a constant) and every operation. Arithmetic
+    operators take tensors, arrays, lists and numbers on either side; comparisons are by value and
+    give plain arrays; hashing is by identity.
+
+    Attributes
+    ----------
+    data : ndarray
+        The value. In-place writes to a leaf's data are seen by the tape; a result's is read-only.
+    grad : ndarray or None
+        The gradient added up so far; None before the first backward.
+    shape, dtype, ndim, size
+        As of the array.
+    name : str or None
+        The name given by the user.
+    op : str
+        The operation that made it; ``"param"`` or ``"constant"`` for a leaf.
+    inputs : tuple
+        The tensors and Python numbers it was computed from.
+    requires_grad : bool
+        Whether a gradient flows to or through it.
+
+    Examples
+    --------
+    >>> import tapegraph as tg
+    >>> x = tg.param([1.0, 2.0])
+    >>> y = (x**2).sum()
+    >>> y.backward()
+    >>> x.grad
+    array([2., 4.])
+    """
+
+    __slots__ = ()
+
+    # Value and kind
+
+    @property
+    def data(self) -> Array:
+        """The value, as an array whose writes the tape knows of."""
+        return guarded(self)
+
+    @data.setter
+    def data(self, value: ArrayLike) -> None:
+        if not is_whole(self, value):
+            self.assign(value)
+
+    @property
+    def grad(self) -> Array | None:
+        """The gradient added up so far, of the tensor's shape and dtype; None before any.
+
+        A result has one only after `retain_grad`; reading it before is warned of.
+        """
+        grad = stored.read(self)
+        if grad is None and self._inputs and not getattr(self, "_retains", False):
+            warn(
+                f"grad: received a result of {self._op.name}, which keeps no gradient, so it is "
+                "None; read the grad of the parameters it was computed from, or call "
+                "retain_grad() on it before backward(). (x += 1 makes x such a result.)",
+                UserWarning,
+            )
+        return grad
+
+    @grad.setter
+    def grad(self, value: ArrayLike | None) -> None:
+        if value is None:
+            self._grad = None
+            return
+        array = numeric(value, "grad", "value").astype(self._array.dtype, copy=False)
+        if array.shape != self._array.shape:
+            raise ValueError(
+                explain("grad", f"shape {array.shape}", f"the tensor's shape {self._array.shape}")
+            )
+        self._grad = array
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Length along each axis."""
+        return self._array.shape
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """The element type."""
+        return self._array.dtype
+
+    @property
+    def ndim(self) -> int:
+        """The number of axes."""
+        return self._array.ndim
+
+    @property
+    def size(self) -> int:
+        """The number of elements."""
+        return self._array.size
+
+    @property
+    def op(self) -> str:
+        """The name of the operation that made it."""
+        return self._op.name
+
+    @property
+    def inputs(self) -> tuple[Tensor | float, ...]:
+        """The tensors and Python numbers it was computed from."""
+        return self._inputs
+
+    @property
+    def attrs(self) -> Attrs:
+        """The operation's attributes."""
+        return dict(self._attrs)
+
+    def item(self) -> float:
+        """Return the only element as a Python number.
+
+        Raises
+        ------
+        ValueError
+            There is not exactly one element.
+        """
+        if self._array.size != 1:
+            raise ValueError(
+                explain("item", f"a tensor of shape {self.shape}", "exactly one element")
+            )
+        return self._array.item()  # type: ignore[no-any-return]
+
+    def numpy(self) -> Array:
+        """Return the value as an ordinary array of its own memory."""
+        return np.array(self._array)
+
+    def detach(self) -> Tensor:
+        """Return the value as a constant with no history."""
+        return constant(np.array(self._array))  # type: ignore[no-any-return]
+
+    def assign(self, value: ArrayLike) -> None:
+        """Give a leaf a new value; graphs recorded before refuse to differentiate from then on.
+
+        Parameters
+        ----------
+        value : array_like
+            Of the tensor's shape, or broadcast to it; converted to its dtype.
+
+        Raises
+        ------
+        RuntimeError
+            The tensor is a result.
+        ValueError
+            The value does not broadcast to the tensor's shape.
+        """
+        if self._inputs or self._op is CLEARED:
+            raise RuntimeError(
+                explain(
+                    "assign",
+                    f"a result of {self._op.name}",
+                    "a parameter or constant",
+                    "Make a new leaf with tg.param(value).",
+                )
+            )
+        array = numeric(value, "assign", "value")
+        try:
+            array = own(np.broadcast_to(array, self.shape), self.dtype)
+        except ValueError:
+            raise ValueError(
+                explain(
+                    "assign", f"a value of shape {array.shape}", f"the tensor's shape {self.shape}"
+                )
+            ) from None
+        self._array = array
+        mark_changed(self)
+
+    # Differentiation
+
+    @property
+    def requires_grad(self) -> bool:
+        """Whether a gradient flows to or through it; `requires_grad_` sets it on a leaf."""
+        return self._requires_grad
+
+    def requires_grad_(self, requires_grad: bool = True) -> Tensor:
+        """Make a constant a parameter, or a parameter a constant; return the tensor itself.
+
+        What was recorded from it before refuses to differentiate from then on.
+
+        Parameters
+        ----------
+        requires_grad : bool
+            Whether gradients shall flow to it.
+
+        Returns
+        -------
+        Tensor
+            The tensor itself.
+
+        Raises
+        ------
+        RuntimeError
+            The tensor is a result.
+        TypeError
+            Its elements are not floating-point numbers.
+
+        Examples
+        --------
+        >>> import tapegraph as tg
+        >>> x = tg.tensor([1.0, 2.0]).requires_grad_()
+        >>> tg.sum(x * x).backward()
+        >>> x.grad
+        array([2., 4.])
+        """
+        if self._inputs or self._op is CLEARED:
+            raise RuntimeError(
+                explain(
+                    "requires_grad_",
+                    f"a result of {self._op.name}",
+                    "a leaf, made by tg.tensor or tg.param",
+                    "A result needs a gradient if an input does; tensor.detach() has none.",
+                )
+            )
+        wanted = bool(requires_grad)
+        if wanted and self.dtype.kind != "f":
+            fix = 'Convert it first: tensor.astype("float64").'
+            raise TypeError(
+                explain("requires_grad_", f"a tensor of dtype {self.dtype}", "floats", fix)
+            )
+        if wanted != self._requires_grad:
+            mark_changed(self)
+            if wanted:
+                _as_parameter(self, user_frame(sys._getframe(1)))
+            else:
+                self._op = CONSTANT
+                self._requires_grad = False
+        return self
+
+    def backward(self, seed: ArrayLike | None = None) -> None:
+        """Add the gradient of this tensor to every leaf it was computed from; see `backward`."""
+        engines.backward(self, seed)
+
+    def zero_grad(self) -> None:
+        """Set the gradient to zero where there is one."""
+        if getattr(self, "_grad", None) is not None:
+            self._grad = stored.ZERO
+
+    def retain_grad(self) -> None:
+        """Keep the gradient of this result too at the next backward.
+
+        Raises
+        ------
+        RuntimeError
+            The tensor needs no gradient.
+        """
+        if not self._requires_grad:
+            raise RuntimeError(
+                explain("retain_grad", "a tensor that needs no gradient", "a recorded result")
+            )
+        self._retains = True
+
+    # Conversions
+
+    # Of any element type, as NumPy's stubs would take `array * tensor` with numbers for their own.
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> npt.NDArray[np.generic]:
+        if self._requires_grad:
+            raise conversions.to_array("Tensor")
+        return np.array(self._array, dtype=dtype)
+
+    def __bool__(self) -> bool:
+        if self._array.size != 1:
+            raise ValueError(
+                explain("bool", f"a tensor of shape {self.shape}", "exactly one element")
+            )
+        return bool(self._array.item())
+
+    def __float__(self) -> float:
+        value = self.item()
+        if self._requires_grad:
+            conversions.to_number("Tensor", "float")
+        return float(value)
+
+    def __int__(self) -> int:
+        value = self.item()
+        if self._requires_grad:
+            conversions.to_number("Tensor", "int")
+        return int(value)
+
+    def __len__(self) -> int:
+        if not self._array.ndim:
+            raise TypeError(explain("len", "a 0-d tensor", "at least one axis"))
+        return len(self._array)
+
+    def __repr__(self) -> str:
+        text = np.array2string(self._array, separator=", ", prefix="Tensor(")
+        extras = "" if self.dtype == np.float64 else f", dtype={self.dtype}"
+        if self.name:
+            extras += f", name={self.name!r}"
+        if self._requires_grad:
+            extras += f", op={self.op!r}"
+        return f"Tensor({text}{extras})"
+
+    def __format__(self, spec: str) -> str:
+        return format(self.item(), spec) if spec and self.size == 1 else format(str(self), spec)
+
+    def __reduce__(self) -> Any:
+        if self._inputs or self._op is CLEARED:
+            raise TypeError(
+                explain("pickle", f"a result of {self.op}", "a leaf", "Pickle tensor.detach().")
+            )
+        return _leaf, (self._array, self._op is PARAM, self.name)
+
+    def __copy__(self) -> Tensor:
+        return self
+
+    def __deepcopy__(self, memo: Any) -> Tensor:
+        make, arguments = self.__reduce__()
+        return make(*arguments)  # type: ignore[no-any-return]
+
+    # Under `no_grad` a parameter is updated in place; otherwise x += y is x = x + y.
+    __iadd__ = _updating(elementwise.add)
+    __isub__ = _updating(elementwise.sub)
+    __imul__ = _updating(elementwise.mul)
+    __itruediv__ = _updating(elementwise.div)
+    __ipow__ = _updating(elementwise.pow)
+    __imatmul__ = _updating(linalg.matmul)
+
+    if not TYPE_CHECKING:  # type checkers are to refuse it too
+
+        def __setitem__(self, key: Any, value: Any) -> NoReturn:
+            raise TypeError(
+                explain(
+                    "setitem",
+                    "an assignment to elements of a tensor",
+                    "an operation that gives a new tensor",
+                    "Use tg.where or tg.concat, or tensor.data[...] = value on a leaf.",
+                )
+            )
+
+
+def param(data: ArrayLike, dtype: npt.DTypeLike | None = None, name: str | None = None) -> Tensor:
+    """Make a differentiable leaf from a copy of ``data``.
+
+    Parameters
+    ----------
+    data : array_like
+        Numbers of any shape. Lists, Python numbers, integers and bools become float64; a float
+        array keeps its dtype.
+    dtype : {np.float32, np.float64}, optional
+        The element type to convert to.
+    name : str, optional
+        Shown in messages, in the tape's table and by ``repr``.
+
+    Returns
+    -------
+    Tensor
+        With ``requires_grad`` true.
+
+    Raises
+    ------
+    TypeError
+        The data are not numbers, or the dtype is neither float32 nor float64.
+    ValueError
+        The data are ragged.
+
+    Examples
+    --------
+    >>> import tapegraph as tg
+    >>> tg.param([1, 2], name="w")
+    Tensor([1., 2.], name='w', op='param')
+    """
+    array = numeric(data, "param", "data")
+    if dtype is not None:
+        array = own(array, _float_type(dtype))
+    elif array.dtype.kind != "f":
+        array = own(array, np.float64)
+    node: Tensor = constant(array)
+    node.name = name
+    _as_parameter(node, user_frame(sys._getframe(1)))
+    return node
+
+
+def _as_parameter(node: Tensor, frame: FrameType) -> None:
+    """Make a leaf one to differentiate with respect to, and put it on the tape."""
+    node._op = PARAM
+    node._requires_grad = True
+    node._code, node._lasti = frame.f_code, frame.f_lasti
+    tape = current()
+    tape.enter(node)
+    tape.add_param(node)
+
+
+def tensor(data: ArrayLike, dtype: npt.DTypeLike | None = None) -> Tensor:
+    """Make a constant from a copy of ``data``.
+
+    Parameters
+    ----------
+    data : array_like
+        Numbers of any shape: bool, integer, float32 or float64.
+    dtype : dtype, optional
+        The element type to convert to.
+
+    Returns
+    -------
+    Tensor
+        With ``requires_grad`` false.
+
+    Raises
+    ------
+    TypeError
+        The data are not numbers of a supported dtype.
+    ValueError
+        The data are ragged.
+
+    Examples
+    --------
+    >>> import tapegraph as tg
+    >>> tg.tensor([1.0, 2.0])
+    Tensor([1., 2.])
+    """
+    array = numeric(data, "tensor", "data")
+    if dtype is not None:
+        array = numeric(array.astype(dtype, copy=False), "tensor", "data")
+    return constant(array)  # type: ignore[no-any-return]
+
+
+def _leaf(data: Array, is_param: bool, name: str | None) -> Tensor:
+    """Make a leaf again from what a pickle holds."""
+    leaf = param(data) if is_param else tensor(data)
+    leaf.name = name
+    return leaf
+
+
+def _float_type(dtype: Any) -> np.dtype[Any]:
+    wanted: np.dtype[Any] = np.dtype(dtype)
+    if wanted not in (np.float32, np.float64):
+        raise TypeError(
+            explain(
+                "param", f"dtype {wanted}", "float32 or float64", "Other types have no gradient."
+            )
+        )
+    return wanted

@@ -1,0 +1,170 @@
+"""`check_gradients`: autograd against two-sided finite differences."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tapegraph.differentiation import engines
+from tapegraph.errors import explain, kind_of
+from tapegraph.recording.no_grad import no_grad
+from tapegraph.recording.node import Node, numeric
+from tapegraph.tensors.tensor import Tensor, param
+from tapegraph.typed import Array, ArrayLike, Backend
+
+if TYPE_CHECKING:
+    from tapegraph.tensors.dual import Dual
+
+
+@dataclass(frozen=True)
+class GradientReport:
+    """What `check_gradients` compared.
+
+    Attributes
+    ----------
+    gradients, numeric : list of ndarray
+        Of the sum of ``f``'s result, by autograd and by finite differences, one per input.
+    max_abs_error, max_rel_error : float
+        The worst differences over all elements and both cotangents.
+    checked : int
+        The number of input elements compared.
+    """
+
+    gradients: list[Array]
+    numeric: list[Array]
+    max_abs_error: float
+    max_rel_error: float
+    checked: int
+
+
+def check_gradients(
+    f: Callable[..., Tensor | Dual],
+    *inputs: ArrayLike,
+    eps: float | None = None,
+    rtol: float = 1e-5,
+    atol: float = 1e-7,
+    backend: Backend | None = None,
+    seed: int = 0,
+) -> GradientReport:
+    """Compare autograd with two-sided finite differences, element by element.
+
+    Each input element ``x`` is moved, ``(f(x + h) - f(x - h)) / 2h``, and the result contracted
+    with two cotangents: ones, so the first numbers are the gradient of the sum, and random ones of
+    both signs, so that every output element counts and a rule must be linear in its cotangent.
+
+    Parameters
+    ----------
+    f : callable
+        Takes one tensor per input, returns a tensor of any shape.
+    *inputs : array_like
+        Where to check; computed in float64.
+    eps : float, optional
+        The step ``h`` relative to ``max(1, |x|)``; ``6e-6``, the cube root of float64's
+        precision, where not given.
+    rtol, atol : float
+        Agreement is ``|a - n| <= atol + rtol * |n|``; where a number is not finite, equality.
+    backend : str, optional
+        The engine to check; the one in force where not given.
+    seed : int
+        Of the random cotangent.
+
+    Returns
+    -------
+    GradientReport
+
+    Raises
+    ------
+    AssertionError
+        A gradient disagrees; names the input, the index, the cotangent and both numbers.
+    TypeError
+        ``f`` returns no tensor.
+
+    Examples
+    --------
+    >>> import tapegraph as tg
+    >>> report = tg.testing.check_gradients(lambda x: tg.sin(x) * x, [0.5, 1.0])
+    >>> report.checked
+    2
+    """
+    points = [_point(x, f"inputs[{i}]") for i, x in enumerate(inputs)]
+    leaves = [param(p) for p in points]
+    out = f(*leaves)
+    if not isinstance(out, Tensor):
+        raise TypeError(explain("check_gradients", f"f returning {kind_of(out)}", "a Tensor"))
+    cotangents = {
+        "of ones": np.ones(out._array.shape),
+        f"drawn with seed {seed}": _both_signs(out._array.shape, seed),
+    }
+    found = [_gradients(out, leaves, g, backend) for g in cotangents.values()]
+    slopes = _differences(f, points, list(cotangents.values()), 6e-6 if eps is None else eps)
+    worst_abs = worst_rel = 0.0
+    for described, gradients, numbers in zip(cotangents, found, slopes, strict=True):
+        for i, (got, want) in enumerate(zip(gradients, numbers, strict=True)):
+            with np.errstate(invalid="ignore"):
+                error = np.where(got == want, 0.0, np.abs(got - want))
+                right = (error <= atol + rtol * np.abs(want)) & (np.isfinite(want) | (error == 0))
+            if not right.all():
+                where = tuple(int(k) for k in np.argwhere(~right)[0])
+                raise AssertionError(
+                    f"check_gradients: input {i} at index {where}: autograd gives {got[where]!r}, "
+                    f"finite differences give {want[where]!r} for the cotangent {described} "
+                    f"(rtol={rtol}, atol={atol})"
+                )
+            if error.size:
+                worst_abs = max(worst_abs, float(error.max()))
+                worst_rel = max(worst_rel, float((error / np.maximum(np.abs(want), 1e-12)).max()))
+    checked = sum(p.size for p in points)
+    return GradientReport(found[0], slopes[0], worst_abs, worst_rel, checked)
+
+
+def _point(value: Any, argument: str) -> Array:
+    value = value._array if isinstance(value, Node) else value
+    return numeric(value, "check_gradients", argument).astype(np.float64)
+
+
+def _both_signs(shape: tuple[int, ...], seed: int) -> Array:
+    """Draw numbers between 0.5 and 1.5 in size, of either sign, the first of them negative."""
+    rng = np.random.default_rng(seed)
+    sizes, signs = rng.uniform(0.5, 1.5, shape), rng.choice([-1.0, 1.0], shape)
+    drawn = np.array(sizes * signs)
+    drawn.flat[:1] = -np.abs(drawn.flat[:1])
+    return drawn
+
+
+def _gradients(out: Tensor, leaves: list[Any], g: Array, backend: Backend | None) -> list[Array]:
+    """Return the gradients of one backward, zeros where a leaf gets none."""
+    for leaf in leaves:
+        leaf.grad = None
+    if out._requires_grad:
+        with engines.use_backend(backend or engines.get_backend()):
+            engines.backward(out, g)
+    return [np.zeros(leaf.shape) if leaf.grad is None else leaf.grad.copy() for leaf in leaves]
+
+
+def _differences(
+    f: Callable[..., Any], points: list[Array], cotangents: list[Array], step: float
+) -> list[list[Array]]:
+    """Return the finite differences of every input, contracted with each cotangent."""
+
+    def value(moved: list[Array]) -> Array:
+        with no_grad():
+            result: Array = f(*map(param, moved))._array
+            return result.astype(np.float64)
+
+    slopes = [[np.zeros_like(point) for point in points] for _ in cotangents]
+    for i, point in enumerate(points):
+        for where in np.ndindex(point.shape):
+            h = step * max(1.0, abs(float(point[where])))
+            sides = []
+            for sign in (1.0, -1.0):
+                moved = list(points)
+                moved[i] = point.copy()
+                moved[i][where] += sign * h
+                sides.append(value(moved))
+            change = (sides[0] - sides[1]) / (2.0 * h)
+            for found, g in zip(slopes, cotangents, strict=True):
+                found[i][where] = np.sum(change * g)
+    return slopes

@@ -1,0 +1,1 @@
+"""Functions that take a function and return its derivative."""

@@ -1,0 +1,65 @@
+"""What is recorded depends on shapes, dtypes and arguments, never on the numbers in the arrays.
+
+A graph is compiled once per structure: if a NaN in a batch recorded another operation, it would
+cost another compile, and a recording that is replayed would be wrong without a word.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import tapegraph as tg
+from tapegraph.recording.structure import signature
+from tapegraph.recording.trace import linearise
+from tapegraph.testing.cases import CASES
+
+
+def mixed(array: np.ndarray) -> np.ndarray:
+    """NaN, infinities, zeros, negative numbers and ties, in turn."""
+    numbers = np.resize([np.nan, 0.0, -1.5, np.inf, -1.5, -0.0, 1.0, -np.inf, 1.0], array.size)
+    return numbers.reshape(array.shape)
+
+
+def identity(array: np.ndarray) -> np.ndarray:
+    """Matrices of equal eigenvalues; ones of what is no matrix."""
+    ones = np.ones_like(array)
+    return ones * np.eye(*array.shape[-2:]) if array.ndim > 1 else ones
+
+
+OTHER_DATA = {
+    "zeros": np.zeros_like,
+    "ones": np.ones_like,
+    "negative": lambda array: -np.abs(array) - 0.125,
+    "NaN": lambda array: np.full_like(array, np.nan),
+    "infinite": lambda array: np.full_like(array, -np.inf),
+    "mixed": mixed,
+    "identity": identity,
+}
+# Whose result has another shape for other data, in NumPy too.
+BY_NATURE = {
+    "pinv-lstsq-residuals": "no residuals are given of a matrix that has not its full rank",
+}
+# What LAPACK and NumPy refuse to compute of some of the data above.
+REFUSALS = (np.linalg.LinAlgError, ZeroDivisionError)
+
+
+def recorded(case, arrays):
+    """Return what a graph is cached by: operations, wiring, attributes, shapes and dtypes."""
+    with np.errstate(all="ignore"):
+        out = case.function()(*map(tg.param, arrays))
+    return signature(linearise([out]))[0]
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.id)
+def test_other_data_record_the_same(case):
+    arrays = case.arrays()
+    structure = recorded(case, arrays)
+    differing = set()
+    for kind, other in OTHER_DATA.items():
+        try:
+            if recorded(case, [other(a) for a in arrays]) != structure:
+                differing.add(kind)
+        except REFUSALS:
+            continue
+    assert bool(differing) == (case.id in BY_NATURE), differing

@@ -1,0 +1,79 @@
+"""The documentation is true: its links lead somewhere, and its parity table is today's."""
+
+import importlib.util
+import re
+from pathlib import Path
+
+import pytest
+
+from tapegraph.commands import parity
+from tapegraph.testing.cases import CASES
+
+ROOT = Path(__file__).parents[2]
+PAGES = sorted((ROOT / "docs").glob("*.md"))
+RENEW = "run: python -m tapegraph parity --markdown"
+
+needs_tensorflow = pytest.mark.skipif(
+    importlib.util.find_spec("tensorflow") is None, reason="needs TensorFlow"
+)
+
+
+def links():
+    for page in PAGES:
+        for link in re.findall(r"\]\(([^):]+)\)", page.read_text()):
+            yield pytest.param(page, *link.partition("#")[::2], id=f"{page.name}:{link}")
+
+
+def anchors(page: Path) -> set[str]:
+    """The anchors of a page's headings, as GitHub makes them."""
+    headings = re.findall(r"^#+ (.+)$", page.read_text(), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", h.lower()).replace(" ", "-") for h in headings}
+
+
+@pytest.mark.parametrize(("page", "path", "anchor"), [*links()])
+def test_links_lead_somewhere(page, path, anchor):
+    target = page.parent / path
+    assert target.exists()
+    assert not anchor or anchor in anchors(target)
+
+
+def test_every_page_is_in_the_index():
+    index = (ROOT / "docs" / "index.md").read_text()
+    assert all(f"]({page.name})" in index for page in PAGES if page.name != "index.md")
+
+
+def table() -> dict[tuple[str, str], dict[str, str]]:
+    """The rows of docs/parity.md by operation and dtype, each as a dict by column."""
+    page = (ROOT / "docs" / "parity.md").read_text()
+    lines = [line for line in page.splitlines() if line.startswith("|")]
+    header, _, *rows = ([cell.strip() for cell in line[1:-1].split("|")] for line in lines)
+    assert tuple(header) == parity.HEADER
+    named = [dict(zip(header, row, strict=True)) for row in rows]
+    return {(row["op"], row["dtype"]): row for row in named}
+
+
+def test_parity_table_holds_every_operation_and_case():
+    ops = [case.op for case in CASES]
+    expected = {(op, dtype): ops.count(op) for op in ops for dtype in ("float64", "float32")}
+    assert {key: int(row["cases"]) for key, row in table().items()} == expected, RENEW
+    assert {row["result"] for row in table().values()} == {"ok"}
+
+
+def every_operation():
+    """Operations of few cases; the rest with --thorough."""
+    for op in sorted({case.op for case in CASES}):
+        quick = op in ("gelu", "softmax", "tensor_slice", "mse_loss", "layer_norm")
+        yield op if quick else pytest.param(op, marks=pytest.mark.thorough)
+
+
+@needs_tensorflow
+@pytest.mark.parametrize("op", [*every_operation()])
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+def test_parity_table_shows_what_the_engines_do(op, dtype):
+    row = parity.Row(op, dtype)
+    for case in CASES:
+        if case.op == op:
+            parity.compare(case, row)
+    now = dict(zip(parity.HEADER, row.cells(), strict=True))
+    for column in ("nodes", "engine", "why", "result"):
+        assert table()[op, dtype][column] == now[column], RENEW

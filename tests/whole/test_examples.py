@@ -1,0 +1,175 @@
+"""Every example runs, both ways, saves its picture, and reaches what it promises."""
+
+import contextlib
+import contextvars
+import importlib.util
+import io
+import os
+import re
+import runpy
+import subprocess
+import sys
+import warnings
+from pathlib import Path
+
+import pytest
+
+import tapegraph as tg
+
+pyplot = pytest.importorskip("matplotlib.pyplot")
+tqdm = pytest.importorskip("tqdm").tqdm
+pytest.importorskip("sklearn")
+
+ROOT = Path(__file__).parents[2]
+SCRIPTS = ROOT / "examples"
+EXAMPLES = sorted(p.stem for p in SCRIPTS.glob("[!_]*.py"))
+# It registers an operation, for as long as its process lives.
+REGISTERS = "defop_scipy"
+HERE = [name for name in EXAMPLES if name != REGISTERS]
+# No graph node for conv2d; scalars have an engine of their own; the last one trains nothing.
+NATIVE = {"cnn_digits", "moons", "verify_gradients"}
+# What an example measures: the first figure of these lines.
+MEASURED = re.compile(r"^ *(?:accuracy|test|overlap|found|mse) +([\d.]+)", re.MULTILINE)
+
+TENSORFLOW = importlib.util.find_spec("tensorflow") is not None
+
+
+def run(*command: object, cwd: Path, status: int = 0) -> str:
+    """Run Python and return all it printed; `cwd` and the checkout are importable."""
+    path = os.pathsep.join([str(cwd), str(ROOT)])
+    done = subprocess.run(
+        [sys.executable, *map(str, command)],
+        cwd=cwd,
+        env=os.environ | {"MPLBACKEND": "Agg", "PYTHONPATH": path},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=120,
+    )
+    assert done.returncode == status, done.stdout
+    return done.stdout
+
+
+@pytest.fixture
+def run_here(monkeypatch, tmp_path):
+    """Run an example as `run` would, but in this process, and in a folder of its own."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(SCRIPTS))  # as Python does with a script's folder
+    monkeypatch.setenv("MPLBACKEND", "Agg")
+
+    monkeypatch.setattr(tqdm, "monitor_interval", 0)  # no thread that outlives the test
+
+    def run_here(name: str, *options: object) -> str:
+        monkeypatch.setattr(sys, "argv", [str(SCRIPTS / f"{name}.py"), *map(str, options)])
+        tg.lowering.cache_clear()  # the script counts what it compiles itself
+        printed = io.StringIO()
+        with (
+            contextlib.redirect_stdout(printed),
+            contextlib.redirect_stderr(printed),
+            warnings.catch_warnings(record=True) as warned,
+        ):
+            warnings.simplefilter("default")
+            try:
+                # In a context of its own: a script chooses its engine.
+                contextvars.copy_context().run(runpy.run_path, sys.argv[0], run_name="__main__")
+            except SystemExit as end:
+                assert not end.code, f"{end.code}\n{printed.getvalue()}"
+        printed.writelines(f"{w.category.__name__}: {w.message}\n" for w in warned)
+        return printed.getvalue()
+
+    yield run_here
+    pyplot.close("all")
+
+
+def figures(out: str) -> list[float]:
+    found = [float(figure) for figure in MEASURED.findall(out)]
+    assert found, out
+    return found
+
+
+def assert_picture(path: Path) -> None:
+    assert path.read_bytes()[:8] == b"\x89PNG\r\n\x1a\n"
+
+
+@pytest.mark.parametrize("name", HERE)
+def test_example_runs_and_saves_its_picture_alike_on_both_engines(name, run_here):
+    by_sweep = run_here(name, "--quick", "--backend", "native")
+    assert_picture(Path(f"{name}.png"))
+    assert f"{name}.png" in by_sweep
+    assert name == "moons" or re.search("^engine +native", by_sweep, re.MULTILINE)
+    if TENSORFLOW and name not in NATIVE:
+        by_graph = run_here(name, "--quick", "--backend", "tensorflow", "--out", "graph.png")
+        assert_picture(Path("graph.png"))
+        assert re.search("^engine +tensorflow$", by_graph, re.MULTILINE)
+        held = r"^cache +\d+ held, [1-4] compiled, [1-9]\d+ found"
+        assert re.search(held, by_graph, re.MULTILINE)
+        assert figures(by_graph) == pytest.approx(figures(by_sweep), rel=0.02)
+
+
+@pytest.mark.parametrize("backend", ["auto", "tensorflow"])
+def test_convolution_says_that_it_runs_natively(backend, run_here):
+    out = run_here("cnn_digits", "--quick", "--backend", backend)
+    assert re.search(r"^engine +native \(conv2d ", out, re.MULTILINE)
+    assert ("RuntimeWarning" in out) == (backend == "tensorflow")
+
+
+def assert_explains(out: str) -> None:
+    for option in ("--backend", "--seed", "--out", "--quick", "You learn"):
+        assert option in out
+
+
+@pytest.mark.parametrize("name", HERE)
+def test_script_explains_itself(name, run_here):
+    assert_explains(run_here(name, "--help"))
+
+
+def test_digits_are_learned_alike_by_both_engines(run_here):
+    """The README's first command, whole."""
+    by_sweep = run_here("digits", "--backend", "native", "--out", "here.png")
+    assert_picture(Path("here.png"))
+    assert figures(by_sweep)[0] >= 96
+    if TENSORFLOW:
+        by_graph = run_here("digits", "--backend", "tensorflow")
+        assert re.search("^engine +tensorflow", by_graph, re.MULTILINE)
+        assert abs(figures(by_graph)[0] - figures(by_sweep)[0]) <= 0.5
+
+
+# ------------------------------------------------------------------ in processes of their own
+
+
+def test_script_that_registers_an_operation(tmp_path):
+    script = SCRIPTS / f"{REGISTERS}.py"
+    assert_explains(run(script, "--help", cwd=tmp_path))
+    out = run(script, "--quick", cwd=tmp_path)
+    assert_picture(tmp_path / f"{REGISTERS}.png")
+    assert re.search("^engine +native", out, re.MULTILINE)
+
+
+@pytest.mark.parametrize(
+    ("command", "backend"),
+    [
+        ((SCRIPTS / "digits.py",), "tensorflow" if TENSORFLOW else "native"),
+        (("-m", "examples.digits"), "native"),
+    ],
+    ids=["script", "module"],
+)
+def test_both_ways_of_starting(command, backend, tmp_path):
+    out = run(*command, "--quick", "--backend", backend, cwd=tmp_path)
+    assert_picture(tmp_path / "digits.png")
+    assert re.search(f"^engine +{backend}", out, re.MULTILINE)
+
+
+@pytest.mark.skipif(TENSORFLOW, reason="TensorFlow is here")
+def test_without_tensorflow_an_example_runs_natively_and_says_so(run_here):
+    out = run_here("linear_regression", "--quick", "--backend", "tensorflow")
+    assert re.search(r"^engine +native \(TensorFlow is not installed\.", out, re.MULTILINE)
+
+
+@pytest.mark.parametrize("missing", ["matplotlib", "sklearn", "tqdm"])
+def test_a_missing_extra_is_one_clear_line(missing, tmp_path):
+    (tmp_path / f"{missing}.py").write_text(f"raise ModuleNotFoundError(name={missing!r})")
+    out = run(ROOT / "examples" / "digits.py", "--quick", cwd=tmp_path, status=1)
+    assert f"needs {missing}" in out
+    assert 'pip install "tapegraph[examples]"' in out
+    assert "Traceback" not in out
+    assert "training" not in out  # said before any work is done

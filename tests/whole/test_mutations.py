@@ -1,0 +1,60 @@
+"""The mutation check works: its faults apply to today's code, and one is seen to be killed."""
+
+from __future__ import annotations
+
+import shlex
+
+import pytest
+from mutations.__main__ import label, main
+from mutations.check import ROOT, Verdict, applied, copied, judge
+from mutations.faults import FAULTS, Fault
+
+KNOWN = next(f for f in FAULTS if label(f) == "vjp/sub-wrong-sign")
+
+
+@pytest.mark.parametrize("fault", FAULTS, ids=label)
+def test_fault_applies(fault):
+    assert (ROOT / fault.file).read_text().count(fault.old) == 1, "renew the entry"
+    assert fault.new != fault.old
+    files = [word for word in shlex.split(fault.likely) if word.startswith("tests/")]
+    assert files and all((ROOT / file).exists() for file in files)
+
+
+def test_names_are_unique():
+    assert len({label(f) for f in FAULTS}) == len(FAULTS)
+
+
+def test_a_known_fault_is_killed_by_a_test_that_is_named(tmp_path):
+    checkout = copied(tmp_path)
+    before = (checkout / KNOWN.file).read_bytes()
+    verdict = judge(KNOWN, checkout)
+    assert verdict.killed_by.startswith("tests/ops/test_ops.py::test_case_keeps_every_promise[sub-")
+    assert verdict.as_expected
+    assert (checkout / KNOWN.file).read_bytes() == before
+
+
+def test_a_fault_whose_text_has_gone_is_named(tmp_path):
+    (tmp_path / "file.py").write_text("a = 1\na = 1\n")
+    for old, count in (("b", 0), ("a = 1", 2)):
+        fault = Fault("kind", "name", "file.py", old, "c", "tests/ops/test_ops.py")
+        with pytest.raises(ValueError, match=f"kind/name: its old text stands {count} times"):
+            with applied(fault, tmp_path):
+                pass
+
+
+@pytest.mark.parametrize(
+    ("survives", "killed_by", "expected"),
+    [("", "a test", True), ("", None, False), ("why", None, True), ("why", "a test", False)],
+)
+def test_what_survives_has_a_reason_and_what_has_a_reason_survives(survives, killed_by, expected):
+    fault = Fault("kind", "name", "file.py", "a", "b", "tests", survives=survives)
+    assert Verdict(fault, killed_by, 1.0).as_expected is expected
+
+
+def test_the_command_lists_and_chooses(capsys):
+    assert main(["--list", "--only", "value/"]) == 0
+    listed = capsys.readouterr().out.splitlines()
+    assert listed and all(text.startswith("value/") for text in listed)
+    with pytest.raises(SystemExit):
+        main(["--only", "no such fault"])
+    assert "no fault is called like" in capsys.readouterr().err

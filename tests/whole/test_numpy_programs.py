@@ -1,0 +1,117 @@
+"""Ten NumPy programs run on tensors unchanged: same values, and gradients that hold."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import tapegraph as tg
+
+ROOT = Path(__file__).parents[2]
+FOLDER = ROOT / "examples" / "numpy_programs"
+PROGRAMS = sorted(path.stem for path in FOLDER.glob("[!_]*.py"))
+
+
+@pytest.fixture(params=PROGRAMS)
+def module(request, monkeypatch):
+    monkeypatch.syspath_prepend(str(FOLDER))
+    yield importlib.import_module(request.param)
+    del sys.modules[request.param]
+
+
+def sample(module):
+    return module.inputs(np.random.default_rng(5))
+
+
+def test_there_are_ten():
+    assert len(PROGRAMS) == 10
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_imports_numpy_alone(name):
+    tree = ast.parse((FOLDER / f"{name}.py").read_text())
+    imported = [n for n in ast.walk(tree) if isinstance(n, ast.Import | ast.ImportFrom)]
+    assert [ast.unparse(n) for n in imported] == ["import numpy as np"]
+
+
+def test_same_values_on_tensors(module):
+    arrays = sample(module)
+    expected = module.program(*arrays)
+    got = module.program(*map(tg.param, arrays))
+    assert type(got) is tg.Tensor
+    np.testing.assert_allclose(got.data, expected, rtol=1e-11, atol=1e-12)
+
+
+@pytest.mark.parametrize(
+    "backend",
+    ["native", pytest.param("tensorflow", marks=pytest.mark.thorough)],  # they agree, see below
+    indirect=True,
+)
+@pytest.mark.filterwarnings("ignore:backward ran in the native engine:RuntimeWarning")
+def test_gradients_pass_finite_differences(module, backend):
+    tg.testing.check_gradients(module.program, *sample(module), rtol=1e-4, atol=1e-6)
+
+
+def test_the_engines_agree(module):
+    pytest.importorskip("tensorflow")
+    report = tg.testing.check_parity(module.program, *sample(module))
+    assert report.backend == "tensorflow", report.reason
+
+
+def test_forward_mode_agrees(module):
+    arrays = sample(module)
+    rng = np.random.default_rng(1)
+    tangents = tuple(rng.normal(size=a.shape) for a in arrays)
+    _, slope = tg.jvp(module.program, arrays, tangents)
+    leaves = [tg.param(a) for a in arrays]
+    out = module.program(*leaves)
+    seed = rng.normal(size=out.shape)
+    with tg.use_backend("native"):
+        out.backward(seed)
+    reverse = sum(
+        np.sum(x.grad * t) for x, t in zip(leaves, tangents, strict=True) if x.grad is not None
+    )
+    np.testing.assert_allclose(np.sum(seed * slope), reverse, rtol=1e-8)
+
+
+def test_float32_stays_float32(module):
+    arrays = [a.astype(np.float32) for a in sample(module)]
+    expected = module.program(*arrays)
+    got = module.program(*map(tg.param, arrays))
+    assert got.dtype == expected.dtype
+    np.testing.assert_allclose(got.data, expected, rtol=2e-4, atol=1e-4)
+
+
+def run(*command: str, status: int = 0) -> str:
+    done = subprocess.run(
+        [sys.executable, *command],
+        cwd=ROOT,
+        env=os.environ | {"PYTHONPATH": str(ROOT)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=300,
+    )
+    assert done.returncode == status, done.stdout
+    return done.stdout
+
+
+@pytest.mark.parametrize("how", [("-m", "examples.numpy_programs"), (str(FOLDER),)])
+def test_the_table_is_printed_both_ways(how):
+    out = run(*how, "--backend", "native")
+    for name in PROGRAMS:
+        assert name in out
+    assert "FAILED" not in out
+
+
+def test_explains_itself():
+    out = run("-m", "examples.numpy_programs", "--help")
+    for text in ("You learn", "--backend", "--seed"):
+        assert text in out

@@ -1,0 +1,253 @@
+"""The package as a whole: what it imports, from where, how fast; its docstrings are true."""
+
+import ast
+import doctest
+import graphlib
+import importlib
+import importlib.util
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tapegraph.lowering import runtime
+
+ROOT = Path(__file__).parents[2]
+FOLDERS = {
+    "tapegraph": "tapegraph",
+    "tapegraph.fallback": "fallback",
+    "tapegraph.lowering": "lowering",
+}
+ENGINES = ("tapegraph.fallback", "tapegraph.lowering")
+
+
+def modules() -> dict[str, Path]:
+    """Every module by the name users import it by."""
+    found = {}
+    for package, folder in FOLDERS.items():
+        for path in sorted((ROOT / folder).rglob("*.py")):
+            parts = path.relative_to(ROOT / folder).with_suffix("").parts
+            found[".".join([package, *parts]).removesuffix(".__init__")] = path
+    return found
+
+
+MODULES = modules()
+
+
+def python(code: str, *, cwd: Path, flags: tuple[str, ...] = ()) -> str:
+    """Run a program in a new interpreter and return what it printed."""
+    hidden = ("PYTHONPATH", "PYTHONDONTWRITEBYTECODE", "TAPEGRAPH_BACKEND")
+    done = subprocess.run(
+        [sys.executable, *flags, "-c", code],
+        cwd=cwd,
+        env={k: v for k, v in os.environ.items() if k not in hidden},
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+# ------------------------------------------------------------------ import
+
+
+def test_import_is_quick():
+    code = (
+        "import time, numpy; start = time.process_time(); import tapegraph; "
+        "print(time.process_time() - start)"
+    )
+    # The least of several runs: the rest measure what else the machine is doing.
+    assert min(float(python(code, cwd=ROOT)) for _ in range(5)) <= 0.1
+
+
+def test_import_takes_numpy_alone():
+    loaded = python("import sys, tapegraph; print(*sys.modules)", cwd=ROOT).split()
+    optional = {"tensorflow", "matplotlib", "sklearn", "scipy", "tqdm", "hypothesis", "pytest"}
+    assert "numpy" in loaded
+    assert optional.isdisjoint(loaded)
+
+
+WHERE = "import tapegraph as t, tapegraph.fallback as f; print(t.__file__, f.__file__)"
+
+
+def copy_package(target: Path, folders: dict[str, str]) -> None:
+    for source, destination in folders.items():
+        shutil.copytree(ROOT / source, target / destination, ignore=lambda *_: {"__pycache__"})
+
+
+def test_checkout_works_uninstalled(tmp_path):
+    copy_package(tmp_path, {folder: folder for folder in FOLDERS.values()})
+    shutil.copy(ROOT / "pyproject.toml", tmp_path)
+    files = python(WHERE, cwd=tmp_path).split()
+    assert files == [
+        str(tmp_path / "tapegraph" / "__init__.py"),
+        str(tmp_path / "fallback" / "__init__.py"),
+    ]
+
+
+def test_installed_layout_ignores_a_users_own_fallback(tmp_path):
+    copy_package(tmp_path, {folder: name.replace(".", "/") for name, folder in FOLDERS.items()})
+    (tmp_path / "fallback").mkdir()
+    (tmp_path / "fallback" / "__init__.py").write_text("raise SystemExit('the wrong fallback')")
+    files = python(WHERE, cwd=tmp_path).split()
+    assert files[1] == str(tmp_path / "tapegraph" / "fallback" / "__init__.py")
+
+
+@pytest.mark.parametrize("name", ["fallback", "lowering"])
+def test_nothing_generic_at_the_top_of_site_packages(name, tmp_path):
+    code = f"import importlib.util; print(importlib.util.find_spec({name!r}))"
+    assert python(code, cwd=tmp_path, flags=("-I",)).strip() == "None"
+
+
+def test_every_package_is_in_the_wheel():
+    tomllib = pytest.importorskip("tomllib", reason="Python 3.11 reads TOML by itself")
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    packages = {name for name, path in MODULES.items() if path.name == "__init__.py"}
+    assert set(project["tool"]["setuptools"]["packages"]) == packages
+
+
+def test_the_tensorflow_that_installs_is_the_one_that_is_accepted():
+    (bounds,) = re.findall(
+        r'^tensorflow = \["tensorflow>=([\d.]+),<([\d.]+)"\]',
+        (ROOT / "pyproject.toml").read_text(),
+        re.MULTILINE,
+    )
+    assert bounds == tuple(".".join(map(str, v)) for v in (runtime.MINIMUM, runtime.UNTESTED))
+
+
+def test_every_dependency_has_a_lower_bound():
+    # .ci/matrix installs exactly these, and finds them by this pattern.
+    text = (ROOT / "pyproject.toml").read_text()
+    bounded = set(re.findall(r'"([A-Za-z-]+)>=[\d.]+', text))
+    tomllib = pytest.importorskip("tomllib", reason="Python 3.11 reads TOML by itself")
+    project = tomllib.loads(text)["project"]
+    wanted = [*project["dependencies"], *sum(project["optional-dependencies"].values(), [])]
+    names = {re.match(r"[\w-]+", requirement)[0] for requirement in wanted} - {"tapegraph"}
+    assert names and names <= bounded
+
+
+# ------------------------------------------------------------------ direction of imports
+
+
+def imports(name: str, *, inside_functions: bool) -> set[str]:
+    """The modules and names a module imports, absolute; not those for the type checker alone."""
+    path = MODULES[name]
+    package = name if path.name == "__init__.py" else name.rpartition(".")[0]
+    found = set()
+
+    def visit(node: ast.AST) -> None:
+        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test):
+            return
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and not inside_functions:
+            return
+        if isinstance(node, ast.Import):
+            found.update(alias.name for alias in node.names)
+        if isinstance(node, ast.ImportFrom):
+            relative = "." * node.level + (node.module or "")
+            base = importlib.util.resolve_name(relative, package)
+            for alias in node.names:
+                full = f"{base}.{alias.name}"
+                found.add(full if full in MODULES else base)
+        for child in ast.iter_child_nodes(node):
+            visit(child)
+
+    visit(ast.parse(path.read_text()))
+    return found
+
+
+def inside(name: str, packages: tuple[str, ...]) -> bool:
+    return any(name == p or name.startswith(p + ".") for p in packages)
+
+
+# The rooms of the core, from the ground up: each knows those before it alone.
+ROOMS = (
+    "checkout",
+    "errors",
+    "locks",
+    "typed",
+    "numpy_warnings",
+    "arrays",
+    "recording",
+    "ops",
+    "differentiation",
+    "tensors",
+    "optim",
+    "transforms",
+    "testing",
+    "commands",
+)
+# The command line stands above both engines, and nothing stands above it.
+COMMANDS = ("tapegraph.__main__", "tapegraph.commands")
+
+
+def floor(name: str) -> int:
+    """On which floor a module of the core stands; the package itself on top, `__main__` too."""
+    room = name.removeprefix("tapegraph").removeprefix(".").partition(".")[0]
+    return ROOMS.index(room) if room in ROOMS else len(ROOMS)
+
+
+@pytest.mark.parametrize("name", [n for n in MODULES if not inside(n, ENGINES)])
+def test_no_import_runs_up(name):
+    known = {m for m in imports(name, inside_functions=True) if inside(m, ("tapegraph",))}
+    known -= {m for m in known if inside(m, ENGINES)}
+    if inside(name, COMMANDS):
+        known.discard("tapegraph")
+    assert not [m for m in known if floor(m) > floor(name)]
+
+
+@pytest.mark.parametrize("name", [n for n in MODULES if not inside(n, (*ENGINES, *COMMANDS))])
+def test_core_knows_no_engine(name):
+    # One module loads the engines, and only when one is asked for.
+    lazily = name == "tapegraph.differentiation.engines"
+    forbidden = (*ENGINES, *COMMANDS, "tensorflow")
+    assert not [m for m in imports(name, inside_functions=not lazily) if inside(m, forbidden)]
+
+
+@pytest.mark.parametrize("name", [n for n in MODULES if inside(n, ENGINES)])
+def test_engines_do_not_know_each_other(name):
+    (other,) = (e for e in ENGINES if not inside(name, (e,)))
+    forbidden = (other, "tensorflow") if other == "tapegraph.lowering" else (other,)
+    assert not [m for m in imports(name, inside_functions=True) if inside(m, forbidden)]
+
+
+def test_imports_have_no_circle():
+    graph = {name: imports(name, inside_functions=False) & set(MODULES) for name in MODULES}
+    graphlib.TopologicalSorter(graph).prepare()  # raises CycleError, which names the circle
+
+
+# ------------------------------------------------------------------ docstrings
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_docstring_examples_are_true(name):
+    if inside(name, ("tapegraph.lowering",)):
+        pytest.importorskip("tensorflow")
+    flags = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
+    result = doctest.testmod(importlib.import_module(name), optionflags=flags)
+    assert result.failed == 0
+
+
+def test_a_checkout_makes_two_sibling_folders_importable_and_nothing_else(run_python):
+    done = run_python(
+        """
+        import importlib, os
+        import tapegraph
+        for name in ("fallback", "lowering", "fallback.sweep", "lowering.cache"):
+            importlib.import_module(f"tapegraph.{name}")
+        importable = []
+        for name in os.listdir():
+            module = name.removesuffix(".py")
+            try:
+                importlib.import_module(f"tapegraph.{module}")
+            except ModuleNotFoundError:
+                continue
+            importable.append(module)
+        print(sorted(importable), "lowering" in dir(tapegraph), len(tapegraph.__path__))
+        """
+    )
+    assert done.stdout == "['fallback', 'lowering'] True 1\n", done.stderr

@@ -1,0 +1,75 @@
+"""The README and the pages are true: their code runs from top to bottom and prints what it says."""
+
+import contextlib
+import contextvars
+import importlib.util
+import io
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+README = (ROOT / "README.md").read_text()
+PAGES = {
+    page.name: page.read_text() for page in (ROOT / "README.md", *(ROOT / "docs").glob("*.md"))
+}
+WITH_CODE = sorted(name for name, text in PAGES.items() if "```python" in text)
+
+# The package a python block needs, if it says so; the block; the text block after it, if any.
+BLOCK = re.compile(
+    r"^(?:<!-- needs (\w+) -->\n)?```python\n(.*?)^```\n(?:\n```text\n(.*?)^```\n)?",
+    re.DOTALL | re.MULTILINE,
+)
+
+
+@pytest.mark.parametrize("page", WITH_CODE)
+def test_code_prints_what_is_shown(page, monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    # A context of its own: what a page sets, no other test sees.
+    contextvars.copy_context().run(run_page, page)
+
+
+def run_page(page: str) -> None:
+    blocks = BLOCK.findall(PAGES[page])
+    assert len(blocks) == PAGES[page].count("```python")
+    namespace: dict[str, object] = {"__name__": "page"}
+    line = 0
+    for package, code, shown in blocks:
+        if package and importlib.util.find_spec(package) is None:
+            code, shown = "\n" * code.count("\n"), ""
+        # As if the blocks were pasted one after another into one file, tour.py.
+        program = compile("\n" * line + code, page.replace(".md", ".py"), "exec")
+        printed = io.StringIO()
+        with contextlib.redirect_stdout(printed):
+            exec(program, namespace)
+        assert printed.getvalue() == shown, code
+        line += code.count("\n")
+
+
+def test_the_tour_is_among_them():
+    assert {"README.md", "tour.md", "recording.md"} <= set(WITH_CODE)
+
+
+@pytest.mark.parametrize("page", WITH_CODE)
+def test_blocks_that_need_a_package_say_so(page):
+    blocks = BLOCK.findall(PAGES[page])
+    needs = [package for package, code, _ in blocks if re.search("tg.lowering|parity", code)]
+    assert set(needs) <= {"tensorflow"}
+
+
+def test_the_readme_is_short():
+    assert README.count("\n") <= 200
+
+
+@pytest.mark.parametrize("path", sorted(set(re.findall(r"\]\(([^)#:]+)\)", README))))
+def test_links_lead_somewhere(path):
+    assert (ROOT / path).exists()
+
+
+def test_install_commands_name_real_extras():
+    tomllib = pytest.importorskip("tomllib", reason="Python 3.11 reads TOML by itself")
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    named = re.findall(r"pip install .*\[([\w,]+)\]", README)
+    assert named
+    assert set(",".join(named).split(",")) <= set(project["optional-dependencies"])
