@@ -1,4 +1,4 @@
-"""Gradients of taking parts: the cotangent scattered back, repeated places adding up."""
+"""VJP rules: elements by their places: indexing, gathering, sorting, splitting."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 
-from tapegraph.arrays.bit_select import kept
 from tapegraph.arrays.row_sparse import RowSparse
 from tapegraph.fallback.absorbing import plain
 from tapegraph.fallback.rules import Joint, Rule
@@ -45,18 +44,9 @@ def _index(g: Any, y: Array, x: Array, *arrays: Array, plan: tuple[Any, ...]) ->
     return out
 
 
-def _where_true(g: Any, y: Array, cond: Array, a: Any, b: Any) -> Any:
-    return kept(plain(g), cond)
-
-
-def _where_false(g: Any, y: Array, cond: Array, a: Any, b: Any) -> Any:
-    return kept(plain(g), ~cond)
-
-
 VJPS: dict[str, tuple[Rule | None, ...] | Joint] = {
     "tensor_slice": (_tensor_slice,),
     "gather": (_gather,),
-    "where": (None, _where_true, _where_false),
     "getitem": (_getitem,),
     "index": (_index,),
 }

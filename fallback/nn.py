@@ -1,4 +1,4 @@
-"""Gradients of layers and losses."""
+"""VJP rules: neural networks."""
 
 from __future__ import annotations
 

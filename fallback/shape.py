@@ -1,4 +1,4 @@
-"""Gradients of rearrangements: the inverse rearrangement of the cotangent."""
+"""VJP rules: other shapes of the same elements, and joins."""
 
 from __future__ import annotations
 
@@ -31,4 +31,5 @@ VJPS: dict[str, tuple[Rule | None, ...] | Joint] = {
     "transpose": (_transpose,),
     "reshape": (_reshape,),
     "concat": Joint(_concat),
+    "broadcast_to": (lambda g, y, x, *, shape: g,),  # the sweep sums over the copies,
 }

@@ -1,4 +1,4 @@
-"""Gradients of ``tapegraph/ops/special.py``: the table of derivatives."""
+"""VJP rules: the functions of ``tg.special``."""
 
 from __future__ import annotations
 
@@ -12,6 +12,8 @@ from tapegraph.ops.special import bessel_i_of, bessel_j_of, of_scipy, polygamma_
 from tapegraph.typed import Array
 
 _HALF_ROOT_PI = math.sqrt(math.pi) / 2.0
+
+
 _ROOT_HALF = math.sqrt(0.5)
 
 

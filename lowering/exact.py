@@ -8,7 +8,7 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
-from tapegraph.lowering.products import exact_einsum
+from tapegraph.lowering.linalg import exact_einsum
 from tapegraph.lowering.rules import Rule, ints, raw
 from tapegraph.lowering.runtime import tensorflow
 

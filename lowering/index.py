@@ -1,4 +1,4 @@
-"""Taking parts as TensorFlow nodes; offsets, indices and conditions are fed."""
+"""TensorFlow nodes: elements by their places: indexing, gathering, sorting, splitting."""
 
 from __future__ import annotations
 
@@ -16,10 +16,6 @@ def _gather(out: Any, x: Any, indices: Any, *, axis: int) -> Any:
     if 0 in x.shape:  # nothing is taken of it, and TensorFlow's gradient refuses to spread that
         return reshaped(x, out.shape)
     return raw.GatherV2(params=x, indices=indices, axis=tensorflow().constant(axis))
-
-
-def _where(out: Any, cond: Any, a: Any, b: Any) -> Any:
-    return raw.SelectV2(condition=raw.Cast(x=cond, DstT=tensorflow().bool), t=a, e=b)
 
 
 def _getitem(out: Any, x: Any, begin: Any, end: Any, *, plan: tuple[Any, ...]) -> Any:
@@ -67,7 +63,6 @@ def _index(out: Any, x: Any, *arrays: Any, plan: tuple[str, ...]) -> Any:
 LOWERINGS: dict[str, Rule] = {
     "tensor_slice": _tensor_slice,
     "gather": _gather,
-    "where": _where,
     "getitem": _getitem,
     "index": _index,
 }

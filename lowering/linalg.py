@@ -1,10 +1,13 @@
-"""Matrix products as TensorFlow nodes."""
+"""TensorFlow nodes: products, decompositions and norms."""
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
-from tapegraph.lowering.rules import Rule, raw, reshaped
+from tapegraph.lowering.rules import Rule, ints, number, permuted, raw, reshaped
+from tapegraph.lowering.runtime import tensorflow
+from tapegraph.ops.linalg import terms_of
 
 
 def _as_matrices(a: Any, b: Any) -> tuple[Any, Any]:
@@ -28,4 +31,206 @@ def _batch_matmul(out: Any, a: Any, b: Any) -> Any:
     return product if product.shape.rank == len(out.shape) else reshaped(product, out.shape)
 
 
-LOWERINGS: dict[str, Rule] = {"matmul": _matmul, "batch_matmul": _batch_matmul}
+def _einsum(out: Any, *operands: Any, spec: str) -> Any:
+    inputs = [x if x.dtype == out.dtype else raw.Cast(x=x, DstT=out.dtype) for x in operands]
+    if len(inputs) == 2:
+        return raw.Einsum(inputs=inputs, equation=spec)
+    return tensorflow().einsum(spec, *inputs, optimize="greedy")  # one node a pair
+
+
+def exact_einsum(rule: Rule, out: Any, *operands: Any, spec: str) -> Any:
+    """Contract with a gradient in which the cotangent's zeros absorb what they meet."""
+    tf = tensorflow()
+    terms, output = terms_of(spec)
+
+    def lined_up(x: Any, term: str, labels: str) -> Any:
+        order = [term.index(label) for label in labels if label in term]
+        lengths = [x.shape[term.index(label)] if label in term else 1 for label in labels]
+        return reshaped(permuted(x, order), tuple(lengths))
+
+    @tf.custom_gradient  # type: ignore[untyped-decorator]
+    def lowered(*xs: Any) -> Any:
+        def gradient(g: Any) -> list[Any]:
+            g = tf.convert_to_tensor(g)  # that of a gathered product comes as IndexedSlices
+            grads = []
+            for i, term in enumerate(terms):
+                labels = term + "".join(sorted(set("".join(terms)) - set(term)))
+                product = lined_up(g, output, labels)
+                for j, x in enumerate(xs):
+                    if j != i:
+                        factor = lined_up(tf.cast(x, g.dtype), terms[j], labels)
+                        product = raw.MulNoNan(x=factor, y=product)
+                summed = tf.reduce_sum(product, axis=list(range(len(term), len(labels))))
+                grads.append(tf.cast(summed, xs[i].dtype))
+            return grads
+
+        return rule(out, *xs, spec=spec), gradient
+
+    return lowered(*operands)
+
+
+def _inv(out: Any, a: Any) -> Any:
+    return raw.MatrixInverse(input=a, adjoint=False)
+
+
+def _solve(out: Any, a: Any, b: Any) -> Any:
+    stack = out.shape[:-2]
+    left, right = (
+        x if x.dtype == out.dtype else raw.Cast(x=x, DstT=out.dtype)  # NumPy converts integers
+        for x in (a, b)
+    )
+    return raw.MatrixSolve(matrix=_stacked(left, stack), rhs=_stacked(right, stack), adjoint=False)
+
+
+def _stacked(x: Any, stack: tuple[int, ...]) -> Any:
+    """Repeat matrices to a stack of them: MatrixSolve does not broadcast."""
+    shape = (*stack, *x.shape[-2:])
+    return x if tuple(x.shape) == shape else raw.BroadcastTo(input=x, shape=ints(shape))
+
+
+def _det(out: Any, a: Any) -> Any:
+    tf = tensorflow()
+
+    @tf.custom_gradient  # type: ignore[untyped-decorator]
+    def lowered(a: Any) -> Any:
+        def gradient(g: Any) -> Any:
+            return g[..., None, None] * _cofactors(a)
+
+        return raw.MatrixDeterminant(input=a), gradient
+
+    return lowered(a)
+
+
+def _cofactors(a: Any) -> Any:
+    """Return the cofactors by the singular values, as the native engine does.
+
+    TensorFlow's own gradient of the determinant inverts the matrix, which may be singular.
+    """
+    tf = tensorflow()
+    s, u, v = raw.Svd(input=a, compute_uv=True, full_matrices=False)
+    n = a.shape[-1]
+    others = tf.where(tf.eye(n, dtype=tf.bool), number(1.0, s), s[..., None, :])
+    vh = tf.linalg.matrix_transpose(v)
+    sign = tf.round(tf.linalg.det(tf.matmul(u, vh)))
+    product = tf.matmul(u * tf.reduce_prod(others, axis=-1)[..., None, :], vh)
+    return sign[..., None, None] * product
+
+
+def _slogdet(out: Any, a: Any) -> Any:
+    sign, logarithm = raw.LogMatrixDeterminant(input=a)
+    return raw.Pack(values=[sign, logarithm], axis=len(out.shape) - 1)
+
+
+def _cholesky(out: Any, a: Any) -> Any:
+    return raw.Cholesky(input=a)
+
+
+def _eigvalsh(out: Any, a: Any) -> Any:
+    values, _ = raw.SelfAdjointEigV2(input=a, compute_v=True)
+    return values
+
+
+def _svdvals(out: Any, x: Any) -> Any:
+    tf = tensorflow()
+
+    @tf.custom_gradient  # type: ignore[untyped-decorator]
+    def lowered(x: Any) -> Any:
+        s, u, v = raw.Svd(input=x, compute_uv=True, full_matrices=False)
+
+        # TensorFlow's own divides by the gaps between the values, which may be zero.
+        def gradient(g: Any) -> Any:
+            return tf.matmul(g[..., None, :] * u, v, transpose_b=True)
+
+        return s, gradient
+
+    return lowered(x)
+
+
+def _pinv(out: Any, a: Any, *, rcond: float) -> Any:
+    tf = tensorflow()
+
+    @tf.custom_gradient  # type: ignore[untyped-decorator]
+    def lowered(a: Any) -> Any:
+        s, u, v = raw.Svd(input=a, compute_uv=True, full_matrices=False)
+        kept = s > number(rcond, s) * tf.reduce_max(s, axis=-1, keepdims=True)
+        inverse = tf.where(kept, 1.0 / tf.where(kept, s, tf.ones_like(s)), tf.zeros_like(s))
+        y = tf.matmul(v * inverse[..., None, :], u, transpose_b=True)
+
+        def gradient(g: Any) -> Any:
+            yt, gt = tf.linalg.matrix_transpose(y), tf.linalg.matrix_transpose(g)
+            outside_rows = gt - tf.matmul(a, tf.matmul(y, gt))
+            outside_columns = gt - tf.matmul(tf.matmul(gt, y), a)
+            return (
+                tf.matmul(outside_rows, tf.matmul(y, yt))
+                + tf.matmul(tf.matmul(yt, y), outside_columns)
+                - tf.matmul(tf.matmul(yt, g), yt)
+            )
+
+        return y, gradient
+
+    return lowered(a)
+
+
+def _norm(out: Any, x: Any, *, axis: tuple[int, ...], keepdims: bool, ord: float) -> Any:
+    tf = tensorflow()
+    kept = tuple(1 if i in axis else int(n) for i, n in enumerate(x.shape))
+
+    @tf.custom_gradient  # type: ignore[untyped-decorator]
+    def lowered(x: Any) -> Any:
+        y = _norm_of(x, axis, ord)
+
+        def gradient(g: Any) -> Any:
+            cotangent = raw.Reshape(tensor=g, shape=ints(kept))
+            # Zero where the cotangent is zero, be the slope infinite.
+            return raw.MulNoNan(x=_slope(x, y, axis, ord), y=cotangent)
+
+        return y if keepdims else raw.Reshape(tensor=y, shape=ints(out.shape)), gradient
+
+    return lowered(x)
+
+
+def _norm_of(x: Any, axis: tuple[int, ...], ord: float) -> Any:
+    sizes = raw.Abs(x=x)
+    if ord == math.inf:
+        return raw.Max(input=sizes, axis=ints(axis), keep_dims=True)
+    if ord == -math.inf:
+        return raw.Min(input=sizes, axis=ints(axis), keep_dims=True)
+    if ord == 1:
+        return raw.Sum(input=sizes, axis=ints(axis), keep_dims=True)
+    if ord == 2:
+        squares = raw.Sum(input=raw.Mul(x=x, y=x), axis=ints(axis), keep_dims=True)
+        return raw.Sqrt(x=squares)
+    powers = raw.Pow(x=sizes, y=number(ord, x))
+    total = raw.Sum(input=powers, axis=ints(axis), keep_dims=True)
+    return raw.Pow(x=total, y=number(1.0 / ord, x))
+
+
+def _slope(x: Any, y: Any, axis: tuple[int, ...], ord: float) -> Any:
+    """Return the gradient of a norm ``y`` by its vector ``x``; zero for a zero vector."""
+    tf = tensorflow()
+    signs = raw.Sign(x=x)
+    if ord == 1:
+        return signs
+    if math.isinf(ord):
+        ties = tf.cast(tf.abs(x) == y, x.dtype)
+        return signs * ties / tf.reduce_sum(ties, axis=axis, keepdims=True)
+    divisor = tf.where(y == 0, tf.ones_like(y), y)
+    if ord == 2:
+        return x / divisor
+    return tf.where(y == 0, x, signs * tf.pow(tf.abs(x) / divisor, number(ord - 1.0, x)))
+
+
+LOWERINGS: dict[str, Rule] = {
+    "matmul": _matmul,
+    "batch_matmul": _batch_matmul,
+    "einsum": _einsum,
+    "inv": _inv,
+    "solve": _solve,
+    "det": _det,
+    "slogdet": _slogdet,
+    "cholesky": _cholesky,
+    "eigvalsh": _eigvalsh,
+    "svdvals": _svdvals,
+    "pinv": _pinv,
+    "norm": _norm,
+}

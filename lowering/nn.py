@@ -1,4 +1,4 @@
-"""Losses as TensorFlow nodes; the layers are in the gap list."""
+"""TensorFlow nodes: neural networks."""
 
 from __future__ import annotations
 

@@ -1,10 +1,14 @@
-"""Reductions as TensorFlow nodes."""
+"""TensorFlow nodes: over axes: sums, extremes, statistics, softmax."""
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
 from typing import Any
 
-from tapegraph.lowering.rules import Rule, ints, permuted, raw
+from tapegraph.lowering.rules import Rule, ints, number, permuted, raw, reshaped
+from tapegraph.lowering.runtime import tensorflow
+from tapegraph.ops.reduce import kept_shape, last_order
 
 
 def _sum(out: Any, x: Any, *, axis: tuple[int, ...], keepdims: bool) -> Any:
@@ -24,4 +28,106 @@ def _softmax(out: Any, x: Any, *, axis: int) -> Any:
     return permuted(raw.Softmax(logits=permuted(x, swap)), swap)
 
 
-LOWERINGS: dict[str, Rule] = {"sum": _sum, "mean": _mean, "softmax": _softmax}
+def _max(out: Any, x: Any, *, axis: tuple[int, ...], keepdims: bool) -> Any:
+    y = raw.Max(input=x, axis=ints(axis), keep_dims=keepdims)
+    return _reduced(x, y, axis, _chosen)
+
+
+def _min(out: Any, x: Any, *, axis: tuple[int, ...], keepdims: bool) -> Any:
+    y = raw.Min(input=x, axis=ints(axis), keep_dims=keepdims)
+    return _reduced(x, y, axis, _chosen)
+
+
+def _prod(out: Any, x: Any, *, axis: tuple[int, ...], keepdims: bool) -> Any:
+    y = raw.Prod(input=x, axis=ints(axis), keep_dims=keepdims)
+    return _reduced(x, y, axis, _others)
+
+
+def _reduced(x: Any, y: Any, axis: tuple[int, ...], slope: Callable[..., Any]) -> Any:
+    """Return a reduction ``y`` of ``x`` whose gradient is ``slope(x, y, axis)`` an element."""
+    tf = tensorflow()
+    kept = kept_shape(tuple(x.shape), axis)
+
+    @tf.custom_gradient  # type: ignore[untyped-decorator]
+    def lowered(x: Any) -> Any:
+        def gradient(g: Any) -> Any:
+            full = raw.BroadcastTo(input=reshaped(g, kept), shape=ints(x.shape))
+            return raw.MulNoNan(x=slope(x, reshaped(y, kept), axis), y=full)
+
+        return raw.Identity(input=y), gradient
+
+    return lowered(x)
+
+
+def _chosen(x: Any, y: Any, axis: tuple[int, ...]) -> Any:
+    """Share one among the elements that were chosen: those equal to ``y``, or the NaNs."""
+    same = raw.Equal(x=x, y=y, incompatible_shape_error=True)
+    nan = raw.IsNan(x=x)
+    chosen = raw.Cast(x=raw.LogicalOr(x=same, y=nan), DstT=x.dtype)
+    return raw.RealDiv(x=chosen, y=raw.Sum(input=chosen, axis=ints(axis), keep_dims=True))
+
+
+def _others(x: Any, y: Any, axis: tuple[int, ...]) -> Any:
+    """Multiply all other elements along the axes, without dividing."""
+    order = last_order(len(x.shape), axis)
+    moved = permuted(x, order)
+    rest = len(order) - len(axis)
+    flat = reshaped(moved, (*moved.shape[:rest], math.prod(moved.shape[rest:])))
+    products = [
+        raw.Cumprod(x=flat, axis=tensorflow().constant(rest), exclusive=True, reverse=reverse)
+        for reverse in (False, True)
+    ]
+    others = reshaped(raw.Mul(x=products[0], y=products[1]), tuple(moved.shape))
+    return permuted(others, sorted(range(len(order)), key=order.__getitem__))
+
+
+def _cumsum(out: Any, x: Any, *, axis: int) -> Any:
+    return raw.Cumsum(x=x, axis=tensorflow().constant(axis), exclusive=False, reverse=False)
+
+
+def _cumprod(out: Any, x: Any, *, axis: int) -> Any:
+    tf = tensorflow()
+    along, n = tf.constant(axis), out.shape[axis]
+
+    @tf.custom_gradient  # type: ignore[untyped-decorator]
+    def lowered(x: Any) -> Any:
+        def gradient(g: Any) -> Any:
+            # h[k] = g[k] + x[k+1] h[k+1] by doubling; then dx[k] = h[k] y[k-1].
+            h, reach = g, _shifted(x, 1, axis)
+            step = 1
+            while step < n:
+                far = raw.MulNoNan(x=reach, y=_shifted(h, step, axis, filling=0.0))
+                h = raw.AddV2(x=h, y=far)
+                reach = raw.Mul(x=reach, y=_shifted(reach, step, axis))
+                step *= 2
+            before = raw.Cumprod(x=x, axis=along, exclusive=True, reverse=False)
+            return raw.MulNoNan(x=before, y=h)
+
+        return raw.Cumprod(x=x, axis=along, exclusive=False, reverse=False), gradient
+
+    return lowered(x)
+
+
+def _shifted(x: Any, step: int, axis: int, filling: float = 1.0) -> Any:
+    """Move elements ``step`` places down an axis, filling up behind them."""
+    tf = tensorflow()
+    shape = list(x.shape)
+    if not shape[axis]:
+        return x
+    begin = [step if a == axis else 0 for a in range(len(shape))]
+    moved = raw.Slice(input=x, begin=ints(begin), size=ints([-1] * len(shape)))
+    shape[axis] = step
+    fill = raw.Fill(dims=ints(shape), value=number(filling, x))
+    return raw.ConcatV2(values=[moved, fill], axis=tf.constant(axis))
+
+
+LOWERINGS: dict[str, Rule] = {
+    "sum": _sum,
+    "mean": _mean,
+    "softmax": _softmax,
+    "max": _max,
+    "min": _min,
+    "prod": _prod,
+    "cumsum": _cumsum,
+    "cumprod": _cumprod,
+}

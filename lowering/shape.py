@@ -1,10 +1,10 @@
-"""Rearrangements as TensorFlow nodes."""
+"""TensorFlow nodes: other shapes of the same elements, and joins."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from tapegraph.lowering.rules import Rule, permuted, raw, reshaped
+from tapegraph.lowering.rules import Rule, ints, permuted, raw, reshaped
 from tapegraph.lowering.runtime import tensorflow
 
 
@@ -14,8 +14,13 @@ def _concat(out: Any, *parts: Any, axis: int) -> Any:
     return raw.ConcatV2(values=list(parts), axis=tensorflow().constant(axis))
 
 
+def _broadcast_to(out: Any, x: Any, *, shape: tuple[int, ...]) -> Any:
+    return raw.BroadcastTo(input=x, shape=ints(shape))
+
+
 LOWERINGS: dict[str, Rule] = {
     "transpose": lambda out, x, *, axes: permuted(x, axes),
     "reshape": lambda out, x, *, shape: reshaped(x, shape),
     "concat": _concat,
+    "broadcast_to": _broadcast_to,
 }

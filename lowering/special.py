@@ -1,4 +1,4 @@
-"""The operations of ``tapegraph/ops/special.py`` as TensorFlow nodes."""
+"""TensorFlow nodes: the functions of ``tg.special``."""
 
 from __future__ import annotations
 

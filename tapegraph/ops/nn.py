@@ -1,4 +1,4 @@
-"""Layers: layer_norm, conv2d, the two pools; losses: softmax_crossentropy and mse_loss."""
+"""Operations: neural networks."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from numpy.lib.stride_tricks import as_strided
 from tapegraph.arrays.axes import pair
 from tapegraph.errors import explain, kind_of
 from tapegraph.numpy_warnings import watched
-from tapegraph.ops.creation import astype
+from tapegraph.ops.elementwise import astype
 from tapegraph.ops.reduce import add_up
 from tapegraph.recording.node import constant, real
 from tapegraph.recording.op import Op
@@ -174,10 +174,20 @@ def _mse_loss(prediction: Array, target: Array) -> Any:
 
 
 LAYER_NORM = Op("layer_norm", _layer_norm, saves=True)
+
+
 CONV2D = Op("conv2d", _conv2d, saves=True)
+
+
 MAX_POOL2D = Op("max_pool2d", _max_pool2d)
+
+
 AVG_POOL2D = Op("avg_pool2d", _avg_pool2d)
+
+
 SOFTMAX_CROSSENTROPY = Op("softmax_crossentropy", _softmax_crossentropy, saves=True)
+
+
 MSE_LOSS = Op("mse_loss", _mse_loss, saves=True)
 
 

@@ -1,4 +1,4 @@
-"""Reductions: sum, mean and softmax."""
+"""Operations: over axes: sums, extremes, statistics, softmax."""
 
 from __future__ import annotations
 
@@ -7,12 +7,18 @@ from typing import Any, SupportsIndex
 
 import numpy as np
 
-from tapegraph.arrays.axes import one_axis, some_axes
-from tapegraph.errors import explain
-from tapegraph.recording.numpy_functions import implements
+from tapegraph import typed
+from tapegraph.arrays.axes import integers, one_axis, some_axes
+from tapegraph.errors import explain, kind_of
+from tapegraph.ops import elementwise
+from tapegraph.ops.elementwise import check_spreads, where
+from tapegraph.ops.index import getitem
+from tapegraph.ops.shape import concat, reshape, transpose
+from tapegraph.recording.node import numeric, real
+from tapegraph.recording.numpy_functions import implements, plain
 from tapegraph.recording.op import Op
 from tapegraph.recording.record import apply, tensor_like
-from tapegraph.typed import Array, Axes, of_array
+from tapegraph.typed import Array, ArrayLike, Axes, of_array, seen_as
 
 # NumPy would warn at a line of its own in ndarray.sum. (Its types know no keepdims that varies.)
 add_up: Any = np.add.reduce
@@ -46,7 +52,11 @@ def _softmax(x: Array, *, axis: int) -> Any:
 
 
 SUM = Op("sum", _sum)
+
+
 MEAN = Op("mean", _mean)
+
+
 SOFTMAX = Op("softmax", _softmax)
 
 
@@ -151,3 +161,1056 @@ def softmax(x: Any, axis: SupportsIndex = -1) -> Any:
             explain("softmax", "a 0-d array", "at least one axis", "Use x.reshape(1) for one.")
         )
     return apply(SOFTMAX, (x,), {"axis": one_axis("softmax", axis, x.ndim)})
+
+
+def _max(x: Array, *, axis: tuple[int, ...], keepdims: bool) -> Any:
+    return x.max(axis=axis, keepdims=keepdims)
+
+
+def _min(x: Array, *, axis: tuple[int, ...], keepdims: bool) -> Any:
+    return x.min(axis=axis, keepdims=keepdims)
+
+
+def _prod(x: Array, *, axis: tuple[int, ...], keepdims: bool) -> Any:
+    multiply_up: Any = np.multiply.reduce  # NumPy's types do not know a keepdims that varies
+    return multiply_up(x, axis=axis, keepdims=keepdims)
+
+
+def _cumsum(x: Array, *, axis: int) -> Any:
+    return x.cumsum(axis=axis)
+
+
+def _cumprod(x: Array, *, axis: int) -> Any:
+    return x.cumprod(axis=axis)
+
+
+MAX = Op("max", _max)
+
+
+MIN = Op("min", _min)
+
+
+PROD = Op("prod", _prod)
+
+
+CUMSUM = Op("cumsum", _cumsum)
+
+
+CUMPROD = Op("cumprod", _cumprod)
+
+
+# Axes
+
+
+def last_order(ndim: int, axes: tuple[int, ...]) -> tuple[int, ...]:
+    """Return the permutation that puts some axes last and leaves the others in order."""
+    return (*(a for a in range(ndim) if a not in axes), *axes)
+
+
+def merged(x: Any, axes: tuple[int, ...]) -> Any:
+    """Put some axes of a tensor last and make one of them."""
+    order = last_order(x.ndim, axes)
+    if order != tuple(range(x.ndim)):
+        x = transpose(x, order)
+    rest = x.ndim - len(axes)
+    return x if len(axes) == 1 else reshape(x, (*x.shape[:rest], math.prod(x.shape[rest:])))
+
+
+def kept_shape(shape: tuple[int, ...], axes: tuple[int, ...]) -> tuple[int, ...]:
+    """Return a shape with some axes reduced to length 1."""
+    return tuple(1 if a in axes else n for a, n in enumerate(shape))
+
+
+def _count(shape: tuple[int, ...], axes: tuple[int, ...]) -> int:
+    return math.prod(shape[a] for a in axes)
+
+
+def _along(axis: int, ndim: int, part: slice) -> tuple[slice, ...]:
+    return (*(slice(None),) * axis, part, *(slice(None),) * (ndim - axis - 1))
+
+
+def _missing(x: Any) -> Any:
+    """Return where a tensor is NaN."""
+    return np.isnan(plain(x))
+
+
+# Extremes
+
+
+@implements(np.max, np.amax)
+@of_array
+def max(x: Any, axis: Axes = None, keepdims: bool = False) -> Any:
+    """Maximum over all elements or over some axes.
+
+    The gradient goes to the largest element, in equal parts where several are; and to the NaNs
+    where there are any, as the result is NaN.
+
+    Parameters
+    ----------
+    x : Tensor or array_like
+        Any shape, float32 or float64.
+    axis : int or tuple of int, optional
+        The axes to search; all where not given.
+    keepdims : bool
+        Keep those axes with length 1.
+
+    Returns
+    -------
+    Tensor
+        Of ``x``'s dtype.
+
+    Raises
+    ------
+    ValueError
+        An axis is out of range or repeated, or there is nothing to choose from.
+
+    Examples
+    --------
+    >>> import tapegraph as tg
+    >>> tg.max([[1.0, 5.0], [3.0, 4.0]], axis=1).data
+    array([5., 4.])
+    """
+    return _extreme(MAX, x, axis, keepdims)
+
+
+@implements(np.min, np.amin)
+@of_array
+def min(x: Any, axis: Axes = None, keepdims: bool = False) -> Any:
+    """Minimum over all elements or over some axes.
+
+    The gradient goes to the smallest element, in equal parts where several are; and to the NaNs
+    where there are any, as the result is NaN.
+
+    Parameters
+    ----------
+    x : Tensor or array_like
+        Any shape, float32 or float64.
+    axis : int or tuple of int, optional
+        The axes to search; all where not given.
+    keepdims : bool
+        Keep those axes with length 1.
+
+    Returns
+    -------
+    Tensor
+        Of ``x``'s dtype.
+
+    Raises
+    ------
+    ValueError
+        An axis is out of range or repeated, or there is nothing to choose from.
+
+    Examples
+    --------
+    >>> import tapegraph as tg
+    >>> tg.min([[1.0, 5.0], [3.0, 4.0]], axis=1).data
+    array([1., 3.])
+    """
+    return _extreme(MIN, x, axis, keepdims)
+
+
+def _extreme(op: Op, x: Any, axis: Any, keepdims: bool) -> Any:
+    x = tensor_like(op.name, x)
+    axes = some_axes(op.name, axis, x.ndim)
+    if not _count(x.shape, axes) and all(kept_shape(x.shape, axes)):
+        raise ValueError(
+            explain(
+                op.name,
+                f"shape {x.shape} with axis {axis}",
+                "at least one element along the axes to search",
+            )
+        )
+    return apply(op, (x,), {"axis": axes, "keepdims": bool(keepdims)})
+
+
+@implements(np.ptp)
+@of_array
+def ptp(x: Any, axis: Axes = None, keepdims: bool = False) -> Any:
+    """Range from the smallest to the largest element, ``max(x) - min(x)``.
+
+    Parameters
+    ----------
+    x : Tensor or array_like
+        Any shape, float32 or float64.
+    axis : int or tuple of int, optional
+        The axes to search; all where not given.
+    keepdims : bool
+        Keep those axes with length 1.
+
+    Returns
+    -------
+    Tensor
+        Of ``x``'s dtype.
+
+    Raises
+    ------
+    ValueError
+        An axis is out of range or repeated, or there is nothing to choose from.
+
+    Examples
+    --------
+    >>> import tapegraph as tg
+    >>> tg.ptp([1.0, 5.0, 3.0]).item()
+    4.0
+    """
+    x = tensor_like("ptp", x)
+    return elementwise.sub(max(x, axis, keepdims), min(x, axis, keepdims))
+
+
+@implements(np.nanmax)
+@of_array
+def nanmax(x: Any, axis: Axes = None, keepdims: bool = False) -> Any:
+    """Maximum over all elements or over some axes, passing over NaN.
+
+    Where every element is NaN so is the result.
+
+    Parameters
+    ----------
+    x : Tensor or array_like
+        Any shape, float32 or float64.
+    axis : int or tuple of int, optional
+        The axes to search; all where not given.
+    keepdims : bool
+        Keep those axes with length 1.
+
+    Returns
+    -------
+    Tensor
+        Of ``x``'s dtype; no gradient flows to NaNs.
+
+    Raises
+    ------
+    ValueError
+        An axis is out of range or repeated, or there is nothing to choose from.
+
+    Examples
+    --------
+    >>> import tapegraph as tg
+    >>> tg.nanmax([1.0, float("nan"), 3.0]).item()
+    3.0
+    """
+    return _present_extreme(MAX, -math.inf, "nanmax", x, axis, keepdims)
+
+
+@implements(np.nanmin)
+@of_array
+def nanmin(x: Any, axis: Axes = None, keepdims: bool = False) -> Any:
+    """Minimum over all elements or over some axes, passing over NaN.
+
+    Where every element is NaN so is the result.
+
+    Parameters
+    ----------
+    x : Tensor or array_like
+        Any shape, float32 or float64.
+    axis : int or tuple of int, optional
+        The axes to search; all where not given.
+    keepdims : bool
+        Keep those axes with length 1.
+
+    Returns
+    -------
+    Tensor
+        Of ``x``'s dtype; no gradient flows to NaNs.
+
+    Raises
+    ------
+    ValueError
+        An axis is out of range or repeated, or there is nothing to choose from.
+
+    Examples
+    --------
+    >>> import tapegraph as tg
+    >>> tg.nanmin([1.0, float("nan"), 3.0]).item()
+    1.0
+    """
+    return _present_extreme(MIN, math.inf, "nanmin", x, axis, keepdims)
+
+
+def _present_extreme(op: Op, worst: float, name: str, x: Any, axis: Any, keepdims: bool) -> Any:
+    x = tensor_like(name, x)
+    axes = some_axes(name, axis, x.ndim)
+    if x.dtype.kind != "f":
+        return _extreme(op, x, axis, keepdims)
+    missing = _missing(x)
+    found = _extreme(op, where(missing, worst, x), axis, keepdims)
+    return where(missing.all(axis=axes, keepdims=keepdims), math.nan, found)
+
+
+# Products and running sums
+
+
+@implements(np.prod)
+@of_array
+def prod(x: Any, axis: Axes = None, keepdims: bool = False) -> Any:
+    """Product of all elements or over some axes.
+
+    The derivative with respect to an element is the product of the others, exact where elements
+    are zero.
+
+    Parameters
+    ----------
+    x : Tensor or array_like
+        Any shape, float32 or float64.
+    axis : int or tuple of int, optional
+        The axes to multiply over; all where not given.
+    keepdims : bool
+        Keep those axes with length 1.
+
+    Returns
+    -------
+    Tensor
+        Of ``x``'s dtype.
+
+    Raises
+    ------
+    ValueError
+        An axis is out of range or repeated.
+
+    Examples
+    --------
+    >>> import tapegraph as tg
+    >>> tg.prod([[1.0, 2.0], [3.0, 4.0]], axis=0).data
+    array([3., 8.])
+    """
+    x = tensor_like("prod", x)
+    return apply(PROD, (x,), {"axis": some_axes("prod", axis, x.ndim), "keepdims": bool(keepdims)})
+
+
+@implements(np.cumsum)
+@of_array
+def cumsum(x: Any, axis: SupportsIndex | None = None) -> Any:
+    """Add up along an axis, keeping every partial sum.
+
+    Parameters
+    ----------
+    x : Tensor or array_like
+        Any shape, float32 or float64.
+    axis : int, optional
+        The axis to sum along; all elements in row-major order where not given.
+
+    Returns
+    -------
+    Tensor
+        Of ``x``'s shape, or flat where no axis is given; of ``x``'s dtype.
+
+    Raises
+    ------
+    ValueError
+        The axis is out of range.
+
+    Examples
+    --------
+    >>> import tapegraph as tg
+    >>> tg.cumsum([1.0, 2.0, 3.0]).data
+    array([1., 3., 6.])
+    """
+    return _running(CUMSUM, x, axis)
+
+
+@implements(np.cumprod)
+@of_array
+def cumprod(x: Any, axis: SupportsIndex | None = None) -> Any:
+    """Multiply along an axis, keeping every partial product.
+
+    The gradient is exact where elements are zero.
+
+    Parameters
+    ----------
+    x : Tensor or array_like
+        Any shape, float32 or float64.
+    axis : int, optional
+        The axis to multiply along; all elements in row-major order where not given.
+
+    Returns
+    -------
+    Tensor
+        Of ``x``'s shape, or flat where no axis is given; of ``x``'s dtype.
+
+    Raises
+    ------
+    ValueError
+        The axis is out of range.
+
+    Examples
+    --------
+    >>> import tapegraph as tg
+    >>> tg.cumprod([1.0, 2.0, 3.0]).data
+    array([1., 2., 6.])
+    """
+    return _running(CUMPROD, x, axis)
+
+
+def _running(op: Op, x: Any, axis: SupportsIndex | None) -> Any:
+    x = tensor_like(op.name, x)
+    if x.ndim == 0 or (axis is None and x.ndim > 1):
+        x = reshape(x, (x.size,))
+    return apply(op, (x,), {"axis": one_axis(op.name, 0 if axis is None else axis, x.ndim)})
+
+
+# Spreads
+
+
+@implements(np.var)
+@of_array
+def var(x: Any, axis: Axes = None, ddof: float = 0, keepdims: bool = False) -> Any:
+    """Variance over all elements or over some axes, ``sum((x - mean(x))**2) / (n - ddof)``.
+
+    Parameters
+    ----------
+    x : Tensor or array_like
+        Any shape, float32 or float64.
+    axis : int or tuple of int, optional
+        The axes to compute over; all where not given.
+    ddof : float
+        Taken from the number of elements ``n``: 1 makes the estimate unbiased.
+    keepdims : bool
+        Keep those axes with length 1.
+
+    Returns
+    -------
+    Tensor
+        Of ``x``'s dtype.
+
+    Raises
+    ------
+    ValueError
+        An axis is out of range or repeated.
+
+    Examples
+    --------
+    >>> import tapegraph as tg
+    >>> tg.var([1.0, 2.0, 3.0], ddof=1).item()
+    1.0
+    """
+    return _variance("var", x, axis, ddof, keepdims)
+
+
+@implements(np.std)
+@of_array
+def std(x: Any, axis: Axes = None, ddof: float = 0, keepdims: bool = False) -> Any:
+    """Root of the variance over all elements or over some axes, the standard deviation.
+
+    Where it is 0 its gradient is 0.
+
+    Parameters
+    ----------
+    x : Tensor or array_like
+        Any shape, float32 or float64.
+    axis : int or tuple of int, optional
+        The axes to compute over; all where not given.
+    ddof : float
+        Taken from the number of elements ``n``: 1 makes the variance's estimate unbiased.
+    keepdims : bool
+        Keep those axes with length 1.
+
+    Returns
+    -------
+    Tensor
+        Of ``x``'s dtype.
+
+    Raises
+    ------
+    ValueError
+        An axis is out of range or repeated.
+
+    Examples
+    --------
+    >>> import tapegraph as tg
+    >>> tg.std([1.0, 2.0, 3.0], ddof=1).item()
+    1.0
+    """
+    return _root(_variance("std", x, axis, ddof, keepdims))
+
+
+def _variance(name: str, x: Any, axis: Any, ddof: Any, keepdims: bool) -> Any:
+    x = tensor_like(name, x)
+    axes = some_axes(name, axis, x.ndim)
+    count = _count(x.shape, axes)
+    freedom = count - real(ddof, name, "ddof")
+    deviation = elementwise.sub(x, mean(x, axes, keepdims=True))
+    squares = sum(elementwise.mul(deviation, deviation), axes, keepdims)
+    variance = elementwise.div(squares, freedom if freedom > 0 else 0.0)
+    if count == 1 and freedom <= 0:  # 0 / 0, whose derivative is NaN though the 0 does not move
+        return elementwise.add(variance, elementwise.mul(sum(x, axes, keepdims), math.nan))
+    return variance
+
+
+def _root(variance: Any) -> Any:
+    """Return the square root; what is 0 is a constant to it, as the slope there is infinite."""
+    return elementwise.sqrt(where(plain(variance) == 0, 0.0, variance))
+
+
+# Passing over NaN
+
+
+@implements(np.nansum)
+@of_array
+def nansum(x: Any, axis: Axes = None, keepdims: bool = False) -> Any:
+    """Sum over all elements or over some axes, NaN counting as zero.
+
+    Parameters
+    ----------
+    x : Tensor or array_like
+        Any shape, float32 or float64.
+    axis : int or tuple of int, optional
+        The axes to sum over; all where not given.
+    keepdims : bool
+        Keep those axes with length 1.
+
+    Returns
+    -------
+    Tensor
+        Of ``x``'s dtype; no gradient flows to NaNs.
+
+    Raises
+    ------
+    ValueError
+        An axis is out of range or repeated.
+
+    Examples
+    --------
+    >>> import tapegraph as tg
+    >>> tg.nansum([1.0, float("nan"), 3.0]).item()
+    4.0
+    """
+    return _present("nansum", x, axis, keepdims)[0]
+
+
+@implements(np.nanmean)
+@of_array
+def nanmean(x: Any, axis: Axes = None, keepdims: bool = False) -> Any:
+    """Arithmetic mean over all elements or over some axes, passing over NaN.
+
+    Parameters
+    ----------
+    x : Tensor or array_like
+        Any shape, float32 or float64.
+    axis : int or tuple of int, optional
+        The axes to average over; all where not given.
+    keepdims : bool
+        Keep those axes with length 1.
+
+    Returns
+    -------
+    Tensor
+        Of ``x``'s dtype; NaN where every element is. No gradient flows to NaNs.
+
+    Raises
+    ------
+    ValueError
+        An axis is out of range or repeated.
+
+    Examples
+    --------
+    >>> import tapegraph as tg
+    >>> tg.nanmean([1.0, float("nan"), 3.0]).item()
+    2.0
+    """
+    total, count, _ = _present("nanmean", x, axis, keepdims)
+    return elementwise.div(total, count)
+
+
+@implements(np.nanvar)
+@of_array
+def nanvar(x: Any, axis: Axes = None, ddof: float = 0, keepdims: bool = False) -> Any:
+    """Variance over all elements or over some axes, passing over NaN.
+
+    Parameters
+    ----------
+    x : Tensor or array_like
+        Any shape, float32 or float64.
+    axis : int or tuple of int, optional
+        The axes to compute over; all where not given.
+    ddof : float
+        Taken from the number of elements that are not NaN.
+    keepdims : bool
+        Keep those axes with length 1.
+
+    Returns
+    -------
+    Tensor
+        Of ``x``'s dtype; NaN where not more than ``ddof`` elements are left. No gradient flows
+        to NaNs.
+
+    Raises
+    ------
+    ValueError
+        An axis is out of range or repeated.
+
+    Examples
+    --------
+    >>> import tapegraph as tg
+    >>> tg.nanvar([1.0, float("nan"), 3.0]).item()
+    1.0
+    """
+    return _present_variance("nanvar", x, axis, ddof, keepdims)
+
+
+@implements(np.nanstd)
+@of_array
+def nanstd(x: Any, axis: Axes = None, ddof: float = 0, keepdims: bool = False) -> Any:
+    """Root of the variance (standard deviation) over all elements or some axes, without NaN.
+
+    Where it is 0 its gradient is 0.
+
+    Parameters
+    ----------
+    x : Tensor or array_like
+        Any shape, float32 or float64.
+    axis : int or tuple of int, optional
+        The axes to compute over; all where not given.
+    ddof : float
+        Taken from the number of elements that are not NaN.
+    keepdims : bool
+        Keep those axes with length 1.
+
+    Returns
+    -------
+    Tensor
+        Of ``x``'s dtype; NaN where not more than ``ddof`` elements are left. No gradient flows
+        to NaNs.
+
+    Raises
+    ------
+    ValueError
+        An axis is out of range or repeated.
+
+    Examples
+    --------
+    >>> import tapegraph as tg
+    >>> tg.nanstd([1.0, float("nan"), 3.0]).item()
+    1.0
+    """
+    return _root(_present_variance("nanstd", x, axis, ddof, keepdims))
+
+
+def _present(name: str, x: Any, axis: Any, keepdims: bool) -> tuple[Any, Array, Any]:
+    """Return the sum of what is not NaN, how many there are, and where NaN is."""
+    x = tensor_like(name, x)
+    axes = some_axes(name, axis, x.ndim)
+    missing = _missing(x)
+    total = sum(where(missing, 0, x), axes, keepdims)
+    count = np.sum(~missing, axis=axes, keepdims=keepdims)
+    return total, np.asarray(count, total.dtype if total.dtype.kind == "f" else np.float64), missing
+
+
+def _present_variance(name: str, x: Any, axis: Any, ddof: Any, keepdims: bool) -> Any:
+    x = tensor_like(name, x)
+    axes = some_axes(name, axis, x.ndim)
+    total, count, missing = _present(name, x, axes, keepdims=True)
+    mean = elementwise.div(total, np.maximum(count, 1))
+    deviation = where(missing, 0.0, elementwise.sub(x, mean))
+    squares = sum(elementwise.mul(deviation, deviation), axes, keepdims)
+    freedom = count.reshape(squares.shape) - real(ddof, name, "ddof")
+    known = np.where(freedom > 0, 0.0, math.nan).astype(count.dtype)
+    variance = elementwise.div(squares, freedom.astype(count.dtype) + known)
+    # NaN has the derivative NaN, though the squares of one element do not move.
+    return elementwise.add(variance, elementwise.mul(reshape(total, squares.shape), known))
+
+
+# Means
+
+
+@implements(np.average)
+@seen_as(typed.Average, "Tensor | tuple[Tensor, Tensor]")
+def average(
+    x: Any, axis: Axes = None, weights: Any = None, returned: bool = False, keepdims: bool = False
+) -> Any:
+    """Weighted mean over all elements or over some axes, ``sum(x * w) / sum(w)``.
+
+    Parameters
+    ----------
+    x : Tensor or array_like
+        Any shape, float32 or float64.
+    axis : int or tuple of int, optional
+        The axes to average over; all where not given.
+    weights : Tensor or array_like, optional
+        Of ``x``'s shape, or of the lengths of ``axis`` in its order; equal where not given.
+        Gradients flow to them too.
+    returned : bool
+        Return a tuple with the sum of the weights as well.
+    keepdims : bool
+        Keep those axes with length 1.
+
+    Returns
+    -------
+    Tensor, or tuple of Tensor
+        The mean; and the sum of the weights, of the mean's shape, where it is asked for.
+
+    Raises
+    ------
+    TypeError
+        The weights have another shape than ``x`` and no axis is given.
+    ValueError
+        The weights have neither ``x``'s shape nor that of ``axis``, or an axis is out of range or
+        repeated.
+    ZeroDivisionError
+        Weights add up to zero.
+
+    Examples
+    --------
+    >>> import tapegraph as tg
+    >>> tg.average([1.0, 2.0], weights=[3.0, 1.0]).item()
+    1.25
+    """
+    x = tensor_like("average", x)
+    axes = some_axes("average", axis, x.ndim)
+    if weights is None:
+        middle = mean(x, axes, keepdims)
+        scale = tensor_like("average", np.asarray(_count(x.shape, axes), middle.dtype))
+    else:
+        w = _aligned(tensor_like("average", weights, "weights"), x.shape, axis)
+        scale = sum(w, axes, keepdims)
+        if not plain(scale).all():
+            raise ZeroDivisionError(
+                explain("average", "weights that add up to zero", "a sum other than zero")
+            )
+        middle = elementwise.div(sum(elementwise.mul(x, w), axes, keepdims), scale)
+    if not returned:
+        return mean
+    return middle, elementwise.mul(scale, np.ones(middle.shape, scale.dtype))
+
+
+def _aligned(w: Any, shape: tuple[int, ...], axis: Any) -> Any:
+    """Give weights the axes of what they weigh."""
+    if w.shape == shape:
+        return w
+    received = f"weights of shape {w.shape} for shape {shape}"
+    if axis is None:
+        fix = "Name the weighted axes by axis=."
+        raise TypeError(explain("average", received, "equal shapes where no axis is given", fix))
+    axes = tuple(one_axis("average", a, len(shape)) for a in integers("average", "axis", axis))
+    lengths = tuple(shape[a] for a in axes)
+    if w.shape != lengths:
+        raise ValueError(explain("average", received, f"{shape}, or {lengths} along the axes"))
+    order = tuple(sorted(range(len(axes)), key=axes.__getitem__))
+    if order != tuple(range(len(axes))):
+        w = transpose(w, order)
+    return reshape(w, tuple(n if a in axes else 1 for a, n in enumerate(shape)))
+
+
+@seen_as(typed.LogSumExp)
+def logsumexp(x: Any, axis: Axes = None, b: Any = None, keepdims: bool = False) -> Any:
+    """Logarithm of the sum of exponentials, ``log(sum(b * exp(x)))``, without overflow.
+
+    Its gradient, without ``b``, is the softmax of ``x``.
+
+    Parameters
+    ----------
+    x : Tensor or array_like
+        Any shape, float32 or float64.
+    axis : int or tuple of int, optional
+        The axes to sum over; all where not given.
+    b : Tensor or array_like, optional
+        Factors that broadcast to ``x``'s shape.
+    keepdims : bool
+        Keep those axes with length 1.
+
+    Returns
+    -------
+    Tensor
+        Of ``x``'s dtype; ``-inf`` where there is nothing to sum.
+
+    Raises
+    ------
+    ValueError
+        An axis is out of range or repeated, or the shapes do not broadcast.
+
+    Examples
+    --------
+    >>> import tapegraph as tg
+    >>> tg.logsumexp([1000.0, 0.0]).item()
+    1000.0
+    """
+    x = tensor_like("logsumexp", x)
+    axes = some_axes("logsumexp", axis, x.ndim)
+    factors = None if b is None else tensor_like("logsumexp", b, "b")
+    if factors is not None:
+        check_spreads("logsumexp", "b", factors.shape, x.shape)
+    data = plain(x) if x.dtype.kind == "f" else plain(x).astype(np.float64)
+    largest = np.max(data, axis=axes, keepdims=True, initial=-np.inf)
+    # The derivative with respect to the shift is zero: it is a constant.
+    shift = np.where(np.isfinite(largest), largest, 0).astype(data.dtype)
+    with np.errstate(divide="ignore"):  # nothing to sum is -inf
+        powers = elementwise.exp(elementwise.sub(x, shift))
+        if factors is not None:
+            powers = elementwise.mul(powers, factors)
+        total = elementwise.log(sum(powers, axes, keepdims))
+    return elementwise.add(total, shift.reshape(total.shape))
+
+
+# Order statistics
+
+
+@implements(np.median)
+@of_array
+def median(x: Any, axis: Axes = None, keepdims: bool = False) -> Any:
+    """Middle element in order of size, or the mean of the two in the middle.
+
+    The gradient goes to the elements chosen; among equal ones the first in the middle counts.
+
+    Parameters
+    ----------
+    x : Tensor or array_like
+        Any shape, float32 or float64.
+    axis : int or tuple of int, optional
+        The axes to search; all where not given.
+    keepdims : bool
+        Keep those axes with length 1.
+
+    Returns
+    -------
+    Tensor
+        Of ``x``'s dtype; NaN where an element is.
+
+    Raises
+    ------
+    ValueError
+        An axis is out of range or repeated.
+
+    Examples
+    --------
+    >>> import tapegraph as tg
+    >>> tg.median([5.0, 1.0, 2.0, 4.0]).item()
+    3.0
+    """
+    x = tensor_like("median", x)
+    axes = some_axes("median", axis, x.ndim)
+    n = _count(x.shape, axes)
+    if n == 0:
+        return mean(x, axes, keepdims)
+    middle = mean(_ranked(x, axes, np.arange((n - 1) // 2, n // 2 + 1)), axis=-1)
+    return reshape(middle, kept_shape(x.shape, axes)) if keepdims else middle
+
+
+@implements(np.quantile)
+@of_array
+def quantile(x: Any, q: ArrayLike, axis: Axes = None, keepdims: bool = False) -> Any:
+    """Quantiles, interpolated linearly between the two nearest elements in order of size.
+
+    The gradient goes to those elements.
+
+    Parameters
+    ----------
+    x : Tensor or array_like
+        Any shape but empty, float32 or float64.
+    q : array_like
+        Probabilities from 0 to 1, constants.
+    axis : int or tuple of int, optional
+        The axes to search; all where not given.
+    keepdims : bool
+        Keep those axes with length 1.
+
+    Returns
+    -------
+    Tensor
+        With ``q``'s axes first; NaN where an element is.
+
+    Raises
+    ------
+    TypeError
+        ``q`` is a tensor that needs a gradient.
+    ValueError
+        A probability is outside [0, 1], there is nothing to choose from, or an axis is out of
+        range or repeated.
+
+    Examples
+    --------
+    >>> import tapegraph as tg
+    >>> tg.quantile([1.0, 2.0, 5.0], [0.5, 0.75]).data
+    array([2. , 3.5])
+    """
+    return _quantile("quantile", x, q, 1, axis, keepdims)
+
+
+@implements(np.percentile)
+@of_array
+def percentile(x: Any, q: ArrayLike, axis: Axes = None, keepdims: bool = False) -> Any:
+    """Percentiles: `quantile` with ``q`` from 0 to 100.
+
+    Parameters
+    ----------
+    x : Tensor or array_like
+        Any shape but empty, float32 or float64.
+    q : array_like
+        Percentages from 0 to 100, constants.
+    axis : int or tuple of int, optional
+        The axes to search; all where not given.
+    keepdims : bool
+        Keep those axes with length 1.
+
+    Returns
+    -------
+    Tensor
+        With ``q``'s axes first; NaN where an element is.
+
+    Raises
+    ------
+    TypeError
+        ``q`` is a tensor that needs a gradient.
+    ValueError
+        A percentage is outside [0, 100], there is nothing to choose from, or an axis is out of
+        range or repeated.
+
+    Examples
+    --------
+    >>> import tapegraph as tg
+    >>> tg.percentile([1.0, 2.0, 5.0], 75).item()
+    3.5
+    """
+    return _quantile("percentile", x, q, 100, axis, keepdims)
+
+
+def _quantile(name: str, x: Any, q: Any, whole: int, axis: Any, keepdims: bool) -> Any:
+    x = tensor_like(name, x)
+    axes = some_axes(name, axis, x.ndim)
+    if getattr(q, "requires_grad", False):
+        fix = "Write q.detach()."
+        raise TypeError(explain(name, "a 'q' that needs a gradient", "a constant", fix))
+    weak = isinstance(q, (int, float)) and x.dtype.kind == "f"
+    levels = numeric(q, name, "q")
+    if not ((levels >= 0) & (levels <= whole)).all():
+        raise ValueError(explain(name, f"{kind_of(q)} for 'q'", f"numbers from 0 to {whole}"))
+    if weak or levels.dtype.kind != "f":  # as NumPy does, a number takes the array's dtype
+        levels = levels.astype(x.dtype if weak else np.float64)
+    n = _count(x.shape, axes)
+    if n == 0:
+        raise ValueError(explain(name, f"shape {x.shape} with axis {axis}", "some elements"))
+    place = levels.ravel() / whole * (n - 1)
+    below = np.floor(place)
+    ranks = np.concatenate([below, np.ceil(place)]).astype(np.int64)
+    picked = _ranked(x, axes, ranks)
+    low, high = (getitem(picked, (..., part)) for part in np.s_[: place.size, place.size :])
+    found = elementwise.add(low, elementwise.mul(elementwise.sub(high, low), place - below))
+    if found.ndim > 1 and levels.ndim:
+        found = transpose(found, (found.ndim - 1, *range(found.ndim - 1)))
+    shape = kept_shape(x.shape, axes) if keepdims else picked.shape[:-1]
+    return reshape(found, (*levels.shape, *shape))
+
+
+def _ranked(x: Any, axes: tuple[int, ...], ranks: Array) -> Any:
+    """Return the elements of some ranks along some axes, on a new last axis; NaN where one is."""
+    flat = merged(x, axes)
+    rest, n = flat.shape[:-1], flat.shape[-1]
+    table = reshape(flat, (math.prod(rest), n))
+    values = plain(table)
+    order = np.argsort(values, axis=-1, kind="stable")
+    chosen = order[:, ranks]
+    last = order[:, -1:]  # NaN where there is one
+    if values.dtype.kind == "f":
+        chosen = np.where(np.isnan(np.take_along_axis(values, last, axis=-1)), last, chosen)
+    picked = getitem(table, (np.arange(len(order))[:, None], chosen))
+    return reshape(picked, (*rest, ranks.size))
+
+
+# Differences and integrals
+
+
+@implements(np.diff)
+@seen_as(typed.Diff)
+def diff(x: Any, n: int = 1, axis: int = -1, prepend: Any = None, append: Any = None) -> Any:
+    """Differences of neighbours along an axis, ``x[1:] - x[:-1]``, taken ``n`` times.
+
+    Parameters
+    ----------
+    x : Tensor or array_like
+        At least one axis, float32 or float64.
+    n : int
+        How many times to take differences.
+    axis : int
+        The axis to take them along.
+    prepend, append : Tensor, array_like or number, optional
+        What to put before and after ``x`` along the axis first.
+
+    Returns
+    -------
+    Tensor
+        Shorter along the axis by ``n``.
+
+    Raises
+    ------
+    ValueError
+        ``x`` has no axis, the axis is out of range, or ``n`` is negative.
+
+    Examples
+    --------
+    >>> import tapegraph as tg
+    >>> tg.diff([1.0, 4.0, 9.0]).data
+    array([3., 5.])
+    """
+    x = tensor_like("diff", x)
+    if x.ndim == 0:
+        raise ValueError(explain("diff", "a 0-d array", "at least one axis"))
+    along = one_axis("diff", axis, x.ndim)
+    (times,) = integers("diff", "n", n)[:1]
+    if times < 0:
+        raise ValueError(explain("diff", f"n={times}", "a number that is not negative"))
+    parts = [_edge(prepend, "prepend", x, along), x, _edge(append, "append", x, along)]
+    parts = [part for part in parts if part is not None]
+    if times and len(parts) > 1:
+        x = concat(parts, along)
+    after, before = (_along(along, x.ndim, part) for part in np.s_[1:, :-1])
+    for _ in range(times):
+        x = elementwise.sub(getitem(x, after), getitem(x, before))
+    return x
+
+
+def _edge(value: Any, argument: str, x: Any, axis: int) -> Any:
+    """Return what goes before or after an array along an axis; a number is spread over it."""
+    if value is None:
+        return None
+    edge = tensor_like("diff", value, argument)
+    slab = kept_shape(x.shape, (axis,))
+    if edge.ndim == 0:
+        return elementwise.mul(edge, np.ones(slab, edge.dtype))
+    if edge.ndim != x.ndim or kept_shape(edge.shape, (axis,)) != slab:
+        expected = f"a number, or the shape {x.shape} but for axis {axis}"
+        raise ValueError(explain("diff", f"{argument!r} of shape {edge.shape}", expected))
+    return edge
+
+
+# NumPy 2 renamed trapz.
+@implements(*(getattr(np, name) for name in ("trapezoid", "trapz") if hasattr(np, name)))
+@seen_as(typed.Trapezoid)
+def trapezoid(y: Any, x: Any = None, dx: Any = 1.0, axis: int = -1) -> Any:
+    """Integral along an axis by the trapezoidal rule, ``sum(diff(x) * (y[1:] + y[:-1]) / 2)``.
+
+    Parameters
+    ----------
+    y : Tensor or array_like
+        The values of the integrand, at least one axis.
+    x : Tensor or array_like, optional
+        Where they were taken: one axis, or ``y``'s shape. Gradients flow to it.
+    dx : Tensor, array_like or number
+        The distance between them, where no ``x`` is given.
+    axis : int
+        The axis to integrate along.
+
+    Returns
+    -------
+    Tensor
+        Of ``y``'s shape without the axis.
+
+    Raises
+    ------
+    ValueError
+        ``y`` has no axis, the axis is out of range, or the shapes do not broadcast.
+
+    Examples
+    --------
+    >>> import tapegraph as tg
+    >>> tg.trapezoid([1.0, 2.0, 3.0], x=[4.0, 6.0, 8.0]).item()
+    8.0
+    """
+    y = tensor_like("trapezoid", y)
+    along = one_axis("trapezoid", axis, y.ndim)
+    width = dx
+    if x is not None:
+        x = tensor_like("trapezoid", x)
+        width = diff(x, axis=axis if x.ndim > 1 else -1)
+        if x.ndim == 1:
+            width = reshape(width, (width.size, *(1,) * (y.ndim - along - 1)))
+    after, before = (_along(along, y.ndim, part) for part in np.s_[1:, :-1])
+    pairs = elementwise.add(getitem(y, after), getitem(y, before))
+    return sum(elementwise.div(elementwise.mul(width, pairs), 2.0), axis=along)

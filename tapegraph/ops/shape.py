@@ -1,19 +1,20 @@
-"""Rearranging: transpose, reshape and concat."""
+"""Operations: other shapes of the same elements, and joins."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any, SupportsIndex
+from typing import Any, Literal, SupportsIndex
 
 import numpy as np
 
-from tapegraph.arrays.axes import integers, one_axis
+from tapegraph import typed
+from tapegraph.arrays.axes import integers, one_axis, some_axes
 from tapegraph.errors import explain, kind_of
-from tapegraph.recording.numpy_functions import implements
+from tapegraph.recording.numpy_functions import implements, plain
 from tapegraph.recording.op import Op
 from tapegraph.recording.record import apply, tensor_like
-from tapegraph.typed import Array, Shape, of_array, of_arrays
+from tapegraph.typed import Array, Axes, Shape, of_array, of_arrays, of_each, of_two, seen_as
 
 
 def _transpose(x: Array, *, axes: tuple[int, ...]) -> Any:
@@ -29,7 +30,11 @@ def _concat(*arrays: Array, axis: int) -> Any:
 
 
 TRANSPOSE = Op("transpose", _transpose)
+
+
 RESHAPE = Op("reshape", _reshape)
+
+
 CONCAT = Op("concat", _concat)
 
 
@@ -173,3 +178,783 @@ def concat(tensors: Any, axis: SupportsIndex = 0) -> Any:
             explain("concat", f"arrays of shapes {shapes}", f"equal shapes but for axis {along}")
         )
     return apply(CONCAT, tuple(parts), {"axis": along})
+
+
+def _broadcast_to(x: Array, *, shape: tuple[int, ...]) -> Any:
+    return np.broadcast_to(x, shape)
+
+
+BROADCAST_TO = Op("broadcast_to", _broadcast_to)
+
+
+# Another shape, the same elements
+
+
+@implements(np.ravel)
+@of_array
+def ravel(x: Any, order: Literal["C", "F"] = "C") -> Any:
+    """Lay the elements out in one axis.
+
+    Parameters
+    ----------
+    x : Tensor or array_like
+        Any shape.
+    order : {"C", "F"}
+        Row by row, or column by column.
+
+    Returns
+    -------
+    Tensor, shape (x.size,)
+
+    Raises
+    ------
+    ValueError
+        The order is neither: how a tensor lies in memory is not part of its value.
+
+    Examples
+    --------
+    >>> import tapegraph as tg
+    >>> tg.ravel([[1.0, 2.0], [3.0, 4.0]]).data
+    array([1., 2., 3., 4.])
+    """
+    x = tensor_like("ravel", x)
+    if order not in ("C", "F"):
+        raise ValueError(explain("ravel", f"order {order!r}", "'C' or 'F'"))
+    return reshape(x if order == "C" else transpose(x), (x.size,))
+
+
+@implements(np.squeeze)
+@of_array
+def squeeze(x: Any, axis: Axes = None) -> Any:
+    """Drop axes of length 1.
+
+    Parameters
+    ----------
+    x : Tensor or array_like
+        Any shape.
+    axis : int or tuple of int, optional
+        The axes to drop; every one of length 1 where not given.
+
+    Returns
+    -------
+    Tensor
+        The same elements.
+
+    Raises
+    ------
+    ValueError
+        An axis is out of range, repeated or longer than 1.
+
+    Examples
+    --------
+    >>> import tapegraph as tg
+    >>> tg.squeeze([[[1.0], [2.0]]]).shape
+    (2,)
+    """
+    x = tensor_like("squeeze", x)
+    if axis is None:
+        return reshape(x, tuple(n for n in x.shape if n != 1))
+    dropped = some_axes("squeeze", axis, x.ndim)
+    if any(x.shape[a] != 1 for a in dropped):
+        raise ValueError(
+            explain("squeeze", f"axis {axis} of shape {x.shape}", "axes of length 1 alone")
+        )
+    return reshape(x, tuple(n for a, n in enumerate(x.shape) if a not in dropped))
+
+
+@implements(np.expand_dims)
+@of_array
+def expand_dims(x: Any, axis: Shape) -> Any:
+    """Insert axes of length 1.
+
+    Parameters
+    ----------
+    x : Tensor or array_like
+        Any shape.
+    axis : int or tuple of int
+        Where the new axes are in the result.
+
+    Returns
+    -------
+    Tensor
+        The same elements.
+
+    Raises
+    ------
+    ValueError
+        An axis is out of range or repeated.
+
+    Examples
+    --------
+    >>> import tapegraph as tg
+    >>> tg.expand_dims([1.0, 2.0], axis=0).shape
+    (1, 2)
+    """
+    x = tensor_like("expand_dims", x)
+    count = len(axis) if isinstance(axis, (tuple, list)) else 1
+    new = integers("expand_dims", "axis", axis) and some_axes("expand_dims", axis, x.ndim + count)
+    lengths = iter(x.shape)
+    full = (1 if a in new else next(lengths) for a in range(x.ndim + count))
+    return reshape(x, tuple(full))
+
+
+@implements(np.atleast_1d)
+@of_each
+def atleast_1d(*arrays: Any) -> Any:
+    """Give each array at least one axis.
+
+    Parameters
+    ----------
+    *arrays : Tensor or array_like
+        A 0-d one becomes one of shape (1,); the others stay as they are.
+
+    Returns
+    -------
+    Tensor or tuple of Tensor
+        One where one is given.
+
+    Examples
+    --------
+    >>> import tapegraph as tg
+    >>> tg.atleast_1d(1.0).shape
+    (1,)
+    """
+    return _each(arrays, lambda x: at_least("atleast_1d", x, 1))
+
+
+@implements(np.atleast_2d)
+@of_each
+def atleast_2d(*arrays: Any) -> Any:
+    """Give each array at least two axes; new ones come first.
+
+    Parameters
+    ----------
+    *arrays : Tensor or array_like
+        One of shape (n,) becomes one of shape (1, n).
+
+    Returns
+    -------
+    Tensor or tuple of Tensor
+        One where one is given.
+
+    Examples
+    --------
+    >>> import tapegraph as tg
+    >>> tg.atleast_2d([1.0, 2.0]).shape
+    (1, 2)
+    """
+    return _each(arrays, lambda x: at_least("atleast_2d", x, 2))
+
+
+@implements(np.atleast_3d)
+@of_each
+def atleast_3d(*arrays: Any) -> Any:
+    """Give each array at least three axes.
+
+    Parameters
+    ----------
+    *arrays : Tensor or array_like
+        One of shape (n,) becomes one of shape (1, n, 1), and (m, n) becomes (m, n, 1).
+
+    Returns
+    -------
+    Tensor or tuple of Tensor
+        One where one is given.
+
+    Examples
+    --------
+    >>> import tapegraph as tg
+    >>> tg.atleast_3d([1.0, 2.0]).shape
+    (1, 2, 1)
+    """
+    return _each(arrays, _at_least_3d)
+
+
+def _each(arrays: tuple[Any, ...], function: Any) -> Any:
+    results = tuple(map(function, arrays))
+    return results[0] if len(results) == 1 else results
+
+
+def at_least(name: str, x: Any, ndim: int) -> Any:
+    """Put axes of length 1 in front until there are ``ndim``."""
+    x = tensor_like(name, x)
+    return x if x.ndim >= ndim else reshape(x, (1,) * (ndim - x.ndim) + x.shape)
+
+
+def _at_least_3d(x: Any) -> Any:
+    x = at_least("atleast_3d", x, 2)
+    return x if x.ndim >= 3 else reshape(x, (*x.shape, 1))
+
+
+# Another order of the axes
+
+
+@implements(np.swapaxes)
+@of_array
+def swapaxes(x: Any, axis1: SupportsIndex, axis2: SupportsIndex) -> Any:
+    """Exchange two axes.
+
+    Parameters
+    ----------
+    x : Tensor or array_like
+        At least one axis.
+    axis1, axis2 : int
+        The axes.
+
+    Returns
+    -------
+    Tensor
+        The permuted array.
+
+    Raises
+    ------
+    ValueError
+        An axis is out of range.
+
+    Examples
+    --------
+    >>> import tapegraph as tg
+    >>> tg.swapaxes([[[1.0, 2.0]]], 0, 2).shape
+    (2, 1, 1)
+    """
+    x = tensor_like("swapaxes", x)
+    a, b = (one_axis("swapaxes", axis, x.ndim) for axis in (axis1, axis2))
+    order = list(range(x.ndim))
+    order[a], order[b] = b, a
+    return transpose(x, order)
+
+
+@implements(np.moveaxis)
+@of_array
+def moveaxis(x: Any, source: Shape, destination: Shape) -> Any:
+    """Move axes to other places; the rest keep their order.
+
+    Parameters
+    ----------
+    x : Tensor or array_like
+        Any shape.
+    source : int or sequence of int
+        The axes to move.
+    destination : int or sequence of int
+        Where each goes.
+
+    Returns
+    -------
+    Tensor
+        The permuted array.
+
+    Raises
+    ------
+    ValueError
+        An axis is out of range or repeated, or the two differ in length.
+
+    Examples
+    --------
+    >>> import tapegraph as tg
+    >>> tg.moveaxis([[[1.0, 2.0]]], 2, 0).shape
+    (2, 1, 1)
+    """
+    x = tensor_like("moveaxis", x)
+    moved, places = (
+        tuple(one_axis("moveaxis", a, x.ndim) for a in integers("moveaxis", argument, value))
+        for argument, value in (("source", source), ("destination", destination))
+    )
+    if len({len(moved), len(places), len(set(moved)), len(set(places))}) > 1:
+        raise ValueError(
+            explain(
+                "moveaxis",
+                f"source {source} and destination {destination}",
+                "as many places as axes, each once",
+            )
+        )
+    order = [a for a in range(x.ndim) if a not in moved]
+    for place, a in sorted(zip(places, moved, strict=True)):
+        order.insert(place, a)
+    return transpose(x, order)
+
+
+@implements(np.rollaxis)
+@of_array
+def rollaxis(x: Any, axis: SupportsIndex, start: SupportsIndex = 0) -> Any:
+    """Move one axis before another; `moveaxis` says it more plainly.
+
+    Parameters
+    ----------
+    x : Tensor or array_like
+        At least one axis.
+    axis : int
+        The axis to move.
+    start : int
+        The axis it comes before, or ``x.ndim`` for the end.
+
+    Returns
+    -------
+    Tensor
+        The permuted array.
+
+    Raises
+    ------
+    ValueError
+        An axis is out of range.
+
+    Examples
+    --------
+    >>> import tapegraph as tg
+    >>> tg.rollaxis([[[1.0, 2.0]]], 2).shape
+    (2, 1, 1)
+    """
+    x = tensor_like("rollaxis", x)
+    moved = one_axis("rollaxis", axis, x.ndim)
+    place = x.ndim if start == x.ndim else one_axis("rollaxis", start, x.ndim)
+    return moveaxis(x, moved, place - (moved < place))
+
+
+permute_dims = transpose
+
+
+@implements(np.matrix_transpose)
+@of_array
+def matrix_transpose(x: Any) -> Any:
+    """Transpose each matrix of a stack: exchange the last two axes.
+
+    Parameters
+    ----------
+    x : Tensor or array_like, shape (..., m, n)
+        One matrix or a stack of them.
+
+    Returns
+    -------
+    Tensor, shape (..., n, m)
+
+    Raises
+    ------
+    ValueError
+        There are fewer than two axes.
+
+    Examples
+    --------
+    >>> import tapegraph as tg
+    >>> tg.matrix_transpose([[[1.0, 2.0]]]).shape
+    (1, 2, 1)
+    """
+    x = tensor_like("matrix_transpose", x)
+    if x.ndim < 2:
+        raise ValueError(explain("matrix_transpose", f"shape {x.shape}", "two axes or more"))
+    return swapaxes(x, -1, -2)
+
+
+# Repeating
+
+
+@implements(np.broadcast_to)
+@of_array
+def broadcast_to(x: Any, shape: Shape) -> Any:
+    """Repeat an array along new axes and axes of length 1, as arithmetic does.
+
+    Parameters
+    ----------
+    x : Tensor or array_like
+        Any shape that broadcasts to the new one.
+    shape : int or tuple of int
+        The new shape.
+
+    Returns
+    -------
+    Tensor
+        Of the new shape; gradients of the copies add up.
+
+    Raises
+    ------
+    ValueError
+        The shape does not broadcast to the new one.
+
+    Examples
+    --------
+    >>> import tapegraph as tg
+    >>> tg.broadcast_to([1.0, 2.0], (2, 2)).data
+    array([[1., 2.],
+           [1., 2.]])
+    """
+    x = tensor_like("broadcast_to", x)
+    new = integers("broadcast_to", "shape", shape)
+    before = len(new) - x.ndim
+    if before < 0 or any(n not in (1, m) for n, m in zip(x.shape, new[before:], strict=True)):
+        raise ValueError(
+            explain(
+                "broadcast_to",
+                f"shape {x.shape} and new shape {new}",
+                "lengths that are 1 or those of the new shape, axis by axis from the last",
+            )
+        )
+    if min(new, default=0) < 0:
+        raise ValueError(explain("broadcast_to", f"new shape {new}", "lengths of 0 or more"))
+    return apply(BROADCAST_TO, (x,), {"shape": new})
+
+
+@implements(np.broadcast_arrays)
+@seen_as(typed.BroadcastArrays, "tuple[Tensor, ...]")
+def broadcast_arrays(*arrays: Any) -> Any:
+    """Give all arrays the shape that they broadcast to together.
+
+    Parameters
+    ----------
+    *arrays : Tensor or array_like
+        Shapes that broadcast together.
+
+    Returns
+    -------
+    tuple of Tensor
+
+    Raises
+    ------
+    ValueError
+        The shapes do not broadcast together.
+
+    Examples
+    --------
+    >>> import tapegraph as tg
+    >>> [a.shape for a in tg.broadcast_arrays([1.0, 2.0], [[3.0]])]
+    [(1, 2), (1, 2)]
+    """
+    name = "broadcast_arrays"
+    parts = [tensor_like(name, x, f"arrays[{i}]") for i, x in enumerate(arrays)]
+    shapes = [p.shape for p in parts]
+    try:
+        common = np.broadcast_shapes(*shapes)
+    except ValueError:
+        raise ValueError(
+            explain(name, f"arrays of shapes {shapes}", "shapes that broadcast together")
+        ) from None
+    return tuple(p if p.shape == common else broadcast_to(p, common) for p in parts)
+
+
+@implements(np.tile)
+@of_array
+def tile(x: Any, reps: Shape) -> Any:
+    """Repeat a whole array along each axis.
+
+    Parameters
+    ----------
+    x : Tensor or array_like
+        Any shape; gains axes in front where ``reps`` is longer.
+    reps : int or sequence of int
+        How often along each axis, counted from the last.
+
+    Returns
+    -------
+    Tensor
+        Gradients of the copies add up.
+
+    Raises
+    ------
+    ValueError
+        A number is negative.
+
+    Examples
+    --------
+    >>> import tapegraph as tg
+    >>> tg.tile([1.0, 2.0], 2).data
+    array([1., 2., 1., 2.])
+    """
+    times = integers("tile", "reps", reps)
+    if min(times, default=0) < 0:
+        raise ValueError(explain("tile", f"reps {reps}", "numbers of 0 or more"))
+    x = at_least("tile", x, len(times))
+    times = (1,) * (x.ndim - len(times)) + times
+    if set(times) <= {1}:
+        return broadcast_to(x, x.shape)
+    # An axis before each repeated one holds its copies.
+    before: list[int] = []
+    copied: list[int] = []
+    for count, length in zip(times, x.shape, strict=True):
+        before.extend((length,) if count == 1 else (1, length))
+        copied.extend((length,) if count == 1 else (count, length))
+    full = tuple(n * count for n, count in zip(x.shape, times, strict=True))
+    return reshape(broadcast_to(reshape(x, tuple(before)), tuple(copied)), full)
+
+
+# Joining
+
+
+@implements(np.concatenate)
+@of_arrays
+def concatenate(arrays: Any, axis: SupportsIndex | None = 0) -> Any:
+    """Join arrays along an existing axis; `concat` that also takes ``axis=None``.
+
+    Parameters
+    ----------
+    arrays : sequence of Tensor or array_like
+        At least one; equal shapes but for ``axis``.
+    axis : int or None
+        The axis to join along; None lays every array out in one axis first.
+
+    Returns
+    -------
+    Tensor
+        The joined array, of NumPy's result dtype.
+
+    Raises
+    ------
+    ValueError
+        No array is given, an array is 0-d, or the shapes differ off the axis.
+
+    Examples
+    --------
+    >>> import tapegraph as tg
+    >>> tg.concatenate([[[1.0]], [[2.0]]], axis=None).data
+    array([1., 2.])
+    """
+    if axis is None:
+        return concat([ravel(x) for x in _sequence("concatenate", arrays)])
+    return concat(arrays, axis)
+
+
+@implements(np.stack)
+@of_arrays
+def stack(arrays: Any, axis: SupportsIndex = 0) -> Any:
+    """Join arrays along a new axis.
+
+    Parameters
+    ----------
+    arrays : sequence of Tensor or array_like
+        At least one; equal shapes.
+    axis : int
+        Where the new axis is in the result.
+
+    Returns
+    -------
+    Tensor
+        The joined array, of NumPy's result dtype.
+
+    Raises
+    ------
+    ValueError
+        No array is given, the shapes differ, or the axis is out of range.
+
+    Examples
+    --------
+    >>> import tapegraph as tg
+    >>> tg.stack([[1.0, 2.0], [3.0, 4.0]], axis=1).data
+    array([[1., 3.],
+           [2., 4.]])
+    """
+    parts = _sequence("stack", arrays)
+    shapes = [p.shape for p in parts]
+    if len(set(shapes)) != 1:
+        received = f"arrays of shapes {shapes}"
+        raise ValueError(explain("stack", received, "at least one array, and equal shapes"))
+    along = one_axis("stack", axis, len(shapes[0]) + 1)
+    return concat([expand_dims(p, along) for p in parts], along)
+
+
+@implements(np.vstack)
+@of_arrays
+def vstack(arrays: Any) -> Any:
+    """Join arrays row by row; one of shape (n,) is a row.
+
+    Parameters
+    ----------
+    arrays : sequence of Tensor or array_like
+        Equal shapes but for the first axis.
+
+    Returns
+    -------
+    Tensor
+        At least 2-D.
+
+    Raises
+    ------
+    ValueError
+        No array is given, or the shapes differ.
+
+    Examples
+    --------
+    >>> import tapegraph as tg
+    >>> tg.vstack([[1.0, 2.0], [3.0, 4.0]]).shape
+    (2, 2)
+    """
+    return concat([at_least("vstack", x, 2) for x in _sequence("vstack", arrays)], 0)
+
+
+@implements(np.hstack)
+@of_arrays
+def hstack(arrays: Any) -> Any:
+    """Join arrays column by column; those of shape (n,) end to end.
+
+    Parameters
+    ----------
+    arrays : sequence of Tensor or array_like
+        Equal shapes but for the second axis, or the only one.
+
+    Returns
+    -------
+    Tensor
+        At least 1-D.
+
+    Raises
+    ------
+    ValueError
+        No array is given, or the shapes differ.
+
+    Examples
+    --------
+    >>> import tapegraph as tg
+    >>> tg.hstack([[1.0, 2.0], [3.0]]).data
+    array([1., 2., 3.])
+    """
+    parts = [at_least("hstack", x, 1) for x in _sequence("hstack", arrays)]
+    return concat(parts, 0 if parts and parts[0].ndim == 1 else 1)
+
+
+@implements(np.dstack)
+@of_arrays
+def dstack(arrays: Any) -> Any:
+    """Join arrays along the third axis.
+
+    Parameters
+    ----------
+    arrays : sequence of Tensor or array_like
+        Equal shapes but for the third axis; fewer axes are filled up as `atleast_3d` does.
+
+    Returns
+    -------
+    Tensor
+        At least 3-D.
+
+    Raises
+    ------
+    ValueError
+        No array is given, or the shapes differ.
+
+    Examples
+    --------
+    >>> import tapegraph as tg
+    >>> tg.dstack([[1.0, 2.0], [3.0, 4.0]]).shape
+    (1, 2, 2)
+    """
+    return concat([_at_least_3d(x) for x in _sequence("dstack", arrays)], 2)
+
+
+@implements(np.column_stack)
+@of_arrays
+def column_stack(arrays: Any) -> Any:
+    """Join arrays as the columns of a matrix.
+
+    Parameters
+    ----------
+    arrays : sequence of Tensor or array_like
+        Columns of shape (n,), or matrices of n rows.
+
+    Returns
+    -------
+    Tensor
+        The matrix.
+
+    Raises
+    ------
+    ValueError
+        No array is given, or the lengths differ.
+
+    Examples
+    --------
+    >>> import tapegraph as tg
+    >>> tg.column_stack([[1.0, 2.0], [3.0, 4.0]]).data
+    array([[1., 3.],
+           [2., 4.]])
+    """
+    parts = _sequence("column_stack", arrays)
+    return concat([reshape(x, (x.size, 1)) if x.ndim < 2 else x for x in parts], 1)
+
+
+@implements(np.block)
+@seen_as(typed.Block)
+def block(arrays: Any) -> Any:
+    """Put an array together from nested lists of blocks.
+
+    Parameters
+    ----------
+    arrays : nested list of Tensor or array_like
+        The innermost lists are joined along the last axis, those around them along the one
+        before, and so on.
+
+    Returns
+    -------
+    Tensor
+        With as many axes as the deepest block, or as the lists are nested.
+
+    Raises
+    ------
+    ValueError
+        The lists are not equally deep, one is empty, or the shapes do not fit.
+
+    Examples
+    --------
+    >>> import tapegraph as tg
+    >>> one, two = tg.param([[1.0]]), tg.param([[2.0]])
+    >>> tg.block([[one, two], [two, one]]).data
+    array([[1., 2.],
+           [2., 1.]])
+    """
+    depths, ndim = _nesting(arrays)
+    if len(depths) != 1:
+        raise ValueError(
+            explain("block", f"lists nested {sorted(depths)} deep", "lists of equal depth, filled")
+        )
+    (depth,) = depths
+    return _joined_blocks(arrays, depth, max(depth, ndim))
+
+
+def _nesting(arrays: Any) -> tuple[set[int], int]:
+    """Return how deep the blocks lie in lists, and the most axes that a block has."""
+    if not isinstance(arrays, list):
+        return {0}, np.ndim(plain(arrays))
+    if not arrays:
+        return {-1, 0}, 0  # an empty list joins to nothing: never of equal depth
+    inner = [_nesting(a) for a in arrays]
+    return {d + 1 for depths, _ in inner for d in depths}, max(ndim for _, ndim in inner)
+
+
+def _joined_blocks(arrays: Any, depth: int, ndim: int) -> Any:
+    if depth == 0:
+        return at_least("block", arrays, ndim)
+    return concat([_joined_blocks(a, depth - 1, ndim) for a in arrays], -depth)
+
+
+@implements(np.append)
+@of_two
+def append(x: Any, values: Any, axis: SupportsIndex | None = None) -> Any:
+    """Put values behind an array.
+
+    Parameters
+    ----------
+    x, values : Tensor or array_like
+        Equal shapes but for ``axis``.
+    axis : int, optional
+        The axis to join along; both in one axis where not given.
+
+    Returns
+    -------
+    Tensor
+        A new array of NumPy's result dtype.
+
+    Raises
+    ------
+    ValueError
+        The shapes differ off the axis.
+
+    Examples
+    --------
+    >>> import tapegraph as tg
+    >>> tg.append([1.0, 2.0], 3.0).data
+    array([1., 2., 3.])
+    """
+    return concatenate([x, values], axis)
+
+
+def _sequence(name: str, arrays: Any) -> list[Any]:
+    try:
+        given = list(arrays)
+    except TypeError:
+        fix = f"Write tg.{name}([a, b])."
+        raise TypeError(explain(name, kind_of(arrays), "a sequence of arrays", fix)) from None
+    return [tensor_like(name, x, f"arrays[{i}]") for i, x in enumerate(given)]

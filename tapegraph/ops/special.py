@@ -1,4 +1,4 @@
-"""Special functions under SciPy's names, ``tg.special``; some need SciPy to be installed."""
+"""Operations: the functions of ``tg.special``."""
 
 from __future__ import annotations
 
@@ -12,10 +12,8 @@ import numpy as np
 
 from tapegraph.arrays.axes import some_axes
 from tapegraph.errors import explain, kind_of
-from tapegraph.ops.elementwise import exp, log, mul, neg, sigmoid, sub
-from tapegraph.ops.reduce import sum
-from tapegraph.ops.statistics import logsumexp
-from tapegraph.ops.transcendental import log1p, logaddexp
+from tapegraph.ops.elementwise import exp, log, log1p, logaddexp, mul, neg, sigmoid, sub
+from tapegraph.ops.reduce import logsumexp, sum
 from tapegraph.recording.numpy_functions import SCIPY, plain
 from tapegraph.recording.op import Op
 from tapegraph.recording.record import apply, binary, tensor_like, unary
@@ -786,6 +784,8 @@ def bessel_j_of(n: int, x: Any) -> Any:
 
 
 BESSEL_I = Op("bessel_i", lambda x, *, n: bessel_i_of(n, x))
+
+
 BESSEL_J = Op("bessel_j", lambda x, *, n: bessel_j_of(n, x))
 
 
@@ -921,4 +921,6 @@ SCIPY.update(
         *(expit, logit, log_expit, xlogy, xlog1py, entr, ndtr, log_ndtr, i0, i1, j0, j1),
     )
 )
+
+
 SCIPY["psi"] = digamma

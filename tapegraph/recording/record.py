@@ -40,6 +40,8 @@ _tape = CURRENT.get
 _getframe = sys._getframe
 _modules = sys.modules
 _SCALARS = (float, int, bool)
+# The recording functions of element-wise operations, by the operation's name.
+ELEMENTWISE: dict[str, Callable[..., Any]] = {}
 
 
 def operand(op: str, value: Any, argument: str) -> Any:
@@ -119,7 +121,7 @@ def unary(name: str, forward: Callable[[Any], Any]) -> Callable[[Any], Any]:
                 return constant(out)
             return remember(cls, op, out, (x,), NO_ATTRS)
 
-        return _registered(forward, _dressed(record, stub))
+        return _registered(name, forward, _dressed(record, stub))
 
     return decorate
 
@@ -175,7 +177,7 @@ def binary(name: str, forward: Callable[[Any, Any], Any]) -> Callable[[Any], Any
                 return constant(out)
             return remember(cls, op, out, (a, b), NO_ATTRS)
 
-        return _registered(forward, _dressed(record, stub))
+        return _registered(name, forward, _dressed(record, stub))
 
     return decorate
 
@@ -247,8 +249,9 @@ def remember(
     return node
 
 
-def _registered(forward: Any, record: Any) -> Any:
-    """Serve NumPy's ufunc by the function that records it."""
+def _registered(name: str, forward: Any, record: Any) -> Any:
+    """Serve the operation's name, and NumPy's ufunc, by the function that records it."""
+    ELEMENTWISE[name] = record
     if isinstance(forward, np.ufunc):
         numpy_functions.implements(forward)(record)
     return record

@@ -9,19 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tapegraph.errors import explain
-from tapegraph.ops import (
-    arrange,
-    comparison,
-    creation,
-    elementwise,
-    index,
-    linalg,
-    products,
-    reduce,
-    select,
-    shape,
-    statistics,
-)
+from tapegraph.ops import elementwise, index, linalg, reduce, shape
 from tapegraph.recording import conversions, numpy_functions
 from tapegraph.typed import ArrayLike, Axes, Binary, Index, OfTwo, Operand, Reflected, Shape
 
@@ -65,7 +53,7 @@ class ArrayMethods:
     __mul__ = elementwise.mul
     __truediv__ = elementwise.div
     __pow__ = elementwise.pow
-    __mod__ = comparison.mod
+    __mod__ = elementwise.mod
     __matmul__ = linalg.matmul
     __neg__ = elementwise.neg
 
@@ -74,7 +62,7 @@ class ArrayMethods:
     __rmul__ = _reflected(elementwise.mul)
     __rtruediv__ = _reflected(elementwise.div)
     __rpow__ = _reflected(elementwise.pow)
-    __rmod__ = _reflected(comparison.mod)
+    __rmod__ = _reflected(elementwise.mod)
     __rmatmul__ = _reflected(linalg.matmul)
 
     def __pos__(self) -> Self:
@@ -84,7 +72,7 @@ class ArrayMethods:
         return elementwise.abs(self)
 
     def __round__(self, decimals: int = 0) -> Tensor:
-        return creation.round(self, decimals)
+        return elementwise.round(self, decimals)
 
     def __getitem__(self, key: Index) -> Self:
         return index.getitem(self, key)
@@ -134,17 +122,17 @@ class ArrayMethods:
     @property
     def mT(self) -> Self:
         """The array with its last two axes exchanged."""
-        return arrange.matrix_transpose(self)
+        return shape.matrix_transpose(self)
 
     @property
     def real(self) -> Self:
         """The array itself: it is real."""
-        return creation.real(self)
+        return elementwise.real(self)
 
     @property
     def imag(self) -> Tensor:
         """Zeros of the array's shape."""
-        return creation.imag(self)
+        return elementwise.imag(self)
 
     @overload
     def transpose(self, axes: Sequence[SupportsIndex] | None, /) -> Self: ...
@@ -166,27 +154,27 @@ class ArrayMethods:
 
     def flatten(self) -> Self:
         """Return the elements in one axis; see `tapegraph.ravel`."""
-        return arrange.ravel(self)
+        return shape.ravel(self)
 
-    ravel = arrange.ravel
-    squeeze = arrange.squeeze
-    swapaxes = arrange.swapaxes
-    repeat = arrange.repeat
-    astype = creation.astype
-    copy = creation.copy
+    ravel = shape.ravel
+    squeeze = shape.squeeze
+    swapaxes = shape.swapaxes
+    repeat = index.repeat
+    astype = elementwise.astype
+    copy = elementwise.copy
 
     # Elements
 
-    take = select.take
-    choose = select.choose
+    take = index.take
+    choose = index.choose
 
     def compress(self, condition: ArrayLike, axis: SupportsIndex | None = None) -> Self:
         """Take the elements where the condition holds; see `tapegraph.compress`."""
-        return select.compress(condition, self, axis)
+        return index.compress(condition, self, axis)
 
-    diagonal = products.diagonal
-    trace = products.trace
-    dot = products.dot
+    diagonal = linalg.diagonal
+    trace = linalg.trace
+    dot = linalg.dot
 
     # Reductions
 
@@ -200,26 +188,26 @@ class ArrayMethods:
 
     def max(self, axis: Axes = None, *, keepdims: bool = False) -> Self:
         """Largest element over axes; see `tapegraph.max`."""
-        return statistics.max(self, axis=axis, keepdims=keepdims)
+        return reduce.max(self, axis=axis, keepdims=keepdims)
 
     def min(self, axis: Axes = None, *, keepdims: bool = False) -> Self:
         """Smallest element over axes; see `tapegraph.min`."""
-        return statistics.min(self, axis=axis, keepdims=keepdims)
+        return reduce.min(self, axis=axis, keepdims=keepdims)
 
     def prod(self, axis: Axes = None, *, keepdims: bool = False) -> Self:
         """Product over axes; see `tapegraph.prod`."""
-        return statistics.prod(self, axis=axis, keepdims=keepdims)
+        return reduce.prod(self, axis=axis, keepdims=keepdims)
 
     def var(self, axis: Axes = None, *, ddof: float = 0, keepdims: bool = False) -> Self:
         """Variance over axes; see `tapegraph.var`."""
-        return statistics.var(self, axis=axis, ddof=ddof, keepdims=keepdims)
+        return reduce.var(self, axis=axis, ddof=ddof, keepdims=keepdims)
 
     def std(self, axis: Axes = None, *, ddof: float = 0, keepdims: bool = False) -> Self:
         """Spread over axes, the root of the variance; see `tapegraph.std`."""
-        return statistics.std(self, axis=axis, ddof=ddof, keepdims=keepdims)
+        return reduce.std(self, axis=axis, ddof=ddof, keepdims=keepdims)
 
-    cumsum = statistics.cumsum
-    cumprod = statistics.cumprod
+    cumsum = reduce.cumsum
+    cumprod = reduce.cumprod
 
     # Element by element
 
@@ -233,9 +221,9 @@ class ArrayMethods:
     def clip(self, min: Operand | None = None, max: Operand | None = None) -> Self | Dual: ...
     def clip(self, min: Operand | None = None, max: Operand | None = None) -> Any:
         """Limit every element to a range; see `tapegraph.clip`."""
-        return comparison.clip(cast(Any, self), min, max)
+        return elementwise.clip(cast(Any, self), min, max)
 
-    round = creation.round
+    round = elementwise.round
     sin = elementwise.sin
     cos = elementwise.cos
     tan = elementwise.tan

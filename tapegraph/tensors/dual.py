@@ -12,31 +12,16 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import numpy as np
 
 from tapegraph.differentiation.jvps import JVPS
-from tapegraph.differentiation.jvps import comparison as comparison_jvps
-from tapegraph.differentiation.jvps import elementwise as elementwise_jvps
-from tapegraph.differentiation.jvps import transcendental as transcendental_jvps
 from tapegraph.differentiation.jvps.rules import value as array_of
 from tapegraph.errors import explain
-from tapegraph.ops import comparison, elementwise, transcendental
 from tapegraph.recording import conversions
 from tapegraph.recording.node import constant
 from tapegraph.recording.op import DEFINED, OPS, Attrs, Op
-from tapegraph.recording.record import apply, operand, tensor_like
+from tapegraph.recording.record import ELEMENTWISE, apply, operand, tensor_like
 from tapegraph.tensors.array_methods import ArrayMethods
 from tapegraph.tensors.tensor import Tensor
 from tapegraph.tensors.value import Value
 from tapegraph.typed import Array, Operand
-
-# Element-wise operations are called by their public functions, which explain shape errors.
-_ELEMENTWISE = {
-    name: getattr(family, name)
-    for family, rules in (
-        (elementwise, elementwise_jvps),
-        (transcendental, transcendental_jvps),
-        (comparison, comparison_jvps),
-    )
-    for name in rules.JVPS
-}
 
 
 class Dual(ArrayMethods):
@@ -110,7 +95,7 @@ class Dual(ArrayMethods):
         tag = max(x.tag for x in operands if type(x) is Dual)
         split = [parts(x, tag) for x in operands]
         primals = tuple(primal for primal, _ in split)
-        call = _ELEMENTWISE.get(name)
+        call = ELEMENTWISE.get(name)  # it explains shape errors
         out = call(*primals) if call else apply(op, primals, dict(attrs))
         with np.errstate(all="ignore"):
             tangent = rule(tuple(t for _, t in split), out, *primals, **attrs)

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 import tapegraph as tg
-from tapegraph.ops import arrange
+from tapegraph.ops import shape
 
 # The first whose np.pad takes a dict of axes.
 NUMPY_2_3 = np.lib.NumpyVersion(np.__version__) >= "2.3.0"
@@ -173,7 +173,7 @@ def test_numbers_of_other_types_are_type_errors():
     with pytest.raises(TypeError, match=r"pad_width 1\.5"):
         np.pad(x, 1.5)
     with pytest.raises(TypeError, match="stack: received int 3"):
-        arrange.stack(3)
+        shape.stack(3)
     with pytest.raises(TypeError, match="shift"):
         np.roll(x, 0.5)
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import tapegraph as tg
-from tapegraph.ops import creation
+from tapegraph.ops import elementwise
 
 X = np.array([[1.5, -2.5, 0.5], [3.0, 4.49, -0.51]])
 
@@ -54,7 +54,7 @@ def test_copy_is_a_result_of_its_own():
 
 def test_astype_between_floats(backend):
     x = tg.param(X)
-    y = creation.astype(x, np.float32)
+    y = elementwise.astype(x, np.float32)
     assert y.dtype == np.float32
     np.testing.assert_array_equal(y.data, X.astype(np.float32))
     (y * y).backward()
@@ -62,27 +62,27 @@ def test_astype_between_floats(backend):
     assert x.grad.dtype == np.float64
     np.testing.assert_array_equal(x.grad, 2.0 * X.astype(np.float32))
     low = tg.param(X.astype(np.float32))
-    tg.sum(creation.astype(low, float)).backward()
+    tg.sum(elementwise.astype(low, float)).backward()
     assert low.grad.dtype == np.float32 and (low.grad == 1.0).all()
 
 
 def test_astype_forward_mode():
-    _, t = tg.jvp(lambda x: creation.astype(x, "float32") * 2, (X,), (X,))
+    _, t = tg.jvp(lambda x: elementwise.astype(x, "float32") * 2, (X,), (X,))
     assert t.dtype == np.float32
     np.testing.assert_array_equal(t, 2 * X.astype(np.float32))
 
 
 def test_astype_to_what_has_no_gradient():
     for dtype in (int, bool, np.int32, "uint8"):
-        out = creation.astype(tg.param(abs(X)), dtype)
+        out = elementwise.astype(tg.param(abs(X)), dtype)
         assert not out.requires_grad
         np.testing.assert_array_equal(out.numpy(), abs(X).astype(dtype), strict=True)
 
 
 def test_astype_without_a_copy():
     x = tg.param(X)
-    assert creation.astype(x, float, copy=False) is x
-    assert creation.astype(x, float) is not x
+    assert elementwise.astype(x, float, copy=False) is x
+    assert elementwise.astype(x, float) is not x
 
 
 @pytest.mark.skipif(not hasattr(np, "astype"), reason="NumPy 2.1 brought astype")
@@ -109,18 +109,18 @@ def test_round(function, decimals, backend):
 
 
 def test_lists_are_constants():
-    assert creation.round([0.5, 1.5]).data.tolist() == [0.0, 2.0]
-    assert creation.copy([1, 2]).data.tolist() == [1, 2]
-    assert creation.ones_like([[1, 2]]).data.tolist() == [[1, 1]]
+    assert elementwise.round([0.5, 1.5]).data.tolist() == [0.0, 2.0]
+    assert elementwise.copy([1, 2]).data.tolist() == [1, 2]
+    assert elementwise.ones_like([[1, 2]]).data.tolist() == [[1, 1]]
 
 
 @pytest.mark.parametrize(
     ("call", "kind", "words"),
     [
-        (lambda x: creation.astype(x, complex), TypeError, ["astype", "complex128"]),
-        (lambda x: creation.astype(x, np.float16), TypeError, ["astype", "float16"]),
-        (lambda x: creation.astype(x, "O"), TypeError, ["astype", "object"]),
-        (lambda x: creation.astype(x, "nonsense"), TypeError, ["astype", "'nonsense'"]),
+        (lambda x: elementwise.astype(x, complex), TypeError, ["astype", "complex128"]),
+        (lambda x: elementwise.astype(x, np.float16), TypeError, ["astype", "float16"]),
+        (lambda x: elementwise.astype(x, "O"), TypeError, ["astype", "object"]),
+        (lambda x: elementwise.astype(x, "nonsense"), TypeError, ["astype", "'nonsense'"]),
         (lambda x: np.zeros_like(x, dtype=complex), TypeError, ["zeros_like", "complex128"]),
         (lambda x: np.ones_like(x, order="F"), TypeError, ["numpy.ones_like", "order='F'"]),
         (lambda x: np.zeros_like(x, shape=1.5), TypeError, ["zeros_like", "shape", "1.5"]),
@@ -130,8 +130,8 @@ def test_lists_are_constants():
         (lambda x: np.round(x, 1.5), TypeError, ["round", "decimals", "1.5"]),
         (lambda x: np.round(x, (1, 2)), TypeError, ["round", "decimals"]),
         (lambda x: np.round(x, out=np.zeros((2, 3))), TypeError, ["numpy.round", "out="]),
-        (lambda x: creation.real(1j), TypeError, ["real", "1j"]),
-        (lambda x: creation.imag("a"), TypeError, ["imag", "'a'"]),
+        (lambda x: elementwise.real(1j), TypeError, ["real", "1j"]),
+        (lambda x: elementwise.imag("a"), TypeError, ["imag", "'a'"]),
     ],
 )
 def test_errors(call, kind, words):

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 import tapegraph as tg
-from tapegraph.ops import select
+from tapegraph.ops import index
 
 X = np.array([[3.0, 1.0, 2.0, 1.0], [0.5, 9.0, -1.0, 4.0], [7.0, 7.0, 0.0, 6.0]])
 ORDER = np.argsort(X, axis=1)
@@ -120,7 +120,7 @@ REFUSED = {
     "choose": (lambda x: np.choose([3], x), ValueError, "choice 3 of 3"),
     "choose-floats": (lambda x: np.choose([0.5], x), TypeError, "integers"),
     "select": (lambda x: np.select([X > 1], [x, x]), ValueError, "one choice per condition"),
-    "select-none": (lambda x: select.select([], []), ValueError, "0 conditions"),
+    "select-none": (lambda x: index.select([], []), ValueError, "0 conditions"),
     "select-numbers": (lambda x: np.select([X], [x]), TypeError, "bools"),
 }
 

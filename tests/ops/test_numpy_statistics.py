@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import tapegraph as tg
-from tapegraph.ops import statistics as st
+from tapegraph.ops import reduce
 
 rng = np.random.default_rng(3)
 X = rng.normal(size=(3, 4))
@@ -206,24 +206,32 @@ def test_trapezoid():
 def test_logsumexp():
     special = pytest.importorskip("scipy.special")
     for options in AXES:
-        got = st.logsumexp(tg.param(X), **options)
+        got = reduce.logsumexp(tg.param(X), **options)
         np.testing.assert_allclose(got.numpy(), special.logsumexp(X, **options), rtol=1e-14)
-    got = st.logsumexp(tg.param(X), axis=1, b=WEIGHTS)
+    got = reduce.logsumexp(tg.param(X), axis=1, b=WEIGHTS)
     np.testing.assert_allclose(got.numpy(), special.logsumexp(X, axis=1, b=WEIGHTS), rtol=1e-14)
 
 
 def test_logsumexp_does_not_overflow():
-    assert st.logsumexp(tg.param([1e4, 1e4])).item() == 1e4 + np.log(2.0)
-    assert st.logsumexp(tg.param([-inf, -inf])).item() == -inf
-    assert st.logsumexp(tg.param(np.zeros((0,)))).item() == -inf
-    assert st.logsumexp([1, 1]).item() == 1.0 + np.log(2.0)
+    assert reduce.logsumexp(tg.param([1e4, 1e4])).item() == 1e4 + np.log(2.0)
+    assert reduce.logsumexp(tg.param([-inf, -inf])).item() == -inf
+    assert reduce.logsumexp(tg.param(np.zeros((0,)))).item() == -inf
+    assert reduce.logsumexp([1, 1]).item() == 1.0 + np.log(2.0)
     x = tg.param([[-inf, 0.0], [800.0, 800.0]])
-    st.logsumexp(x, axis=1).backward()
+    reduce.logsumexp(x, axis=1).backward()
     np.testing.assert_array_equal(x.grad, [[0.0, 1.0], [0.5, 0.5]])
 
 
 def test_lists_arrays_and_integers_are_constants():
-    for function in (st.max, st.prod, st.var, st.median, st.nanmean, st.ptp, st.nanmax):
+    for function in (
+        reduce.max,
+        reduce.prod,
+        reduce.var,
+        reduce.median,
+        reduce.nanmean,
+        reduce.ptp,
+        reduce.nanmax,
+    ):
         for given in ([[1, 2], [3, 5]], np.array([[1.0, 2.0], [3.0, 5.0]])):
             out = function(given, axis=0)
             assert isinstance(out, tg.Tensor) and not out.requires_grad
@@ -239,7 +247,7 @@ def test_a_median_of_many_axes_follows_the_chosen_element():
 
 
 def test_the_graph_does_not_depend_on_the_data():
-    for function in (np.std, np.nanstd, np.nanmax, np.median, np.max, np.prod, st.logsumexp):
+    for function in (np.std, np.nanstd, np.nanmax, np.median, np.max, np.prod, reduce.logsumexp):
         recorded = []
         for data in (X, np.zeros_like(X), np.where(X < 0, nan, X), np.full_like(X, nan)):
             tg.tape_reset()
@@ -252,13 +260,13 @@ def test_the_graph_does_not_depend_on_the_data():
 # -- a zero cotangent contributes exactly zero -------------------------------------------------
 
 MASKED = {
-    "max": (lambda x: st.max(x, axis=1), [[inf, nan], [1.0, 2.0]], [0.0, 1.0]),
-    "prod": (lambda x: st.prod(x, axis=1), [[inf, 0.0], [2.0, 3.0]], [3.0, 2.0]),
-    "prod of nan": (lambda x: st.prod(x, axis=1), [[nan, 0.0], [2.0, 3.0]], [3.0, 2.0]),
-    "cumprod": (lambda x: st.cumprod(x, axis=1), [[inf, nan], [2.0, 3.0]], [4.0, 2.0]),
-    "std": (lambda x: st.std(x, axis=1), [[inf, nan], [1.0, 3.0]], [-0.5, 0.5]),
-    "logsumexp": (lambda x: st.logsumexp(x, axis=1), [[-inf, -inf], [0.0, 0.0]], [0.5, 0.5]),
-    "median": (lambda x: st.median(x, axis=1), [[nan, inf], [1.0, 3.0]], [0.5, 0.5]),
+    "max": (lambda x: reduce.max(x, axis=1), [[inf, nan], [1.0, 2.0]], [0.0, 1.0]),
+    "prod": (lambda x: reduce.prod(x, axis=1), [[inf, 0.0], [2.0, 3.0]], [3.0, 2.0]),
+    "prod of nan": (lambda x: reduce.prod(x, axis=1), [[nan, 0.0], [2.0, 3.0]], [3.0, 2.0]),
+    "cumprod": (lambda x: reduce.cumprod(x, axis=1), [[inf, nan], [2.0, 3.0]], [4.0, 2.0]),
+    "std": (lambda x: reduce.std(x, axis=1), [[inf, nan], [1.0, 3.0]], [-0.5, 0.5]),
+    "logsumexp": (lambda x: reduce.logsumexp(x, axis=1), [[-inf, -inf], [0.0, 0.0]], [0.5, 0.5]),
+    "median": (lambda x: reduce.median(x, axis=1), [[nan, inf], [1.0, 3.0]], [0.5, 0.5]),
 }
 
 
@@ -279,7 +287,7 @@ def test_running_products_with_zeros_of_any_length(length, backend):
     data = rng.normal(size=(length, 2))
     data[:: max(2, length // 3), 0] = 0.0
     x, seed = tg.param(data), rng.normal(size=(length, 2))
-    st.cumprod(x, axis=0).backward(seed)
+    reduce.cumprod(x, axis=0).backward(seed)
     want = np.zeros_like(data)
     for k in range(length):
         for i in range(k + 1):
@@ -323,11 +331,15 @@ def test_running_products_with_zeros_of_any_length(length, backend):
         (lambda x: np.average(x, weights=[1.0]), TypeError, ["average", "(1,)", "axis="]),
         (lambda x: np.average(x, 0, [1.0]), ValueError, ["average", "(1,)", "(3,)"]),
         (lambda x: np.average(x, 0, [1.0, -1.0, 0.0]), ZeroDivisionError, ["average", "zero"]),
-        (lambda x: st.logsumexp(x, b=np.ones((2, 3, 4))), ValueError, ["logsumexp", "(2, 3, 4)"]),
-        (lambda x: st.logsumexp(x, b=np.ones(3)), ValueError, ["(3,)", "(3, 4)"]),
-        (lambda x: st.max("a"), TypeError, ["max", "'a'"]),
-        (lambda x: st.median(None), TypeError, ["median", "None"]),
-        (lambda x: st.prod(tg.Value(1.0)), TypeError, ["prod", "Value"]),
+        (
+            lambda x: reduce.logsumexp(x, b=np.ones((2, 3, 4))),
+            ValueError,
+            ["logsumexp", "(2, 3, 4)"],
+        ),
+        (lambda x: reduce.logsumexp(x, b=np.ones(3)), ValueError, ["(3,)", "(3, 4)"]),
+        (lambda x: reduce.max("a"), TypeError, ["max", "'a'"]),
+        (lambda x: reduce.median(None), TypeError, ["median", "None"]),
+        (lambda x: reduce.prod(tg.Value(1.0)), TypeError, ["prod", "Value"]),
     ],
 )
 def test_errors(call, kind, words):

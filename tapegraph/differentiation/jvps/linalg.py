@@ -1,12 +1,18 @@
-"""Tangents of matrix products: the product rule."""
+"""JVP rules: products, decompositions and norms."""
 
 from __future__ import annotations
 
+import functools
+import math
 from typing import Any
 
-from tapegraph.differentiation.jvps.rules import Rule, each, is_finite, times
-from tapegraph.ops import reduce, shape
-from tapegraph.ops.linalg import BATCH_MATMUL, MATMUL
+import numpy as np
+
+from tapegraph.differentiation.jvps.rules import Rule, each, is_finite, over, times, value
+from tapegraph.ops import elementwise, index, linalg, reduce, shape
+from tapegraph.ops.linalg import BATCH_MATMUL, EINSUM, MATMUL, aligned, diagonal, matmul, terms_of
+from tapegraph.ops.shape import matrix_transpose
+from tapegraph.recording.node import constant
 from tapegraph.recording.op import Op
 from tapegraph.recording.record import apply
 
@@ -28,7 +34,175 @@ def _product(op: Op, y: Any, a: Any, b: Any) -> Any:
     return shape.reshape(reduce.sum(times(left, right), axis=-2), y.shape)
 
 
+def _einsum(tangents: tuple[Any, ...], y: Any, *operands: Any, spec: str) -> Any:
+    parts = [
+        _contracted(spec, i, (*operands[:i], t, *operands[i + 1 :]))
+        for i, t in enumerate(tangents)
+        if t is not None
+    ]
+    return functools.reduce(elementwise.add, parts) if parts else None
+
+
+def _contracted(spec: str, place: int, operands: tuple[Any, ...]) -> Any:
+    """Contract with a tangent in one place, whose zeros add nothing."""
+    out = apply(EINSUM, operands, {"spec": spec})
+    if is_finite(out) or all(map(is_finite, operands)):
+        return out
+    terms, output = terms_of(spec)
+    labels = output + "".join(sorted(set("".join(terms)) - set(output)))
+    factors = [aligned(x, term, labels) for x, term in zip(operands, terms, strict=True)]
+    product = functools.reduce(times, factors, factors.pop(place))
+    return reduce.sum(product, axis=tuple(range(len(output), len(labels))))
+
+
+def _column(x: Any) -> Any:
+    return shape.reshape(x, (*x.shape, 1))
+
+
+def _row(x: Any) -> Any:
+    return shape.reshape(x, (*x.shape[:-1], 1, x.shape[-1]))
+
+
+def _solve_by_matrix(t: Any, y: Any, a: Any, b: Any) -> Any:
+    return -linalg.solve(a, matmul(t, y))
+
+
+def _det(t: Any, y: Any, a: Any) -> Any:
+    if np.all(np.linalg.matrix_rank(value(a)) == a.shape[-1]):
+        slope = _column(_column(y)) * matrix_transpose(linalg.inv(a))
+    else:
+        slope = _cofactors(a)
+    return reduce.sum(times(t, slope), axis=(-2, -1))
+
+
+def _cofactors(a: Any) -> Any:
+    """Return the determinants of all minors, with their signs; right for singular matrices."""
+    n = a.shape[-1]
+    others = np.array([[j for j in range(n) if j != i] for i in range(n)], dtype=np.int64)
+    minors = index.getitem(a, (Ellipsis, others[:, None, :, None], others[None, :, None, :]))
+    signs = (-1.0) ** np.add.outer(np.arange(n), np.arange(n))
+    return linalg.det(minors) * constant(signs.astype(a.dtype))
+
+
+def _slogdet(t: Any, y: Any, a: Any) -> Any:
+    slope = reduce.sum(times(t, matrix_transpose(linalg.inv(a))), axis=(-2, -1))
+    # Beside the logarithm's tangent stands the sign's, which is zero.
+    return times(_column(slope), constant(np.array([0.0, 1.0], a.dtype)))
+
+
+def _cholesky(t: Any, y: Any, a: Any) -> Any:
+    n = a.shape[-1]
+    inner = linalg.solve(y, matrix_transpose(linalg.solve(y, t)))
+    halved = np.tri(n, dtype=a.dtype) - np.eye(n, dtype=a.dtype) / 2
+    return matmul(y, times(inner, constant(halved)))
+
+
+def _eigvalsh(t: Any, y: Any, a: Any) -> Any:
+    vectors = linalg.eigh(a).eigenvectors
+    return reduce.sum(times(matmul(t, vectors), vectors), axis=-2)
+
+
+def _eigh(t: Any, y: Any, a: Any, *, uplo: str) -> Any:
+    n = a.shape[-1]
+    rows, values = y[..., :n], y[..., n]
+    inner = matmul(rows, matmul(t, matrix_transpose(rows)))
+    # d v_i = sum over j of v_j inner[j, i] / (w_i - w_j), and the vectors are rows here.
+    turned = _known(over(_off_diagonal(inner), _gaps(values)), linalg.equal_pairs(value(values)), t)
+    return shape.concat(
+        [matmul(matrix_transpose(turned), rows), _column(diagonal(inner, 0, -2, -1))], -1
+    )
+
+
+def _known(terms: Any, undefined: Any, t: Any) -> Any:
+    """Put NaN for undefined terms, unless their matrix stays as it is."""
+    moved = (value(t) != 0).any(axis=(-2, -1))[..., None, None]
+    return elementwise.where(undefined & moved, math.nan, terms)
+
+
+def _off_diagonal(x: Any) -> Any:
+    n = x.shape[-1]
+    return times(x, constant(1.0 - np.eye(n, dtype=x.dtype)))
+
+
+def _gaps(values: Any) -> Any:
+    """Return ``values[j] - values[i]`` at (i, j), and 1 on the diagonal."""
+    n = values.shape[-1]
+    return _row(values) - _column(values) + constant(np.eye(n, dtype=values.dtype))
+
+
+def _svdvals(t: Any, y: Any, x: Any) -> Any:
+    u, _, vh = linalg.svd(x, full_matrices=False)
+    return reduce.sum(times(matmul(t, matrix_transpose(vh)), u), axis=-2)
+
+
+def _svd(t: Any, y: Any, x: Any) -> Any:
+    m, n = x.shape[-2:]
+    u, s, vh = linalg.parts_of_svd(y, m)
+    right = matmul(t, matrix_transpose(vh))
+    left = matmul(matrix_transpose(u), t)
+    inner = matmul(matrix_transpose(u), right)
+    off, gaps = _off_diagonal(inner), _gaps(s * s)
+    of_u = over(times(off, _row(s)) + times(matrix_transpose(off), _column(s)), gaps)
+    of_v = over(times(off, _column(s)) + times(matrix_transpose(off), _row(s)), gaps)
+    equal, zeros = linalg.equal_pairs(value(s)), linalg.zeros_among(value(s))
+    du = matmul(u, _known(of_u, equal, t))
+    dvh = matmul(matrix_transpose(_known(of_v, equal, t)), vh)
+    # What moves u or v out of the space that they span.
+    if m > n:
+        outside = over(right - matmul(u, inner), _row(s))
+        du = du + _known(outside, zeros[..., None, :], t)
+    if n > m:
+        outside = over(left - matmul(inner, vh), _column(s))
+        dvh = dvh + _known(outside, zeros[..., None], t)
+    return shape.concat([matrix_transpose(du), _column(diagonal(inner, 0, -2, -1)), dvh], axis=-1)
+
+
+def _pinv(t: Any, y: Any, a: Any, *, rcond: float) -> Any:
+    tt, yt = matrix_transpose(t), matrix_transpose(y)
+    outside_rows = tt - matmul(matmul(tt, a), y)
+    outside_columns = tt - matmul(y, matmul(a, tt))
+    return (
+        matmul(matmul(y, yt), outside_rows)
+        + matmul(outside_columns, matmul(yt, y))
+        - matmul(matmul(y, t), y)
+    )
+
+
+def _norm(t: Any, y: Any, x: Any, *, axis: tuple[int, ...], keepdims: bool, ord: float) -> Any:
+    kept = tuple(1 if i in axis else n for i, n in enumerate(x.shape))
+    slope = _slope(x, shape.reshape(y, kept), axis, ord)
+    return reduce.sum(times(t, slope), axis=axis, keepdims=keepdims)
+
+
+def _slope(x: Any, y: Any, axis: tuple[int, ...], ord: float) -> Any:
+    """Return the gradient of a norm ``y`` by its vector ``x``; zero for a zero vector."""
+    signs = np.sign(value(x))
+    if ord == 1:
+        return constant(signs)
+    if math.isinf(ord):
+        ties = np.abs(value(x)) == value(y)
+        return constant(signs * ties / ties.sum(axis=axis, keepdims=True).astype(x.dtype))
+    zero = value(y) == 0
+    divisor = elementwise.where(zero, 1.0, y)
+    if ord == 2:
+        return x / divisor
+    powers = (elementwise.abs(x) / divisor) ** (ord - 1)
+    return elementwise.where(zero, x, constant(signs) * powers)
+
+
 JVPS: dict[str, Rule] = {
     "matmul": _bilinear(MATMUL),
     "batch_matmul": _bilinear(BATCH_MATMUL),
+    "einsum": _einsum,
+    "inv": each(lambda t, y, a: -matmul(matmul(y, t), y)),
+    "solve": each(_solve_by_matrix, lambda t, y, a, b: linalg.solve(a, t)),
+    "det": each(_det),
+    "slogdet": each(_slogdet),
+    "cholesky": each(_cholesky),
+    "eigvalsh": each(_eigvalsh),
+    "eigh": each(_eigh),
+    "svdvals": each(_svdvals),
+    "svd": each(_svd),
+    "pinv": each(_pinv),
+    "norm": each(_norm),
 }

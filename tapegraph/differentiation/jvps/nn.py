@@ -1,4 +1,4 @@
-"""Tangents of layers and losses."""
+"""JVP rules: neural networks."""
 
 from __future__ import annotations
 

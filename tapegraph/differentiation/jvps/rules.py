@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from tapegraph.ops import elementwise, index
+from tapegraph.ops import elementwise
 from tapegraph.recording.op import Op
 from tapegraph.recording.record import apply
 from tapegraph.typed import Array
@@ -93,4 +93,4 @@ def _zero(x: Any) -> Any:
 def _without(x: Any, singular: Any, absorbed: Any, neutral: float) -> Any:
     """Put a neutral number where ``x`` is singular and is absorbed by what it meets."""
     mask = singular & absorbed
-    return index.where(mask, neutral, x) if mask.any() else x
+    return elementwise.where(mask, neutral, x) if mask.any() else x

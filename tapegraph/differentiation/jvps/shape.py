@@ -1,4 +1,4 @@
-"""Tangents of rearrangements: the same rearrangement of the tangent."""
+"""JVP rules: other shapes of the same elements, and joins."""
 
 from __future__ import annotations
 
@@ -24,4 +24,5 @@ JVPS: dict[str, Rule] = {
     "transpose": linear(shape.TRANSPOSE),
     "reshape": linear(shape.RESHAPE),
     "concat": _concat,
+    "broadcast_to": linear(shape.BROADCAST_TO),
 }

@@ -1,4 +1,4 @@
-"""Tangents of the operations of ``tapegraph/ops/special.py``."""
+"""JVP rules: the functions of ``tg.special``."""
 
 from __future__ import annotations
 
@@ -6,13 +6,12 @@ import math
 from typing import Any
 
 from tapegraph.differentiation.jvps.rules import Rule, each, over, times, value
-from tapegraph.ops.creation import astype
-from tapegraph.ops.elementwise import exp, log
-from tapegraph.ops.index import where
+from tapegraph.ops.elementwise import astype, exp, log, log1p, where
 from tapegraph.ops.special import BESSEL_I, BESSEL_J, bessel, digamma, erfcx, polygamma
-from tapegraph.ops.transcendental import log1p
 
 _HALF_ROOT_PI = math.sqrt(math.pi) / 2.0
+
+
 _ROOT_HALF = math.sqrt(0.5)
 
 

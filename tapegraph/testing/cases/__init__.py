@@ -6,32 +6,10 @@ layouts, agreement of the engines. A new operation adds its rows here and is cov
 
 from __future__ import annotations
 
-from tapegraph.testing.cases import (
-    arrange,
-    comparison,
-    core,
-    creation,
-    decompositions,
-    products,
-    select,
-    special,
-    statistics,
-    transcendental,
-)
+from tapegraph.testing.cases import elementwise, index, linalg, nn, reduce, shape, special
 from tapegraph.testing.cases.case import Case
 
-_FAMILIES = (
-    core,
-    transcendental,
-    comparison,
-    statistics,
-    creation,
-    special,
-    products,
-    decompositions,
-    arrange,
-    select,
-)
+_FAMILIES = (elementwise, reduce, linalg, shape, index, special, nn)
 CASES: tuple[Case, ...] = tuple(case for family in _FAMILIES for case in family.cases())
 
 __all__ = ["CASES", "Case"]

@@ -6,6 +6,7 @@ layouts, agreement of the engines. A new operation adds its rows here and is cov
 
 from __future__ import annotations
 
+import importlib
 import math
 import zlib
 from collections.abc import Callable
@@ -15,6 +16,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from tapegraph.ops import FAMILIES
 from tapegraph.typed import Array
 
 Input = Callable[[np.random.Generator], Array]
@@ -30,7 +32,7 @@ class Case:
     Attributes
     ----------
     op : str
-        The operation's name in `tapegraph.recording.program.OPS`; the call records it.
+        The operation's name in `tapegraph.recording.op.OPS`; the call records it.
     label : str
         What is special about this row; unique within the operation.
     run : callable
@@ -116,3 +118,10 @@ def distinct(*lengths: int) -> Input:
 def exactly(data: Any) -> Input:
     """Give these numbers."""
     return lambda rng: np.array(data, dtype=np.float64)
+
+
+def operation(name: str) -> Callable[..., Any]:
+    """Return the library's function of a name, whichever family has it."""
+    families = (importlib.import_module(f"tapegraph.ops.{family}") for family in FAMILIES)
+    found: Callable[..., Any] = next(vars(f)[name] for f in families if name in vars(f))
+    return found

@@ -7,10 +7,23 @@ from typing import Any
 
 import numpy as np
 
-from tapegraph.testing.cases.case import Case, Input
-from tapegraph.testing.cases.core import PAIRS
+from tapegraph.testing.cases.case import Case, Input, Shape
 
 __all__ = ["PAIRS", "pairs"]
+
+PAIRS: tuple[tuple[str, Shape, Shape], ...] = (
+    ("same", (2, 3), (2, 3)),
+    ("column-row", (3, 1), (4,)),
+    ("row-column", (4,), (3, 1)),
+    ("leading", (2, 3, 4), (4,)),
+    ("leading-left", (3,), (2, 2, 3)),
+    ("one", (1,), (2, 3)),
+    ("0d-left", (), (2, 3)),
+    ("0d-right", (2, 3), ()),
+    ("0d", (), ()),
+    ("empty", (0, 3), (3,)),
+    ("stretched-to-empty", (1, 3), (0, 3)),
+)
 
 
 def pairs(
@@ -45,3 +58,8 @@ def _with(function: Callable[..., Any], side: str) -> Callable[..., Any]:
     if side == "right":
         return lambda x, other: function(x, other)
     return lambda x, other: function(other, x)
+
+
+def swapped(apply: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a function of the operands in the other order."""
+    return lambda x, constant: apply(constant, x)

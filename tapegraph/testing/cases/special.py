@@ -1,4 +1,4 @@
-"""Cases of ``tapegraph/ops/special.py``; those of SciPy's functions where it is installed."""
+"""Cases: ``tg.special``; those of SciPy's functions where it is installed."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from tapegraph.ops import special as ops
+from tapegraph.ops import special
 from tapegraph.testing.cases.case import Case, Input, anywhere, exactly, inf, positive
 from tapegraph.testing.cases.pairs import pairs
 from tapegraph.typed import Array
@@ -81,57 +81,68 @@ def _normal(x: float) -> float:
 
 def _of_scipy() -> Iterator[Case]:
     for op, function, reference, domain in (
-        ("erf", ops.erf, _each(math.erf), anywhere),
-        ("erfc", ops.erfc, _each(math.erfc), anywhere),
-        ("erfc", ops.ndtr, _each(_normal), anywhere),
-        ("erfcx", ops.erfcx, _each(lambda x: math.exp(x * x) * math.erfc(x)), anywhere),
-        ("log_ndtr", ops.log_ndtr, _each(lambda x: math.log(_normal(x))), anywhere),
-        ("gamma", ops.gamma, _each(math.gamma), positive),
-        ("gammaln", ops.gammaln, _each(math.lgamma), positive),
-        ("gammaln", ops.loggamma, _each(math.lgamma), positive),
-        ("gammasgn", ops.gammasgn, _each(lambda x: math.copysign(1.0, math.gamma(x))), positive),
-        ("polygamma", ops.digamma, _digamma, positive),
-        ("polygamma", partial(ops.polygamma, 1), _trigamma, positive),
-        ("erf", lambda x: ops.erf(ops.erfinv(x)), lambda x: x, probability),
-        ("erfinv", lambda x: ops.erfinv(ops.erf(x)), lambda x: x, probability),
-        ("bessel_i", ops.i0, _bessel(0, 1.0), anywhere),
-        ("bessel_i", ops.i1, _bessel(1, 1.0), anywhere),
-        ("bessel_j", ops.j0, _bessel(0, -1.0), anywhere),
-        ("bessel_j", ops.j1, _bessel(1, -1.0), anywhere),
+        ("erf", special.erf, _each(math.erf), anywhere),
+        ("erfc", special.erfc, _each(math.erfc), anywhere),
+        ("erfc", special.ndtr, _each(_normal), anywhere),
+        ("erfcx", special.erfcx, _each(lambda x: math.exp(x * x) * math.erfc(x)), anywhere),
+        ("log_ndtr", special.log_ndtr, _each(lambda x: math.log(_normal(x))), anywhere),
+        ("gamma", special.gamma, _each(math.gamma), positive),
+        ("gammaln", special.gammaln, _each(math.lgamma), positive),
+        ("gammaln", special.loggamma, _each(math.lgamma), positive),
+        (
+            "gammasgn",
+            special.gammasgn,
+            _each(lambda x: math.copysign(1.0, math.gamma(x))),
+            positive,
+        ),
+        ("polygamma", special.digamma, _digamma, positive),
+        ("polygamma", partial(special.polygamma, 1), _trigamma, positive),
+        ("erf", lambda x: special.erf(special.erfinv(x)), lambda x: x, probability),
+        ("erfinv", lambda x: special.erfinv(special.erf(x)), lambda x: x, probability),
+        ("bessel_i", special.i0, _bessel(0, 1.0), anywhere),
+        ("bessel_i", special.i1, _bessel(1, 1.0), anywhere),
+        ("bessel_j", special.j0, _bessel(0, -1.0), anywhere),
+        ("bessel_j", special.j1, _bessel(1, -1.0), anywhere),
     ):
         name = getattr(function, "__name__", "trigamma").strip("<>")
         for label, lengths in (("0d", ()), ("3d", (2, 1, 3)), ("empty", (0, 3))):
             yield Case(op, f"{name}-{label}", function, (domain(*lengths),), reference=reference)
-    yield from pairs("betaln", ops.betaln, lambda a, b: np.log(_beta(a, b)), positive, positive)
-    yield from pairs("beta", ops.beta, _beta, positive, positive)
+    yield from pairs("betaln", special.betaln, lambda a, b: np.log(_beta(a, b)), positive, positive)
+    yield from pairs("beta", special.beta, _beta, positive, positive)
     below = exactly([-0.5, -1.5, -2.25, 170.0])
     few = exactly([-0.5, -1.5, -2.25, 8.0])
     for function, point, reference in (
-        (ops.gammaln, below, _each(math.lgamma)),
-        (ops.gamma, few, _each(math.gamma)),
-        (ops.gammasgn, few, lambda x: np.array([-1.0, 1.0, -1.0, 1.0], x.dtype)),
+        (special.gammaln, below, _each(math.lgamma)),
+        (special.gamma, few, _each(math.gamma)),
+        (special.gammasgn, few, lambda x: np.array([-1.0, 1.0, -1.0, 1.0], x.dtype)),
     ):
         yield Case(function.__name__, "below-zero", function, (point,), reference=reference)
     yield Case(
         "beta",
         "below-zero",
-        ops.beta,
+        special.beta,
         (exactly([-0.5, -1.3]), exactly([0.25, 2.5])),
         reference=_beta,
     )
     for op, label, function, numbers, slopes in (
-        ("erfinv", "ends", ops.erfinv, [-1.0, 1.0], [inf, inf]),
-        ("erf", "far", ops.erf, [-100.0, 100.0], [0.0, 0.0]),
-        ("log_ndtr", "far", ops.log_ndtr, [-40.0, -1e4, 40.0], [_mills(-40.0), _mills(-1e4), 0.0]),
-        ("gammaln", "zero", ops.gammaln, [0.0, 1.0], [-inf, -np.euler_gamma]),
-        ("gammaln", "loggamma-below-zero", ops.loggamma, [-0.5, 1.0], [nan, -np.euler_gamma]),
-        ("gamma", "zero", ops.gamma, [0.0, 1.0], [-inf, -np.euler_gamma]),
-        ("polygamma", "digamma-zero", ops.digamma, [0.0, 1.0], [inf, math.pi**2 / 6]),
-        ("beta", "zero", lambda x: ops.beta(x, 1.0), [0.0, 2.0], [-inf, -0.25]),
-        ("bessel_i", "i0-zero-and-far", ops.i0, [0.0, -800.0, 800.0], [0.0, -inf, inf]),
-        ("bessel_i", "i1-zero-and-far", ops.i1, [0.0, -800.0, 800.0], [0.5, inf, inf]),
-        ("bessel_j", "j0-zero", ops.j0, [0.0, -0.0], [0.0, 0.0]),
-        ("bessel_j", "j1-zero", ops.j1, [0.0, -0.0, 1e-30], [0.5, 0.5, 0.5]),
+        ("erfinv", "ends", special.erfinv, [-1.0, 1.0], [inf, inf]),
+        ("erf", "far", special.erf, [-100.0, 100.0], [0.0, 0.0]),
+        (
+            "log_ndtr",
+            "far",
+            special.log_ndtr,
+            [-40.0, -1e4, 40.0],
+            [_mills(-40.0), _mills(-1e4), 0.0],
+        ),
+        ("gammaln", "zero", special.gammaln, [0.0, 1.0], [-inf, -np.euler_gamma]),
+        ("gammaln", "loggamma-below-zero", special.loggamma, [-0.5, 1.0], [nan, -np.euler_gamma]),
+        ("gamma", "zero", special.gamma, [0.0, 1.0], [-inf, -np.euler_gamma]),
+        ("polygamma", "digamma-zero", special.digamma, [0.0, 1.0], [inf, math.pi**2 / 6]),
+        ("beta", "zero", lambda x: special.beta(x, 1.0), [0.0, 2.0], [-inf, -0.25]),
+        ("bessel_i", "i0-zero-and-far", special.i0, [0.0, -800.0, 800.0], [0.0, -inf, inf]),
+        ("bessel_i", "i1-zero-and-far", special.i1, [0.0, -800.0, 800.0], [0.5, inf, inf]),
+        ("bessel_j", "j0-zero", special.j0, [0.0, -0.0], [0.0, 0.0]),
+        ("bessel_j", "j1-zero", special.j1, [0.0, -0.0, 1e-30], [0.5, 0.5, 0.5]),
     ):
         yield Case(op, label, function, (exactly(numbers),), expected=(slopes,))
 
@@ -143,32 +154,32 @@ def _beta(a: Array, b: Array) -> Any:
 
 def _logistic() -> Iterator[Case]:
     for op, function, reference, domain in (
-        ("sigmoid", ops.expit, lambda x: 1 / (1 + np.exp(-x)), anywhere),
-        ("log1p", ops.logit, lambda x: np.log(x / (1 - x)), probability),
-        ("logaddexp", ops.softplus, lambda x: np.log(1 + np.exp(x)), anywhere),
-        ("logaddexp", ops.log_expit, lambda x: -np.log(1 + np.exp(-x)), anywhere),
+        ("sigmoid", special.expit, lambda x: 1 / (1 + np.exp(-x)), anywhere),
+        ("log1p", special.logit, lambda x: np.log(x / (1 - x)), probability),
+        ("logaddexp", special.softplus, lambda x: np.log(1 + np.exp(x)), anywhere),
+        ("logaddexp", special.log_expit, lambda x: -np.log(1 + np.exp(-x)), anywhere),
     ):
         for label, lengths in (("0d", ()), ("3d", (2, 1, 3)), ("empty", (0, 3))):
             label = f"{function.__name__}-{label}"
             yield Case(op, label, function, (domain(*lengths),), reference=reference)
-    yield Case("log", "logit-ends", ops.logit, (exactly([0.0, 1.0]),), expected=([inf, inf],))
+    yield Case("log", "logit-ends", special.logit, (exactly([0.0, 1.0]),), expected=([inf, inf],))
     yield Case(
         "logaddexp",
         "softplus-far",
-        ops.softplus,
+        special.softplus,
         (exactly([-1000.0, 0.0, 1000.0]),),
         expected=([0.0, 0.5, 1.0],),
     )
 
 
 def _logarithms() -> Iterator[Case]:
-    yield from pairs("xlogy", ops.xlogy, lambda x, y: x * np.log(y), anywhere, positive)
-    yield from pairs("xlog1py", ops.xlog1py, lambda x, y: x * np.log(1 + y), anywhere, positive)
+    yield from pairs("xlogy", special.xlogy, lambda x, y: x * np.log(y), anywhere, positive)
+    yield from pairs("xlog1py", special.xlog1py, lambda x, y: x * np.log(1 + y), anywhere, positive)
     factors = [0.0, -0.0, 1.0, 0.0, 2.0]
     ln2 = math.log(2.0)
     for function, y in (
-        (ops.xlogy, [0.0, 2.0, 1.0, -1.0, 0.5]),
-        (ops.xlog1py, [-1.0, 1.0, 0.0, -2.0, -0.5]),
+        (special.xlogy, [0.0, 2.0, 1.0, -1.0, 0.5]),
+        (special.xlog1py, [-1.0, 1.0, 0.0, -2.0, -0.5]),
     ):
         slopes = [0.0, ln2, 0.0, 0.0, -ln2], [0.0, 0.0, 1.0, 0.0, 4.0]
         inputs = exactly(factors), exactly(y)
@@ -184,14 +195,14 @@ def _logarithms() -> Iterator[Case]:
         yield Case(
             "entr",
             label,
-            ops.entr,
+            special.entr,
             (positive(*lengths),),
             reference=lambda x: -x * np.log(x),
         )
     yield Case(
         "entr",
         "ends",
-        ops.entr,
+        special.entr,
         (exactly([0.0, 1.0, -1.0, 2.0]),),
         reference=lambda x: np.array([0.0, 0.0, -inf, -2.0 * ln2]),
         expected=([inf, -1.0, nan, -1.0 - ln2],),
@@ -210,14 +221,14 @@ def _log_softmaxes() -> Iterator[Case]:
         yield Case(
             "exp",
             f"log_softmax-{label}",
-            partial(ops.log_softmax, axis=axis),
+            partial(special.log_softmax, axis=axis),
             (anywhere(*lengths),),
             reference=partial(_log_softmax, axis=axis),
         )
     yield Case(
         "exp",
         "log_softmax-far",
-        lambda x: ops.log_softmax(x)[1:],
+        lambda x: special.log_softmax(x)[1:],
         (exactly([-inf, 1000.0, 1000.0]),),
         expected=([0.0, 0.0, 0.0],),
     )

@@ -1,14 +1,105 @@
-"""Cases of the operations of ``tapegraph/ops/arrange.py``."""
+"""Cases: Shapes and joins."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import numpy as np
 
-from tapegraph.ops import arrange
-from tapegraph.testing.cases.case import Case, Shape, anywhere
+from tapegraph.ops import index, shape
+from tapegraph.testing.cases.case import (
+    Case,
+    Shape,
+    anywhere,
+    operation,
+)
+
+# Rearrangements
+
+
+def _reshaped() -> Iterator[Case]:
+    for label, lengths, axes in (
+        ("matrix", (2, 3), None),
+        ("reversed", (2, 3, 4), None),
+        ("swapped", (2, 3, 4), (1, 0, 2)),
+        ("cycled", (2, 3, 4), (2, 0, 1)),
+        ("negative", (2, 3, 4), (0, -1, -2)),
+        ("unchanged", (2, 3), (0, 1)),
+        ("vector", (3,), None),
+        ("0d", (), None),
+        ("empty", (0, 3), None),
+    ):
+        yield Case(
+            "transpose",
+            label,
+            partial(shape.transpose, axes=axes),
+            (anywhere(*lengths),),
+            reference=partial(np.transpose, axes=axes),
+        )
+    for label, lengths, new in (
+        ("matrix", (2, 6), (3, 4)),
+        ("split", (2, 6), (2, 2, 3)),
+        ("inferred", (2, 6), (3, -1)),
+        ("inferred-middle", (2, 6), (2, -1, 3)),
+        ("flat", (2, 3), -1),
+        ("integer", (2, 3), 6),
+        ("unchanged", (2, 3), (2, 3)),
+        ("from-0d", (), (1, 1)),
+        ("to-0d", (1, 1), ()),
+        ("empty", (0, 3), (3, 0)),
+        ("empty-flat", (2, 0), -1),
+    ):
+        yield Case(
+            "reshape",
+            label,
+            partial(shape.reshape, shape=new),
+            (anywhere(*lengths),),
+            reference=lambda x, new=new: np.reshape(x, new),
+        )
+    yield from _concats()
+
+
+def _concats() -> Iterator[Case]:
+    for label, axis, parts in (
+        ("one", 0, ((2, 3),)),
+        ("rows", 0, ((2, 3), (1, 3))),
+        ("columns", 1, ((2, 3), (2, 2))),
+        ("last", -1, ((2, 1, 3), (2, 1, 1), (2, 1, 2))),
+        ("middle", -2, ((2, 1, 2), (2, 3, 2))),
+        ("vectors", 0, ((2,), (3,), (1,))),
+        ("empty-part", 0, ((2, 3), (0, 3))),
+        ("empty", 1, ((0, 3), (0, 2))),
+    ):
+        yield Case(
+            "concat",
+            label,
+            partial(_joined, shape.concat, axis=axis),
+            tuple(anywhere(*lengths) for lengths in parts),
+            reference=partial(_joined, np.concatenate, axis=axis),
+        )
+    for label, order, constants in (
+        ("repeated", lambda x, y: (x, y, x), ()),
+        ("numpy-between", lambda x, y, c: (x, c, y), (np.array([[1.0, 2.0, 3.0]]),)),
+    ):
+        yield Case(
+            "concat",
+            label,
+            partial(_arranged, shape.concat, order),
+            (anywhere(2, 3), anywhere(1, 3)),
+            constants,
+            reference=partial(_arranged, np.concatenate, order),
+        )
+
+
+def _joined(join: Callable[..., Any], *parts: Any, axis: int) -> Any:
+    return join(parts, axis=axis)
+
+
+def _arranged(join: Callable[..., Any], order: Callable[..., Any], *parts: Any) -> Any:
+    return join(order(*parts))
+
 
 # The operation recorded, NumPy's name, what is special, a shape, and the other arguments.
 Row = tuple[str, str, str, Shape, tuple[Any, ...]]
@@ -123,7 +214,7 @@ CUT: tuple[tuple[str, str, Shape, tuple[Any, ...]], ...] = (
 )
 
 
-def cases() -> Iterator[Case]:
+def _of_arrange() -> Iterator[Case]:
     """Yield the rows of this family."""
     for op, name, label, lengths, arguments in OF_ONE:
         run, reference = (_with(f, arguments) for f in _both(name))
@@ -139,7 +230,7 @@ def cases() -> Iterator[Case]:
     yield Case(
         "concat",
         "pad-constants",
-        lambda x: arrange.pad(x, ((1, 0), (2, 1)), constant_values=((1.0, 2.0), (3.0, 4.0))),
+        lambda x: index.pad(x, ((1, 0), (2, 1)), constant_values=((1.0, 2.0), (3.0, 4.0))),
         (anywhere(2, 3),),
         reference=lambda x: np.pad(x, ((1, 0), (2, 1)), constant_values=((1.0, 2.0), (3.0, 4.0))),
     )
@@ -174,7 +265,7 @@ def _with_two_inputs() -> Iterator[Case]:
     yield Case(
         "concat",
         "block",
-        lambda a, b: arrange.block([[a, b], [b, a]]),
+        lambda a, b: shape.block([[a, b], [b, a]]),
         (anywhere(2, 2), anywhere(2, 2)),
         reference=lambda a, b: np.block([[a, b], [b, a]]),
     )
@@ -186,7 +277,7 @@ def _inserted(insert: Callable[..., Any], at: Any, axis: tuple[Any, ...]) -> Cal
 
 def _both(name: str) -> tuple[Callable[..., Any], Callable[..., Any]]:
     """Return the library's function and NumPy's."""
-    return getattr(arrange, name), getattr(np, name)
+    return operation(name), getattr(np, name)
 
 
 def _with(function: Callable[..., Any], arguments: tuple[Any, ...]) -> Callable[..., Any]:
@@ -200,3 +291,9 @@ def _of_sequence(function: Callable[..., Any], arguments: tuple[Any, ...]) -> Ca
 def _weighed(cut: Callable[..., Any]) -> Callable[..., Any]:
     """Put the parts together again, each with a weight that tells it from the others."""
     return lambda x: sum((i + 1.0) * part.sum() for i, part in enumerate(cut(x)))
+
+
+def cases() -> Iterator[Case]:
+    """Yield the family's cases."""
+    yield from _reshaped()
+    yield from _of_arrange()

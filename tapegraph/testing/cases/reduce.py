@@ -1,4 +1,4 @@
-"""Cases of ``tapegraph/ops/statistics.py``."""
+"""Cases: Sums, extremes, statistics and softmax."""
 
 from __future__ import annotations
 
@@ -8,12 +8,91 @@ from typing import Any
 
 import numpy as np
 
-from tapegraph.ops import statistics
-from tapegraph.testing.cases.case import Case, Input, Shape, anywhere, distinct, exactly
+from tapegraph.ops import reduce
+from tapegraph.testing.cases.case import (
+    Case,
+    Input,
+    Shape,
+    anywhere,
+    distinct,
+    exactly,
+    operation,
+)
+from tapegraph.typed import Array
+
+# Reductions
+
+REDUCED: tuple[tuple[str, Shape, dict[str, Any]], ...] = (
+    ("all", (2, 3), {}),
+    ("all-kept", (2, 3), {"keepdims": True}),
+    ("first", (2, 3), {"axis": 0}),
+    ("last", (2, 3), {"axis": -1}),
+    ("last-kept", (2, 3), {"axis": -1, "keepdims": True}),
+    ("middle", (2, 3, 2), {"axis": 1}),
+    ("outer-two", (2, 3, 2), {"axis": (0, 2)}),
+    ("outer-two-kept", (2, 3, 2), {"axis": (-1, 0), "keepdims": True}),
+    ("all-named", (2, 3), {"axis": (0, 1)}),
+    ("no-axis", (2, 3), {"axis": ()}),
+    ("0d", (), {}),
+    ("0d-kept", (), {"keepdims": True}),
+    ("empty", (2, 0), {"axis": 0}),
+)
+
+
+def _sums() -> Iterator[Case]:
+    for function, reference in ((reduce.sum, np.sum), (reduce.mean, _mean)):
+        for label, lengths, options in REDUCED:
+            yield Case(
+                function.__name__,
+                label,
+                partial(function, **options),
+                (anywhere(*lengths),),
+                reference=partial(reference, **options),
+            )
+    yield Case("sum", "nothing", reduce.sum, (anywhere(0, 3),), reference=lambda x: np.zeros(()))
+    for label, lengths, axis in (
+        ("vector", (4,), 0),
+        ("matrix", (2, 3), -1),
+        ("first", (2, 3, 2), 0),
+        ("middle", (2, 3, 2), 1),
+        ("middle-negative", (2, 3, 2), -2),
+        ("last", (2, 3, 2), 2),
+        ("one-class", (3, 1), -1),
+        ("no-rows", (0, 3), -1),
+        ("no-classes", (2, 0), -1),
+    ):
+        yield Case(
+            "softmax",
+            label,
+            partial(reduce.softmax, axis=axis),
+            (anywhere(*lengths),),
+            reference=partial(softmax_of, axis=axis),
+        )
+    # Weighted, since the sum of a softmax is constant.
+    for label, point in (("far-apart", [1000.0, 0.0, -1000.0]), ("masked", [0.0, -1e9, -1e9])):
+        yield Case(
+            "softmax",
+            label,
+            lambda x, weights: reduce.softmax(x) * weights,
+            (exactly(point),),
+            (np.array([1.0, 2.0, 3.0]),),
+            expected=([0.0, 0.0, 0.0],),
+        )
+
+
+def _mean(x: Array, axis: Any = None, keepdims: bool = False) -> Any:
+    total = np.sum(x, axis=axis, keepdims=keepdims)
+    return total * total.size / x.size if x.size else total
+
+
+def softmax_of(x: Array, axis: int = -1) -> Any:
+    """Return NumPy's softmax of modest numbers."""
+    return np.exp(x) / np.exp(x).sum(axis=axis, keepdims=True)
+
 
 nan = float("nan")
 
-REDUCED: tuple[tuple[str, Shape, dict[str, Any]], ...] = (
+STATISTICS: tuple[tuple[str, Shape, dict[str, Any]], ...] = (
     ("all", (2, 3), {}),
     ("all-kept", (2, 3), {"keepdims": True}),
     ("first", (2, 3), {"axis": 0}),
@@ -26,24 +105,24 @@ REDUCED: tuple[tuple[str, Shape, dict[str, Any]], ...] = (
 
 # The function, the operation that it records, NumPy's function, and where to sample.
 REDUCTIONS: tuple[tuple[Any, str, Callable[..., Any], Callable[..., Input]], ...] = (
-    (statistics.max, "max", np.max, distinct),
-    (statistics.min, "min", np.min, distinct),
-    (statistics.ptp, "max", np.ptp, distinct),
-    (statistics.prod, "prod", np.prod, anywhere),
-    (statistics.var, "mul", np.var, anywhere),
-    (statistics.std, "sqrt", np.std, anywhere),
-    (statistics.nansum, "sum", np.nansum, anywhere),
-    (statistics.nanmean, "div", np.nanmean, anywhere),
-    (statistics.nanmax, "max", np.nanmax, distinct),
-    (statistics.nanmin, "min", np.nanmin, distinct),
-    (statistics.nanvar, "mul", np.nanvar, anywhere),
-    (statistics.nanstd, "sqrt", np.nanstd, anywhere),
-    (statistics.average, "mean", np.mean, anywhere),
-    (statistics.median, "index", np.median, distinct),
+    (reduce.max, "max", np.max, distinct),
+    (reduce.min, "min", np.min, distinct),
+    (reduce.ptp, "max", np.ptp, distinct),
+    (reduce.prod, "prod", np.prod, anywhere),
+    (reduce.var, "mul", np.var, anywhere),
+    (reduce.std, "sqrt", np.std, anywhere),
+    (reduce.nansum, "sum", np.nansum, anywhere),
+    (reduce.nanmean, "div", np.nanmean, anywhere),
+    (reduce.nanmax, "max", np.nanmax, distinct),
+    (reduce.nanmin, "min", np.nanmin, distinct),
+    (reduce.nanvar, "mul", np.nanvar, anywhere),
+    (reduce.nanstd, "sqrt", np.nanstd, anywhere),
+    (reduce.average, "mean", np.mean, anywhere),
+    (reduce.median, "index", np.median, distinct),
 )
 
 
-def cases() -> Iterator[Case]:
+def _of_statistics() -> Iterator[Case]:
     """Yield the family's cases."""
     yield from _reductions()
     yield from _unbiased()
@@ -58,7 +137,7 @@ def cases() -> Iterator[Case]:
 
 def _reductions() -> Iterator[Case]:
     for function, op, reference, domain in REDUCTIONS:
-        for label, lengths, options in REDUCED:
+        for label, lengths, options in STATISTICS:
             yield Case(
                 op,
                 f"{function.__name__}-{label}",
@@ -67,9 +146,9 @@ def _reductions() -> Iterator[Case]:
                 reference=partial(reference, **options),
             )
     for function, reference in (
-        (statistics.max, np.max),
-        (statistics.min, np.min),
-        (statistics.prod, np.prod),
+        (reduce.max, np.max),
+        (reduce.min, np.min),
+        (reduce.prod, np.prod),
     ):
         for label, lengths, options in (
             ("0d", (), {}),
@@ -84,17 +163,17 @@ def _reductions() -> Iterator[Case]:
                 reference=partial(reference, **options),
             )
     for lengths in ((0,), (0, 2)):
-        run, reference = partial(statistics.prod, axis=0), partial(np.prod, axis=0)
+        run, reference = partial(reduce.prod, axis=0), partial(np.prod, axis=0)
         label = f"prod-of-nothing-{len(lengths)}d"
         yield Case("prod", label, run, (anywhere(*lengths),), reference=reference)
 
 
 def _unbiased() -> Iterator[Case]:
     for function, op, reference in (
-        (statistics.var, "mul", np.var),
-        (statistics.std, "sqrt", np.std),
-        (statistics.nanvar, "mul", np.nanvar),
-        (statistics.nanstd, "sqrt", np.nanstd),
+        (reduce.var, "mul", np.var),
+        (reduce.std, "sqrt", np.std),
+        (reduce.nanvar, "mul", np.nanvar),
+        (reduce.nanstd, "sqrt", np.nanstd),
     ):
         for ddof in (1, 0.5):
             yield Case(
@@ -119,7 +198,7 @@ def _missing() -> Iterator[Case]:
         ("nanvar", "mul", {"ddof": 1}, [[-1.0, 0.0, 1.0], [0.0, 0.0, -third], [third, 0.0, 0.0]]),
         ("nanstd", "sqrt", {"axis": 1}, [[-0.5, 0.0, 0.5], [0.0, 0.0, 0.0], [0.0, 0.0, 0.0]]),
     ):
-        run = partial(getattr(statistics, name), **options)
+        run = partial(operation(name), **options)
         yield Case(
             op,
             f"{name}-missing",
@@ -141,25 +220,25 @@ def _averages() -> Iterator[Case]:
         yield Case(
             "div",
             f"average-{label}",
-            lambda x, w, options=options: statistics.average(x, weights=w * w + 1.0, **options),
+            lambda x, w, options=options: reduce.average(x, weights=w * w + 1.0, **options),
             (anywhere(*lengths), anywhere(*weights)),
             reference=lambda x, w, options=options: np.average(x, weights=w * w + 1.0, **options),
         )
 
 
 def _logsumexps() -> Iterator[Case]:
-    for label, lengths, options in REDUCED:
+    for label, lengths, options in STATISTICS:
         yield Case(
             "log" if lengths != (3, 0) else "exp",
             f"logsumexp-{label}",
-            partial(statistics.logsumexp, **options),
+            partial(reduce.logsumexp, **options),
             (anywhere(*lengths),),
             reference=lambda x, options=options: np.log(np.sum(np.exp(x), **options)),
         )
     yield Case(
         "log",
         "logsumexp-factors",
-        lambda x, b: statistics.logsumexp(x, axis=1, b=b * b + 1.0),
+        lambda x, b: reduce.logsumexp(x, axis=1, b=b * b + 1.0),
         (anywhere(2, 3), anywhere(3)),
         reference=lambda x, b: np.log(np.sum((b * b + 1.0) * np.exp(x), axis=1)),
     )
@@ -171,7 +250,7 @@ def _logsumexps() -> Iterator[Case]:
         yield Case(
             "log",
             f"logsumexp-{label}",
-            statistics.logsumexp,
+            reduce.logsumexp,
             (exactly(point),),
             expected=(gradient,),
         )
@@ -190,7 +269,7 @@ def _quantiles() -> Iterator[Case]:
             yield Case(
                 "index",
                 f"{name}-{label}",
-                partial(_at, getattr(statistics, name), q * whole, options),
+                partial(_at, operation(name), q * whole, options),
                 (distinct(*lengths),),
                 reference=partial(_at, getattr(np, name), q * whole, options),
             )
@@ -202,7 +281,7 @@ def _at(function: Callable[..., Any], q: Any, options: dict[str, Any], x: Any) -
 
 
 def _running() -> Iterator[Case]:
-    for function, reference in ((statistics.cumsum, np.cumsum), (statistics.cumprod, np.cumprod)):
+    for function, reference in ((reduce.cumsum, np.cumsum), (reduce.cumprod, np.cumprod)):
         for label, lengths, axis in (
             ("vector", (5,), None),
             ("flat", (2, 3), None),
@@ -236,14 +315,14 @@ def _neighbours() -> Iterator[Case]:
         yield Case(
             "sub",
             f"diff-{label}",
-            partial(_diff, statistics.diff, options),
+            partial(_diff, reduce.diff, options),
             (anywhere(*lengths),),
             reference=partial(_diff, np.diff, options),
         )
     yield Case(
         "sub",
         "diff-arrays-around",
-        lambda x, before, after: statistics.diff(x, prepend=before, append=after),
+        lambda x, before, after: reduce.diff(x, prepend=before, append=after),
         (anywhere(2, 3), anywhere(), anywhere(2, 2)),
         reference=lambda x, before, after: np.diff(x, prepend=before, append=after),
     )
@@ -256,7 +335,7 @@ def _neighbours() -> Iterator[Case]:
         yield Case(
             "sum",
             f"trapezoid-{label}",
-            partial(statistics.trapezoid, **options),
+            partial(reduce.trapezoid, **options),
             (anywhere(*lengths),),
             reference=partial(_trapezoid, **options),
         )
@@ -268,7 +347,7 @@ def _neighbours() -> Iterator[Case]:
         yield Case(
             "sum",
             f"trapezoid-{label}",
-            partial(statistics.trapezoid, **options),
+            partial(reduce.trapezoid, **options),
             (anywhere(*lengths), anywhere(*places)),
             reference=partial(_trapezoid, **options),
         )
@@ -302,7 +381,7 @@ def _kinks() -> Iterator[Case]:
         yield Case(
             op,
             f"{name}-ties",
-            partial(getattr(statistics, name), axis=1),
+            partial(operation(name), axis=1),
             (point,),
             reference=partial(getattr(np, name), axis=1),
             expected=(gradient,),
@@ -315,7 +394,7 @@ def _kinks() -> Iterator[Case]:
         yield Case(
             op,
             f"{name}-nan",
-            partial(getattr(statistics, name), axis=1),
+            partial(operation(name), axis=1),
             (missing,),
             reference=partial(getattr(np, name), axis=1),
             expected=(gradient,),
@@ -324,7 +403,7 @@ def _kinks() -> Iterator[Case]:
         yield Case(
             op,
             f"{name}-constant",
-            partial(getattr(statistics, name), axis=1),
+            partial(operation(name), axis=1),
             (exactly([[2.0, 2.0], [1.0, 3.0]]),),
             reference=partial(np.std, axis=1),
             expected=([[0.0, 0.0], [-0.5, 0.5]],),
@@ -347,8 +426,14 @@ def _zeros() -> Iterator[Case]:
         yield Case(
             name,
             f"{name}-{label}",
-            getattr(statistics, name),
+            operation(name),
             (exactly(point),),
             reference=getattr(np, name),
             expected=(gradient,),
         )
+
+
+def cases() -> Iterator[Case]:
+    """Yield the family's cases."""
+    yield from _sums()
+    yield from _of_statistics()

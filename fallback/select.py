@@ -1,7 +1,0 @@
-"""Gradients: taking, sorting and masking elements."""
-
-from __future__ import annotations
-
-from tapegraph.fallback.rules import Joint, Rule
-
-VJPS: dict[str, tuple[Rule | None, ...] | Joint] = {}

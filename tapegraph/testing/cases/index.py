@@ -1,0 +1,337 @@
+"""Cases: Indexing, gathering, sorting."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from tapegraph.ops import elementwise, index, reduce
+from tapegraph.testing.cases.case import (
+    Case,
+    Input,
+    Shape,
+    anywhere,
+    distinct,
+    exactly,
+    operation,
+)
+from tapegraph.typed import Array
+
+# Taking parts
+
+BASIC: tuple[tuple[str, Shape, Any], ...] = (
+    ("int", (3, 4), 1),
+    ("negative-int", (3, 4), -1),
+    ("numpy-int", (3, 4), np.int64(2)),
+    ("all-ints", (3, 4), np.s_[1, -2]),
+    ("slice", (4, 2), np.s_[1:3]),
+    ("columns", (2, 4), np.s_[:, 1:]),
+    ("step", (5,), np.s_[::2]),
+    ("reversed", (5,), np.s_[::-1]),
+    ("negative-step", (3, 5), np.s_[::-1, 3:0:-2]),
+    ("negative-bounds", (5,), np.s_[-4:-1]),
+    ("clipped", (3,), np.s_[1:100]),
+    ("nothing", (3, 2), np.s_[2:1]),
+    ("ellipsis", (2, 3, 2), np.s_[..., 0]),
+    ("ellipsis-between", (2, 3, 2), np.s_[1, ..., ::-1]),
+    ("new-axes", (2, 3), np.s_[None, :, None]),
+    ("mixed", (2, 3, 4), np.s_[1, None, ..., 3:0:-1]),
+    ("whole", (2, 3), np.s_[...]),
+    ("0d", (), ()),
+    ("0d-new-axis", (), None),
+    ("empty", (0, 3), np.s_[:, 1]),
+)
+
+ADVANCED: tuple[tuple[str, Shape, Any], ...] = (
+    ("list", (3, 2), [2, 0]),
+    ("repeated", (3, 2), [1, 1, 2, 1]),
+    ("negative", (3, 2), [-1, 0, -3]),
+    ("matrix", (4, 2), np.array([[0, 1], [1, 3]])),
+    ("columns", (2, 3), np.s_[:, [2, 0, 2]]),
+    ("pairs", (3, 3), ([0, 1, 1], [2, 0, 0])),
+    ("grid", (3, 4), np.ix_([0, 2], [1, 1, 3])),
+    ("int-and-list", (3, 4), (1, [0, 3, 3])),
+    ("neighbours", (2, 3, 4, 2), np.s_[:, [0, 2], [1, 3]]),
+    ("apart", (2, 3, 4), np.s_[[0, 1, 1], :, [1, 3, 3]]),
+    ("int-apart", (2, 3, 4), np.s_[1, :, [1, 3]]),
+    ("with-slice", (4, 5), np.s_[[0, 3], 1:4]),
+    ("with-negative-step", (4, 5), np.s_[::-2, [4, 4, 0]]),
+    ("with-new-axis", (3, 2), np.s_[[0, 2], None]),
+    ("with-ellipsis", (2, 3, 4), np.s_[..., [0, -1]]),
+    ("mask", (2, 3), np.array([[True, False, True], [False, True, False]])),
+    ("row-mask", (3, 2), np.array([True, False, True])),
+    ("list-mask", (3, 2), [False, True, True]),
+    ("column-mask", (2, 3), np.s_[:, np.array([True, False, True])]),
+    ("leading-mask", (2, 2, 3), np.array([[True, False], [True, True]])),
+    ("mask-and-list", (3, 4), (np.array([True, False, True]), [0, 3])),
+    ("mask-and-slice", (3, 4), np.s_[np.array([True, False, True]), 1:3]),
+    ("empty-mask", (3, 2), np.zeros(3, dtype=bool)),
+    ("empty-list", (3, 2), []),
+    ("true", (2, 3), True),
+    ("empty", (2, 0), [1, 0, 1]),
+    ("empty-pairs", (0, 3), (np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64))),
+    ("empty-neighbours", (2, 3, 4, 0), np.s_[:, [0, 2], [1, 3]]),
+    ("empty-apart", (2, 0, 4), np.s_[[0, 1, 1], :, [1, 3, 3]]),
+)
+
+
+def _indexed() -> Iterator[Case]:
+    for op, rows in (("getitem", BASIC), ("index", ADVANCED)):
+        for label, lengths, key in rows:
+            at_key = operator.itemgetter(key)
+            yield Case(op, label, at_key, (anywhere(*lengths),), reference=at_key)
+    for label, lengths, begin, size, key in (
+        ("vector", (5,), (1,), (3,), np.s_[1:4]),
+        ("matrix", (3, 4), (1, 0), (2, 3), np.s_[1:3, 0:3]),
+        ("to-the-end", (3, 4), (1, 2), (-1, -1), np.s_[1:, 2:]),
+        ("whole", (2, 3), (0, 0), (2, 3), np.s_[:]),
+        ("nothing", (2, 3), (1, 1), (0, 2), np.s_[1:1, 1:3]),
+        ("3d", (2, 3, 4), (0, 1, 1), (-1, 1, 2), np.s_[:, 1:2, 1:3]),
+        ("0d", (), (), (), ()),
+    ):
+        yield Case(
+            "tensor_slice",
+            label,
+            partial(index.tensor_slice, begin=begin, size=size),
+            (anywhere(*lengths),),
+            reference=operator.itemgetter(key),
+        )
+    yield from _gathers()
+    yield from _choices()
+
+
+def _gathers() -> Iterator[Case]:
+    for label, lengths, axis, indices in (
+        ("rows", (5, 3), 0, [1, 3, 2]),
+        ("repeated", (3, 2), 0, [1, 1, 0, 1]),
+        ("negative", (4, 2), 0, [-1, 0, -4, 3]),
+        ("one", (3, 2), 0, 2),
+        ("matrix", (4, 2), 0, [[0, 1, 1], [3, 3, 2]]),
+        ("3d-indices", (3,), 0, [[[0], [2]], [[1], [0]]]),
+        ("columns", (2, 3), 1, [2, 0, 2]),
+        ("last", (2, 1, 3), -1, [[0, 1], [2, -1]]),
+        ("middle", (2, 3, 2), 1, [1, 1]),
+        ("nothing", (3, 2), 0, np.zeros((2, 0), dtype=np.int64)),
+        ("empty", (3, 0), 0, [2, 2]),
+        ("empty-last", (0, 1, 3), -1, [0, 2]),
+    ):
+        yield Case(
+            "gather",
+            label,
+            partial(index.gather, axis=axis),
+            (anywhere(*lengths),),
+            (np.array(indices),),
+            reference=partial(_rows_one_by_one, axis=axis),
+        )
+
+
+def _rows_one_by_one(x: Array, indices: Array, axis: int) -> Any:
+    first = np.moveaxis(x, axis, 0)
+    rows = np.zeros((*indices.shape, *first.shape[1:]), dtype=x.dtype)
+    for place in np.ndindex(indices.shape):
+        rows[place] = first[indices[place]]
+    at = range(axis % x.ndim, axis % x.ndim + indices.ndim)
+    return np.moveaxis(rows, range(indices.ndim), at)
+
+
+def _choices() -> Iterator[Case]:
+    mask = np.array([[True, False, True], [False, False, True]])
+    for label, cond, branches in (
+        ("mask", mask, ((2, 3), (2, 3))),
+        ("integers", mask.astype(np.int64) * -2, ((2, 3), (2, 3))),
+        ("floats", mask * 0.5, ((2, 3), (2, 3))),
+        ("column", mask[:, :1], ((2, 3), (3,))),
+        ("leading", mask, ((4, 1, 3), (3,))),
+        ("stretched-branches", mask, ((3,), (2, 1))),
+        ("0d-branch", mask, ((), (2, 3))),
+        ("0d-condition", np.array(True), ((2, 3), (3,))),
+        ("empty", np.zeros((0, 3), dtype=bool), ((0, 3), (3,))),
+    ):
+        inputs = tuple(anywhere(*lengths) for lengths in branches)
+        yield Case("where", label, _where, inputs, (cond,), reference=_blended)
+    for label, order in (
+        ("scalar-right", lambda x: (x, -1.0)),
+        ("scalar-left", lambda x: (2, x)),
+        ("twice", lambda x: (x, x)),
+    ):
+        yield Case(
+            "where",
+            label,
+            partial(_reordered, _where, order),
+            (anywhere(2, 3),),
+            (mask,),
+            reference=partial(_reordered, _blended, order),
+        )
+    yield Case(
+        "where",
+        "condition-takes-no-gradient",
+        elementwise.where,
+        (exactly([1.0, 0.0, -1.0]), anywhere(3), anywhere(3)),
+        reference=lambda cond, a, b: _blended(a, b, cond),
+        expected=(None, [1.0, 0.0, 1.0], [0.0, 1.0, 0.0]),
+    )
+    # The branch not taken has an infinite or undefined slope, and contributes exactly zero.
+    for label, branch, point, gradient in (
+        ("sqrt", elementwise.sqrt, [-1.0, 0.0, 4.0], [0.0, 0.0, 0.25]),
+        ("log", elementwise.log, [-1.0, 0.0, 4.0], [0.0, 0.0, 0.25]),
+        ("division", lambda x: 1.0 / x, [0.0, -0.0, 2.0], [0.0, 0.0, -0.25]),
+        ("power", lambda x: x**0.5, [-1.0, 0.0, 4.0], [0.0, 0.0, 0.25]),
+        ("power-of-tensors", lambda x: x**x, [-1.5, 0.0, 1.0], [0.0, 0.0, 1.0]),
+        ("norm", _norm, [[0.0, 0.0], [0.0, 0.0], [3.0, 4.0]], [[0.0, 0.0], [0.0, 0.0], [0.6, 0.8]]),
+    ):
+        yield Case(
+            "where",
+            f"masked-{label}",
+            lambda x, cond, branch=branch: elementwise.where(cond, branch(x), 0.0),
+            (exactly(point),),
+            (np.array([False, False, True]),),
+            expected=(gradient,),
+        )
+    yield Case(
+        "getitem",
+        "past-a-singular-point",
+        lambda x: elementwise.sqrt(x)[1:],
+        (exactly([0.0, 4.0]),),
+        expected=([0.0, 0.25],),
+    )
+
+
+def _where(a: Any, b: Any, cond: Array) -> Any:
+    return elementwise.where(cond, a, b)
+
+
+def _blended(a: Any, b: Any, cond: Array) -> Any:
+    return (cond != 0) * a + (cond == 0) * b
+
+
+def _reordered(choose: Callable[..., Any], order: Callable[..., Any], x: Any, cond: Array) -> Any:
+    return choose(*order(x), cond)
+
+
+def _norm(x: Any) -> Any:
+    return elementwise.sqrt(reduce.sum(x * x, axis=-1))
+
+
+# The operation recorded, NumPy's name, what is special, a shape, and the other arguments.
+TAKEN: tuple[tuple[str, str, str, Shape, tuple[Any, ...]], ...] = (
+    ("gather", "take", "flat", (2, 3), ([0, 5, -1, 0],)),
+    ("gather", "take", "rows", (3, 2), ([[2, 0], [2, 2]], 0)),
+    ("gather", "take", "column", (2, 3), (1, -1)),
+    ("gather", "take", "0d", (), (0,)),
+    ("gather", "take", "nothing", (2, 3), ([], 1)),
+    ("index", "take_along_axis", "columns", (2, 3), ([[2, 0, 0, 1], [1, 1, -1, 0]], 1)),
+    ("index", "take_along_axis", "rows", (3, 2), ([[2, 0]], 0)),
+    ("index", "take_along_axis", "broadcast", (2, 3), ([[1, 1]], 1)),
+    ("index", "take_along_axis", "flat", (2, 3), ([4, 4, 0], None)),
+    ("index", "diag", "of-matrix", (3, 4), ()),
+    ("index", "diag", "above", (3, 4), (2,)),
+    ("index", "diag", "below", (4, 3), (-2,)),
+    ("index", "diag", "outside", (2, 2), (5,)),
+    ("where", "diag", "of-vector", (3,), ()),
+    ("where", "diag", "to-above", (2,), (1,)),
+    ("where", "diag", "to-below", (2,), (-2,)),
+    ("where", "diag", "empty", (0,), (1,)),
+    ("where", "diagflat", "matrix", (2, 2), (-1,)),
+    ("where", "tril", "square", (3, 3), ()),
+    ("where", "tril", "above", (2, 3, 4), (1,)),
+    ("where", "tril", "vector", (3,), ()),
+    ("where", "triu", "square", (3, 3), ()),
+    ("where", "triu", "below", (3, 4), (-1,)),
+    ("where", "triu", "empty", (0, 3), ()),
+)
+
+SORTED: tuple[tuple[str, str, Shape, tuple[Any, ...]], ...] = (
+    ("sort", "vector", (5,), ()),
+    ("sort", "rows", (3, 4), (0,)),
+    ("sort", "last", (2, 3, 4), ()),
+    ("sort", "flat", (2, 3), (None,)),
+    ("sort", "empty", (0, 3), ()),
+)
+
+
+def _of_select() -> Iterator[Case]:
+    """Yield the rows of this family."""
+    for op, name, label, lengths, arguments in TAKEN:
+        yield _like_numpy(op, f"{name}-{label}", name, anywhere(*lengths), arguments)
+    for name, label, lengths, arguments in SORTED:
+        yield _like_numpy("index", f"{name}-{label}", name, distinct(*lengths), arguments)
+    for label, axis in (("last", -1), ("first", 0), ("flat", None)):
+        # Only the place itself is specified.
+        run, reference = (
+            lambda x, f=f, axis=axis: np.take(f(x, 1, axis), 1, axis) for f in _both("partition")
+        )
+        yield Case("index", f"partition-{label}", run, (distinct(3, 4),), reference=reference)
+    yield from _by_condition()
+    yield from _ties()
+
+
+def _by_condition() -> Iterator[Case]:
+    mask = np.array([True, False, True])
+    for name, arguments in (("compress", (1,)), ("compress", ()), ("extract", ())):
+        run, reference = (
+            lambda x, mask, f=f, rest=arguments: f(mask, x, *rest) for f in _both(name)
+        )
+        label = f"{name}-columns" if arguments else f"{name}-flat"
+        yield Case("gather", label, run, (anywhere(2, 3),), (mask,), reference=reference)
+    yield Case(
+        "index",
+        "choose",
+        lambda a, b, c, number: index.choose(number, [a, b, c]),
+        (anywhere(2, 3), anywhere(3), anywhere()),
+        (np.array([[1, 0, 1], [0, 0, 2]]),),
+        reference=lambda a, b, c, number: np.choose(number, [a, b, c]),
+    )
+    yield Case(
+        "where",
+        "select",
+        lambda a, b, one, two: index.select([one, two], [a, b], -1.0),
+        (anywhere(2, 3), anywhere(3)),
+        (np.array([[True, False, False]]), np.array([[True, True, False]] * 2)),
+        reference=lambda a, b, one, two: np.select([one, two], [a, b], -1.0),
+    )
+    # The branch that is not taken is not finite.
+    yield Case(
+        "where",
+        "select-singular",
+        lambda x: index.select([x > 0.0], [x**0.5]),
+        (exactly([4.0, 0.0, -1.0]),),
+        expected=([0.25, 0.0, 0.0],),
+    )
+
+
+def _ties() -> Iterator[Case]:
+    weights = np.array([1.0, 2.0, 3.0, 4.0])
+    # Equal elements keep their order, and each takes the gradient of its own place.
+    yield Case(
+        "index",
+        "sort-ties",
+        lambda x, w: index.sort(x) * w,
+        (exactly([1.0, 0.0, 1.0, 0.0]),),
+        (weights,),
+        reference=lambda x, w: np.sort(x) * w,
+        expected=([3.0, 1.0, 4.0, 2.0],),
+    )
+
+
+def _like_numpy(op: str, label: str, name: str, sample: Input, arguments: tuple[Any, ...]) -> Case:
+    run, reference = (lambda x, f=f: f(x, *_arrays(arguments)) for f in _both(name))
+    return Case(op, label, run, (sample,), reference=reference)
+
+
+def _arrays(arguments: tuple[Any, ...]) -> tuple[Any, ...]:
+    return tuple(np.array(a, dtype=np.int64) if isinstance(a, list) else a for a in arguments)
+
+
+def _both(name: str) -> tuple[Callable[..., Any], Callable[..., Any]]:
+    """Return the library's function and NumPy's."""
+    return operation(name), getattr(np, name)
+
+
+def cases() -> Iterator[Case]:
+    """Yield the family's cases."""
+    yield from _indexed()
+    yield from _of_select()
