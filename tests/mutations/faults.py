@@ -134,8 +134,8 @@ FAULTS = (
         "vjp",
         "power-of-a-zero-base",
         "fallback/elementwise.py",
-        "np.where(np.asarray(a) <= 0, 0.0, y * logarithm)",
-        "np.where(np.asarray(a) < 0, 0.0, y)",
+        "np.where(np.asarray(base) <= 0, 0.0, y * logarithm)",
+        "np.where(np.asarray(base) < 0, 0.0, y)",
         f"{OPS} -k pow-",
     ),
     Fault(
@@ -634,8 +634,8 @@ FAULTS = (
         "scopes",
         "no-grad-records",
         "tapegraph/recording.py",
-        "Scope.__init__(scope, RECORDING, False)",
-        "Scope.__init__(scope, RECORDING, True)",
+        "scope = Scope(RECORDING, False)",
+        "scope = Scope(RECORDING, True)",
         "tests/test_concurrency.py tests/test_tape.py",
     ),
     Fault(
