@@ -868,7 +868,7 @@ def average(
             )
         middle = elementwise.div(sum(elementwise.mul(x, w), axes, keepdims), scale)
     if not returned:
-        return mean
+        return middle
     return middle, elementwise.mul(scale, np.ones(middle.shape, scale.dtype))
 
 
