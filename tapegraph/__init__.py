@@ -22,6 +22,7 @@ from tapegraph.differentiation.engines import (
 )
 from tapegraph.differentiation.stored import zero_grad
 from tapegraph.errors import LostGradientWarning
+from tapegraph.ops import special
 from tapegraph.ops.elementwise import (
     abs,
     absolute,

@@ -25,8 +25,9 @@ from tapegraph.lowering import GAPS
 from tapegraph.lowering.compiled import INTERCHANGEABLE, Graph, results_read
 from tapegraph.recording.structure import signature
 from tapegraph.recording.trace import linearise
-from tapegraph.testing import PARITY_TOLERANCE, check_parity
-from tapegraph.testing.cases import CASES, Case, core
+from tapegraph.testing import check_parity
+from tapegraph.testing.cases import CASES, Case
+from tapegraph.testing.parity import PARITY_TOLERANCE
 
 pytestmark = [
     pytest.mark.parity,
@@ -164,7 +165,7 @@ def alternatives_agree(f: Callable[..., Any], *inputs: Any, alternatives: Any) -
 def test_alternative_graphs_of_cases_agree(op, alternative, thorough):
     check = functools.partial(alternatives_agree, alternatives=[alternative])
     squared = alternative is FED  # not with XLA too, which takes its time to compile them
-    for cases in batches(op, [*core.cases()]):
+    for cases in batches(op, CASES):
         agree(check, cases, "float64", singly=thorough, squared=squared)
         if thorough and alternative is FED:
             agree(check, cases, "float32", singly=thorough)

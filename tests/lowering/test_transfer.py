@@ -9,6 +9,7 @@ from __future__ import annotations
 import importlib.util
 
 import pytest
+from contract import OPERATIONS
 
 pytestmark = pytest.mark.skipif(
     importlib.util.find_spec("tensorflow") is None, reason="needs TensorFlow"
@@ -159,8 +160,7 @@ BACKWARD = """
 # Every operation on large arrays off alignment.
 OFF_ALIGNMENT = """
     from tapegraph import fallback, lowering
-    from tapegraph.cases import core
-    from tapegraph.linearise import linearise
+    from tapegraph.recording.trace import linearise
 
     lowering.cache_clear()
     rng = np.random.default_rng(0)
@@ -184,7 +184,7 @@ OFF_ALIGNMENT = """
         "softmax_crossentropy": lambda x, y: tg.softmax_crossentropy(x, tg.softmax(y)),
         "mse_loss": lambda x, y: tg.mse_loss(x, y),
     }
-    assert set(CALLS) == {case.op for case in core.cases()} - set(lowering.GAPS)
+    assert set(CALLS) == OPERATIONS - set(lowering.GAPS)
     for name, call in CALLS.items():
         for dtype in ("f", "d"):
             for offset in (n for n in OFFSETS if n % np.dtype(dtype).itemsize == 0):
@@ -206,7 +206,7 @@ OFF_ALIGNMENT = """
 
 # Every operation on empty and 0-d arrays.
 EMPTY = """
-    from tapegraph.cases import CASES
+    from tapegraph.testing.cases import CASES
     from tapegraph.testing import check_parity
 
     tried = 0
@@ -229,7 +229,14 @@ def succeed(run_python, *programs: str) -> None:
 
 def test_no_layout_crashes_or_changes_a_number(run_python, thorough):
     offsets = "range(65)" if thorough else "(0, 1, 4, 8, 16, 32, 60, 64)"
-    succeed(run_python, ARRIVING, SHARING, BACKWARD, f"\n    OFFSETS = {offsets}\n", OFF_ALIGNMENT)
+    succeed(
+        run_python,
+        ARRIVING,
+        SHARING,
+        BACKWARD,
+        f"\n    OFFSETS, OPERATIONS = {offsets}, {set(OPERATIONS)}\n",
+        OFF_ALIGNMENT,
+    )
 
 
 @pytest.mark.thorough  # one process for what `test_parity` asks without

@@ -133,7 +133,7 @@ def test_a_namesake_from_elsewhere_is_not_taken_for_scipys(monkeypatch):
 
 def test_a_users_own_rule_goes_before_ours(scipy_special, monkeypatch):
     monkeypatch.delitem(RECORDED, scipy_special.entr, raising=False)
-    monkeypatch.setattr("tapegraph.recording.program.DEFINED", {})
+    monkeypatch.setattr("tapegraph.recording.op.DEFINED", {})
     tg.defop(scipy_special.entr, name="own_entr", vjp=lambda g, y, x: g * 42.0)
     x = tg.param(X)
     scipy_special.entr(x).backward()

@@ -798,11 +798,12 @@ def test_a_child_forked_during_a_backward_stays_usable(run_python):
     # In a process of its own: other libraries' threads and their hooks are no part of this.
     program = """
         import os
-        from tapegraph import Value, _value
+        from tapegraph import Value
+        from tapegraph.tensors import value
 
         x = Value(3.0)
         out = x * x
-        with _value._turn:
+        with value._turn:
             child = os.fork()
             if child == 0:
                 try:
