@@ -38,7 +38,7 @@ def timed(ways: Ways, rounds: int) -> dict[str, float]:
 
 
 def block_program():
-    """Return the program of one step of the transformer workload, and its seed."""
+    """Return the recording of one step of the transformer workload, and its seeds."""
     import tapegraph as tg
     from benchmarks.workloads import transformer
     from tapegraph.differentiation import engines
@@ -56,8 +56,8 @@ def block_program():
         transformer.with_tapegraph(transformer.problem()).step()
     finally:
         engines.linearise = linearise
-    (program,) = recorded
-    return program, np.ones_like(program.values[program.root])
+    (recording,) = recorded
+    return recording, [np.ones_like(value) for value in recording.seeds()]
 
 
 def in_fresh_process(call: str, **environment: str) -> None:
@@ -191,20 +191,18 @@ def graphs() -> Ways:
     """Backward of the transformer block: sweep, and graphs of it (XLA only here: it divides)."""
     from tapegraph import fallback
     from tapegraph.lowering.compiled import Graph, results_read
-    from tapegraph.recording.structure import signature
 
-    program, seed = block_program()
-    _, fed, scalars = signature(program)
-    results = results_read(program, fed, [])
-    ways: Ways = {"native sweep": lambda: fallback.gradients(program, seed)}
+    recording, seeds = block_program()
+    results = results_read(recording, [])
+    ways: Ways = {"native sweep": lambda: fallback.gradients(recording, seeds)}
     for name, options in {
         "graph, results fed": {"results": results},
         "graph, forward recomputed": {},
         "graph, results fed, XLA": {"results": results, "xla": True},
         "graph, forward recomputed, XLA": {"xla": True},
     }.items():
-        graph = Graph(program, fed, [], **options)
-        ways[name] = lambda graph=graph: graph(graph.feeds(program, scalars, seed))
+        graph = Graph(recording, [], **options)
+        ways[name] = lambda graph=graph: graph(graph.feeds(recording, seeds))
     return ways
 
 
@@ -214,16 +212,14 @@ def background() -> Ways:
 
     from benchmarks.workloads import transformer
     from tapegraph.lowering.compiled import Graph, results_read
-    from tapegraph.recording.structure import signature
 
-    program, seed = block_program()
-    _, fed, scalars = signature(program)
-    results = results_read(program, fed, [])
+    recording, seeds = block_program()
+    results = results_read(recording, [])
     step = transformer.with_tapegraph(transformer.problem()).step
 
     def compiled(xla: bool) -> None:
-        graph = Graph(program, fed, [], results=results, xla=xla)
-        graph(graph.feeds(program, scalars, seed))
+        graph = Graph(recording, [], results=results, xla=xla)
+        graph(graph.feeds(recording, seeds))
 
     def in_turn(xla: bool) -> None:
         compiled(xla)
@@ -277,7 +273,7 @@ def threads() -> Ways:
 
     tg.set_backend("native")
     trainer = transformer.with_tapegraph(transformer.problem())
-    program, _ = block_program()
+    recording, _ = block_program()
     pool = ThreadPoolExecutor(1)
 
     def in_halves(function):
@@ -289,7 +285,7 @@ def threads() -> Ways:
 
         return run
 
-    ops = [op for op in program.ops if op.name in {"gelu", "softmax"}]
+    ops = [op for op in recording.program.ops if op.name in {"gelu", "softmax"}]
     whole = [(op, op.forward, VJPS[op.name]) for op in ops]
     halves = [(op, in_halves(run), (in_halves(rule),)) for op, run, (rule,) in whole]
 
@@ -421,10 +417,10 @@ def fault_count(kept: bool) -> None:
     from tapegraph.arrays import buffers
 
     buffers._kept = not kept  # already done: it is then not done again
-    program, seed = block_program()
-    fallback.gradients(program, seed)
+    recording, seeds = block_program()
+    fallback.gradients(recording, seeds)
     before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
-    (milliseconds,) = timed({"": lambda: fallback.gradients(program, seed)}, 7).values()
+    (milliseconds,) = timed({"": lambda: fallback.gradients(recording, seeds)}, 7).values()
     faults = (resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before) / 10
     name = "freed memory kept" if kept else "given back"
     print(f"  {name:34} {milliseconds:8.3f} ms  {faults:8.0f} page faults")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -11,19 +11,19 @@ from tapegraph.arrays.buffers import keep_freed_memory
 from tapegraph.arrays.row_sparse import RowSparse, has_nan
 from tapegraph.fallback.absorbing import absorbing, plain
 from tapegraph.fallback.rules import VJPS, Joint
-from tapegraph.recording.program import Program
+from tapegraph.recording.recorded import Recording
 from tapegraph.typed import Array
 
 
-def gradients(program: Program, seed: Array) -> list[Array]:
-    """Return the gradients of a program's root with respect to its wanted slots.
+def gradients(recording: Recording, seeds: Sequence[Array]) -> list[Array]:
+    """Return the gradients of a program's outputs with respect to its wanted slots.
 
     Parameters
     ----------
-    program : Program
+    recording : Recording
         What was recorded.
-    seed : ndarray
-        The cotangent of the root, of its shape.
+    seeds : sequence of ndarray
+        A cotangent per output, of its shape.
 
     Returns
     -------
@@ -42,27 +42,27 @@ def gradients(program: Program, seed: Array) -> list[Array]:
     """
     keep_freed_memory()
     with np.errstate(all="ignore"):
-        grads = _sweep(program, seed)
+        grads = _sweep(recording, seeds)
         if any(has_nan(g) for g in grads):
-            grads = [plain(g) for g in _sweep(program, seed, exact_zeros=True)]
+            grads = [plain(g) for g in _sweep(recording, seeds, exact_zeros=True)]
     return grads
 
 
-def _sweep(program: Program, seed: Array, exact_zeros: bool = False) -> list[Array]:
-    ops, inputs, values = program.ops, program.inputs, program.values
-    needs, all_attrs = program.needs, program.attrs
+def _sweep(recording: Recording, seeds: Sequence[Array], exact_zeros: bool = False) -> list[Array]:
+    program, values = recording.program, recording.values
+    ops, inputs, needs, all_attrs = program.ops, program.inputs, program.needs, program.attrs
+    shapes, dtypes = program.shapes, program.dtypes
     cotangents: list[Any] = [None] * len(ops)
-    cotangents[program.root] = seed
     # Slots whose cotangent is a buffer made here that nobody else reads.
     ours: set[int] = set()
     wanted = set(program.wanted)
 
     def add(i: int, part: Any) -> None:
-        value = values[i]
-        if part.shape != value.shape:
-            part = _unbroadcast(part, value.shape)
-        if part.dtype is not value.dtype and part.dtype != value.dtype:
-            part = part.astype(value.dtype)
+        if part.shape != shapes[i]:
+            part = _unbroadcast(part, shapes[i])
+        dtype = dtypes[i]
+        if part.dtype is not dtype and part.dtype != dtype:
+            part = part.astype(dtype)
         held = cotangents[i]
         if held is None:
             cotangents[i] = part
@@ -81,7 +81,9 @@ def _sweep(program: Program, seed: Array, exact_zeros: bool = False) -> list[Arr
         else:
             cotangents[i] = cotangents[i] + part
 
-    for slot in range(program.root, -1, -1):
+    for slot, seed in zip(program.outputs, seeds, strict=True):
+        add(slot, seed)
+    for slot in range(len(ops) - 1, -1, -1):
         g = cotangents[slot]
         if g is None:
             continue
@@ -96,13 +98,13 @@ def _sweep(program: Program, seed: Array, exact_zeros: bool = False) -> list[Arr
         row: Any = VJPS.get(op.name)
         if row is None:
             if op.rules is None:
-                name = program.describe(slot)
+                name = recording.describe(slot)
                 raise NotImplementedError(f"backward: no gradient rule for {name}")
             row = Joint(op.rules.vjp)
         y = values[slot]
         attrs = all_attrs[slot]
         if type(row) is Joint or attrs or op.saves or len(slots) > 2:
-            for i, part in _parts(program, slot, row, g):
+            for i, part in _parts(recording, slot, row, g):
                 if type(part) is RowSparse:
                     add_rows(i, part)
                 else:
@@ -123,14 +125,15 @@ def _sweep(program: Program, seed: Array, exact_zeros: bool = False) -> list[Arr
     ]
 
 
-def _parts(program: Program, slot: int, row: Any, g: Any) -> Iterator[tuple[int, Any]]:
+def _parts(recording: Recording, slot: int, row: Any, g: Any) -> Iterator[tuple[int, Any]]:
     """Yield the gradient of each input that needs one."""
+    program, values = recording.program, recording.values
     slots, attrs = program.inputs[slot], program.attrs[slot]
     needed = [program.needs[i] for i in slots]
-    arrays = [program.values[i] for i in slots]
+    arrays = [values[i] for i in slots]
     if program.ops[slot].saves:
-        attrs = {**attrs, "saved": program.nodes[slot]._saved}
-    y = program.values[slot]
+        attrs = {**attrs, "saved": recording.saved(slot)}
+    y = values[slot]
     if isinstance(row, Joint):
         for i, wanted, part in zip(slots, needed, row.rule(needed, g, y, *arrays, **attrs)):  # noqa: B905
             if wanted and part is not None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -10,6 +11,7 @@ import numpy as np
 from tapegraph.lowering.gaps import GAPS, MetNaN, NotLowered, check_gaps
 from tapegraph.lowering.runtime import Unavailable, check_installed, loaded, tensorflow
 from tapegraph.recording.program import Program
+from tapegraph.recording.recorded import Recording
 from tapegraph.typed import Array
 
 if TYPE_CHECKING:
@@ -50,7 +52,7 @@ def check(program: Program) -> None:
     check_installed()
 
 
-def gradients(program: Program, seed: Array) -> Outcome:
+def gradients(recording: Recording, seeds: Sequence[Array]) -> Outcome:
     """Return a program's gradients by TensorFlow, and how they were come by.
 
     Raises
@@ -64,10 +66,10 @@ def gradients(program: Program, seed: Array) -> Outcome:
     from tapegraph.lowering.compiled import Compiled
     from tapegraph.lowering.translate import check_lowers
 
-    check_lowers(program)
+    check_lowers(recording.program)
     tensorflow()
     with np.errstate(all="ignore"):
-        return run(program, seed, Compiled)
+        return run(recording, seeds, Compiled)
 
 
 def __getattr__(name: str) -> Any:

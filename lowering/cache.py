@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import time
 from collections import OrderedDict
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from tapegraph.errors import explain
 from tapegraph.locks import Lock
-from tapegraph.recording.program import Program
-from tapegraph.recording.structure import Signature, scalar_bits, signature
+from tapegraph.recording.recorded import Recording
+from tapegraph.recording.structure import Key, scalar_bits
 from tapegraph.typed import Array
 
 
@@ -51,11 +52,11 @@ class _Entry:
 class _Cache:
     def __init__(self, limit: int) -> None:
         self.lock = Lock()
-        self.entries: OrderedDict[Signature, _Entry] = OrderedDict()
+        self.entries: OrderedDict[Key, _Entry] = OrderedDict()
         self.limit = limit
         self.hits = self.misses = self.compiles = self.evictions = 0
 
-    def entry(self, key: Signature) -> _Entry:
+    def entry(self, key: Key) -> _Entry:
         """Return the entry of a structure, made where it is new; the oldest one leaves."""
         with self.lock:
             found = self.entries.get(key)
@@ -66,7 +67,7 @@ class _Cache:
                 self.entries.move_to_end(key)
             return found
 
-    def discard(self, key: Signature, entry: _Entry) -> None:
+    def discard(self, key: Key, entry: _Entry) -> None:
         """Forget a structure that did not compile."""
         with self.lock:
             if self.entries.get(key) is entry and entry.compiled is None:
@@ -114,26 +115,25 @@ class _Cache:
 CACHE = _Cache(limit=128)
 
 
-def run(program: Program, seed: Array, compile: Any) -> Outcome:
-    """Run a program's graph, compiled by ``compile(program, fed, fed_scalars)`` at first use."""
-    key, fed, scalars = signature(program)
+def run(recording: Recording, seeds: Sequence[Array], compile: Any) -> Outcome:
+    """Run a program's graph, compiled by ``compile(recording, fed_scalars)`` at first use."""
+    key = recording.program.key
     entry = CACHE.entry(key)
     try:
         with entry.lock:
-            compiled, seconds = _compiled(entry, program, fed, scalars, compile)
+            compiled, seconds = _compiled(entry, recording, compile)
     except BaseException:
         CACHE.discard(key, entry)
         raise
     CACHE.count(hit=seconds is None)
     start = time.perf_counter()
-    grads = compiled.run(program, scalars, seed)
+    grads = compiled.run(recording, seeds)
     return Outcome(grads, seconds is None, seconds or 0.0, time.perf_counter() - start)
 
 
-def _compiled(
-    entry: _Entry, program: Program, fed: list[int], scalars: list[float], compile: Any
-) -> tuple[Any, float | None]:
+def _compiled(entry: _Entry, recording: Recording, compile: Any) -> tuple[Any, float | None]:
     """Return the entry's graph and, where it had to be compiled now, the seconds that took."""
+    program, scalars = recording.program, recording.scalars
     bits = scalar_bits(scalars)
     if entry.compiled is None:
         entry.wiring = tuple(zip(program.ops, program.inputs, strict=True))
@@ -145,7 +145,7 @@ def _compiled(
         # Scalars that change one after the other would compile each time: the second time, all
         # of them are fed.
         entry.varying = set(range(len(scalars))) if entry.varying else changed
-    entry.compiled = compile(program, fed, sorted(entry.varying))
+    entry.compiled = compile(recording, sorted(entry.varying))
     entry.bits = bits
     return entry.compiled, entry.compiled.seconds
 

@@ -19,6 +19,7 @@ from tapegraph.lowering.runtime import tensorflow
 from tapegraph.lowering.transfer import to_numpy, to_tensorflow
 from tapegraph.lowering.translate import emit, specs
 from tapegraph.recording.program import Program
+from tapegraph.recording.recorded import Recording
 from tapegraph.typed import Array
 
 # Grappler's time grows faster than the graph; past this many entries it costs more than it saves.
@@ -51,12 +52,10 @@ class Graph:
 
     Parameters
     ----------
-    program : Program
-        What to differentiate; only its structure is kept.
-    fed : sequence of int
-        The leaves that are inputs, in order.
+    recording : Recording
+        What to differentiate; of its values, only those of the scalars that are not fed are kept.
     fed_scalars : sequence of int
-        Which scalars, in order of appearance, are inputs too, packed as one float64 vector.
+        The slots of the scalars that are inputs too, packed as one float64 vector.
     results : sequence of int
         Results of the forward that are inputs too, instead of being computed again.
     exact : bool
@@ -67,15 +66,14 @@ class Graph:
     Attributes
     ----------
     function : tf.types.experimental.ConcreteFunction
-        Takes the leaves, the results, the packed scalars if any, and the seed.
+        Takes the leaves, the results, the packed scalars if any, and the seeds.
     slots : list of int
         The leaves and results, in the order of the function's inputs.
     """
 
     def __init__(
         self,
-        program: Program,
-        fed: Sequence[int],
+        recording: Recording,
         fed_scalars: Sequence[int],
         *,
         results: Sequence[int] = (),
@@ -83,12 +81,13 @@ class Graph:
         xla: bool = False,
     ) -> None:
         tf = tensorflow()
-        self.slots = [*fed, *results]
+        program = recording.program
+        self.slots = [*program.fed, *results]
         self._fed_scalars = list(fed_scalars)
         self._tables: list[tuple[int, ...] | None] = []
 
         def gradients(*feeds: Any) -> list[Any]:
-            found = differentiated(tf, program, feeds, fed, fed_scalars, results, exact=exact)
+            found = differentiated(tf, recording, feeds, fed_scalars, results, exact=exact)
             return self._flat(tf, program, found)
 
         traced = tf.function(
@@ -103,15 +102,15 @@ class Graph:
         self._attrs = ("executor_type", "", "config_proto", config.SerializeToString())
         self._compiles = xla  # at its first run
 
-    def feeds(self, program: Program, scalars: list[float], seed: Array) -> list[Any]:
-        """Return the function's inputs for a program of its structure."""
+    def feeds(self, recording: Recording, seeds: Sequence[Array]) -> list[Any]:
+        """Return the function's inputs for a recording of its structure."""
         keep_freed_memory()
-        tensors = [to_tensorflow(program.values[slot]) for slot in self.slots]
+        values = recording.values
+        tensors = [to_tensorflow(values[slot]) for slot in self.slots]
         if self._fed_scalars:
-            packed = [scalars[i] for i in self._fed_scalars]
+            packed = [values[slot] for slot in self._fed_scalars]
             tensors.append(tensorflow().constant(packed, dtype="float64"))
-        tensors.append(to_tensorflow(seed))
-        return tensors
+        return [*tensors, *map(to_tensorflow, seeds)]
 
     def _execute(self, feeds: list[Any]) -> Any:
         from tensorflow.python.eager import context, execute
@@ -126,7 +125,7 @@ class Graph:
         outputs = []
         for slot, grad in zip(program.wanted, found, strict=True):
             if isinstance(grad, tf.IndexedSlices) and not program.inputs[slot]:
-                self._tables.append(program.values[slot].shape)
+                self._tables.append(program.shapes[slot])
                 outputs += [grad.indices, grad.values]
             else:
                 self._tables.append(None)
@@ -152,46 +151,58 @@ class Graph:
 
 def differentiated(
     tf: Any,
-    program: Program,
+    recording: Recording,
     feeds: Sequence[Any],
-    fed: Sequence[int],
     fed_scalars: Sequence[int],
     results: Sequence[int],
     *,
     exact: bool,
 ) -> list[Any]:
     """Emit a program and its gradient; return the gradients of the wanted slots."""
-    *inputs, seed = feeds
-    packed = inputs.pop() if fed_scalars else None
+    program, arrived = recording.program, iter(feeds)
     tensors: list[Any] = [None] * len(program)
-    for slot, leaf in zip(fed, inputs, strict=False):
-        tensors[slot] = leaf
-    stand_ins = dict(zip(results, inputs[len(fed) :], strict=True))
+    for slot in program.fed:
+        tensors[slot] = next(arrived)
+    stand_ins = {slot: next(arrived) for slot in results}
+    if fed_scalars:
+        packed = next(arrived)
+        for position, slot in enumerate(fed_scalars):
+            tensors[slot] = packed[position]
+    constants = {slot: recording.values[slot] for slot in program.scalars}
     with tf.GradientTape(watch_accessed_variables=False) as tape:
         tape.watch([tensors[s] for s in program.wanted if tensors[s] is not None])
-        emit(tf, program, tensors, packed, set(fed_scalars), stand_ins=stand_ins, exact=exact)
+        emit(
+            tf,
+            program,
+            tensors,
+            constants,
+            stand_ins=stand_ins,
+            exact=exact,
+            describe=recording.describe,
+        )
     return tape.gradient(  # type: ignore[no-any-return]
-        tensors[program.root],
+        [tensors[s] for s in program.outputs],
         [tensors[s] for s in program.wanted],
-        output_gradients=seed,
+        output_gradients=list(arrived),
         unconnected_gradients=tf.UnconnectedGradients.ZERO,
     )
 
 
-def results_read(program: Program, fed: Sequence[int], fed_scalars: Sequence[int]) -> list[int]:
+def results_read(recording: Recording, fed_scalars: Sequence[int]) -> list[int]:
     """Return the results that the gradient reads, and that would save work if they were fed."""
     tf = tensorflow()
+    program, fed = recording.program, recording.program.fed
     offered = [
         slot
         for slot, op in enumerate(program.ops)
-        if program.inputs[slot] and slot != program.root and op.name not in _FREE
+        if program.inputs[slot] and slot not in program.outputs and op.name not in _FREE
     ]
     with tf.Graph().as_default():
         inputs = [
             tf.compat.v1.placeholder(spec.dtype, spec.shape)
             for spec in specs(tf, program, [*fed, *offered], len(fed_scalars))
         ]
-        found = differentiated(tf, program, inputs, fed, fed_scalars, offered, exact=False)
+        found = differentiated(tf, recording, inputs, fed_scalars, offered, exact=False)
         pending = [tf.convert_to_tensor(g).op for g in found]
         reached = set()
         while pending:
@@ -216,12 +227,12 @@ class Compiled:
         What compiling the first graph took.
     """
 
-    def __init__(self, program: Program, fed: Sequence[int], fed_scalars: Sequence[int]) -> None:
+    def __init__(self, recording: Recording, varying: Sequence[int]) -> None:
         start = time.perf_counter()
-        self._fed = list(fed)
-        self._fed_scalars = list(fed_scalars)
+        program = recording.program
+        self._fed_scalars = [program.scalars[position] for position in varying]
         self._lock = Lock()
-        self._measured: list[_Measured] = [_Measured(Graph(program, fed, fed_scalars))]
+        self._measured: list[_Measured] = [_Measured(Graph(recording, self._fed_scalars))]
         operations = {op.name for op, i in zip(program.ops, program.inputs, strict=True) if i}
         known = operations <= INTERCHANGEABLE
         self._untried = [_fed_results, _fed_results_with_xla] if known else []
@@ -236,42 +247,42 @@ class Compiled:
         """The graph that recomputes the forward."""
         return self._measured[0].graph
 
-    def run(self, program: Program, scalars: list[float], seed: Array) -> list[Any]:
+    def run(self, recording: Recording, seeds: Sequence[Array]) -> list[Any]:
         """Return the gradients of the wanted slots."""
         with self._lock:
-            chosen = self._choose(program)
+            chosen = self._choose(recording)
         start = time.perf_counter()
         try:
-            grads = chosen.graph(chosen.graph.feeds(program, scalars, seed))
+            grads = chosen.graph(chosen.graph.feeds(recording, seeds))
         except Exception:
             if chosen is self._measured[0]:
                 raise
             chosen.give_up()  # an alternative that does not run is no failure
             self._settled = None
             chosen = self._measured[0]
-            grads = chosen.graph(chosen.graph.feeds(program, scalars, seed))
+            grads = chosen.graph(chosen.graph.feeds(recording, seeds))
         seconds = time.perf_counter() - start
         with self._lock:
             chosen.took(seconds)
             self._spent += seconds
         if any(has_nan(g) for g in grads):  # it may be 0 * inf
             try:
-                return self._run_exact(program, scalars, seed)
+                return self._run_exact(recording, seeds)
             except MetNaN as declined:
                 declined.grads = grads
                 raise
         return grads
 
-    def _choose(self, program: Program) -> _Measured:
+    def _choose(self, recording: Recording) -> _Measured:
         if self._settled is not None:
             return self._settled
         for measured in self._measured:
             if measured.runs <= TRIALS:
                 return measured
-        while self._untried and SHARE * self._spent >= ALTERNATIVE * len(program):
+        while self._untried and SHARE * self._spent >= ALTERNATIVE * len(recording):
             self._spent = 0.0
             try:
-                graph = self._untried.pop(0)(self, program)
+                graph = self._untried.pop(0)(self, recording)
             except Exception:  # an alternative that cannot be traced is no failure
                 graph = None
             if graph is not None:
@@ -282,21 +293,21 @@ class Compiled:
             self._settled = best
         return best
 
-    def results(self, program: Program) -> list[int]:
+    def results(self, recording: Recording) -> list[int]:
         """Return the results worth feeding, found once."""
         if self._results is None:
-            self._results = results_read(program, self._fed, self._fed_scalars)
+            self._results = results_read(recording, self._fed_scalars)
         return self._results
 
-    def traced(self, program: Program, **options: Any) -> Graph:
+    def traced(self, recording: Recording, **options: Any) -> Graph:
         """Trace another graph of this structure."""
-        return Graph(program, self._fed, self._fed_scalars, **options)
+        return Graph(recording, self._fed_scalars, **options)
 
-    def _run_exact(self, program: Program, scalars: list[float], seed: Array) -> list[Any]:
+    def _run_exact(self, recording: Recording, seeds: Sequence[Array]) -> list[Any]:
         with self._lock:
             if self._exact is None:
-                self._exact = self.traced(program, exact=True)
-        return self._exact(self._exact.feeds(program, scalars, seed))
+                self._exact = self.traced(recording, exact=True)
+        return self._exact(self._exact.feeds(recording, seeds))
 
 
 class _Measured:
@@ -321,20 +332,20 @@ class _Measured:
         self.typical = float("inf")
 
 
-def _fed_results(compiled: Compiled, program: Program) -> Graph | None:
-    results = compiled.results(program)
-    return compiled.traced(program, results=results) if results else None
+def _fed_results(compiled: Compiled, recording: Recording) -> Graph | None:
+    results = compiled.results(recording)
+    return compiled.traced(recording, results=results) if results else None
 
 
-def _fed_results_with_xla(compiled: Compiled, program: Program) -> Graph | None:
+def _fed_results_with_xla(compiled: Compiled, recording: Recording) -> Graph | None:
     """Try XLA only on fed results: it has none but arithmetic to simplify."""
     global _xla_compiles
     # It turns a / b / b, the gradient with respect to a divisor, into a / (b * b), which overflows.
-    divides = any(op.name == "div" for op in program.ops)
-    if divides or len(program) > GRAPPLER_LIMIT:
+    divides = any(op.name == "div" for op in recording.program.ops)
+    if divides or len(recording) > GRAPPLER_LIMIT:
         return None
     with _xla_lock:
         if _xla_compiles >= XLA_LIMIT:
             return None
         _xla_compiles += 1
-    return compiled.traced(program, results=compiled.results(program), xla=True)
+    return compiled.traced(recording, results=compiled.results(recording), xla=True)

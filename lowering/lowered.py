@@ -12,7 +12,7 @@ from tapegraph.lowering.translate import check_lowers, emit, specs
 from tapegraph.recording.node import Node
 from tapegraph.recording.op import SCALAR
 from tapegraph.recording.program import Program
-from tapegraph.recording.structure import signature
+from tapegraph.recording.recorded import Recording
 from tapegraph.recording.trace import linearise
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ class Lowered:
     Attributes
     ----------
     program : Program
-        The tape it was made from.
+        The structure of the tape it was made from.
     node_types : list of list of str
         The TensorFlow nodes of each tape entry, in tape order; constant operands such as axes
         and shapes are left out.
@@ -94,28 +94,30 @@ def lower(y: Tensor) -> Lowered:
     """
     if not isinstance(y, Node) or not y._requires_grad:
         raise RuntimeError(explain("lower", kind_of(y), "a recorded Tensor"))
-    program = linearise([y])
+    recording = linearise([y])
+    program = recording.program
     check_lowers(program)
     tf = tensorflow()
-    _, fed, _ = signature(program)
-    function = Graph(program, fed, []).function
-    inputs = [_input(program, slot) for slot in fed]
+    function = Graph(recording, []).function
+    inputs = [_input(recording, slot) for slot in program.fed]
     graph_def = function.graph.as_graph_def()
-    return Lowered(program, _node_types(tf, program, fed), graph_def, inputs, function)
+    return Lowered(program, _node_types(tf, recording), graph_def, inputs, function)
 
 
-def _input(program: Program, slot: int) -> Input:
-    entry = program.entry(slot)
+def _input(recording: Recording, slot: int) -> Input:
+    entry = recording.entry(slot)
     return Input(slot, entry.op, entry.name, entry.shape, entry.dtype.name, entry.value)
 
 
-def _node_types(tf: Any, program: Program, fed: list[int]) -> list[list[str]]:
+def _node_types(tf: Any, recording: Recording) -> list[list[str]]:
     """Emit the forward alone, and return which nodes each entry added."""
+    program, fed = recording.program, recording.program.fed
+    constants = {slot: recording.values[slot] for slot in program.scalars}
     types: list[list[str]] = [[] for _ in program.ops]
     graph = tf.Graph()
     with graph.as_default():
         tensors: list[Any] = [None] * len(program)
-        for slot, spec in zip(fed, specs(tf, program, fed, 0)[:-1], strict=True):
+        for slot, spec in zip(fed, specs(tf, program, fed, 0), strict=False):
             tensors[slot] = tf.compat.v1.placeholder(spec.dtype, spec.shape)
         seen = len(graph.get_operations())
 
@@ -132,5 +134,5 @@ def _node_types(tf: Any, program: Program, fed: list[int]) -> list[list[str]]:
             else:
                 types[slot] = [t for t in added if t != "Const"]
 
-        emit(tf, program, tensors, None, set(), emitted=emitted)
+        emit(tf, program, tensors, constants, emitted=emitted)
     return types

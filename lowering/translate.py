@@ -50,13 +50,15 @@ def _rule(op: Op, *, exact: bool = False) -> Rule:
 
 
 def specs(tf: Any, program: Program, fed: Sequence[int], fed_scalars: int) -> list[Any]:
-    """Return the input types of a program's graph: fed leaves, packed scalars, seed."""
-    values = program.values
-    result = [tf.TensorSpec(values[s].shape, values[s].dtype, name=f"slot_{s}") for s in fed]
+    """Return the input types of a program's gradient: fed slots, packed scalars, seeds."""
+
+    def spec(slot: int, name: str) -> Any:
+        return tf.TensorSpec(program.shapes[slot], program.dtypes[slot], name=name)
+
+    result = [spec(slot, f"slot_{slot}") for slot in fed]
     if fed_scalars:
         result.append(tf.TensorSpec((fed_scalars,), tf.float64, name="scalars"))
-    root = values[program.root]
-    result.append(tf.TensorSpec(root.shape, root.dtype, name="seed"))
+    result += [spec(slot, f"seed_{i}") for i, slot in enumerate(program.outputs)]
     return result
 
 
@@ -64,48 +66,40 @@ def emit(
     tf: Any,
     program: Program,
     tensors: list[Any],
-    packed: Any,
-    fed_scalars: set[int],
+    constants: Mapping[int, float],
     *,
     stand_ins: Mapping[int, Any] = MappingProxyType({}),
     exact: bool = False,
     emitted: Callable[[int], None] = lambda slot: None,
+    describe: Callable[[int], str] | None = None,
 ) -> None:
     """Fill in the graph tensor of every slot; those of fed leaves are there already.
 
     Parameters
     ----------
-    packed : tf.Tensor or None
-        The fed scalars.
-    fed_scalars : set of int
-        Which scalars, in order of appearance, are fed rather than constant.
+    constants : mapping of int to float
+        The values of the scalar leaves that are not fed.
     stand_ins : mapping of int to tf.Tensor
         Results that are fed: readers and gradients see these, and what nothing needs recomputed
         is pruned from the graph.
     emitted : callable
         Called with each slot once its nodes are there.
+    describe : callable, optional
+        Names a slot in an error, with the user's line.
     """
-    position = 0
-    feed = 0
     for slot, op in enumerate(program.ops):
-        inputs = program.inputs[slot]
         if op is SCALAR:
-            if position in fed_scalars:
-                tensors[slot] = packed[feed]
-                feed += 1
-            position += 1
             continue  # constants are emitted with the reader's dtype
-        if not inputs:
+        if not program.inputs[slot]:
             emitted(slot)
             continue
-        value = program.values[slot]
-        out = Result(value.shape, value.dtype.name)
-        operands = _operands(tf, program, slot, tensors, out, emitted)
+        out = Result(program.shapes[slot], program.dtypes[slot].name)
+        operands = _operands(tf, program, slot, tensors, constants, out, emitted)
         result = _rule(op, exact=exact)(out, *operands, **program.attrs[slot])
         if tuple(result.shape) != out.shape or result.dtype != out.dtype:
             raise TypeError(
                 f"the lowering of {op.name} gives {result.dtype.name} {tuple(result.shape)} where "
-                f"the tape has {out.dtype} {out.shape}: {program.describe(slot)}"
+                f"the tape has {out.dtype} {out.shape}: {(describe or program.describe)(slot)}"
             )
         fed = stand_ins.get(slot)
         tensors[slot] = result if fed is None else _standing_in(tf, result, fed)
@@ -127,6 +121,7 @@ def _operands(
     program: Program,
     slot: int,
     tensors: list[Any],
+    constants: Mapping[int, float],
     out: Result,
     emitted: Callable[[int], None],
 ) -> list[Any]:
@@ -137,7 +132,7 @@ def _operands(
     for position, i in enumerate(program.inputs[slot]):
         tensor = tensors[i]
         if tensor is None:
-            tensor = tensors[i] = tf.constant(program.values[i], dtype=out.dtype)
+            tensor = tensors[i] = tf.constant(constants[i], dtype=out.dtype)
             emitted(i)
         converted = name in _PROMOTING and not (name == "where" and position == 0)
         if op.rules is not None:  # NumPy has promoted its floats among each other

@@ -18,7 +18,7 @@ from tapegraph.locks import Lock
 from tapegraph.recording import scopes
 from tapegraph.recording.conversions import STRICT, strict
 from tapegraph.recording.node import Node, numeric
-from tapegraph.recording.program import Program
+from tapegraph.recording.recorded import Recording
 from tapegraph.recording.trace import linearise
 from tapegraph.typed import Array, ArrayLike, Backend
 
@@ -212,9 +212,9 @@ def backward(y: Tensor | Value, seed: ArrayLike | None = None) -> None:
             )
         )
     cotangent = _seed(y, seed)
-    program = linearise([y])
-    grads, report = _differentiate(program, cotangent)
-    stored.write([program.nodes[slot] for slot in program.wanted], grads)
+    recording = linearise([y])
+    grads, report = _differentiate(recording, [cotangent])
+    stored.write([recording.nodes[slot] for slot in recording.program.wanted], grads)
     _report.set(report)
 
 
@@ -230,8 +230,9 @@ def _seed(y: Node, seed: Any) -> Array:
     return array
 
 
-def _differentiate(program: Program, seed: Array) -> tuple[list[Array], Report]:
+def _differentiate(recording: Recording, seeds: list[Array]) -> tuple[list[Array], Report]:
     """Run the chosen engine; whatever goes wrong in TensorFlow, the native sweep runs instead."""
+    program = recording.program
     backend = get_backend()
     reason: str | None = "the backend is native"
     known: tuner.Record | None = None
@@ -244,7 +245,7 @@ def _differentiate(program: Program, seed: Array) -> tuple[list[Array], Report]:
                 known = tuner.record(program, imported=lowering.loaded())
                 reason = known.why_native()
             if reason is None:
-                grads, *took = lowering.gradients(program, seed)
+                grads, *took = lowering.gradients(recording, seeds)
                 report = Report("tensorflow", None, len(program), *took)
                 if known is not None:
                     known.ran_compiled(report.run_seconds, report.compile_seconds)
@@ -255,7 +256,7 @@ def _differentiate(program: Program, seed: Array) -> tuple[list[Array], Report]:
                 known.failure = reason
     native = importlib.import_module("tapegraph.fallback")
     start = time.perf_counter()
-    grads = native.gradients(program, seed)
+    grads = native.gradients(recording, seeds)
     seconds = time.perf_counter() - start
     if known is not None:
         known.ran_natively(seconds)

@@ -13,7 +13,7 @@ from contextvars import ContextVar
 
 from tapegraph.locks import Lock
 from tapegraph.recording.program import Program
-from tapegraph.recording.structure import Signature, signature
+from tapegraph.recording.structure import Key
 
 # The part of the time spent anyway that may be spent on trying to save some.
 SHARE = 0.1
@@ -156,7 +156,7 @@ def _since(engine: str) -> float:
     return now - previous[1] if previous is not None and previous[0] == engine else float("inf")
 
 
-_records: OrderedDict[Signature, Record] = OrderedDict()
+_records: OrderedDict[Key, Record] = OrderedDict()
 _lock = Lock()
 _compile_entry = COMPILE_ENTRY
 _native_seconds = _longest = 0.0  # all sweeps together, and the longest
@@ -179,7 +179,7 @@ def record(program: Program, *, imported: bool) -> Record:
             return _import_too_early
     elif SHARE * max(HORIZON * _longest, _native_seconds) < COMPILE:
         return _compile_too_early
-    key = signature(program)[0]
+    key = program.key
     with _lock:
         known = _records.get(key)
         if known is None:

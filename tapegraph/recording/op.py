@@ -75,6 +75,7 @@ def _no_forward(*arrays: Any, **attrs: Any) -> Any:
 OPS: dict[str, Op] = {}
 DEFINED: dict[str, Op] = {}
 
+INPUT = Op("input")
 PARAM = Op("param")
 CONSTANT = Op("constant")
 SCALAR = Op("scalar")

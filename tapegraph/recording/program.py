@@ -1,18 +1,160 @@
-"""Programs: operations as plain columns, the one intermediate representation.
+"""Programs: a recorded computation as a function of its leaves, in plain columns.
 
-Engines, the tape's table and every later consumer read a `Program`; nothing else walks a graph.
+A program holds no value and no live object: the cache's key, the printer, the engines and every
+later consumer read it, and nothing else walks a graph. What one run of it computed is a
+`tapegraph.recording.recorded.Recording`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from tapegraph.errors import line_of
-from tapegraph.recording.op import Attrs, Op
+from tapegraph.recording.op import SCALAR, Attrs, Op
+from tapegraph.recording.structure import Key, identity
+
+
+class Update(NamedTuple):
+    """A new value of state: the leaf that takes it, and the slot that computes it."""
+
+    leaf: int
+    slot: int
+
+
+class Program:
+    """Operations in the order of execution, as parallel columns indexed by slot.
+
+    Parameters
+    ----------
+    ops : sequence of Op
+        Of a leaf, its kind: ``INPUT``, ``PARAM``, ``CONSTANT`` or ``SCALAR``.
+    inputs : sequence of tuple of int
+        The slots each operation reads; every slot comes before its readers.
+    attrs : sequence of dict
+        Hashable attributes, never an array.
+    shapes, dtypes : sequence
+        The type of each result; a scalar is of shape () and weak.
+    needs : sequence of bool
+        Whether a gradient flows through the slot.
+    leaves : sequence of int
+        The slots that read nothing.
+    outputs : sequence of int
+        The results, in the order in which they were asked for.
+    wanted : sequence of int
+        The slots whose gradients are asked for: parameters and retained results.
+    updates : sequence of Update
+        The state that a run changes.
+
+    Notes
+    -----
+    An operation may save something for its gradient: further outputs of the same slot, which a
+    recording holds beside its values.
+    """
+
+    __slots__ = (
+        "_key",
+        "attrs",
+        "dtypes",
+        "inputs",
+        "leaves",
+        "needs",
+        "ops",
+        "outputs",
+        "shapes",
+        "updates",
+        "wanted",
+    )
+
+    def __init__(
+        self,
+        ops: list[Op],
+        inputs: list[tuple[int, ...]],
+        attrs: list[dict[str, Any]],
+        shapes: list[tuple[int, ...]],
+        dtypes: list[np.dtype[Any]],
+        needs: list[bool],
+        leaves: list[int],
+        outputs: tuple[int, ...],
+        wanted: list[int],
+        updates: tuple[Update, ...] = (),
+    ) -> None:
+        self.ops = ops
+        self.inputs = inputs
+        self.attrs = attrs
+        self.shapes = shapes
+        self.dtypes = dtypes
+        self.needs = needs
+        self.leaves = leaves
+        self.outputs = outputs
+        self.wanted = wanted
+        self.updates = updates
+        self._key: Key | None = None
+
+    def __len__(self) -> int:
+        return len(self.ops)
+
+    @property
+    def fed(self) -> list[int]:
+        """The leaves that are arrays, in order."""
+        return [slot for slot in self.leaves if self.ops[slot] is not SCALAR]
+
+    @property
+    def scalars(self) -> list[int]:
+        """The leaves that are Python numbers, in order."""
+        return [slot for slot in self.leaves if self.ops[slot] is SCALAR]
+
+    @property
+    def key(self) -> Key:
+        """What two programs share only where they are the same function.
+
+        It holds operations, wiring, attributes, the types of leaves, and what is asked for.
+        Slots are positions, and the types of results follow from those of leaves.
+        """
+        if self._key is None:
+            attrs = tuple(
+                (slot, *((name, identity(value)) for name, value in given.items()))
+                for slot, given in enumerate(self.attrs)
+                if given
+            )
+            types = tuple((self.shapes[slot], self.dtypes[slot].char) for slot in self.fed)
+            columns = (tuple(self.ops), tuple(self.inputs), attrs, types, tuple(self.wanted))
+            self._key = (*columns, self.outputs, self.updates)
+        return self._key
+
+    def describe(self, slot: int) -> str:
+        """Name a slot for a message."""
+        return f"{self.ops[slot].name} of shape {self.shapes[slot]}"
+
+    def rows(self) -> list[tuple[str, ...]]:
+        """Return the columns as text, one row per slot."""
+        return [
+            (
+                f"%{slot}",
+                op.name,
+                " ".join(f"%{i}" for i in self.inputs[slot]),
+                ", ".join(f"{k}={v}" for k, v in self.attrs[slot].items()),
+                str(self.shapes[slot]),
+                str(self.dtypes[slot]),
+                "yes" if self.needs[slot] else "",
+            )
+            for slot, op in enumerate(self.ops)
+        ]
+
+    def __str__(self) -> str:
+        return table([HEADER, *self.rows()])
+
+
+HEADER = ("slot", "op", "inputs", "attrs", "shape", "dtype", "grad")
+
+
+def table(rows: list[tuple[str, ...]]) -> str:
+    """Return rows, the first of which is the header, as aligned columns."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return "\n".join(
+        "  ".join(cell.ljust(w) for cell, w in zip(row, widths, strict=True)).rstrip()
+        for row in rows
+    )
 
 
 class Entry(NamedTuple):
@@ -31,121 +173,3 @@ class Entry(NamedTuple):
     name: str | None
     where: str
     value: Any
-
-
-class Program:
-    """A recorded graph in execution order, as parallel columns indexed by slot.
-
-    Attributes
-    ----------
-    ops : list of Op
-    inputs : list of tuple of int
-        The slots each operation reads; every slot comes before its readers.
-    attrs : list of dict
-        Hashable attributes, never an array.
-    values : list
-        The ndarray each operation gave, or the Python number of a scalar leaf.
-    needs : list of bool
-        Whether a gradient flows through the slot.
-    nodes : list
-        The recorded objects (scalars: None), for names and source lines.
-    leaves : list of int
-        The slots that read nothing, scalars included.
-    root : int
-        The slot to differentiate.
-    wanted : list of int
-        The slots whose gradients are asked for: parameters and retained results.
-    signature : tuple or None
-        What `tapegraph.recording.structure` made of it, once it has.
-    """
-
-    __slots__ = (
-        "attrs",
-        "inputs",
-        "leaves",
-        "needs",
-        "nodes",
-        "ops",
-        "root",
-        "signature",
-        "values",
-        "wanted",
-    )
-
-    def __init__(self) -> None:
-        self.ops: list[Op] = []
-        self.inputs: list[tuple[int, ...]] = []
-        self.attrs: list[dict[str, Any]] = []
-        self.values: list[Any] = []
-        self.needs: list[bool] = []
-        self.nodes: list[Any] = []
-        self.leaves: list[int] = []
-        self.root = -1
-        self.wanted: list[int] = []
-        self.signature: Any = None
-
-    def __len__(self) -> int:
-        return len(self.ops)
-
-    def entry(self, slot: int) -> Entry:
-        """Return one slot as a readable row."""
-        node, value = self.nodes[slot], self.values[slot]
-        array = np.asarray(value)
-        return Entry(
-            slot=slot,
-            op=self.ops[slot].name,
-            inputs=self.inputs[slot],
-            attrs=MappingProxyType(self.attrs[slot]),
-            shape=array.shape,
-            dtype=array.dtype,
-            requires_grad=self.needs[slot],
-            name=None if node is None else node.name,
-            where="" if node is None else self.where(slot),
-            value=value,
-        )
-
-    def where(self, slot: int) -> str:
-        """Return the user's ``file:line`` that recorded a slot, or ``""``."""
-        node = self.nodes[slot]
-        code = getattr(node, "_code", None)
-        return "" if code is None else line_of(code, node._lasti)
-
-    def __iter__(self) -> Iterator[Entry]:
-        return (self.entry(slot) for slot in range(len(self.ops)))
-
-    def describe(self, slot: int) -> str:
-        """Name a slot for a message: operation, name or shape, and the user's line."""
-        node = self.nodes[slot]
-        label = self.ops[slot].name
-        if node is not None and node.name:
-            label += f" '{node.name}'"
-        place = self.where(slot)
-        return f"{label} of shape {np.shape(self.values[slot])}" + (
-            f" recorded at {place}" if place else ""
-        )
-
-    def __str__(self) -> str:
-        rows = [("slot", "op", "inputs", "attrs", "shape", "dtype", "grad", "name", "where")]
-        for e in self:
-            attrs = ", ".join(f"{k}={v}" for k, v in e.attrs.items())
-            inputs = " ".join(f"%{i}" for i in e.inputs)
-            if e.op == "scalar":
-                attrs = repr(e.value)
-            rows.append(
-                (
-                    f"%{e.slot}",
-                    e.op,
-                    inputs,
-                    attrs,
-                    str(e.shape),
-                    str(e.dtype),
-                    "yes" if e.requires_grad else "",
-                    e.name or "",
-                    e.where,
-                )
-            )
-        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-        return "\n".join(
-            "  ".join(cell.ljust(w) for cell, w in zip(row, widths, strict=True)).rstrip()
-            for row in rows
-        )

@@ -10,7 +10,8 @@ from weakref import WeakValueDictionary, ref
 
 from tapegraph.recording.node import Node
 from tapegraph.recording.op import CLEARED
-from tapegraph.recording.program import Entry, Program
+from tapegraph.recording.program import Entry
+from tapegraph.recording.recorded import Recording
 from tapegraph.recording.trace import linearise
 
 _MIN_LIMIT = 4096
@@ -53,8 +54,8 @@ class Tape:
         """Return the live entries."""
         return [node for r in self.refs if (node := r()) is not None]
 
-    def program(self) -> Program:
-        """Return every live entry and what it reads as one program."""
+    def recording(self) -> Recording:
+        """Return every live entry and what it reads."""
         return linearise(self.live(), differentiate=False)
 
     def reset(self) -> None:
@@ -68,13 +69,13 @@ class Tape:
         self.limit = _MIN_LIMIT
 
     def __len__(self) -> int:
-        return len(self.program())
+        return len(self.recording())
 
     def __iter__(self) -> Iterator[Entry]:
-        return iter(self.program())
+        return iter(self.recording())
 
     def __str__(self) -> str:
-        return str(self.program())
+        return str(self.recording())
 
     def __repr__(self) -> str:
         return f"<tape of {len(self)} entries>"

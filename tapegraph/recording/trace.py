@@ -1,4 +1,4 @@
-"""From recorded objects to one `Program`: the only code that walks a graph."""
+"""From recorded objects to one `Recording`: the only code that walks a graph."""
 
 from __future__ import annotations
 
@@ -6,22 +6,27 @@ from collections.abc import Sequence
 from operator import attrgetter
 from typing import Any
 
+import numpy as np
+
 from tapegraph.errors import line_of, user_line
 from tapegraph.recording import node as nodes
 from tapegraph.recording.node import Node
-from tapegraph.recording.op import CLEARED, NO_ATTRS, PARAM, SCALAR
+from tapegraph.recording.op import CLEARED, NO_ATTRS, PARAM, SCALAR, Op
 from tapegraph.recording.program import Program
+from tapegraph.recording.recorded import Recording
 
 _in_time_order = attrgetter("_seq")
+# What NumPy makes of a Python number.
+_WEAK = {kind: np.dtype(kind) for kind in (bool, int, float)}
 
 
-def linearise(roots: Sequence[Node], *, differentiate: bool = True) -> Program:
+def linearise(roots: Sequence[Node], *, differentiate: bool = True) -> Recording:
     """Return everything that ``roots`` were computed from, in the order of recording.
 
     Parameters
     ----------
     roots : sequence of Node
-        The results to reach; the last in time is the program's root.
+        The outputs.
     differentiate : bool
         Refuse what cannot be differentiated: cleared entries, and leaves changed since they were
         recorded.
@@ -41,10 +46,16 @@ def linearise(roots: Sequence[Node], *, differentiate: bool = True) -> Program:
                 found.append(x)
     found.sort(key=_in_time_order)
 
-    program = Program()
-    ops, inputs, attrs = program.ops, program.inputs, program.attrs
-    values, needs, recorded = program.values, program.needs, program.nodes
-    wanted, leaves = program.wanted, program.leaves
+    ops: list[Op] = []
+    inputs: list[tuple[int, ...]] = []
+    attrs: list[dict[str, Any]] = []
+    shapes: list[tuple[int, ...]] = []
+    dtypes: list[Any] = []
+    needs: list[bool] = []
+    leaves: list[int] = []
+    wanted: list[int] = []
+    values: list[Any] = []
+    recorded: list[Any] = []
     slot_of: dict[int, int] = {}
     oldest = next((node._seq for node in found if node._inputs), 0)
     # Leaves changed after something here was recorded, and when: none, as a rule.
@@ -62,8 +73,10 @@ def linearise(roots: Sequence[Node], *, differentiate: bool = True) -> Program:
                 ops.append(SCALAR)
                 inputs.append(())
                 attrs.append(NO_ATTRS)
-                values.append(x)
+                shapes.append(())
+                dtypes.append(_WEAK[type(x)])
                 needs.append(False)
+                values.append(x)
                 recorded.append(None)
         if not slots:
             leaves.append(len(ops))
@@ -75,14 +88,18 @@ def linearise(roots: Sequence[Node], *, differentiate: bool = True) -> Program:
         if node._requires_grad and (op is PARAM or getattr(node, "_retains", False)):
             wanted.append(len(ops))
         slot_of[id(node)] = len(ops)
+        value = node._array
         ops.append(op)
         inputs.append(tuple(slots))
         attrs.append(node._attrs)
-        values.append(node._array)
+        shapes.append(value.shape)
+        dtypes.append(value.dtype)
         needs.append(node._requires_grad)
+        values.append(value)
         recorded.append(node)
-    program.root = len(ops) - 1
-    return program
+    outputs = tuple(slot_of[id(root)] for root in roots)
+    program = Program(ops, inputs, attrs, shapes, dtypes, needs, leaves, outputs, wanted)
+    return Recording(program, values, recorded)
 
 
 def _cleared(node: Node) -> RuntimeError:

@@ -93,26 +93,27 @@ def check_parity(
         raise TypeError(explain("check_parity", f"f returning {kind_of(out)}", "a Tensor"))
     if not out._requires_grad:
         raise RuntimeError(explain("check_parity", "a result that needs no gradient", "one"))
-    program = linearise([out])
+    recording = linearise([out])
+    nodes, wanted = recording.nodes, recording.program.wanted
     shape, dtype = out._array.shape, out._array.dtype
     cotangent = np.random.default_rng(seed).uniform(-1.0, 1.0, shape).astype(dtype)
     fallback = importlib.import_module("tapegraph.fallback")
-    swept = [np.asarray(g) for g in fallback.gradients(program, cotangent)]
-    by_leaf = {id(program.nodes[s]): g for s, g in zip(program.wanted, swept, strict=True)}
+    swept = [np.asarray(g) for g in fallback.gradients(recording, [cotangent])]
+    by_leaf = {id(nodes[s]): g for s, g in zip(wanted, swept, strict=True)}
     gradients = [by_leaf.get(id(leaf), np.zeros_like(leaf._array)) for leaf in leaves]
     lowering = importlib.import_module("tapegraph.lowering")
     try:
-        graph = [np.asarray(g) for g in lowering.gradients(program, cotangent).grads]
+        graph = [np.asarray(g) for g in lowering.gradients(recording, [cotangent]).grads]
     except lowering.MetNaN as declined:
         graph = [np.asarray(g) for g in declined.grads]
     except lowering.NotLowered as error:
         return ParityReport("native", str(error), 0.0, 0.0, gradients)
     worst_abs = worst_rel = 0.0
-    for slot, native, other in zip(program.wanted, swept, graph, strict=True):
+    for slot, native, other in zip(wanted, swept, graph, strict=True):
         tolerance = PARITY_TOLERANCE[native.dtype.name]
         relative = tolerance[0] if rtol is None else rtol
         absolute = tolerance[1] if atol is None else atol
-        differences = _compare(program.nodes[slot].name, native, other, relative, absolute)
+        differences = _compare(nodes[slot].name, native, other, relative, absolute)
         worst_abs, worst_rel = max(worst_abs, differences[0]), max(worst_rel, differences[1])
     return ParityReport("tensorflow", None, worst_abs, worst_rel, gradients)
 

@@ -35,7 +35,7 @@ def clock(monkeypatch):
 
 def structure(size: int) -> Program:
     x = tg.param(np.ones(size))
-    return linearise([tg.sum(tg.tanh(x) * x)])
+    return linearise([tg.sum(tg.tanh(x) * x)]).program
 
 
 def recorded(size: int = 3) -> tuner.Record:
@@ -86,7 +86,7 @@ def test_importing_tensorflow_must_pay_before_structures_are_told_apart():
     for _ in range(int(10 * tuner.IMPORT)):
         assert "importing TensorFlow" in tuner.record(program, imported=False).why_native()
         known.ran_natively(1.0)
-    assert program.signature is None
+    assert program._key is None
     assert "the first 3 times" in tuner.record(program, imported=False).why_native()
 
 

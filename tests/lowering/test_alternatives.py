@@ -10,7 +10,6 @@ from contract import OPERATIONS
 
 import tapegraph as tg
 from tapegraph.lowering import GAPS
-from tapegraph.recording.structure import signature
 from tapegraph.recording.trace import linearise
 
 pytestmark = pytest.mark.skipif(
@@ -31,10 +30,9 @@ def network(rng):
 
 
 def test_fed_results_are_those_the_gradient_reads():
-    program = linearise([network(np.random.default_rng(0))])
-    _, fed, _ = signature(program)
-    read = compiled_module().results_read(program, fed, [])
-    names = [program.ops[slot].name for slot in read]
+    recording = linearise([network(np.random.default_rng(0))])
+    read = compiled_module().results_read(recording, [])
+    names = [recording.program.ops[slot].name for slot in read]
     # Not what only its shape is needed of (pow), nor the root.
     assert names == ["matmul", "gelu", "tanh", "matmul", "softmax"]
 
@@ -42,14 +40,13 @@ def test_fed_results_are_those_the_gradient_reads():
 @pytest.mark.parametrize("options", [{"results": True}, {"results": True, "xla": True}])
 def test_alternatives_give_the_native_gradients(options):
     rng = np.random.default_rng(1)
-    program = linearise([network(rng)])
-    _, fed, scalars = signature(program)
+    recording = linearise([network(rng)])
     module = compiled_module()
-    results = module.results_read(program, fed, [])
-    graph = module.Graph(program, fed, [], **{**options, "results": results})
-    seed = np.array(1.0)
-    grads = graph(graph.feeds(program, scalars, seed))
-    for got, want in zip(grads, tg.fallback.gradients(program, seed), strict=True):
+    results = module.results_read(recording, [])
+    graph = module.Graph(recording, [], **{**options, "results": results})
+    seeds = [np.array(1.0)]
+    grads = graph(graph.feeds(recording, seeds))
+    for got, want in zip(grads, tg.fallback.gradients(recording, seeds), strict=True):
         np.testing.assert_allclose(got, want, rtol=1e-9, atol=1e-12)
 
 
@@ -59,15 +56,14 @@ def test_alternatives_keep_what_is_not_finite(xla):
     with np.errstate(all="ignore"):
         y = tg.where(x.data < 2.0, x * x - 0.3 * x + -x, x - 1.0)
         y = y if xla else y / x
-        program = linearise([tg.tanh(y) * y + y * x])
-    _, fed, scalars = signature(program)
+        recording = linearise([tg.tanh(y) * y + y * x])
     module = compiled_module()
-    seed = np.ones(8)
-    results = module.results_read(program, fed, [])
-    assert len(results) < sum(map(bool, program.inputs))  # arithmetic is computed again
-    graph = module.Graph(program, fed, [], results=results, xla=xla)
-    plain = module.Graph(program, fed, [])
-    (got,), (want,) = (g(g.feeds(program, scalars, seed)) for g in (graph, plain))
+    seeds = [np.ones(8)]
+    results = module.results_read(recording, [])
+    assert len(results) < sum(map(bool, recording.program.inputs))  # arithmetic is computed again
+    graph = module.Graph(recording, [], results=results, xla=xla)
+    plain = module.Graph(recording, [])
+    (got,), (want,) = (g(g.feeds(recording, seeds)) for g in (graph, plain))
     np.testing.assert_allclose(got, want, rtol=1e-12)
 
 

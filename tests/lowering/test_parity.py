@@ -23,7 +23,6 @@ import tapegraph as tg
 from tapegraph import fallback
 from tapegraph.lowering import GAPS
 from tapegraph.lowering.compiled import INTERCHANGEABLE, Graph, results_read
-from tapegraph.recording.structure import signature
 from tapegraph.recording.trace import linearise
 from tapegraph.testing import check_parity
 from tapegraph.testing.cases import CASES, Case
@@ -144,15 +143,14 @@ FED, WITH_XLA = {}, {"xla": True}
 
 def alternatives_agree(f: Callable[..., Any], *inputs: Any, alternatives: Any) -> None:
     """Compare graphs that may run instead of the first: fed results, and XLA on top."""
-    program = linearise([f(*map(tg.param, inputs))])
-    root = program.values[program.root]
+    recording = linearise([f(*map(tg.param, inputs))])
+    (root,) = recording.seeds()
     cotangent = np.random.default_rng(0).uniform(-1.0, 1.0, root.shape).astype(root.dtype)
-    native = fallback.gradients(program, cotangent)
-    _, fed, scalars = signature(program)
-    results = results_read(program, fed, [])
+    native = fallback.gradients(recording, [cotangent])
+    results = results_read(recording, [])
     for options in alternatives:
-        graph = Graph(program, fed, [], results=results, **options)
-        for want, got in zip(native, graph(graph.feeds(program, scalars, cotangent)), strict=True):
+        graph = Graph(recording, [], results=results, **options)
+        for want, got in zip(native, graph(graph.feeds(recording, [cotangent])), strict=True):
             want, got = np.asarray(want), np.asarray(got)
             if np.isnan(got).any():
                 continue  # then the exact graph runs, which is fed no results

@@ -192,10 +192,10 @@ OFF_ALIGNMENT = """
                 x, y = (tg.param(0.0) for _ in range(2))
                 x._array, y._array = placed(data[0], offset), placed(data[1], offset)
                 out = call(x, y)
-                program = linearise([out])
-                seed = placed(np.ones(out.shape, dtype=dtype), offset)
+                recording = linearise([out])
+                seeds = [placed(np.ones(out.shape, dtype=dtype), offset)]
                 for a, b in zip(
-                    fallback.gradients(program, seed), lowering.gradients(program, seed).grads
+                    fallback.gradients(recording, seeds), lowering.gradients(recording, seeds).grads
                 ):
                     np.testing.assert_allclose(
                         np.asarray(b), np.asarray(a), rtol=2e-3 if dtype == "f" else 1e-9,
