@@ -200,8 +200,8 @@ def test_once_it_works_again_tensorflow_runs(graph_engine, monkeypatch, caplog):
 @needs_tensorflow
 def test_auto_names_a_failure_too(graph_engine, monkeypatch, caplog):
     monkeypatch.delenv("TAPEGRAPH_STRICT")
-    monkeypatch.setattr(engines.auto, "SHARE", np.inf)
-    monkeypatch.setattr(engines.auto.Record, "why_native", lambda self: None)
+    monkeypatch.setattr(engines.tuner, "SHARE", np.inf)
+    monkeypatch.setattr(engines.tuner.Record, "why_native", lambda self: None)
     failing_lowering(monkeypatch)
     with heard(caplog) as said, tg.use_backend("auto"):
         example()[1].backward()
@@ -212,9 +212,9 @@ def test_auto_names_a_failure_too(graph_engine, monkeypatch, caplog):
 @needs_tensorflow
 def test_auto_does_not_try_again_what_failed(graph_engine, monkeypatch):
     monkeypatch.delenv("TAPEGRAPH_STRICT")
-    engines.auto.forget()
-    monkeypatch.setattr(engines.auto, "TRIALS", 0)
-    monkeypatch.setattr(engines.auto, "SHARE", np.inf)
+    engines.tuner.forget()
+    monkeypatch.setattr(engines.tuner, "TRIALS", 0)
+    monkeypatch.setattr(engines.tuner, "SHARE", np.inf)
     tries = []
 
     def failing(*args):
@@ -230,7 +230,7 @@ def test_auto_does_not_try_again_what_failed(graph_engine, monkeypatch):
     assert len(tries) == 1
     assert tg.last_backward().reason == "TensorFlow failed: RuntimeError: out of luck"
     np.testing.assert_array_equal(x.grad, 2 * np.cos([1.0, 2.0]))
-    engines.auto.forget()
+    engines.tuner.forget()
 
 
 def test_a_warning_that_is_an_error_writes_nothing(monkeypatch):
