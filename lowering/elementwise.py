@@ -155,6 +155,28 @@ def _where(out: Any, cond: Any, a: Any, b: Any) -> Any:
     return raw.SelectV2(condition=raw.Cast(x=cond, DstT=tensorflow().bool), t=a, e=b)
 
 
+def _signbit(out: Any, x: Any) -> Any:
+    if not x.dtype.is_floating:
+        return raw.Less(x=x, y=number(0, x))
+    bits = raw.Bitcast(input=x, type="int32" if x.dtype.size == 4 else "int64")
+    return raw.Less(x=bits, y=number(0, bits))
+
+
+def _of_floats(node: str, otherwise: bool) -> Rule:
+    """Return the rule of a predicate that has one answer for what is no float."""
+
+    def rule(out: Any, x: Any) -> Any:
+        if x.dtype.is_floating:
+            return getattr(raw, node)(x=x)
+        return tensorflow().fill(out.shape, otherwise)
+
+    return rule
+
+
+def _true(x: Any) -> Any:
+    return raw.Cast(x=x, DstT=tensorflow().bool)
+
+
 LOWERINGS: dict[str, Rule] = {
     "add": lambda out, a, b: raw.AddV2(x=a, y=b),
     "sub": lambda out, a, b: raw.Sub(x=a, y=b),
@@ -205,4 +227,21 @@ LOWERINGS: dict[str, Rule] = {
     "astype": _astype,
     "round": _round,
     "where": _where,
+    "detach": lambda out, x: raw.StopGradient(input=x),
+    "equal": lambda out, a, b: raw.Equal(x=a, y=b, incompatible_shape_error=True),
+    "not_equal": lambda out, a, b: raw.NotEqual(x=a, y=b, incompatible_shape_error=True),
+    "less": lambda out, a, b: raw.Less(x=a, y=b),
+    "less_equal": lambda out, a, b: raw.LessEqual(x=a, y=b),
+    "greater": lambda out, a, b: raw.Greater(x=a, y=b),
+    "greater_equal": lambda out, a, b: raw.GreaterEqual(x=a, y=b),
+    "logical_and": lambda out, a, b: raw.LogicalAnd(x=_true(a), y=_true(b)),
+    "logical_or": lambda out, a, b: raw.LogicalOr(x=_true(a), y=_true(b)),
+    "logical_xor": lambda out, a, b: raw.NotEqual(
+        x=_true(a), y=_true(b), incompatible_shape_error=True
+    ),
+    "logical_not": lambda out, x: raw.LogicalNot(x=_true(x)),
+    "isnan": _of_floats("IsNan", False),
+    "isinf": _of_floats("IsInf", False),
+    "isfinite": _of_floats("IsFinite", True),
+    "signbit": _signbit,
 }

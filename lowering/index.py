@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
-from tapegraph.lowering.rules import Rule, ints, permuted, raw, reshaped
+from tapegraph.lowering.rules import Rule, ints, number, permuted, raw, reshaped
 from tapegraph.lowering.runtime import tensorflow
 
 
@@ -60,7 +61,50 @@ def _index(out: Any, x: Any, *arrays: Any, plan: tuple[str, ...]) -> Any:
     return taken
 
 
+def _within(out: Any, x: Any, *, low: int, high: int) -> Any:
+    x = raw.Cast(x=x, DstT="int64")
+    inside = raw.LogicalAnd(x=x >= low, y=x < high)
+    from_the_end = raw.SelectV2(condition=x < 0, t=x + high, e=x)
+    # No place: what gathers by it raises.
+    return raw.SelectV2(condition=inside, t=from_the_end, e=number(-1, x))
+
+
+def _argsort(out: Any, x: Any, *, axis: int) -> Any:
+    """Return the stable order, NaN last: `TopKV2` is stable, but has no place for NaN."""
+    last = len(out.shape) - 1
+    swap = list(range(last + 1))
+    swap[axis], swap[last] = last, axis
+    x = permuted(x, swap)
+    x = raw.Cast(x=x, DstT="int32") if x.dtype == tensorflow().bool else x
+    if not x.dtype.is_floating:
+        return permuted(_smallest_first(raw.Invert(x=x), out.shape[axis]), swap)
+    nan = raw.IsNan(x=x)
+    known = raw.SelectV2(condition=nan, t=number(math.inf, x), e=x)
+    order = _smallest_first(raw.Neg(x=known), out.shape[axis])
+    behind = tensorflow().gather(raw.Cast(x=nan, DstT="int32"), order, batch_dims=last)
+    apart = _smallest_first(raw.Invert(x=behind), out.shape[axis])
+    return permuted(tensorflow().gather(order, apart, batch_dims=last), swap)
+
+
+def _smallest_first(negated: Any, length: int) -> Any:
+    return raw.TopKV2(input=negated, k=length, sorted=True, index_type="int64").indices
+
+
+def _argpartition(out: Any, x: Any, *, kth: tuple[int, ...], axis: int) -> Any:
+    return _argsort(out, x, axis=axis)  # sorted is parted too, at every place
+
+
+def _searchsorted(out: Any, a: Any, v: Any, *, side: str) -> Any:
+    node = raw.LowerBound if side == "left" else raw.UpperBound
+    rows, places = reshaped(a, (1, -1)), reshaped(v, (1, -1))
+    return reshaped(node(sorted_inputs=rows, values=places, out_type="int64"), out.shape)
+
+
 LOWERINGS: dict[str, Rule] = {
+    "within": _within,
+    "argsort": _argsort,
+    "argpartition": _argpartition,
+    "searchsorted": _searchsorted,
     "tensor_slice": _tensor_slice,
     "gather": _gather,
     "getitem": _getitem,

@@ -12,11 +12,16 @@ from tapegraph.ops.reduce import kept_shape, last_order
 
 
 def _sum(out: Any, x: Any, *, axis: tuple[int, ...], keepdims: bool) -> Any:
-    return raw.Sum(input=x, axis=ints(axis), keep_dims=keepdims)
+    return raw.Sum(input=_of(out, x), axis=ints(axis), keep_dims=keepdims)
 
 
 def _mean(out: Any, x: Any, *, axis: tuple[int, ...], keepdims: bool) -> Any:
-    return raw.Mean(input=x, axis=ints(axis), keep_dims=keepdims)
+    return raw.Mean(input=_of(out, x), axis=ints(axis), keep_dims=keepdims)
+
+
+def _of(out: Any, x: Any) -> Any:
+    """Return an operand in the result's dtype: NumPy adds up bools as integers."""
+    return x if x.dtype == out.dtype else raw.Cast(x=x, DstT=out.dtype)
 
 
 def _softmax(out: Any, x: Any, *, axis: int) -> Any:
@@ -121,7 +126,45 @@ def _shifted(x: Any, step: int, axis: int, filling: float = 1.0) -> Any:
     return raw.ConcatV2(values=[moved, fill], axis=tf.constant(axis))
 
 
+def _argmax(out: Any, x: Any, *, axis: int | None, keepdims: bool) -> Any:
+    """Return the first place of the largest element, or of a NaN, as NumPy does."""
+    along = 0 if axis is None else axis
+    x = reshaped(x, (-1,)) if axis is None else x
+    if x.dtype == tensorflow().bool:
+        x = raw.Cast(x=x, DstT="int32")
+    found = _first(x, along)
+    if x.dtype.is_floating:
+        nan = raw.IsNan(x=x)
+        some = raw.Any(input=nan, axis=ints([along]), keep_dims=False)
+        found = raw.SelectV2(
+            condition=some, t=_first(raw.Cast(x=nan, DstT="int32"), along), e=found
+        )
+    return reshaped(found, out.shape)
+
+
+def _first(x: Any, axis: int) -> Any:
+    return raw.ArgMax(input=x, dimension=axis, output_type="int64")
+
+
+def _argmin(out: Any, x: Any, *, axis: int | None, keepdims: bool) -> Any:
+    x = raw.Cast(x=x, DstT="int32") if x.dtype == tensorflow().bool else x
+    below = raw.Neg(x=x) if x.dtype.is_floating else raw.Invert(x=x)
+    return _argmax(out, below, axis=axis, keepdims=keepdims)
+
+
+def _truths(node: str) -> Rule:
+    def rule(out: Any, x: Any, *, axis: tuple[int, ...], keepdims: bool) -> Any:
+        true = raw.Cast(x=x, DstT=tensorflow().bool)
+        return getattr(raw, node)(input=true, axis=ints(axis), keep_dims=keepdims)
+
+    return rule
+
+
 LOWERINGS: dict[str, Rule] = {
+    "argmax": _argmax,
+    "argmin": _argmin,
+    "all": _truths("All"),
+    "any": _truths("Any"),
     "sum": _sum,
     "mean": _mean,
     "softmax": _softmax,

@@ -6,6 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
+import numpy as np
+
 from tapegraph.lowering.exact import exactly
 from tapegraph.lowering.gaps import GAPS, MetNaN, NotLowered
 from tapegraph.lowering.rules import LOWERINGS, Result, Rule
@@ -128,16 +130,24 @@ def _operands(
     """Return an entry's input tensors, in the result's dtype where NumPy converts them."""
     op = program.ops[slot]
     name = op.name
+    wanted = np.dtype(out.dtype)
+    if op.differentiable == ():  # a result of another kind: operands are compared as NumPy does
+        kinds = [program.dtypes[i] for i in program.inputs[slot] if program.ops[i] is not SCALAR]
+        wanted = np.result_type(
+            *kinds, *(constants[i] for i in program.inputs[slot] if i in constants)
+        )
     operands = []
     for position, i in enumerate(program.inputs[slot]):
         tensor = tensors[i]
         if tensor is None:
-            tensor = tensors[i] = tf.constant(constants[i], dtype=out.dtype)
+            tensor = tensors[i] = tf.constant(constants[i], dtype=wanted)
             emitted(i)
         converted = name in _PROMOTING and not (name == "where" and position == 0)
         if op.rules is not None:  # NumPy has promoted its floats among each other
             converted = tensor.dtype.is_floating and "float" in out.dtype
-        if converted and tensor.dtype != out.dtype:
-            tensor = tf.raw_ops.Cast(x=tensor, DstT=out.dtype)
+        if op.differentiable == () and len(program.inputs[slot]) > 1:
+            converted = True
+        if converted and tensor.dtype != wanted:
+            tensor = tf.raw_ops.Cast(x=tensor, DstT=wanted)
         operands.append(tensor)
     return operands

@@ -14,8 +14,9 @@ from tapegraph.arrays.axes import integers
 from tapegraph.arrays.bit_select import chosen
 from tapegraph.errors import explain, kind_of
 from tapegraph.numpy_warnings import watched
-from tapegraph.recording.node import Node, constant, numeric
-from tapegraph.recording.numpy_functions import implements, plain
+from tapegraph.recording.concretization import follows
+from tapegraph.recording.node import constant, numeric
+from tapegraph.recording.numpy_functions import implements, numbers, plain, without_gradient
 from tapegraph.recording.op import Op
 from tapegraph.recording.record import apply, binary, operand, tensor_like, unary
 from tapegraph.typed import (
@@ -1052,7 +1053,7 @@ def _floating(op: str, value: Any, argument: str) -> Any:
         return float(value)
     if value.requires_grad or value.dtype.kind == "f":
         return value
-    return constant(plain(value).astype(np.float64))
+    return tensor_like(op, numbers(value).astype(np.float64))
 
 
 @implements(np.square)
@@ -1531,8 +1532,8 @@ def _side(x: Any) -> Any:
     if isinstance(x, (int, float)):
         return math.copysign(1.0, x)
     if x.dtype.kind != "f":  # one byte, which widens no float
-        return np.where(plain(x) < 0, -1, 1).astype(np.int8)
-    return np.asarray(np.copysign(np.ones((), x.dtype), plain(x)))
+        return np.where(numbers(x) < 0, -1, 1).astype(np.int8)
+    return np.where(np.signbit(numbers(x)), -1.0, 1.0).astype(x.dtype)
 
 
 def _size(x: Any) -> Any:
@@ -1643,11 +1644,11 @@ def nan_to_num(
     if x.dtype.kind != "f":
         return x
     limits = np.finfo(x.dtype)
-    array = plain(x)
+    array = numbers(x)
     for found, value in (
         (np.isnan(array), nan),
-        (np.isposinf(array), limits.max if posinf is None else posinf),
-        (np.isneginf(array), limits.min if neginf is None else neginf),
+        (array == np.inf, limits.max if posinf is None else posinf),
+        (array == -np.inf, limits.min if neginf is None else neginf),
     ):
         x = where(found, watched("nan_to_num", np.asarray, value, x.dtype), x)
     return x
@@ -1686,6 +1687,7 @@ def _round(x: Array, *, decimals: int) -> Any:
 
 
 ASTYPE = Op("astype", _astype)
+DETACH = Op("detach", np.copy, differentiable=())
 
 
 ROUND = Op("round", _round)
@@ -1849,7 +1851,7 @@ def full_like(
     ones = _filled("full_like", x, 1, dtype, shape)
     fill = tensor_like("full_like", fill_value, "fill_value")
     check_spreads("full_like", "fill_value", fill.shape, ones.shape)
-    if fill.requires_grad:
+    if fill.requires_grad or follows(fill):
         if ones.dtype.kind == "f":
             return mul(astype(fill, ones.dtype, copy=False), ones)
     return constant(watched("full_like", np.full, ones.shape, plain(fill), ones.dtype))
@@ -1931,7 +1933,7 @@ def astype(x: Any, dtype: npt.DTypeLike, copy: bool = True) -> Any:
     numeric(np.empty(0, wanted), "astype", "dtype")  # refuses what no tensor can hold
     if x.dtype == wanted and not copy:
         return x
-    if wanted.kind != "f":
+    if wanted.kind != "f" and not follows(x):
         return constant(watched("astype", plain(x).astype, wanted))
     return apply(ASTYPE, (x,), {"dtype": wanted.name})
 
@@ -2073,10 +2075,12 @@ def where(cond: Any, a: Any = None, b: Any = None) -> Any:
     """
     if hasattr(type(cond), "__tapegraph_apply__") and hasattr(cond, "detach"):
         cond = cond.detach()  # a condition carries no tangent
-    raw = cond._array if isinstance(cond, Node) else cond
-    mask = constant(numeric_mask(raw))
     if a is None and b is None:
-        return np.nonzero(mask._array)
+        return np.nonzero(numeric_mask(plain(cond)))
+    if follows(cond):
+        mask = cond if cond.dtype == np.bool_ else cond != 0
+    else:
+        mask = constant(numeric_mask(plain(cond)))
     a, b = operand("where", a, "a"), operand("where", b, "b")
     try:
         return apply(WHERE, (mask, a, b))
@@ -2091,3 +2095,63 @@ def numeric_mask(cond: Any) -> Array:
     """Return a condition as a bool array of its own memory."""
     wrapped = operand("where", cond, "cond")
     return np.array(getattr(wrapped, "_array", wrapped), dtype=np.bool_)
+
+
+# Comparisons and predicates: plain arrays, and operations where a program is recorded whole
+
+
+def _predicate(name: str, function: Any) -> None:
+    op = Op(name, function, differentiable=())
+
+    def record(*operands: Any) -> Any:
+        arguments = "ab" if len(operands) == 2 else "x"
+        recorded = (operand(name, v, k) for v, k in zip(operands, arguments, strict=True))
+        return apply(op, tuple(recorded))
+
+    without_gradient(function)(record)
+
+
+for _function in (
+    np.equal,
+    np.not_equal,
+    np.less,
+    np.less_equal,
+    np.greater,
+    np.greater_equal,
+    np.logical_and,
+    np.logical_or,
+    np.logical_xor,
+    np.logical_not,
+    np.isnan,
+    np.isinf,
+    np.isfinite,
+    np.signbit,
+):
+    _predicate(_function.__name__, _function)
+
+
+def _of_masks(bitwise: Any, logical: Any) -> None:
+    def record(*masks: Any) -> Any:
+        for mask in masks:
+            if np.result_type(mask) != np.bool_:
+                fix = "Compare it with something."
+                raise TypeError(explain(bitwise.__name__, kind_of(mask), "a mask of bools", fix))
+        return logical(*masks)
+
+    without_gradient(bitwise)(record)
+
+
+_of_masks(np.bitwise_and, np.logical_and)
+_of_masks(np.bitwise_or, np.logical_or)
+_of_masks(np.bitwise_xor, np.logical_xor)
+_of_masks(np.invert, np.logical_not)
+
+
+@without_gradient(np.isclose)
+def _is_close(
+    a: Any, b: Any, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: bool = False
+) -> Any:
+    near = np.logical_and(np.isfinite(b), abs(a - b) <= atol + rtol * abs(b))
+    same = np.logical_or(near, a == b)
+    both = np.logical_and(np.isnan(a), np.isnan(b))
+    return np.logical_or(same, both) if equal_nan else same

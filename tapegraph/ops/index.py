@@ -24,8 +24,9 @@ from tapegraph.ops.shape import (
     stack,
     swapaxes,
 )
+from tapegraph.recording.concretization import follows
 from tapegraph.recording.node import Node, constant, numeric
-from tapegraph.recording.numpy_functions import implements, plain
+from tapegraph.recording.numpy_functions import implements, numbers, plain, without_gradient
 from tapegraph.recording.op import Op
 from tapegraph.recording.record import apply, tensor_like
 from tapegraph.typed import (
@@ -843,9 +844,9 @@ def gather(x: Any, indices: ArrayLike, axis: SupportsIndex = 0) -> Any:
     """
     x = tensor_like("gather", x)
     along = one_axis("gather", axis, x.ndim)
-    given = numeric(indices, "gather", "indices")
+    given = indices if follows(indices) else numeric(indices, "gather", "indices")
     wrapped = _wrapped("gather", given, along, x.shape[along])
-    return apply(GATHER, (x, constant(wrapped)), {"axis": along})
+    return apply(GATHER, (x, wrapped), {"axis": along})
 
 
 @of_array
@@ -892,14 +893,15 @@ def _expanded(key: tuple[Any, ...], shape: tuple[int, ...]) -> list[Any]:
     parts: list[Any] = []
     for part in key:
         if isinstance(part, Node):
-            part = part._array
+            # The places of a mask decide the shape.
+            part = numbers(part) if part.dtype != np.bool_ else plain(part)
         if part is None or part is Ellipsis or isinstance(part, slice):
             parts.append(part)
         elif isinstance(part, (bool, np.bool_)):
             parts.append(np.array(part))
         elif isinstance(part, (list, tuple)):
             parts.append(_index_array(part))
-        elif isinstance(part, np.ndarray) and part.ndim + _is_mask(part) > 0:
+        elif follows(part) or (isinstance(part, np.ndarray) and part.ndim + _is_mask(part) > 0):
             parts.append(part)
         else:
             try:
@@ -1003,7 +1005,7 @@ def _advanced(x: Any, parts: list[Any]) -> Any:
     if any(_is_rest(p) for p in parts):
         return _mixed(x, parts)
     plan: list[str] = []
-    arrays: list[Array] = []
+    arrays: list[Any] = []
     axis = 0
     for part in parts:
         if isinstance(part, slice):
@@ -1024,7 +1026,7 @@ def _advanced(x: Any, parts: list[Any]) -> Any:
                 "shapes that broadcast together",
             )
         ) from None
-    return apply(INDEX, (x, *map(constant, arrays)), {"plan": tuple(plan)})
+    return apply(INDEX, (x, *arrays), {"plan": tuple(plan)})
 
 
 def _parted(x: Any, parts: list[Any]) -> Any:
@@ -1065,10 +1067,10 @@ def _is_rest(part: Any) -> bool:
     return part is None or (isinstance(part, slice) and part != slice(None))
 
 
-def _as_integers(part: Any, axis: int, shape: tuple[int, ...]) -> list[Array]:
+def _as_integers(part: Any, axis: int, shape: tuple[int, ...]) -> list[Any]:
     """Return the integer arrays that an index item stands for; a mask stands for its non-zeros."""
     if not _is_mask(part):
-        return [np.asarray(part)]
+        return [part if follows(part) else np.asarray(part)]
     if part.shape != shape[axis : axis + part.ndim]:
         raise IndexError(
             explain(
@@ -1080,23 +1082,25 @@ def _as_integers(part: Any, axis: int, shape: tuple[int, ...]) -> list[Array]:
     return list(np.nonzero(part))
 
 
-def _wrapped(op: str, indices: Any, axis: int, length: int) -> Array:
+def _wrapped(op: str, indices: Any, axis: int, length: int) -> Any:
     """Return integer indices as non-negative int64, or raise naming the first out of range."""
-    array = np.asarray(indices)
+    array = indices if follows(indices) else np.asarray(indices)
     if array.size == 0:
-        return np.zeros(array.shape, dtype=np.int64)
+        return constant(np.zeros(array.shape, dtype=np.int64))
     if array.dtype.kind not in "iu":
         raise (IndexError if op == "getitem" else TypeError)(
             explain(op, f"indices {kind_of(indices)}", "integer indices", "Use .astype(int).")
         )
+    if follows(array):
+        return within(op, array, -length, length)
     wrapped = array.astype(np.int64)
     if wrapped.view(np.uint64).max() < length:  # a negative number is a very large one
-        return wrapped
+        return constant(wrapped)
     outside = (array < -length) | (array >= length)
     if outside.any():
         raise _out_of_range(op, int(array[outside].flat[0]), axis, length)
     wrapped[wrapped < 0] += length
-    return wrapped
+    return constant(wrapped)
 
 
 def _out_of_range(op: str, index: int, axis: int, length: int) -> IndexError:
@@ -1186,7 +1190,8 @@ def take_along_axis(x: Any, indices: ArrayLike, axis: SupportsIndex | None = -1)
     array([[2.],
            [3.]])
     """
-    x, places = tensor_like("take_along_axis", x), np.asarray(plain(indices))
+    x = tensor_like("take_along_axis", x)
+    places = numbers(indices) if follows(indices) else np.asarray(plain(indices))
     if axis is None:
         x, axis = ravel(x), 0
     along = one_axis("take_along_axis", axis, x.ndim)
@@ -1299,13 +1304,16 @@ def choose(a: Any, choices: Sequence[Operand]) -> Any:
     """
     number = _integral("choose", "a", a)
     options = [tensor_like("choose", c, f"choices[{i}]") for i, c in enumerate(choices)]
-    outside = (number < 0) | (number >= len(options))
-    if outside.any():
-        received = f"choice {int(number[outside].flat[0])} of {len(options)}"
-        raise ValueError(explain("choose", received, f"a number in [0, {len(options)})"))
+    if follows(number):
+        number = within("choose", number, 0, len(options))
+    else:
+        outside = (number < 0) | (number >= len(options))
+        if outside.any():
+            received = f"choice {int(number[outside].flat[0])} of {len(options)}"
+            raise ValueError(explain("choose", received, f"a number in [0, {len(options)})"))
     spread = broadcast_arrays(number, *options)
     grid = np.ogrid[tuple(slice(n) for n in spread[0].shape)]
-    return getitem(stack(spread[1:]), (plain(spread[0]), *grid))
+    return getitem(stack(spread[1:]), (numbers(spread[0]), *grid))
 
 
 @implements(np.select)
@@ -1341,7 +1349,8 @@ def select(condlist: Sequence[Operand], choicelist: Sequence[Operand], default: 
     >>> tg.select([x < 2, x < 3], [x, 10 * x], -1.0).data
     array([ 1., 20., -1.])
     """
-    conditions, choices = [np.asarray(plain(c)) for c in condlist], list(choicelist)
+    conditions = [numbers(c) if follows(c) else np.asarray(plain(c)) for c in condlist]
+    choices = list(choicelist)
     if not conditions or len(conditions) != len(choices):
         received = f"{len(conditions)} conditions and {len(choices)} choices"
         raise ValueError(explain("select", received, "one choice per condition, and at least one"))
@@ -1356,9 +1365,9 @@ def select(condlist: Sequence[Operand], choicelist: Sequence[Operand], default: 
     return chosen
 
 
-def _integral(name: str, argument: str, value: Any) -> Array:
+def _integral(name: str, argument: str, value: Any) -> Any:
     """Return an array of integers, empty or not."""
-    array = np.asarray(plain(value))
+    array = numbers(value) if follows(value) else np.asarray(plain(value))
     if array.dtype.kind not in "iu":
         if array.size:
             received = f"{kind_of(array)} for {argument!r}"
@@ -1408,7 +1417,7 @@ def sort(
     if axis is None:
         x, axis = ravel(x), 0
     along = one_axis("sort", axis, x.ndim)
-    return take_along_axis(x, np.argsort(plain(x), axis=along, kind="stable"), along)
+    return take_along_axis(x, np.argsort(numbers(x), axis=along, kind="stable"), along)
 
 
 @implements(np.partition)
@@ -1453,7 +1462,7 @@ def partition(x: Any, kth: Shape, axis: SupportsIndex | None = -1) -> Any:
     if any(not -length <= k < length for k in places):
         received = f"kth {kth} for axis {along} of length {length}"
         raise ValueError(explain("partition", received, f"places in [{-length}, {length})"))
-    return take_along_axis(x, np.argpartition(plain(x), places, axis=along), along)
+    return take_along_axis(x, np.argpartition(numbers(x), places, axis=along), along)
 
 
 # Diagonals and triangles
@@ -1607,3 +1616,67 @@ def _triangle(name: str, m: Any, k: int, *, lower: bool) -> Any:
 def _zero_like(x: Any) -> Any:
     """Return a zero of an array's own dtype, be it integer or bool."""
     return constant(np.zeros((), x.dtype))
+
+
+# Without a gradient: plain arrays, and operations where a program is recorded whole
+
+
+def _within(x: Array, *, low: int, high: int) -> Any:
+    outside = (x < low) | (x >= high)
+    if outside.any():
+        raise IndexError(f"index {int(x[outside].flat[0])}, expected one in [{low}, {high})")
+    return np.where(x < 0, x + high, x).astype(np.int64)
+
+
+def _argsort(x: Array, *, axis: int) -> Any:
+    return np.argsort(x, axis=axis, kind="stable")
+
+
+def _argpartition(x: Array, *, kth: tuple[int, ...], axis: int) -> Any:
+    return np.argpartition(x, kth, axis=axis)
+
+
+def _searchsorted(a: Array, v: Any, *, side: Literal["left", "right"]) -> Any:
+    return np.searchsorted(a, v, side)
+
+
+WITHIN = Op("within", _within, differentiable=())
+ARGSORT = Op("argsort", _argsort, differentiable=())
+ARGPARTITION = Op("argpartition", _argpartition, differentiable=())
+SEARCHSORTED = Op("searchsorted", _searchsorted, differentiable=())
+
+
+def within(name: str, indices: Any, low: int, high: int) -> Any:
+    """Record integer indices from ``low`` to ``high``, negative ones counted from ``high``.
+
+    Raises
+    ------
+    IndexError
+        One is out of range.
+    """
+    try:
+        return apply(WITHIN, (indices,), {"low": low, "high": high})
+    except IndexError as error:
+        raise IndexError(explain(name, str(error), "indices within range")) from None
+
+
+@without_gradient(np.argsort)
+def _order(a: Any, axis: SupportsIndex | None = -1, kind: Any = None, stable: Any = None) -> Any:
+    x, axis = (ravel(a), 0) if axis is None else (a, axis)
+    return apply(ARGSORT, (x,), {"axis": one_axis("argsort", axis, x.ndim)})
+
+
+@without_gradient(np.argpartition)
+def _partial_order(a: Any, kth: Shape, axis: SupportsIndex | None = -1, kind: Any = None) -> Any:
+    x, axis = (ravel(a), 0) if axis is None else (a, axis)
+    places = integers("argpartition", "kth", kth)
+    attrs = {"kth": places, "axis": one_axis("argpartition", axis, x.ndim)}
+    return apply(ARGPARTITION, (x,), attrs)
+
+
+@without_gradient(np.searchsorted)
+def _places(a: Any, v: Any, side: Literal["left", "right"] = "left", sorter: Any = None) -> Any:
+    if sorter is not None:
+        a = take(a, sorter)
+    pair = (tensor_like("searchsorted", a, "a"), tensor_like("searchsorted", v, "v"))
+    return apply(SEARCHSORTED, pair, {"side": side})

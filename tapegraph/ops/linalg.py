@@ -19,7 +19,7 @@ from tapegraph.ops import elementwise, reduce, shape
 from tapegraph.ops.index import gather, getitem
 from tapegraph.ops.shape import matrix_transpose
 from tapegraph.recording.node import constant, real
-from tapegraph.recording.numpy_functions import implements, plain
+from tapegraph.recording.numpy_functions import implements, numbers, plain
 from tapegraph.recording.op import Op
 from tapegraph.recording.record import apply, tensor_like
 from tapegraph.typed import (
@@ -1719,7 +1719,7 @@ def _vector_norm(name: str, x: Any, axes: tuple[int, ...], ord: Any, keepdims: b
     power = real(ord, name, "ord")
     axes = some_axes(name, axes, x.ndim)
     if power == 0:
-        nonzero = constant((plain(x) != 0).astype(x.dtype if x.dtype.kind == "f" else np.float64))
+        nonzero = (numbers(x) != 0).astype(x.dtype if x.dtype.kind == "f" else np.float64)
         return reduce.sum(nonzero, axes, keepdims)
     if x.dtype.kind != "f":
         x = elementwise.mul(x, 1.0)

@@ -13,8 +13,11 @@ from tapegraph.arrays.axes import pair
 from tapegraph.errors import explain, kind_of
 from tapegraph.numpy_warnings import watched
 from tapegraph.ops.elementwise import astype
+from tapegraph.ops.index import within
 from tapegraph.ops.reduce import add_up
+from tapegraph.recording.concretization import follows
 from tapegraph.recording.node import constant, real
+from tapegraph.recording.numpy_functions import numbers
 from tapegraph.recording.op import Op
 from tapegraph.recording.record import apply, tensor_like
 from tapegraph.typed import Array, Shape, of_array, of_three, of_two
@@ -447,7 +450,7 @@ def softmax_crossentropy(logits: Any, targets: Any) -> Any:
         common = np.result_type(logits.dtype, targets.dtype)
         logits, targets = astype(logits, common, copy=False), astype(targets, common, copy=False)
     else:
-        targets = constant(_classes(name, targets, logits.shape[-1]))
+        targets = _classes(name, targets, logits.shape[-1])
     return apply(SOFTMAX_CROSSENTROPY, (logits, targets))
 
 
@@ -455,22 +458,24 @@ def _as_constant(name: str, targets: Any, dtype: np.dtype[Any]) -> Any:
     """Return targets in a dtype, unless a gradient flows to them: then NumPy's rules hold."""
     if targets.dtype == dtype or targets.requires_grad:
         return targets
-    return constant(watched(name, targets._array.astype, dtype))
+    return tensor_like(name, watched(name, numbers(targets).astype, dtype))
 
 
-def _classes(name: str, targets: Any, count: int) -> Array:
-    array: Array = targets.detach()._array
+def _classes(name: str, targets: Any, count: int) -> Any:
+    array = numbers(targets)
     if array.dtype.kind not in "iu" and array.size:
         raise TypeError(
             explain(name, f"class indices {kind_of(array)}", "integers", "Use .astype(int).")
         )
+    if follows(array):
+        return within(name, array, 0, count)
     classes = array.astype(np.int64, copy=False)
     if classes.size and classes.view(np.uint64).max() >= count:  # a negative one is very large
         first = array[(classes < 0) | (classes >= count)].flat[0]
         raise IndexError(
             explain(name, f"class {int(first)} of {count}", f"a class in [0, {count})")
         )
-    return classes
+    return constant(classes)
 
 
 @of_two

@@ -14,8 +14,14 @@ from tapegraph.ops import elementwise
 from tapegraph.ops.elementwise import check_spreads, where
 from tapegraph.ops.index import getitem
 from tapegraph.ops.shape import concat, reshape, transpose
+from tapegraph.recording.concretization import follows
 from tapegraph.recording.node import numeric, real
-from tapegraph.recording.numpy_functions import implements, plain
+from tapegraph.recording.numpy_functions import (
+    implements,
+    looked_at,
+    numbers,
+    without_gradient,
+)
 from tapegraph.recording.op import Op
 from tapegraph.recording.record import apply, tensor_like
 from tapegraph.typed import Array, ArrayLike, Axes, of_array, seen_as
@@ -231,7 +237,7 @@ def _along(axis: int, ndim: int, part: slice) -> tuple[slice, ...]:
 
 def _missing(x: Any) -> Any:
     """Return where a tensor is NaN."""
-    return np.isnan(plain(x))
+    return np.isnan(numbers(x))
 
 
 # Extremes
@@ -434,7 +440,7 @@ def _present_extreme(op: Op, worst: float, name: str, x: Any, axis: Any, keepdim
         return _extreme(op, x, axis, keepdims)
     missing = _missing(x)
     found = _extreme(op, where(missing, worst, x), axis, keepdims)
-    return where(missing.all(axis=axes, keepdims=keepdims), math.nan, found)
+    return where(np.all(missing, axis=axes, keepdims=keepdims), math.nan, found)
 
 
 # Products and running sums
@@ -638,7 +644,7 @@ def _variance(name: str, x: Any, axis: Any, ddof: Any, keepdims: bool) -> Any:
 
 def _root(variance: Any) -> Any:
     """Return the square root; what is 0 is a constant to it, as the slope there is infinite."""
-    return elementwise.sqrt(where(plain(variance) == 0, 0.0, variance))
+    return elementwise.sqrt(where(numbers(variance) == 0, 0.0, variance))
 
 
 # Passing over NaN
@@ -785,14 +791,15 @@ def nanstd(x: Any, axis: Axes = None, ddof: float = 0, keepdims: bool = False) -
     return _root(_present_variance("nanstd", x, axis, ddof, keepdims))
 
 
-def _present(name: str, x: Any, axis: Any, keepdims: bool) -> tuple[Any, Array, Any]:
+def _present(name: str, x: Any, axis: Any, keepdims: bool) -> tuple[Any, Any, Any]:
     """Return the sum of what is not NaN, how many there are, and where NaN is."""
     x = tensor_like(name, x)
     axes = some_axes(name, axis, x.ndim)
     missing = _missing(x)
     total = sum(where(missing, 0, x), axes, keepdims)
     count = np.sum(~missing, axis=axes, keepdims=keepdims)
-    return total, np.asarray(count, total.dtype if total.dtype.kind == "f" else np.float64), missing
+    kind = total.dtype if total.dtype.kind == "f" else np.float64
+    return total, count.astype(kind) if follows(count) else np.asarray(count, kind), missing
 
 
 def _present_variance(name: str, x: Any, axis: Any, ddof: Any, keepdims: bool) -> Any:
@@ -862,7 +869,7 @@ def average(
     else:
         w = _aligned(tensor_like("average", weights, "weights"), x.shape, axis)
         scale = sum(w, axes, keepdims)
-        if not plain(scale).all():
+        if not looked_at(scale).all():
             raise ZeroDivisionError(
                 explain("average", "weights that add up to zero", "a sum other than zero")
             )
@@ -928,16 +935,23 @@ def logsumexp(x: Any, axis: Axes = None, b: Any = None, keepdims: bool = False) 
     factors = None if b is None else tensor_like("logsumexp", b, "b")
     if factors is not None:
         check_spreads("logsumexp", "b", factors.shape, x.shape)
-    data = plain(x) if x.dtype.kind == "f" else plain(x).astype(np.float64)
-    largest = np.max(data, axis=axes, keepdims=True, initial=-np.inf)
+    data = numbers(x) if x.dtype.kind == "f" else numbers(x).astype(np.float64)
+    largest = peak(data, axes)
     # The derivative with respect to the shift is zero: it is a constant.
-    shift = np.where(np.isfinite(largest), largest, 0).astype(data.dtype)
+    shift = np.where(np.isfinite(largest), largest, 0.0).astype(data.dtype)
     with np.errstate(divide="ignore"):  # nothing to sum is -inf
         powers = elementwise.exp(elementwise.sub(x, shift))
         if factors is not None:
             powers = elementwise.mul(powers, factors)
         total = elementwise.log(sum(powers, axes, keepdims))
     return elementwise.add(total, shift.reshape(total.shape))
+
+
+def peak(x: Any, axes: tuple[int, ...]) -> Any:
+    """Return the maximum along axes, which are kept; -inf of no elements."""
+    if math.prod(x.shape[a] for a in axes):
+        return np.max(x, axis=axes, keepdims=True)
+    return np.full(kept_shape(x.shape, axes), -np.inf, x.dtype)
 
 
 # Order statistics
@@ -1094,13 +1108,13 @@ def _ranked(x: Any, axes: tuple[int, ...], ranks: Array) -> Any:
     flat = merged(x, axes)
     rest, n = flat.shape[:-1], flat.shape[-1]
     table = reshape(flat, (math.prod(rest), n))
-    values = plain(table)
+    values = numbers(table)
     order = np.argsort(values, axis=-1, kind="stable")
     chosen = order[:, ranks]
     last = order[:, -1:]  # NaN where there is one
     if values.dtype.kind == "f":
         chosen = np.where(np.isnan(np.take_along_axis(values, last, axis=-1)), last, chosen)
-    picked = getitem(table, (np.arange(len(order))[:, None], chosen))
+    picked = getitem(table, (np.arange(order.shape[0])[:, None], chosen))
     return reshape(picked, (*rest, ranks.size))
 
 
@@ -1214,3 +1228,55 @@ def trapezoid(y: Any, x: Any = None, dx: Any = 1.0, axis: int = -1) -> Any:
     after, before = (_along(along, y.ndim, part) for part in np.s_[1:, :-1])
     pairs = elementwise.add(getitem(y, after), getitem(y, before))
     return sum(elementwise.div(elementwise.mul(width, pairs), 2.0), axis=along)
+
+
+# Without a gradient: plain arrays, and operations where a program is recorded whole
+
+
+def _places_of(name: str, function: Any) -> None:
+    def forward(x: Array, *, axis: int | None, keepdims: bool) -> Any:
+        return function(x, axis=axis, keepdims=keepdims)
+
+    op = Op(name, forward, differentiable=())
+
+    def record(x: Any, axis: SupportsIndex | None = None, keepdims: bool = False) -> Any:
+        along = None if axis is None else one_axis(name, axis, x.ndim)
+        return apply(op, (x,), {"axis": along, "keepdims": bool(keepdims)})
+
+    without_gradient(function)(record)
+
+
+def _judged(name: str, function: Any) -> None:
+    def forward(x: Array, *, axis: tuple[int, ...], keepdims: bool) -> Any:
+        return function(x, axis=axis, keepdims=keepdims)
+
+    op = Op(name, forward, differentiable=())
+
+    def record(x: Any, axis: Axes = None, keepdims: bool = False) -> Any:
+        attrs = {"axis": some_axes(name, axis, x.ndim), "keepdims": bool(keepdims)}
+        return apply(op, (x,), attrs)
+
+    without_gradient(function)(record)
+
+
+_places_of("argmax", np.argmax)
+_places_of("argmin", np.argmin)
+_judged("all", np.all)
+_judged("any", np.any)
+
+
+@without_gradient(np.count_nonzero)
+def _count_nonzero(a: Any, axis: Axes = None, *, keepdims: bool = False) -> Any:
+    return np.sum((a != 0).astype(np.int64), axis=axis, keepdims=keepdims)
+
+
+@without_gradient(np.allclose)
+def _all_close(
+    a: Any, b: Any, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: bool = False
+) -> Any:
+    return np.all(np.isclose(a, b, rtol, atol, equal_nan))
+
+
+@without_gradient(np.array_equal)
+def _array_equal(a1: Any, a2: Any) -> Any:
+    return np.all(a1 == a2) if np.shape(a1) == np.shape(a2) else False

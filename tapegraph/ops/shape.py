@@ -11,7 +11,7 @@ import numpy as np
 from tapegraph import typed
 from tapegraph.arrays.axes import integers, one_axis, some_axes
 from tapegraph.errors import explain, kind_of
-from tapegraph.recording.numpy_functions import implements, plain
+from tapegraph.recording.numpy_functions import implements
 from tapegraph.recording.op import Op
 from tapegraph.recording.record import apply, tensor_like
 from tapegraph.typed import Array, Axes, Shape, of_array, of_arrays, of_each, of_two, seen_as
@@ -907,7 +907,7 @@ def block(arrays: Any) -> Any:
 def _nesting(arrays: Any) -> tuple[set[int], int]:
     """Return how deep the blocks lie in lists, and the most axes that a block has."""
     if not isinstance(arrays, list):
-        return {0}, np.ndim(plain(arrays))
+        return {0}, np.ndim(arrays)
     if not arrays:
         return {-1, 0}, 0  # an empty list joins to nothing: never of equal depth
     inner = [_nesting(a) for a in arrays]

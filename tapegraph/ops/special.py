@@ -13,8 +13,8 @@ import numpy as np
 from tapegraph.arrays.axes import some_axes
 from tapegraph.errors import explain, kind_of
 from tapegraph.ops.elementwise import exp, log, log1p, logaddexp, mul, neg, sigmoid, sub
-from tapegraph.ops.reduce import logsumexp, sum
-from tapegraph.recording.numpy_functions import SCIPY, plain
+from tapegraph.ops.reduce import logsumexp, peak, sum
+from tapegraph.recording.numpy_functions import SCIPY, numbers
 from tapegraph.recording.op import Op
 from tapegraph.recording.record import apply, binary, tensor_like, unary
 from tapegraph.typed import Array, Axes, of_array, of_second
@@ -312,7 +312,7 @@ def loggamma(x: Any) -> Any:
     """
     x = tensor_like("loggamma", x)
     dtype = x.dtype if x.dtype.kind == "f" else np.float64
-    return mul(gammaln(x), np.where(plain(x) < 0, math.nan, 1.0).astype(dtype))
+    return mul(gammaln(x), np.where(numbers(x) < 0, math.nan, 1.0).astype(dtype))
 
 
 def polygamma_of(n: int, x: Array) -> Any:
@@ -625,9 +625,9 @@ def softplus(x: Any) -> Any:
     return logaddexp(x, 0.0)
 
 
-def _peak(x: Any, axes: tuple[int, ...]) -> Array:
+def _shift(x: Any, axes: tuple[int, ...]) -> Any:
     """Return the maximum to subtract along axes: no result depends on it, so it is a constant."""
-    top: Array = np.max(plain(x), axis=axes, keepdims=True, initial=-np.inf)
+    top = peak(numbers(x), axes)
     return np.where(np.isfinite(top), top, np.zeros((), top.dtype))
 
 
@@ -660,7 +660,7 @@ def log_softmax(x: Any, axis: Axes = None) -> Any:
     """
     x = tensor_like("log_softmax", x)
     axes = some_axes("log_softmax", axis, x.ndim)
-    shifted = sub(x, _peak(x, axes))
+    shifted = sub(x, _shift(x, axes))
     return sub(shifted, log(sum(exp(shifted), axis=axes, keepdims=True)))
 
 

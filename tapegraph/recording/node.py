@@ -10,6 +10,7 @@ import numpy as np
 
 from tapegraph.arrays.buffers import own
 from tapegraph.errors import explain, kind_of
+from tapegraph.recording.concretization import check_stays
 from tapegraph.recording.conversions import not_detached, not_joined
 from tapegraph.recording.op import CONSTANT, NO_ATTRS, Op
 from tapegraph.typed import Array
@@ -120,6 +121,7 @@ def numeric(data: Any, op: str, argument: str) -> Array:
     if isinstance(data, Node):
         if data._requires_grad:
             raise not_detached(op, argument, data)
+        check_stays(data, op, "Compute with the tensor itself.")
         data = data._array
     elif type(data) is not np.ndarray:
         if isinstance(data, np.ma.MaskedArray):

@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from tapegraph.errors import explain
+from tapegraph.recording.concretization import check_stays, follows
 from tapegraph.recording.node import Node
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -51,6 +52,10 @@ PLAIN: set[Any] = {
     np.logical_or,
     np.logical_not,
     np.logical_xor,
+    np.bitwise_and,
+    np.bitwise_or,
+    np.bitwise_xor,
+    np.invert,
     np.shape,
     np.ndim,
     np.size,
@@ -79,6 +84,22 @@ PLAIN: set[Any] = {
     np.can_cast,
     np.min_scalar_type,
 }
+# Of those, the ones that tell of shapes and dtypes alone.
+DESCRIPTIONS: set[Any] = {
+    np.shape,
+    np.ndim,
+    np.size,
+    np.result_type,
+    np.array_repr,
+    np.array_str,
+    np.array2string,
+    np.iscomplexobj,
+    np.isrealobj,
+    np.can_cast,
+    np.min_scalar_type,
+}
+# And those that are operations where a program is recorded whole: the functions that record them.
+WITHOUT_GRADIENT: dict[Any, Callable[..., Any]] = {}
 # A ufunc's method and the NumPy function that it is.
 METHODS: dict[tuple[Any, str], Any] = {
     (np.add, "reduce"): np.sum,
@@ -117,6 +138,17 @@ def implements(*functions: Any) -> Callable[[F], F]:
     def register(recording: F) -> F:
         for function in functions:
             RECORDED[function] = _adapted(function, recording)
+        return recording
+
+    return register
+
+
+def without_gradient(*functions: Any) -> Callable[[F], F]:
+    """Register the function that records ``functions`` where a program is recorded whole."""
+
+    def register(recording: F) -> F:
+        for function in functions:
+            WITHOUT_GRADIENT[function] = _adapted(function, recording)
         return recording
 
     return register
@@ -173,7 +205,11 @@ def _run(called: Any, name: str, args: tuple[Any, ...], options: dict[str, Any])
     recording = _recording(called)
     if recording is not None:
         return recording(*args, **options)
+    if called in DESCRIPTIONS:
+        return called(*map(_described, args), **{k: _described(v) for k, v in options.items()})
     if called in PLAIN:
+        if follows(*args, *options.values()) and called in WITHOUT_GRADIENT:
+            return WITHOUT_GRADIENT[called](*args, **options)
         return called(*map(plain, args), **{k: plain(v) for k, v in options.items()})
     fix = REFUSED.get(called, _FIX)
     raise TypeError(explain(name, "a tensor, for which it has no gradient", "an array", fix))
@@ -184,9 +220,44 @@ def _tuple(value: Any) -> tuple[Any, ...]:
 
 
 def plain(value: Any) -> Any:
-    """Return a tensor's array, inside lists and tuples too, and anything else as it is."""
+    """Return a tensor's array, inside lists and tuples too, and anything else as it is.
+
+    Raises
+    ------
+    ConcretizationError
+        The program that the tensor belongs to is recorded whole.
+    """
+    fix = "Write np.where for a choice by numbers; shapes cannot depend on them."
+    check_stays(value, "a plain array", fix)
+    return _plain(value)
+
+
+def numbers(value: Any) -> Any:
+    """Return what places and masks are computed from: a tensor's array.
+
+    Where a program is recorded whole it is the tensor itself, without its gradient: NumPy's
+    functions on it are recorded then.
+    """
+    if follows(value):
+        return value.detach() if value.requires_grad else value
+    return plain(value)
+
+
+def looked_at(value: Any) -> Any:
+    """Return a tensor's array for a check that refuses bad input, and for nothing else.
+
+    A program that is recorded whole does not repeat the check.
+    """
+    return _plain(value)
+
+
+def _described(value: Any) -> Any:
+    return value._array if isinstance(value, Node) else plain(value)
+
+
+def _plain(value: Any) -> Any:
     if isinstance(value, (list, tuple)):
-        return type(value)(map(plain, value))
+        return type(value)(map(_plain, value))
     if isinstance(value, Node):
         return value._array
     detach = getattr(value, "detach", None)

@@ -7,6 +7,8 @@ later consumer read it, and nothing else walks a graph. What one run of it compu
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -141,11 +143,29 @@ class Program:
             for slot, op in enumerate(self.ops)
         ]
 
+    def entry(self, slot: int) -> Entry:
+        """Return one slot as a readable row, without what a run knows: name, line and value."""
+        return Entry(
+            slot=slot,
+            op=self.ops[slot].name,
+            inputs=self.inputs[slot],
+            attrs=MappingProxyType(self.attrs[slot]),
+            shape=self.shapes[slot],
+            dtype=self.dtypes[slot],
+            requires_grad=self.needs[slot],
+            name=None,
+            where="",
+            value=None,
+        )
+
+    def __iter__(self) -> Iterator[Entry]:
+        return (self.entry(slot) for slot in range(len(self)))
+
     def __str__(self) -> str:
         return table([HEADER, *self.rows()])
 
 
-HEADER = ("slot", "op", "inputs", "attrs", "shape", "dtype", "grad")
+HEADER: tuple[str, ...] = ("slot", "op", "inputs", "attrs", "shape", "dtype", "grad")
 
 
 def table(rows: list[tuple[str, ...]]) -> str:

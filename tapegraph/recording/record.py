@@ -14,8 +14,8 @@ import numpy as np
 
 from tapegraph.errors import ORIGINS, USER, explain, kind_of, user_frame, user_line
 from tapegraph.numpy_warnings import watched
+from tapegraph.recording import concretization, numpy_functions
 from tapegraph.recording import node as nodes
-from tapegraph.recording import numpy_functions
 from tapegraph.recording.node import constant, new, next_seq, numeric
 from tapegraph.recording.op import NO_ATTRS, Op
 from tapegraph.recording.scopes import RECORDING
@@ -36,6 +36,7 @@ ndarray = np.ndarray
 # Bound once: each lookup saved here is paid by every recorded operation.
 _scopes = RECORDING.entered.get
 _recording = RECORDING.value
+_whole = concretization.current
 _tape = CURRENT.get
 _getframe = sys._getframe
 _modules = sys.modules
@@ -118,7 +119,9 @@ def unary(name: str, forward: Callable[[Any], Any]) -> Callable[[Any], Any]:
             if not x._requires_grad or (_scopes() and not _recording()):
                 if out.dtype.char == "e":  # NumPy answers small integers in float16
                     out = np.asarray(forward(x._array.astype(np.float64)))
-                return constant(out)
+                if _whole() is None:
+                    return constant(out)
+                return _without_gradient(cls, op, out, (x,), NO_ATTRS)
             return remember(cls, op, out, (x,), NO_ATTRS)
 
         return _registered(name, forward, _dressed(record, stub))
@@ -174,7 +177,9 @@ def binary(name: str, forward: Callable[[Any, Any], Any]) -> Callable[[Any], Any
             if type(out) is not ndarray:
                 out = np.asarray(out)
             if not needed or (_scopes() and not _recording()):
-                return constant(out)
+                if _whole() is None:
+                    return constant(out)
+                return _without_gradient(cls, op, out, (a, b), NO_ATTRS)
             return remember(cls, op, out, (a, b), NO_ATTRS)
 
         return _registered(name, forward, _dressed(record, stub))
@@ -216,7 +221,8 @@ def apply(op: Op, inputs: tuple[Any, ...], attrs: dict[str, Any] = NO_ATTRS) -> 
     )
     if not needed or (_scopes() and not _recording()):
         # A view of a leaf would change with the leaf, and nothing would remember that it did.
-        return constant(out if out.base is None else out.copy("K"))
+        out = out if out.base is None else out.copy("K")
+        return _without_gradient(cls, op, out, inputs, attrs)
     node = remember(cls, op, out, inputs, attrs)
     if op.saves:
         node._saved = saved
@@ -246,6 +252,17 @@ def remember(
     if tape is None or "asyncio" in _modules:
         tape = current()
     tape.enter(node)
+    return node
+
+
+def _without_gradient(
+    cls: type[Any], op: Op, out: Array, inputs: tuple[Any, ...], attrs: dict[str, Any]
+) -> Any:
+    """Return a result as a constant; as an entry where a program is recorded whole with it."""
+    if not concretization.follows(*inputs):
+        return constant(out)
+    node = remember(cls, op, out, inputs, attrs)
+    node._requires_grad = False
     return node
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from types import MappingProxyType
 from typing import Any
 
 from tapegraph.errors import line_of
@@ -61,19 +60,8 @@ class Recording:
 
     def entry(self, slot: int) -> Entry:
         """Return one slot as a readable row."""
-        program = self.program
-        return Entry(
-            slot=slot,
-            op=program.ops[slot].name,
-            inputs=program.inputs[slot],
-            attrs=MappingProxyType(program.attrs[slot]),
-            shape=program.shapes[slot],
-            dtype=program.dtypes[slot],
-            requires_grad=program.needs[slot],
-            name=self.name(slot),
-            where=self.where(slot),
-            value=self.values[slot],
-        )
+        known = {"name": self.name(slot), "where": self.where(slot), "value": self.values[slot]}
+        return self.program.entry(slot)._replace(**known)
 
     def __iter__(self) -> Iterator[Entry]:
         return (self.entry(slot) for slot in range(len(self)))
@@ -87,7 +75,7 @@ class Recording:
         )
 
     def __str__(self) -> str:
-        rows = [(*HEADER, "name", "where")]
+        rows: list[tuple[str, ...]] = [(*HEADER, "name", "where")]
         for slot, row in enumerate(self.program.rows()):
             if self.program.ops[slot] is SCALAR:  # its value stands where attributes do
                 row = (*row[:3], repr(self.values[slot]), *row[4:])

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import itertools
+from collections.abc import Callable, Sequence
 from operator import attrgetter
 from typing import Any
 
@@ -11,8 +12,8 @@ import numpy as np
 from tapegraph.errors import line_of, user_line
 from tapegraph.recording import node as nodes
 from tapegraph.recording.node import Node
-from tapegraph.recording.op import CLEARED, NO_ATTRS, PARAM, SCALAR, Op
-from tapegraph.recording.program import Program
+from tapegraph.recording.op import CLEARED, CONSTANT, INPUT, NO_ATTRS, PARAM, SCALAR, Op
+from tapegraph.recording.program import Program, Update
 from tapegraph.recording.recorded import Recording
 
 _in_time_order = attrgetter("_seq")
@@ -20,7 +21,13 @@ _in_time_order = attrgetter("_seq")
 _WEAK = {kind: np.dtype(kind) for kind in (bool, int, float)}
 
 
-def linearise(roots: Sequence[Node], *, differentiate: bool = True) -> Recording:
+def linearise(
+    roots: Sequence[Node],
+    *,
+    differentiate: bool = True,
+    reads: Callable[[Node], tuple[Any, ...]] | None = None,
+    updates: Sequence[tuple[Node, Node]] = (),
+) -> Recording:
     """Return everything that ``roots`` were computed from, in the order of recording.
 
     Parameters
@@ -30,6 +37,10 @@ def linearise(roots: Sequence[Node], *, differentiate: bool = True) -> Recording
     differentiate : bool
         Refuse what cannot be differentiated: cleared entries, and leaves changed since they were
         recorded.
+    reads : callable, optional
+        What an entry reads, where that is not its inputs.
+    updates : sequence of (Node, Node)
+        State, and the values it takes.
 
     Raises
     ------
@@ -37,10 +48,10 @@ def linearise(roots: Sequence[Node], *, differentiate: bool = True) -> Recording
         An entry was cleared by ``tape_reset()``, or a leaf was changed after it was recorded.
     """
     cls = nodes.tensor_class
-    found = list(roots)
+    found = list({id(node): node for node in (*roots, *itertools.chain(*updates))}.values())
     seen = set(map(id, found))
     for node in found:  # grows while it is walked: breadth first, no recursion
-        for x in node._inputs:
+        for x in node._inputs if reads is None else reads(node):
             if type(x) is cls and id(x) not in seen:
                 seen.add(id(x))
                 found.append(x)
@@ -62,7 +73,7 @@ def linearise(roots: Sequence[Node], *, differentiate: bool = True) -> Recording
     changed: dict[int, int] = {}
     for node in found:
         slots = []
-        for x in node._inputs:
+        for x in node._inputs if reads is None else reads(node):
             if type(x) is cls:
                 slots.append(slot_of[id(x)])
                 if changed and changed.get(id(x), 0) > node._seq:
@@ -83,6 +94,8 @@ def linearise(roots: Sequence[Node], *, differentiate: bool = True) -> Recording
             if differentiate and getattr(node, "_changed", 0) > oldest:
                 changed[id(node)] = node._changed
         op = node._op
+        if reads is not None and not slots and op not in (INPUT, PARAM):
+            op = CONSTANT  # whatever made it
         if op is CLEARED and differentiate:
             raise _cleared(node)
         if node._requires_grad and (op is PARAM or getattr(node, "_retains", False)):
@@ -98,7 +111,8 @@ def linearise(roots: Sequence[Node], *, differentiate: bool = True) -> Recording
         values.append(value)
         recorded.append(node)
     outputs = tuple(slot_of[id(root)] for root in roots)
-    program = Program(ops, inputs, attrs, shapes, dtypes, needs, leaves, outputs, wanted)
+    changes = tuple(Update(slot_of[id(leaf)], slot_of[id(value)]) for leaf, value in updates)
+    program = Program(ops, inputs, attrs, shapes, dtypes, needs, leaves, outputs, wanted, changes)
     return Recording(program, values, recorded)
 
 

@@ -11,6 +11,7 @@ import numpy.typing as npt
 from tapegraph.errors import explain
 from tapegraph.ops import elementwise, index, linalg, reduce, shape
 from tapegraph.recording import conversions, numpy_functions
+from tapegraph.recording.concretization import follows
 from tapegraph.typed import ArrayLike, Axes, Binary, Index, OfTwo, Operand, Reflected, Shape
 
 if TYPE_CHECKING:
@@ -18,6 +19,16 @@ if TYPE_CHECKING:
 
     from tapegraph.tensors.dual import Dual
     from tapegraph.tensors.tensor import Tensor
+
+
+_COMPARISONS = {
+    "__eq__": np.equal,
+    "__ne__": np.not_equal,
+    "__lt__": np.less,
+    "__le__": np.less_equal,
+    "__gt__": np.greater,
+    "__ge__": np.greater_equal,
+}
 
 
 def _reflected(operation: OfTwo[[]] | Binary) -> Reflected:
@@ -83,6 +94,8 @@ class ArrayMethods:
         return (self[i] for i in range(len(self)))  # type: ignore[arg-type]
 
     def _compared(self, other: object, name: str) -> npt.NDArray[np.bool_]:
+        if follows(self, other):
+            return numpy_functions.WITHOUT_GRADIENT[_COMPARISONS[name]](self, other)  # type: ignore[no-any-return]
         return getattr(numpy_functions.plain(self), name)(numpy_functions.plain(other))  # type: ignore[no-any-return]
 
     def __eq__(self, other: object) -> npt.NDArray[np.bool_]:  # type: ignore[override]
@@ -102,6 +115,22 @@ class ArrayMethods:
 
     def __ge__(self, other: Operand) -> npt.NDArray[np.bool_]:
         return self._compared(other, "__ge__")
+
+    # Of masks, which are tensors where a program is recorded whole
+
+    def __and__(self, other: object) -> npt.NDArray[np.bool_]:
+        return np.bitwise_and(self, other)  # type: ignore[call-overload, no-any-return]
+
+    def __or__(self, other: object) -> npt.NDArray[np.bool_]:
+        return np.bitwise_or(self, other)  # type: ignore[call-overload, no-any-return]
+
+    def __xor__(self, other: object) -> npt.NDArray[np.bool_]:
+        return np.bitwise_xor(self, other)  # type: ignore[call-overload, no-any-return]
+
+    def __invert__(self) -> npt.NDArray[np.bool_]:
+        return np.invert(self)  # type: ignore[call-overload, no-any-return]
+
+    __rand__, __ror__, __rxor__ = __and__, __or__, __xor__
 
     # Refused, by type checkers too: nothing changes in place
 
@@ -245,7 +274,7 @@ class ArrayMethods:
     def argmax(self, axis: SupportsIndex) -> npt.NDArray[np.intp]: ...
     def argmax(self, axis: SupportsIndex | None = None) -> Any:
         """Return where the largest elements are, as a plain array."""
-        return numpy_functions.plain(self).argmax(axis)
+        return np.argmax(self, axis)
 
     @overload
     def argmin(self, axis: None = None) -> np.intp: ...
@@ -253,11 +282,11 @@ class ArrayMethods:
     def argmin(self, axis: SupportsIndex) -> npt.NDArray[np.intp]: ...
     def argmin(self, axis: SupportsIndex | None = None) -> Any:
         """Return where the smallest elements are, as a plain array."""
-        return numpy_functions.plain(self).argmin(axis)
+        return np.argmin(self, axis)
 
     def argsort(self, axis: SupportsIndex | None = -1) -> npt.NDArray[np.intp]:
         """Return the order that would sort the array, as a plain array."""
-        return numpy_functions.plain(self).argsort(axis)  # type: ignore[no-any-return]
+        return np.argsort(self, axis)  # type: ignore[call-overload, no-any-return]
 
     def nonzero(self) -> tuple[npt.NDArray[np.intp], ...]:
         """Return where the elements are not zero, as plain arrays."""
@@ -275,7 +304,7 @@ class ArrayMethods:
         self, v: Operand, side: Literal["left", "right"] = "left", sorter: ArrayLike | None = None
     ) -> Any:
         """Return where elements would be inserted, as a plain array."""
-        return numpy_functions.plain(self).searchsorted(numpy_functions.plain(v), side, sorter)
+        return np.searchsorted(self, v, side, sorter)
 
     @overload
     def all(self, axis: None = None) -> np.bool_: ...
@@ -283,7 +312,7 @@ class ArrayMethods:
     def all(self, axis: Shape) -> npt.NDArray[np.bool_]: ...
     def all(self, axis: Axes = None) -> Any:
         """Tell whether all elements are non-zero, as a plain bool or array."""
-        return numpy_functions.plain(self).all(axis)
+        return np.all(self, axis)
 
     @overload
     def any(self, axis: None = None) -> np.bool_: ...
@@ -291,7 +320,7 @@ class ArrayMethods:
     def any(self, axis: Shape) -> npt.NDArray[np.bool_]: ...
     def any(self, axis: Axes = None) -> Any:
         """Tell whether any element is non-zero, as a plain bool or array."""
-        return numpy_functions.plain(self).any(axis)
+        return np.any(self, axis)
 
     def tolist(self) -> Any:
         """Return the elements as nested lists of Python numbers."""

@@ -13,9 +13,12 @@ from tapegraph.arrays.buffers import own
 from tapegraph.differentiation import engines, stored
 from tapegraph.errors import explain, user_frame, warn
 from tapegraph.ops import elementwise, linalg
-from tapegraph.recording import conversions
+from tapegraph.ops.elementwise import DETACH
+from tapegraph.recording import concretization, conversions
+from tapegraph.recording.concretization import check_stays, follows
 from tapegraph.recording.node import Node, constant, mark_changed, numeric
 from tapegraph.recording.op import CLEARED, CONSTANT, PARAM, Attrs
+from tapegraph.recording.record import apply
 from tapegraph.recording.scopes import RECORDING
 from tapegraph.recording.tape import current
 from tapegraph.tensors.array_methods import ArrayMethods
@@ -81,6 +84,7 @@ class Tensor(ArrayMethods, Node, recorded=True):
     @property
     def data(self) -> Array:
         """The value, as an array whose writes the tape knows of."""
+        check_stays(self, "data", "Compute with the tensor itself.")
         return guarded(self)
 
     @data.setter
@@ -163,14 +167,18 @@ class Tensor(ArrayMethods, Node, recorded=True):
             raise ValueError(
                 explain("item", f"a tensor of shape {self.shape}", "exactly one element")
             )
+        check_stays(self, "item", "Return the tensor, and read its number outside.")
         return self._array.item()  # type: ignore[no-any-return]
 
     def numpy(self) -> Array:
         """Return the value as an ordinary array of its own memory."""
+        check_stays(self, "numpy", "Compute with the tensor itself, by NumPy's functions.")
         return np.array(self._array)
 
     def detach(self) -> Tensor:
         """Return the value as a constant with no history."""
+        if follows(self):
+            return apply(DETACH, (self,))  # type: ignore[no-any-return]
         return constant(np.array(self._array))  # type: ignore[no-any-return]
 
     def assign(self, value: ArrayLike) -> None:
@@ -197,6 +205,9 @@ class Tensor(ArrayMethods, Node, recorded=True):
                     "Make a new leaf with tg.param(value).",
                 )
             )
+        given = value
+        if follows(value):
+            value = value._array if not value._requires_grad else value
         array = numeric(value, "assign", "value")
         try:
             array = own(np.broadcast_to(array, self.shape), self.dtype)
@@ -208,6 +219,9 @@ class Tensor(ArrayMethods, Node, recorded=True):
             ) from None
         self._array = array
         mark_changed(self)
+        recorded = concretization.current()
+        if recorded is not None:
+            recorded.update(self, given)
 
     # Differentiation
 
@@ -299,6 +313,7 @@ class Tensor(ArrayMethods, Node, recorded=True):
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> npt.NDArray[np.generic]:
         if self._requires_grad:
             raise conversions.to_array("Tensor")
+        check_stays(self, "numpy.asarray", "Call NumPy's functions on the tensor itself.")
         return np.array(self._array, dtype=dtype)
 
     def __bool__(self) -> bool:
@@ -306,6 +321,7 @@ class Tensor(ArrayMethods, Node, recorded=True):
             raise ValueError(
                 explain("bool", f"a tensor of shape {self.shape}", "exactly one element")
             )
+        check_stays(self, "bool", "Write np.where(condition, a, b) for the choice.")
         return bool(self._array.item())
 
     def __float__(self) -> float:

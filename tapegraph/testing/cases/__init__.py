@@ -6,10 +6,21 @@ layouts, agreement of the engines. A new operation adds its rows here and is cov
 
 from __future__ import annotations
 
-from tapegraph.testing.cases import elementwise, index, linalg, nn, reduce, shape, special
+from tapegraph.testing.cases import (
+    elementwise,
+    index,
+    linalg,
+    nn,
+    reduce,
+    shape,
+    special,
+    without_gradient,
+)
 from tapegraph.testing.cases.case import Case
 
 _FAMILIES = (elementwise, reduce, linalg, shape, index, special, nn)
 CASES: tuple[Case, ...] = tuple(case for family in _FAMILIES for case in family.cases())
+# Those of the operations without a gradient.
+WITHOUT_GRADIENT: tuple[Case, ...] = tuple(without_gradient.cases())
 
-__all__ = ["CASES", "Case"]
+__all__ = ["CASES", "WITHOUT_GRADIENT", "Case"]

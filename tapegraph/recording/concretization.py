@@ -1,0 +1,66 @@
+"""Numbers that must stay in a program which is recorded whole (`tapegraph.recording.whole`)."""
+
+from __future__ import annotations
+
+from contextvars import ContextVar
+from typing import Any
+
+from tapegraph.errors import explain, line_of
+
+
+class ConcretizationError(TypeError):
+    """A number of a program that is recorded whole would become a plain one, frozen for good."""
+
+
+# The scope that records here, a `Whole`.
+CURRENT: ContextVar[Any] = ContextVar("tapegraph_whole", default=None)
+current = CURRENT.get
+
+
+def follows(*values: Any) -> bool:
+    """Tell whether a program is recorded whole here that one of the values belongs to."""
+    whole = current()
+    return whole is not None and any(_belongs(whole, value) for value in values)
+
+
+def _belongs(whole: Any, value: Any) -> bool:
+    if isinstance(value, (list, tuple)):
+        return any(_belongs(whole, v) for v in value)
+    return bool(whole.depends(value))
+
+
+def check_stays(value: Any, conversion: str, fix: str) -> None:
+    """Refuse to read a number that belongs to a program which is recorded whole.
+
+    Parameters
+    ----------
+    value
+        A tensor, or lists and tuples that may hold some.
+    conversion : str
+        What reads it, as ``"bool"``.
+    fix : str
+        What to write instead, as a sentence.
+
+    Raises
+    ------
+    ConcretizationError
+        Names the tensor and where it was recorded.
+    """
+    whole = current()
+    if whole is None:
+        return
+    if isinstance(value, (list, tuple)):
+        for part in value:
+            check_stays(part, conversion, fix)
+    elif whole.depends(value):
+        raise ConcretizationError(explain(conversion, _origin(value), "tensors", fix))
+
+
+def _origin(x: Any) -> str:
+    code = getattr(x, "_code", None)
+    place = f", recorded at {line_of(code, x._lasti)}" if code is not None else ""
+    label = f" {x.name!r}" if x.name else ""
+    return (
+        f"the numbers of {x._op.name}{label} of shape {x._array.shape}{place}, "
+        "in a program that is recorded to be run again with others"
+    )
