@@ -469,7 +469,7 @@ def _classes(name: str, targets: Any, count: int) -> Any:
         )
     if follows(array):
         return within(name, array, 0, count)
-    classes = array.astype(np.int64, copy=False)
+    classes = array.astype(np.int64)  # what is recorded does not change with the tensor
     if classes.size and classes.view(np.uint64).max() >= count:  # a negative one is very large
         first = array[(classes < 0) | (classes >= count)].flat[0]
         raise IndexError(

@@ -35,7 +35,7 @@ class Whole:
     ...     x = whole.input(np.array([1.0, -2.0]))
     ...     y = np.where(x > 0, x, 0.1 * x)
     >>> [entry.op for entry in whole.recording([y])]
-    ['input', 'scalar', 'less', 'scalar', 'mul', 'where']
+    ['input', 'scalar', 'greater', 'scalar', 'mul', 'where']
     """
 
     def __init__(self) -> None:
