@@ -8,7 +8,7 @@ the program (``bool``, ``float``, ``.numpy()``, a shape that depends on numbers)
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextvars import Token
 from typing import Any
 
@@ -41,6 +41,8 @@ class Whole:
     def __init__(self) -> None:
         self._start = next_seq()
         self._tokens: list[Token[Any]] = []
+        # What is read anew before every run, such as a learning rate, by the leaf.
+        self.readings: list[tuple[Node, Callable[[], Any]]] = []
         # The values that state was given inside, in time order, by the leaf's id.
         self._updates: dict[int, list[tuple[int, Node, Node]]] = {}
 
@@ -56,6 +58,20 @@ class Whole:
         leaf = constant(np.array(numeric(value, "input", "value")))
         leaf._op = INPUT
         leaf._name = name
+        return leaf
+
+    def reading(self, read: Callable[[], Any], dtype: Any) -> Any:
+        """Return a number as a leaf that every run reads anew, such as a learning rate.
+
+        Parameters
+        ----------
+        read : callable
+            Gives the number.
+        dtype : dtype
+            What it is read as: that of the arrays it meets, as a Python number would take it.
+        """
+        leaf = self.input(np.asarray(read(), dtype))
+        self.readings.append((leaf, read))
         return leaf
 
     def depends(self, x: Any) -> bool:
