@@ -57,6 +57,12 @@ def test_names_are_public(page):
         attrgetter(path[1:])(tg)  # raises AttributeError, which names it
 
 
+@pytest.mark.parametrize("page", [ROOT / "README.md", *PAGES], ids=lambda page: page.name)
+def test_files_that_are_named_exist(page):
+    for path in re.findall(r"`([a-z]+/[\w/]*\w\.\w+)`", page.read_text()):
+        assert (ROOT / path).exists(), path
+
+
 def test_the_engines_page_names_every_gap():
     engines = (ROOT / "docs" / "engines.md").read_text()
     assert all(f"`{op}`" in engines for op in tg.lowering.GAPS)
