@@ -43,7 +43,7 @@ every_op = pytest.mark.parametrize("op", sorted(OPS))
 @every_op
 def test_has_cases(op):
     labels = [case.label for case in CASES if case.op == op]
-    assert labels, f"add rows for {op!r} to tapegraph/testing/cases.py"
+    assert labels, f"add rows for {op!r} to tapegraph/testing/cases/"
 
 
 @every_op
