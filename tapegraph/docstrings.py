@@ -12,7 +12,6 @@ Results and errors are named in the same way, by a line of their own: ``like x``
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable
 from inspect import CO_VARARGS
 from types import CodeType
 from typing import Any
@@ -172,46 +171,37 @@ def _sections(
 ) -> str:
     """Return all sections but the examples, given those that are written."""
     types = dict(annotations)
-    own = _cut(text)
-    kinds, parameters = _parameters(family, names, types, _entries(own, "Parameters"))
+    text, _, notes = text.partition("Notes\n-----\n")
+    own = _rows(text)
+    kinds, parameters = _parameters(family, names, types, own.get("Parameters", []))
     sections = {
-        "Parameters": _written(parameters),
-        "Returns": _written(_results(kinds, types, _entries(own, "Returns"))),
-        "Raises": _written(_errors(kinds, _entries(own, "Raises"))),
-        "Notes": own.get("Notes"),
+        "Parameters": parameters,
+        "Returns": _results(kinds, types, own.get("Returns", [])),
+        "Raises": _errors(kinds, own.get("Raises", [])),
+        "Notes": [(notes, "")] if notes else [],
     }
-    return "".join(f"\n\n{title}\n{'-' * len(title)}\n{s}" for title, s in sections.items() if s)
+    lines = [""]
+    for title, rows in sections.items():
+        if rows:
+            lines += ["", title, "-" * len(title)]
+            lines += [f"{head}\n    {below}" if below else head for head, below in rows]
+    return "\n".join(lines)
 
 
-def _cut(text: str) -> dict[str, str]:
-    """Cut what is written of the sections, by title."""
-    title = ""
-    sections: dict[str, str] = {}
-    for paragraph in text.split("\n\n"):
-        head, _, rest = paragraph.partition("\n")
-        if rest.startswith("---"):
-            title, sections[head] = head, rest.partition("\n")[2]
-        elif title:
-            sections[title] += f"\n\n{paragraph}"
-    return sections
-
-
-def _entries(sections: dict[str, str], title: str) -> list[Row]:
-    """Cut a section into its entries: a line, and what is indented below it."""
-    entries: list[Row] = []
-    for line in sections.get(title, "").splitlines():
+def _rows(text: str) -> dict[str, list[Row]]:
+    """Read the sections that are written: each line, and what is indented below it."""
+    sections: dict[str, list[Row]] = {}
+    rows: list[Row] = []
+    for line in text.split("\n"):
         if line.startswith(" "):
-            head, text = entries[-1]
-            entries[-1] = head, f"{text}\n{line.strip()}" if text else line.strip()
-        else:
-            entries.append((line, ""))
-    return entries
-
-
-def _written(entries: Iterable[Row]) -> str:
-    return "\n".join(
-        head + ("\n    " + text.replace("\n", "\n    ") if text else "") for head, text in entries
-    )
+            head, below = rows[-1]
+            rows[-1] = head, f"{below}\n{line}" if below else line.strip()
+        elif line.startswith("---"):
+            title, _ = rows.pop()
+            rows = sections[title] = []
+        elif line:
+            rows.append((line, ""))
+    return sections
 
 
 def _parameters(
