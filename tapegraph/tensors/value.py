@@ -535,9 +535,22 @@ class Value:
 def vsum(values: Iterable[Value | Number]) -> Value:
     """Return the sum of any number of Values as one node; derivative 1 for each.
 
-    Parameters: ``values``, an iterable of Values and numbers; without any, the result is the
-    constant 0. Raises ``TypeError`` if one of them is neither.
+    Parameters
+    ----------
+    values : iterable of Value or number
+        Without any, the result is the constant 0.
 
+    Returns
+    -------
+    Value
+
+    Raises
+    ------
+    TypeError
+        One of them is neither.
+
+    Examples
+    --------
     >>> import tapegraph as tg
     >>> xs = [tg.Value(1.0), tg.Value(2.0)]
     >>> total = tg.vsum(xs)
