@@ -14,6 +14,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from tapegraph.differentiation.slopes import Divisor, Linear, Slope, Slopes
+
 Rule = Callable[..., Any]
 
 
@@ -27,3 +29,25 @@ class Joint:
 
 
 VJPS: dict[str, tuple[Rule | None, ...] | Joint] = {}
+
+
+def rows_of(slopes: Slopes) -> dict[str, tuple[Rule | None, ...] | Joint]:
+    """Return the rows of element-wise operations."""
+    return {
+        name: tuple(None if slope is None else _rule(slope, len(row)) for slope in row)
+        for name, row in slopes.items()
+    }
+
+
+def _rule(slope: Slope, inputs: int) -> Rule:
+    """Return the VJP rule of a slope; what it calls is bound here, once."""
+    if isinstance(slope, Linear):
+        return slope.of
+    of: Any = slope.of if isinstance(slope, Divisor) else slope
+    if inputs == 2:
+        if isinstance(slope, Divisor):
+            return lambda g, y, a, b: g / of(y, a, b)
+        return lambda g, y, a, b: g * of(y, a, b)
+    if isinstance(slope, Divisor):
+        return lambda g, y, x: g / of(y, x)
+    return lambda g, y, x, **attrs: g * of(y, x, **attrs)
