@@ -40,14 +40,13 @@ def rows_of(slopes: Slopes) -> dict[str, tuple[Rule | None, ...] | Joint]:
 
 
 def _rule(slope: Slope, inputs: int) -> Rule:
-    """Return the VJP rule of a slope; what it calls is bound here, once."""
+    """Return the VJP rule of a slope, with what it calls bound here, once."""
     if isinstance(slope, Linear):
         return slope.of
+    divides = isinstance(slope, Divisor)
     of: Any = slope.of if isinstance(slope, Divisor) else slope
-    if inputs == 2:
-        if isinstance(slope, Divisor):
-            return lambda g, y, a, b: g / of(y, a, b)
-        return lambda g, y, a, b: g * of(y, a, b)
-    if isinstance(slope, Divisor):
-        return lambda g, y, x: g / of(y, x)
-    return lambda g, y, x, **attrs: g * of(y, x, **attrs)
+    if of.__kwdefaults__ is not None or of.__code__.co_kwonlyargcount:
+        return lambda g, y, x, **attrs: g * of(y, x, **attrs)
+    if inputs == 1:
+        return (lambda g, y, x: g / of(y, x)) if divides else (lambda g, y, x: g * of(y, x))
+    return (lambda g, y, a, b: g / of(y, a, b)) if divides else (lambda g, y, a, b: g * of(y, a, b))

@@ -47,7 +47,8 @@ def _pow_exponent(y: Any, a: Any, b: Any) -> Any:
 
 
 def _gelu(y: Any, x: Any) -> Any:
-    x = np.clip(x, -GELU_FLAT, GELU_FLAT)  # so that x^3 is finite where it is multiplied by zero
+    # So that x^3 is finite where it is multiplied by zero.
+    x = np.minimum(np.maximum(x, -GELU_FLAT), GELU_FLAT)
     square = x * x
     bend = np.tanh(GELU_SCALE * x * (1.0 + GELU_CUBIC * square))
     steep = 0.5 * GELU_SCALE * x * (1.0 + 3.0 * GELU_CUBIC * square)
@@ -80,7 +81,7 @@ def _share(a: Any, b: Any) -> Any:
 
 
 def _chosen(g: Any, mine: Any, other: Any) -> Any:
-    """All of it where an operand was chosen, half where neither was."""
+    """Give all of it to an operand where it was chosen, half where neither was."""
     return np.where(mine, g, np.where(other, 0.0, 0.5 * g))
 
 
@@ -89,7 +90,7 @@ def _larger(g: Any, above: Any, below: Any) -> Any:
 
 
 def _not_nan(g: Any, over: Any, under: Any, mine: Any, other: Any) -> Any:
-    """What goes to an operand to which a NaN leaves the choice."""
+    """Give it to the operand to which a NaN leaves the choice."""
     mine_is_nan, other_is_nan = np.isnan(mine), np.isnan(other)
     return _chosen(g, over | (~mine_is_nan & other_is_nan), under | (mine_is_nan & ~other_is_nan))
 
