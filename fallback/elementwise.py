@@ -9,7 +9,7 @@ import numpy as np
 from tapegraph.arrays.bit_select import kept
 from tapegraph.differentiation.slopes.elementwise import SLOPES
 from tapegraph.fallback.absorbing import Absorbing, plain
-from tapegraph.fallback.rules import Joint, Rule, rows_of
+from tapegraph.fallback.rules import Rule, rows_of
 from tapegraph.ops.elementwise import GELU_CUBIC, GELU_FLAT, GELU_SCALE
 from tapegraph.typed import Array
 
@@ -85,4 +85,4 @@ FAST: dict[str, tuple[Rule | None, ...]] = {
     ),
 }
 
-VJPS: dict[str, tuple[Rule | None, ...] | Joint] = rows_of(SLOPES) | FAST
+VJPS = rows_of(SLOPES) | FAST

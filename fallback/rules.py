@@ -31,7 +31,7 @@ class Joint:
 VJPS: dict[str, tuple[Rule | None, ...] | Joint] = {}
 
 
-def rows_of(slopes: Slopes) -> dict[str, tuple[Rule | None, ...] | Joint]:
+def rows_of(slopes: Slopes) -> dict[str, tuple[Rule | None, ...]]:
     """Return the rows of element-wise operations."""
     return {
         name: tuple(None if slope is None else _rule(slope, len(row)) for slope in row)
