@@ -48,11 +48,11 @@ def entries(op: str, dtype: type = np.float64, *, smooth: bool = False) -> Itera
             continue
         arrays = case.arrays(dtype)
         out = case.run(*map(tg.param, arrays), *case.fixed(arrays[0].dtype))
-        program = linearise([out])
+        recording = linearise([out])
+        program, values = recording.program, recording.values
         for slot, found in enumerate(program.ops):
             if found.name == op and program.inputs[slot]:
-                inputs = [program.values[i] for i in program.inputs[slot]]
-                yield program.values[slot], inputs, program.attrs[slot]
+                yield values[slot], [values[i] for i in program.inputs[slot]], program.attrs[slot]
 
 
 def special_entries(op: str, dtype: type) -> Iterator[Entry]:
