@@ -8,8 +8,8 @@ import numpy as np
 
 from tapegraph.arrays.bit_select import kept
 from tapegraph.differentiation.slopes.elementwise import SLOPES
-from tapegraph.fallback.absorbing import Absorbing, plain
 from tapegraph.fallback.rules import Rule, rows_of
+from tapegraph.fallback.strong_zero import StrongZero, plain
 from tapegraph.ops.elementwise import GELU_CUBIC, GELU_FLAT, GELU_SCALE
 from tapegraph.typed import Array
 
@@ -29,7 +29,7 @@ def _pow_base(g: Any, y: Array, a: Any, b: Any) -> Any:
 
 
 def _gelu(g: Any, y: Array, x: Array) -> Any:
-    if isinstance(g, Absorbing):  # after a NaN, which may be an infinite x^3 times zero
+    if isinstance(g, StrongZero):  # after a NaN, which may be an infinite x^3 times zero
         x = np.clip(x, -GELU_FLAT, GELU_FLAT)
     # 0.5 (1 + t) + 0.5 x (1 - t^2) inner' = (1 + t) (0.5 + 0.5 x inner' (1 - t)), in few passes.
     slope = x * x

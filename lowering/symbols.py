@@ -77,10 +77,10 @@ def _tensor(x: Any, dtype: Any) -> Any:
     return x.tensor if x.tensor.dtype == dtype else raw.Cast(x=x.tensor, DstT=dtype)
 
 
-def by_slopes(name: str, rule: Rule, *, exact: bool = False) -> Rule:
+def by_slopes(name: str, rule: Rule, *, strong_zero: bool = False) -> Rule:
     """Return a rule whose gradient is that of the table of slopes, and not TensorFlow's own.
 
-    Where ``exact``, a zero cotangent absorbs what it meets.
+    Where ``strong_zero``, a zero cotangent absorbs what it meets.
     """
 
     def lowered(out: Result, *operands: Any, **attrs: Any) -> Any:
@@ -93,7 +93,7 @@ def by_slopes(name: str, rule: Rule, *, exact: bool = False) -> Rule:
             def gradient(g: Any) -> list[Any]:
                 g, *arrays = (Symbol(x, y.dtype) for x in (g, y, *xs))
                 parts = [_passed(slope, g, *arrays, **attrs) for slope in SLOPES[name]]
-                if exact:
+                if strong_zero:
                     parts = [np.where(g == 0.0, 0.0, part) for part in parts]
                 return [_tensor(part, y.dtype) for part in parts]
 

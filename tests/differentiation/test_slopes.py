@@ -15,8 +15,8 @@ from tapegraph import fallback
 from tapegraph.differentiation.jvps import JVPS
 from tapegraph.differentiation.slopes import SLOPES, Divisor, Linear
 from tapegraph.fallback import elementwise
-from tapegraph.fallback.absorbing import absorbing, plain
 from tapegraph.fallback.rules import rows_of
+from tapegraph.fallback.strong_zero import plain, strong_zeros
 from tapegraph.ops import FAMILIES
 from tapegraph.recording.op import OPS
 from tapegraph.recording.record import apply
@@ -70,7 +70,7 @@ def swept(rule: Any, g: Any, y: Any, inputs: list[Any], attrs: dict[str, Any]) -
     """What the sweep makes of a rule: once more with strong zeros after a NaN."""
     part = rule(g, y, *inputs, **attrs)
     if np.isnan(part).any():
-        part = plain(rule(absorbing(g), y, *inputs, **attrs))
+        part = plain(rule(strong_zeros(g), y, *inputs, **attrs))
     return np.broadcast_to(part, y.shape).astype(y.dtype)
 
 

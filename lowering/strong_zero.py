@@ -1,4 +1,4 @@
-"""Gradients in which a zero cotangent absorbs what it meets, for the second run after a NaN.
+"""Strong zeros: a zero cotangent absorbs what it meets, in the second run after a NaN.
 
 Each rule keeps its nodes; only its gradient is replaced by products that give 0 for 0 * inf.
 """
@@ -8,24 +8,24 @@ from __future__ import annotations
 from typing import Any
 
 from tapegraph.differentiation.slopes import SLOPES, Linear
-from tapegraph.lowering.linalg import exact_einsum
+from tapegraph.lowering.linalg import strong_zero_einsum
 from tapegraph.lowering.rules import KEEPING_ZEROS, Rule, ints, raw
 from tapegraph.lowering.runtime import tensorflow
 from tapegraph.lowering.symbols import by_slopes
 
 
-def exactly(name: str, rule: Rule) -> Rule:
+def strong_zeros(name: str, rule: Rule) -> Rule:
     """Return a rule with the same result whose gradient keeps zeros."""
     if rule in KEEPING_ZEROS:
         return rule
     if any(not isinstance(slope, Linear | None) for slope in SLOPES.get(name, ())):
-        return by_slopes(name, rule, exact=True)
+        return by_slopes(name, rule, strong_zero=True)
     if name == "softmax":
         return lambda out, x, *, axis: _softmax(rule, out, x, axis)
     if name in ("matmul", "batch_matmul"):
         return lambda out, a, b: _matmul(rule, out, a, b)
     if name == "einsum":
-        return lambda out, *xs, spec: exact_einsum(rule, out, *xs, spec=spec)
+        return lambda out, *xs, spec: strong_zero_einsum(rule, out, *xs, spec=spec)
     if name in ("softmax_crossentropy", "mse_loss"):
         return lambda out, *xs: _scaled(rule, out, *xs)
     return rule
