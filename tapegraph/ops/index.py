@@ -44,6 +44,37 @@ from tapegraph.typed import (
     to_list,
 )
 
+__all__ = [
+    "array_split",
+    "choose",
+    "compress",
+    "delete",
+    "diag",
+    "diagflat",
+    "dsplit",
+    "extract",
+    "flip",
+    "fliplr",
+    "flipud",
+    "gather",
+    "hsplit",
+    "insert",
+    "pad",
+    "partition",
+    "repeat",
+    "roll",
+    "rot90",
+    "select",
+    "sort",
+    "split",
+    "take",
+    "take_along_axis",
+    "tensor_slice",
+    "tril",
+    "triu",
+    "vsplit",
+]
+
 
 @implements(np.repeat)
 @of_array

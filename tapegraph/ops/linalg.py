@@ -34,6 +34,40 @@ from tapegraph.typed import (
     seen_as,
 )
 
+__all__ = [
+    "batch_matmul",
+    "cholesky",
+    "cross",
+    "det",
+    "diagonal",
+    "dot",
+    "eigh",
+    "eigvalsh",
+    "einsum",
+    "inner",
+    "inv",
+    "kron",
+    "lstsq",
+    "matmul",
+    "matrix_norm",
+    "matrix_power",
+    "matvec",
+    "multi_dot",
+    "norm",
+    "outer",
+    "pinv",
+    "slogdet",
+    "solve",
+    "svd",
+    "svdvals",
+    "tensordot",
+    "trace",
+    "vdot",
+    "vecdot",
+    "vecmat",
+    "vector_norm",
+]
+
 
 def rows_of(x: Array) -> Array:
     """View a stack of matrices as one matrix with all their rows."""

@@ -22,6 +22,15 @@ from tapegraph.recording.op import Op
 from tapegraph.recording.record import apply, tensor_like
 from tapegraph.typed import Array, Shape, of_array, of_three, of_two
 
+__all__ = [
+    "avg_pool2d",
+    "conv2d",
+    "layer_norm",
+    "max_pool2d",
+    "mse_loss",
+    "softmax_crossentropy",
+]
+
 Pair = tuple[int, int]
 
 

@@ -26,6 +26,33 @@ from tapegraph.recording.op import Op
 from tapegraph.recording.record import apply, tensor_like
 from tapegraph.typed import Array, ArrayLike, Axes, of_array, seen_as
 
+__all__ = [
+    "average",
+    "cumprod",
+    "cumsum",
+    "diff",
+    "logsumexp",
+    "max",
+    "mean",
+    "median",
+    "min",
+    "nanmax",
+    "nanmean",
+    "nanmin",
+    "nanstd",
+    "nansum",
+    "nanvar",
+    "percentile",
+    "prod",
+    "ptp",
+    "quantile",
+    "softmax",
+    "std",
+    "sum",
+    "trapezoid",
+    "var",
+]
+
 # NumPy would warn at a line of its own in ndarray.sum. (Its types know no keepdims that varies.)
 add_up: Any = np.add.reduce
 

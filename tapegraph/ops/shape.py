@@ -16,6 +16,34 @@ from tapegraph.recording.op import Op
 from tapegraph.recording.record import apply, tensor_like
 from tapegraph.typed import Array, Axes, Shape, of_array, of_arrays, of_each, of_two, seen_as
 
+__all__ = [
+    "append",
+    "atleast_1d",
+    "atleast_2d",
+    "atleast_3d",
+    "block",
+    "broadcast_arrays",
+    "broadcast_to",
+    "column_stack",
+    "concat",
+    "concatenate",
+    "dstack",
+    "expand_dims",
+    "hstack",
+    "matrix_transpose",
+    "moveaxis",
+    "permute_dims",
+    "ravel",
+    "reshape",
+    "rollaxis",
+    "squeeze",
+    "stack",
+    "swapaxes",
+    "tile",
+    "transpose",
+    "vstack",
+]
+
 
 def _transpose(x: Array, *, axes: tuple[int, ...]) -> Any:
     return x.transpose(axes)

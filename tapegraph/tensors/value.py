@@ -299,9 +299,9 @@ class Value:
         if isinstance(other, Value):
             x, y = self._data, other._data
             out = _power(x, y)
-            # The two zeros are conventions: 0**0 is flat in its base, x**y in y where x <= 0.
+            # Conventions: 0**0 is flat in its base; in y x**y is where x <= 0, and nan**0 too.
             dx = 0.0 if y == 0 else y * _power(x, y - 1.0)
-            dy = 0.0 if x <= 0 else out * _log(x)
+            dy = 0.0 if x <= 0 else out * (_log(x) if x > 0 else 0.0)
             return _binary("pow", self, other, out, dx, dy)
         number = _constant("pow", other)
         return NotImplemented if number is None else self**number
