@@ -806,7 +806,7 @@ def _expanded(key: tuple[Any, ...], shape: tuple[int, ...]) -> list[Any]:
     for part in key:
         if isinstance(part, Node):
             # The places of a mask decide the shape.
-            part = numbers(part) if part.dtype != np.bool_ else plain(part)
+            part = plain(part) if _is_mask(part) else numbers(part)
         if part is None or part is Ellipsis or isinstance(part, slice):
             parts.append(part)
         elif isinstance(part, (bool, np.bool_)):
