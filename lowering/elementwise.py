@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from tapegraph.lowering.rules import Rule, number, raw, with_gradient
+from tapegraph.lowering.rules import BOTH, FED, Row, Rule, number, raw, with_gradient
 from tapegraph.lowering.runtime import tensorflow
 from tapegraph.ops.elementwise import (
     GELU_CUBIC,
@@ -155,25 +155,26 @@ def _where(out: Any, cond: Any, a: Any, b: Any) -> Any:
     return raw.SelectV2(condition=raw.Cast(x=cond, DstT=tensorflow().bool), t=a, e=b)
 
 
-LOWERINGS: dict[str, Rule] = {
-    "add": lambda out, a, b: raw.AddV2(x=a, y=b),
-    "sub": lambda out, a, b: raw.Sub(x=a, y=b),
-    "mul": lambda out, a, b: raw.Mul(x=a, y=b),
-    "div": lambda out, a, b: raw.RealDiv(x=a, y=b),
-    "pow": lambda out, a, b: raw.Pow(x=a, y=b),
-    "neg": lambda out, x: raw.Neg(x=x),
-    "sin": lambda out, x: raw.Sin(x=x),
-    "cos": lambda out, x: raw.Cos(x=x),
-    "tan": lambda out, x: raw.Tan(x=x),
-    "exp": lambda out, x: raw.Exp(x=x),
-    "log": lambda out, x: raw.Log(x=x),
-    "sqrt": lambda out, x: raw.Sqrt(x=x),
-    "tanh": lambda out, x: raw.Tanh(x=x),
-    "sigmoid": lambda out, x: raw.Sigmoid(x=x),
-    "relu": lambda out, x: raw.Relu(features=x),
-    "abs": lambda out, x: raw.Abs(x=x),
-    "gelu": _gelu,
-    "silu": lambda out, x: raw.Mul(x=x, y=raw.Sigmoid(x=x)),
+LOWERINGS: dict[str, Row | Rule] = {
+    "add": Row(lambda out, a, b: raw.AddV2(x=a, y=b), BOTH, cheap=True),
+    "sub": Row(lambda out, a, b: raw.Sub(x=a, y=b), BOTH, cheap=True),
+    "mul": Row(lambda out, a, b: raw.Mul(x=a, y=b), BOTH, cheap=True),
+    # XLA turns the gradient with respect to b, a / b / b, into a / (b * b), which overflows.
+    "div": Row(lambda out, a, b: raw.RealDiv(x=a, y=b), frozenset((FED,)), cheap=True),
+    "pow": Row(lambda out, a, b: raw.Pow(x=a, y=b), BOTH),
+    "neg": Row(lambda out, x: raw.Neg(x=x), BOTH, cheap=True),
+    "sin": Row(lambda out, x: raw.Sin(x=x), BOTH),
+    "cos": Row(lambda out, x: raw.Cos(x=x), BOTH),
+    "tan": Row(lambda out, x: raw.Tan(x=x), BOTH),
+    "exp": Row(lambda out, x: raw.Exp(x=x), BOTH),
+    "log": Row(lambda out, x: raw.Log(x=x), BOTH),
+    "sqrt": Row(lambda out, x: raw.Sqrt(x=x), BOTH),
+    "tanh": Row(lambda out, x: raw.Tanh(x=x), BOTH),
+    "sigmoid": Row(lambda out, x: raw.Sigmoid(x=x), BOTH),
+    "relu": Row(lambda out, x: raw.Relu(features=x), BOTH),
+    "abs": Row(lambda out, x: raw.Abs(x=x), BOTH),
+    "gelu": Row(_gelu, BOTH),
+    "silu": Row(lambda out, x: raw.Mul(x=x, y=raw.Sigmoid(x=x)), BOTH),
     "cbrt": _cbrt,
     "log1p": lambda out, x: raw.Log1p(x=x),
     "expm1": lambda out, x: raw.Expm1(x=x),
@@ -204,5 +205,5 @@ LOWERINGS: dict[str, Rule] = {
     "mod": _mod,
     "astype": _astype,
     "round": _round,
-    "where": _where,
+    "where": Row(_where, BOTH, cheap=True),
 }

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from tapegraph.lowering.rules import Rule, ints, number, permuted, raw, reshaped
+from tapegraph.lowering.rules import BOTH, Row, Rule, ints, number, permuted, raw, reshaped
 from tapegraph.lowering.runtime import tensorflow
 from tapegraph.ops.reduce import kept_shape, last_order
 
@@ -121,10 +121,10 @@ def _shifted(x: Any, step: int, axis: int, filling: float = 1.0) -> Any:
     return raw.ConcatV2(values=[moved, fill], axis=tf.constant(axis))
 
 
-LOWERINGS: dict[str, Rule] = {
-    "sum": _sum,
-    "mean": _mean,
-    "softmax": _softmax,
+LOWERINGS: dict[str, Row | Rule] = {
+    "sum": Row(_sum, BOTH),
+    "mean": Row(_mean, BOTH),
+    "softmax": Row(_softmax, BOTH),
     "max": _max,
     "min": _min,
     "prod": _prod,
