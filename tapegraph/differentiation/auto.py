@@ -168,23 +168,23 @@ KNOWN = _Known()
 def decide(program: Program) -> Decision:
     """Choose the engine that a program runs in now."""
     rivals: list[Engine] = []
-    errors: list[tuple[str, Exception]] = []
+    refused: list[tuple[str, Exception]] = []
     for name in engines.rivals():
         try:
             engine = engines.engine(name)
             engine.check(program)
             rivals.append(engine)
         except Exception as error:
-            errors.append((name, error))
+            refused.append((name, error))
     if not rivals:
-        return Decision(engines.NATIVE, account(*errors[0]) if errors else None, None)
+        return Decision(engines.NATIVE, account(*refused[0]) if refused else None, None)
     early = KNOWN.too_early(rivals)
     if early is not None:
         return Decision(engines.NATIVE, Failure(early), None)
     structure = KNOWN.structure(program, rivals)
-    for name, error in errors:
+    for name, why in refused:
         if name in structure.candidates:  # it ran before, and does not now
-            structure.failed(name, Failure(str(error)))
+            structure.failed(name, Failure(str(why)))
     return structure.choose()
 
 

@@ -87,7 +87,7 @@ class Recording:
         )
 
     def __str__(self) -> str:
-        rows = [(*HEADER, "name", "where")]
+        rows: list[tuple[str, ...]] = [(*HEADER, "name", "where")]
         for slot, row in enumerate(self.program.rows()):
             if self.program.ops[slot] is SCALAR:  # its value stands where attributes do
                 row = (*row[:3], repr(self.values[slot]), *row[4:])
