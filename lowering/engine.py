@@ -57,20 +57,22 @@ class TensorFlow(Engine):
 
     def is_transient(self, error: Exception) -> bool:
         """Tell whether it may pass: others hold the memory, or a device is busy."""
+        if isinstance(error, MemoryError):
+            return True
         if not loaded():
-            return super().is_transient(error)
-        errors = tensorflow().errors
-        return isinstance(
-            error,
-            (
-                MemoryError,
-                errors.AbortedError,
-                errors.CancelledError,
-                errors.DeadlineExceededError,
-                errors.ResourceExhaustedError,
-                errors.UnavailableError,
-            ),
+            return False
+        try:
+            errors = tensorflow().errors
+        except Unavailable:
+            return False
+        kinds = (
+            errors.AbortedError,
+            errors.CancelledError,
+            errors.DeadlineExceededError,
+            errors.ResourceExhaustedError,
+            errors.UnavailableError,
         )
+        return isinstance(error, kinds)
 
     def version(self) -> str:
         """Return TensorFlow's version, importing it."""

@@ -10,12 +10,14 @@ from collections.abc import Callable
 from typing import cast
 
 from tapegraph.differentiation.engine import Engine
+from tapegraph.locks import Lock
 
 AUTO = "auto"
 NATIVE = "native"
 
 _loaders: dict[str, Callable[[], Engine]] = {}
 _loaded: dict[str, Engine] = {}
+_lock = Lock()
 
 
 def register(name: str, load: Callable[[], Engine]) -> None:
@@ -52,7 +54,10 @@ def engine(name: str) -> Engine:
     """Return the engine of a name."""
     found = _loaded.get(name)
     if found is None:
-        found = _loaded[name] = _loaders[name]()
+        with _lock:
+            if name not in _loaded:
+                _loaded[name] = _loaders[name]()
+            found = _loaded[name]
     return found
 
 
