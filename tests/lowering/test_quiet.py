@@ -28,7 +28,7 @@ import numpy as np
 import tapegraph as tg
 from tapegraph.lowering import compiled
 
-compiled.SHARE = np.inf
+compiled.VARIANT = 0.0
 tg.set_backend("tensorflow")
 x = tg.param(np.ones((3, 3)))
 for _ in range(30):
