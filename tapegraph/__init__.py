@@ -13,6 +13,8 @@ from tapegraph.checkout import find_siblings as _find_siblings
 _find_siblings()
 
 from tapegraph import testing
+from tapegraph.compiling.compiled import compile, compile_disabled
+from tapegraph.compiling.errors import TraceMismatchError
 from tapegraph.differentiation.engines import (
     backward,
     get_backend,
@@ -225,6 +227,7 @@ from tapegraph.ops.shape import (
     vstack,
 )
 from tapegraph.optim import SGD
+from tapegraph.recording.concretization import ConcretizationError
 from tapegraph.recording.no_grad import no_grad
 from tapegraph.recording.tape import tape, tape_reset
 from tapegraph.tensors.defop import defop
@@ -242,6 +245,10 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 __all__ = [
+    "ConcretizationError",
+    "TraceMismatchError",
+    "compile",
+    "compile_disabled",
     "Dual",
     "LostGradientWarning",
     "SGD",

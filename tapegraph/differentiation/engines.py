@@ -13,11 +13,13 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 import numpy as np
 
 from tapegraph.differentiation import stored, tuner
+from tapegraph.differentiation.recorded_backward import record_backward
 from tapegraph.errors import explain, kind_of, warn
 from tapegraph.locks import Lock
-from tapegraph.recording import scopes
+from tapegraph.recording import concretization, scopes
+from tapegraph.recording.concretization import follows
 from tapegraph.recording.conversions import STRICT, strict
-from tapegraph.recording.node import Node, numeric
+from tapegraph.recording.node import Node, constant, numeric
 from tapegraph.recording.recorded import Recording
 from tapegraph.recording.trace import linearise
 from tapegraph.typed import Array, ArrayLike, Backend
@@ -211,6 +213,11 @@ def backward(y: Tensor | Value, seed: ArrayLike | None = None) -> None:
                 "Make its inputs with tg.param, and compute it outside tg.no_grad().",
             )
         )
+    recorded = concretization.current()
+    if recorded is not None:
+        given = seed if follows(seed) else None if seed is None else constant(_seed(y, seed))
+        record_backward(recorded, y, given, _seed(y, given if given is None else given._array))
+        return
     cotangent = _seed(y, seed)
     recording = linearise([y])
     grads, report = _differentiate(recording, [cotangent])

@@ -177,6 +177,7 @@ ROOMS = (
     "differentiation",
     "tensors",
     "optim",
+    "compiling",
     "transforms",
     "testing",
     "commands",
