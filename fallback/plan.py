@@ -6,6 +6,7 @@ is found then, and the lines say so. It computes bit for bit what the eager engi
 
 from __future__ import annotations
 
+import keyword
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -92,6 +93,7 @@ class _Writer:
         """Return the name of something that the plan holds."""
         name = self._known.get(id(value))
         if name is None:
+            hint = f"{hint}_" if keyword.iskeyword(hint) else hint
             name = hint if hint not in self.names else f"{hint}_{len(self.names)}"
             self.names[name] = value
             self._known[id(value)] = name
@@ -142,7 +144,7 @@ class _Writer:
         op, slots = program.ops[slot], program.inputs[slot]
         arrays = [self.values[i] for i in slots]
         texts, reads = self.operands(slots)
-        function = self.known(op.forward, getattr(op.forward, "__name__", op.name).strip("_<>"))
+        function = self.known(op.forward, op.name)
         wide = program.dtypes[slot]
         out = op.forward(*arrays, **program.attrs[slot])
         if op.saves:

@@ -58,7 +58,7 @@ def flattened(value: Any, path: str, found: list[tuple[str, Any]]) -> Structure:
             return (Node, _Same(value))
         found.append((path, value._array))
         return Leaf(("tensor", value._array.shape, value._array.dtype.str))
-    if kind is np.ndarray:
+    if isinstance(value, np.ndarray):
         found.append((path, value))
         return Leaf(("array", value.shape, value.dtype.str))
     if isinstance(value, np.generic):

@@ -12,10 +12,24 @@ from tapegraph.ops.elementwise import add
 from tapegraph.recording.no_grad import no_grad
 from tapegraph.recording.node import Node
 from tapegraph.recording.op import GRADIENT, NO_ATTRS, PARAM
+from tapegraph.recording.program import Program
 from tapegraph.recording.record import remember
 from tapegraph.recording.trace import linearise
 from tapegraph.recording.whole import Whole
 from tapegraph.typed import Array
+
+
+def _reached(program: Program) -> set[int]:
+    """Return the slots that a gradient flows to: not those that are compared, or used as places."""
+    reached = set(program.outputs)
+    for slot in range(len(program) - 1, -1, -1):
+        if slot in reached:
+            flows = program.ops[slot].differentiable
+            for position, i in enumerate(program.inputs[slot]):
+                carries = flows is None or (position < len(flows) and flows[position])
+                if carries and program.needs[i]:
+                    reached.add(i)
+    return reached
 
 
 def record_backward(whole: Whole, y: Node, seed: Any, cotangent: Array) -> None:
@@ -39,15 +53,12 @@ def record_backward(whole: Whole, y: Node, seed: Any, cotangent: Array) -> None:
     recording = linearise([y], differentiate=False, reads=reads)
     program = recording.program
     # A version of a parameter stands for it: where it was computed, no gradient flowed.
-    targets = [
-        slot
-        for slot in program.leaves
-        if recording.nodes[slot] is not None
-        and (leaf := whole.leaf_of(recording.nodes[slot]))._op is PARAM
-        and leaf._requires_grad
-    ]
-    for slot in targets:
-        program.needs[slot] = True
+    for slot in program.leaves:
+        node = recording.nodes[slot]
+        leaf = None if node is None else whole.leaf_of(node)
+        program.needs[slot] = leaf is not None and leaf._op is PARAM and leaf._requires_grad
+    reached = _reached(program)
+    targets = [slot for slot in program.leaves if slot in reached]
     program.wanted[:] = targets
     grads = importlib.import_module("tapegraph.fallback").gradients(recording, [cotangent])
     for slot, grad in zip(targets, grads, strict=True):
