@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 
 from tapegraph.arrays.row_sparse import RowSparse
-from tapegraph.fallback.absorbing import plain
 from tapegraph.fallback.rules import Joint, Rule
+from tapegraph.fallback.strong_zero import plain
 from tapegraph.ops.index import advanced_key, basic_key, slice_key
 from tapegraph.typed import Array
 

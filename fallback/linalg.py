@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from tapegraph.fallback.absorbing import Absorbing, plain
 from tapegraph.fallback.rules import Joint, Rule
+from tapegraph.fallback.strong_zero import StrongZero, plain
 from tapegraph.ops.linalg import (
     aligned,
     contract,
@@ -61,7 +61,7 @@ def _einsum(needs: list[bool], g: Any, y: Array, *arrays: Array, spec: str) -> l
 
 def _contract(spec: str, g: Any, *arrays: Array) -> Any:
     out = contract(spec, np.asarray(g), *arrays)
-    if not isinstance(g, Absorbing) or np.isfinite(out).all():
+    if not isinstance(g, StrongZero) or np.isfinite(out).all():
         return out
     # Element by element the cotangent's zeros absorb what they meet.
     terms, output = terms_of(spec)

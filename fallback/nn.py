@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 
 from tapegraph.arrays.bit_select import kept
-from tapegraph.fallback.absorbing import plain
 from tapegraph.fallback.rules import Joint, Rule
+from tapegraph.fallback.strong_zero import plain
 from tapegraph.ops.nn import (
     Pair,
     cropped,

@@ -9,8 +9,8 @@ import numpy as np
 
 from tapegraph.arrays.buffers import keep_freed_memory
 from tapegraph.arrays.row_sparse import RowSparse, has_nan
-from tapegraph.fallback.absorbing import absorbing, plain
 from tapegraph.fallback.rules import VJPS, Joint
+from tapegraph.fallback.strong_zero import plain, strong_zeros
 from tapegraph.recording.recorded import Recording
 from tapegraph.typed import Array
 
@@ -44,11 +44,11 @@ def gradients(recording: Recording, seeds: Sequence[Array]) -> list[Array]:
     with np.errstate(all="ignore"):
         grads = _sweep(recording, seeds)
         if any(has_nan(g) for g in grads):
-            grads = [plain(g) for g in _sweep(recording, seeds, exact_zeros=True)]
+            grads = [plain(g) for g in _sweep(recording, seeds, strong_zero=True)]
     return grads
 
 
-def _sweep(recording: Recording, seeds: Sequence[Array], exact_zeros: bool = False) -> list[Array]:
+def _sweep(recording: Recording, seeds: Sequence[Array], strong_zero: bool = False) -> list[Array]:
     program, values = recording.program, recording.values
     ops, inputs, needs, all_attrs = program.ops, program.inputs, program.needs, program.attrs
     shapes, dtypes = program.shapes, program.dtypes
@@ -92,8 +92,8 @@ def _sweep(recording: Recording, seeds: Sequence[Array], exact_zeros: bool = Fal
             continue
         if slot not in wanted:
             cotangents[slot] = None
-        if exact_zeros:
-            g = absorbing(g)
+        if strong_zero:
+            g = strong_zeros(g)
         op = ops[slot]
         row: Any = VJPS.get(op.name)
         if row is None:

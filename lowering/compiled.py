@@ -58,7 +58,7 @@ class Graph:
         The slots of the scalars that are inputs too, packed as one float64 vector.
     results : sequence of int
         Results of the forward that are inputs too, instead of being computed again.
-    exact : bool
+    strong_zero : bool
         Zero cotangents absorb what they meet.
     xla : bool
         Compile with XLA.
@@ -77,7 +77,7 @@ class Graph:
         fed_scalars: Sequence[int],
         *,
         results: Sequence[int] = (),
-        exact: bool = False,
+        strong_zero: bool = False,
         xla: bool = False,
     ) -> None:
         tf = tensorflow()
@@ -87,7 +87,9 @@ class Graph:
         self._tables: list[tuple[int, ...] | None] = []
 
         def gradients(*feeds: Any) -> list[Any]:
-            found = differentiated(tf, recording, feeds, fed_scalars, results, exact=exact)
+            found = differentiated(
+                tf, recording, feeds, fed_scalars, results, strong_zero=strong_zero
+            )
             return self._flat(tf, program, found)
 
         traced = tf.function(
@@ -156,7 +158,7 @@ def differentiated(
     fed_scalars: Sequence[int],
     results: Sequence[int],
     *,
-    exact: bool,
+    strong_zero: bool,
 ) -> list[Any]:
     """Emit a program and its gradient; return the gradients of the wanted slots."""
     program, arrived = recording.program, iter(feeds)
@@ -177,7 +179,7 @@ def differentiated(
             tensors,
             constants,
             stand_ins=stand_ins,
-            exact=exact,
+            strong_zero=strong_zero,
             describe=recording.describe,
         )
     return tape.gradient(  # type: ignore[no-any-return]
@@ -202,7 +204,7 @@ def results_read(recording: Recording, fed_scalars: Sequence[int]) -> list[int]:
             tf.compat.v1.placeholder(spec.dtype, spec.shape)
             for spec in specs(tf, program, [*fed, *offered], len(fed_scalars))
         ]
-        found = differentiated(tf, recording, inputs, fed_scalars, offered, exact=False)
+        found = differentiated(tf, recording, inputs, fed_scalars, offered, strong_zero=False)
         pending = [tf.convert_to_tensor(g).op for g in found]
         reached = set()
         while pending:
@@ -219,7 +221,7 @@ class Compiled:
 
     The first recomputes the forward. Once compiling another one would take a tenth of what running
     this one has, the next is tried: one that is fed what NumPy has already computed, and that one
-    compiled with XLA. An exact one is kept for when zeros must absorb.
+    compiled with XLA. One with strong zeros is kept for after a NaN.
 
     Attributes
     ----------
@@ -239,7 +241,7 @@ class Compiled:
         self._spent = 0.0
         self._settled: _Measured | None = None
         self._results: list[int] | None = None
-        self._exact: Graph | None = None
+        self._strong_zero: Graph | None = None
         self.seconds = time.perf_counter() - start
 
     @property
@@ -267,7 +269,7 @@ class Compiled:
             self._spent += seconds
         if any(has_nan(g) for g in grads):  # it may be 0 * inf
             try:
-                return self._run_exact(recording, seeds)
+                return self._run_strong_zero(recording, seeds)
             except MetNaN as declined:
                 declined.grads = grads
                 raise
@@ -303,11 +305,11 @@ class Compiled:
         """Trace another graph of this structure."""
         return Graph(recording, self._fed_scalars, **options)
 
-    def _run_exact(self, recording: Recording, seeds: Sequence[Array]) -> list[Any]:
+    def _run_strong_zero(self, recording: Recording, seeds: Sequence[Array]) -> list[Any]:
         with self._lock:
-            if self._exact is None:
-                self._exact = self.traced(recording, exact=True)
-        return self._exact(self._exact.feeds(recording, seeds))
+            if self._strong_zero is None:
+                self._strong_zero = self.traced(recording, strong_zero=True)
+        return self._strong_zero(self._strong_zero.feeds(recording, seeds))
 
 
 class _Measured:

@@ -5,21 +5,16 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from tapegraph.lowering.rules import Rule, number, raw, with_gradient
+from tapegraph.lowering.rules import Rule, number, raw
 from tapegraph.lowering.runtime import tensorflow
-from tapegraph.ops.elementwise import (
-    GELU_CUBIC,
-    GELU_SCALE,
-    LN2,
-    LN10,
-    SINC_NEAR,
-    sinc_slope_series,
-)
+from tapegraph.lowering.symbols import by_slopes
+from tapegraph.ops.elementwise import GELU_CUBIC, GELU_SCALE, LN2, LN10
 
 
 def _gelu(out: Any, x: Any) -> Any:
     tf = tensorflow()
 
+    # Its slope from the table would compute the forward's tanh a second time.
     @tf.custom_gradient  # type: ignore[untyped-decorator]
     def lowered(x: Any) -> Any:
         scaled = raw.Mul(x=raw.Mul(x=x, y=x), y=number(GELU_SCALE * GELU_CUBIC, x))
@@ -37,68 +32,32 @@ def _gelu(out: Any, x: Any) -> Any:
 
 
 def _cbrt(out: Any, x: Any) -> Any:
-    def compute(x: Any) -> Any:
-        return raw.Mul(x=raw.Sign(x=x), y=raw.Pow(x=raw.Abs(x=x), y=number(1.0 / 3.0, x)))
-
-    return with_gradient(out, compute, lambda g, y, x: g / (3.0 * y * y), x)
+    return raw.Mul(x=raw.Sign(x=x), y=raw.Pow(x=raw.Abs(x=x), y=number(1.0 / 3.0, x)))
 
 
 def _sinc(out: Any, x: Any) -> Any:
-    def compute(x: Any) -> Any:
-        angle = raw.Mul(x=x, y=number(math.pi, x))
-        ratio = raw.RealDiv(x=raw.Sin(x=angle), y=angle)
-        return raw.SelectV2(condition=x == 0.0, t=number(1.0, x), e=ratio)
-
-    def gradient(g: Any, y: Any, x: Any) -> Any:
-        direct = (raw.Cos(x=x * math.pi) - y) / x
-        near = raw.Abs(x=x) < SINC_NEAR
-        return g * raw.SelectV2(condition=near, t=sinc_slope_series(x), e=direct)
-
-    return with_gradient(out, compute, gradient, x)
+    angle = raw.Mul(x=x, y=number(math.pi, x))
+    ratio = raw.RealDiv(x=raw.Sin(x=angle), y=angle)
+    return raw.SelectV2(condition=x == 0.0, t=number(1.0, x), e=ratio)
 
 
-def _length(a: Any, b: Any) -> Any:
-    """Return ``sqrt(a^2 + b^2)`` without overflow or underflow of the squares."""
+def _hypot(out: Any, a: Any, b: Any) -> Any:
+    """Emit ``sqrt(a^2 + b^2)`` without overflow or underflow of the squares."""
     a, b = raw.Abs(x=a), raw.Abs(x=b)
     long, short = raw.Maximum(x=a, y=b), raw.Minimum(x=a, y=b)
-    # Nothing to scale by: both zero, or infinite.
+    long = raw.SelectV2(condition=(a == math.inf) | (b == math.inf), t=number(math.inf, a), e=long)
+    # Nothing to scale by: both zero, or infinite, even beside a NaN.
     whole = (long == 0.0) | (long == math.inf)
     ratio = raw.RealDiv(x=short, y=raw.SelectV2(condition=whole, t=number(1.0, long), e=long))
     scaled = raw.Mul(x=long, y=raw.Sqrt(x=raw.AddV2(x=ratio * ratio, y=number(1.0, a))))
     return raw.SelectV2(condition=whole, t=long, e=scaled)
 
 
-def _arctan2(out: Any, a: Any, b: Any) -> Any:
-    def gradient(g: Any, y: Any, a: Any, b: Any) -> tuple[Any, Any]:
-        # TensorFlow's own divides by a^2 + b^2.
-        r = _length(a, b)
-        share = g / r  # 0 beside an infinity, where the other factor is NaN
-        return raw.MulNoNan(x=b / r, y=share), raw.MulNoNan(x=-a / r, y=share)
-
-    return with_gradient(out, lambda a, b: raw.Atan2(y=a, x=b), gradient, a, b)
-
-
-def _hypot(out: Any, a: Any, b: Any) -> Any:
-    def gradient(g: Any, y: Any, a: Any, b: Any) -> tuple[Any, Any]:
-        length = raw.SelectV2(condition=y == 0.0, t=number(1.0, y), e=y)
-        return g * (a / length), g * (b / length)
-
-    return with_gradient(out, _length, gradient, a, b)
-
-
 def _logaddexp(out: Any, a: Any, b: Any) -> Any:
-    def gap(a: Any, b: Any) -> Any:
-        same = (a == b) & (raw.Abs(x=a) == math.inf)  # inf - inf
-        return raw.SelectV2(condition=same, t=number(0.0, a), e=a - b)
-
-    def compute(a: Any, b: Any) -> Any:
-        tail = raw.Log1p(x=raw.Exp(x=-raw.Abs(x=gap(a, b))))
-        return raw.AddV2(x=raw.Maximum(x=a, y=b), y=tail)
-
-    def gradient(g: Any, y: Any, a: Any, b: Any) -> tuple[Any, Any]:
-        return g * raw.Sigmoid(x=gap(a, b)), g * raw.Sigmoid(x=gap(b, a))
-
-    return with_gradient(out, compute, gradient, a, b)
+    same = (a == b) & (raw.Abs(x=a) == math.inf)  # inf - inf
+    gap = raw.SelectV2(condition=same, t=number(0.0, a), e=a - b)
+    tail = raw.Log1p(x=raw.Exp(x=-raw.Abs(x=gap)))
+    return raw.AddV2(x=raw.Maximum(x=a, y=b), y=tail)
 
 
 def _maximum(out: Any, a: Any, b: Any) -> Any:
@@ -128,14 +87,6 @@ def _halves(one: Any, other: Any) -> Any:
 
 def _trunc(out: Any, x: Any) -> Any:
     return raw.Mul(x=raw.Sign(x=x), y=raw.Floor(x=raw.Abs(x=x)))
-
-
-def _mod(out: Any, a: Any, b: Any) -> Any:
-    def gradient(g: Any, y: Any, a: Any, b: Any) -> tuple[Any, Any]:
-        # FloorDiv rounds a / b first, and can be one too many.
-        return g, -g * raw.Rint(x=raw.RealDiv(x=a - y, y=b))
-
-    return with_gradient(out, lambda a, b: raw.FloorMod(x=a, y=b), gradient, a, b)
 
 
 def _astype(out: Any, x: Any, *, dtype: str) -> Any:
@@ -196,7 +147,7 @@ LOWERINGS: dict[str, Rule] = {
     "abs": lambda out, x: raw.Abs(x=x),
     "gelu": _gelu,
     "silu": lambda out, x: raw.Mul(x=x, y=raw.Sigmoid(x=x)),
-    "cbrt": _cbrt,
+    "cbrt": by_slopes("cbrt", _cbrt),
     "log1p": lambda out, x: raw.Log1p(x=x),
     "expm1": lambda out, x: raw.Expm1(x=x),
     "log2": lambda out, x: raw.RealDiv(x=raw.Log(x=x), y=number(LN2, x)),
@@ -210,10 +161,10 @@ LOWERINGS: dict[str, Rule] = {
     "arcsinh": lambda out, x: raw.Asinh(x=x),
     "arccosh": lambda out, x: raw.Acosh(x=x),
     "arctanh": lambda out, x: raw.Atanh(x=x),
-    "sinc": _sinc,
-    "arctan2": _arctan2,
-    "hypot": _hypot,
-    "logaddexp": _logaddexp,
+    "sinc": by_slopes("sinc", _sinc),
+    "arctan2": by_slopes("arctan2", lambda out, a, b: raw.Atan2(y=a, x=b)),
+    "hypot": by_slopes("hypot", _hypot),
+    "logaddexp": by_slopes("logaddexp", _logaddexp),
     "maximum": _maximum,
     "minimum": _minimum,
     "fmax": _without_nan(_maximum),
@@ -223,7 +174,7 @@ LOWERINGS: dict[str, Rule] = {
     "ceil": lambda out, x: raw.Ceil(x=x),
     "rint": lambda out, x: raw.Rint(x=x),
     "trunc": _trunc,
-    "mod": _mod,
+    "mod": by_slopes("mod", lambda out, a, b: raw.FloorMod(x=a, y=b)),
     "astype": _astype,
     "round": _round,
     "where": _where,

@@ -38,7 +38,7 @@ def _einsum(out: Any, *operands: Any, spec: str) -> Any:
     return tensorflow().einsum(spec, *inputs, optimize="greedy")  # one node a pair
 
 
-def exact_einsum(rule: Rule, out: Any, *operands: Any, spec: str) -> Any:
+def strong_zero_einsum(rule: Rule, out: Any, *operands: Any, spec: str) -> Any:
     """Contract with a gradient in which the cotangent's zeros absorb what they meet."""
     tf = tensorflow()
     terms, output = terms_of(spec)

@@ -22,6 +22,14 @@ class Result(NamedTuple):
 
 
 LOWERINGS: dict[str, Rule] = {}
+# Rules with a gradient of their own in which a zero cotangent absorbs what it meets.
+KEEPING_ZEROS: set[Rule] = set()
+
+
+def keeps_zeros(rule: Rule) -> Rule:
+    """Register a rule that needs no other one where zeros must absorb."""
+    KEEPING_ZEROS.add(rule)
+    return rule
 
 
 class RawOps:

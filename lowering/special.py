@@ -6,27 +6,19 @@ import math
 from typing import Any
 
 from tapegraph.lowering.gaps import NotLowered
-from tapegraph.lowering.rules import Rule, number, raw, with_gradient
+from tapegraph.lowering.rules import Rule, keeps_zeros, number, raw, with_gradient
+from tapegraph.lowering.symbols import by_slopes
 
 
 def _gamma(out: Any, x: Any) -> Any:
-    return raw.Mul(x=raw.Exp(x=_gammaln(out, x)), y=_gammasgn(out, x))
-
-
-def _gammaln(out: Any, x: Any) -> Any:
-    return with_gradient(out, lambda x: raw.Lgamma(x=x), lambda g, y, x: g * _digamma(x), x)
-
-
-def _digamma(x: Any) -> Any:
-    """Emit the digamma function, which is NaN at 0 in TensorFlow's node."""
-    pole = raw.RealDiv(x=number(-1.0, x), y=x)
-    return raw.SelectV2(condition=x == 0.0, t=pole, e=raw.Digamma(x=x))
+    return raw.Mul(x=raw.Exp(x=raw.Lgamma(x=x)), y=_gammasgn(out, x))
 
 
 def _polygamma(out: Any, x: Any, *, n: int) -> Any:
     if n:
         return raw.Polygamma(a=number(n, x), x=x)
-    return with_gradient(out, _digamma, lambda g, y, x: g * raw.Polygamma(a=number(1, x), x=x), x)
+    pole = raw.RealDiv(x=number(-1.0, x), y=x)  # TensorFlow's node is NaN at 0
+    return raw.SelectV2(condition=x == 0.0, t=pole, e=raw.Digamma(x=x))
 
 
 def _gammasgn(out: Any, x: Any) -> Any:
@@ -39,15 +31,8 @@ def _gammasgn(out: Any, x: Any) -> Any:
 
 
 def _betaln(out: Any, a: Any, b: Any) -> Any:
-    def compute(a: Any, b: Any) -> Any:
-        both = raw.AddV2(x=raw.Lgamma(x=a), y=raw.Lgamma(x=b))
-        return raw.Sub(x=both, y=raw.Lgamma(x=raw.AddV2(x=a, y=b)))
-
-    def gradient(g: Any, y: Any, a: Any, b: Any) -> tuple[Any, Any]:
-        of_sum = _digamma(raw.AddV2(x=a, y=b))
-        return g * (_digamma(a) - of_sum), g * (_digamma(b) - of_sum)
-
-    return with_gradient(out, compute, gradient, a, b)
+    both = raw.AddV2(x=raw.Lgamma(x=a), y=raw.Lgamma(x=b))
+    return raw.Sub(x=both, y=raw.Lgamma(x=raw.AddV2(x=a, y=b)))
 
 
 def _beta(out: Any, a: Any, b: Any) -> Any:
@@ -57,56 +42,43 @@ def _beta(out: Any, a: Any, b: Any) -> Any:
 
 
 def _xlogy(out: Any, x: Any, y: Any) -> Any:
-    return _log_times(out, raw.Xlogy, raw.Log, x, y, 0.0)
+    return raw.SelectV2(condition=raw.IsNan(x=y), t=y, e=raw.Xlogy(x=x, y=y))
 
 
 def _xlog1py(out: Any, x: Any, y: Any) -> Any:
-    return _log_times(out, raw.Xlog1py, raw.Log1p, x, y, 1.0)
-
-
-def _log_times(out: Any, node: Any, logarithm: Any, x: Any, y: Any, shift: float) -> Any:
-    """Emit ``x log(shift + y)``, whose own gradient by ``x`` is 0 wherever ``x`` is 0."""
-
-    def compute(x: Any, y: Any) -> Any:
-        return raw.SelectV2(condition=raw.IsNan(x=y), t=y, e=node(x=x, y=y))
-
-    def gradient(g: Any, out: Any, x: Any, y: Any) -> tuple[Any, Any]:
-        flat = (x == 0.0) & (shift + y <= 0.0)
-        slope = logarithm(x=raw.SelectV2(condition=flat, t=number(1.0, y), e=y))
-        by_x = raw.SelectV2(condition=flat, t=number(0.0, x), e=slope)
-        return g * by_x, g * raw.Xdivy(x=x, y=shift + y)
-
-    return with_gradient(out, compute, gradient, x, y)
+    return raw.SelectV2(condition=raw.IsNan(x=y), t=y, e=raw.Xlog1py(x=x, y=y))
 
 
 def _entr(out: Any, x: Any) -> Any:
-    def compute(x: Any) -> Any:
-        inside = raw.Neg(x=raw.Xlogy(x=x, y=x))
-        return raw.SelectV2(condition=x < 0.0, t=number(-math.inf, x), e=inside)
-
-    return with_gradient(out, compute, lambda g, y, x: g * (-raw.Log(x=x) - 1.0), x)
+    inside = raw.Neg(x=raw.Xlogy(x=x, y=x))
+    return raw.SelectV2(condition=x < 0.0, t=number(-math.inf, x), e=inside)
 
 
+@keeps_zeros
 def _bessel_i(out: Any, x: Any, *, n: int) -> Any:
     return _bessel(out, x, n, (raw.BesselI0, raw.BesselI1), 1.0)
 
 
+@keeps_zeros
 def _bessel_j(out: Any, x: Any, *, n: int) -> Any:
     return _bessel(out, x, n, (raw.BesselJ0, raw.BesselJ1), -1.0)
 
 
 def _bessel(out: Any, x: Any, n: int, nodes: tuple[Any, Any], side: float) -> Any:
-    """Emit a Bessel function of order 0 or 1; TensorFlow's own slope of I1 at 0 is 1."""
+    """Emit a Bessel function of order 0 or 1.
+
+    TensorFlow's own slope of I1 at 0 is 1, and the table's needs order 2, of which it has no node.
+    """
     if n > 1:
         raise NotLowered(f"a Bessel function of order {n} has no node in TensorFlow")
 
     def gradient(g: Any, y: Any, x: Any) -> Any:
         if n == 0:
-            return g * (side * nodes[1](x=x))
+            return raw.MulNoNan(x=side * nodes[1](x=x), y=g)
         ratio = raw.SelectV2(condition=x == 0.0, t=number(0.5, x), e=y / x)
         # Where both have overflowed the larger one is left.
         ratio = raw.SelectV2(condition=raw.IsInf(x=y), t=number(0.0, x), e=ratio)
-        return g * (nodes[0](x=x) - ratio)
+        return raw.MulNoNan(x=nodes[0](x=x) - ratio, y=g)
 
     return with_gradient(out, lambda x: nodes[n](x=x), gradient, x)
 
@@ -115,15 +87,15 @@ LOWERINGS: dict[str, Rule] = {
     "erf": lambda out, x: raw.Erf(x=x),
     "erfc": lambda out, x: raw.Erfc(x=x),
     "erfinv": lambda out, x: raw.Erfinv(x=x),
-    "gamma": _gamma,
-    "gammaln": _gammaln,
-    "polygamma": _polygamma,
-    "betaln": _betaln,
-    "beta": _beta,
+    "gamma": by_slopes("gamma", _gamma),
+    "gammaln": by_slopes("gammaln", lambda out, x: raw.Lgamma(x=x)),
+    "polygamma": by_slopes("polygamma", _polygamma),
+    "betaln": by_slopes("betaln", _betaln),
+    "beta": by_slopes("beta", _beta),
     "gammasgn": _gammasgn,
-    "xlogy": _xlogy,
-    "xlog1py": _xlog1py,
-    "entr": _entr,
+    "xlogy": by_slopes("xlogy", _xlogy),
+    "xlog1py": by_slopes("xlog1py", _xlog1py),
+    "entr": by_slopes("entr", _entr),
     "bessel_i": _bessel_i,
     "bessel_j": _bessel_j,
 }

@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from tapegraph.lowering.exact import exactly
 from tapegraph.lowering.gaps import GAPS, MetNaN, NotLowered
 from tapegraph.lowering.rules import LOWERINGS, Result, Rule
+from tapegraph.lowering.strong_zero import strong_zeros
 from tapegraph.ops import rules_of_families
 from tapegraph.recording.op import SCALAR, Op
 from tapegraph.recording.program import Program
@@ -39,16 +39,16 @@ def check_lowers(program: Program) -> None:
             _rule(op)
 
 
-def _rule(op: Op, *, exact: bool = False) -> Rule:
+def _rule(op: Op, *, strong_zero: bool = False) -> Rule:
     """Return the lowering of an operation: ours from the table, or a user's own."""
     rule = LOWERINGS.get(op.name) if op.rules is None else op.rules.lowering
     if rule is None:
         raise NotLowered(f"{op.name} {GAPS.get(op.name, 'has no lowering')}")
-    if not exact:
+    if not strong_zero:
         return rule
     if op.rules is not None:
         raise MetNaN(f"{op.name} met a NaN, and only the native engine keeps its zeros")
-    return exactly(op.name, rule)
+    return strong_zeros(op.name, rule)
 
 
 def specs(tf: Any, program: Program, fed: Sequence[int], fed_scalars: int) -> list[Any]:
@@ -71,7 +71,7 @@ def emit(
     constants: Mapping[int, float],
     *,
     stand_ins: Mapping[int, Any] = MappingProxyType({}),
-    exact: bool = False,
+    strong_zero: bool = False,
     emitted: Callable[[int], None] = lambda slot: None,
     describe: Callable[[int], str] | None = None,
 ) -> None:
@@ -97,7 +97,7 @@ def emit(
             continue
         out = Result(program.shapes[slot], program.dtypes[slot].name)
         operands = _operands(tf, program, slot, tensors, constants, out, emitted)
-        result = _rule(op, exact=exact)(out, *operands, **program.attrs[slot])
+        result = _rule(op, strong_zero=strong_zero)(out, *operands, **program.attrs[slot])
         if tuple(result.shape) != out.shape or result.dtype != out.dtype:
             raise TypeError(
                 f"the lowering of {op.name} gives {result.dtype.name} {tuple(result.shape)} where "

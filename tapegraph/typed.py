@@ -27,6 +27,8 @@ from typing import (
 import numpy as np
 import numpy.typing as npt
 
+from tapegraph.docstrings import completed
+
 if TYPE_CHECKING:
     from typing_extensions import NamedTuple
 
@@ -752,8 +754,9 @@ def seen_as(kind: Callable[[], F], result: str = "Tensor") -> Callable[[Callable
 
 
 def _tell(f: Any, result: str = "Tensor", array: str = "ArrayLike") -> None:
-    """Put into a function's annotations, for `help`, what type checkers are told."""
+    """Tell `help` what type checkers are told, and the rest of the docstring."""
     for name, kind in f.__annotations__.items():
         if kind == "Any":
             f.__annotations__[name] = array
     f.__annotations__["return"] = result
+    f.__doc__ = completed(f)

@@ -19,10 +19,10 @@ HEADER = ("NumPy", "tapegraph", "records", "engine")
 INTRODUCTION = """\
 # Which NumPy functions differentiate
 
-Call NumPy's functions on tensors as on arrays: they run at once, are recorded, and differentiate.
+Call NumPy's functions on tensors as on arrays: they run eagerly, are recorded, and differentiate.
 Here is every one that does, the operations that it may record, and the engine that runs its
 gradient: *both* is TensorFlow or native, as you choose; a tape that holds an operation without
-lowering runs *native*.
+lowering runs *native*. Typed code should call `tg.*`, as NumPy's stubs know arrays alone.
 
 This page is written by `python -m tapegraph functions --markdown`, here with NumPy {version}.
 """

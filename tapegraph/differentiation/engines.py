@@ -102,6 +102,10 @@ def set_backend(name: Backend) -> None:
 def get_backend() -> Backend:
     """Return the name of the engine chosen for this thread or task.
 
+    Returns
+    -------
+    {"auto", "tensorflow", "native"}
+
     Examples
     --------
     >>> import tapegraph as tg
@@ -153,6 +157,10 @@ class use_backend(scopes.Scope[Any]):
 
 def last_backward() -> Report | None:
     """Return the report of this thread's last backward, or None before the first.
+
+    Returns
+    -------
+    Report or None
 
     Examples
     --------

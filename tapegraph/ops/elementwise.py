@@ -31,6 +31,84 @@ from tapegraph.typed import (
     to_constant,
 )
 
+__all__ = [
+    "abs",
+    "absolute",
+    "add",
+    "arccos",
+    "arccosh",
+    "arcsin",
+    "arcsinh",
+    "arctan",
+    "arctan2",
+    "arctanh",
+    "astype",
+    "cbrt",
+    "ceil",
+    "clip",
+    "copy",
+    "copysign",
+    "cos",
+    "cosh",
+    "deg2rad",
+    "degrees",
+    "div",
+    "empty_like",
+    "exp",
+    "exp2",
+    "expm1",
+    "fabs",
+    "float_power",
+    "floor",
+    "fmax",
+    "fmin",
+    "fmod",
+    "full_like",
+    "gelu",
+    "heaviside",
+    "hypot",
+    "imag",
+    "log",
+    "log10",
+    "log1p",
+    "log2",
+    "logaddexp",
+    "logaddexp2",
+    "maximum",
+    "minimum",
+    "mod",
+    "mul",
+    "nan_to_num",
+    "neg",
+    "negative",
+    "ones_like",
+    "positive",
+    "pow",
+    "rad2deg",
+    "radians",
+    "real",
+    "reciprocal",
+    "relu",
+    "remainder",
+    "rint",
+    "round",
+    "sigmoid",
+    "sign",
+    "silu",
+    "sin",
+    "sinc",
+    "sinh",
+    "sqrt",
+    "square",
+    "sub",
+    "tan",
+    "tanh",
+    "true_divide",
+    "trunc",
+    "where",
+    "zeros_like",
+]
+
 # tanh form of gelu: 0.5 x (1 + tanh(c (x + 0.044715 x^3)))
 GELU_SCALE = math.sqrt(2.0 / math.pi)
 
@@ -51,24 +129,6 @@ LARGE = 1 << 13
 def add(a: Any, b: Any) -> Any:
     """Sum of two arrays, ``a + b``.
 
-    Parameters
-    ----------
-    a, b : Tensor, array_like or number
-        Operands that broadcast together.
-
-    Returns
-    -------
-    Tensor
-        Of the broadcast shape and NumPy's result dtype.
-
-    Raises
-    ------
-    ValueError
-        The shapes do not broadcast.
-
-    Examples
-    --------
-    >>> import tapegraph as tg
     >>> tg.add(tg.param([1.0, 2.0]), 3.0).data
     array([4., 5.])
     """
@@ -79,24 +139,6 @@ def add(a: Any, b: Any) -> Any:
 def sub(a: Any, b: Any) -> Any:
     """Difference of two arrays, ``a - b``.
 
-    Parameters
-    ----------
-    a, b : Tensor, array_like or number
-        Operands that broadcast together.
-
-    Returns
-    -------
-    Tensor
-        Of the broadcast shape and NumPy's result dtype.
-
-    Raises
-    ------
-    ValueError
-        The shapes do not broadcast.
-
-    Examples
-    --------
-    >>> import tapegraph as tg
     >>> tg.sub(tg.param([1.0, 2.0]), 3.0).data
     array([-2., -1.])
     """
@@ -107,24 +149,6 @@ def sub(a: Any, b: Any) -> Any:
 def mul(a: Any, b: Any) -> Any:
     """Product of two arrays, element by element, ``a * b``.
 
-    Parameters
-    ----------
-    a, b : Tensor, array_like or number
-        Operands that broadcast together.
-
-    Returns
-    -------
-    Tensor
-        Of the broadcast shape and NumPy's result dtype.
-
-    Raises
-    ------
-    ValueError
-        The shapes do not broadcast.
-
-    Examples
-    --------
-    >>> import tapegraph as tg
     >>> tg.mul(tg.param([1.0, 2.0]), [3.0, 4.0]).data
     array([3., 8.])
     """
@@ -135,24 +159,6 @@ def mul(a: Any, b: Any) -> Any:
 def div(a: Any, b: Any) -> Any:
     """Quotient of two arrays, ``a / b``.
 
-    Parameters
-    ----------
-    a, b : Tensor, array_like or number
-        Operands that broadcast together.
-
-    Returns
-    -------
-    Tensor
-        Of the broadcast shape and NumPy's result dtype.
-
-    Raises
-    ------
-    ValueError
-        The shapes do not broadcast.
-
-    Examples
-    --------
-    >>> import tapegraph as tg
     >>> tg.div(tg.param([1.0, 2.0]), 4.0).data
     array([0.25, 0.5 ])
     """
@@ -166,24 +172,6 @@ def pow(a: Any, b: Any) -> Any:
     The derivative with respect to ``b`` is ``a**b * log(a)``, and 0 where ``a <= 0``; with
     respect to ``a`` it is ``b * a**(b - 1)``, and 0 where ``b == 0``.
 
-    Parameters
-    ----------
-    a, b : Tensor, array_like or number
-        Operands that broadcast together.
-
-    Returns
-    -------
-    Tensor
-        Of the broadcast shape and NumPy's result dtype.
-
-    Raises
-    ------
-    ValueError
-        The shapes do not broadcast.
-
-    Examples
-    --------
-    >>> import tapegraph as tg
     >>> tg.pow(tg.param([1.0, 2.0]), 3.0).data
     array([1., 8.])
     """
@@ -193,19 +181,6 @@ def pow(a: Any, b: Any) -> Any:
 def neg(x: Any) -> Any:
     """Negative of each element, ``-x``.
 
-    Parameters
-    ----------
-    x : Tensor, array_like or number
-        Any shape, float32 or float64.
-
-    Returns
-    -------
-    Tensor
-        Of ``x``'s shape and dtype.
-
-    Examples
-    --------
-    >>> import tapegraph as tg
     >>> tg.neg(tg.param([1.0, -2.0])).data
     array([-1.,  2.])
     """
@@ -217,17 +192,8 @@ def sin(x: Any) -> Any:
 
     Parameters
     ----------
-    x : Tensor, array_like or number
-        Angles in radians, any shape, float32 or float64.
+    x : angles
 
-    Returns
-    -------
-    Tensor
-        Of ``x``'s shape and dtype.
-
-    Examples
-    --------
-    >>> import tapegraph as tg
     >>> tg.sin(0.0).item()
     0.0
     """
@@ -239,17 +205,8 @@ def cos(x: Any) -> Any:
 
     Parameters
     ----------
-    x : Tensor, array_like or number
-        Angles in radians, any shape, float32 or float64.
+    x : angles
 
-    Returns
-    -------
-    Tensor
-        Of ``x``'s shape and dtype.
-
-    Examples
-    --------
-    >>> import tapegraph as tg
     >>> tg.cos(0.0).item()
     1.0
     """
@@ -261,17 +218,8 @@ def tan(x: Any) -> Any:
 
     Parameters
     ----------
-    x : Tensor, array_like or number
-        Angles in radians, any shape, float32 or float64.
+    x : angles
 
-    Returns
-    -------
-    Tensor
-        Of ``x``'s shape and dtype.
-
-    Examples
-    --------
-    >>> import tapegraph as tg
     >>> tg.tan(0.0).item()
     0.0
     """
@@ -281,19 +229,6 @@ def tan(x: Any) -> Any:
 def exp(x: Any) -> Any:
     """Exponential of each element.
 
-    Parameters
-    ----------
-    x : Tensor, array_like or number
-        Any shape, float32 or float64.
-
-    Returns
-    -------
-    Tensor
-        Of ``x``'s shape and dtype.
-
-    Examples
-    --------
-    >>> import tapegraph as tg
     >>> tg.exp(0.0).item()
     1.0
     """
@@ -303,19 +238,6 @@ def exp(x: Any) -> Any:
 def log(x: Any) -> Any:
     """Natural logarithm of each element.
 
-    Parameters
-    ----------
-    x : Tensor, array_like or number
-        Any shape, float32 or float64.
-
-    Returns
-    -------
-    Tensor
-        Of ``x``'s shape and dtype.
-
-    Examples
-    --------
-    >>> import tapegraph as tg
     >>> tg.log(1.0).item()
     0.0
     """
@@ -325,19 +247,6 @@ def log(x: Any) -> Any:
 def sqrt(x: Any) -> Any:
     """Square root of each element.
 
-    Parameters
-    ----------
-    x : Tensor, array_like or number
-        Any shape, float32 or float64.
-
-    Returns
-    -------
-    Tensor
-        Of ``x``'s shape and dtype.
-
-    Examples
-    --------
-    >>> import tapegraph as tg
     >>> tg.sqrt(9.0).item()
     3.0
     """
@@ -347,19 +256,6 @@ def sqrt(x: Any) -> Any:
 def tanh(x: Any) -> Any:
     """Hyperbolic tangent of each element.
 
-    Parameters
-    ----------
-    x : Tensor, array_like or number
-        Any shape, float32 or float64.
-
-    Returns
-    -------
-    Tensor
-        Of ``x``'s shape and dtype.
-
-    Examples
-    --------
-    >>> import tapegraph as tg
     >>> tg.tanh(0.0).item()
     0.0
     """
@@ -375,19 +271,6 @@ def logistic(x: Array) -> Any:
 def sigmoid(x: Any) -> Any:
     """Logistic function of each element, ``1 / (1 + exp(-x))``.
 
-    Parameters
-    ----------
-    x : Tensor, array_like or number
-        Any shape, float32 or float64.
-
-    Returns
-    -------
-    Tensor
-        Of ``x``'s shape and dtype.
-
-    Examples
-    --------
-    >>> import tapegraph as tg
     >>> tg.sigmoid(0.0).item()
     0.5
     """
@@ -403,19 +286,6 @@ def _relu(x: Array) -> Any:
 def relu(x: Any) -> Any:
     """Rectifier of each element, ``max(x, 0)``; its derivative at 0 is 0.
 
-    Parameters
-    ----------
-    x : Tensor, array_like or number
-        Any shape, float32 or float64.
-
-    Returns
-    -------
-    Tensor
-        Of ``x``'s shape and dtype.
-
-    Examples
-    --------
-    >>> import tapegraph as tg
     >>> tg.relu([-1.0, 2.0]).data
     array([0., 2.])
     """
@@ -426,19 +296,6 @@ def relu(x: Any) -> Any:
 def abs(x: Any) -> Any:
     """Absolute value of each element; its derivative at 0 is 0.
 
-    Parameters
-    ----------
-    x : Tensor, array_like or number
-        Any shape, float32 or float64.
-
-    Returns
-    -------
-    Tensor
-        Of ``x``'s shape and dtype.
-
-    Examples
-    --------
-    >>> import tapegraph as tg
     >>> tg.abs([-1.0, 2.0]).data
     array([1., 2.])
     """
@@ -462,19 +319,6 @@ def gelu(x: Any) -> Any:
 
     ``0.5 x (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3)))`` (Hendrycks and Gimpel, 2016).
 
-    Parameters
-    ----------
-    x : Tensor, array_like or number
-        Any shape, float32 or float64.
-
-    Returns
-    -------
-    Tensor
-        Of ``x``'s shape and dtype.
-
-    Examples
-    --------
-    >>> import tapegraph as tg
     >>> tg.gelu(0.0).item()
     0.0
     """
@@ -489,19 +333,6 @@ def _silu(x: Array) -> Any:
 def silu(x: Any) -> Any:
     """Sigmoid linear unit of each element, ``x * sigmoid(x)``; NaN at minus infinity.
 
-    Parameters
-    ----------
-    x : Tensor, array_like or number
-        Any shape, float32 or float64.
-
-    Returns
-    -------
-    Tensor
-        Of ``x``'s shape and dtype.
-
-    Examples
-    --------
-    >>> import tapegraph as tg
     >>> tg.silu(0.0).item()
     0.0
     """
@@ -535,19 +366,6 @@ def cbrt(x: Any) -> Any:
 
     Its derivative, ``1 / (3 cbrt(x)^2)``, is infinite at 0.
 
-    Parameters
-    ----------
-    x : Tensor, array_like or number
-        Any shape, float32 or float64.
-
-    Returns
-    -------
-    Tensor
-        Of ``x``'s shape and dtype.
-
-    Examples
-    --------
-    >>> import tapegraph as tg
     >>> tg.cbrt(-8.0).item()
     -2.0
     """
@@ -559,19 +377,6 @@ def log1p(x: Any) -> Any:
 
     The derivative is ``1 / (1 + x)``.
 
-    Parameters
-    ----------
-    x : Tensor, array_like or number
-        Any shape, float32 or float64.
-
-    Returns
-    -------
-    Tensor
-        Of ``x``'s shape and dtype.
-
-    Examples
-    --------
-    >>> import tapegraph as tg
     >>> tg.log1p(0.0).item()
     0.0
     """
@@ -583,19 +388,6 @@ def expm1(x: Any) -> Any:
 
     The derivative is ``exp(x)``.
 
-    Parameters
-    ----------
-    x : Tensor, array_like or number
-        Any shape, float32 or float64.
-
-    Returns
-    -------
-    Tensor
-        Of ``x``'s shape and dtype.
-
-    Examples
-    --------
-    >>> import tapegraph as tg
     >>> tg.expm1(0.0).item()
     0.0
     """
@@ -607,19 +399,6 @@ def log2(x: Any) -> Any:
 
     The derivative is ``1 / (x log 2)``.
 
-    Parameters
-    ----------
-    x : Tensor, array_like or number
-        Any shape, float32 or float64.
-
-    Returns
-    -------
-    Tensor
-        Of ``x``'s shape and dtype.
-
-    Examples
-    --------
-    >>> import tapegraph as tg
     >>> tg.log2(8.0).item()
     3.0
     """
@@ -631,19 +410,6 @@ def log10(x: Any) -> Any:
 
     The derivative is ``1 / (x log 10)``.
 
-    Parameters
-    ----------
-    x : Tensor, array_like or number
-        Any shape, float32 or float64.
-
-    Returns
-    -------
-    Tensor
-        Of ``x``'s shape and dtype.
-
-    Examples
-    --------
-    >>> import tapegraph as tg
     >>> tg.log10(1000.0).item()
     3.0
     """
@@ -655,19 +421,6 @@ def exp2(x: Any) -> Any:
 
     The derivative is ``2**x log 2``.
 
-    Parameters
-    ----------
-    x : Tensor, array_like or number
-        Any shape, float32 or float64.
-
-    Returns
-    -------
-    Tensor
-        Of ``x``'s shape and dtype.
-
-    Examples
-    --------
-    >>> import tapegraph as tg
     >>> tg.exp2(3.0).item()
     8.0
     """
@@ -679,19 +432,6 @@ def sinh(x: Any) -> Any:
 
     The derivative is ``cosh(x)``.
 
-    Parameters
-    ----------
-    x : Tensor, array_like or number
-        Any shape, float32 or float64.
-
-    Returns
-    -------
-    Tensor
-        Of ``x``'s shape and dtype.
-
-    Examples
-    --------
-    >>> import tapegraph as tg
     >>> tg.sinh(0.0).item()
     0.0
     """
@@ -703,19 +443,6 @@ def cosh(x: Any) -> Any:
 
     The derivative is ``sinh(x)``.
 
-    Parameters
-    ----------
-    x : Tensor, array_like or number
-        Any shape, float32 or float64.
-
-    Returns
-    -------
-    Tensor
-        Of ``x``'s shape and dtype.
-
-    Examples
-    --------
-    >>> import tapegraph as tg
     >>> tg.cosh(0.0).item()
     1.0
     """
@@ -727,19 +454,6 @@ def arcsin(x: Any) -> Any:
 
     The derivative is ``1 / sqrt(1 - x^2)``, infinite at -1 and 1.
 
-    Parameters
-    ----------
-    x : Tensor, array_like or number
-        Any shape, float32 or float64.
-
-    Returns
-    -------
-    Tensor
-        Of ``x``'s shape and dtype.
-
-    Examples
-    --------
-    >>> import tapegraph as tg
     >>> tg.arcsin(0.0).item()
     0.0
     """
@@ -751,19 +465,6 @@ def arccos(x: Any) -> Any:
 
     The derivative is ``-1 / sqrt(1 - x^2)``, infinite at -1 and 1.
 
-    Parameters
-    ----------
-    x : Tensor, array_like or number
-        Any shape, float32 or float64.
-
-    Returns
-    -------
-    Tensor
-        Of ``x``'s shape and dtype.
-
-    Examples
-    --------
-    >>> import tapegraph as tg
     >>> tg.arccos(1.0).item()
     0.0
     """
@@ -775,19 +476,6 @@ def arctan(x: Any) -> Any:
 
     The derivative is ``1 / (1 + x^2)``.
 
-    Parameters
-    ----------
-    x : Tensor, array_like or number
-        Any shape, float32 or float64.
-
-    Returns
-    -------
-    Tensor
-        Of ``x``'s shape and dtype.
-
-    Examples
-    --------
-    >>> import tapegraph as tg
     >>> tg.arctan(0.0).item()
     0.0
     """
@@ -799,19 +487,6 @@ def arcsinh(x: Any) -> Any:
 
     The derivative is ``1 / sqrt(x^2 + 1)``.
 
-    Parameters
-    ----------
-    x : Tensor, array_like or number
-        Any shape, float32 or float64.
-
-    Returns
-    -------
-    Tensor
-        Of ``x``'s shape and dtype.
-
-    Examples
-    --------
-    >>> import tapegraph as tg
     >>> tg.arcsinh(0.0).item()
     0.0
     """
@@ -823,19 +498,6 @@ def arccosh(x: Any) -> Any:
 
     The derivative is ``1 / sqrt(x^2 - 1)``, infinite at 1.
 
-    Parameters
-    ----------
-    x : Tensor, array_like or number
-        Any shape, float32 or float64.
-
-    Returns
-    -------
-    Tensor
-        Of ``x``'s shape and dtype.
-
-    Examples
-    --------
-    >>> import tapegraph as tg
     >>> tg.arccosh(1.0).item()
     0.0
     """
@@ -847,19 +509,6 @@ def arctanh(x: Any) -> Any:
 
     The derivative is ``1 / (1 - x^2)``, infinite at -1 and 1.
 
-    Parameters
-    ----------
-    x : Tensor, array_like or number
-        Any shape, float32 or float64.
-
-    Returns
-    -------
-    Tensor
-        Of ``x``'s shape and dtype.
-
-    Examples
-    --------
-    >>> import tapegraph as tg
     >>> tg.arctanh(0.0).item()
     0.0
     """
@@ -877,19 +526,6 @@ def sinc(x: Any) -> Any:
 
     The derivative is ``(cos(pi x) - sinc(x)) / x``, and 0 at 0.
 
-    Parameters
-    ----------
-    x : Tensor, array_like or number
-        Any shape, float32 or float64.
-
-    Returns
-    -------
-    Tensor
-        Of ``x``'s shape and dtype.
-
-    Examples
-    --------
-    >>> import tapegraph as tg
     >>> tg.sinc([0.0, 0.5]).data
     array([1.        , 0.63661977])
     """
@@ -903,22 +539,9 @@ def arctan2(a: Any, b: Any) -> Any:
 
     Parameters
     ----------
-    a, b : Tensor, array_like or number
+    a, b
         Ordinates and abscissas, which broadcast together.
 
-    Returns
-    -------
-    Tensor
-        Of the broadcast shape and NumPy's result dtype.
-
-    Raises
-    ------
-    ValueError
-        The shapes do not broadcast.
-
-    Examples
-    --------
-    >>> import tapegraph as tg
     >>> tg.arctan2(0.0, 1.0).item()
     0.0
     """
@@ -930,24 +553,6 @@ def hypot(a: Any, b: Any) -> Any:
 
     The derivatives are ``a / hypot`` and ``b / hypot``, and 0 at the origin, as of `abs`.
 
-    Parameters
-    ----------
-    a, b : Tensor, array_like or number
-        Operands that broadcast together.
-
-    Returns
-    -------
-    Tensor
-        Of the broadcast shape and NumPy's result dtype.
-
-    Raises
-    ------
-    ValueError
-        The shapes do not broadcast.
-
-    Examples
-    --------
-    >>> import tapegraph as tg
     >>> tg.hypot(3.0, 4.0).item()
     5.0
     """
@@ -960,24 +565,6 @@ def logaddexp(a: Any, b: Any) -> Any:
     The derivatives are ``sigmoid(a - b)`` and ``sigmoid(b - a)``, 1/2 each where both are the same
     infinity.
 
-    Parameters
-    ----------
-    a, b : Tensor, array_like or number
-        Operands that broadcast together.
-
-    Returns
-    -------
-    Tensor
-        Of the broadcast shape and NumPy's result dtype.
-
-    Raises
-    ------
-    ValueError
-        The shapes do not broadcast.
-
-    Examples
-    --------
-    >>> import tapegraph as tg
     >>> tg.logaddexp(-float("inf"), 2.0).item()
     2.0
     """
@@ -990,24 +577,6 @@ def logaddexp2(a: Any, b: Any) -> Any:
 
     The derivatives are those of `logaddexp` of ``a log 2`` and ``b log 2``.
 
-    Parameters
-    ----------
-    a, b : Tensor, array_like or number
-        Operands that broadcast together.
-
-    Returns
-    -------
-    Tensor
-        Of the broadcast shape and NumPy's result dtype.
-
-    Raises
-    ------
-    ValueError
-        The shapes do not broadcast.
-
-    Examples
-    --------
-    >>> import tapegraph as tg
     >>> tg.logaddexp2(1.0, 1.0).item()
     2.0
     """
@@ -1022,24 +591,6 @@ def float_power(a: Any, b: Any) -> Any:
 
     Unlike NumPy's, it leaves float32 as it is.
 
-    Parameters
-    ----------
-    a, b : Tensor, array_like or number
-        Operands that broadcast together.
-
-    Returns
-    -------
-    Tensor
-        Of the broadcast shape and NumPy's result dtype.
-
-    Raises
-    ------
-    ValueError
-        The shapes do not broadcast.
-
-    Examples
-    --------
-    >>> import tapegraph as tg
     >>> tg.float_power(2, -1).item()
     0.5
     """
@@ -1061,19 +612,6 @@ def _floating(op: str, value: Any, argument: str) -> Any:
 def square(x: Any) -> Any:
     """Square of each element, ``x * x``.
 
-    Parameters
-    ----------
-    x : Tensor, array_like or number
-        Any shape, float32 or float64.
-
-    Returns
-    -------
-    Tensor
-        Of ``x``'s shape and dtype.
-
-    Examples
-    --------
-    >>> import tapegraph as tg
     >>> tg.square([1.0, -3.0]).data
     array([1., 9.])
     """
@@ -1086,19 +624,6 @@ def square(x: Any) -> Any:
 def reciprocal(x: Any) -> Any:
     """Reciprocal of each element, ``1 / x``.
 
-    Parameters
-    ----------
-    x : Tensor, array_like or number
-        Any shape, float32 or float64.
-
-    Returns
-    -------
-    Tensor
-        Of ``x``'s shape and dtype.
-
-    Examples
-    --------
-    >>> import tapegraph as tg
     >>> tg.reciprocal(4.0).item()
     0.25
     """
@@ -1112,18 +637,10 @@ def deg2rad(x: Any) -> Any:
 
     Parameters
     ----------
-    x : Tensor, array_like or number
+    x
         Angles in degrees, any shape, float32 or float64.
 
-    Returns
-    -------
-    Tensor
-        Of ``x``'s shape and dtype.
-
-    Examples
-    --------
     >>> import math
-    >>> import tapegraph as tg
     >>> tg.deg2rad(180.0).item() == math.pi
     True
     """
@@ -1137,18 +654,9 @@ def rad2deg(x: Any) -> Any:
 
     Parameters
     ----------
-    x : Tensor, array_like or number
-        Angles in radians, any shape, float32 or float64.
+    x : angles
 
-    Returns
-    -------
-    Tensor
-        Of ``x``'s shape and dtype.
-
-    Examples
-    --------
     >>> import math
-    >>> import tapegraph as tg
     >>> tg.rad2deg(math.pi).item()
     180.0
     """
@@ -1178,24 +686,6 @@ def maximum(a: Any, b: Any) -> Any:
 
     The larger one takes the gradient, and each takes half where they are equal.
 
-    Parameters
-    ----------
-    a, b : Tensor, array_like or number
-        Operands that broadcast together.
-
-    Returns
-    -------
-    Tensor
-        Of the broadcast shape and NumPy's result dtype.
-
-    Raises
-    ------
-    ValueError
-        The shapes do not broadcast.
-
-    Examples
-    --------
-    >>> import tapegraph as tg
     >>> tg.maximum([1.0, 4.0], 2.0).data
     array([2., 4.])
     """
@@ -1207,24 +697,6 @@ def minimum(a: Any, b: Any) -> Any:
 
     The smaller one takes the gradient, and each takes half where they are equal.
 
-    Parameters
-    ----------
-    a, b : Tensor, array_like or number
-        Operands that broadcast together.
-
-    Returns
-    -------
-    Tensor
-        Of the broadcast shape and NumPy's result dtype.
-
-    Raises
-    ------
-    ValueError
-        The shapes do not broadcast.
-
-    Examples
-    --------
-    >>> import tapegraph as tg
     >>> tg.minimum([1.0, 4.0], 2.0).data
     array([1., 2.])
     """
@@ -1236,24 +708,6 @@ def fmax(a: Any, b: Any) -> Any:
 
     That one then takes the whole gradient; each takes half where both are NaN.
 
-    Parameters
-    ----------
-    a, b : Tensor, array_like or number
-        Operands that broadcast together.
-
-    Returns
-    -------
-    Tensor
-        Of the broadcast shape and NumPy's result dtype.
-
-    Raises
-    ------
-    ValueError
-        The shapes do not broadcast.
-
-    Examples
-    --------
-    >>> import tapegraph as tg
     >>> tg.fmax([1.0, float("nan")], 2.0).data
     array([2., 2.])
     """
@@ -1265,24 +719,6 @@ def fmin(a: Any, b: Any) -> Any:
 
     That one then takes the whole gradient; each takes half where both are NaN.
 
-    Parameters
-    ----------
-    a, b : Tensor, array_like or number
-        Operands that broadcast together.
-
-    Returns
-    -------
-    Tensor
-        Of the broadcast shape and NumPy's result dtype.
-
-    Raises
-    ------
-    ValueError
-        The shapes do not broadcast.
-
-    Examples
-    --------
-    >>> import tapegraph as tg
     >>> tg.fmin([1.0, float("nan")], 2.0).data
     array([1., 2.])
     """
@@ -1308,8 +744,6 @@ def clip(x: Any, a_min: Any = None, a_max: Any = None, *, min: Any = None, max: 
 
     Parameters
     ----------
-    x : Tensor, array_like or number
-        Any shape, float32 or float64.
     a_min, a_max : Tensor, array_like or number, optional
         The bounds, which broadcast with ``x``; no bound where not given.
     min, max : Tensor, array_like or number, optional
@@ -1317,19 +751,14 @@ def clip(x: Any, a_min: Any = None, a_max: Any = None, *, min: Any = None, max: 
 
     Returns
     -------
-    Tensor
-        Of the broadcast shape and NumPy's result dtype.
+    broadcast
 
     Raises
     ------
     TypeError
         A bound is given under both its names.
-    ValueError
-        The shapes do not broadcast.
+    no broadcast
 
-    Examples
-    --------
-    >>> import tapegraph as tg
     >>> tg.clip([-2.0, 0.5, 3.0], 0.0, 1.0).data
     array([0. , 0.5, 1. ])
     """
@@ -1355,19 +784,6 @@ def _bound(name: str, value: Any, other_name: str, other: Any) -> Any:
 def sign(x: Any) -> Any:
     """Sign of each element: -1, 0 or 1; its derivative is 0 everywhere.
 
-    Parameters
-    ----------
-    x : Tensor, array_like or number
-        Any shape, float32 or float64.
-
-    Returns
-    -------
-    Tensor
-        Of ``x``'s shape and dtype.
-
-    Examples
-    --------
-    >>> import tapegraph as tg
     >>> tg.sign([-3.0, 0.0, 2.0]).data
     array([-1.,  0.,  1.])
     """
@@ -1377,19 +793,6 @@ def sign(x: Any) -> Any:
 def floor(x: Any) -> Any:
     """Largest whole number that is not above each element; its derivative is 0 everywhere.
 
-    Parameters
-    ----------
-    x : Tensor, array_like or number
-        Any shape, float32 or float64.
-
-    Returns
-    -------
-    Tensor
-        Of ``x``'s shape and dtype.
-
-    Examples
-    --------
-    >>> import tapegraph as tg
     >>> tg.floor([-1.5, 1.5]).data
     array([-2.,  1.])
     """
@@ -1399,19 +802,6 @@ def floor(x: Any) -> Any:
 def ceil(x: Any) -> Any:
     """Smallest whole number that is not below each element; its derivative is 0 everywhere.
 
-    Parameters
-    ----------
-    x : Tensor, array_like or number
-        Any shape, float32 or float64.
-
-    Returns
-    -------
-    Tensor
-        Of ``x``'s shape and dtype.
-
-    Examples
-    --------
-    >>> import tapegraph as tg
     >>> tg.ceil([-1.5, 1.5]).data
     array([-1.,  2.])
     """
@@ -1421,19 +811,6 @@ def ceil(x: Any) -> Any:
 def rint(x: Any) -> Any:
     """Nearest whole number of each element, of two the even one; its derivative is 0 everywhere.
 
-    Parameters
-    ----------
-    x : Tensor, array_like or number
-        Any shape, float32 or float64.
-
-    Returns
-    -------
-    Tensor
-        Of ``x``'s shape and dtype.
-
-    Examples
-    --------
-    >>> import tapegraph as tg
     >>> tg.rint([0.5, 1.5, 2.2]).data
     array([0., 2., 2.])
     """
@@ -1443,19 +820,6 @@ def rint(x: Any) -> Any:
 def trunc(x: Any) -> Any:
     """Each element without its decimals; its derivative is 0 everywhere.
 
-    Parameters
-    ----------
-    x : Tensor, array_like or number
-        Any shape, float32 or float64.
-
-    Returns
-    -------
-    Tensor
-        Of ``x``'s shape and dtype.
-
-    Examples
-    --------
-    >>> import tapegraph as tg
     >>> tg.trunc([-1.5, 1.5]).data
     array([-1.,  1.])
     """
@@ -1467,24 +831,6 @@ def mod(a: Any, b: Any) -> Any:
 
     The derivatives are 1 and ``-floor(a / b)``.
 
-    Parameters
-    ----------
-    a, b : Tensor, array_like or number
-        Operands that broadcast together.
-
-    Returns
-    -------
-    Tensor
-        Of the broadcast shape and NumPy's result dtype.
-
-    Raises
-    ------
-    ValueError
-        The shapes do not broadcast.
-
-    Examples
-    --------
-    >>> import tapegraph as tg
     >>> tg.mod([-1.0, 5.0], 3.0).data
     array([2., 2.])
     """
@@ -1500,24 +846,6 @@ def fmod(a: Any, b: Any) -> Any:
 
     The derivatives are 1 and ``-trunc(a / b)``.
 
-    Parameters
-    ----------
-    a, b : Tensor, array_like or number
-        Operands that broadcast together.
-
-    Returns
-    -------
-    Tensor
-        Of the broadcast shape and NumPy's result dtype.
-
-    Raises
-    ------
-    ValueError
-        The shapes do not broadcast.
-
-    Examples
-    --------
-    >>> import tapegraph as tg
     >>> tg.fmod([-1.0, 5.0], 3.0).data
     array([-1.,  2.])
     """
@@ -1549,22 +877,8 @@ def heaviside(x: Operand, h: Any) -> Any:
 
     Parameters
     ----------
-    x, h : Tensor, array_like or number
-        Operands that broadcast together.
+    x, h : operands
 
-    Returns
-    -------
-    Tensor
-        Of the broadcast shape and NumPy's result dtype.
-
-    Raises
-    ------
-    ValueError
-        The shapes do not broadcast.
-
-    Examples
-    --------
-    >>> import tapegraph as tg
     >>> tg.heaviside([-2.0, 0.0, 2.0], 0.5).data
     array([0. , 0.5, 1. ])
     """
@@ -1584,24 +898,6 @@ def copysign(a: Any, b: Operand) -> Any:
 
     The derivative with respect to ``a`` is 1 or -1, and 0 at 0; to ``b`` it is 0.
 
-    Parameters
-    ----------
-    a, b : Tensor, array_like or number
-        Operands that broadcast together.
-
-    Returns
-    -------
-    Tensor
-        Of the broadcast shape and NumPy's result dtype.
-
-    Raises
-    ------
-    ValueError
-        The shapes do not broadcast.
-
-    Examples
-    --------
-    >>> import tapegraph as tg
     >>> tg.copysign([1.0, -2.0], -3.0).data
     array([-1., -2.])
     """
@@ -1622,21 +918,11 @@ def nan_to_num(
 
     Parameters
     ----------
-    x : Tensor, array_like or number
-        Any shape, float32 or float64.
     nan : array_like or number
         What to put for NaN.
     posinf, neginf : array_like or number, optional
         What to put for the infinities; the dtype's largest and lowest number where not given.
 
-    Returns
-    -------
-    Tensor
-        Of ``x``'s shape and dtype.
-
-    Examples
-    --------
-    >>> import tapegraph as tg
     >>> tg.nan_to_num([float("nan"), 2.0]).data
     array([0., 2.])
     """
@@ -1661,17 +947,14 @@ def positive(x: Any) -> Any:
 
     Parameters
     ----------
-    x : Tensor, array_like or number
-        Any shape.
+    x
+        Any shape, integers too.
 
     Returns
     -------
     Tensor
         ``x`` itself where it is a tensor.
 
-    Examples
-    --------
-    >>> import tapegraph as tg
     >>> tg.positive([1.0, -2.0]).data
     array([ 1., -2.])
     """
@@ -1717,26 +1000,8 @@ def zeros_like(x: Any, dtype: npt.DTypeLike | None = None, shape: Shape | None =
 
     Parameters
     ----------
-    x : Tensor or array_like
-        What to take shape and dtype from; no gradient flows to it.
-    dtype : dtype, optional
-        Another element type.
-    shape : int or tuple of int, optional
-        Another shape.
+    x : a model
 
-    Returns
-    -------
-    Tensor
-        A constant.
-
-    Raises
-    ------
-    TypeError
-        The dtype is not bool, integer, float32 or float64.
-
-    Examples
-    --------
-    >>> import tapegraph as tg
     >>> tg.zeros_like([[1.0, 2.0]]).data
     array([[0., 0.]])
     """
@@ -1750,26 +1015,8 @@ def ones_like(x: Any, dtype: npt.DTypeLike | None = None, shape: Shape | None = 
 
     Parameters
     ----------
-    x : Tensor or array_like
-        What to take shape and dtype from; no gradient flows to it.
-    dtype : dtype, optional
-        Another element type.
-    shape : int or tuple of int, optional
-        Another shape.
+    x : a model
 
-    Returns
-    -------
-    Tensor
-        A constant.
-
-    Raises
-    ------
-    TypeError
-        The dtype is not bool, integer, float32 or float64.
-
-    Examples
-    --------
-    >>> import tapegraph as tg
     >>> tg.ones_like([[1.0, 2.0]]).data
     array([[1., 1.]])
     """
@@ -1786,26 +1033,8 @@ def empty_like(x: Any, dtype: npt.DTypeLike | None = None, shape: Shape | None =
 
     Parameters
     ----------
-    x : Tensor or array_like
-        What to take shape and dtype from; no gradient flows to it.
-    dtype : dtype, optional
-        Another element type.
-    shape : int or tuple of int, optional
-        Another shape.
+    x : a model
 
-    Returns
-    -------
-    Tensor
-        A constant.
-
-    Raises
-    ------
-    TypeError
-        The dtype is not bool, integer, float32 or float64.
-
-    Examples
-    --------
-    >>> import tapegraph as tg
     >>> tg.empty_like([[1.0, 2.0]]).shape
     (1, 2)
     """
@@ -1821,14 +1050,9 @@ def full_like(
 
     Parameters
     ----------
-    x : Tensor or array_like
-        What to take shape and dtype from; no gradient flows to it.
+    x : a model
     fill_value : Tensor, array_like or number
         What to repeat; broadcasts to the shape. Gradients flow to it.
-    dtype : dtype, optional
-        Another element type.
-    shape : int or tuple of int, optional
-        Another shape.
 
     Returns
     -------
@@ -1837,14 +1061,9 @@ def full_like(
 
     Raises
     ------
-    TypeError
-        The dtype is not bool, integer, float32 or float64.
     ValueError
         ``fill_value`` does not broadcast to the shape.
 
-    Examples
-    --------
-    >>> import tapegraph as tg
     >>> tg.full_like([[1.0, 2.0]], 7.0).data
     array([[7., 7.]])
     """
@@ -1874,17 +1093,13 @@ def copy(x: Any) -> Any:
 
     Parameters
     ----------
-    x : Tensor or array_like
-        Any shape and dtype.
+    x : an array of any dtype
 
     Returns
     -------
     Tensor
         Of ``x``'s shape and dtype; gradients flow through.
 
-    Examples
-    --------
-    >>> import tapegraph as tg
     >>> tg.copy([1.0, 2.0]).data
     array([1., 2.])
     """
@@ -1900,8 +1115,7 @@ def astype(x: Any, dtype: npt.DTypeLike, copy: bool = True) -> Any:
 
     Parameters
     ----------
-    x : Tensor or array_like
-        Any shape and dtype.
+    x : an array of any dtype
     dtype : dtype
         bool, an integer type, float32 or float64.
     copy : bool
@@ -1909,17 +1123,13 @@ def astype(x: Any, dtype: npt.DTypeLike, copy: bool = True) -> Any:
 
     Returns
     -------
-    Tensor
-        Of ``x``'s shape.
+    of x's shape
 
     Raises
     ------
     TypeError
         The dtype is another one, or none.
 
-    Examples
-    --------
-    >>> import tapegraph as tg
     >>> tg.astype(tg.param([1.5, 2.0]), "float32").dtype
     dtype('float32')
     """
@@ -1962,9 +1172,6 @@ def real(x: Any) -> Any:
     TypeError
         ``x`` is complex.
 
-    Examples
-    --------
-    >>> import tapegraph as tg
     >>> tg.real([1.0, 2.0]).data
     array([1., 2.])
     """
@@ -1991,9 +1198,6 @@ def imag(x: Any) -> Any:
     TypeError
         ``x`` is complex.
 
-    Examples
-    --------
-    >>> import tapegraph as tg
     >>> tg.imag([1.0, 2.0]).data
     array([0., 0.])
     """
@@ -2007,24 +1211,19 @@ def round(x: Any, decimals: int = 0) -> Any:
 
     Parameters
     ----------
-    x : Tensor or array_like
-        Any shape, float32 or float64.
+    x : an array of floats
     decimals : int
         How many digits to keep after the point; negative ones round before it.
 
     Returns
     -------
-    Tensor
-        Of ``x``'s shape and dtype.
+    like x
 
     Raises
     ------
     TypeError
         ``decimals`` is not an integer.
 
-    Examples
-    --------
-    >>> import tapegraph as tg
     >>> tg.round([0.5, 1.5, 2.75]).data
     array([0., 2., 3.])
     """
@@ -2058,18 +1257,15 @@ def where(cond: Any, a: Any = None, b: Any = None) -> Any:
 
     Returns
     -------
-    Tensor
-        Of the broadcast shape and NumPy's result dtype. Without ``a`` and ``b``: the places where
-        the condition is non-zero, as `numpy.nonzero` gives them.
+    broadcast
+    tuple of numpy.ndarray
+        Without ``a`` and ``b``: the places where the condition is non-zero, as `numpy.nonzero`
+        gives them.
 
     Raises
     ------
-    ValueError
-        The shapes do not broadcast.
+    no broadcast
 
-    Examples
-    --------
-    >>> import tapegraph as tg
     >>> tg.where([1, 0], [1.0, 2.0], -1.0).data
     array([ 1., -1.])
     """

@@ -44,6 +44,37 @@ from tapegraph.typed import (
     to_list,
 )
 
+__all__ = [
+    "array_split",
+    "choose",
+    "compress",
+    "delete",
+    "diag",
+    "diagflat",
+    "dsplit",
+    "extract",
+    "flip",
+    "fliplr",
+    "flipud",
+    "gather",
+    "hsplit",
+    "insert",
+    "pad",
+    "partition",
+    "repeat",
+    "roll",
+    "rot90",
+    "select",
+    "sort",
+    "split",
+    "take",
+    "take_along_axis",
+    "tensor_slice",
+    "tril",
+    "triu",
+    "vsplit",
+]
+
 
 @implements(np.repeat)
 @of_array
@@ -52,12 +83,8 @@ def repeat(x: Any, repeats: Shape | SupportsArray, axis: SupportsIndex | None = 
 
     Parameters
     ----------
-    x : Tensor or array_like
-        Any shape.
     repeats : int or sequence of int
         How often, for all or for each place along the axis.
-    axis : int, optional
-        The axis to repeat along; the elements in one axis where not given.
 
     Returns
     -------
@@ -69,9 +96,6 @@ def repeat(x: Any, repeats: Shape | SupportsArray, axis: SupportsIndex | None = 
     ValueError
         The axis is out of range, a number is negative, or the numbers are not one per place.
 
-    Examples
-    --------
-    >>> import tapegraph as tg
     >>> tg.repeat([1.0, 2.0], 2).data
     array([1., 1., 2., 2.])
     """
@@ -102,26 +126,18 @@ def array_split(x: Any, indices_or_sections: Shape, axis: SupportsIndex = 0) -> 
 
     Parameters
     ----------
-    x : Tensor or array_like
-        At least one axis.
+    x : at least one axis
     indices_or_sections : int or sequence of int
         How many parts, the first ones being one longer where it does not go even; or where each
         part but the first starts.
-    axis : int
+    axis
         The axis to cut along.
-
-    Returns
-    -------
-    list of Tensor
 
     Raises
     ------
     ValueError
         The number of parts is not positive, or the axis is out of range.
 
-    Examples
-    --------
-    >>> import tapegraph as tg
     >>> [part.shape for part in tg.array_split([1.0, 2.0, 3.0], 2)]
     [(2,), (1,)]
     """
@@ -135,25 +151,17 @@ def split(x: Any, indices_or_sections: Shape, axis: SupportsIndex = 0) -> list[A
 
     Parameters
     ----------
-    x : Tensor or array_like
-        At least one axis.
+    x : at least one axis
     indices_or_sections : int or sequence of int
         How many equal parts, or where each part but the first starts.
-    axis : int
+    axis
         The axis to cut along.
-
-    Returns
-    -------
-    list of Tensor
 
     Raises
     ------
     ValueError
         The parts would not be equal, or the axis is out of range.
 
-    Examples
-    --------
-    >>> import tapegraph as tg
     >>> [part.data for part in tg.split([1.0, 2.0, 3.0], [1])]
     [array([1.]), array([2., 3.])]
     """
@@ -167,23 +175,13 @@ def hsplit(x: Any, indices_or_sections: Shape) -> list[Any]:
 
     Parameters
     ----------
-    x : Tensor or array_like
-        At least one axis.
-    indices_or_sections : int or sequence of int
-        As for `split`.
-
-    Returns
-    -------
-    list of Tensor
+    x : at least one axis
 
     Raises
     ------
     ValueError
         The array is 0-d, or the parts would not be equal.
 
-    Examples
-    --------
-    >>> import tapegraph as tg
     >>> [part.shape for part in tg.hsplit([[1.0, 2.0]], 2)]
     [(1, 1), (1, 1)]
     """
@@ -198,23 +196,13 @@ def vsplit(x: Any, indices_or_sections: Shape) -> list[Any]:
 
     Parameters
     ----------
-    x : Tensor or array_like
-        At least two axes.
-    indices_or_sections : int or sequence of int
-        As for `split`.
-
-    Returns
-    -------
-    list of Tensor
+    x : at least two axes
 
     Raises
     ------
     ValueError
         There are fewer than two axes, or the parts would not be equal.
 
-    Examples
-    --------
-    >>> import tapegraph as tg
     >>> [part.shape for part in tg.vsplit([[1.0], [2.0]], 2)]
     [(1, 1), (1, 1)]
     """
@@ -230,21 +218,12 @@ def dsplit(x: Any, indices_or_sections: Shape) -> list[Any]:
     ----------
     x : Tensor or array_like
         At least three axes.
-    indices_or_sections : int or sequence of int
-        As for `split`.
-
-    Returns
-    -------
-    list of Tensor
 
     Raises
     ------
     ValueError
         There are fewer than three axes, or the parts would not be equal.
 
-    Examples
-    --------
-    >>> import tapegraph as tg
     >>> [part.shape for part in tg.dsplit([[[1.0, 2.0]]], 2)]
     [(1, 1, 1), (1, 1, 1)]
     """
@@ -300,8 +279,6 @@ def pad(
 
     Parameters
     ----------
-    x : Tensor or array_like
-        Any shape.
     pad_width : int, (before, after), or one such pair an axis; or a dict of them by axis
         How wide, in elements.
     mode : {"constant", "edge", "reflect", "symmetric", "wrap"}
@@ -325,9 +302,6 @@ def pad(
         The mode is another, a width is negative or does not fit the axes, or an empty axis is to
         be continued.
 
-    Examples
-    --------
-    >>> import tapegraph as tg
     >>> tg.pad([1.0, 2.0], 1).data
     array([0., 1., 2., 0.])
     """
@@ -396,26 +370,20 @@ def roll(x: Any, shift: Shape, axis: Axes = None) -> Any:
 
     Parameters
     ----------
-    x : Tensor or array_like
-        Any shape.
     shift : int or tuple of int
         How far, in elements.
-    axis : int or tuple of int, optional
+    axis
         The axes to move along; through all elements in row-major order where not given.
 
     Returns
     -------
-    Tensor
-        Of ``x``'s shape.
+    of x's shape
 
     Raises
     ------
     ValueError
         An axis is out of range, or shifts and axes differ in number.
 
-    Examples
-    --------
-    >>> import tapegraph as tg
     >>> tg.roll([1.0, 2.0, 3.0], 1).data
     array([3., 1., 2.])
     """
@@ -450,24 +418,13 @@ def flip(x: Any, axis: Axes = None) -> Any:
 
     Parameters
     ----------
-    x : Tensor or array_like
-        Any shape.
-    axis : int or tuple of int, optional
+    axis
         The axes to reverse; all where not given.
 
     Returns
     -------
-    Tensor
-        Of ``x``'s shape.
+    of x's shape
 
-    Raises
-    ------
-    ValueError
-        An axis is out of range or repeated.
-
-    Examples
-    --------
-    >>> import tapegraph as tg
     >>> tg.flip([1.0, 2.0, 3.0]).data
     array([3., 2., 1.])
     """
@@ -485,22 +442,17 @@ def fliplr(x: Any) -> Any:
 
     Parameters
     ----------
-    x : Tensor or array_like
-        At least two axes.
+    x : at least two axes
 
     Returns
     -------
-    Tensor
-        Of ``x``'s shape.
+    of x's shape
 
     Raises
     ------
     ValueError
         There are fewer than two axes.
 
-    Examples
-    --------
-    >>> import tapegraph as tg
     >>> tg.fliplr([[1.0, 2.0]]).data
     array([[2., 1.]])
     """
@@ -514,22 +466,16 @@ def flipud(x: Any) -> Any:
 
     Parameters
     ----------
-    x : Tensor or array_like
-        At least one axis.
+    x : at least one axis
 
     Returns
     -------
-    Tensor
-        Of ``x``'s shape.
+    of x's shape
 
     Raises
     ------
-    ValueError
-        The array is 0-d.
+    no axis
 
-    Examples
-    --------
-    >>> import tapegraph as tg
     >>> tg.flipud([1.0, 2.0]).data
     array([2., 1.])
     """
@@ -543,8 +489,7 @@ def rot90(x: Any, k: int = 1, axes: Sequence[SupportsIndex] = (0, 1)) -> Any:
 
     Parameters
     ----------
-    x : Tensor or array_like
-        At least two axes.
+    x : at least two axes
     k : int
         How many quarters; negative ones turn the other way.
     axes : (int, int)
@@ -560,9 +505,6 @@ def rot90(x: Any, k: int = 1, axes: Sequence[SupportsIndex] = (0, 1)) -> Any:
     ValueError
         The axes are not two different ones of the array.
 
-    Examples
-    --------
-    >>> import tapegraph as tg
     >>> tg.rot90([[1.0, 2.0]]).data
     array([[2.],
            [1.]])
@@ -592,12 +534,8 @@ def delete(x: Any, obj: Place, axis: SupportsIndex | None = None) -> Any:
 
     Parameters
     ----------
-    x : Tensor or array_like
-        Any shape.
     obj : int, slice, sequence of int, or mask
         The places along the axis to leave out.
-    axis : int, optional
-        The axis; the elements in one axis where not given.
 
     Returns
     -------
@@ -611,9 +549,6 @@ def delete(x: Any, obj: Place, axis: SupportsIndex | None = None) -> Any:
     ValueError
         The axis is out of range, or a mask has not its length.
 
-    Examples
-    --------
-    >>> import tapegraph as tg
     >>> tg.delete([1.0, 2.0, 3.0], 1).data
     array([1., 3.])
     """
@@ -636,14 +571,10 @@ def insert(x: Any, obj: Place, values: Any, axis: SupportsIndex | None = None) -
 
     Parameters
     ----------
-    x : Tensor or array_like
-        Any shape.
     obj : int, slice or sequence of int
         The places along the axis that the values come before.
     values : Tensor or array_like
         What is put in; broadcast to the room there is.
-    axis : int, optional
-        The axis; the elements in one axis where not given.
 
     Returns
     -------
@@ -657,9 +588,6 @@ def insert(x: Any, obj: Place, values: Any, axis: SupportsIndex | None = None) -
     ValueError
         The axis is out of range, or the values do not fit.
 
-    Examples
-    --------
-    >>> import tapegraph as tg
     >>> tg.insert([1.0, 3.0], 1, 2.0).data
     array([1., 2., 3.])
     """
@@ -754,8 +682,6 @@ def tensor_slice(x: Any, begin: Sequence[SupportsIndex], size: Sequence[Supports
 
     Parameters
     ----------
-    x : Tensor or array_like
-        Any shape.
     begin : sequence of int
         The first index along each axis, not negative.
     size : sequence of int
@@ -773,9 +699,6 @@ def tensor_slice(x: Any, begin: Sequence[SupportsIndex], size: Sequence[Supports
     IndexError
         The block reaches outside ``x``.
 
-    Examples
-    --------
-    >>> import tapegraph as tg
     >>> tg.tensor_slice([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]], (0, 1), (2, -1)).data
     array([[2., 3.],
            [5., 6.]])
@@ -814,12 +737,9 @@ def gather(x: Any, indices: ArrayLike, axis: SupportsIndex = 0) -> Any:
 
     Parameters
     ----------
-    x : Tensor or array_like
-        At least one axis.
+    x : at least one axis
     indices : array_like of int
         Any shape; negative ones count from the end. Repeated indices add up their gradients.
-    axis : int
-        The axis of ``x`` to take along.
 
     Returns
     -------
@@ -835,9 +755,6 @@ def gather(x: Any, indices: ArrayLike, axis: SupportsIndex = 0) -> Any:
     ValueError
         ``x`` is 0-d or the axis is out of range.
 
-    Examples
-    --------
-    >>> import tapegraph as tg
     >>> tg.gather([[1.0, 2.0], [3.0, 4.0]], [1, -1]).data
     array([[3., 4.],
            [3., 4.]])
@@ -855,8 +772,6 @@ def getitem(x: Any, key: Index) -> Any:
 
     Parameters
     ----------
-    x : Tensor or array_like
-        Any shape.
     key : index
         Any basic or advanced NumPy index.
 
@@ -870,9 +785,6 @@ def getitem(x: Any, key: Index) -> Any:
     IndexError
         Too many indices, an index out of range, or something that is no index.
 
-    Examples
-    --------
-    >>> import tapegraph as tg
     >>> x = tg.param([[1.0, 2.0], [3.0, 4.0]])
     >>> x[:, 1].data
     array([2., 4.])
@@ -894,7 +806,7 @@ def _expanded(key: tuple[Any, ...], shape: tuple[int, ...]) -> list[Any]:
     for part in key:
         if isinstance(part, Node):
             # The places of a mask decide the shape.
-            part = numbers(part) if part.dtype != np.bool_ else plain(part)
+            part = plain(part) if _is_mask(part) else numbers(part)
         if part is None or part is Ellipsis or isinstance(part, slice):
             parts.append(part)
         elif isinstance(part, (bool, np.bool_)):
@@ -1123,12 +1035,8 @@ def take(x: Any, indices: ArrayLike, axis: SupportsIndex | None = None) -> Any:
 
     Parameters
     ----------
-    x : Tensor or array_like
-        Any shape.
     indices : array_like of int
         Any shape; negative ones count from the end. Repeated indices add up their gradients.
-    axis : int, optional
-        The axis to take along; the elements in one axis where not given.
 
     Returns
     -------
@@ -1141,12 +1049,7 @@ def take(x: Any, indices: ArrayLike, axis: SupportsIndex | None = None) -> Any:
         An index is out of range.
     TypeError
         The indices are not integers.
-    ValueError
-        The axis is out of range.
 
-    Examples
-    --------
-    >>> import tapegraph as tg
     >>> tg.take([[1.0, 2.0], [3.0, 4.0]], [0, -1]).data
     array([1., 4.])
     """
@@ -1164,12 +1067,9 @@ def take_along_axis(x: Any, indices: ArrayLike, axis: SupportsIndex | None = -1)
 
     Parameters
     ----------
-    x : Tensor or array_like
-        At least one axis.
+    x : at least one axis
     indices : array_like of int
         As many axes as ``x``; broadcast with it off the axis.
-    axis : int or None
-        The axis to take along; None takes from the elements in one axis.
 
     Returns
     -------
@@ -1183,9 +1083,6 @@ def take_along_axis(x: Any, indices: ArrayLike, axis: SupportsIndex | None = -1)
     ValueError
         The axis is out of range, or the numbers of axes differ.
 
-    Examples
-    --------
-    >>> import tapegraph as tg
     >>> tg.take_along_axis([[1.0, 2.0], [3.0, 4.0]], [[1], [0]], axis=1).data
     array([[2.],
            [3.]])
@@ -1212,15 +1109,12 @@ def compress(condition: ArrayLike, a: Any, axis: SupportsIndex | None = None) ->
     ----------
     condition : array_like of bool, 1-D
         No longer than the axis; what it does not reach is left out.
-    a : Tensor or array_like
-        Any shape.
-    axis : int, optional
-        The axis; the elements in one axis where not given.
+    a : an array
 
     Returns
     -------
     Tensor
-        The parts, in order.
+        The parts chosen, in order.
 
     Raises
     ------
@@ -1229,9 +1123,6 @@ def compress(condition: ArrayLike, a: Any, axis: SupportsIndex | None = None) ->
     ValueError
         The condition is not 1-D, or the axis is out of range.
 
-    Examples
-    --------
-    >>> import tapegraph as tg
     >>> tg.compress([True, False, True], [1.0, 2.0, 3.0]).data
     array([1., 3.])
     """
@@ -1250,8 +1141,7 @@ def extract(condition: ArrayLike, arr: Any) -> Any:
     ----------
     condition : array_like of bool
         As many elements as ``arr``.
-    arr : Tensor or array_like
-        Any shape.
+    arr : an array
 
     Returns
     -------
@@ -1262,9 +1152,6 @@ def extract(condition: ArrayLike, arr: Any) -> Any:
     IndexError
         The condition holds beyond the last element.
 
-    Examples
-    --------
-    >>> import tapegraph as tg
     >>> tg.extract([True, False, True], [1.0, 2.0, 3.0]).data
     array([1., 3.])
     """
@@ -1296,9 +1183,6 @@ def choose(a: Any, choices: Sequence[Operand]) -> Any:
     ValueError
         A number is out of range, or the shapes do not broadcast together.
 
-    Examples
-    --------
-    >>> import tapegraph as tg
     >>> tg.choose([1, 0], [[1.0, 2.0], [3.0, 4.0]]).data
     array([3., 2.])
     """
@@ -1342,9 +1226,6 @@ def select(condlist: Sequence[Operand], choicelist: Sequence[Operand], default: 
     ValueError
         There is no condition, or not one choice each, or the shapes do not broadcast.
 
-    Examples
-    --------
-    >>> import tapegraph as tg
     >>> x = tg.param([1.0, 2.0, 3.0])
     >>> tg.select([x < 2, x < 3], [x, 10 * x], -1.0).data
     array([ 1., 20., -1.])
@@ -1390,10 +1271,7 @@ def sort(
 
     Parameters
     ----------
-    x : Tensor or array_like
-        At least one axis.
-    axis : int or None
-        The axis to sort along; None sorts the elements in one axis.
+    x : at least one axis
     kind, stable : optional
         Accepted for NumPy's sake: the order is always the stable one.
 
@@ -1402,14 +1280,6 @@ def sort(
     Tensor
         A sorted copy.
 
-    Raises
-    ------
-    ValueError
-        The axis is out of range.
-
-    Examples
-    --------
-    >>> import tapegraph as tg
     >>> tg.sort([3.0, 1.0, 2.0]).data
     array([1., 2., 3.])
     """
@@ -1430,12 +1300,9 @@ def partition(x: Any, kth: Shape, axis: SupportsIndex | None = -1) -> Any:
 
     Parameters
     ----------
-    x : Tensor or array_like
-        At least one axis.
+    x : at least one axis
     kth : int or sequence of int
         One place or several.
-    axis : int or None
-        The axis to partition along; None means the elements in one axis.
 
     Returns
     -------
@@ -1447,9 +1314,6 @@ def partition(x: Any, kth: Shape, axis: SupportsIndex | None = -1) -> Any:
     ValueError
         A place or the axis is out of range.
 
-    Examples
-    --------
-    >>> import tapegraph as tg
     >>> tg.partition([3.0, 1.0, 2.0], 0)[0].item()
     1.0
     """
@@ -1490,9 +1354,6 @@ def diag(v: Any, k: int = 0) -> Any:
     ValueError
         The array is neither 1-D nor 2-D.
 
-    Examples
-    --------
-    >>> import tapegraph as tg
     >>> tg.diag([1.0, 2.0]).data
     array([[1., 0.],
            [0., 2.]])
@@ -1519,8 +1380,7 @@ def diagflat(v: Any, k: int = 0) -> Any:
 
     Parameters
     ----------
-    v : Tensor or array_like
-        Any shape.
+    v : an array
     k : int
         Which diagonal: above the main one where positive, below where negative.
 
@@ -1528,9 +1388,6 @@ def diagflat(v: Any, k: int = 0) -> Any:
     -------
     Tensor, shape (v.size + abs(k), v.size + abs(k))
 
-    Examples
-    --------
-    >>> import tapegraph as tg
     >>> tg.diagflat([[1.0, 2.0]], 1).shape
     (3, 3)
     """
@@ -1556,12 +1413,8 @@ def tril(m: Any, k: int = 0) -> Any:
 
     Raises
     ------
-    ValueError
-        The array is 0-d.
+    no axis
 
-    Examples
-    --------
-    >>> import tapegraph as tg
     >>> tg.tril([[1.0, 2.0], [3.0, 4.0]]).data
     array([[1., 0.],
            [3., 4.]])
@@ -1588,12 +1441,8 @@ def triu(m: Any, k: int = 0) -> Any:
 
     Raises
     ------
-    ValueError
-        The array is 0-d.
+    no axis
 
-    Examples
-    --------
-    >>> import tapegraph as tg
     >>> tg.triu([[1.0, 2.0], [3.0, 4.0]]).data
     array([[1., 2.],
            [0., 4.]])

@@ -34,6 +34,40 @@ from tapegraph.typed import (
     seen_as,
 )
 
+__all__ = [
+    "batch_matmul",
+    "cholesky",
+    "cross",
+    "det",
+    "diagonal",
+    "dot",
+    "eigh",
+    "eigvalsh",
+    "einsum",
+    "inner",
+    "inv",
+    "kron",
+    "lstsq",
+    "matmul",
+    "matrix_norm",
+    "matrix_power",
+    "matvec",
+    "multi_dot",
+    "norm",
+    "outer",
+    "pinv",
+    "slogdet",
+    "solve",
+    "svd",
+    "svdvals",
+    "tensordot",
+    "trace",
+    "vdot",
+    "vecdot",
+    "vecmat",
+    "vector_norm",
+]
+
 
 def rows_of(x: Array) -> Array:
     """View a stack of matrices as one matrix with all their rows."""
@@ -79,9 +113,6 @@ def matmul(a: Any, b: Any) -> Any:
     ValueError
         The inner lengths differ, the leading axes do not broadcast, or an operand is 0-d.
 
-    Examples
-    --------
-    >>> import tapegraph as tg
     >>> tg.matmul([[1.0, 2.0]], [[3.0], [4.0]]).data
     array([[11.]])
     """
@@ -111,9 +142,6 @@ def batch_matmul(a: Any, b: Any) -> Any:
         Neither operand is a stack, one has fewer than two axes, the inner lengths differ, or the
         leading axes do not broadcast.
 
-    Examples
-    --------
-    >>> import tapegraph as tg
     >>> tg.batch_matmul([[[1.0, 2.0]]], [[[3.0], [4.0]]]).data
     array([[[11.]]])
     """
@@ -206,9 +234,6 @@ def dot(a: Any, b: Any) -> Any:
     ValueError
         The lengths to sum over differ.
 
-    Examples
-    --------
-    >>> import tapegraph as tg
     >>> tg.dot([1.0, 2.0], [3.0, 4.0]).item()
     11.0
     """
@@ -241,9 +266,6 @@ def inner(a: Any, b: Any) -> Any:
     ValueError
         The last lengths differ.
 
-    Examples
-    --------
-    >>> import tapegraph as tg
     >>> tg.inner([[1.0, 2.0], [3.0, 4.0]], [1.0, 1.0]).data
     array([3., 7.])
     """
@@ -273,9 +295,6 @@ def vdot(a: Any, b: Any) -> Any:
     ValueError
         The numbers of elements differ.
 
-    Examples
-    --------
-    >>> import tapegraph as tg
     >>> tg.vdot([[1.0, 2.0]], [[3.0], [4.0]]).item()
     11.0
     """
@@ -302,9 +321,6 @@ def outer(a: Any, b: Any) -> Any:
     Tensor
         Of shape (n, m).
 
-    Examples
-    --------
-    >>> import tapegraph as tg
     >>> tg.outer([1.0, 2.0], [3.0, 4.0]).data
     array([[3., 4.],
            [6., 8.]])
@@ -336,9 +352,6 @@ def tensordot(a: Any, b: Any, axes: SupportsIndex | Sequence[Shape] = 2) -> Any:
     ValueError
         The axes are out of range, repeated, or not of the same lengths.
 
-    Examples
-    --------
-    >>> import tapegraph as tg
     >>> tg.tensordot([[1.0, 2.0], [3.0, 4.0]], [10.0, 1.0], axes=([0], [0])).data
     array([13., 24.])
     """
@@ -385,9 +398,6 @@ def kron(a: Any, b: Any) -> Any:
     Tensor
         Of length ``a.shape[i] * b.shape[i]`` along each axis.
 
-    Examples
-    --------
-    >>> import tapegraph as tg
     >>> tg.kron([1.0, 10.0], [1.0, 2.0]).data
     array([ 1.,  2., 10., 20.])
     """
@@ -432,9 +442,6 @@ def cross(
     ValueError
         A vector has not three elements, or an axis is out of range.
 
-    Examples
-    --------
-    >>> import tapegraph as tg
     >>> tg.cross([1.0, 0.0, 0.0], [0.0, 1.0, 0.0]).data
     array([0., 0., 1.])
     """
@@ -466,10 +473,7 @@ def trace(x: Any, offset: int = 0, axis1: SupportsIndex = 0, axis2: SupportsInde
 
     Parameters
     ----------
-    x : Tensor or array_like
-        At least two axes.
-    offset : int
-        How far the diagonal is above the main one; below where negative.
+    x : at least two axes
     axis1, axis2 : int
         The axes of the matrices.
 
@@ -483,9 +487,6 @@ def trace(x: Any, offset: int = 0, axis1: SupportsIndex = 0, axis2: SupportsInde
     ValueError
         ``x`` has fewer than two axes, or the two are the same or out of range.
 
-    Examples
-    --------
-    >>> import tapegraph as tg
     >>> tg.trace([[1.0, 2.0], [3.0, 4.0]]).item()
     5.0
     """
@@ -499,10 +500,7 @@ def diagonal(x: Any, offset: int = 0, axis1: SupportsIndex = 0, axis2: SupportsI
 
     Parameters
     ----------
-    x : Tensor or array_like
-        At least two axes.
-    offset : int
-        How far the diagonal is above the main one; below where negative.
+    x : at least two axes
     axis1, axis2 : int
         The axes of the matrices.
 
@@ -516,9 +514,6 @@ def diagonal(x: Any, offset: int = 0, axis1: SupportsIndex = 0, axis2: SupportsI
     ValueError
         ``x`` has fewer than two axes, or the two are the same or out of range.
 
-    Examples
-    --------
-    >>> import tapegraph as tg
     >>> tg.diagonal([[1.0, 2.0], [3.0, 4.0]], offset=1).data
     array([2.])
     """
@@ -551,7 +546,7 @@ def vecdot(a: Any, b: Any, axis: SupportsIndex = -1) -> Any:
     ----------
     a, b : Tensor or array_like
         Of the same length along ``axis``; the other axes broadcast.
-    axis : int
+    axis
         The axis that holds the vectors.
 
     Returns
@@ -564,9 +559,6 @@ def vecdot(a: Any, b: Any, axis: SupportsIndex = -1) -> Any:
     ValueError
         The lengths differ, an operand is 0-d, or the other axes do not broadcast.
 
-    Examples
-    --------
-    >>> import tapegraph as tg
     >>> tg.vecdot([[1.0, 2.0], [3.0, 4.0]], [1.0, 1.0]).data
     array([3., 7.])
     """
@@ -600,9 +592,6 @@ def matvec(a: Any, b: Any) -> Any:
         The inner lengths differ, an operand has too few axes, or the leading axes do not
         broadcast.
 
-    Examples
-    --------
-    >>> import tapegraph as tg
     >>> tg.matvec([[1.0, 2.0], [3.0, 4.0]], [[1.0, 0.0], [0.0, 1.0]]).data
     array([[1., 3.],
            [2., 4.]])
@@ -637,9 +626,6 @@ def vecmat(a: Any, b: Any) -> Any:
         The inner lengths differ, an operand has too few axes, or the leading axes do not
         broadcast.
 
-    Examples
-    --------
-    >>> import tapegraph as tg
     >>> tg.vecmat([[1.0, 0.0], [0.0, 1.0]], [[1.0, 2.0], [3.0, 4.0]]).data
     array([[1., 2.],
            [3., 4.]])
@@ -678,9 +664,6 @@ def multi_dot(arrays: Any) -> Any:
     ValueError
         There are fewer than two, a matrix is not 2-D, or neighbouring lengths differ.
 
-    Examples
-    --------
-    >>> import tapegraph as tg
     >>> tg.multi_dot([[[1.0, 2.0]], [[1.0, 0.0], [0.0, 1.0]], [3.0, 4.0]]).data
     array([11.])
     """
@@ -751,9 +734,6 @@ def einsum(*operands: str | Operand | Labels, optimize: object = False) -> Any:
     ValueError
         The subscripts are malformed, or do not fit the shapes.
 
-    Examples
-    --------
-    >>> import tapegraph as tg
     >>> tg.einsum("ij,j->i", [[1.0, 2.0], [3.0, 4.0]], [1.0, 10.0]).data
     array([21., 43.])
     """
@@ -1072,24 +1052,15 @@ NORM = Op("norm", _norm)
 def inv(a: Any) -> Any:
     """Inverse of a square matrix; its derivative is ``-inv(a) da inv(a)``.
 
-    Parameters
-    ----------
-    a : Tensor or array_like, shape (..., n, n)
-        A matrix or a stack of them.
-
     Returns
     -------
-    Tensor
-        Of ``a``'s shape.
+    of a's shape
 
     Raises
     ------
     numpy.linalg.LinAlgError
         A matrix is singular or not square.
 
-    Examples
-    --------
-    >>> import tapegraph as tg
     >>> tg.inv([[2.0, 0.0], [0.0, 4.0]]).data
     array([[0.5 , 0.  ],
            [0.  , 0.25]])
@@ -1104,8 +1075,6 @@ def solve(a: Any, b: Any) -> Any:
 
     Parameters
     ----------
-    a : Tensor or array_like, shape (..., n, n)
-        A matrix or a stack of them.
     b : Tensor or array_like, shape (n,) or (..., n, k)
         A vector, or matrices whose leading axes broadcast with those of ``a``.
 
@@ -1126,9 +1095,6 @@ def solve(a: Any, b: Any) -> Any:
     With ``g`` the gradient of the solution, that of ``b`` is ``solve(a.T, g)``, and that of ``a``
     is ``-solve(a.T, g) @ x.T``.
 
-    Examples
-    --------
-    >>> import tapegraph as tg
     >>> tg.solve([[2.0, 0.0], [0.0, 4.0]], [2.0, 2.0]).data
     array([1. , 0.5])
     """
@@ -1156,8 +1122,7 @@ def pinv(a: Any, rcond: float | None = None) -> Any:
 
     Parameters
     ----------
-    a : Tensor or array_like, shape (..., m, n)
-        A matrix or a stack of them.
+    a : matrices
     rcond : float, optional
         Singular values below ``rcond`` times the largest count as zero; 1e-15 where not given.
 
@@ -1171,9 +1136,6 @@ def pinv(a: Any, rcond: float | None = None) -> Any:
     numpy.linalg.LinAlgError
         ``a`` has fewer than two axes.
 
-    Examples
-    --------
-    >>> import tapegraph as tg
     >>> tg.pinv([[2.0], [0.0]]).data
     array([[0.5, 0. ]])
     """
@@ -1205,9 +1167,6 @@ def lstsq(a: Any, b: Any, rcond: float | None = None) -> Any:
     numpy.linalg.LinAlgError
         The shapes do not fit.
 
-    Examples
-    --------
-    >>> import tapegraph as tg
     >>> x, residuals, rank, s = tg.lstsq([[1.0], [1.0]], [1.0, 3.0])
     >>> x.data, residuals.data, rank
     (array([2.]), array([2.]), 1)
@@ -1240,14 +1199,13 @@ def matrix_power(a: Any, n: int) -> Any:
     Parameters
     ----------
     a : Tensor or array_like, shape (..., m, m)
-        A matrix or a stack of them.
+        A matrix, or a stack of them.
     n : int
         The power; 0 gives the identity.
 
     Returns
     -------
-    Tensor
-        Of ``a``'s shape.
+    of a's shape
 
     Raises
     ------
@@ -1256,9 +1214,6 @@ def matrix_power(a: Any, n: int) -> Any:
     numpy.linalg.LinAlgError
         A matrix is not square, or is singular and ``n`` negative.
 
-    Examples
-    --------
-    >>> import tapegraph as tg
     >>> tg.matrix_power([[1.0, 1.0], [0.0, 1.0]], 3).data
     array([[1., 3.],
            [0., 1.]])
@@ -1292,24 +1247,11 @@ def det(a: Any) -> Any:
 
     Its gradient is the matrix of cofactors, which is right for singular matrices too.
 
-    Parameters
-    ----------
-    a : Tensor or array_like, shape (..., n, n)
-        A matrix or a stack of them.
-
     Returns
     -------
     Tensor
         Of shape (...).
 
-    Raises
-    ------
-    numpy.linalg.LinAlgError
-        A matrix is not square.
-
-    Examples
-    --------
-    >>> import tapegraph as tg
     >>> x = tg.param([[3.0, 0.0], [0.0, 0.0]])
     >>> tg.det(x).backward()
     >>> x.grad
@@ -1326,24 +1268,11 @@ def slogdet(a: Any) -> Any:
 
     The gradient of the logarithm is ``inv(a).T``; that of the sign is zero.
 
-    Parameters
-    ----------
-    a : Tensor or array_like, shape (..., n, n)
-        A matrix or a stack of them.
-
     Returns
     -------
     SlogdetResult
         ``sign`` and ``logabsdet``, each of shape (...); 0 and -inf for a singular matrix.
 
-    Raises
-    ------
-    numpy.linalg.LinAlgError
-        A matrix is not square.
-
-    Examples
-    --------
-    >>> import tapegraph as tg
     >>> sign, logabsdet = tg.slogdet([[0.0, 1.0], [1.0, 0.0]])
     >>> sign.item(), logabsdet.item()
     (-1.0, 0.0)
@@ -1371,8 +1300,7 @@ def cholesky(a: Any, upper: bool = False) -> Any:
 
     Returns
     -------
-    Tensor
-        Of ``a``'s shape.
+    of a's shape
 
     Raises
     ------
@@ -1383,9 +1311,6 @@ def cholesky(a: Any, upper: bool = False) -> Any:
     -----
     The gradient is that of Murray, "Differentiation of the Cholesky decomposition" (2016).
 
-    Examples
-    --------
-    >>> import tapegraph as tg
     >>> tg.cholesky([[4.0, 2.0], [2.0, 5.0]]).data
     array([[2., 0.],
            [1., 2.]])
@@ -1404,10 +1329,7 @@ def eigvalsh(a: Any, UPLO: Literal["L", "U"] = "L") -> Any:
 
     Parameters
     ----------
-    a : Tensor or array_like, shape (..., n, n)
-        Symmetric; a matrix or a stack of them.
-    UPLO : {"L", "U"}
-        The triangle to read, lower or upper.
+    a : symmetric matrices
 
     Returns
     -------
@@ -1418,17 +1340,12 @@ def eigvalsh(a: Any, UPLO: Literal["L", "U"] = "L") -> Any:
     ------
     ValueError
         ``UPLO`` is something else.
-    numpy.linalg.LinAlgError
-        A matrix is not square.
 
     Notes
     -----
     ``dw_i = v_i . da v_i`` for the eigenvector ``v_i``; equal eigenvalues have no gradient of
     their own, only their sum has.
 
-    Examples
-    --------
-    >>> import tapegraph as tg
     >>> tg.eigvalsh([[2.0, 0.0], [0.0, 1.0]]).data
     array([1., 2.])
     """
@@ -1444,10 +1361,7 @@ def eigh(a: Any, UPLO: Literal["L", "U"] = "L") -> Any:
 
     Parameters
     ----------
-    a : Tensor or array_like, shape (..., n, n)
-        Symmetric; a matrix or a stack of them.
-    UPLO : {"L", "U"}
-        The triangle to read, lower or upper.
+    a : symmetric matrices
 
     Returns
     -------
@@ -1459,8 +1373,6 @@ def eigh(a: Any, UPLO: Literal["L", "U"] = "L") -> Any:
     ------
     ValueError
         ``UPLO`` is something else.
-    numpy.linalg.LinAlgError
-        A matrix is not square.
 
     Notes
     -----
@@ -1468,9 +1380,6 @@ def eigh(a: Any, UPLO: Literal["L", "U"] = "L") -> Any:
     eigenvectors have a gradient where the eigenvalues are distinct. It is NaN through a vector
     whose eigenvalue another one equals, up to rounding.
 
-    Examples
-    --------
-    >>> import tapegraph as tg
     >>> w, v = tg.eigh([[2.0, 0.0], [0.0, 1.0]])
     >>> w.data, tg.abs(v).data
     (array([1., 2.]), array([[0., 1.],
@@ -1490,8 +1399,7 @@ def svdvals(x: Any) -> Any:
 
     Parameters
     ----------
-    x : Tensor or array_like, shape (..., m, n)
-        A matrix or a stack of them.
+    x : matrices
 
     Returns
     -------
@@ -1507,9 +1415,6 @@ def svdvals(x: Any) -> Any:
     -----
     ``ds_i = u_i . dx v_i``.
 
-    Examples
-    --------
-    >>> import tapegraph as tg
     >>> tg.svdvals([[3.0, 0.0], [0.0, 4.0]]).data
     array([4., 3.])
     """
@@ -1523,8 +1428,7 @@ def svd(a: Any, full_matrices: bool = True, compute_uv: bool = True) -> Any:
 
     Parameters
     ----------
-    a : Tensor or array_like, shape (..., m, n)
-        A matrix or a stack of them.
+    a : matrices
     full_matrices : bool
         Must be False where a matrix is not square: the columns that complete ``U`` or ``Vh`` are
         arbitrary and have no gradient.
@@ -1550,9 +1454,6 @@ def svd(a: Any, full_matrices: bool = True, compute_uv: bool = True) -> Any:
     ``U`` and ``Vh`` have one where the singular values are distinct, and not zero: else it is
     NaN.
 
-    Examples
-    --------
-    >>> import tapegraph as tg
     >>> U, S, Vh = tg.svd([[3.0, 0.0], [0.0, 4.0], [0.0, 0.0]], full_matrices=False)
     >>> U.shape, S.data, Vh.shape
     ((3, 2), array([4., 3.]), (2, 2))
@@ -1603,8 +1504,6 @@ def norm(
         The 2-norm of all elements where not given.
     axis : int or pair of int, optional
         The axis that holds vectors, or the two that hold matrices.
-    keepdims : bool
-        Keep these axes with length 1.
 
     Returns
     -------
@@ -1620,9 +1519,6 @@ def norm(
     -----
     The gradient at a zero vector is zero; elements that tie for the largest share theirs evenly.
 
-    Examples
-    --------
-    >>> import tapegraph as tg
     >>> x = tg.param([3.0, 4.0])
     >>> y = tg.norm(x)
     >>> y.backward()
@@ -1651,12 +1547,9 @@ def vector_norm(x: Any, axis: Axes = None, keepdims: bool = False, ord: float = 
 
     Parameters
     ----------
-    x : Tensor or array_like
-        Any shape.
-    axis : int or tuple of int, optional
+    x : an array
+    axis
         The axes whose elements make one vector; all where not given.
-    keepdims : bool
-        Keep these axes with length 1.
     ord : number
         As of `norm` for vectors.
 
@@ -1670,9 +1563,6 @@ def vector_norm(x: Any, axis: Axes = None, keepdims: bool = False, ord: float = 
     ValueError
         ``ord`` is no number, or an axis is out of range.
 
-    Examples
-    --------
-    >>> import tapegraph as tg
     >>> tg.vector_norm([[3.0, 4.0], [0.0, -2.0]], axis=1, ord=1).data
     array([7., 2.])
     """
@@ -1687,10 +1577,7 @@ def matrix_norm(x: Any, keepdims: bool = False, ord: float | Literal["fro", "nuc
 
     Parameters
     ----------
-    x : Tensor or array_like, shape (..., m, n)
-        A matrix or a stack of them.
-    keepdims : bool
-        Keep these axes with length 1.
+    x : matrices
     ord : number or {"fro", "nuc"}
         As of `norm` for matrices.
 
@@ -1704,9 +1591,6 @@ def matrix_norm(x: Any, keepdims: bool = False, ord: float | Literal["fro", "nuc
     ValueError
         ``ord`` is none of these, or ``x`` has fewer than two axes.
 
-    Examples
-    --------
-    >>> import tapegraph as tg
     >>> tg.matrix_norm([[3.0, 0.0], [0.0, 4.0]], ord="nuc").item()
     7.0
     """

@@ -22,6 +22,15 @@ from tapegraph.recording.op import Op
 from tapegraph.recording.record import apply, tensor_like
 from tapegraph.typed import Array, Shape, of_array, of_three, of_two
 
+__all__ = [
+    "avg_pool2d",
+    "conv2d",
+    "layer_norm",
+    "max_pool2d",
+    "mse_loss",
+    "softmax_crossentropy",
+]
+
 Pair = tuple[int, int]
 
 
@@ -212,17 +221,13 @@ def layer_norm(x: Any, gamma: Any, beta: Any, eps: float = 1e-5) -> Any:
 
     Returns
     -------
-    Tensor
-        Of ``x``'s shape.
+    of x's shape
 
     Raises
     ------
     ValueError
         ``x`` is 0-d, or ``gamma`` or ``beta`` does not broadcast to ``x``'s shape.
 
-    Examples
-    --------
-    >>> import tapegraph as tg
     >>> tg.layer_norm([[1.0, 3.0]], [1.0, 1.0], [0.0, 0.0], eps=0.0).data
     array([[-1.,  1.]])
     """
@@ -256,8 +261,6 @@ def conv2d(x: Any, k: Any, stride: Shape = 1, pad: Shape = 0, dilation: Shape = 
 
     Parameters
     ----------
-    x : Tensor or array_like, shape (n, c, h, w)
-        Images.
     k : Tensor or array_like, shape (o, c, kh, kw)
         Kernels, one per output channel.
     stride, pad, dilation : int or (int, int)
@@ -272,9 +275,7 @@ def conv2d(x: Any, k: Any, stride: Shape = 1, pad: Shape = 0, dilation: Shape = 
     ValueError
         An operand is not 4-D, the channels differ, or the kernel is larger than the image.
 
-    Examples
-    --------
-    >>> import numpy as np, tapegraph as tg
+    >>> import numpy as np
     >>> tg.conv2d(np.ones((1, 1, 3, 3)), np.ones((1, 1, 2, 2))).data[0, 0]
     array([[4., 4.],
            [4., 4.]])
@@ -305,8 +306,6 @@ def max_pool2d(x: Any, ksize: Shape, stride: Shape | None = None, pad: Shape = 0
 
     Parameters
     ----------
-    x : Tensor or array_like, shape (n, c, h, w)
-        Images.
     ksize : int or (int, int)
         Window in pixels, (height, width).
     stride : int or (int, int), optional
@@ -324,9 +323,7 @@ def max_pool2d(x: Any, ksize: Shape, stride: Shape | None = None, pad: Shape = 0
         ``x`` is not 4-D, the window is larger than the image, or the padding is not smaller than
         the window.
 
-    Examples
-    --------
-    >>> import numpy as np, tapegraph as tg
+    >>> import numpy as np
     >>> tg.max_pool2d(np.arange(4.0).reshape(1, 1, 2, 2), 2).item()
     3.0
     """
@@ -339,8 +336,6 @@ def avg_pool2d(x: Any, ksize: Shape, stride: Shape | None = None, pad: Shape = 0
 
     Parameters
     ----------
-    x : Tensor or array_like, shape (n, c, h, w)
-        Images.
     ksize : int or (int, int)
         Window in pixels, (height, width).
     stride : int or (int, int), optional
@@ -358,9 +353,7 @@ def avg_pool2d(x: Any, ksize: Shape, stride: Shape | None = None, pad: Shape = 0
         ``x`` is not 4-D, the window is larger than the image, or the padding is not smaller than
         the window.
 
-    Examples
-    --------
-    >>> import numpy as np, tapegraph as tg
+    >>> import numpy as np
     >>> tg.avg_pool2d(np.arange(4.0).reshape(1, 1, 2, 2), 2).item()
     1.5
     """
@@ -427,9 +420,6 @@ def softmax_crossentropy(logits: Any, targets: Any) -> Any:
     ValueError
         The targets' shape is neither the logits' nor that of their rows.
 
-    Examples
-    --------
-    >>> import tapegraph as tg
     >>> round(tg.softmax_crossentropy([[0.0, 0.0]], [1]).item(), 6)
     0.693147
     """
@@ -487,8 +477,7 @@ def mse_loss(prediction: Any, target: Any) -> Any:
 
     Parameters
     ----------
-    prediction : Tensor or array_like
-        Any shape, float32 or float64.
+    prediction : an array of floats
     target : Tensor or array_like
         Of the same shape: a column against a row would broadcast to a table of all pairs. One
         that needs no gradient is taken in the prediction's dtype.
@@ -503,9 +492,6 @@ def mse_loss(prediction: Any, target: Any) -> Any:
     ValueError
         The shapes differ.
 
-    Examples
-    --------
-    >>> import tapegraph as tg
     >>> x = tg.param([1.0, 5.0])
     >>> loss = tg.mse_loss(x, [0.0, 2.0])
     >>> loss.item()

@@ -26,6 +26,33 @@ from tapegraph.recording.op import Op
 from tapegraph.recording.record import apply, tensor_like
 from tapegraph.typed import Array, ArrayLike, Axes, of_array, seen_as
 
+__all__ = [
+    "average",
+    "cumprod",
+    "cumsum",
+    "diff",
+    "logsumexp",
+    "max",
+    "mean",
+    "median",
+    "min",
+    "nanmax",
+    "nanmean",
+    "nanmin",
+    "nanstd",
+    "nansum",
+    "nanvar",
+    "percentile",
+    "prod",
+    "ptp",
+    "quantile",
+    "softmax",
+    "std",
+    "sum",
+    "trapezoid",
+    "var",
+]
+
 # NumPy would warn at a line of its own in ndarray.sum. (Its types know no keepdims that varies.)
 add_up: Any = np.add.reduce
 
@@ -71,28 +98,6 @@ SOFTMAX = Op("softmax", _softmax)
 def sum(x: Any, axis: Axes = None, keepdims: bool = False) -> Any:
     """Sum over all elements or over some axes.
 
-    Parameters
-    ----------
-    x : Tensor or array_like
-        Any shape, float32 or float64.
-    axis : int or tuple of int, optional
-        The axes to sum over; all where not given.
-    keepdims : bool
-        Keep the summed axes with length 1.
-
-    Returns
-    -------
-    Tensor
-        Of ``x``'s dtype.
-
-    Raises
-    ------
-    ValueError
-        An axis is out of range or repeated.
-
-    Examples
-    --------
-    >>> import tapegraph as tg
     >>> tg.sum([[1.0, 2.0], [3.0, 4.0]], axis=0).data
     array([4., 6.])
     """
@@ -105,28 +110,6 @@ def sum(x: Any, axis: Axes = None, keepdims: bool = False) -> Any:
 def mean(x: Any, axis: Axes = None, keepdims: bool = False) -> Any:
     """Arithmetic mean over all elements or over some axes.
 
-    Parameters
-    ----------
-    x : Tensor or array_like
-        Any shape, float32 or float64.
-    axis : int or tuple of int, optional
-        The axes to average over; all where not given.
-    keepdims : bool
-        Keep the averaged axes with length 1.
-
-    Returns
-    -------
-    Tensor
-        Of ``x``'s dtype.
-
-    Raises
-    ------
-    ValueError
-        An axis is out of range or repeated.
-
-    Examples
-    --------
-    >>> import tapegraph as tg
     >>> tg.mean([[1.0, 2.0], [3.0, 4.0]]).item()
     2.5
     """
@@ -140,24 +123,20 @@ def softmax(x: Any, axis: SupportsIndex = -1) -> Any:
 
     Parameters
     ----------
-    x : Tensor or array_like
+    x
         At least one axis, float32 or float64.
-    axis : int
+    axis
         The axis whose elements sum to 1.
 
     Returns
     -------
-    Tensor
-        Of ``x``'s shape and dtype.
+    like x
 
     Raises
     ------
     ValueError
         ``x`` has no axis, or the axis is out of range.
 
-    Examples
-    --------
-    >>> import tapegraph as tg
     >>> tg.softmax([0.0, 0.0]).data
     array([0.5, 0.5])
     """
@@ -251,28 +230,10 @@ def max(x: Any, axis: Axes = None, keepdims: bool = False) -> Any:
     The gradient goes to the largest element, in equal parts where several are; and to the NaNs
     where there are any, as the result is NaN.
 
-    Parameters
-    ----------
-    x : Tensor or array_like
-        Any shape, float32 or float64.
-    axis : int or tuple of int, optional
-        The axes to search; all where not given.
-    keepdims : bool
-        Keep those axes with length 1.
-
-    Returns
-    -------
-    Tensor
-        Of ``x``'s dtype.
-
     Raises
     ------
-    ValueError
-        An axis is out of range or repeated, or there is nothing to choose from.
+    nothing to choose from
 
-    Examples
-    --------
-    >>> import tapegraph as tg
     >>> tg.max([[1.0, 5.0], [3.0, 4.0]], axis=1).data
     array([5., 4.])
     """
@@ -287,28 +248,10 @@ def min(x: Any, axis: Axes = None, keepdims: bool = False) -> Any:
     The gradient goes to the smallest element, in equal parts where several are; and to the NaNs
     where there are any, as the result is NaN.
 
-    Parameters
-    ----------
-    x : Tensor or array_like
-        Any shape, float32 or float64.
-    axis : int or tuple of int, optional
-        The axes to search; all where not given.
-    keepdims : bool
-        Keep those axes with length 1.
-
-    Returns
-    -------
-    Tensor
-        Of ``x``'s dtype.
-
     Raises
     ------
-    ValueError
-        An axis is out of range or repeated, or there is nothing to choose from.
+    nothing to choose from
 
-    Examples
-    --------
-    >>> import tapegraph as tg
     >>> tg.min([[1.0, 5.0], [3.0, 4.0]], axis=1).data
     array([1., 3.])
     """
@@ -334,28 +277,10 @@ def _extreme(op: Op, x: Any, axis: Any, keepdims: bool) -> Any:
 def ptp(x: Any, axis: Axes = None, keepdims: bool = False) -> Any:
     """Range from the smallest to the largest element, ``max(x) - min(x)``.
 
-    Parameters
-    ----------
-    x : Tensor or array_like
-        Any shape, float32 or float64.
-    axis : int or tuple of int, optional
-        The axes to search; all where not given.
-    keepdims : bool
-        Keep those axes with length 1.
-
-    Returns
-    -------
-    Tensor
-        Of ``x``'s dtype.
-
     Raises
     ------
-    ValueError
-        An axis is out of range or repeated, or there is nothing to choose from.
+    nothing to choose from
 
-    Examples
-    --------
-    >>> import tapegraph as tg
     >>> tg.ptp([1.0, 5.0, 3.0]).item()
     4.0
     """
@@ -370,28 +295,14 @@ def nanmax(x: Any, axis: Axes = None, keepdims: bool = False) -> Any:
 
     Where every element is NaN so is the result.
 
-    Parameters
-    ----------
-    x : Tensor or array_like
-        Any shape, float32 or float64.
-    axis : int or tuple of int, optional
-        The axes to search; all where not given.
-    keepdims : bool
-        Keep those axes with length 1.
-
     Returns
     -------
-    Tensor
-        Of ``x``'s dtype; no gradient flows to NaNs.
+    without NaN
 
     Raises
     ------
-    ValueError
-        An axis is out of range or repeated, or there is nothing to choose from.
+    nothing to choose from
 
-    Examples
-    --------
-    >>> import tapegraph as tg
     >>> tg.nanmax([1.0, float("nan"), 3.0]).item()
     3.0
     """
@@ -405,28 +316,14 @@ def nanmin(x: Any, axis: Axes = None, keepdims: bool = False) -> Any:
 
     Where every element is NaN so is the result.
 
-    Parameters
-    ----------
-    x : Tensor or array_like
-        Any shape, float32 or float64.
-    axis : int or tuple of int, optional
-        The axes to search; all where not given.
-    keepdims : bool
-        Keep those axes with length 1.
-
     Returns
     -------
-    Tensor
-        Of ``x``'s dtype; no gradient flows to NaNs.
+    without NaN
 
     Raises
     ------
-    ValueError
-        An axis is out of range or repeated, or there is nothing to choose from.
+    nothing to choose from
 
-    Examples
-    --------
-    >>> import tapegraph as tg
     >>> tg.nanmin([1.0, float("nan"), 3.0]).item()
     1.0
     """
@@ -454,28 +351,6 @@ def prod(x: Any, axis: Axes = None, keepdims: bool = False) -> Any:
     The derivative with respect to an element is the product of the others, exact where elements
     are zero.
 
-    Parameters
-    ----------
-    x : Tensor or array_like
-        Any shape, float32 or float64.
-    axis : int or tuple of int, optional
-        The axes to multiply over; all where not given.
-    keepdims : bool
-        Keep those axes with length 1.
-
-    Returns
-    -------
-    Tensor
-        Of ``x``'s dtype.
-
-    Raises
-    ------
-    ValueError
-        An axis is out of range or repeated.
-
-    Examples
-    --------
-    >>> import tapegraph as tg
     >>> tg.prod([[1.0, 2.0], [3.0, 4.0]], axis=0).data
     array([3., 8.])
     """
@@ -488,26 +363,11 @@ def prod(x: Any, axis: Axes = None, keepdims: bool = False) -> Any:
 def cumsum(x: Any, axis: SupportsIndex | None = None) -> Any:
     """Add up along an axis, keeping every partial sum.
 
-    Parameters
-    ----------
-    x : Tensor or array_like
-        Any shape, float32 or float64.
-    axis : int, optional
-        The axis to sum along; all elements in row-major order where not given.
-
     Returns
     -------
     Tensor
         Of ``x``'s shape, or flat where no axis is given; of ``x``'s dtype.
 
-    Raises
-    ------
-    ValueError
-        The axis is out of range.
-
-    Examples
-    --------
-    >>> import tapegraph as tg
     >>> tg.cumsum([1.0, 2.0, 3.0]).data
     array([1., 3., 6.])
     """
@@ -521,26 +381,11 @@ def cumprod(x: Any, axis: SupportsIndex | None = None) -> Any:
 
     The gradient is exact where elements are zero.
 
-    Parameters
-    ----------
-    x : Tensor or array_like
-        Any shape, float32 or float64.
-    axis : int, optional
-        The axis to multiply along; all elements in row-major order where not given.
-
     Returns
     -------
     Tensor
         Of ``x``'s shape, or flat where no axis is given; of ``x``'s dtype.
 
-    Raises
-    ------
-    ValueError
-        The axis is out of range.
-
-    Examples
-    --------
-    >>> import tapegraph as tg
     >>> tg.cumprod([1.0, 2.0, 3.0]).data
     array([1., 2., 6.])
     """
@@ -564,28 +409,9 @@ def var(x: Any, axis: Axes = None, ddof: float = 0, keepdims: bool = False) -> A
 
     Parameters
     ----------
-    x : Tensor or array_like
-        Any shape, float32 or float64.
-    axis : int or tuple of int, optional
-        The axes to compute over; all where not given.
     ddof : float
         Taken from the number of elements ``n``: 1 makes the estimate unbiased.
-    keepdims : bool
-        Keep those axes with length 1.
 
-    Returns
-    -------
-    Tensor
-        Of ``x``'s dtype.
-
-    Raises
-    ------
-    ValueError
-        An axis is out of range or repeated.
-
-    Examples
-    --------
-    >>> import tapegraph as tg
     >>> tg.var([1.0, 2.0, 3.0], ddof=1).item()
     1.0
     """
@@ -601,28 +427,9 @@ def std(x: Any, axis: Axes = None, ddof: float = 0, keepdims: bool = False) -> A
 
     Parameters
     ----------
-    x : Tensor or array_like
-        Any shape, float32 or float64.
-    axis : int or tuple of int, optional
-        The axes to compute over; all where not given.
     ddof : float
         Taken from the number of elements ``n``: 1 makes the variance's estimate unbiased.
-    keepdims : bool
-        Keep those axes with length 1.
 
-    Returns
-    -------
-    Tensor
-        Of ``x``'s dtype.
-
-    Raises
-    ------
-    ValueError
-        An axis is out of range or repeated.
-
-    Examples
-    --------
-    >>> import tapegraph as tg
     >>> tg.std([1.0, 2.0, 3.0], ddof=1).item()
     1.0
     """
@@ -655,28 +462,10 @@ def _root(variance: Any) -> Any:
 def nansum(x: Any, axis: Axes = None, keepdims: bool = False) -> Any:
     """Sum over all elements or over some axes, NaN counting as zero.
 
-    Parameters
-    ----------
-    x : Tensor or array_like
-        Any shape, float32 or float64.
-    axis : int or tuple of int, optional
-        The axes to sum over; all where not given.
-    keepdims : bool
-        Keep those axes with length 1.
-
     Returns
     -------
-    Tensor
-        Of ``x``'s dtype; no gradient flows to NaNs.
+    without NaN
 
-    Raises
-    ------
-    ValueError
-        An axis is out of range or repeated.
-
-    Examples
-    --------
-    >>> import tapegraph as tg
     >>> tg.nansum([1.0, float("nan"), 3.0]).item()
     4.0
     """
@@ -688,28 +477,11 @@ def nansum(x: Any, axis: Axes = None, keepdims: bool = False) -> Any:
 def nanmean(x: Any, axis: Axes = None, keepdims: bool = False) -> Any:
     """Arithmetic mean over all elements or over some axes, passing over NaN.
 
-    Parameters
-    ----------
-    x : Tensor or array_like
-        Any shape, float32 or float64.
-    axis : int or tuple of int, optional
-        The axes to average over; all where not given.
-    keepdims : bool
-        Keep those axes with length 1.
-
     Returns
     -------
     Tensor
         Of ``x``'s dtype; NaN where every element is. No gradient flows to NaNs.
 
-    Raises
-    ------
-    ValueError
-        An axis is out of range or repeated.
-
-    Examples
-    --------
-    >>> import tapegraph as tg
     >>> tg.nanmean([1.0, float("nan"), 3.0]).item()
     2.0
     """
@@ -724,14 +496,8 @@ def nanvar(x: Any, axis: Axes = None, ddof: float = 0, keepdims: bool = False) -
 
     Parameters
     ----------
-    x : Tensor or array_like
-        Any shape, float32 or float64.
-    axis : int or tuple of int, optional
-        The axes to compute over; all where not given.
     ddof : float
         Taken from the number of elements that are not NaN.
-    keepdims : bool
-        Keep those axes with length 1.
 
     Returns
     -------
@@ -739,14 +505,6 @@ def nanvar(x: Any, axis: Axes = None, ddof: float = 0, keepdims: bool = False) -
         Of ``x``'s dtype; NaN where not more than ``ddof`` elements are left. No gradient flows
         to NaNs.
 
-    Raises
-    ------
-    ValueError
-        An axis is out of range or repeated.
-
-    Examples
-    --------
-    >>> import tapegraph as tg
     >>> tg.nanvar([1.0, float("nan"), 3.0]).item()
     1.0
     """
@@ -762,14 +520,8 @@ def nanstd(x: Any, axis: Axes = None, ddof: float = 0, keepdims: bool = False) -
 
     Parameters
     ----------
-    x : Tensor or array_like
-        Any shape, float32 or float64.
-    axis : int or tuple of int, optional
-        The axes to compute over; all where not given.
     ddof : float
         Taken from the number of elements that are not NaN.
-    keepdims : bool
-        Keep those axes with length 1.
 
     Returns
     -------
@@ -777,14 +529,6 @@ def nanstd(x: Any, axis: Axes = None, ddof: float = 0, keepdims: bool = False) -
         Of ``x``'s dtype; NaN where not more than ``ddof`` elements are left. No gradient flows
         to NaNs.
 
-    Raises
-    ------
-    ValueError
-        An axis is out of range or repeated.
-
-    Examples
-    --------
-    >>> import tapegraph as tg
     >>> tg.nanstd([1.0, float("nan"), 3.0]).item()
     1.0
     """
@@ -828,17 +572,11 @@ def average(
 
     Parameters
     ----------
-    x : Tensor or array_like
-        Any shape, float32 or float64.
-    axis : int or tuple of int, optional
-        The axes to average over; all where not given.
     weights : Tensor or array_like, optional
         Of ``x``'s shape, or of the lengths of ``axis`` in its order; equal where not given.
         Gradients flow to them too.
     returned : bool
         Return a tuple with the sum of the weights as well.
-    keepdims : bool
-        Keep those axes with length 1.
 
     Returns
     -------
@@ -855,9 +593,6 @@ def average(
     ZeroDivisionError
         Weights add up to zero.
 
-    Examples
-    --------
-    >>> import tapegraph as tg
     >>> tg.average([1.0, 2.0], weights=[3.0, 1.0]).item()
     1.25
     """
@@ -905,14 +640,8 @@ def logsumexp(x: Any, axis: Axes = None, b: Any = None, keepdims: bool = False) 
 
     Parameters
     ----------
-    x : Tensor or array_like
-        Any shape, float32 or float64.
-    axis : int or tuple of int, optional
-        The axes to sum over; all where not given.
     b : Tensor or array_like, optional
         Factors that broadcast to ``x``'s shape.
-    keepdims : bool
-        Keep those axes with length 1.
 
     Returns
     -------
@@ -924,9 +653,6 @@ def logsumexp(x: Any, axis: Axes = None, b: Any = None, keepdims: bool = False) 
     ValueError
         An axis is out of range or repeated, or the shapes do not broadcast.
 
-    Examples
-    --------
-    >>> import tapegraph as tg
     >>> tg.logsumexp([1000.0, 0.0]).item()
     1000.0
     """
@@ -964,28 +690,11 @@ def median(x: Any, axis: Axes = None, keepdims: bool = False) -> Any:
 
     The gradient goes to the elements chosen; among equal ones the first in the middle counts.
 
-    Parameters
-    ----------
-    x : Tensor or array_like
-        Any shape, float32 or float64.
-    axis : int or tuple of int, optional
-        The axes to search; all where not given.
-    keepdims : bool
-        Keep those axes with length 1.
-
     Returns
     -------
     Tensor
         Of ``x``'s dtype; NaN where an element is.
 
-    Raises
-    ------
-    ValueError
-        An axis is out of range or repeated.
-
-    Examples
-    --------
-    >>> import tapegraph as tg
     >>> tg.median([5.0, 1.0, 2.0, 4.0]).item()
     3.0
     """
@@ -1007,14 +716,10 @@ def quantile(x: Any, q: ArrayLike, axis: Axes = None, keepdims: bool = False) ->
 
     Parameters
     ----------
-    x : Tensor or array_like
+    x
         Any shape but empty, float32 or float64.
     q : array_like
         Probabilities from 0 to 1, constants.
-    axis : int or tuple of int, optional
-        The axes to search; all where not given.
-    keepdims : bool
-        Keep those axes with length 1.
 
     Returns
     -------
@@ -1029,9 +734,6 @@ def quantile(x: Any, q: ArrayLike, axis: Axes = None, keepdims: bool = False) ->
         A probability is outside [0, 1], there is nothing to choose from, or an axis is out of
         range or repeated.
 
-    Examples
-    --------
-    >>> import tapegraph as tg
     >>> tg.quantile([1.0, 2.0, 5.0], [0.5, 0.75]).data
     array([2. , 3.5])
     """
@@ -1045,14 +747,10 @@ def percentile(x: Any, q: ArrayLike, axis: Axes = None, keepdims: bool = False) 
 
     Parameters
     ----------
-    x : Tensor or array_like
+    x
         Any shape but empty, float32 or float64.
     q : array_like
         Percentages from 0 to 100, constants.
-    axis : int or tuple of int, optional
-        The axes to search; all where not given.
-    keepdims : bool
-        Keep those axes with length 1.
 
     Returns
     -------
@@ -1067,9 +765,6 @@ def percentile(x: Any, q: ArrayLike, axis: Axes = None, keepdims: bool = False) 
         A percentage is outside [0, 100], there is nothing to choose from, or an axis is out of
         range or repeated.
 
-    Examples
-    --------
-    >>> import tapegraph as tg
     >>> tg.percentile([1.0, 2.0, 5.0], 75).item()
     3.5
     """
@@ -1128,12 +823,10 @@ def diff(x: Any, n: int = 1, axis: int = -1, prepend: Any = None, append: Any = 
 
     Parameters
     ----------
-    x : Tensor or array_like
+    x
         At least one axis, float32 or float64.
     n : int
         How many times to take differences.
-    axis : int
-        The axis to take them along.
     prepend, append : Tensor, array_like or number, optional
         What to put before and after ``x`` along the axis first.
 
@@ -1147,9 +840,6 @@ def diff(x: Any, n: int = 1, axis: int = -1, prepend: Any = None, append: Any = 
     ValueError
         ``x`` has no axis, the axis is out of range, or ``n`` is negative.
 
-    Examples
-    --------
-    >>> import tapegraph as tg
     >>> tg.diff([1.0, 4.0, 9.0]).data
     array([3., 5.])
     """
@@ -1198,8 +888,6 @@ def trapezoid(y: Any, x: Any = None, dx: Any = 1.0, axis: int = -1) -> Any:
         Where they were taken: one axis, or ``y``'s shape. Gradients flow to it.
     dx : Tensor, array_like or number
         The distance between them, where no ``x`` is given.
-    axis : int
-        The axis to integrate along.
 
     Returns
     -------
@@ -1211,9 +899,6 @@ def trapezoid(y: Any, x: Any = None, dx: Any = 1.0, axis: int = -1) -> Any:
     ValueError
         ``y`` has no axis, the axis is out of range, or the shapes do not broadcast.
 
-    Examples
-    --------
-    >>> import tapegraph as tg
     >>> tg.trapezoid([1.0, 2.0, 3.0], x=[4.0, 6.0, 8.0]).item()
     8.0
     """

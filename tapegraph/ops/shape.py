@@ -16,6 +16,34 @@ from tapegraph.recording.op import Op
 from tapegraph.recording.record import apply, tensor_like
 from tapegraph.typed import Array, Axes, Shape, of_array, of_arrays, of_each, of_two, seen_as
 
+__all__ = [
+    "append",
+    "atleast_1d",
+    "atleast_2d",
+    "atleast_3d",
+    "block",
+    "broadcast_arrays",
+    "broadcast_to",
+    "column_stack",
+    "concat",
+    "concatenate",
+    "dstack",
+    "expand_dims",
+    "hstack",
+    "matrix_transpose",
+    "moveaxis",
+    "permute_dims",
+    "ravel",
+    "reshape",
+    "rollaxis",
+    "squeeze",
+    "stack",
+    "swapaxes",
+    "tile",
+    "transpose",
+    "vstack",
+]
+
 
 def _transpose(x: Array, *, axes: tuple[int, ...]) -> Any:
     return x.transpose(axes)
@@ -45,24 +73,18 @@ def transpose(x: Any, axes: Sequence[SupportsIndex] | None = None) -> Any:
 
     Parameters
     ----------
-    x : Tensor or array_like
-        Any shape.
     axes : sequence of int, optional
         A permutation of ``x``'s axes; axis ``i`` of the result is axis ``axes[i]`` of ``x``.
 
     Returns
     -------
-    Tensor
-        The permuted array.
+    permuted
 
     Raises
     ------
     ValueError
         ``axes`` is not a permutation of ``x``'s axes.
 
-    Examples
-    --------
-    >>> import tapegraph as tg
     >>> tg.transpose([[1.0, 2.0]]).shape
     (2, 1)
     """
@@ -89,8 +111,6 @@ def reshape(x: Any, shape: Shape) -> Any:
 
     Parameters
     ----------
-    x : Tensor or array_like
-        Any shape.
     shape : int or tuple of int
         The new shape; one length may be -1 and is then computed.
 
@@ -104,9 +124,6 @@ def reshape(x: Any, shape: Shape) -> Any:
     ValueError
         The number of elements would change, or more than one length is -1.
 
-    Examples
-    --------
-    >>> import tapegraph as tg
     >>> tg.reshape([1.0, 2.0, 3.0, 4.0], (2, -1)).shape
     (2, 2)
     """
@@ -141,22 +158,18 @@ def concat(tensors: Any, axis: SupportsIndex = 0) -> Any:
     ----------
     tensors : sequence of Tensor or array_like
         At least one; equal shapes but for ``axis``.
-    axis : int
+    axis
         The axis to join along.
 
     Returns
     -------
-    Tensor
-        The joined array, of NumPy's result dtype.
+    joined
 
     Raises
     ------
     ValueError
         No array is given, an array is 0-d, or the shapes differ off the axis.
 
-    Examples
-    --------
-    >>> import tapegraph as tg
     >>> tg.concat([[1.0], [2.0, 3.0]]).data
     array([1., 2., 3.])
     """
@@ -197,8 +210,6 @@ def ravel(x: Any, order: Literal["C", "F"] = "C") -> Any:
 
     Parameters
     ----------
-    x : Tensor or array_like
-        Any shape.
     order : {"C", "F"}
         Row by row, or column by column.
 
@@ -211,9 +222,6 @@ def ravel(x: Any, order: Literal["C", "F"] = "C") -> Any:
     ValueError
         The order is neither: how a tensor lies in memory is not part of its value.
 
-    Examples
-    --------
-    >>> import tapegraph as tg
     >>> tg.ravel([[1.0, 2.0], [3.0, 4.0]]).data
     array([1., 2., 3., 4.])
     """
@@ -230,9 +238,7 @@ def squeeze(x: Any, axis: Axes = None) -> Any:
 
     Parameters
     ----------
-    x : Tensor or array_like
-        Any shape.
-    axis : int or tuple of int, optional
+    axis
         The axes to drop; every one of length 1 where not given.
 
     Returns
@@ -245,9 +251,6 @@ def squeeze(x: Any, axis: Axes = None) -> Any:
     ValueError
         An axis is out of range, repeated or longer than 1.
 
-    Examples
-    --------
-    >>> import tapegraph as tg
     >>> tg.squeeze([[[1.0], [2.0]]]).shape
     (2,)
     """
@@ -269,8 +272,6 @@ def expand_dims(x: Any, axis: Shape) -> Any:
 
     Parameters
     ----------
-    x : Tensor or array_like
-        Any shape.
     axis : int or tuple of int
         Where the new axes are in the result.
 
@@ -281,12 +282,8 @@ def expand_dims(x: Any, axis: Shape) -> Any:
 
     Raises
     ------
-    ValueError
-        An axis is out of range or repeated.
+    axes out of range
 
-    Examples
-    --------
-    >>> import tapegraph as tg
     >>> tg.expand_dims([1.0, 2.0], axis=0).shape
     (1, 2)
     """
@@ -308,14 +305,6 @@ def atleast_1d(*arrays: Any) -> Any:
     *arrays : Tensor or array_like
         A 0-d one becomes one of shape (1,); the others stay as they are.
 
-    Returns
-    -------
-    Tensor or tuple of Tensor
-        One where one is given.
-
-    Examples
-    --------
-    >>> import tapegraph as tg
     >>> tg.atleast_1d(1.0).shape
     (1,)
     """
@@ -332,14 +321,6 @@ def atleast_2d(*arrays: Any) -> Any:
     *arrays : Tensor or array_like
         One of shape (n,) becomes one of shape (1, n).
 
-    Returns
-    -------
-    Tensor or tuple of Tensor
-        One where one is given.
-
-    Examples
-    --------
-    >>> import tapegraph as tg
     >>> tg.atleast_2d([1.0, 2.0]).shape
     (1, 2)
     """
@@ -356,14 +337,6 @@ def atleast_3d(*arrays: Any) -> Any:
     *arrays : Tensor or array_like
         One of shape (n,) becomes one of shape (1, n, 1), and (m, n) becomes (m, n, 1).
 
-    Returns
-    -------
-    Tensor or tuple of Tensor
-        One where one is given.
-
-    Examples
-    --------
-    >>> import tapegraph as tg
     >>> tg.atleast_3d([1.0, 2.0]).shape
     (1, 2, 1)
     """
@@ -396,24 +369,19 @@ def swapaxes(x: Any, axis1: SupportsIndex, axis2: SupportsIndex) -> Any:
 
     Parameters
     ----------
-    x : Tensor or array_like
-        At least one axis.
+    x : at least one axis
     axis1, axis2 : int
         The axes.
 
     Returns
     -------
-    Tensor
-        The permuted array.
+    permuted
 
     Raises
     ------
     ValueError
         An axis is out of range.
 
-    Examples
-    --------
-    >>> import tapegraph as tg
     >>> tg.swapaxes([[[1.0, 2.0]]], 0, 2).shape
     (2, 1, 1)
     """
@@ -431,8 +399,6 @@ def moveaxis(x: Any, source: Shape, destination: Shape) -> Any:
 
     Parameters
     ----------
-    x : Tensor or array_like
-        Any shape.
     source : int or sequence of int
         The axes to move.
     destination : int or sequence of int
@@ -440,17 +406,13 @@ def moveaxis(x: Any, source: Shape, destination: Shape) -> Any:
 
     Returns
     -------
-    Tensor
-        The permuted array.
+    permuted
 
     Raises
     ------
     ValueError
         An axis is out of range or repeated, or the two differ in length.
 
-    Examples
-    --------
-    >>> import tapegraph as tg
     >>> tg.moveaxis([[[1.0, 2.0]]], 2, 0).shape
     (2, 1, 1)
     """
@@ -480,26 +442,21 @@ def rollaxis(x: Any, axis: SupportsIndex, start: SupportsIndex = 0) -> Any:
 
     Parameters
     ----------
-    x : Tensor or array_like
-        At least one axis.
-    axis : int
+    x : at least one axis
+    axis
         The axis to move.
     start : int
         The axis it comes before, or ``x.ndim`` for the end.
 
     Returns
     -------
-    Tensor
-        The permuted array.
+    permuted
 
     Raises
     ------
     ValueError
         An axis is out of range.
 
-    Examples
-    --------
-    >>> import tapegraph as tg
     >>> tg.rollaxis([[[1.0, 2.0]]], 2).shape
     (2, 1, 1)
     """
@@ -519,8 +476,7 @@ def matrix_transpose(x: Any) -> Any:
 
     Parameters
     ----------
-    x : Tensor or array_like, shape (..., m, n)
-        One matrix or a stack of them.
+    x : matrices
 
     Returns
     -------
@@ -531,9 +487,6 @@ def matrix_transpose(x: Any) -> Any:
     ValueError
         There are fewer than two axes.
 
-    Examples
-    --------
-    >>> import tapegraph as tg
     >>> tg.matrix_transpose([[[1.0, 2.0]]]).shape
     (1, 2, 1)
     """
@@ -568,9 +521,6 @@ def broadcast_to(x: Any, shape: Shape) -> Any:
     ValueError
         The shape does not broadcast to the new one.
 
-    Examples
-    --------
-    >>> import tapegraph as tg
     >>> tg.broadcast_to([1.0, 2.0], (2, 2)).data
     array([[1., 2.],
            [1., 2.]])
@@ -610,9 +560,6 @@ def broadcast_arrays(*arrays: Any) -> Any:
     ValueError
         The shapes do not broadcast together.
 
-    Examples
-    --------
-    >>> import tapegraph as tg
     >>> [a.shape for a in tg.broadcast_arrays([1.0, 2.0], [[3.0]])]
     [(1, 2), (1, 2)]
     """
@@ -650,9 +597,6 @@ def tile(x: Any, reps: Shape) -> Any:
     ValueError
         A number is negative.
 
-    Examples
-    --------
-    >>> import tapegraph as tg
     >>> tg.tile([1.0, 2.0], 2).data
     array([1., 2., 1., 2.])
     """
@@ -685,22 +629,18 @@ def concatenate(arrays: Any, axis: SupportsIndex | None = 0) -> Any:
     ----------
     arrays : sequence of Tensor or array_like
         At least one; equal shapes but for ``axis``.
-    axis : int or None
+    axis
         The axis to join along; None lays every array out in one axis first.
 
     Returns
     -------
-    Tensor
-        The joined array, of NumPy's result dtype.
+    joined
 
     Raises
     ------
     ValueError
         No array is given, an array is 0-d, or the shapes differ off the axis.
 
-    Examples
-    --------
-    >>> import tapegraph as tg
     >>> tg.concatenate([[[1.0]], [[2.0]]], axis=None).data
     array([1., 2.])
     """
@@ -718,22 +658,18 @@ def stack(arrays: Any, axis: SupportsIndex = 0) -> Any:
     ----------
     arrays : sequence of Tensor or array_like
         At least one; equal shapes.
-    axis : int
+    axis
         Where the new axis is in the result.
 
     Returns
     -------
-    Tensor
-        The joined array, of NumPy's result dtype.
+    joined
 
     Raises
     ------
     ValueError
         No array is given, the shapes differ, or the axis is out of range.
 
-    Examples
-    --------
-    >>> import tapegraph as tg
     >>> tg.stack([[1.0, 2.0], [3.0, 4.0]], axis=1).data
     array([[1., 3.],
            [2., 4.]])
@@ -764,12 +700,8 @@ def vstack(arrays: Any) -> Any:
 
     Raises
     ------
-    ValueError
-        No array is given, or the shapes differ.
+    unequal shapes
 
-    Examples
-    --------
-    >>> import tapegraph as tg
     >>> tg.vstack([[1.0, 2.0], [3.0, 4.0]]).shape
     (2, 2)
     """
@@ -793,12 +725,8 @@ def hstack(arrays: Any) -> Any:
 
     Raises
     ------
-    ValueError
-        No array is given, or the shapes differ.
+    unequal shapes
 
-    Examples
-    --------
-    >>> import tapegraph as tg
     >>> tg.hstack([[1.0, 2.0], [3.0]]).data
     array([1., 2., 3.])
     """
@@ -823,12 +751,8 @@ def dstack(arrays: Any) -> Any:
 
     Raises
     ------
-    ValueError
-        No array is given, or the shapes differ.
+    unequal shapes
 
-    Examples
-    --------
-    >>> import tapegraph as tg
     >>> tg.dstack([[1.0, 2.0], [3.0, 4.0]]).shape
     (1, 2, 2)
     """
@@ -855,9 +779,6 @@ def column_stack(arrays: Any) -> Any:
     ValueError
         No array is given, or the lengths differ.
 
-    Examples
-    --------
-    >>> import tapegraph as tg
     >>> tg.column_stack([[1.0, 2.0], [3.0, 4.0]]).data
     array([[1., 3.],
            [2., 4.]])
@@ -887,9 +808,6 @@ def block(arrays: Any) -> Any:
     ValueError
         The lists are not equally deep, one is empty, or the shapes do not fit.
 
-    Examples
-    --------
-    >>> import tapegraph as tg
     >>> one, two = tg.param([[1.0]]), tg.param([[2.0]])
     >>> tg.block([[one, two], [two, one]]).data
     array([[1., 2.],
@@ -942,9 +860,6 @@ def append(x: Any, values: Any, axis: SupportsIndex | None = None) -> Any:
     ValueError
         The shapes differ off the axis.
 
-    Examples
-    --------
-    >>> import tapegraph as tg
     >>> tg.append([1.0, 2.0], 3.0).data
     array([1., 2., 3.])
     """

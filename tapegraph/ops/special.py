@@ -52,13 +52,7 @@ __all__ = [
 
 
 def of_scipy(name: str) -> Callable[..., Any]:
-    """Return SciPy's function of a name.
-
-    Raises
-    ------
-    ImportError
-        SciPy is not installed.
-    """
+    """Return SciPy's function of a name, or raise an ImportError that says how to install it."""
     try:
         module = importlib.import_module("scipy.special")
     except ImportError:
@@ -86,24 +80,10 @@ def erf(x: Any) -> Any:
 
     The derivative is ``2/sqrt(pi) exp(-x^2)``. Needs SciPy.
 
-    Parameters
-    ----------
-    x : Tensor, array_like or number
-        Any shape, float32 or float64.
-
-    Returns
-    -------
-    Tensor
-        Of ``x``'s shape and dtype.
-
     Raises
     ------
-    ImportError
-        SciPy is not installed.
+    no SciPy
 
-    Examples
-    --------
-    >>> import tapegraph as tg
     >>> tg.special.erf(0.0).item()
     0.0
     """
@@ -115,24 +95,10 @@ def erfc(x: Any) -> Any:
 
     The derivative is ``-2/sqrt(pi) exp(-x^2)``. Needs SciPy.
 
-    Parameters
-    ----------
-    x : Tensor, array_like or number
-        Any shape, float32 or float64.
-
-    Returns
-    -------
-    Tensor
-        Of ``x``'s shape and dtype.
-
     Raises
     ------
-    ImportError
-        SciPy is not installed.
+    no SciPy
 
-    Examples
-    --------
-    >>> import tapegraph as tg
     >>> tg.special.erfc(0.0).item()
     1.0
     """
@@ -144,24 +110,10 @@ def erfcx(x: Any) -> Any:
 
     The derivative is ``2 x erfcx(x) - 2/sqrt(pi)``. Needs SciPy.
 
-    Parameters
-    ----------
-    x : Tensor, array_like or number
-        Any shape, float32 or float64.
-
-    Returns
-    -------
-    Tensor
-        Of ``x``'s shape and dtype.
-
     Raises
     ------
-    ImportError
-        SciPy is not installed.
+    no SciPy
 
-    Examples
-    --------
-    >>> import tapegraph as tg
     >>> tg.special.erfcx(0.0).item()
     1.0
     """
@@ -173,24 +125,10 @@ def erfinv(x: Any) -> Any:
 
     The derivative is ``sqrt(pi)/2 exp(erfinv(x)^2)``, infinite at -1 and 1. Needs SciPy.
 
-    Parameters
-    ----------
-    x : Tensor, array_like or number
-        Any shape, float32 or float64.
-
-    Returns
-    -------
-    Tensor
-        Of ``x``'s shape and dtype.
-
     Raises
     ------
-    ImportError
-        SciPy is not installed.
+    no SciPy
 
-    Examples
-    --------
-    >>> import tapegraph as tg
     >>> tg.special.erfinv(0.0).item()
     0.0
     """
@@ -202,24 +140,10 @@ def gamma(x: Any) -> Any:
 
     The derivative is ``gamma(x) digamma(x)``. Needs SciPy.
 
-    Parameters
-    ----------
-    x : Tensor, array_like or number
-        Any shape, float32 or float64.
-
-    Returns
-    -------
-    Tensor
-        Of ``x``'s shape and dtype.
-
     Raises
     ------
-    ImportError
-        SciPy is not installed.
+    no SciPy
 
-    Examples
-    --------
-    >>> import tapegraph as tg
     >>> tg.special.gamma(5.0).item()
     24.0
     """
@@ -231,24 +155,10 @@ def gammaln(x: Any) -> Any:
 
     The derivative is ``digamma(x)``. Needs SciPy.
 
-    Parameters
-    ----------
-    x : Tensor, array_like or number
-        Any shape, float32 or float64.
-
-    Returns
-    -------
-    Tensor
-        Of ``x``'s shape and dtype.
-
     Raises
     ------
-    ImportError
-        SciPy is not installed.
+    no SciPy
 
-    Examples
-    --------
-    >>> import tapegraph as tg
     >>> tg.special.gammaln(1.0).item()
     0.0
     """
@@ -260,24 +170,10 @@ def gammasgn(x: Any) -> Any:
 
     The derivative is 0. Needs SciPy.
 
-    Parameters
-    ----------
-    x : Tensor, array_like or number
-        Any shape, float32 or float64.
-
-    Returns
-    -------
-    Tensor
-        Of ``x``'s shape and dtype.
-
     Raises
     ------
-    ImportError
-        SciPy is not installed.
+    no SciPy
 
-    Examples
-    --------
-    >>> import tapegraph as tg
     >>> tg.special.gammasgn([-0.5, 0.5]).data
     array([-1.,  1.])
     """
@@ -289,24 +185,10 @@ def loggamma(x: Any) -> Any:
 
     The derivative is ``digamma(x)``. Needs SciPy.
 
-    Parameters
-    ----------
-    x : Tensor, array_like or number
-        Any shape, float32 or float64.
-
-    Returns
-    -------
-    Tensor
-        Of ``x``'s shape and dtype.
-
     Raises
     ------
-    ImportError
-        SciPy is not installed.
+    no SciPy
 
-    Examples
-    --------
-    >>> import tapegraph as tg
     >>> tg.special.loggamma(1.0).item()
     0.0
     """
@@ -341,26 +223,19 @@ def polygamma(n: int, x: Any) -> Any:
     ----------
     n : int
         The order, not negative; 0 is `digamma` itself.
-    x : Tensor, array_like or number
-        Any shape, float32 or float64.
 
     Returns
     -------
-    Tensor
-        Of ``x``'s shape and dtype.
+    like x
 
     Raises
     ------
-    ImportError
-        SciPy is not installed.
+    no SciPy
     TypeError
         ``n`` is not an integer.
     ValueError
         ``n`` is negative.
 
-    Examples
-    --------
-    >>> import tapegraph as tg
     >>> round(tg.special.polygamma(1, 1.0).item(), 6)
     1.644934
     """
@@ -380,24 +255,10 @@ def digamma(x: Any) -> Any:
 
     Its own derivative is ``polygamma(1, x)``. Needs SciPy.
 
-    Parameters
-    ----------
-    x : Tensor, array_like or number
-        Any shape, float32 or float64.
-
-    Returns
-    -------
-    Tensor
-        Of ``x``'s shape and dtype.
-
     Raises
     ------
-    ImportError
-        SciPy is not installed.
+    no SciPy
 
-    Examples
-    --------
-    >>> import tapegraph as tg
     >>> round(tg.special.digamma(1.0).item(), 6)
     -0.577216
     """
@@ -414,26 +275,10 @@ def betaln(a: Any, b: Any) -> Any:
     ``gammaln(a) + gammaln(b) - gammaln(a + b)``, without its cancellation; the derivative by
     ``a`` is ``digamma(a) - digamma(a + b)``. Needs SciPy.
 
-    Parameters
-    ----------
-    a, b : Tensor, array_like or number
-        Operands that broadcast together.
-
-    Returns
-    -------
-    Tensor
-        Of the broadcast shape and NumPy's result dtype.
-
     Raises
     ------
-    ImportError
-        SciPy is not installed.
-    ValueError
-        The shapes do not broadcast.
+    no SciPy
 
-    Examples
-    --------
-    >>> import tapegraph as tg
     >>> tg.special.betaln(1.0, 1.0).item()
     0.0
     """
@@ -445,26 +290,10 @@ def beta(a: Any, b: Any) -> Any:
 
     The derivative by ``a`` is ``beta(a, b) (digamma(a) - digamma(a + b))``. Needs SciPy.
 
-    Parameters
-    ----------
-    a, b : Tensor, array_like or number
-        Operands that broadcast together.
-
-    Returns
-    -------
-    Tensor
-        Of the broadcast shape and NumPy's result dtype.
-
     Raises
     ------
-    ImportError
-        SciPy is not installed.
-    ValueError
-        The shapes do not broadcast.
+    no SciPy
 
-    Examples
-    --------
-    >>> import tapegraph as tg
     >>> tg.special.beta(1.0, 1.0).item()
     1.0
     """
@@ -476,24 +305,10 @@ def ndtr(x: Any) -> Any:
 
     The derivative is the density, ``exp(-x^2 / 2) / sqrt(2 pi)``. Needs SciPy.
 
-    Parameters
-    ----------
-    x : Tensor, array_like or number
-        Any shape, float32 or float64.
-
-    Returns
-    -------
-    Tensor
-        Of ``x``'s shape and dtype.
-
     Raises
     ------
-    ImportError
-        SciPy is not installed.
+    no SciPy
 
-    Examples
-    --------
-    >>> import tapegraph as tg
     >>> tg.special.ndtr(0.0).item()
     0.5
     """
@@ -507,24 +322,10 @@ def log_ndtr(x: Any) -> Any:
     The derivative is the density over the distribution, ``sqrt(2/pi) / erfcx(-x / sqrt(2))``.
     Needs SciPy.
 
-    Parameters
-    ----------
-    x : Tensor, array_like or number
-        Any shape, float32 or float64.
-
-    Returns
-    -------
-    Tensor
-        Of ``x``'s shape and dtype.
-
     Raises
     ------
-    ImportError
-        SciPy is not installed.
+    no SciPy
 
-    Examples
-    --------
-    >>> import tapegraph as tg
     >>> round(tg.special.log_ndtr(-40.0).item(), 6)
     -804.608442
     """
@@ -534,19 +335,6 @@ def log_ndtr(x: Any) -> Any:
 def expit(x: Any) -> Any:
     """Logistic function of each element, ``1 / (1 + exp(-x))``, as `tapegraph.sigmoid`.
 
-    Parameters
-    ----------
-    x : Tensor, array_like or number
-        Any shape, float32 or float64.
-
-    Returns
-    -------
-    Tensor
-        Of ``x``'s shape and dtype.
-
-    Examples
-    --------
-    >>> import tapegraph as tg
     >>> tg.special.expit(0.0).item()
     0.5
     """
@@ -559,19 +347,6 @@ def log_expit(x: Any) -> Any:
 
     The derivative is ``expit(-x)``.
 
-    Parameters
-    ----------
-    x : Tensor, array_like or number
-        Any shape, float32 or float64.
-
-    Returns
-    -------
-    Tensor
-        Of ``x``'s shape and dtype.
-
-    Examples
-    --------
-    >>> import tapegraph as tg
     >>> tg.special.log_expit([-1000.0, 1000.0]).data
     array([-1000.,    -0.])
     """
@@ -582,19 +357,6 @@ def log_expit(x: Any) -> Any:
 def logit(x: Any) -> Any:
     """Inverse of `expit`, ``log(x / (1 - x))``, of each element, which is between 0 and 1.
 
-    Parameters
-    ----------
-    x : Tensor, array_like or number
-        Any shape, float32 or float64.
-
-    Returns
-    -------
-    Tensor
-        Of ``x``'s shape and dtype.
-
-    Examples
-    --------
-    >>> import tapegraph as tg
     >>> tg.special.logit(0.5).item()
     0.0
     """
@@ -606,19 +368,6 @@ def logit(x: Any) -> Any:
 def softplus(x: Any) -> Any:
     """``log(1 + exp(x))`` of each element, without overflow; its derivative is ``expit(x)``.
 
-    Parameters
-    ----------
-    x : Tensor, array_like or number
-        Any shape, float32 or float64.
-
-    Returns
-    -------
-    Tensor
-        Of ``x``'s shape and dtype.
-
-    Examples
-    --------
-    >>> import tapegraph as tg
     >>> round(tg.special.softplus(0.0).item(), 6)
     0.693147
     """
@@ -637,24 +386,14 @@ def log_softmax(x: Any, axis: Axes = None) -> Any:
 
     Parameters
     ----------
-    x : Tensor or array_like
-        Any shape, float32 or float64.
-    axis : int or tuple of int, optional
+    x : an array of floats
+    axis
         The axes along which the exponentials sum to 1; all where not given, as in SciPy.
 
     Returns
     -------
-    Tensor
-        Of ``x``'s shape and dtype.
+    like x
 
-    Raises
-    ------
-    ValueError
-        An axis is out of range or repeated.
-
-    Examples
-    --------
-    >>> import tapegraph as tg
     >>> tg.special.log_softmax([0.0, 0.0]).data
     array([-0.69314718, -0.69314718])
     """
@@ -687,24 +426,6 @@ def xlogy(a: Any, b: Any) -> Any:
     The derivative with respect to ``a`` is ``log(b)``, and 0 where ``a`` is 0 and ``b`` is not
     positive; that with respect to ``b`` is ``a / b``, and 0 where ``a`` is 0.
 
-    Parameters
-    ----------
-    a, b : Tensor, array_like or number
-        Operands that broadcast together.
-
-    Returns
-    -------
-    Tensor
-        Of the broadcast shape and NumPy's result dtype.
-
-    Raises
-    ------
-    ValueError
-        The shapes do not broadcast.
-
-    Examples
-    --------
-    >>> import tapegraph as tg
     >>> tg.special.xlogy([0.0, 2.0], [0.0, 1.0]).data
     array([0., 0.])
     """
@@ -717,24 +438,6 @@ def xlog1py(a: Any, b: Any) -> Any:
     The derivative with respect to ``a`` is ``log(1 + b)``, and 0 where ``a`` is 0 and ``1 + b`` is
     not positive; that with respect to ``b`` is ``a / (1 + b)``, and 0 where ``a`` is 0.
 
-    Parameters
-    ----------
-    a, b : Tensor, array_like or number
-        Operands that broadcast together.
-
-    Returns
-    -------
-    Tensor
-        Of the broadcast shape and NumPy's result dtype.
-
-    Raises
-    ------
-    ValueError
-        The shapes do not broadcast.
-
-    Examples
-    --------
-    >>> import tapegraph as tg
     >>> tg.special.xlog1py([0.0, 2.0], [-1.0, 0.0]).data
     array([0., 0.])
     """
@@ -752,19 +455,6 @@ def entr(x: Any) -> Any:
 
     The derivative is ``-log(x) - 1``: infinite at 0, and NaN below.
 
-    Parameters
-    ----------
-    x : Tensor, array_like or number
-        Any shape, float32 or float64.
-
-    Returns
-    -------
-    Tensor
-        Of ``x``'s shape and dtype.
-
-    Examples
-    --------
-    >>> import tapegraph as tg
     >>> tg.special.entr([0.0, -1.0]).data
     array([  0., -inf])
     """
@@ -800,24 +490,10 @@ def i0(x: Any) -> Any:
 
     The derivative is `i1`. Needs SciPy.
 
-    Parameters
-    ----------
-    x : Tensor, array_like or number
-        Any shape, float32 or float64.
-
-    Returns
-    -------
-    Tensor
-        Of ``x``'s shape and dtype.
-
     Raises
     ------
-    ImportError
-        SciPy is not installed.
+    no SciPy
 
-    Examples
-    --------
-    >>> import tapegraph as tg
     >>> tg.special.i0(0.0).item()
     1.0
     """
@@ -830,24 +506,10 @@ def i1(x: Any) -> Any:
 
     The derivative is ``(I0(x) + I2(x)) / 2``, which is ``i0(x) - i1(x) / x``. Needs SciPy.
 
-    Parameters
-    ----------
-    x : Tensor, array_like or number
-        Any shape, float32 or float64.
-
-    Returns
-    -------
-    Tensor
-        Of ``x``'s shape and dtype.
-
     Raises
     ------
-    ImportError
-        SciPy is not installed.
+    no SciPy
 
-    Examples
-    --------
-    >>> import tapegraph as tg
     >>> tg.special.i1(0.0).item()
     0.0
     """
@@ -860,24 +522,10 @@ def j0(x: Any) -> Any:
 
     The derivative is ``-j1(x)``. Needs SciPy.
 
-    Parameters
-    ----------
-    x : Tensor, array_like or number
-        Any shape, float32 or float64.
-
-    Returns
-    -------
-    Tensor
-        Of ``x``'s shape and dtype.
-
     Raises
     ------
-    ImportError
-        SciPy is not installed.
+    no SciPy
 
-    Examples
-    --------
-    >>> import tapegraph as tg
     >>> tg.special.j0(0.0).item()
     1.0
     """
@@ -890,24 +538,10 @@ def j1(x: Any) -> Any:
 
     The derivative is ``(J0(x) - J2(x)) / 2``, which is ``j0(x) - j1(x) / x``. Needs SciPy.
 
-    Parameters
-    ----------
-    x : Tensor, array_like or number
-        Any shape, float32 or float64.
-
-    Returns
-    -------
-    Tensor
-        Of ``x``'s shape and dtype.
-
     Raises
     ------
-    ImportError
-        SciPy is not installed.
+    no SciPy
 
-    Examples
-    --------
-    >>> import tapegraph as tg
     >>> tg.special.j1(0.0).item()
     0.0
     """

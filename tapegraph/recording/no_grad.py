@@ -29,6 +29,11 @@ def no_grad(fn: Callable[..., Any] | None = None) -> Any:
     fn : callable, optional
         The function to wrap.
 
+    Returns
+    -------
+    Scope or callable
+        What ``with`` enters and a decorator is, or the wrapped function where one is given.
+
     Examples
     --------
     >>> import tapegraph as tg

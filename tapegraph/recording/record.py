@@ -12,6 +12,7 @@ from typing import Any, overload
 
 import numpy as np
 
+from tapegraph.docstrings import completed
 from tapegraph.errors import ORIGINS, USER, explain, kind_of, user_frame, user_line
 from tapegraph.numpy_warnings import watched
 from tapegraph.recording import concretization, numpy_functions
@@ -277,7 +278,7 @@ def _registered(name: str, forward: Any, record: Any) -> Any:
 def _dressed(record: Any, stub: Any) -> Any:
     record.__name__ = stub.__name__
     record.__qualname__ = stub.__qualname__
-    record.__doc__ = stub.__doc__
+    record.__doc__ = completed(stub)
     record.__module__ = stub.__module__
     record.__annotations__ = dict.fromkeys(stub.__annotations__, "ArrayLike")
     record.__annotations__["return"] = "Tensor"

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from tapegraph.tensors.tensor import Tensor
 
 
+_numpy: Any = np  # whose stubs know arrays alone
 _COMPARISONS = {
     "__eq__": np.equal,
     "__ne__": np.not_equal,
@@ -119,16 +120,16 @@ class ArrayMethods:
     # Of masks, which are tensors where a program is recorded whole
 
     def __and__(self, other: object) -> npt.NDArray[np.bool_]:
-        return np.bitwise_and(self, other)  # type: ignore[call-overload, no-any-return]
+        return _numpy.bitwise_and(self, other)  # type: ignore[no-any-return]
 
     def __or__(self, other: object) -> npt.NDArray[np.bool_]:
-        return np.bitwise_or(self, other)  # type: ignore[call-overload, no-any-return]
+        return _numpy.bitwise_or(self, other)  # type: ignore[no-any-return]
 
     def __xor__(self, other: object) -> npt.NDArray[np.bool_]:
-        return np.bitwise_xor(self, other)  # type: ignore[call-overload, no-any-return]
+        return _numpy.bitwise_xor(self, other)  # type: ignore[no-any-return]
 
     def __invert__(self) -> npt.NDArray[np.bool_]:
-        return np.invert(self)  # type: ignore[call-overload, no-any-return]
+        return _numpy.invert(self)  # type: ignore[no-any-return]
 
     __rand__, __ror__, __rxor__ = __and__, __or__, __xor__
 
@@ -274,7 +275,7 @@ class ArrayMethods:
     def argmax(self, axis: SupportsIndex) -> npt.NDArray[np.intp]: ...
     def argmax(self, axis: SupportsIndex | None = None) -> Any:
         """Return where the largest elements are, as a plain array."""
-        return np.argmax(self, axis)
+        return _numpy.argmax(self, axis)
 
     @overload
     def argmin(self, axis: None = None) -> np.intp: ...
@@ -282,11 +283,11 @@ class ArrayMethods:
     def argmin(self, axis: SupportsIndex) -> npt.NDArray[np.intp]: ...
     def argmin(self, axis: SupportsIndex | None = None) -> Any:
         """Return where the smallest elements are, as a plain array."""
-        return np.argmin(self, axis)
+        return _numpy.argmin(self, axis)
 
     def argsort(self, axis: SupportsIndex | None = -1) -> npt.NDArray[np.intp]:
         """Return the order that would sort the array, as a plain array."""
-        return np.argsort(self, axis)  # type: ignore[call-overload, no-any-return]
+        return _numpy.argsort(self, axis)  # type: ignore[no-any-return]
 
     def nonzero(self) -> tuple[npt.NDArray[np.intp], ...]:
         """Return where the elements are not zero, as plain arrays."""
@@ -304,7 +305,7 @@ class ArrayMethods:
         self, v: Operand, side: Literal["left", "right"] = "left", sorter: ArrayLike | None = None
     ) -> Any:
         """Return where elements would be inserted, as a plain array."""
-        return np.searchsorted(self, v, side, sorter)
+        return _numpy.searchsorted(self, v, side, sorter)
 
     @overload
     def all(self, axis: None = None) -> np.bool_: ...
@@ -312,7 +313,7 @@ class ArrayMethods:
     def all(self, axis: Shape) -> npt.NDArray[np.bool_]: ...
     def all(self, axis: Axes = None) -> Any:
         """Tell whether all elements are non-zero, as a plain bool or array."""
-        return np.all(self, axis)
+        return _numpy.all(self, axis)
 
     @overload
     def any(self, axis: None = None) -> np.bool_: ...
@@ -320,7 +321,7 @@ class ArrayMethods:
     def any(self, axis: Shape) -> npt.NDArray[np.bool_]: ...
     def any(self, axis: Axes = None) -> Any:
         """Tell whether any element is non-zero, as a plain bool or array."""
-        return np.any(self, axis)
+        return _numpy.any(self, axis)
 
     def tolist(self) -> Any:
         """Return the elements as nested lists of Python numbers."""

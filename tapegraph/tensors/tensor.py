@@ -212,10 +212,11 @@ class Tensor(ArrayMethods, Node, recorded=True):
                     "Make a new leaf with tg.param(value).",
                 )
             )
-        given = value
-        if follows(value):
-            value = value._array if not value._requires_grad else value
-        array = numeric(value, "assign", "value")
+        given: Any = value
+        numbers: Any = value
+        if follows(value) and not given._requires_grad:
+            numbers = given._array
+        array = numeric(numbers, "assign", "value")
         try:
             array = own(np.broadcast_to(array, self.shape), self.dtype)
         except ValueError:

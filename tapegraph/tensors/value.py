@@ -299,9 +299,9 @@ class Value:
         if isinstance(other, Value):
             x, y = self._data, other._data
             out = _power(x, y)
-            # The two zeros are conventions: 0**0 is flat in its base, x**y in y where x <= 0.
+            # Conventions: 0**0 is flat in its base; in y x**y is where x <= 0, and nan**0 too.
             dx = 0.0 if y == 0 else y * _power(x, y - 1.0)
-            dy = 0.0 if x <= 0 else out * _log(x)
+            dy = 0.0 if x <= 0 else out * (_log(x) if x > 0 else 0.0)
             return _binary("pow", self, other, out, dx, dy)
         number = _constant("pow", other)
         return NotImplemented if number is None else self**number
@@ -535,9 +535,22 @@ class Value:
 def vsum(values: Iterable[Value | Number]) -> Value:
     """Return the sum of any number of Values as one node; derivative 1 for each.
 
-    Parameters: ``values``, an iterable of Values and numbers; without any, the result is the
-    constant 0. Raises ``TypeError`` if one of them is neither.
+    Parameters
+    ----------
+    values : iterable of Value or number
+        Without any, the result is the constant 0.
 
+    Returns
+    -------
+    Value
+
+    Raises
+    ------
+    TypeError
+        One of them is neither.
+
+    Examples
+    --------
     >>> import tapegraph as tg
     >>> xs = [tg.Value(1.0), tg.Value(2.0)]
     >>> total = tg.vsum(xs)

@@ -67,7 +67,7 @@ def reverse(f, points, seed):
 
 
 def test_every_operation_has_a_rule():
-    assert set(JVPS) == set(OPS)
+    assert set(JVPS) == {name for name, op in OPS.items() if op.differentiable != ()}
 
 
 def agrees_with_reverse_mode(case, dtype):

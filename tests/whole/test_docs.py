@@ -1,11 +1,13 @@
-"""The documentation is true: its links lead somewhere, and its parity table is today's."""
+"""The documentation is true: its links and names lead somewhere, its parity table is today's."""
 
 import importlib.util
 import re
+from operator import attrgetter
 from pathlib import Path
 
 import pytest
 
+import tapegraph as tg
 from tapegraph.commands import parity
 from tapegraph.testing.cases import CASES
 
@@ -20,7 +22,7 @@ needs_tensorflow = pytest.mark.skipif(
 
 def links():
     for page in PAGES:
-        for link in re.findall(r"\]\(([^):]+)\)", page.read_text()):
+        for link in sorted(set(re.findall(r"\]\(([^):]+)\)", page.read_text()))):
             yield pytest.param(page, *link.partition("#")[::2], id=f"{page.name}:{link}")
 
 
@@ -32,14 +34,38 @@ def anchors(page: Path) -> set[str]:
 
 @pytest.mark.parametrize(("page", "path", "anchor"), [*links()])
 def test_links_lead_somewhere(page, path, anchor):
-    target = page.parent / path
+    target = page.parent / path if path else page
     assert target.exists()
     assert not anchor or anchor in anchors(target)
 
 
 def test_every_page_is_in_the_index():
     index = (ROOT / "docs" / "index.md").read_text()
-    assert all(f"]({page.name})" in index for page in PAGES if page.name != "index.md")
+    # The site takes three pages from the repository's root: what stands for them only links there.
+    stubs = {"overview.md": "README.md", "contributing.md": "CONTRIBUTING.md"}
+    stubs["changes.md"] = "CHANGELOG.md"
+    links = {page.name: f"]({page.name})" for page in PAGES if page.name != "index.md"}
+    links |= {stub: f"](../{page})" for stub, page in stubs.items()}
+    for name, link in links.items():
+        assert link in index
+        assert name not in stubs or link in (ROOT / "docs" / name).read_text()
+
+
+@pytest.mark.parametrize("page", [ROOT / "README.md", *PAGES], ids=lambda page: page.name)
+def test_names_are_public(page):
+    for path in set(re.findall(r"\btg((?:\.\w+)+)", page.read_text())):
+        attrgetter(path[1:])(tg)  # raises AttributeError, which names it
+
+
+@pytest.mark.parametrize("page", [ROOT / "README.md", *PAGES], ids=lambda page: page.name)
+def test_files_that_are_named_exist(page):
+    for path in re.findall(r"`([a-z]+/[\w/]*\w\.\w+)`", page.read_text()):
+        assert (ROOT / path).exists(), path
+
+
+def test_the_engines_page_names_every_gap():
+    engines = (ROOT / "docs" / "engines.md").read_text()
+    assert all(f"`{op}`" in engines for op in tg.lowering.GAPS)
 
 
 def table() -> dict[tuple[str, str], dict[str, str]]:

@@ -169,6 +169,7 @@ ROOMS = (
     "checkout",
     "errors",
     "locks",
+    "docstrings",
     "typed",
     "numpy_warnings",
     "arrays",

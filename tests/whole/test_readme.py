@@ -16,27 +16,33 @@ PAGES = {
 }
 WITH_CODE = sorted(name for name, text in PAGES.items() if "```python" in text)
 
-# The package a python block needs, if it says so; the block; the text block after it, if any.
+# The package a python block needs, if it says so, and whether it sets up its process; the block;
+# the text block after it, if any.
 BLOCK = re.compile(
-    r"^(?:<!-- needs (\w+) -->\n)?```python\n(.*?)^```\n(?:\n```text\n(.*?)^```\n)?",
+    r"^(?:<!-- needs (\w+)(, in a process of its own)? -->\n)?"
+    r"```python\n(.*?)^```\n(?:\n```text\n(.*?)^```\n)?",
     re.DOTALL | re.MULTILINE,
 )
 
 
 @pytest.mark.parametrize("page", WITH_CODE)
-def test_code_prints_what_is_shown(page, monkeypatch, tmp_path):
+def test_code_prints_what_is_shown(page, monkeypatch, tmp_path, run_python):
     monkeypatch.chdir(tmp_path)
     # A context of its own: what a page sets, no other test sees.
-    contextvars.copy_context().run(run_page, page)
+    contextvars.copy_context().run(run_page, page, run_python)
 
 
-def run_page(page: str) -> None:
+def run_page(page: str, run_python) -> None:
     blocks = BLOCK.findall(PAGES[page])
     assert len(blocks) == PAGES[page].count("```python")
     namespace: dict[str, object] = {"__name__": "page"}
     line = 0
-    for package, code, shown in blocks:
+    for package, alone, code, shown in blocks:
         if package and importlib.util.find_spec(package) is None:
+            code, shown = "\n" * code.count("\n"), ""
+        elif alone:
+            done = run_python(code)
+            assert (done.stdout, done.returncode) == (shown, 0), code + done.stderr
             code, shown = "\n" * code.count("\n"), ""
         # As if the blocks were pasted one after another into one file, tour.py.
         program = compile("\n" * line + code, page.replace(".md", ".py"), "exec")
@@ -54,7 +60,7 @@ def test_the_tour_is_among_them():
 @pytest.mark.parametrize("page", WITH_CODE)
 def test_blocks_that_need_a_package_say_so(page):
     blocks = BLOCK.findall(PAGES[page])
-    needs = [package for package, code, _ in blocks if re.search("tg.lowering|parity", code)]
+    needs = [package for package, _, code, _ in blocks if re.search("tg.lowering|parity", code)]
     assert set(needs) <= {"tensorflow"}
 
 

@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 
+from tapegraph.differentiation.slopes.rules import FLAT, Divisor, Linear, Slope, Slopes
 from tapegraph.ops import elementwise
 from tapegraph.recording.op import Op
 from tapegraph.recording.record import apply
@@ -41,6 +42,24 @@ def each(*rules: Rule) -> Rule:
         return functools.reduce(elementwise.add, parts) if parts else None
 
     return row
+
+
+def rows_of(slopes: Slopes) -> dict[str, Rule]:
+    """Return the rows of element-wise operations."""
+    return {name: each(*map(_rule, row)) for name, row in slopes.items()}
+
+
+def _rule(slope: Slope) -> Rule:
+    """Return the rule for the tangent of one input."""
+    if slope is None or slope is FLAT:
+        return lambda t, y, *inputs, **attrs: None
+    if isinstance(slope, Linear):
+        return slope.of
+    if isinstance(slope, Divisor):
+        of = slope.of
+        return lambda t, y, *inputs, **attrs: over(t, of(y, *inputs, **attrs))
+    factor = slope
+    return lambda t, y, *inputs, **attrs: times(t, factor(y, *inputs, **attrs))
 
 
 def linear(op: Op) -> Rule:

@@ -253,7 +253,7 @@ SORTED: tuple[tuple[str, str, Shape, tuple[Any, ...]], ...] = (
 )
 
 
-def _of_select() -> Iterator[Case]:
+def _selected() -> Iterator[Case]:
     """Yield the rows of this family."""
     for op, name, label, lengths, arguments in TAKEN:
         yield _like_numpy(op, f"{name}-{label}", name, anywhere(*lengths), arguments)
@@ -317,6 +317,101 @@ def _ties() -> Iterator[Case]:
     )
 
 
+# Repeating, padding, moving and cutting: the operation recorded, NumPy's name, what is special, a
+# shape, and the other arguments.
+
+MOVED: tuple[tuple[str, str, str, Shape, tuple[Any, ...]], ...] = (
+    ("broadcast_to", "repeat", "all", (2, 3), (2,)),
+    ("broadcast_to", "repeat", "rows", (2, 3), (2, 0)),
+    ("broadcast_to", "repeat", "columns", (2, 3), (3, -1)),
+    ("broadcast_to", "repeat", "never", (2, 3), (0, 1)),
+    ("broadcast_to", "repeat", "0d", (), (2,)),
+    ("gather", "repeat", "each", (3,), ([1, 0, 2],)),
+    ("gather", "repeat", "each-column", (2, 3), ([1, 0, 2], 1)),
+    ("concat", "pad", "zeros", (2, 3), (1,)),
+    ("concat", "pad", "before-after", (3,), ((1, 2),)),
+    ("concat", "pad", "by-axis", (2, 3), (((0, 1), (2, 0)),)),
+    ("concat", "pad", "empty", (0, 2), (1,)),
+    ("gather", "pad", "edge", (2, 3), (((1, 0), (2, 2)), "edge")),
+    ("gather", "pad", "reflect", (2, 3), (((1, 0), (2, 5)), "reflect")),
+    ("gather", "pad", "symmetric", (2, 3), (2, "symmetric")),
+    ("gather", "pad", "wrap", (2, 3), (4, "wrap")),
+    ("concat", "roll", "all", (2, 3), (2,)),
+    ("concat", "roll", "rows", (3, 2), (1, 0)),
+    ("concat", "roll", "back", (2, 3), (-4, 1)),
+    ("concat", "roll", "both", (2, 3), ((1, 2), (0, 1))),
+    ("concat", "roll", "one-shift", (3, 3), (1, (0, 1))),
+    ("concat", "roll", "one-axis", (4,), ((1, 2), 0)),
+    ("getitem", "flip", "all", (2, 3), ()),
+    ("getitem", "flip", "columns", (2, 3), (1,)),
+    ("getitem", "flip", "two", (2, 3, 2), ((0, 2),)),
+    ("getitem", "flip", "0d", (), ()),
+    ("getitem", "fliplr", "matrix", (2, 3), ()),
+    ("getitem", "flipud", "vector", (3,), ()),
+    ("transpose", "rot90", "once", (2, 3), ()),
+    ("getitem", "rot90", "twice", (2, 3), (2,)),
+    ("transpose", "rot90", "back", (2, 3, 2), (-1, (1, 2))),
+    ("gather", "delete", "one", (4,), (1,)),
+    ("gather", "delete", "columns", (2, 4), ([0, -1], 1)),
+    ("gather", "delete", "slice", (5, 2), (slice(1, 4, 2), 0)),
+    ("gather", "delete", "all-axes", (2, 3), (2,)),
+)
+
+CUT: tuple[tuple[str, str, Shape, tuple[Any, ...]], ...] = (
+    ("split", "halves", (4, 2), (2,)),
+    ("split", "columns", (2, 6), (3, 1)),
+    ("split", "places", (5,), ([1, 3],)),
+    ("split", "beyond", (3,), ([2, 9, 1],)),
+    ("array_split", "uneven", (5, 2), (3,)),
+    ("array_split", "more-than-there-are", (2,), (3,)),
+    ("hsplit", "matrix", (2, 4), (2,)),
+    ("hsplit", "vector", (4,), ([1],)),
+    ("vsplit", "rows", (4, 2), (2,)),
+    ("dsplit", "depth", (1, 2, 4), (2,)),
+)
+
+INSERTED: tuple[tuple[str, Shape, Shape, Any, tuple[Any, ...]], ...] = (
+    ("one", (3,), (1,), 1, ()),
+    ("row", (2, 3), (3,), 1, (0,)),
+    ("column", (2, 3), (2,), -1, (1,)),
+    ("several", (4,), (3,), [0, 2, 2], ()),
+    ("columns", (2, 3), (2, 2), [0, 3], (1,)),
+)
+
+
+def _moved() -> Iterator[Case]:
+    for op, name, label, lengths, arguments in MOVED:
+        run, reference = (_with(f, arguments) for f in _both(name))
+        yield Case(op, f"{name}-{label}", run, (anywhere(*lengths),), reference=reference)
+    for name, label, lengths, arguments in CUT:
+        run, reference = (_weighed(_with(f, arguments)) for f in _both(name))
+        yield Case("getitem", f"{name}-{label}", run, (anywhere(*lengths),), reference=reference)
+    for label, x, values, at, axis in INSERTED:
+        run, reference = (_inserted(f, at, axis) for f in _both("insert"))
+        inputs = (anywhere(*x), anywhere(*values))
+        yield Case("gather", f"insert-{label}", run, inputs, reference=reference)
+    yield Case(
+        "concat",
+        "pad-constants",
+        lambda x: index.pad(x, ((1, 0), (2, 1)), constant_values=((1.0, 2.0), (3.0, 4.0))),
+        (anywhere(2, 3),),
+        reference=lambda x: np.pad(x, ((1, 0), (2, 1)), constant_values=((1.0, 2.0), (3.0, 4.0))),
+    )
+
+
+def _inserted(insert: Callable[..., Any], at: Any, axis: tuple[Any, ...]) -> Callable[..., Any]:
+    return lambda x, values: insert(x, at, values, *axis)
+
+
+def _with(function: Callable[..., Any], arguments: tuple[Any, ...]) -> Callable[..., Any]:
+    return lambda x: function(x, *arguments)
+
+
+def _weighed(cut: Callable[..., Any]) -> Callable[..., Any]:
+    """Put the parts together again, each with a weight that tells it from the others."""
+    return lambda x: sum((i + 1.0) * part.sum() for i, part in enumerate(cut(x)))
+
+
 def _like_numpy(op: str, label: str, name: str, sample: Input, arguments: tuple[Any, ...]) -> Case:
     run, reference = (lambda x, f=f: f(x, *_arrays(arguments)) for f in _both(name))
     return Case(op, label, run, (sample,), reference=reference)
@@ -334,4 +429,5 @@ def _both(name: str) -> tuple[Callable[..., Any], Callable[..., Any]]:
 def cases() -> Iterator[Case]:
     """Yield the family's cases."""
     yield from _indexed()
-    yield from _of_select()
+    yield from _moved()
+    yield from _selected()

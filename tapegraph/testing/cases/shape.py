@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from tapegraph.ops import index, shape
+from tapegraph.ops import shape
 from tapegraph.testing.cases.case import (
     Case,
     Shape,
@@ -145,40 +145,6 @@ OF_ONE: tuple[Row, ...] = (
     ("broadcast_to", "tile", "once", (2, 3), (1,)),
     ("broadcast_to", "tile", "0d", (), (3,)),
     ("broadcast_to", "tile", "never", (2, 3), ((0, 2),)),
-    ("broadcast_to", "repeat", "all", (2, 3), (2,)),
-    ("broadcast_to", "repeat", "rows", (2, 3), (2, 0)),
-    ("broadcast_to", "repeat", "columns", (2, 3), (3, -1)),
-    ("broadcast_to", "repeat", "never", (2, 3), (0, 1)),
-    ("broadcast_to", "repeat", "0d", (), (2,)),
-    ("gather", "repeat", "each", (3,), ([1, 0, 2],)),
-    ("gather", "repeat", "each-column", (2, 3), ([1, 0, 2], 1)),
-    ("concat", "pad", "zeros", (2, 3), (1,)),
-    ("concat", "pad", "before-after", (3,), ((1, 2),)),
-    ("concat", "pad", "by-axis", (2, 3), (((0, 1), (2, 0)),)),
-    ("concat", "pad", "empty", (0, 2), (1,)),
-    ("gather", "pad", "edge", (2, 3), (((1, 0), (2, 2)), "edge")),
-    ("gather", "pad", "reflect", (2, 3), (((1, 0), (2, 5)), "reflect")),
-    ("gather", "pad", "symmetric", (2, 3), (2, "symmetric")),
-    ("gather", "pad", "wrap", (2, 3), (4, "wrap")),
-    ("concat", "roll", "all", (2, 3), (2,)),
-    ("concat", "roll", "rows", (3, 2), (1, 0)),
-    ("concat", "roll", "back", (2, 3), (-4, 1)),
-    ("concat", "roll", "both", (2, 3), ((1, 2), (0, 1))),
-    ("concat", "roll", "one-shift", (3, 3), (1, (0, 1))),
-    ("concat", "roll", "one-axis", (4,), ((1, 2), 0)),
-    ("getitem", "flip", "all", (2, 3), ()),
-    ("getitem", "flip", "columns", (2, 3), (1,)),
-    ("getitem", "flip", "two", (2, 3, 2), ((0, 2),)),
-    ("getitem", "flip", "0d", (), ()),
-    ("getitem", "fliplr", "matrix", (2, 3), ()),
-    ("getitem", "flipud", "vector", (3,), ()),
-    ("transpose", "rot90", "once", (2, 3), ()),
-    ("getitem", "rot90", "twice", (2, 3), (2,)),
-    ("transpose", "rot90", "back", (2, 3, 2), (-1, (1, 2))),
-    ("gather", "delete", "one", (4,), (1,)),
-    ("gather", "delete", "columns", (2, 4), ([0, -1], 1)),
-    ("gather", "delete", "slice", (5, 2), (slice(1, 4, 2), 0)),
-    ("gather", "delete", "all-axes", (2, 3), (2,)),
 )
 
 OF_MANY: tuple[tuple[str, str, tuple[Shape, ...], tuple[Any, ...]], ...] = (
@@ -200,21 +166,8 @@ OF_MANY: tuple[tuple[str, str, tuple[Shape, ...], tuple[Any, ...]], ...] = (
     ("column_stack", "mixed", ((3, 2), (3,)), ()),
 )
 
-CUT: tuple[tuple[str, str, Shape, tuple[Any, ...]], ...] = (
-    ("split", "halves", (4, 2), (2,)),
-    ("split", "columns", (2, 6), (3, 1)),
-    ("split", "places", (5,), ([1, 3],)),
-    ("split", "beyond", (3,), ([2, 9, 1],)),
-    ("array_split", "uneven", (5, 2), (3,)),
-    ("array_split", "more-than-there-are", (2,), (3,)),
-    ("hsplit", "matrix", (2, 4), (2,)),
-    ("hsplit", "vector", (4,), ([1],)),
-    ("vsplit", "rows", (4, 2), (2,)),
-    ("dsplit", "depth", (1, 2, 4), (2,)),
-)
 
-
-def _of_arrange() -> Iterator[Case]:
+def _rearranged() -> Iterator[Case]:
     """Yield the rows of this family."""
     for op, name, label, lengths, arguments in OF_ONE:
         run, reference = (_with(f, arguments) for f in _both(name))
@@ -223,33 +176,10 @@ def _of_arrange() -> Iterator[Case]:
         run, reference = (_of_sequence(f, arguments) for f in _both(name))
         inputs = tuple(anywhere(*lengths) for lengths in parts)
         yield Case("concat", f"{name}-{label}", run, inputs, reference=reference)
-    for name, label, lengths, arguments in CUT:
-        run, reference = (_weighed(_with(f, arguments)) for f in _both(name))
-        yield Case("getitem", f"{name}-{label}", run, (anywhere(*lengths),), reference=reference)
     yield from _with_two_inputs()
-    yield Case(
-        "concat",
-        "pad-constants",
-        lambda x: index.pad(x, ((1, 0), (2, 1)), constant_values=((1.0, 2.0), (3.0, 4.0))),
-        (anywhere(2, 3),),
-        reference=lambda x: np.pad(x, ((1, 0), (2, 1)), constant_values=((1.0, 2.0), (3.0, 4.0))),
-    )
-
-
-INSERTED: tuple[tuple[str, Shape, Shape, Any, tuple[Any, ...]], ...] = (
-    ("one", (3,), (1,), 1, ()),
-    ("row", (2, 3), (3,), 1, (0,)),
-    ("column", (2, 3), (2,), -1, (1,)),
-    ("several", (4,), (3,), [0, 2, 2], ()),
-    ("columns", (2, 3), (2, 2), [0, 3], (1,)),
-)
 
 
 def _with_two_inputs() -> Iterator[Case]:
-    for label, x, values, at, axis in INSERTED:
-        run, reference = (_inserted(f, at, axis) for f in _both("insert"))
-        inputs = (anywhere(*x), anywhere(*values))
-        yield Case("gather", f"insert-{label}", run, inputs, reference=reference)
     for label, axis in (("flat", ()), ("rows", (0,))):
         run, reference = (_with(f, axis) for f in _both("append"))
         inputs = (anywhere(2, 3), anywhere(1, 3))
@@ -271,10 +201,6 @@ def _with_two_inputs() -> Iterator[Case]:
     )
 
 
-def _inserted(insert: Callable[..., Any], at: Any, axis: tuple[Any, ...]) -> Callable[..., Any]:
-    return lambda x, values: insert(x, at, values, *axis)
-
-
 def _both(name: str) -> tuple[Callable[..., Any], Callable[..., Any]]:
     """Return the library's function and NumPy's."""
     return operation(name), getattr(np, name)
@@ -288,12 +214,7 @@ def _of_sequence(function: Callable[..., Any], arguments: tuple[Any, ...]) -> Ca
     return lambda *arrays: function(arrays, *arguments)
 
 
-def _weighed(cut: Callable[..., Any]) -> Callable[..., Any]:
-    """Put the parts together again, each with a weight that tells it from the others."""
-    return lambda x: sum((i + 1.0) * part.sum() for i, part in enumerate(cut(x)))
-
-
 def cases() -> Iterator[Case]:
     """Yield the family's cases."""
     yield from _reshaped()
-    yield from _of_arrange()
+    yield from _rearranged()

@@ -12,9 +12,16 @@ from tapegraph.testing.cases.case import Case, anywhere, distinct, exactly, inf
 
 nan = float("nan")
 SPECIAL = [nan, inf, -inf, 0.0, -0.0, 1.0, -1.5, 1.0]
-COMPARED = (np.equal, np.not_equal, np.less, np.less_equal, np.greater, np.greater_equal)
-LOGICAL = (np.logical_and, np.logical_or, np.logical_xor)
-PREDICATES = (np.isnan, np.isinf, np.isfinite, np.signbit, np.logical_not)
+COMPARED: tuple[Any, ...] = (
+    np.equal,
+    np.not_equal,
+    np.less,
+    np.less_equal,
+    np.greater,
+    np.greater_equal,
+)
+LOGICAL: tuple[Any, ...] = (np.logical_and, np.logical_or, np.logical_xor)
+PREDICATES: tuple[Any, ...] = (np.isnan, np.isinf, np.isfinite, np.signbit, np.logical_not)
 
 
 def cases() -> Iterator[Case]:

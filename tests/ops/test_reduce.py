@@ -1,4 +1,4 @@
-"""NumPy's statistics on tensors: its values under its signatures, and what is refused."""
+"""NumPy's reductions and statistics on tensors: values, signatures, and what is refused."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Arithmetic in which a zero cotangent absorbs what it meets: 0 * inf and 0 / 0 are 0.
+"""Strong zeros: a zero cotangent absorbs what it meets, and 0 * inf and 0 / 0 are 0.
 
 Used for the second sweep only: the rules stay as they are, and the cotangent brings this
 arithmetic along.
@@ -13,7 +13,7 @@ import numpy as np
 from tapegraph.typed import Array
 
 
-class Absorbing(np.ndarray[Any, Any]):
+class StrongZero(np.ndarray[Any, Any]):
     """An array whose zeros stay zero under multiplication, division and matrix products."""
 
     def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **kwargs: Any) -> Any:
@@ -24,7 +24,7 @@ class Absorbing(np.ndarray[Any, Any]):
         if ufunc is np.vecdot:
             result = np.sum(plain(inputs[0] * inputs[1]), axis=kwargs.get("axis", -1))
         elif method == "__call__" and ufunc is np.matmul:
-            result = _matmul(arrays[0], arrays[1], [isinstance(x, Absorbing) for x in inputs])
+            result = _matmul(arrays[0], arrays[1], [isinstance(x, StrongZero) for x in inputs])
         else:
             scales = method == "__call__" and ufunc in (np.multiply, np.divide)
             # Before anything is written: an operand may be where the result goes.
@@ -34,24 +34,24 @@ class Absorbing(np.ndarray[Any, Any]):
                 result = np.where(zero, np.zeros((), dtype=result.dtype), result)
                 if out is not None:
                     kwargs["out"][0][...] = result
-        return result if result is None else absorbing(result)
+        return result if result is None else strong_zeros(result)
 
 
-def absorbing(array: Any) -> Any:
-    """View an array with absorbing zeros."""
-    return np.asarray(array).view(Absorbing)
+def strong_zeros(array: Any) -> Any:
+    """View an array with strong zeros."""
+    return np.asarray(array).view(StrongZero)
 
 
 def plain(array: Any) -> Any:
     """View an array as an ordinary one again."""
-    return array.view(np.ndarray) if isinstance(array, Absorbing) else array
+    return array.view(np.ndarray) if isinstance(array, StrongZero) else array
 
 
 def _zeros(ufunc: Any, inputs: tuple[Any, ...]) -> Any:
     """Return where a cotangent among the factors (or the dividend) is zero."""
     zero = None
     for position, x in enumerate(inputs):
-        if isinstance(x, Absorbing) and not (ufunc is np.divide and position == 1):
+        if isinstance(x, StrongZero) and not (ufunc is np.divide and position == 1):
             here = plain(x) == 0
             zero = here if zero is None else zero | here
     return zero

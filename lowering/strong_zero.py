@@ -1,65 +1,34 @@
-"""Gradients in which a zero cotangent absorbs what it meets, for the second run after a NaN.
+"""Strong zeros: a zero cotangent absorbs what it meets, in the second run after a NaN.
 
 Each rule keeps its nodes; only its gradient is replaced by products that give 0 for 0 * inf.
 """
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Any
 
-from tapegraph.lowering.linalg import exact_einsum
-from tapegraph.lowering.rules import Rule, ints, raw
+from tapegraph.differentiation.slopes import SLOPES, Linear
+from tapegraph.lowering.linalg import strong_zero_einsum
+from tapegraph.lowering.rules import KEEPING_ZEROS, Rule, ints, raw
 from tapegraph.lowering.runtime import tensorflow
-
-_ELEMENTWISE = frozenset(
-    (
-        "mul div pow sin cos tan exp log sqrt tanh sigmoid relu abs gelu silu "
-        "cbrt log1p expm1 log2 log10 exp2 sinh cosh arcsin arccos arctan arcsinh arccosh arctanh "
-        "arctan2 hypot logaddexp sinc maximum minimum fmax fmin mod "
-        "erf erfc erfinv gamma gammaln betaln beta polygamma xlogy xlog1py entr bessel_i bessel_j"
-    ).split()
-)
+from tapegraph.lowering.symbols import by_slopes
 
 
-def exactly(name: str, rule: Rule) -> Rule:
+def strong_zeros(name: str, rule: Rule) -> Rule:
     """Return a rule with the same result whose gradient keeps zeros."""
-    if name in _ELEMENTWISE:
-        return lambda out, *xs, **attrs: _elementwise(name, partial(rule, **attrs), out, *xs)
+    if rule in KEEPING_ZEROS:
+        return rule
+    if any(not isinstance(slope, Linear | None) for slope in SLOPES.get(name, ())):
+        return by_slopes(name, rule, strong_zero=True)
     if name == "softmax":
         return lambda out, x, *, axis: _softmax(rule, out, x, axis)
     if name in ("matmul", "batch_matmul"):
         return lambda out, a, b: _matmul(rule, out, a, b)
     if name == "einsum":
-        return lambda out, *xs, spec: exact_einsum(rule, out, *xs, spec=spec)
+        return lambda out, *xs, spec: strong_zero_einsum(rule, out, *xs, spec=spec)
     if name in ("softmax_crossentropy", "mse_loss"):
         return lambda out, *xs: _scaled(rule, out, *xs)
     return rule
-
-
-def _elementwise(name: str, rule: Rule, out: Any, *operands: Any) -> Any:
-    tf = tensorflow()
-
-    @tf.custom_gradient  # type: ignore[untyped-decorator]
-    def lowered(*xs: Any) -> Any:
-        def gradient(g: Any) -> list[Any]:
-            with tf.GradientTape(watch_accessed_variables=False) as tape:
-                tape.watch(xs)
-                again = rule(out, *xs)
-            slopes = tape.gradient(again, xs, unconnected_gradients=tf.UnconnectedGradients.ZERO)
-            if name == "pow":  # constant in the base at 0**0, and in the exponent for no power
-                zero = tf.zeros_like(slopes[0])
-                flat = (xs[1] == 0, xs[0] <= 0)
-                slopes = [
-                    raw.SelectV2(condition=c, t=zero, e=d)
-                    for c, d in zip(flat, slopes, strict=True)
-                ]
-            return [raw.MulNoNan(x=d, y=g) for d in slopes]
-
-        return rule(out, *xs), gradient
-
-    # At full size each element has one cotangent; broadcast_to's own gradient sums them back.
-    return lowered(*(tf.broadcast_to(x, out.shape) for x in operands))
 
 
 def _softmax(rule: Rule, out: Any, x: Any, axis: int) -> Any:

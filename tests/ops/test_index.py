@@ -1,4 +1,4 @@
-"""NumPy's functions that take, sort and mask, and every form of index, on tensors."""
+"""NumPy's functions that take, sort, mask, move and cut, and every form of index, on tensors."""
 
 from __future__ import annotations
 
@@ -11,8 +11,12 @@ from hypothesis.extra import numpy as hnp
 import tapegraph as tg
 from tapegraph.ops import index
 
+# The first whose np.pad takes a dict of axes.
+NUMPY_2_3 = np.lib.NumpyVersion(np.__version__) >= "2.3.0"
+
 X = np.array([[3.0, 1.0, 2.0, 1.0], [0.5, 9.0, -1.0, 4.0], [7.0, 7.0, 0.0, 6.0]])
 ORDER = np.argsort(X, axis=1)
+CUBE = np.arange(24.0).reshape(2, 3, 4)
 
 CALLS = {
     "take": lambda x: np.take(x, [0, -1]),
@@ -43,6 +47,40 @@ CALLS = {
     "select-default": lambda x: np.select([X > 3], [x], default=5.0),
     "where": lambda x: np.where(X > 1, x, 0),
 }
+MOVED = {
+    "insert": lambda x: np.insert(x, 1, 5.0, axis=2),
+    "insert-flat": lambda x: np.insert(x, [0, 3], 2.0 * x[0, 0, :2]),
+    "delete": lambda x: np.delete(x, 1, axis=1),
+    "delete-mask": lambda x: np.delete(x, [True, False], axis=0),
+    "repeat": lambda x: np.repeat(x, repeats=2),
+    "repeat-each": lambda x: np.repeat(x, np.array([2, 0, 1]), axis=1),
+    "pad": lambda x: np.pad(x, 1),
+    "pad-constants": lambda x: np.pad(x, ((0, 1), (2, 0), (1, 1)), constant_values=(7, 8)),
+    **({"pad-dict": lambda x: np.pad(x, {-1: (1, 2)})} if NUMPY_2_3 else {}),
+    "pad-edge": lambda x: np.pad(x, pad_width=(2, 1), mode="edge"),
+    "pad-reflect": lambda x: np.pad(x, 3, "reflect"),
+    "pad-symmetric": lambda x: np.pad(x, 3, mode="symmetric"),
+    "pad-wrap": lambda x: np.pad(x, 5, mode="wrap"),
+    "pad-nothing": lambda x: np.pad(x, 0, mode="wrap"),
+    "roll": lambda x: np.roll(x, 5),
+    "roll-axes": lambda x: np.roll(x, shift=(1, -1), axis=(0, 2)),
+    "roll-around": lambda x: np.roll(x, 4, axis=2),
+    "roll-same-axis": lambda x: np.roll(x, (1, 1), axis=(2, 2)),
+    "flip": lambda x: np.flip(x, axis=(0, -1)),
+    "fliplr": lambda x: np.fliplr(x),
+    "flipud": lambda x: np.flipud(x),
+    "rot90": lambda x: np.rot90(x, k=3, axes=(1, 2)),
+    "rot90-not": lambda x: np.rot90(x, 4),
+}
+LISTS = {
+    "split": lambda x: np.split(x, 3, axis=1),
+    "split-at": lambda x: np.split(x, [1, 2], 2),
+    "split-at-array": lambda x: np.split(x, np.array([3, 1]), -1),
+    "array_split": lambda x: np.array_split(x, 3, axis=2),
+    "hsplit": lambda x: np.hsplit(x, 3),
+    "vsplit": lambda x: np.vsplit(x, [1]),
+    "dsplit": lambda x: np.dsplit(x, 2),
+}
 PLAIN = {
     "where": lambda x: np.where(x > 1),
     "where-tensor": lambda x: np.where(x),
@@ -61,19 +99,34 @@ def over(table):
     return pytest.mark.parametrize("call", table.values(), ids=table)
 
 
-@over(CALLS)
-def test_value_and_tape_are_those_of_numpy(call):
+every_call = pytest.mark.parametrize(
+    ("call", "array"),
+    [*((call, X) for call in CALLS.values()), *((call, CUBE) for call in MOVED.values())],
+    ids=[*CALLS, *MOVED],
+)
+
+
+@every_call
+def test_value_and_tape_are_those_of_numpy(call, array):
     for dtype in (np.float64, np.float32):
-        out = call(tg.param(X.astype(dtype)))
+        out = call(tg.param(array.astype(dtype)))
         assert isinstance(out, tg.Tensor) and out.requires_grad
-        np.testing.assert_array_equal(out.numpy(), call(X.astype(dtype)), strict=True)
+        np.testing.assert_array_equal(out.numpy(), call(array.astype(dtype)), strict=True)
 
 
-@over(CALLS)
-def test_constants_stay_constants(call):
-    out = call(tg.tensor(X))
+@every_call
+def test_constants_stay_constants(call, array):
+    out = call(tg.tensor(array))
     assert not out.requires_grad
-    np.testing.assert_array_equal(out.numpy(), call(X), strict=True)
+    np.testing.assert_array_equal(out.numpy(), call(array), strict=True)
+
+
+@over(LISTS)
+def test_lists_are_those_of_numpy(call):
+    parts, want = call(tg.param(CUBE)), call(CUBE)
+    assert type(parts) is type(want)
+    for part, array in zip(parts, want, strict=True):
+        np.testing.assert_array_equal(part.numpy(), array, strict=True)
 
 
 @over(PLAIN)
@@ -131,6 +184,52 @@ def test_what_numpy_refuses_is_refused_with_a_message(call, kind, message):
         call(tg.param(X))
 
 
+REFUSED_MOVES = {
+    "split": (lambda x: np.split(x, 2, 1), "array_split"),
+    "array_split": (lambda x: np.array_split(x, 0), "0 parts"),
+    "hsplit": (lambda x: np.hsplit(x[0, 0, 0], 1), "at least 1 axes"),
+    "vsplit": (lambda x: np.vsplit(x[0, 0], 1), "at least 2 axes"),
+    "dsplit": (lambda x: np.dsplit(x[0], 1), "at least 3 axes"),
+    "repeat": (lambda x: np.repeat(x, [1, 2], 1), "3 of them"),
+    "pad-mode": (lambda x: np.pad(x, 1, mode="mean"), "mode 'mean'"),
+    "pad-odd": (lambda x: np.pad(x, 1, mode="reflect", reflect_type="odd"), "'odd'"),
+    "pad-negative": (lambda x: np.pad(x, -1), "0 or more"),
+    "pad-axes": (lambda x: np.pad(x, ((1, 1), (2, 2))), "3 axes"),
+    "pad-empty": (lambda x: np.pad(x[:0], 1, mode="edge"), "empty axis 0"),
+    "roll": (lambda x: np.roll(x, (1, 2, 3), (0, 1)), "as many shifts"),
+    "flip": (lambda x: np.flip(x, 3), "axis 3"),
+    "fliplr": (lambda x: np.fliplr(x[0, 0]), "at least 2 axes"),
+    "rot90": (lambda x: np.rot90(x, 1, (0, 0)), "different axes"),
+    "insert": (lambda x: np.insert(x, [1, 2], np.ones(3)), "broadcast_to"),
+}
+
+
+@pytest.mark.parametrize(("call", "message"), REFUSED_MOVES.values(), ids=REFUSED_MOVES)
+def test_a_move_that_numpy_refuses_is_refused_with_a_message(call, message):
+    x = tg.param(CUBE)
+    with pytest.raises(ValueError, match=message):
+        call(x)
+    if "mode" not in message and "odd" not in message:
+        with pytest.raises(ValueError):
+            call(CUBE)
+
+
+def test_places_out_of_range_are_index_errors():
+    x = tg.param(CUBE)
+    with pytest.raises(IndexError, match=r"delete: received places 9 of axis 1 of length 3"):
+        np.delete(x, 9, axis=1)
+    with pytest.raises(IndexError, match=r"insert: received places 9 of axis 1 of length 3"):
+        np.insert(x, 9, 0.0, axis=1)
+
+
+def test_numbers_of_other_types_are_type_errors():
+    x = tg.param(CUBE)
+    with pytest.raises(TypeError, match=r"pad_width 1\.5"):
+        np.pad(x, 1.5)
+    with pytest.raises(TypeError, match="shift"):
+        np.roll(x, 0.5)
+
+
 IN_PLACE = {
     "put": (lambda x: np.put(x, 0, 1.0), "np.where"),
     "place": (lambda x: np.place(x, X > 1, 0.0), "np.where"),
@@ -161,6 +260,36 @@ def test_arguments_that_are_not_served_are_refused():
         np.take(x, [0], out=np.empty(1))
     with pytest.raises(TypeError, match="order='f'"):
         np.sort(x, order="f")
+    with pytest.raises(TypeError, match="constant_values|needs a gradient"):
+        np.pad(x, 1, constant_values=x[0, 0])
+
+
+@given(st.data())
+def test_pad_agrees_with_numpy(data):
+    x = data.draw(hnp.arrays(np.float64, hnp.array_shapes(max_dims=3, max_side=4), unique=True))
+    widths = [data.draw(st.tuples(*(st.integers(0, 6),) * 2)) for _ in range(x.ndim)]
+    mode = data.draw(st.sampled_from(["constant", "edge", "reflect", "symmetric", "wrap"]))
+    np.testing.assert_array_equal(
+        np.pad(tg.param(x), widths, mode).numpy(), np.pad(x, widths, mode)
+    )
+
+
+@given(st.data())
+def test_insert_agrees_with_numpy(data):
+    x = np.arange(12.0).reshape(3, 4)
+    axis = data.draw(st.sampled_from([None, 0, 1, -1]))
+    length = 12 if axis is None else x.shape[axis]
+    place = st.integers(-length, length)
+    at = data.draw(st.one_of(place, st.lists(place, max_size=4)))
+    shape = data.draw(hnp.array_shapes(min_dims=0, max_dims=2, max_side=4))
+    values = -1.0 - np.arange(float(np.prod(shape))).reshape(shape)
+    try:
+        want = np.insert(x, at, values, axis)
+    except ValueError:
+        with pytest.raises(ValueError):
+            np.insert(tg.param(x), at, values, axis)
+        return
+    np.testing.assert_array_equal(np.insert(tg.param(x), at, values, axis).numpy(), want)
 
 
 # Every form of index

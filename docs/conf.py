@@ -1,0 +1,143 @@
+"""How the site is built: ``python -m sphinx -W -b html docs <target>``.
+
+The pages are Markdown that reads the same in the repository's web view. What the site needs beside
+is done as they are read: the lists of an index become its navigation, the pages at the repository's
+root are taken in, and the reference is made from the docstrings.
+"""
+
+import os
+import pydoc
+import re
+import sys
+from pathlib import Path
+from typing import Any, ClassVar
+
+from docutils import nodes
+from docutils.parsers.rst import directives
+from docutils.statemachine import StringList
+from sphinx.application import Sphinx
+from sphinx.util.docutils import SphinxDirective
+
+DOCS = Path(__file__).parent
+ROOT = DOCS.parent
+sys.path.insert(0, str(ROOT))
+
+import tapegraph  # noqa: E402
+
+project = "tapegraph"
+author = "The tapegraph authors"
+version = release = tapegraph.__version__
+
+extensions = ["myst_parser", "numpydoc", "sphinx.ext.autodoc", "sphinx.ext.autosummary"]
+myst_heading_anchors = 3  # named as the web view names them
+autosummary_generate = False  # its tables alone: the entries stand below them
+autodoc_typehints = "none"  # numpydoc's sections say the types
+default_role = "py:obj"
+numpydoc_show_class_members = False  # autodoc shows them, with their docstrings
+
+html_theme = "furo"
+html_title = f"tapegraph {version}"
+html_copy_source = False
+
+# Pages at the repository's root, by the page of the site that shows them.
+AT_THE_ROOT = {
+    "overview": ROOT / "README.md",
+    "contributing": ROOT / "CONTRIBUTING.md",
+    "changes": ROOT / "CHANGELOG.md",
+}
+INDEXES = ("index", "api")
+LINK = re.compile(r"\[([^][]+)\]\(([^)#:\s]+)((?:#[^)\s]*)?)\)")
+
+
+def prepare(app: Sphinx, docname: str, source: list[str]) -> None:
+    """Change the text of a page into the site's."""
+    page = Path(app.env.doc2path(docname))
+    if docname in AT_THE_ROOT:
+        page = AT_THE_ROOT[docname]
+        app.env.note_dependency(str(page))
+        source[0] = page.read_text()
+    if page.suffix == ".md":
+        source[0] = LINK.sub(lambda link: _of_the_site(link, page.parent), source[0])
+    if docname in INDEXES:
+        source[0] += _navigation(source[0])
+
+
+def _of_the_site(link: re.Match[str], folder: Path) -> str:
+    text, target, anchor = link.groups()
+    path = (folder / target).resolve()
+    for docname, page in AT_THE_ROOT.items():
+        if path == page:
+            path = DOCS / f"{docname}.md"
+    if path.is_dir():  # the site has no page for it
+        return text
+    return f"[{text}]({os.path.relpath(path, DOCS)}{anchor})" if path.is_file() else link[0]
+
+
+def _navigation(text: str) -> str:
+    """Return a hidden toctree of the pages that each section links to."""
+    trees = []
+    for section in re.split(r"^(?=#)", text, flags=re.MULTILINE):
+        pages = [target for _, target, _ in LINK.findall(section) if (DOCS / target).is_file()]
+        caption = re.match(r"## (.+)\n", section)
+        title = f":caption: {caption[1]}\n" if caption else ""
+        trees.append("\n".join(["", "```{toctree}", f":hidden:\n{title}", *pages, "```", ""]))
+    return "".join(trees)
+
+
+class Api(SphinxDirective):
+    """The public names of a package, or those that it has from some of its modules.
+
+    A table of them, then the docstring of each.
+    """
+
+    required_arguments = 1
+    option_spec: ClassVar[dict[str, Any]] = {"from": directives.unchanged_required}
+
+    def run(self) -> list[nodes.Node]:
+        """Return what autosummary and autodoc make of them."""
+        (package,) = self.arguments
+        names = public(package, self.options.get("from", ""))
+        lines = [f".. py:currentmodule:: {package}", "", ".. autosummary::", ""]
+        lines += [f"   {name}" for name in names]
+        for name, value in names.items():
+            lines += ["", *_entry(name, value)]
+        container = nodes.container()
+        self.state.nested_parse(StringList(lines, "api"), self.content_offset, container)
+        return container.children
+
+
+def public(package: str, modules: str = "") -> dict[str, Any]:
+    """Return a package's public functions and classes by name, all or those from some modules."""
+    owner: Any = pydoc.locate(package)  # `tapegraph.special` is no module of that name
+    found = {name: getattr(owner, name) for name in sorted(owner.__all__, key=str.lower)}
+    return {
+        name: value
+        for name, value in found.items()
+        if callable(value) and f"{value.__module__}.".startswith(f"{modules or 'tapegraph'}.")
+    }
+
+
+def _entry(name: str, value: Any) -> list[str]:
+    if value.__name__ != name:
+        return [f".. py:function:: {name}", "", f"   Another name of `{value.__name__}`."]
+    if not isinstance(value, type):
+        return [f".. autofunction:: {name}"]
+    if issubclass(value, Exception):
+        return [f".. autoexception:: {name}"]
+    entry = [f".. autoclass:: {name}", "   :members:", "   :exclude-members: count, index"]
+    # Dual has the methods of Tensor, which are shown there.
+    return entry if name == "Dual" else [*entry, "   :inherited-members:"]
+
+
+def shorten(app: Sphinx, kind: str, name: str, value: Any, options: Any, lines: list[str]) -> None:
+    """Give a method that is one of the operations its summary, and a link to the whole."""
+    module = getattr(value, "__module__", None) or ""
+    if kind == "method" and module.startswith("tapegraph.ops"):
+        lines[:] = [*lines[: lines.index("")], f"See `tapegraph.{value.__name__}`."]
+
+
+def setup(app: Sphinx) -> None:
+    """Connect what this file does to Sphinx."""
+    app.connect("source-read", prepare)
+    app.connect("autodoc-process-docstring", shorten, priority=400)  # before numpydoc reads it
+    app.add_directive("api", Api)

@@ -1,0 +1,115 @@
+"""Slopes in the graph: array code run on symbols emits the nodes of the table."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from tapegraph.differentiation.slopes import SLOPES, Divisor, Linear, Slope
+from tapegraph.lowering.rules import LOWERINGS, Result, Rule, raw
+from tapegraph.lowering.runtime import tensorflow
+from tapegraph.recording import numpy_functions
+
+_PREDICATES = {
+    np.equal: "Equal",
+    np.not_equal: "NotEqual",
+    np.less: "Less",
+    np.less_equal: "LessEqual",
+    np.greater: "Greater",
+    np.greater_equal: "GreaterEqual",
+    np.bitwise_and: "LogicalAnd",
+    np.bitwise_or: "LogicalOr",
+    np.invert: "LogicalNot",
+    np.isnan: "IsNan",
+    np.isinf: "IsInf",
+    np.isfinite: "IsFinite",
+}
+
+
+class Symbol(np.lib.mixins.NDArrayOperatorsMixin):
+    """A graph tensor of floats, or a condition, that NumPy's functions compute with."""
+
+    __slots__ = ("dtype", "tensor")
+
+    def __init__(self, tensor: Any, dtype: Any) -> None:
+        self.tensor = tensor
+        self.dtype = dtype  # that of the floats, in which conditions count as 0 and 1
+
+    @property
+    def ndim(self) -> int:
+        """The number of axes."""
+        return len(self.tensor.shape)
+
+    def astype(self, dtype: Any, copy: bool = True) -> Symbol:
+        """Return the symbol itself: all of a rule's have the dtype of its result."""
+        return self
+
+    def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **options: Any) -> Any:
+        node = _PREDICATES.get(ufunc)
+        if node is None:
+            return numpy_functions.ufunc(ufunc, method, inputs, options)
+        tensors = [x.tensor if type(x) is Symbol else _tensor(x, self.dtype) for x in inputs]
+        return Symbol(getattr(raw, node)(**dict(zip("xy", tensors, strict=False))), self.dtype)
+
+    def __array_function__(self, function: Any, types: Any, args: Any, options: Any) -> Any:
+        if function is not np.where:
+            return numpy_functions.function(function, args, options)
+        condition, *branches = args
+        t, e = (_tensor(x, self.dtype) for x in branches)
+        return Symbol(raw.SelectV2(condition=condition.tensor, t=t, e=e), self.dtype)
+
+    @staticmethod
+    def __tapegraph_apply__(name: str, inputs: tuple[Any, ...], attrs: Mapping[str, Any]) -> Symbol:
+        """Emit the node of an operation."""
+        dtype = next(x.dtype for x in inputs if type(x) is Symbol)
+        tensors = [_tensor(x, dtype) for x in inputs]
+        shape = np.broadcast_shapes(*(tuple(x.shape) for x in tensors))
+        return Symbol(LOWERINGS[name](Result(shape, dtype.name), *tensors, **attrs), dtype)
+
+
+def _tensor(x: Any, dtype: Any) -> Any:
+    """Return an operand as a graph tensor of floats."""
+    tf = tensorflow()
+    if type(x) is not Symbol:
+        return tf.constant(x, dtype)
+    return x.tensor if x.tensor.dtype == dtype else raw.Cast(x=x.tensor, DstT=dtype)
+
+
+def by_slopes(name: str, rule: Rule, *, strong_zero: bool = False) -> Rule:
+    """Return a rule whose gradient is that of the table of slopes, and not TensorFlow's own.
+
+    Where ``strong_zero``, a zero cotangent absorbs what it meets.
+    """
+
+    def lowered(out: Result, *operands: Any, **attrs: Any) -> Any:
+        tf = tensorflow()
+
+        @tf.custom_gradient  # type: ignore[untyped-decorator]
+        def emitted(*xs: Any) -> Any:
+            y = rule(out, *xs, **attrs)
+
+            def gradient(g: Any) -> list[Any]:
+                g, *arrays = (Symbol(x, y.dtype) for x in (g, y, *xs))
+                parts = [_passed(slope, g, *arrays, **attrs) for slope in SLOPES[name]]
+                if strong_zero:
+                    parts = [np.where(g == 0.0, 0.0, part) for part in parts]
+                return [_tensor(part, y.dtype) for part in parts]
+
+            return y, gradient
+
+        # At full size; broadcast_to's own gradient sums back.
+        return emitted(
+            *(x if tuple(x.shape) == out.shape else tf.broadcast_to(x, out.shape) for x in operands)
+        )
+
+    return lowered
+
+
+def _passed(slope: Slope, g: Symbol, y: Symbol, *inputs: Symbol, **attrs: Any) -> Any:
+    if isinstance(slope, Linear):
+        return slope.of(g, y, *inputs, **attrs)
+    if isinstance(slope, Divisor):
+        return g / slope.of(y, *inputs, **attrs)
+    return g * slope(y, *inputs, **attrs)  # type: ignore[misc]

@@ -1,0 +1,169 @@
+"""Slopes: element by element."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from tapegraph.differentiation.slopes.rules import (
+    FLAT,
+    NEGATED,
+    SAME,
+    Divisor,
+    Linear,
+    Slopes,
+    converted,
+    either,
+)
+from tapegraph.ops.elementwise import (
+    GELU_CUBIC,
+    GELU_FLAT,
+    GELU_SCALE,
+    LN2,
+    LN10,
+    SINC_NEAR,
+    logistic,
+    sigmoid,
+    sinc_slope_series,
+)
+
+_logistic = either(logistic, sigmoid)
+
+
+def _pow_base(y: Any, a: Any, b: Any) -> Any:
+    # b * a**(b-1) is 0 * inf at 0**0; the power is constant there.
+    if isinstance(b, (int, float)):
+        return b * a ** (b - 1) if b else 0.0
+    b = converted(b, y)  # of small integers b - 1 can wrap around
+    power = a ** (b - 1.0)
+    return b * np.where((b == 0) & ~np.isfinite(power), 0.0, power)
+
+
+def _pow_exponent(y: Any, a: Any, b: Any) -> Any:
+    a = converted(a, y)
+    return np.where(a <= 0, 0.0, y * np.log(np.where(a > 0, a, 1.0)))  # NaN stays NaN
+
+
+def _gelu(y: Any, x: Any) -> Any:
+    # So that x^3 is finite where it is multiplied by zero.
+    x = np.minimum(np.maximum(x, -GELU_FLAT), GELU_FLAT)
+    square = x * x
+    bend = np.tanh(GELU_SCALE * x * (1.0 + GELU_CUBIC * square))
+    steep = 0.5 * GELU_SCALE * x * (1.0 + 3.0 * GELU_CUBIC * square)
+    return steep * (1.0 - bend * bend) + 0.5 * (1.0 + bend)
+
+
+def _silu(y: Any, x: Any) -> Any:
+    s = _logistic(x)
+    return s + y * (1.0 - s)
+
+
+def _sinc(y: Any, x: Any) -> Any:
+    near = np.abs(x) < SINC_NEAR
+    far = np.where(near, 1.0, x)
+    return np.where(near, sinc_slope_series(x), (np.cos(math.pi * far) - y) / far)
+
+
+def _arctan2(across: Any, a: Any, b: Any) -> Any:
+    r = np.hypot(a, b)
+    return np.where(np.isinf(r), 0.0, across / r) / r
+
+
+def _hypot(y: Any, leg: Any) -> Any:
+    return leg / np.where(y == 0, 1.0, y)
+
+
+def _share(a: Any, b: Any) -> Any:
+    same = (a == b) & np.isinf(a)  # inf - inf
+    return _logistic(np.where(same, 0.0, a - b))
+
+
+def _chosen(g: Any, mine: Any, other: Any) -> Any:
+    """Give all of it to an operand where it was chosen, half where neither was."""
+    return np.where(mine, g, np.where(other, 0.0, 0.5 * g))
+
+
+def _larger(g: Any, above: Any, below: Any) -> Any:
+    return _chosen(g, above > below, above < below)
+
+
+def _not_nan(g: Any, over: Any, under: Any, mine: Any, other: Any) -> Any:
+    """Give it to the operand to which a NaN leaves the choice."""
+    mine_is_nan, other_is_nan = np.isnan(mine), np.isnan(other)
+    return _chosen(g, over | (~mine_is_nan & other_is_nan), under | (mine_is_nan & ~other_is_nan))
+
+
+def _quotient(y: Any, a: Any, b: Any) -> Any:
+    """``-floor(a / b)``; rounding ``a / b`` first could make it one too many."""
+    return np.where(np.isinf(b) & np.isfinite(a), y != a, np.rint((y - a) / b))
+
+
+SLOPES: Slopes = {
+    "add": (SAME, SAME),
+    "sub": (SAME, NEGATED),
+    "mul": (lambda y, a, b: b, lambda y, a, b: a),
+    "div": (Divisor(lambda y, a, b: b), lambda y, a, b: -y / b),
+    "pow": (_pow_base, _pow_exponent),
+    "neg": (NEGATED,),
+    "sin": (lambda y, x: np.cos(x),),
+    "cos": (lambda y, x: -np.sin(x),),
+    "tan": (lambda y, x: 1.0 + y * y,),
+    "exp": (lambda y, x: y,),
+    "log": (Divisor(lambda y, x: x),),
+    "sqrt": (Divisor(lambda y, x: 2.0 * y),),
+    "tanh": (lambda y, x: 1.0 - y * y,),
+    "sigmoid": (lambda y, x: y * (1.0 - y),),
+    "relu": (lambda y, x: x > 0,),
+    "abs": (lambda y, x: np.sign(x),),
+    "gelu": (_gelu,),
+    "silu": (_silu,),
+    "cbrt": (Divisor(lambda y, x: 3.0 * y * y),),
+    "log1p": (Divisor(lambda y, x: 1.0 + x),),
+    "expm1": (lambda y, x: np.exp(x),),
+    "log2": (Divisor(lambda y, x: LN2 * x),),
+    "log10": (Divisor(lambda y, x: LN10 * x),),
+    "exp2": (lambda y, x: LN2 * y,),
+    "sinh": (lambda y, x: np.cosh(x),),
+    "cosh": (lambda y, x: np.sinh(x),),
+    "arcsin": (Divisor(lambda y, x: np.sqrt((1.0 - x) * (1.0 + x))),),
+    "arccos": (Divisor(lambda y, x: -np.sqrt((1.0 - x) * (1.0 + x))),),
+    "arctan": (Divisor(lambda y, x: 1.0 + x * x),),
+    "arcsinh": (Divisor(lambda y, x: np.hypot(x, 1.0)),),
+    "arccosh": (Divisor(lambda y, x: np.sqrt(x - 1.0) * np.sqrt(x + 1.0)),),
+    "arctanh": (Divisor(lambda y, x: (1.0 - x) * (1.0 + x)),),
+    "sinc": (_sinc,),
+    "arctan2": (lambda y, a, b: _arctan2(b, a, b), lambda y, a, b: _arctan2(-a, a, b)),
+    "hypot": (lambda y, a, b: _hypot(y, a), lambda y, a, b: _hypot(y, b)),
+    "logaddexp": (lambda y, a, b: _share(a, b), lambda y, a, b: _share(b, a)),
+    "maximum": (
+        Linear(lambda g, y, a, b: _larger(g, a, b)),
+        Linear(lambda g, y, a, b: _larger(g, b, a)),
+    ),
+    "minimum": (
+        Linear(lambda g, y, a, b: _larger(g, b, a)),
+        Linear(lambda g, y, a, b: _larger(g, a, b)),
+    ),
+    "fmax": (
+        Linear(lambda g, y, a, b: _not_nan(g, a > b, a < b, a, b)),
+        Linear(lambda g, y, a, b: _not_nan(g, b > a, b < a, b, a)),
+    ),
+    "fmin": (
+        Linear(lambda g, y, a, b: _not_nan(g, a < b, a > b, a, b)),
+        Linear(lambda g, y, a, b: _not_nan(g, b < a, b > a, b, a)),
+    ),
+    "sign": (FLAT,),
+    "floor": (FLAT,),
+    "ceil": (FLAT,),
+    "rint": (FLAT,),
+    "trunc": (FLAT,),
+    "round": (FLAT,),
+    "mod": (SAME, _quotient),
+    "astype": (Linear(lambda g, y, x, *, dtype: g.astype(dtype, copy=False)),),
+    "where": (
+        None,
+        Linear(lambda g, y, cond, a, b: np.where(cond, g, 0.0)),
+        Linear(lambda g, y, cond, a, b: np.where(cond, 0.0, g)),
+    ),
+}

@@ -1,0 +1,218 @@
+"""The table of slopes, and what is derived from it: one derivative, whatever carries it."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tapegraph as tg
+from tapegraph import fallback
+from tapegraph.differentiation.jvps import JVPS
+from tapegraph.differentiation.slopes import SLOPES, Divisor, Linear
+from tapegraph.fallback import elementwise
+from tapegraph.fallback.rules import rows_of
+from tapegraph.fallback.strong_zero import plain, strong_zeros
+from tapegraph.ops import FAMILIES
+from tapegraph.recording.op import OPS
+from tapegraph.recording.record import apply
+from tapegraph.recording.trace import linearise
+from tapegraph.tensors import value
+from tapegraph.testing.cases import CASES
+
+inf, nan = math.inf, math.nan
+# No quotient of three of them underflows in float32, where an infinite cotangent would show it.
+SPECIAL = (nan, inf, -inf, 0.0, -0.0, 1.0, -1.0, 2.0, -3.0, 0.5, 1e-10, 1e10)
+COTANGENTS = (1.0, -2.5, 0.0, inf, nan)
+DTYPES = (np.float64, np.float32)
+
+
+@pytest.fixture(autouse=True)
+def native_engine():
+    tg.set_backend("native")
+    with np.errstate(all="ignore"):
+        yield
+
+
+Entry = tuple[Any, list[Any], dict[str, Any]]
+
+
+def entries(op: str, dtype: type = np.float64, *, smooth: bool = False) -> Iterator[Entry]:
+    """Yield result, inputs and attributes of the operation wherever its cases record it."""
+    for case in CASES:
+        if case.op != op or (smooth and not case.smooth):
+            continue
+        arrays = case.arrays(dtype)
+        out = case.run(*map(tg.param, arrays), *case.fixed(arrays[0].dtype))
+        recording = linearise([out])
+        program, values = recording.program, recording.values
+        for slot, found in enumerate(program.ops):
+            if found.name == op and program.inputs[slot]:
+                yield values[slot], [values[i] for i in program.inputs[slot]], program.attrs[slot]
+
+
+def special_entries(op: str, dtype: type) -> Iterator[Entry]:
+    """Yield the same at special numbers and their pairs; the condition of `where` is one too."""
+    row = SLOPES[op]
+    grid = np.array(list(itertools.product(SPECIAL, repeat=min(len(row), 2))), dtype).T
+    inputs = [grid[0] > 0, *grid] if op == "where" else list(grid)
+    yield OPS[op].forward(*inputs), inputs, {}
+    if op == "pow":
+        for exponent in (0, 1, 2, 3, -1, 0.5, 2.0):
+            yield grid[0] ** exponent, [grid[0], exponent], {}
+
+
+def swept(rule: Any, g: Any, y: Any, inputs: list[Any], attrs: dict[str, Any]) -> Any:
+    """What the sweep makes of a rule: once more with strong zeros after a NaN."""
+    part = rule(g, y, *inputs, **attrs)
+    if np.isnan(part).any():
+        part = plain(rule(strong_zeros(g), y, *inputs, **attrs))
+    return np.broadcast_to(part, y.shape).astype(y.dtype)
+
+
+# ------------------------------------------------------------------ the table
+
+
+def test_every_operation_of_the_elementwise_families_is_in_the_table():
+    assert {"elementwise", "special"} <= set(FAMILIES)
+    owners = {name for family in ("elementwise", "special") for name in rows(family)}
+    assert set(SLOPES) == owners == owners & set(OPS)
+
+
+def rows(family: str) -> set[str]:
+    module = __import__(f"tapegraph.fallback.{family}", fromlist=["VJPS"])
+    return set(module.VJPS)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("op", elementwise.FAST)
+def test_fast_forms_are_the_rules_from_the_slopes(op, dtype):
+    derived = rows_of(SLOPES)[op]
+    compared = 0
+    for y, inputs, attrs in itertools.chain(entries(op, dtype), special_entries(op, dtype)):
+        for fast, rule, x in zip(elementwise.FAST[op], derived, inputs, strict=True):
+            if fast is None or not isinstance(x, np.ndarray) or x.dtype.kind != "f":
+                assert (fast is None) == (rule is None)
+                continue
+            for c in COTANGENTS:
+                g = np.full(y.shape, c, y.dtype)
+                want = swept(rule, g, y, inputs, attrs)
+                got = swept(fast, g, y, inputs, attrs)
+                close = 1e-12 if dtype is np.float64 else 2e-5
+                np.testing.assert_allclose(got, want, rtol=close, atol=close, err_msg=f"g = {c}")
+                compared += 1
+    assert compared
+
+
+# ------------------------------------------------------------------ on Tensors and Duals
+
+
+def as_tensors(inputs: list[Any]) -> list[Any]:
+    return [tg.param(x) if isinstance(x, np.ndarray) and x.dtype.kind == "f" else x for x in inputs]
+
+
+@pytest.mark.parametrize("op", SLOPES)
+def test_rules_from_slopes_run_on_tensors(op):
+    """Values as on arrays; and the gradient of a gradient by finite differences."""
+    few = list(itertools.islice(entries(op, smooth=True), 6))
+    assert few
+    for (y, inputs, attrs), (i, rule) in itertools.product(few, enumerate(rows_of(SLOPES)[op])):
+        if rule is None or not isinstance(inputs[i], np.ndarray):
+            continue
+        g = np.linspace(0.5, 1.5, y.size).reshape(y.shape)
+
+        def on_arrays(*arrays: Any, g: Any = g, rule: Any = rule, attrs: Any = attrs) -> Any:
+            return rule(g, OPS[op].forward(*arrays, **attrs), *arrays, **attrs)
+
+        leaves = as_tensors(inputs)
+        part = rule(tg.param(g), apply(OPS[op], tuple(leaves), attrs), *leaves, **attrs)
+        assert isinstance(part, tg.Tensor)
+        want = np.broadcast_to(on_arrays(*inputs), part.shape)
+        np.testing.assert_allclose(part.data, want, rtol=1e-12, atol=1e-14)
+        if part.requires_grad:
+            tg.sum(part).backward()
+        for j, leaf in enumerate(leaves):
+            if isinstance(leaf, tg.Tensor) and leaf.requires_grad:
+                want = difference(on_arrays, inputs, j)
+                got = np.zeros_like(want) if leaf.grad is None else leaf.grad
+                np.testing.assert_allclose(got, want, rtol=2e-6, atol=2e-6)
+
+
+def difference(f: Any, inputs: list[Any], j: int) -> np.ndarray:
+    """The derivative of the sum of ``f`` with respect to one input, element by element."""
+    out = np.zeros(np.shape(inputs[j]))
+    for k in np.ndindex(out.shape):
+        ends = []
+        h = 1e-5 * min(1.0, abs(inputs[j][k]) or 1.0)  # singular points are at 0
+        for sign in (1.0, -1.0):
+            moved = inputs[j].copy()
+            moved[k] += sign * h
+            ends.append(f(*inputs[:j], moved, *inputs[j + 1 :]))
+        out[k] = np.sum(ends[0] - ends[1]) / (2.0 * h)
+    return out
+
+
+@pytest.mark.parametrize("op", ["pow", "xlogy", "xlog1py"])
+def test_mixed_second_derivatives_at_a_flat_point(op):
+    # There the first derivative is 0 by rule, and its own derivative is not.
+    by_base = {"pow": (0, [2.0, 0.0], 1 / 2.0), "xlogy": (1, [0.0, 2.0], 1 / 2.0)}
+    i, point, want = by_base.get(op, (1, [0.0, 2.0], 1 / 3.0))
+    function = tg.pow if op == "pow" else getattr(tg.special, op)
+    a, b = map(tg.param, point)
+    part = rows_of(SLOPES)[op][i](tg.tensor(1.0), function(a, b), a, b)
+    assert part.item() == 0.0
+    part.backward()
+    np.testing.assert_allclose((b if op == "pow" else a).grad, want, rtol=1e-12)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("op", SLOPES)
+def test_tangent_is_gradient_times_direction(op, dtype):
+    """The JVP row and the VJP row of one slope, at special numbers too."""
+    row = SLOPES[op]
+    if any(slope is None for slope in row) or op in ("polygamma", "bessel_i", "bessel_j"):
+        pytest.skip("has a condition, or attributes: its cases compare the two")
+    attrs = {"astype": {"dtype": "float64"}, "round": {"decimals": 0}}.get(op, {})
+    grid = np.array(list(itertools.product(SPECIAL, repeat=len(row))), dtype).T
+    y = OPS[op].forward(*grid, **attrs)
+    for i, rule in enumerate(fallback.VJPS[op]):
+        one = np.ones_like(y)
+        tangents = tuple(tg.tensor(one) if j == i else None for j in range(len(row)))
+        tangent = JVPS[op](tangents, tg.tensor(y), *map(tg.tensor, grid), **attrs)
+        got = np.zeros_like(y) if tangent is None else tangent.data
+        want = swept(rule, one, y, list(grid), attrs)
+        close = 1e-12 if dtype is np.float64 else 2e-5
+        np.testing.assert_allclose(got, want, rtol=close, atol=close)
+
+
+# ------------------------------------------------------------------ Value
+
+
+@pytest.mark.parametrize("op", [op for op in value._SCALAR_OPS if op not in ("gelu", "silu")])
+def test_derivatives_of_values_are_the_slopes(op):
+    row = SLOPES[op]
+    for point in itertools.product((*SPECIAL, 700.0, -40.0), repeat=len(row)):
+        node = getattr(tg, op)(*map(tg.Value, point))
+        inputs = [np.array(x) for x in point]
+        y = np.array(node.data)
+        for local, slope in zip(node.local_grads, row, strict=True):
+            if isinstance(slope, Linear):
+                want = slope.of(1.0, y, *inputs)
+            elif isinstance(slope, Divisor):
+                want = 1.0 / np.asarray(slope.of(y, *inputs))
+            else:
+                want = np.asarray(slope(y, *inputs)) * 1.0
+            np.testing.assert_allclose(local, want, rtol=1e-12, atol=1e-16, err_msg=str(point))
+
+
+@pytest.mark.parametrize("op", ["gelu", "silu"])
+def test_derivatives_of_composed_values_are_the_slopes(op):
+    for point in (-3.0, -0.5, 0.0, 0.25, 2.0):
+        x = tg.Value(point)
+        getattr(tg, op)(x).backward()
+        y = OPS[op].forward(np.array(point))
+        np.testing.assert_allclose(x.grad, SLOPES[op][0](y, np.array(point)), rtol=1e-12)

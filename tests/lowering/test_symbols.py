@@ -1,0 +1,37 @@
+"""Slopes in the graph give what they give on arrays, at special numbers and with strong zeros."""
+
+from __future__ import annotations
+
+import importlib.util
+import itertools
+import math
+
+import numpy as np
+import pytest
+
+import tapegraph as tg
+from tapegraph.differentiation.slopes import SLOPES
+from tapegraph.lowering import LOWERINGS
+from tapegraph.testing import check_parity
+
+pytestmark = [
+    pytest.mark.parity,
+    pytest.mark.skipif(importlib.util.find_spec("tensorflow") is None, reason="needs TensorFlow"),
+]
+
+inf, nan = math.inf, math.nan
+SPECIAL = (nan, inf, -inf, 0.0, 1.0, -1.0, 2.0, -2.0, 0.5, -0.5, 3.0, 30.0, -30.0, 1e8)
+# At poles and far out TensorFlow's lgamma leaves another infinity, or a NaN.
+FINITE = {"gamma": (0.5, 1.0, 2.0, 3.0, -0.5), "beta": (0.5, 1.0, 2.0, 3.0, nan)}
+WITH_ATTRIBUTES = {"where", "astype", "round", "polygamma", "bessel_i", "bessel_j"}
+
+
+@pytest.mark.parametrize("op", sorted(SLOPES.keys() & LOWERINGS.keys() - WITH_ATTRIBUTES))
+def test_special_values_agree_where_half_of_them_is_masked(op, graph_engine):
+    f = getattr(tg, op, None) or getattr(tg.special, op)
+    points = np.array(list(itertools.product(FINITE.get(op, SPECIAL), repeat=len(SLOPES[op])))).T
+    masks = [np.arange(points.shape[1]) % 2 == k for k in (0, 1)]
+    with np.errstate(all="ignore"):
+        for mask in masks:
+            report = check_parity(lambda *xs, mask=mask: tg.where(mask, f(*xs), 0.0), *points)
+            assert report.backend == "tensorflow"
