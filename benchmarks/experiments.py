@@ -41,21 +41,21 @@ def block_program():
     """Return the recording of one step of the transformer workload, and its seeds."""
     import tapegraph as tg
     from benchmarks.workloads import transformer
-    from tapegraph.differentiation import engines
+    from tapegraph.differentiation import backward
 
     recorded = []
-    linearise = engines.linearise
+    linearise = backward.linearise
 
     def keep(roots):
         recorded.append(linearise(roots))
         return recorded[-1]
 
     tg.set_backend("native")
-    engines.linearise = keep
+    backward.linearise = keep
     try:
         transformer.with_tapegraph(transformer.problem()).step()
     finally:
-        engines.linearise = linearise
+        backward.linearise = linearise
     (recording,) = recorded
     return recording, [np.ones_like(value) for value in recording.seeds()]
 
@@ -190,7 +190,8 @@ def stacks() -> Ways:
 def graphs() -> Ways:
     """Backward of the transformer block: sweep, and graphs of it (XLA only here: it divides)."""
     from tapegraph import fallback
-    from tapegraph.lowering.compiled import Graph, results_read
+    from tapegraph.lowering.compiled import results_read
+    from tapegraph.lowering.graph import Graph
 
     recording, seeds = block_program()
     results = results_read(recording, [])
@@ -211,7 +212,8 @@ def background() -> Ways:
     from threading import Thread
 
     from benchmarks.workloads import transformer
-    from tapegraph.lowering.compiled import Graph, results_read
+    from tapegraph.lowering.compiled import results_read
+    from tapegraph.lowering.graph import Graph
 
     recording, seeds = block_program()
     results = results_read(recording, [])

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from tapegraph.fallback.engine import ENGINE
 from tapegraph.fallback.rules import VJPS
 from tapegraph.fallback.sweep import gradients
 from tapegraph.ops import rules_of_families
 
 VJPS.update(rules_of_families(__name__, "VJPS"))
 
-__all__ = ["VJPS", "gradients"]
+__all__ = ["ENGINE", "VJPS", "gradients"]

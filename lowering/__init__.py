@@ -6,22 +6,15 @@ import importlib
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
-from tapegraph.lowering.gaps import GAPS, MetNaN, NotLowered, check_gaps
-from tapegraph.lowering.runtime import Unavailable, check_installed, loaded, tensorflow
-from tapegraph.recording.program import Program
+from tapegraph.differentiation.engine import Outcome
+from tapegraph.lowering.engine import ENGINE
+from tapegraph.lowering.gaps import GAPS, MetNaN, NotLowered
+from tapegraph.lowering.runtime import Forked, Unavailable, loaded, tensorflow
 from tapegraph.recording.recorded import Recording
 from tapegraph.typed import Array
 
 if TYPE_CHECKING:
-    from tapegraph.lowering.cache import (
-        CacheInfo,
-        Outcome,
-        cache_clear,
-        cache_info,
-        set_cache_limit,
-    )
+    from tapegraph.lowering.cache import CacheInfo, cache_clear, cache_info, set_cache_limit
     from tapegraph.lowering.lowered import Lowered, lower
     from tapegraph.lowering.rules import LOWERINGS
 
@@ -30,7 +23,6 @@ _LATER = {
     "CacheInfo": "cache",
     "LOWERINGS": "translate",
     "Lowered": "lowered",
-    "Outcome": "cache",
     "cache_clear": "cache",
     "cache_info": "cache",
     "lower": "lowered",
@@ -38,22 +30,18 @@ _LATER = {
 }
 
 
-def check(program: Program) -> None:
-    """Refuse, without importing TensorFlow, what is known to run natively.
-
-    Raises
-    ------
-    NotLowered
-        An operation has no lowering.
-    Unavailable
-        TensorFlow is not installed, or has been found unusable.
-    """
-    check_gaps(program)
-    check_installed()
+check = ENGINE.check
 
 
-def gradients(recording: Recording, seeds: Sequence[Array]) -> Outcome:
-    """Return a program's gradients by TensorFlow, and how they were come by.
+def gradients(recording: Recording, seeds: Sequence[Array]) -> list[Array]:
+    """Return the gradients of a program's outputs with respect to its wanted slots.
+
+    Parameters
+    ----------
+    recording : Recording
+        What was recorded.
+    seeds : sequence of ndarray
+        A cotangent per output, of its shape.
 
     Raises
     ------
@@ -62,14 +50,7 @@ def gradients(recording: Recording, seeds: Sequence[Array]) -> Outcome:
     Unavailable
         TensorFlow cannot be used.
     """
-    from tapegraph.lowering.cache import run
-    from tapegraph.lowering.compiled import Compiled
-    from tapegraph.lowering.translate import check_lowers
-
-    check_lowers(recording.program)
-    tensorflow()
-    with np.errstate(all="ignore"):
-        return run(recording, seeds, Compiled)
+    return ENGINE.run(recording, seeds).grads
 
 
 def __getattr__(name: str) -> Any:
@@ -83,9 +64,11 @@ def __dir__() -> list[str]:
 
 
 __all__ = [
+    "ENGINE",
     "GAPS",
     "LOWERINGS",
     "CacheInfo",
+    "Forked",
     "Lowered",
     "MetNaN",
     "NotLowered",

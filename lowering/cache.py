@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import time
 from collections import OrderedDict
-from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -13,7 +11,6 @@ from tapegraph.errors import explain
 from tapegraph.locks import Lock
 from tapegraph.recording.recorded import Recording
 from tapegraph.recording.structure import Key, scalar_bits
-from tapegraph.typed import Array
 
 
 class CacheInfo(NamedTuple):
@@ -25,15 +22,6 @@ class CacheInfo(NamedTuple):
     compiles: int
     evictions: int
     limit: int
-
-
-class Outcome(NamedTuple):
-    """Gradients of one run, whether their graph was found compiled, and where the time went."""
-
-    grads: list[Array]
-    cached: bool
-    compile_seconds: float
-    run_seconds: float
 
 
 class _Entry:
@@ -115,20 +103,21 @@ class _Cache:
 CACHE = _Cache(limit=128)
 
 
-def run(recording: Recording, seeds: Sequence[Array], compile: Any) -> Outcome:
-    """Run a program's graph, compiled by ``compile(recording, fed_scalars)`` at first use."""
+def compiled(recording: Recording, compile: Any) -> tuple[Any, float | None]:
+    """Return a structure's graphs and, where they had to be compiled now, the seconds that took.
+
+    ``compile(recording, varying)`` makes them; ``varying`` says which scalars are fed.
+    """
     key = recording.program.key
     entry = CACHE.entry(key)
     try:
         with entry.lock:
-            compiled, seconds = _compiled(entry, recording, compile)
+            found, seconds = _compiled(entry, recording, compile)
     except BaseException:
         CACHE.discard(key, entry)
         raise
     CACHE.count(hit=seconds is None)
-    start = time.perf_counter()
-    grads = compiled.run(recording, seeds)
-    return Outcome(grads, seconds is None, seconds or 0.0, time.perf_counter() - start)
+    return found, seconds
 
 
 def _compiled(entry: _Entry, recording: Recording, compile: Any) -> tuple[Any, float | None]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from tapegraph.lowering.rules import Rule, number, raw
+from tapegraph.lowering.rules import BOTH, FED, Row, Rule, number, raw
 from tapegraph.lowering.runtime import tensorflow
 from tapegraph.lowering.symbols import by_slopes
 from tapegraph.ops.elementwise import GELU_CUBIC, GELU_SCALE, LN2, LN10
@@ -128,25 +128,26 @@ def _true(x: Any) -> Any:
     return raw.Cast(x=x, DstT=tensorflow().bool)
 
 
-LOWERINGS: dict[str, Rule] = {
-    "add": lambda out, a, b: raw.AddV2(x=a, y=b),
-    "sub": lambda out, a, b: raw.Sub(x=a, y=b),
-    "mul": lambda out, a, b: raw.Mul(x=a, y=b),
-    "div": lambda out, a, b: raw.RealDiv(x=a, y=b),
-    "pow": lambda out, a, b: raw.Pow(x=a, y=b),
-    "neg": lambda out, x: raw.Neg(x=x),
-    "sin": lambda out, x: raw.Sin(x=x),
-    "cos": lambda out, x: raw.Cos(x=x),
-    "tan": lambda out, x: raw.Tan(x=x),
-    "exp": lambda out, x: raw.Exp(x=x),
-    "log": lambda out, x: raw.Log(x=x),
-    "sqrt": lambda out, x: raw.Sqrt(x=x),
-    "tanh": lambda out, x: raw.Tanh(x=x),
-    "sigmoid": lambda out, x: raw.Sigmoid(x=x),
-    "relu": lambda out, x: raw.Relu(features=x),
-    "abs": lambda out, x: raw.Abs(x=x),
-    "gelu": _gelu,
-    "silu": lambda out, x: raw.Mul(x=x, y=raw.Sigmoid(x=x)),
+LOWERINGS: dict[str, Row | Rule] = {
+    "add": Row(lambda out, a, b: raw.AddV2(x=a, y=b), BOTH, cheap=True),
+    "sub": Row(lambda out, a, b: raw.Sub(x=a, y=b), BOTH, cheap=True),
+    "mul": Row(lambda out, a, b: raw.Mul(x=a, y=b), BOTH, cheap=True),
+    # XLA turns the gradient with respect to b, a / b / b, into a / (b * b), which overflows.
+    "div": Row(lambda out, a, b: raw.RealDiv(x=a, y=b), frozenset((FED,)), cheap=True),
+    "pow": Row(lambda out, a, b: raw.Pow(x=a, y=b), BOTH),
+    "neg": Row(lambda out, x: raw.Neg(x=x), BOTH, cheap=True),
+    "sin": Row(lambda out, x: raw.Sin(x=x), BOTH),
+    "cos": Row(lambda out, x: raw.Cos(x=x), BOTH),
+    "tan": Row(lambda out, x: raw.Tan(x=x), BOTH),
+    "exp": Row(lambda out, x: raw.Exp(x=x), BOTH),
+    "log": Row(lambda out, x: raw.Log(x=x), BOTH),
+    "sqrt": Row(lambda out, x: raw.Sqrt(x=x), BOTH),
+    "tanh": Row(lambda out, x: raw.Tanh(x=x), BOTH),
+    "sigmoid": Row(lambda out, x: raw.Sigmoid(x=x), BOTH),
+    "relu": Row(lambda out, x: raw.Relu(features=x), BOTH),
+    "abs": Row(lambda out, x: raw.Abs(x=x), BOTH),
+    "gelu": Row(_gelu, BOTH),
+    "silu": Row(lambda out, x: raw.Mul(x=x, y=raw.Sigmoid(x=x)), BOTH),
     "cbrt": by_slopes("cbrt", _cbrt),
     "log1p": lambda out, x: raw.Log1p(x=x),
     "expm1": lambda out, x: raw.Expm1(x=x),
@@ -177,7 +178,7 @@ LOWERINGS: dict[str, Rule] = {
     "mod": by_slopes("mod", lambda out, a, b: raw.FloorMod(x=a, y=b)),
     "astype": _astype,
     "round": _round,
-    "where": _where,
+    "where": Row(_where, BOTH, cheap=True),
     "detach": lambda out, x: raw.StopGradient(input=x),
     "equal": lambda out, a, b: raw.Equal(x=a, y=b, incompatible_shape_error=True),
     "not_equal": lambda out, a, b: raw.NotEqual(x=a, y=b, incompatible_shape_error=True),

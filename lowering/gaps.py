@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from tapegraph.differentiation.engine import EngineDeclined
 from tapegraph.recording.program import Program
 
 # Differentiable operations of the table that have no lowering in this version, and why.
@@ -19,7 +20,7 @@ GAPS: dict[str, str] = {
 }
 
 
-class NotLowered(Exception):
+class NotLowered(EngineDeclined):
     """A program holds an operation with no lowering; the message names it."""
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from tapegraph.lowering.rules import Rule, ints, number, permuted, raw, reshaped
+from tapegraph.lowering.gaps import NotLowered
+from tapegraph.lowering.rules import BOTH, Row, Rule, ints, number, permuted, raw, reshaped
 from tapegraph.lowering.runtime import tensorflow
 
 
@@ -21,7 +22,7 @@ def _gather(out: Any, x: Any, indices: Any, *, axis: int) -> Any:
 
 def _getitem(out: Any, x: Any, begin: Any, end: Any, *, plan: tuple[Any, ...]) -> Any:
     if len(x.shape) > 8:  # TensorFlow's gradient of StridedSlice is wrong there, without an error
-        raise NotImplementedError("TensorFlow's gradient of StridedSlice is wrong past 8 axes")
+        raise NotLowered("getitem of more than 8 axes has a wrong gradient in TensorFlow")
     steps = [part[1] if isinstance(part, tuple) else 1 for part in plan]
     taken = raw.StridedSlice(
         input=x,
@@ -100,13 +101,13 @@ def _searchsorted(out: Any, a: Any, v: Any, *, side: str) -> Any:
     return reshaped(node(sorted_inputs=rows, values=places, out_type="int64"), out.shape)
 
 
-LOWERINGS: dict[str, Rule] = {
+LOWERINGS: dict[str, Row | Rule] = {
     "within": _within,
     "argsort": _argsort,
     "argpartition": _argpartition,
     "searchsorted": _searchsorted,
-    "tensor_slice": _tensor_slice,
-    "gather": _gather,
-    "getitem": _getitem,
-    "index": _index,
+    "tensor_slice": Row(_tensor_slice, BOTH),
+    "gather": Row(_gather, BOTH),
+    "getitem": Row(_getitem, BOTH),
+    "index": Row(_index, BOTH),
 }

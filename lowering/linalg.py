@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from tapegraph.lowering.rules import Rule, ints, number, permuted, raw, reshaped
+from tapegraph.lowering.rules import BOTH, Row, Rule, ints, number, permuted, raw, reshaped
 from tapegraph.lowering.runtime import tensorflow
 from tapegraph.ops.linalg import terms_of
 
@@ -220,9 +220,9 @@ def _slope(x: Any, y: Any, axis: tuple[int, ...], ord: float) -> Any:
     return tf.where(y == 0, x, signs * tf.pow(tf.abs(x) / divisor, number(ord - 1.0, x)))
 
 
-LOWERINGS: dict[str, Rule] = {
-    "matmul": _matmul,
-    "batch_matmul": _batch_matmul,
+LOWERINGS: dict[str, Row | Rule] = {
+    "matmul": Row(_matmul, BOTH),
+    "batch_matmul": Row(_batch_matmul, BOTH),
     "einsum": _einsum,
     "inv": _inv,
     "solve": _solve,

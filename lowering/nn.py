@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from tapegraph.lowering.rules import Rule, ints, raw, reshaped
+from tapegraph.lowering.rules import BOTH, Row, Rule, ints, raw, reshaped
 
 
 def _softmax_crossentropy(out: Any, logits: Any, targets: Any) -> Any:
@@ -28,7 +28,7 @@ def _mse_loss(out: Any, prediction: Any, target: Any) -> Any:
     return raw.Mean(input=squares, axis=ints(range(squares.shape.rank)))
 
 
-LOWERINGS: dict[str, Rule] = {
-    "softmax_crossentropy": _softmax_crossentropy,
-    "mse_loss": _mse_loss,
+LOWERINGS: dict[str, Row | Rule] = {
+    "softmax_crossentropy": Row(_softmax_crossentropy, BOTH),
+    "mse_loss": Row(_mse_loss, BOTH),
 }

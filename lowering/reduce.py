@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from tapegraph.lowering.rules import Rule, ints, number, permuted, raw, reshaped
+from tapegraph.lowering.rules import BOTH, Row, Rule, ints, number, permuted, raw, reshaped
 from tapegraph.lowering.runtime import tensorflow
 from tapegraph.ops.reduce import kept_shape, last_order
 
@@ -160,14 +160,14 @@ def _truths(node: str) -> Rule:
     return rule
 
 
-LOWERINGS: dict[str, Rule] = {
+LOWERINGS: dict[str, Row | Rule] = {
     "argmax": _argmax,
     "argmin": _argmin,
     "all": _truths("All"),
     "any": _truths("Any"),
-    "sum": _sum,
-    "mean": _mean,
-    "softmax": _softmax,
+    "sum": Row(_sum, BOTH),
+    "mean": Row(_mean, BOTH),
+    "softmax": Row(_softmax, BOTH),
     "max": _max,
     "min": _min,
     "prod": _prod,

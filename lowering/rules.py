@@ -1,7 +1,8 @@
 """The table of lowerings and what every row of it may use.
 
-A row is a function ``rule(out, *inputs, **attrs)`` that emits the TensorFlow nodes of one
-operation: ``inputs`` are graph tensors, ``out`` is the `Result` that the tape recorded.
+A rule ``rule(out, *inputs, **attrs)`` emits the TensorFlow nodes of one operation: ``inputs`` are
+graph tensors, ``out`` is the `Result` that the tape recorded. Where there is more to say of an
+operation than its rule, it is a `Row`.
 """
 
 from __future__ import annotations
@@ -21,7 +22,32 @@ class Result(NamedTuple):
     dtype: str
 
 
-LOWERINGS: dict[str, Rule] = {}
+# Variants of a graph: fed the results that NumPy has computed; and that one compiled with XLA.
+FED = "fed"
+XLA = "xla"
+BOTH = frozenset((FED, XLA))
+
+
+class Row(NamedTuple):
+    """The rule of an operation, and what is known of it.
+
+    Attributes
+    ----------
+    rule : callable
+        Emits its nodes.
+    variants : frozenset of str
+        The variants that agree with the first graph over all its cases, NaN and ties included.
+        XLA's max, for one, does not keep a NaN; what names none runs in its first graph alone.
+    cheap : bool
+        To compute it again in the graph costs no more than to feed its result.
+    """
+
+    rule: Rule
+    variants: frozenset[str] = frozenset()
+    cheap: bool = False
+
+
+LOWERINGS: dict[str, Row] = {}
 # Rules with a gradient of their own in which a zero cotangent absorbs what it meets.
 KEEPING_ZEROS: set[Rule] = set()
 

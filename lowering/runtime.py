@@ -7,6 +7,7 @@ import os
 import sys
 from typing import Any
 
+from tapegraph.differentiation.engine import EngineDeclined
 from tapegraph.locks import Lock
 
 # As in pyproject.toml: the first that runs on NumPy 2, and the first that has not been tested.
@@ -15,12 +16,15 @@ UNTESTED = (2, 22)
 INSTALL = 'Install it with: pip install "tapegraph[tensorflow]".'
 
 
-class Unavailable(RuntimeError):
+class Unavailable(EngineDeclined, RuntimeError):
     """TensorFlow cannot be used here; the message says why."""
 
 
 class Forked(Unavailable):
     """TensorFlow hangs here: this process was forked from one that had used it."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason, expected=False)
 
 
 _lock = Lock()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tapegraph.lowering.rules import Rule, ints, permuted, raw, reshaped
+from tapegraph.lowering.rules import BOTH, Row, Rule, ints, permuted, raw, reshaped
 from tapegraph.lowering.runtime import tensorflow
 
 
@@ -18,9 +18,9 @@ def _broadcast_to(out: Any, x: Any, *, shape: tuple[int, ...]) -> Any:
     return raw.BroadcastTo(input=x, shape=ints(shape))
 
 
-LOWERINGS: dict[str, Rule] = {
-    "transpose": lambda out, x, *, axes: permuted(x, axes),
-    "reshape": lambda out, x, *, shape: reshaped(x, shape),
-    "concat": _concat,
+LOWERINGS: dict[str, Row | Rule] = {
+    "transpose": Row(lambda out, x, *, axes: permuted(x, axes), BOTH, cheap=True),
+    "reshape": Row(lambda out, x, *, shape: reshaped(x, shape), BOTH, cheap=True),
+    "concat": Row(_concat, BOTH),
     "broadcast_to": _broadcast_to,
 }

@@ -66,7 +66,7 @@ class Symbol(np.lib.mixins.NDArrayOperatorsMixin):
         dtype = next(x.dtype for x in inputs if type(x) is Symbol)
         tensors = [_tensor(x, dtype) for x in inputs]
         shape = np.broadcast_shapes(*(tuple(x.shape) for x in tensors))
-        return Symbol(LOWERINGS[name](Result(shape, dtype.name), *tensors, **attrs), dtype)
+        return Symbol(LOWERINGS[name].rule(Result(shape, dtype.name), *tensors, **attrs), dtype)
 
 
 def _tensor(x: Any, dtype: Any) -> Any:

@@ -9,21 +9,14 @@ from typing import Any
 import numpy as np
 
 from tapegraph.lowering.gaps import GAPS, MetNaN, NotLowered
-from tapegraph.lowering.rules import LOWERINGS, Result, Rule
+from tapegraph.lowering.rules import LOWERINGS, Result, Row, Rule
 from tapegraph.lowering.strong_zero import strong_zeros
 from tapegraph.ops import rules_of_families
 from tapegraph.recording.op import SCALAR, Op
 from tapegraph.recording.program import Program
 
-LOWERINGS.update(rules_of_families("tapegraph.lowering", "LOWERINGS"))
-
-# Operations whose operands NumPy converts to the dtype of the result.
-_PROMOTING = frozenset(
-    (
-        "add sub mul div pow where concat arctan2 hypot logaddexp maximum minimum fmax fmin mod "
-        "betaln beta xlogy xlog1py matmul batch_matmul mse_loss"
-    ).split()
-)
+_rows = rules_of_families("tapegraph.lowering", "LOWERINGS")
+LOWERINGS.update((name, row if isinstance(row, Row) else Row(row)) for name, row in _rows.items())
 
 
 def check_lowers(program: Program) -> None:
@@ -36,14 +29,28 @@ def check_lowers(program: Program) -> None:
     """
     for slot, op in enumerate(program.ops):
         if program.inputs[slot] and op.name not in LOWERINGS:
-            _rule(op)
+            row_of(op)
 
 
-def _rule(op: Op, *, strong_zero: bool = False) -> Rule:
-    """Return the lowering of an operation: ours from the table, or a user's own."""
-    rule = LOWERINGS.get(op.name) if op.rules is None else op.rules.lowering
-    if rule is None:
+def row_of(op: Op) -> Row:
+    """Return the lowering of an operation: ours from the table, or a user's own.
+
+    Raises
+    ------
+    NotLowered
+        There is none.
+    """
+    if op.rules is None:
+        row = LOWERINGS.get(op.name)
+    else:
+        row = None if op.rules.lowering is None else Row(op.rules.lowering)
+    if row is None:
         raise NotLowered(f"{op.name} {GAPS.get(op.name, 'has no lowering')}")
+    return row
+
+
+def _rule(op: Op, *, strong_zero: bool) -> Rule:
+    rule = row_of(op).rule
     if not strong_zero:
         return rule
     if op.rules is not None:
@@ -129,7 +136,6 @@ def _operands(
 ) -> list[Any]:
     """Return an entry's input tensors, in the result's dtype where NumPy converts them."""
     op = program.ops[slot]
-    name = op.name
     wanted = np.dtype(out.dtype)
     if op.differentiable == ():  # a result of another kind: operands are compared as NumPy does
         kinds = [program.dtypes[i] for i in program.inputs[slot] if program.ops[i] is not SCALAR]
@@ -142,7 +148,7 @@ def _operands(
         if tensor is None:
             tensor = tensors[i] = tf.constant(constants[i], dtype=wanted)
             emitted(i)
-        converted = name in _PROMOTING and not (name == "where" and position == 0)
+        converted = op.promotes and (op.differentiable is None or op.differentiable[position])
         if op.rules is not None:  # NumPy has promoted its floats among each other
             converted = tensor.dtype.is_floating and "float" in out.dtype
         if op.differentiable == () and len(program.inputs[slot]) > 1:

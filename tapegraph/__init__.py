@@ -15,13 +15,9 @@ _find_siblings()
 from tapegraph import testing
 from tapegraph.compiling.compiled import compile, compile_disabled
 from tapegraph.compiling.errors import TraceMismatchError
-from tapegraph.differentiation.engines import (
-    backward,
-    get_backend,
-    last_backward,
-    set_backend,
-    use_backend,
-)
+from tapegraph.differentiation.backend import get_backend, set_backend, use_backend
+from tapegraph.differentiation.backward import backward
+from tapegraph.differentiation.report import last_backward
 from tapegraph.differentiation.stored import zero_grad
 from tapegraph.errors import LostGradientWarning
 from tapegraph.ops import elementwise as _elementwise

@@ -12,7 +12,8 @@ import numpy as np
 import pytest
 
 import tapegraph as tg
-from tapegraph.differentiation import engines
+from tapegraph.differentiation import backend as chosen_backend
+from tapegraph.differentiation import fallback_policy, report
 from tapegraph.recording import scopes, tape
 
 
@@ -57,13 +58,13 @@ def thorough(request) -> bool:
 @pytest.fixture(autouse=True)
 def sealed(monkeypatch):
     """Give each test an empty tape, the default engine and NumPy's own error handling."""
-    monkeypatch.setattr(engines, "_warned", set())  # a cause is warned of once a test
+    monkeypatch.setattr(fallback_policy, "_warned", set())  # a cause is warned of once a test
     fresh = {
         tape.CURRENT: None,
         scopes.RECORDING.entered: (),
         scopes.BACKEND.entered: (),
-        engines._chosen: None,
-        engines._report: None,
+        chosen_backend._chosen: None,
+        report.LAST: None,
     }
     tokens = [(variable, variable.set(value)) for variable, value in fresh.items()]
     with np.errstate(divide="warn", over="warn", under="ignore", invalid="warn"):

@@ -8,8 +8,9 @@ import platform
 import numpy as np
 
 import tapegraph as tg
-from tapegraph import lowering
 from tapegraph.differentiation import engines
+from tapegraph.differentiation.backend import chosen_by
+from tapegraph.differentiation.engine import EngineDeclined
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -37,30 +38,24 @@ def main(arguments: list[str] | None = None) -> int:
 
 def info() -> list[str]:
     """Return the lines of ``python -m tapegraph info``."""
-    lines = [
-        f"tapegraph   {tg.__version__}",
-        f"python      {platform.python_version()} on {platform.machine()} {platform.system()}",
-        f"numpy       {np.__version__}",
-    ]
-    try:
-        tf = lowering.tensorflow()
-    except lowering.Unavailable as error:
-        lines.append(f"tensorflow  not used: {error}")
-        in_force = "native"
-        devices = ["CPU (NumPy)"]
-    else:
-        lines.append(f"tensorflow  {tf.__version__}")
-        in_force = {
-            "auto": "native, and TensorFlow for what measures faster there",
-            "native": "native",
-            "tensorflow": "tensorflow",
-        }[tg.get_backend()]
-        devices = [d.name for d in tf.config.list_logical_devices()]
-    cache = lowering.cache_info()
-    return [
-        *lines,
-        f"backend     {tg.get_backend()} ({engines.chosen_by()}); engine in force: {in_force}",
-        f"devices     {', '.join(devices)}",
-        f"cache       {cache.size} of {cache.limit} graphs, {cache.hits} hits, "
-        f"{cache.compiles} compiles, {cache.evictions} evictions",
-    ]
+    rows = {
+        "tapegraph": tg.__version__,
+        "python": f"{platform.python_version()} on {platform.machine()} {platform.system()}",
+        "numpy": np.__version__,
+    }
+    usable: dict[str, str] = {}
+    details = {"devices": "CPU (NumPy)"}
+    for name in engines.rivals():
+        engine = engines.engine(name)
+        try:
+            rows[name] = engine.version()
+            usable[name] = engine.title
+        except EngineDeclined as declined:
+            rows[name] = f"not used: {declined}"
+        details |= engine.details()
+    chosen = tg.get_backend()
+    in_force = chosen if chosen in usable else engines.NATIVE
+    if chosen == engines.AUTO and usable:
+        in_force += f", and {' or '.join(usable.values())} for what measures faster there"
+    rows["backend"] = f"{chosen} ({chosen_by()}); engine in force: {in_force}"
+    return [f"{topic:<11} {text}".rstrip() for topic, text in (rows | details).items()]

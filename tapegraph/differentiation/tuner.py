@@ -1,197 +1,214 @@
-"""What `auto` knows of each structure, and which engine it therefore chooses.
+"""Choosing the fastest of several ways to run one structure, by measuring them.
 
-A structure runs natively at first. What is tried to make it faster may cost a tenth of what it
-takes anyway: importing TensorFlow a tenth of the sweeps so far, compiling its graph a tenth of the
-sweeps that a loop is taken to need. Then both engines have been measured, and the faster one stays.
+One way runs anyway. Trying the others may cost a share of what passes anyway; each is measured a
+few times, the first way again, as first runs are cold, and then the fastest stays. So are chosen
+the engine under `auto`, and among the graphs of one structure its variant.
 """
 
 from __future__ import annotations
 
-import time
-from collections import OrderedDict
-from contextvars import ContextVar
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from statistics import median
+from typing import Any
 
 from tapegraph.locks import Lock
-from tapegraph.recording.program import Program
-from tapegraph.recording.structure import Key
 
-# The part of the time spent anyway that may be spent on trying to save some.
-SHARE = 0.1
-# A loop is taken to last at least so many steps.
-HORIZON = 200
-# How often each engine runs before it is judged; native twice as often, its first runs being cold.
-TRIALS = 3
-# A graph must take less than this part of native's time: it keeps threads of its own.
-EDGE = 0.95
-# Seconds: a call of the smallest graph, importing TensorFlow, compiling any graph and, besides,
-# each of its entries (a first guess; what compiling takes on this machine is measured).
-CALL = 1e-4
-IMPORT = 3.0
-COMPILE = 0.05
-COMPILE_ENTRY = 1.5e-3
-# Structures remembered; the least recently used are forgotten.
-LIMIT = 512
-
-# Which engine this thread or task ran last, and when it was done.
-_previous: ContextVar[tuple[str, float] | None] = ContextVar("tapegraph_previous", default=None)
+NEVER = float("inf")
 
 
-class Times:
-    """How often one engine ran one structure, and its best times, in seconds, as noise only adds.
+@dataclass(frozen=True)
+class Policy:
+    """How much may be tried, and when it is decided.
+
+    Attributes
+    ----------
+    share : float
+        The part of the time spent anyway that may be spent on trying to save some.
+    horizon : int
+        A loop is taken to last at least so many steps.
+    trials : int
+        How often each engine runs before it is judged.
+    variant_trials : int
+        How often each variant of a graph does: they are nearer each other than engines are.
+    latest : int
+        A candidate is known by the median of so many of its latest runs: the best of a few is luck.
+    edge : float
+        What was tried must take less than this part of the time of what runs anyway.
+    structures : int
+        How many structures `auto` remembers; the least recently used are forgotten.
+    """
+
+    share: float = 0.1
+    horizon: int = 200
+    trials: int = 3
+    variant_trials: int = 5
+    latest: int = 9
+    edge: float = 0.95
+    structures: int = 512
+
+
+POLICY = Policy()
+
+
+class Candidate:
+    """One way to run a structure, and its latest times in seconds.
+
+    Parameters
+    ----------
+    way : object
+        What runs; the tuner hands it back.
+    price : callable, optional
+        What trying it costs, in seconds, asked for until it is tried.
+    call : float
+        The least that a run of it takes.
 
     Attributes
     ----------
     runs : int
-        Runs so far.
+        The runs measured.
     run : float
-        The backward alone.
+        What it takes.
     step : float
-        From the end of the backward before to the end of this one, both in this engine. It shows
-        what an engine costs the forward: its threads may keep the processors busy.
+        From the end of the run before to the end of this one, both its own. It shows what a way
+        costs all else: its threads may keep the processors busy.
     """
 
-    __slots__ = ("run", "runs", "step")
+    __slots__ = ("_latest", "_steps", "call", "price", "run", "runs", "step", "way")
 
-    def __init__(self) -> None:
+    def __init__(
+        self, way: Any, price: Callable[[], float] = lambda: 0.0, call: float = 0.0
+    ) -> None:
+        self.way = way
+        self.price = price
+        self.call = call
+        self.forget()
+
+    def forget(self) -> None:
+        """Forget what was measured."""
         self.runs = 0
-        self.run = self.step = float("inf")
+        self.run = self.step = NEVER
+        self._latest: deque[float] = deque(maxlen=POLICY.latest)
+        self._steps: deque[float] = deque(maxlen=POLICY.latest)
 
-    def took(self, seconds: float, since: float) -> None:
-        """Remember one run, and how long ago this engine's last backward was."""
+    def took(self, seconds: float, step: float) -> None:
+        """Remember one run."""
         self.runs += 1
-        self.run = min(self.run, seconds)
-        self.step = min(self.step, since)
+        self._latest.append(seconds)
+        self.run = median(self._latest)
+        if step < NEVER:
+            self._steps.append(step)
+            self.step = median(self._steps)
 
 
-class Record:
-    """What is known of one structure.
+class Stage(Enum):
+    """Why a candidate was chosen."""
 
-    Attributes
-    ----------
-    entries : int
-        The length of its programs.
-    native, graph : Times
-        What each engine took.
-    compiled : bool
-        Whether its graph has been compiled.
-    failure : str or None
-        Why TensorFlow failed to run it: it would at every step, and compile for nothing.
-    """
-
-    __slots__ = ("compiled", "entries", "failure", "graph", "native")
-
-    def __init__(self, entries: int) -> None:
-        self.entries = entries
-        self.compiled = False
-        self.failure: str | None = None
-        self.native = Times()
-        self.graph = Times()
-
-    def why_native(self) -> str | None:
-        """Return why the native engine should run, or None where TensorFlow should."""
-        native, graph = self.native, self.graph
-        if self.failure is not None:
-            return self.failure
-        if native.runs < TRIALS:
-            return f"auto: a structure runs natively the first {TRIALS} times"
-        if graph.runs >= TRIALS:
-            if native.runs < 2 * TRIALS:
-                return "auto: the native engine is timed again: its first runs were cold"
-            times = native.step, graph.step
-            if max(times) == float("inf"):  # other backwards run in between
-                times = native.run, graph.run
-            if times[1] <= EDGE * times[0]:
-                return None
-            ours, theirs = (f"{t * 1e3:.3g} ms" for t in times)
-            return f"auto: the native engine took {ours}, against {theirs} in TensorFlow"
-        if self.compiled:
-            return None
-        price = COMPILE + self.entries * _compile_entry
-        if SHARE * (native.run - CALL) * max(HORIZON, native.runs) < price:
-            return _too_dear("compiling", price)
-        return None
-
-    def ran_natively(self, seconds: float) -> None:
-        """Remember what a native sweep took."""
-        global _native_seconds, _longest
-        _native_seconds += seconds
-        _longest = max(_longest, seconds)
-        self.native.took(seconds, _since("native"))
-
-    def ran_compiled(self, seconds: float, compile_seconds: float) -> None:
-        """Remember what a graph took to run and, if it was compiled now, to compile."""
-        global _compile_entry
-        since = _since("tensorflow")
-        if compile_seconds:
-            self.compiled = True
-            # The run after compiling also prepares the graph, so it is no measurement.
-            spent = max(0.0, compile_seconds + seconds - COMPILE) / self.entries
-            _compile_entry = 0.5 * (_compile_entry + spent)
-        else:
-            self.graph.took(seconds, since)
+    FIRST = 0  # it is what runs anyway, and is being measured
+    TRIAL = 1  # it is being measured
+    DEAR = 2  # it is the fastest so far; trying the next one does not pay yet
+    AGAIN = 3  # it is what runs anyway, and is measured once more
+    FASTEST = 4  # all have been measured
 
 
-class _TooEarly(Record):
-    """Stands for every structure while TensorFlow can pay for none: they are not told apart yet."""
-
-    __slots__ = ("reason",)
-
-    def __init__(self, what: str, seconds: float) -> None:
-        super().__init__(0)
-        self.reason = _too_dear(what, seconds)
-
-    def why_native(self) -> str:
-        return self.reason
-
-
-def _too_dear(what: str, seconds: float) -> str:
-    return f"auto: {what} takes about {seconds:.2g} s; that does not pay yet"
-
-
-def _since(engine: str) -> float:
-    """Return the seconds since this engine's last backward here; inf where another one ran."""
-    now = time.perf_counter()
-    previous = _previous.get()
-    _previous.set((engine, now))
-    return now - previous[1] if previous is not None and previous[0] == engine else float("inf")
-
-
-_records: OrderedDict[Key, Record] = OrderedDict()
-_lock = Lock()
-_compile_entry = COMPILE_ENTRY
-_native_seconds = _longest = 0.0  # all sweeps together, and the longest
-_import_too_early = _TooEarly("importing TensorFlow", IMPORT)
-_compile_too_early = _TooEarly("compiling", COMPILE)
-
-
-def record(program: Program, *, imported: bool) -> Record:
-    """Return what is known of a program's structure, or of all while it matters for none.
+class Tuner:
+    """Chooses among the candidates of one structure.
 
     Parameters
     ----------
-    program : Program
-        What was recorded.
-    imported : bool
-        Whether TensorFlow is loaded.
+    candidates : sequence of Candidate
+        What runs anyway, then the others in the order in which they are tried.
+    trials : int
+        How often each runs before it is judged.
+    horizon : int
+        How many steps are foreseen.
+
+    Attributes
+    ----------
+    measured : list of Candidate
+        Those tried so far.
+    untried : list of Candidate
+        Those still to try.
+    dear : float
+        Seconds that the next one would cost, where that did not pay.
+    verdict : list of (Candidate, float)
+        What counted in the end, in seconds.
     """
-    if not imported:
-        if SHARE * _native_seconds < IMPORT:
-            return _import_too_early
-    elif SHARE * max(HORIZON * _longest, _native_seconds) < COMPILE:
-        return _compile_too_early
-    key = program.key
-    with _lock:
-        known = _records.get(key)
-        if known is None:
-            known = _records[key] = Record(len(program))
-            while len(_records) > LIMIT:
-                _records.popitem(last=False)
-        else:
-            _records.move_to_end(key)
-        return known
 
+    def __init__(self, candidates: Sequence[Candidate], *, trials: int, horizon: int) -> None:
+        self.measured = [candidates[0]]
+        self.untried = list(candidates[1:])
+        self.dear = 0.0
+        self.verdict: list[tuple[Candidate, float]] = []
+        self._trials = trials
+        self._horizon = horizon
+        self._runs = 0
+        self._paid = 0.0
+        self._again = False
+        self._settled: Candidate | None = None
+        self._lock = Lock()
 
-def forget() -> None:
-    """Forget every structure."""
-    with _lock:
-        _records.clear()
+    @property
+    def first(self) -> Candidate:
+        """What runs anyway."""
+        return self.measured[0]
+
+    def choose(self) -> tuple[Candidate, Stage]:
+        """Return which candidate is to run now, and why."""
+        if self._settled is not None:
+            return self._settled, Stage.FASTEST
+        with self._lock:
+            return self._choose()
+
+    def took(
+        self, candidate: Candidate, seconds: float, *, step: float = NEVER, counts: bool = True
+    ) -> None:
+        """Remember a run; one that also prepared the candidate does not count."""
+        if self._settled is not None:
+            return
+        with self._lock:
+            self._runs += 1
+            if counts:
+                candidate.took(seconds, step)
+
+    def drop(self, candidate: Candidate) -> None:
+        """Never choose a candidate again: it does not run."""
+        with self._lock:
+            for known in (self.measured, self.untried):
+                if candidate in known:
+                    known.remove(candidate)
+            if candidate is self._settled:
+                self._settled = None
+
+    def _choose(self) -> tuple[Candidate, Stage]:
+        first = self.first
+        for candidate in self.measured:
+            if candidate.runs < self._trials:
+                if candidate is not first:
+                    return candidate, Stage.TRIAL
+                return candidate, Stage.AGAIN if self._again else Stage.FIRST
+        if self.untried:
+            best = min(self.measured, key=lambda c: c.run)
+            candidate = self.untried[0]
+            self.dear = candidate.price()
+            saved = (best.run - candidate.call) * max(self._horizon, self._runs)
+            if POLICY.share * saved < self._paid + self.dear:
+                return best, Stage.DEAR
+            self._paid += self.dear
+            self.measured.append(self.untried.pop(0))
+            return candidate, Stage.TRIAL
+        if len(self.measured) > 1 and not self._again:
+            self._again = True
+            first.forget()
+            return first, Stage.AGAIN
+        self._settled = self._fastest()
+        return self._settled, Stage.FASTEST
+
+    def _fastest(self) -> Candidate:
+        steps = all(c.step < NEVER for c in self.measured)  # else others run in between
+        self.verdict = [(c, c.step if steps else c.run) for c in self.measured]
+        (first, limit), *others = self.verdict
+        best, seconds = min(others, key=lambda pair: pair[1], default=(first, limit))
+        return best if seconds <= POLICY.edge * limit else first

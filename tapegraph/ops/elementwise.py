@@ -1238,7 +1238,7 @@ def _where(cond: Array, a: Any, b: Any) -> Any:
     return chosen(cond, a, b)
 
 
-WHERE = Op("where", _where, differentiable=(False, True, True))
+WHERE = Op("where", _where, differentiable=(False, True, True), promotes=True)
 
 
 @implements(np.where)

@@ -86,10 +86,10 @@ def _batch_matmul(a: Array, b: Array) -> Any:
     return np.matmul(a, b)
 
 
-MATMUL = Op("matmul", np.matmul)
+MATMUL = Op("matmul", np.matmul, promotes=True)
 
 
-BATCH_MATMUL = Op("batch_matmul", _batch_matmul)
+BATCH_MATMUL = Op("batch_matmul", _batch_matmul, promotes=True)
 
 
 @implements(np.matmul)

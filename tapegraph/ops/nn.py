@@ -200,7 +200,7 @@ AVG_POOL2D = Op("avg_pool2d", _avg_pool2d)
 SOFTMAX_CROSSENTROPY = Op("softmax_crossentropy", _softmax_crossentropy, saves=True)
 
 
-MSE_LOSS = Op("mse_loss", _mse_loss, saves=True)
+MSE_LOSS = Op("mse_loss", _mse_loss, saves=True, promotes=True)
 
 
 @of_three

@@ -63,7 +63,7 @@ TRANSPOSE = Op("transpose", _transpose)
 RESHAPE = Op("reshape", _reshape)
 
 
-CONCAT = Op("concat", _concat)
+CONCAT = Op("concat", _concat, promotes=True)
 
 
 @implements(np.transpose)

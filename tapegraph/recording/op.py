@@ -36,11 +36,13 @@ class Op:
         The forward returns ``(result, saved)``; ``saved`` is handed to the backward rule.
     differentiable : tuple of bool, optional
         Which of the leading inputs can carry a gradient, and none after them; all where not given.
+    promotes : bool
+        NumPy converts the inputs that can carry a gradient to the dtype of the result.
     rules : Rules, optional
         Its own rules, of an operation that is not in the library's tables.
     """
 
-    __slots__ = ("differentiable", "forward", "name", "rules", "saves")
+    __slots__ = ("differentiable", "forward", "name", "promotes", "rules", "saves")
 
     def __init__(
         self,
@@ -49,12 +51,14 @@ class Op:
         *,
         saves: bool = False,
         differentiable: tuple[bool, ...] | None = None,
+        promotes: bool = False,
         rules: Rules | None = None,
     ) -> None:
         self.name = name
         self.forward: Callable[..., Any] = forward if forward is not None else _no_forward
         self.saves = saves
         self.differentiable = differentiable
+        self.promotes = promotes
         self.rules = rules
         if forward is None:
             return

@@ -136,7 +136,7 @@ def binary(name: ValueBinary, forward: Callable[[Any, Any], Any]) -> Callable[[A
 def binary(name: str, forward: Callable[[Any, Any], Any]) -> Callable[[Any], OfTwo[[]]]: ...
 def binary(name: str, forward: Callable[[Any, Any], Any]) -> Callable[[Any], Any]:
     """Make the recording function of an element-wise operation of two broadcast arrays."""
-    op = Op(name, forward)
+    op = Op(name, forward, promotes=True)
 
     def decorate(stub: Any) -> Any:
         def record(a: Any, b: Any) -> Any:

@@ -10,7 +10,8 @@ import numpy as np
 import numpy.typing as npt
 
 from tapegraph.arrays.buffers import own
-from tapegraph.differentiation import engines, stored
+from tapegraph.differentiation import stored
+from tapegraph.differentiation.backward import backward
 from tapegraph.errors import explain, user_frame, warn
 from tapegraph.ops import elementwise, linalg
 from tapegraph.ops.elementwise import DETACH
@@ -295,7 +296,7 @@ class Tensor(ArrayMethods, Node, recorded=True):
 
     def backward(self, seed: ArrayLike | None = None) -> None:
         """Add the gradient of this tensor to every leaf it was computed from; see `backward`."""
-        engines.backward(self, seed)
+        backward(self, seed)
 
     def zero_grad(self) -> None:
         """Set the gradient to zero where there is one."""

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tapegraph.differentiation import engines
+from tapegraph.differentiation.backend import get_backend, use_backend
+from tapegraph.differentiation.backward import backward
 from tapegraph.errors import explain, kind_of
 from tapegraph.recording.no_grad import no_grad
 from tapegraph.recording.node import Node, numeric
@@ -139,8 +140,8 @@ def _gradients(out: Tensor, leaves: list[Any], g: Array, backend: Backend | None
     for leaf in leaves:
         leaf.grad = None
     if out._requires_grad:
-        with engines.use_backend(backend or engines.get_backend()):
-            engines.backward(out, g)
+        with use_backend(backend or get_backend()):
+            backward(out, g)
     return [np.zeros(leaf.shape) if leaf.grad is None else leaf.grad.copy() for leaf in leaves]
 
 

@@ -6,12 +6,18 @@ import dataclasses
 import os
 import subprocess
 import sys
+import typing
+import warnings
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 import tapegraph as tg
+from tapegraph.commands.main import info
+from tapegraph.differentiation import auto, backend, engines, tuner
+from tapegraph.differentiation.engine import Engine, EngineDeclined, Prepared
+from tapegraph.typed import Backend
 
 CHOICES = ("auto", "tensorflow", "native")
 
@@ -145,3 +151,258 @@ def test_both_ways_to_call_backward_are_one():
     x.grad = None
     (x * x).backward(seed=[1.0, 2.0])
     np.testing.assert_array_equal(x.grad, [2.0, 8.0])
+
+
+# -- another engine ----------------------------------------------------------------------------
+
+
+class Counting(Engine):
+    """Runs the native sweep, and counts."""
+
+    name, title = "counting", "the counting engine"
+
+    def __init__(self):
+        self.prepared = self.ran = 0
+
+    def prepare(self, recording):
+        self.prepared += 1
+        return Prepared(self.gradients, cached=self.prepared > 1, compile_seconds=0.0)
+
+    def gradients(self, recording, seeds):
+        self.ran += 1
+        return tg.fallback.gradients(recording, seeds)
+
+    def version(self):
+        return "1.5"
+
+    def details(self):
+        return {"counts": str(self.ran)}
+
+
+class Choosy(Counting):
+    """Declines programs of more than five entries, and fails on those of five."""
+
+    name, title = "choosy", "the choosy engine"
+    error = ArithmeticError("out of luck")
+
+    def check(self, program):
+        if len(program) > 5:
+            raise EngineDeclined(f"{len(program)} entries are too many")
+
+    def prepare(self, recording):
+        self.check(recording.program)
+        return super().prepare(recording)
+
+    def gradients(self, recording, seeds):
+        if len(recording) == 5:
+            self.ran += 1
+            raise self.error
+        return super().gradients(recording, seeds)
+
+    def version(self):
+        raise EngineDeclined("it is not in the mood")
+
+
+def added(monkeypatch, *toys):
+    """Register engines for one test, and forget what `auto` knows."""
+    monkeypatch.setattr(engines, "_loaders", dict(engines._loaders))
+    monkeypatch.setattr(engines, "_loaded", dict(engines._loaded))
+    monkeypatch.setattr(auto, "KNOWN", auto._Known())
+    for toy in toys:
+        engines.register(toy.name, lambda toy=toy: toy)
+
+
+@pytest.fixture
+def counting(monkeypatch):
+    engine = Counting()
+    added(monkeypatch, engine)
+    return engine
+
+
+@pytest.fixture
+def choosy(monkeypatch):
+    engine = Choosy()
+    added(monkeypatch, engine)
+    return engine
+
+
+def chain(x, length):
+    """A program of ``length`` entries, the leaf and the sum among them."""
+    for _ in range(length - 2):
+        x = tg.sin(x)
+    return tg.sum(x)
+
+
+def test_the_names_that_a_type_checker_knows_are_those_registered():
+    assert typing.get_args(Backend) == engines.choices()
+
+
+def test_another_engine_is_one_more_choice(counting, monkeypatch):
+    with pytest.raises(ValueError, match="'auto', 'tensorflow', 'native', 'counting'"):
+        tg.set_backend("torch")
+    tg.set_backend("counting")
+    assert tg.get_backend() == "counting"
+    with tg.use_backend("native"), tg.use_backend("counting"):
+        assert tg.get_backend() == "counting"
+    monkeypatch.setenv("TAPEGRAPH_BACKEND", "counting")
+    assert backend.from_environment() == "counting"
+
+
+@pytest.mark.parametrize("name", ["auto", "native", "counting"])
+def test_a_name_is_taken_once(counting, name):
+    with pytest.raises(ValueError, match=f"the engine name '{name}' is taken"):
+        engines.register(name, lambda: counting)
+
+
+def test_another_engine_runs_where_it_is_chosen_and_reports(counting):
+    x = tg.param([0.5, 1.0])
+    tg.set_backend("counting")
+    for cached in (False, True):
+        chain(x, 3).backward()
+        report = tg.last_backward()
+        assert (report.backend, report.reason, report.error) == ("counting", None, None)
+        assert (report.entries, report.cached) == (3, cached)
+        assert report.run_seconds > 0.0
+    assert (counting.prepared, counting.ran) == (2, 2)
+    np.testing.assert_allclose(x.grad, 2 * np.cos([0.5, 1.0]))
+
+
+def test_another_engine_is_loaded_when_it_is_asked_for(monkeypatch):
+    added(monkeypatch)
+    loads = []
+    engines.register("counting", lambda: loads.append(1) or Counting())
+    with tg.use_backend("native"):
+        chain(tg.param([1.0]), 3).backward()
+    assert loads == []
+    with tg.use_backend("counting"):
+        chain(tg.param([1.0]), 3).backward()
+        chain(tg.param([1.0]), 3).backward()
+    assert loads == [1]
+
+
+def test_an_engine_that_does_not_load_falls_back(monkeypatch):
+    added(monkeypatch)
+
+    def missing():
+        raise ImportError("no such library")
+
+    engines.register("counting", missing)
+    x = tg.param([0.5])
+    with tg.use_backend("counting"), pytest.warns(RuntimeWarning, match="no such library"):
+        chain(x, 3).backward()
+    assert tg.last_backward().reason == "the engine counting failed: ImportError: no such library"
+    np.testing.assert_allclose(x.grad, np.cos([0.5]))
+
+
+def test_what_an_engine_declines_runs_natively_and_is_said_once(choosy, monkeypatch):
+    x = tg.param([0.5])
+    tg.set_backend("choosy")
+    with pytest.warns(RuntimeWarning, match="6 entries are too many"):
+        chain(x, 6).backward()
+    chain(x, 6).backward()  # a warning would be an error
+    report = tg.last_backward()
+    assert (report.backend, report.reason) == ("native", "6 entries are too many")
+    assert report.error is None
+    monkeypatch.setenv("TAPEGRAPH_STRICT", "1")
+    with pytest.raises(RuntimeError, match="6 entries are too many") as caught:
+        chain(x, 6).backward()
+    assert isinstance(caught.value.__cause__, EngineDeclined)
+
+
+def test_a_bug_keeps_its_traceback_in_the_report(choosy):
+    x = tg.param([0.5])
+    tg.set_backend("choosy")
+    with pytest.warns(RuntimeWarning, match="the choosy engine failed: ArithmeticError: out of"):
+        chain(x, 5).backward()
+    report = tg.last_backward()
+    assert report.reason == "the choosy engine failed: ArithmeticError: out of luck"
+    assert report.error.startswith("Traceback (most recent call last):")
+    assert "in gradients" in report.error
+    assert report.error.endswith("ArithmeticError: out of luck\n")
+    chain(x, 3).backward()
+    assert (tg.last_backward().backend, tg.last_backward().error) == ("choosy", None)
+
+
+@pytest.fixture
+def alone(monkeypatch):
+    """Whether TensorFlow is installed must not matter."""
+
+    def refuse(self, program):
+        raise EngineDeclined("not now")
+
+    monkeypatch.setattr(type(engines.engine("tensorflow")), "check", refuse)
+    tg.set_backend("auto")
+
+
+def backends(x, length, times):
+    """Differentiate one structure again and again; return what ran."""
+    ran = []
+    for _ in range(times):
+        chain(x, length).backward()
+        ran.append(tg.last_backward().backend)
+    return ran
+
+
+@pytest.mark.parametrize(("seconds", "winner"), [(0.5, "counting"), (2.0, "native")])
+def test_auto_measures_another_engine(counting, alone, seconds, winner, monkeypatch):
+    tells = {"native": 1.0, "counting": seconds}
+    monkeypatch.setattr(
+        tuner.Candidate,
+        "took",
+        lambda c, _, step, took=tuner.Candidate.took: took(c, tells[c.way], tuner.NEVER),
+    )
+    trials = tuner.POLICY.trials
+    ran = backends(tg.param([0.5]), 4, 3 * trials + 5)
+    expected = ["native"] * trials + ["counting"] * trials + ["native"] * trials + [winner] * 5
+    assert ran == expected
+    reason = "auto: the native engine took 1e+03 ms, against 2e+03 ms in the counting engine"
+    assert tg.last_backward().reason == (reason if winner == "native" else None)
+
+
+def test_auto_passes_over_an_engine_that_declines_without_a_word(choosy, alone):
+    assert backends(tg.param([0.5]), 6, 8) == ["native"] * 8
+    assert choosy.ran == 0
+    assert tg.last_backward().reason == "not now"  # the first engine asked
+
+
+def test_auto_does_not_try_again_what_has_a_bug(choosy, alone):
+    x = tg.param([0.5])
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        assert backends(x, 5, 10) == ["native"] * 10
+    assert (choosy.ran, len(caught)) == (1, 1)
+    assert "out of luck" in tg.last_backward().reason
+    assert "in gradients" in tg.last_backward().error
+    assert "choosy" in backends(x, 4, 10)  # another structure is another matter
+
+
+def test_auto_tries_again_a_few_times_what_may_pass(choosy, alone):
+    choosy.error = MemoryError("busy")
+    x = tg.param([0.5])
+    with pytest.warns(RuntimeWarning, match="busy"):
+        assert backends(x, 5, 10) == ["native"] * 10
+    assert choosy.ran == tuner.POLICY.trials + 1
+
+
+def test_a_failure_that_passes_leaves_no_trace(choosy, alone, monkeypatch):
+    choosy.error = MemoryError("busy")
+    x = tg.param([0.5])
+    with pytest.warns(RuntimeWarning, match="busy"):
+        backends(x, 5, tuner.POLICY.trials + 1)
+    monkeypatch.setattr(Choosy, "gradients", Counting.gradients)
+    assert backends(x, 5, tuner.POLICY.trials) == ["choosy"] * tuner.POLICY.trials
+
+
+def test_info_names_every_engine(counting):
+    added_to = dict(line.split(maxsplit=1) for line in info())
+    assert added_to["counting"] == "1.5"
+    assert added_to["counts"] == "0"
+    tg.set_backend("counting")
+    assert "engine in force: counting" in "\n".join(info())
+
+
+def test_info_says_why_an_engine_is_not_used(choosy):
+    tg.set_backend("choosy")
+    lines = "\n".join(info())
+    assert "choosy      not used: it is not in the mood" in lines
+    assert "engine in force: native" in lines

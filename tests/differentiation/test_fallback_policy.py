@@ -9,6 +9,7 @@ import os
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -16,8 +17,20 @@ import numpy as np
 import pytest
 
 import tapegraph as tg
-from tapegraph.differentiation import engines
-from tapegraph.lowering import LOWERINGS, cache_info, compiled, runtime
+from tapegraph.differentiation import auto, engines, tuner
+from tapegraph.differentiation.engine import Costs, EngineDeclined
+from tapegraph.lowering import (
+    LOWERINGS,
+    Forked,
+    MetNaN,
+    NotLowered,
+    Unavailable,
+    cache_info,
+    compiled,
+    graph,
+    runtime,
+)
+from tapegraph.lowering.rules import Row
 
 needs_tensorflow = pytest.mark.skipif(
     importlib.util.find_spec("tensorflow") is None, reason="needs TensorFlow"
@@ -39,6 +52,13 @@ def native_gradients() -> list[np.ndarray]:
     with tg.use_backend("native"):
         y.backward()
     return [leaf.grad for leaf in leaves]
+
+
+def eager(monkeypatch: pytest.MonkeyPatch, trials: int = 0) -> None:
+    """Let `auto` try TensorFlow after so many backwards."""
+    monkeypatch.setattr(tuner, "POLICY", replace(tuner.POLICY, share=np.inf, trials=trials))
+    monkeypatch.setattr(auto, "KNOWN", auto._Known())
+    monkeypatch.setattr(engines.engine("tensorflow"), "costs", Costs())
 
 
 @contextmanager
@@ -73,7 +93,7 @@ def failing_import(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def failing_lowering(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(LOWERINGS, "sin", fail)
+    monkeypatch.setitem(LOWERINGS, "sin", Row(fail))
 
 
 def failing_tracing(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -85,7 +105,7 @@ def failing_compiling(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def failing_feeding(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(compiled, "to_tensorflow", fail)
+    monkeypatch.setattr(graph, "to_tensorflow", fail)
 
 
 def failing_running(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -94,7 +114,7 @@ def failing_running(monkeypatch: pytest.MonkeyPatch) -> None:
     def never_finite(out: Any, x: Any) -> Any:
         return tf.raw_ops.CheckNumerics(tensor=x / tf.zeros_like(x), message="out of luck")
 
-    monkeypatch.setitem(LOWERINGS, "sin", never_finite)
+    monkeypatch.setitem(LOWERINGS, "sin", Row(never_finite))
 
 
 def failing_fetching(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -104,7 +124,7 @@ def failing_fetching(monkeypatch: pytest.MonkeyPatch) -> None:
         fetched.append(tensor)
         return np.asarray(tensor) if len(fetched) % 2 else fail()
 
-    monkeypatch.setattr(compiled, "to_numpy", second_time_unlucky)
+    monkeypatch.setattr(graph, "to_numpy", second_time_unlucky)
 
 
 # What is broken: (how, what the reason says).
@@ -200,8 +220,7 @@ def test_once_it_works_again_tensorflow_runs(graph_engine, monkeypatch, caplog):
 @needs_tensorflow
 def test_auto_names_a_failure_too(graph_engine, monkeypatch, caplog):
     monkeypatch.delenv("TAPEGRAPH_STRICT")
-    monkeypatch.setattr(engines.tuner, "SHARE", np.inf)
-    monkeypatch.setattr(engines.tuner.Record, "why_native", lambda self: None)
+    eager(monkeypatch)
     failing_lowering(monkeypatch)
     with heard(caplog) as said, tg.use_backend("auto"):
         example()[1].backward()
@@ -212,9 +231,7 @@ def test_auto_names_a_failure_too(graph_engine, monkeypatch, caplog):
 @needs_tensorflow
 def test_auto_does_not_try_again_what_failed(graph_engine, monkeypatch):
     monkeypatch.delenv("TAPEGRAPH_STRICT")
-    engines.tuner.forget()
-    monkeypatch.setattr(engines.tuner, "TRIALS", 0)
-    monkeypatch.setattr(engines.tuner, "SHARE", np.inf)
+    eager(monkeypatch)
     tries = []
 
     def failing(*args):
@@ -229,8 +246,48 @@ def test_auto_does_not_try_again_what_failed(graph_engine, monkeypatch):
         tg.sum(tg.sin(x)).backward()
     assert len(tries) == 1
     assert tg.last_backward().reason == "TensorFlow failed: RuntimeError: out of luck"
+    assert "in failing" in tg.last_backward().error
     np.testing.assert_array_equal(x.grad, 2 * np.cos([1.0, 2.0]))
-    engines.tuner.forget()
+
+
+@needs_tensorflow
+def test_auto_tries_again_when_memory_was_short(graph_engine, monkeypatch):
+    monkeypatch.delenv("TAPEGRAPH_STRICT")
+    eager(monkeypatch, trials=1)
+    x = tg.param([1.0, 2.0])
+
+    def full(*args):
+        raise runtime.tensorflow().errors.ResourceExhaustedError(None, None, "out of memory")
+
+    with tg.use_backend("auto"):
+        tg.sum(tg.sin(x)).backward()
+        with monkeypatch.context() as patch, pytest.warns(RuntimeWarning, match="out of memory"):
+            patch.setattr(compiled, "Compiled", full)
+            tg.sum(tg.sin(x)).backward()
+        assert tg.last_backward().backend == "native"
+        tg.sum(tg.sin(x)).backward()
+    assert (tg.last_backward().backend, tg.last_backward().error) == ("tensorflow", None)
+    np.testing.assert_allclose(x.grad, 3 * np.cos([1.0, 2.0]), rtol=1e-12)
+
+
+def test_the_report_keeps_the_traceback_of_what_failed(broken, caplog):
+    with heard(caplog):
+        example()[1].backward()
+    error = tg.last_backward().error
+    if "does not import" in broken:  # the engine declines, and that is no bug
+        assert error is None
+    else:
+        assert error.startswith("Traceback (most recent call last):")
+        assert "out of luck" in error
+
+
+@pytest.mark.parametrize(
+    "kind", [NotLowered, MetNaN, Unavailable, Forked], ids=lambda kind: kind.__name__
+)
+def test_what_tensorflow_declines_with_is_the_cores_exception(kind):
+    assert issubclass(kind, EngineDeclined)
+    assert kind("why").expected is (kind is not Forked)
+    assert str(kind("why")) == "why"
 
 
 def test_a_warning_that_is_an_error_writes_nothing(monkeypatch):

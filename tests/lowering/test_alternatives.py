@@ -9,12 +9,19 @@ import pytest
 from contract import OPERATIONS
 
 import tapegraph as tg
-from tapegraph.lowering import GAPS
+from tapegraph.differentiation import tuner
+from tapegraph.lowering import GAPS, LOWERINGS
 from tapegraph.recording.trace import linearise
 
 pytestmark = pytest.mark.skipif(
     importlib.util.find_spec("tensorflow") is None, reason="needs TensorFlow"
 )
+
+
+def graph_module():
+    from tapegraph.lowering import graph
+
+    return graph
 
 
 def compiled_module():
@@ -67,89 +74,107 @@ def test_alternatives_keep_what_is_not_finite(xla):
     np.testing.assert_allclose(got, want, rtol=1e-12)
 
 
+def at_once(monkeypatch):
+    """Let every variant be tried as soon as the one before it has been measured."""
+    monkeypatch.setattr(compiled_module(), "VARIANT", 0.0)
+    return tuner.POLICY.variant_trials
+
+
+def the_tuner(graph_engine):
+    (entry,) = graph_engine.cache.CACHE.entries.values()
+    return entry.compiled.tuner
+
+
 def test_every_alternative_is_tried_and_the_fastest_stays(graph_engine, monkeypatch):
-    module = compiled_module()
-    monkeypatch.setattr(module, "ALTERNATIVE", 0.0)
-    took = module._Measured.took
+    trials = at_once(monkeypatch)
+    took = tuner.Candidate.took
     seconds = [3.0, 1.0, 2.0]  # given, since a busy machine measures what it likes
+    ran = []
 
-    def timed(measured, _):
-        (entry,) = graph_engine.cache.CACHE.entries.values()
-        took(measured, seconds[entry.compiled._measured.index(measured)])
+    def timed(candidate, _, step):
+        number = the_tuner(graph_engine).measured.index(candidate)
+        ran.append(number)
+        took(candidate, seconds[number], step)
 
-    monkeypatch.setattr(module._Measured, "took", timed)
+    monkeypatch.setattr(tuner.Candidate, "took", timed)
+    calls = []
+    call = graph_module().Graph.__call__
+    monkeypatch.setattr(
+        graph_module().Graph, "__call__", lambda g, feeds: calls.append(g) or call(g, feeds)
+    )
     rng = np.random.default_rng(2)
     w = tg.param(rng.normal(size=(4, 5)))
     data = rng.normal(size=(3, 4))
     want = None
-    trials = module.TRIALS + 1
-    for _ in range(3 * trials + 5):
+    for _ in range(4 * trials + 3 + 5):  # each graph's first run is not measured
         w.zero_grad()
         tg.sum(tg.tanh(tg.tanh(data @ w)) ** 2).backward()
         assert tg.last_backward().backend == "tensorflow"
         want = w.grad.copy() if want is None else want
         np.testing.assert_allclose(w.grad, want, rtol=1e-12)
-    (entry,) = graph_engine.cache.CACHE.entries.values()
-    assert [m.runs for m in entry.compiled._measured] == [trials, trials + 5, trials]
+    assert ran == [0] * trials + [1] * trials + [2] * trials + [0] * trials
+    graphs = [candidate.way for candidate in the_tuner(graph_engine).measured]
+    assert [calls.count(graph) for graph in graphs] == [2 * trials + 1, trials + 1 + 5, trials + 1]
     assert graph_engine.cache_info().compiles == 1
 
 
-def test_an_alternative_that_fails_is_left_and_the_step_is_not(graph_engine, monkeypatch):
+@pytest.mark.parametrize("fails", ["to be traced", "to run"])
+def test_an_alternative_that_fails_is_left_and_the_step_is_not(graph_engine, monkeypatch, fails):
+    trials = at_once(monkeypatch)
     module = compiled_module()
-    monkeypatch.setattr(module, "ALTERNATIVE", 0.0)
+    traced = []
 
     class Broken(module.Graph):
         def __call__(self, feeds):
             raise RuntimeError("broken")
 
-    monkeypatch.setattr(module.Compiled, "traced", lambda self, p, **o: broken(self, p, o))
+    def broken(compiled, recording, **options):
+        traced.append(options)
+        if fails == "to be traced":
+            raise RuntimeError("broken")
+        return Broken(recording, compiled._fed_scalars, **options)
 
-    def broken(compiled, program, options):
-        return Broken(program, compiled._fed, compiled._fed_scalars, **options)
-
+    monkeypatch.setattr(module.Compiled, "_traced", broken)
     x = tg.param(np.array([0.5, 1.0]))
-    for step in range(1, 3 * (module.TRIALS + 1)):
+    for step in range(1, 3 * (trials + 1)):
         tg.sum(tg.tanh(x) ** 2).backward()
         assert tg.last_backward().backend == "tensorflow"
         t = np.tanh([0.5, 1.0])
         np.testing.assert_allclose(x.grad, step * 2 * t * (1 - t * t), rtol=1e-12)
+    assert [options.get("xla", False) for options in traced] == [False, True]
+    assert the_tuner(graph_engine).measured == [the_tuner(graph_engine).first]
 
 
 def test_xla_compiles_are_bounded_in_a_process(graph_engine, monkeypatch):
     module = compiled_module()
-    monkeypatch.setattr(module, "ALTERNATIVE", 0.0)
+    trials = at_once(monkeypatch)
     monkeypatch.setattr(module, "_xla_compiles", module.XLA_LIMIT)
     x = tg.param(np.array([0.5, 1.0]))
-    for _ in range(3 * (module.TRIALS + 1)):
+    for _ in range(3 * (trials + 1)):
         tg.sum(tg.tanh(x) ** 2).backward()
-    (entry,) = graph_engine.cache.CACHE.entries.values()
-    assert len(entry.compiled._measured) == 2
+    assert len(the_tuner(graph_engine).measured) == 2
 
 
 def test_xla_does_not_square_a_large_divisor(graph_engine, monkeypatch):
-    module = compiled_module()
-    monkeypatch.setattr(module, "ALTERNATIVE", 0.0)
+    trials = at_once(monkeypatch)
     x = tg.param(np.array([1e300, 2.0]))
-    for _ in range(3 * (module.TRIALS + 1)):
+    for _ in range(3 * (trials + 1)):
         x.zero_grad()
         (tg.tanh((x - 1.0) / x) * x).backward()
         want = np.tanh(x.data / x.data - 1.0 / x.data)
         want += (1.0 - want**2) / x.data
         np.testing.assert_allclose(x.grad, want, rtol=1e-12)
-    (entry,) = graph_engine.cache.CACHE.entries.values()
-    assert len(entry.compiled._measured) == 2
+    assert len(the_tuner(graph_engine).measured) == 2
 
 
 def test_every_operation_that_tapegraph_names_itself_has_alternatives():
     ours = OPERATIONS - set(GAPS)
-    assert compiled_module().INTERCHANGEABLE == ours
+    assert {name for name, row in LOWERINGS.items() if row.variants} == ours
 
 
 def test_an_operation_that_is_not_known_to_agree_keeps_its_first_graph(graph_engine, monkeypatch):
-    module = compiled_module()
-    monkeypatch.setattr(module, "ALTERNATIVE", 0.0)
+    trials = at_once(monkeypatch)
     x = tg.param(np.array([0.5, 1.0]))
-    for _ in range(2 * (module.TRIALS + 1)):
+    for _ in range(2 * (trials + 1)):
         tg.max(tg.tanh(x)).backward()
-    (entry,) = graph_engine.cache.CACHE.entries.values()
-    assert len(entry.compiled._measured) == 1
+    assert len(the_tuner(graph_engine).measured) == 1

@@ -195,7 +195,7 @@ OFF_ALIGNMENT = """
                 recording = linearise([out])
                 seeds = [placed(np.ones(out.shape, dtype=dtype), offset)]
                 for a, b in zip(
-                    fallback.gradients(recording, seeds), lowering.gradients(recording, seeds).grads
+                    fallback.gradients(recording, seeds), lowering.gradients(recording, seeds)
                 ):
                     np.testing.assert_allclose(
                         np.asarray(b), np.asarray(a), rtol=2e-3 if dtype == "f" else 1e-9,

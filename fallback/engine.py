@@ -1,0 +1,24 @@
+"""The native engine as engines are: it runs every program, and has nothing to prepare."""
+
+from __future__ import annotations
+
+from tapegraph.differentiation.engine import Engine, Prepared
+from tapegraph.differentiation.engines import NATIVE
+from tapegraph.fallback.sweep import gradients
+from tapegraph.recording.recorded import Recording
+
+_SWEEP = Prepared(gradients, cached=False, compile_seconds=0.0)
+
+
+class Native(Engine):
+    """The reverse sweep in NumPy, to which all others fall back."""
+
+    name = NATIVE
+    title = "the native engine"
+
+    def prepare(self, recording: Recording) -> Prepared:
+        """Return the sweep."""
+        return _SWEEP
+
+
+ENGINE = Native()

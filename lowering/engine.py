@@ -1,0 +1,97 @@
+"""The graph engine as engines are: what it refuses, compiles and runs, and what that costs."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from tapegraph.differentiation.engine import Costs, Engine, Prepared
+from tapegraph.lowering.gaps import check_gaps
+from tapegraph.lowering.runtime import Unavailable, check_installed, loaded, tensorflow
+from tapegraph.recording.program import Program
+from tapegraph.recording.recorded import Recording
+
+
+class TensorFlow(Engine):
+    """Tapes lowered to TensorFlow graphs. What lowers is imported when it is first needed."""
+
+    name = "tensorflow"
+    title = "TensorFlow"
+    costs = Costs(load=3.0, compile=0.05, compile_entry=1.5e-3, call=1e-4)
+
+    def check(self, program: Program) -> None:
+        """Refuse, without importing TensorFlow, what is known to run natively.
+
+        Raises
+        ------
+        NotLowered
+            An operation has no lowering.
+        Unavailable
+            TensorFlow is not installed, or has been found unusable.
+        """
+        check_gaps(program)
+        check_installed()
+
+    def loaded(self) -> bool:
+        """Tell whether TensorFlow has been imported, by whomever."""
+        return loaded()
+
+    def prepare(self, recording: Recording) -> Prepared:
+        """Find the program's graph in the cache, or compile it.
+
+        Raises
+        ------
+        NotLowered
+            An operation has no lowering.
+        Unavailable
+            TensorFlow cannot be used.
+        """
+        from tapegraph.lowering import cache
+        from tapegraph.lowering.compiled import Compiled
+        from tapegraph.lowering.translate import check_lowers
+
+        check_lowers(recording.program)
+        tensorflow()
+        with np.errstate(all="ignore"):
+            compiled, seconds = cache.compiled(recording, Compiled)
+        return Prepared(compiled.run, seconds is None, seconds or 0.0)
+
+    def is_transient(self, error: Exception) -> bool:
+        """Tell whether it may pass: others hold the memory, or a device is busy."""
+        if isinstance(error, MemoryError):
+            return True
+        if not loaded():
+            return False
+        try:
+            errors = tensorflow().errors
+        except Unavailable:
+            return False
+        kinds = (
+            errors.AbortedError,
+            errors.CancelledError,
+            errors.DeadlineExceededError,
+            errors.ResourceExhaustedError,
+            errors.UnavailableError,
+        )
+        return isinstance(error, kinds)
+
+    def version(self) -> str:
+        """Return TensorFlow's version, importing it."""
+        return str(tensorflow().__version__)
+
+    def details(self) -> dict[str, str]:
+        """Return the devices and the state of the cache."""
+        from tapegraph.lowering.cache import cache_info
+
+        try:
+            devices = [d.name for d in tensorflow().config.list_logical_devices()]
+        except Unavailable:
+            devices = []
+        cache = cache_info()
+        graphs = (
+            f"{cache.size} of {cache.limit} graphs, {cache.hits} hits, "
+            f"{cache.compiles} compiles, {cache.evictions} evictions"
+        )
+        return ({"devices": ", ".join(devices)} if devices else {}) | {"cache": graphs}
+
+
+ENGINE = TensorFlow()

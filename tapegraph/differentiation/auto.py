@@ -1,0 +1,214 @@
+"""What `auto` knows of each structure, and which engine it therefore chooses.
+
+A structure runs natively at first. Importing what another engine needs may cost a tenth of all
+native sweeps so far, compiling a tenth of the sweeps that a loop is taken to need. Then all have
+been measured, and the fastest stays.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from contextvars import ContextVar
+from functools import cache, partial
+from typing import NamedTuple
+
+from tapegraph.differentiation import engines, tuner
+from tapegraph.differentiation.clock import CLOCK
+from tapegraph.differentiation.engine import Engine, Outcome
+from tapegraph.differentiation.fallback_policy import Failure, account
+from tapegraph.differentiation.tuner import NEVER, Candidate, Stage, Tuner
+from tapegraph.locks import Lock
+from tapegraph.recording.program import Program
+from tapegraph.recording.structure import Key
+
+# Which engine this thread or task ran last, and when it was done.
+_previous: ContextVar[tuple[str, float] | None] = ContextVar("tapegraph_previous", default=None)
+
+
+class Structure:
+    """What is known of one structure.
+
+    Attributes
+    ----------
+    tuner : Tuner
+        The engines that may run it, and what they took.
+    failure : Failure or None
+        Why the last engine that was dropped failed: it would at every step.
+    """
+
+    __slots__ = ("candidates", "entries", "failure", "setbacks", "tuner")
+
+    def __init__(self, entries: int, rivals: list[Engine]) -> None:
+        self.entries = entries
+        self.failure: Failure | None = None
+        self.setbacks = 0
+        self.candidates = {engines.NATIVE: Candidate(engines.NATIVE)}
+        for engine in rivals:
+            price = partial(KNOWN.price, engine, entries)
+            self.candidates[engine.name] = Candidate(engine.name, price, engine.costs.call)
+        policy = tuner.POLICY
+        self.tuner = Tuner(
+            list(self.candidates.values()), trials=policy.trials, horizon=policy.horizon
+        )
+
+    def choose(self) -> Decision:
+        """Return the engine to run, and why where that is the native one."""
+        candidate, stage = self.tuner.choose()
+        name = candidate.way
+        if name != engines.NATIVE:
+            return Decision(name, None, self)
+        if self.failure is not None and not self.tuner.untried and len(self.tuner.measured) == 1:
+            return Decision(name, self.failure, self)
+        return Decision(name, Failure(self._why_native(stage)), self)
+
+    def _why_native(self, stage: Stage) -> str:
+        if stage is Stage.FIRST:
+            return f"auto: a structure runs natively the first {tuner.POLICY.trials} times"
+        if stage is Stage.AGAIN:
+            return "auto: the native engine is timed again: its first runs were cold"
+        if stage is Stage.DEAR:
+            return _too_dear("compiling", self.tuner.dear)
+        (_, ours), *others = self.tuner.verdict
+        theirs = [f"{_milliseconds(s)} in {engines.engine(c.way).title}" for c, s in others]
+        return f"auto: the native engine took {_milliseconds(ours)}, against {', '.join(theirs)}"
+
+    def ran(self, name: str, outcome: Outcome) -> None:
+        """Remember what an engine took."""
+        step = _since(name)
+        if name == engines.NATIVE:
+            KNOWN.swept(outcome.run_seconds)
+        if outcome.compile_seconds:
+            KNOWN.compiled(name, outcome, self.entries)
+        # The run after compiling also prepares the graph, so it is no measurement.
+        counts = not outcome.compile_seconds
+        candidate = self.candidates[name]
+        self.tuner.took(candidate, outcome.run_seconds, step=step, counts=counts)
+
+    def failed(self, name: str, failure: Failure) -> None:
+        """Remember that an engine did not run; what may pass is tried again a few times."""
+        if failure.transient and self.setbacks < tuner.POLICY.trials:
+            self.setbacks += 1
+            return
+        self.failure = failure
+        self.tuner.drop(self.candidates[name])
+
+
+class Decision(NamedTuple):
+    """The engine to run, why where it is the native one, and where to remember what it took."""
+
+    engine: str
+    failure: Failure | None
+    structure: Structure | None
+
+
+class _Known:
+    """What all structures together have shown."""
+
+    def __init__(self) -> None:
+        self.lock = Lock()
+        self.structures: OrderedDict[Key, Structure] = OrderedDict()
+        self.native_seconds = self.longest = 0.0  # all native sweeps together, and the longest
+        self.entry_seconds: dict[str, float] = {}  # to compile one entry, by engine
+
+    def swept(self, seconds: float) -> None:
+        """Remember what a native sweep took."""
+        self.native_seconds += seconds
+        self.longest = max(self.longest, seconds)
+
+    def compiled(self, name: str, outcome: Outcome, entries: int) -> None:
+        """Remember what compiling took."""
+        costs = engines.engine(name).costs
+        seconds = outcome.compile_seconds + outcome.run_seconds
+        spent = max(0.0, seconds - costs.compile) / entries
+        known = self.entry_seconds.get(name, costs.compile_entry)
+        self.entry_seconds[name] = 0.5 * (known + spent)
+
+    def price(self, engine: Engine, entries: int) -> float:
+        """Return about how many seconds the first run of a program will take."""
+        costs = engine.costs
+        load = costs.load if self._is_not_worth_loading(engine) else 0.0
+        each = self.entry_seconds.get(engine.name, costs.compile_entry)
+        return load + costs.compile + entries * each
+
+    def _is_not_worth_loading(self, engine: Engine) -> bool:
+        share = tuner.POLICY.share
+        return share * self.native_seconds < engine.costs.load and not engine.loaded()
+
+    def too_early(self, rivals: list[Engine]) -> str | None:
+        """Return why no engine can pay for any structure, or None: then they are told apart."""
+        reason = None
+        for engine in rivals:
+            foreseen = max(tuner.POLICY.horizon * self.longest, self.native_seconds)
+            if self._is_not_worth_loading(engine):
+                why = _too_dear(f"importing {engine.title}", engine.costs.load)
+            elif tuner.POLICY.share * foreseen < engine.costs.compile:
+                why = _too_dear("compiling", engine.costs.compile)
+            else:
+                return None
+            reason = reason or why
+        return reason
+
+    def structure(self, program: Program, rivals: list[Engine]) -> Structure:
+        """Return what is known of a program's structure."""
+        key = program.key
+        with self.lock:
+            known = self.structures.get(key)
+            if known is None:
+                known = self.structures[key] = Structure(len(program), rivals)
+                while len(self.structures) > tuner.POLICY.structures:
+                    self.structures.popitem(last=False)
+            else:
+                self.structures.move_to_end(key)
+            return known
+
+
+KNOWN = _Known()
+
+
+def decide(program: Program) -> Decision:
+    """Choose the engine that a program runs in now."""
+    rivals: list[Engine] = []
+    refused: list[tuple[str, Exception]] = []
+    for name in engines.rivals():
+        try:
+            engine = engines.engine(name)
+            engine.check(program)
+            rivals.append(engine)
+        except Exception as error:
+            refused.append((name, error))
+    if not rivals:
+        return Decision(engines.NATIVE, account(*refused[0]) if refused else None, None)
+    early = KNOWN.too_early(rivals)
+    if early is not None:
+        return Decision(engines.NATIVE, Failure(early), None)
+    structure = KNOWN.structure(program, rivals)
+    for name, why in refused:
+        if name in structure.candidates:  # it ran before, and does not now
+            structure.failed(name, Failure(str(why)))
+    return structure.choose()
+
+
+def ran_natively(structure: Structure | None, outcome: Outcome) -> None:
+    """Remember a native sweep, be its structure told apart or not."""
+    if structure is not None:
+        structure.ran(engines.NATIVE, outcome)
+    else:
+        _since(engines.NATIVE)
+        KNOWN.swept(outcome.run_seconds)
+
+
+def _since(name: str) -> float:
+    """Return the seconds since this engine's last backward here; inf where another one ran."""
+    now = CLOCK.now()
+    previous = _previous.get()
+    _previous.set((name, now))
+    return now - previous[1] if previous is not None and previous[0] == name else NEVER
+
+
+@cache
+def _too_dear(what: str, seconds: float) -> str:
+    return f"auto: {what} takes about {seconds:.2g} s; that does not pay yet"
+
+
+def _milliseconds(seconds: float) -> str:
+    return f"{seconds * 1e3:.3g} ms"

@@ -1,0 +1,111 @@
+"""Which engine a thread or task has chosen."""
+
+from __future__ import annotations
+
+import os
+from contextvars import ContextVar
+from typing import Any, cast
+
+from tapegraph.differentiation import engines
+from tapegraph.recording import scopes
+from tapegraph.typed import Backend
+
+VARIABLE = "TAPEGRAPH_BACKEND"
+
+
+def _checked(name: Any, source: str) -> Backend:
+    if name not in engines.choices():
+        choices = ", ".join(map(repr, engines.choices()))
+        raise ValueError(f"{source}: received {name!r}; expected one of {choices}")
+    return cast(Backend, str(name))
+
+
+def from_environment() -> Backend:
+    """Return the name that ``TAPEGRAPH_BACKEND`` gives.
+
+    Raises
+    ------
+    ValueError
+        No engine has that name.
+    """
+    return _checked(os.environ.get(VARIABLE) or engines.AUTO, VARIABLE)
+
+
+_default = from_environment()
+_chosen: ContextVar[Backend | None] = ContextVar("tapegraph_backend", default=None)
+
+
+def set_backend(name: Backend) -> None:
+    """Choose the engine for this thread or task.
+
+    Parameters
+    ----------
+    name : {"auto", "tensorflow", "native"}
+        ``auto`` runs a structure natively first, and in TensorFlow once that pays: where it is
+        installed, every entry lowers, and the graph measured faster.
+
+    Raises
+    ------
+    ValueError
+        For any other name.
+
+    Examples
+    --------
+    >>> import tapegraph as tg
+    >>> tg.set_backend("native")
+    >>> tg.get_backend()
+    'native'
+    """
+    _chosen.set(_checked(name, "set_backend"))
+
+
+def get_backend() -> Backend:
+    """Return the name of the engine chosen for this thread or task.
+
+    Examples
+    --------
+    >>> import tapegraph as tg
+    >>> with tg.use_backend("native"):
+    ...     tg.get_backend()
+    'native'
+    """
+    return scopes.BACKEND.value() or _chosen.get() or _default
+
+
+def chosen_by() -> str:
+    """Say where the backend in force was chosen."""
+    if scopes.BACKEND.value():
+        return "by tg.use_backend"
+    if _chosen.get():
+        return "by tg.set_backend"
+    return f"by {VARIABLE}" if os.environ.get(VARIABLE) else f"default; {VARIABLE} is not set"
+
+
+class use_backend(scopes.Scope[Any]):
+    """Choose the engine inside a ``with`` block, or in a decorated function.
+
+    It holds in its thread or asyncio task as `no_grad` does.
+
+    Parameters
+    ----------
+    name : {"auto", "tensorflow", "native"}
+        As for `set_backend`.
+
+    Raises
+    ------
+    ValueError
+        For any other name.
+
+    Examples
+    --------
+    >>> import tapegraph as tg
+    >>> with tg.use_backend("native"):
+    ...     (tg.param(2.0) * 3.0).backward()
+    >>> tg.last_backward().backend
+    'native'
+    """
+
+    __slots__ = ()
+
+    def __init__(self, name: Backend) -> None:
+        super().__init__(scopes.BACKEND, _checked(name, "use_backend"))

@@ -1,0 +1,123 @@
+"""`backward`: from a result to the ``.grad`` of its leaves, by the engine that was chosen."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tapegraph.differentiation import auto, engines, stored
+from tapegraph.differentiation.auto import Decision
+from tapegraph.differentiation.backend import get_backend
+from tapegraph.differentiation.fallback_policy import Failure, account
+from tapegraph.differentiation.recorded_backward import record_backward
+from tapegraph.differentiation.report import LAST, Report
+from tapegraph.errors import explain, kind_of
+from tapegraph.recording import concretization
+from tapegraph.recording.concretization import follows
+from tapegraph.recording.node import Node, constant, numeric
+from tapegraph.recording.recorded import Recording
+from tapegraph.recording.trace import linearise
+from tapegraph.typed import Array, ArrayLike
+
+if TYPE_CHECKING:
+    from tapegraph.tensors.tensor import Tensor
+    from tapegraph.tensors.value import Value
+
+_ASKED = Failure("the backend is native")
+_ALONE = Failure("auto: no other engine is registered")
+
+
+def backward(y: Tensor | Value, seed: ArrayLike | None = None) -> None:
+    """Add the gradient of ``y`` to the ``.grad`` of every leaf it was computed from.
+
+    Parameters
+    ----------
+    y : Tensor
+        The output to differentiate, of any shape.
+    seed : array_like of y's shape, optional
+        The cotangent of ``y``; ones where not given.
+
+    Raises
+    ------
+    RuntimeError
+        ``y`` needs no gradient, its entries were cleared, or a leaf was changed after it was
+        recorded.
+    ValueError
+        The seed's shape differs from ``y``'s.
+    TypeError
+        ``y`` is no tensor, or the seed is not numeric.
+
+    Notes
+    -----
+    Nothing is written unless everything was computed. Calling it twice adds twice.
+
+    Examples
+    --------
+    >>> import tapegraph as tg
+    >>> x = tg.param([1.0, 2.0])
+    >>> tg.backward(tg.sum(x * x))
+    >>> x.grad
+    array([2., 4.])
+    """
+    if not isinstance(y, Node):
+        if hasattr(type(y), "__tapegraph_apply__") and hasattr(y, "backward"):
+            if seed is not None:
+                raise TypeError(explain("backward", "a seed for a Value", "none: it is 1"))
+            y.backward()
+            return
+        raise TypeError(explain("backward", kind_of(y), "a Tensor"))
+    if not y._requires_grad:
+        raise RuntimeError(
+            explain(
+                "backward",
+                f"{kind_of(y)} that needs no gradient",
+                "a result computed from tg.param with recording on",
+                "Make its inputs with tg.param, and compute it outside tg.no_grad().",
+            )
+        )
+    whole = concretization.current()
+    if whole is not None:
+        given = seed if seed is None or follows(seed) else constant(_seed(y, seed))
+        record_backward(whole, y, given, _seed(y, None if given is None else given._array))
+        return
+    cotangent = _seed(y, seed)
+    recording = linearise([y])
+    grads, report = differentiated(recording, [cotangent])
+    stored.write([recording.nodes[slot] for slot in recording.program.wanted], grads)
+    LAST.set(report)
+
+
+def _seed(y: Node, seed: Any) -> Array:
+    data = y._array
+    if seed is None:
+        return np.ones_like(data)
+    array = numeric(seed, "backward", "seed").astype(data.dtype, copy=False)
+    if array.shape != data.shape:
+        raise ValueError(
+            explain("backward", f"a seed of shape {array.shape}", f"y's shape {data.shape}")
+        )
+    return array
+
+
+def differentiated(recording: Recording, seeds: list[Array]) -> tuple[list[Array], Report]:
+    """Run the chosen engine; where another one does not run, the native engine does."""
+    program, name = recording.program, get_backend()
+    tuned = name == engines.AUTO
+    chosen, failure, structure = auto.decide(program) if tuned else Decision(name, _ASKED, None)
+    if chosen != engines.NATIVE:
+        try:
+            outcome = engines.engine(chosen).run(recording, seeds)
+        except Exception as error:
+            failure = account(chosen, error)
+            if structure is not None:
+                structure.failed(chosen, failure)
+        else:
+            if structure is not None:
+                structure.ran(chosen, outcome)
+            return outcome.grads, Report(chosen, None, len(program), *outcome[1:])
+    outcome = engines.engine(engines.NATIVE).run(recording, seeds)
+    if tuned:
+        auto.ran_natively(structure, outcome)
+    reason, trace, _ = failure or _ALONE
+    return outcome.grads, Report(engines.NATIVE, reason, len(program), *outcome[1:], error=trace)

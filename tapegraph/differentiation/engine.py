@@ -1,0 +1,140 @@
+"""What an engine is: it says which programs it runs, prepares one, and gives its gradients."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from tapegraph.differentiation.clock import CLOCK
+from tapegraph.recording.program import Program
+from tapegraph.recording.recorded import Recording
+from tapegraph.typed import Array
+
+Gradients = Callable[[Recording, Sequence[Array]], list[Array]]
+
+
+class EngineDeclined(Exception):
+    """An engine does not run this program, for a reason that is no fault of either.
+
+    Parameters
+    ----------
+    reason : str
+        The message.
+    expected : bool
+        ``auto``, which looks for the engine that fits, takes it without a warning.
+    """
+
+    def __init__(self, reason: str, *, expected: bool = True) -> None:
+        super().__init__(reason)
+        self.expected = expected
+
+
+class Prepared(NamedTuple):
+    """A program ready to run, whether it was found so, and what compiling took."""
+
+    gradients: Gradients
+    cached: bool
+    compile_seconds: float
+
+
+class Outcome(NamedTuple):
+    """Gradients of one run, whether their graph was found compiled, and where the time went."""
+
+    grads: list[Array]
+    cached: bool
+    compile_seconds: float
+    run_seconds: float
+
+
+@dataclass(frozen=True)
+class Costs:
+    """First guesses, in seconds, of what an engine takes; `auto` measures what it can.
+
+    Attributes
+    ----------
+    load : float
+        Importing what it needs.
+    compile, compile_entry : float
+        Compiling any program and, besides, each of its entries.
+    call : float
+        The least that a run takes.
+    """
+
+    load: float = 0.0
+    compile: float = 0.0
+    compile_entry: float = 0.0
+    call: float = 0.0
+
+
+class Engine(ABC):
+    """One way from a recording to gradients. `engines.register` makes it one to choose.
+
+    Attributes
+    ----------
+    name : str
+        What users choose it by.
+    title : str
+        What messages call it.
+    costs : Costs
+        What to expect of it before it was measured.
+    """
+
+    name: str
+    title: str
+    costs = Costs()
+
+    @abstractmethod
+    def prepare(self, recording: Recording) -> Prepared:
+        """Compile a program, or find it compiled.
+
+        Raises
+        ------
+        EngineDeclined
+            It does not run this program.
+        """
+
+    def run(self, recording: Recording, seeds: Sequence[Array]) -> Outcome:
+        """Return the gradients of the wanted slots, given a cotangent per output.
+
+        Raises
+        ------
+        EngineDeclined
+            It does not run this program.
+        """
+        gradients, cached, compile_seconds = self.prepare(recording)
+        start = CLOCK.now()
+        grads = gradients(recording, seeds)
+        return Outcome(grads, cached, compile_seconds, CLOCK.now() - start)
+
+    def check(self, program: Program) -> None:  # noqa: B027
+        """Refuse what is known not to run, at little cost: `auto` asks at every backward.
+
+        Raises
+        ------
+        EngineDeclined
+            It does not run this program.
+        """
+
+    def loaded(self) -> bool:
+        """Tell whether what it needs has been imported."""
+        return True
+
+    def is_transient(self, error: Exception) -> bool:
+        """Tell whether the same program may run the next time, though it raised this."""
+        return isinstance(error, MemoryError)
+
+    def version(self) -> str:
+        """Return the version of what it needs, importing it.
+
+        Raises
+        ------
+        EngineDeclined
+            It cannot be used here.
+        """
+        return ""
+
+    def details(self) -> dict[str, str]:
+        """Return what ``python -m tapegraph info`` is to say of it, by topic."""
+        return {}

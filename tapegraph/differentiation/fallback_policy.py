@@ -1,0 +1,80 @@
+"""What follows where an engine does not run a program: the native one does, and that is said once.
+
+A program that an engine *declined* or has a *bug* with is not for it, now or later; a *transient*
+failure may not come again.
+"""
+
+from __future__ import annotations
+
+import logging
+import traceback
+from typing import NamedTuple
+
+from tapegraph.differentiation import engines
+from tapegraph.differentiation.backend import get_backend
+from tapegraph.differentiation.engine import EngineDeclined
+from tapegraph.errors import warn
+from tapegraph.locks import Lock
+from tapegraph.recording.conversions import STRICT, strict
+
+_logger = logging.getLogger("tapegraph")
+_logger.addHandler(logging.NullHandler())  # printed only where logging is configured
+_warned: set[str] = set()
+_lock = Lock()
+
+
+class Failure(NamedTuple):
+    """Why an engine did not run; the traceback is text, which keeps no array alive."""
+
+    reason: str
+    traceback: str | None = None
+    transient: bool = False
+
+
+def account(name: str, error: Exception) -> Failure:
+    """Say why the engine of a name did not run: once a cause aloud, or as an error under strict.
+
+    ``auto`` expects some programs to run natively, so those causes are only reported.
+
+    Raises
+    ------
+    RuntimeError
+        ``TAPEGRAPH_STRICT`` is set.
+    """
+    if isinstance(error, EngineDeclined):
+        failure, cause = Failure(str(error)), str(error)
+        if error.expected and get_backend() == engines.AUTO:
+            return failure
+    else:
+        failure, cause = _failure(name, error), f"{type(error).__name__} at {_origin(error)}"
+    if strict():
+        raise RuntimeError(f"backward: {failure.reason} ({STRICT} is set)") from error
+    with _lock:
+        first = cause not in _warned
+        _warned.add(cause)
+    if first:
+        message = f"backward ran in the native engine: {failure.reason}"
+        _logger.warning(message)
+        warn(message, RuntimeWarning)
+    return failure
+
+
+def _failure(name: str, error: Exception) -> Failure:
+    trace = "".join(traceback.format_exception(error))
+    try:
+        engine = engines.engine(name)
+    except Exception:  # it does not even load
+        title, transient = f"the engine {name}", False
+    else:
+        title, transient = engine.title, engine.is_transient(error)
+    return Failure(f"{title} failed: {type(error).__name__}: {error}", trace, transient)
+
+
+def _origin(error: Exception) -> str:
+    """Return where an error was raised: the same place again is the same cause."""
+    trace = error.__traceback__
+    place = ""
+    while trace is not None:
+        place = f"{trace.tb_frame.f_code.co_filename}:{trace.tb_lineno}"
+        trace = trace.tb_next
+    return place

@@ -1,0 +1,100 @@
+"""Outside its family's files no operation is named: what sets it apart is a trait of it."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import pytest
+
+from tapegraph.ops import FAMILIES
+from tapegraph.recording.op import OPS
+
+ROOT = Path(__file__).parents[2]
+SOURCES = sorted(
+    path.relative_to(ROOT)
+    for folder in ("tapegraph", "fallback", "lowering")
+    for path in (ROOT / folder).rglob("*.py")
+)
+# Where every file is a family's own, or one of a family stands among others.
+FAMILY_FOLDERS = {
+    Path(folder)
+    for folder in (
+        "tapegraph/ops",
+        "tapegraph/differentiation/jvps",
+        "tapegraph/differentiation/slopes",
+        "tapegraph/testing/cases",
+        "fallback",
+        "lowering",
+    )
+}
+# Names that may stand elsewhere: None for all of them.
+ALLOWED: dict[str, tuple[set[str] | None, str]] = {
+    "tapegraph/__init__.py": (None, "the public functions, in __all__"),
+    "tapegraph/ops/__init__.py": ({"index"}, "a family's name"),
+    "tapegraph/typed.py": (None, "what a type checker knows of each function"),
+    "tapegraph/tensors/value.py": (None, "the scalar engine's own operations are called alike"),
+    "tapegraph/recording/numpy_functions.py": ({"where"}, "an argument of NumPy's"),
+    "tapegraph/recording/recorded.py": ({"where"}, "the heading of a column"),
+    "lowering/gaps.py": (None, "the list of gaps, read before the families are imported"),
+    "lowering/exact.py": (None, "the strong zeros of the graph, by operation"),
+}
+
+
+def is_a_familys(path: Path) -> bool:
+    return path.parent in FAMILY_FOLDERS and path.stem in (*FAMILIES, "pairs")
+
+
+def names_in(source: str) -> set[str]:
+    """Return the operations that strings of a source name, docstrings apart.
+
+    A string names operations where each of its words is one: ``"sum"``, ``"add sub mul".split()``.
+    """
+    tree = ast.parse(source)
+    prose = {
+        id(statement.value)
+        for statement in ast.walk(tree)
+        if isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant)
+    }
+    texts = [
+        node.value
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in prose
+    ]
+    return {word for text in texts if OPS.keys() >= set(text.split()) for word in text.split()}
+
+
+@pytest.mark.parametrize(
+    "path", [p for p in SOURCES if not is_a_familys(p)], ids=lambda path: path.as_posix()
+)
+def test_no_operation_is_named_outside_its_family(path):
+    found = names_in((ROOT / path).read_text())
+    allowed, reason = ALLOWED.get(path.as_posix(), (set(), ""))
+    if reason:
+        assert found, f"nothing is named there any more: strike {path} from the list"
+    assert not (set() if allowed is None else found - allowed)
+
+
+def test_what_is_allowed_exists_and_has_a_reason():
+    assert ALLOWED.keys() <= {path.as_posix() for path in SOURCES}
+    assert all(reason for _, reason in ALLOWED.values())
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        'X = "sum"',
+        'X = frozenset("sum".split())',
+        'X = ("sum "\n"sum").split()',
+        'if op.name == "sum": pass',
+        'match name:\n    case "sum": pass',
+        'X = {"sum": 1}',
+    ],
+)
+def test_a_name_is_seen_wherever_it_stands(source):
+    assert names_in(source) == {"sum"}
+
+
+@pytest.mark.parametrize("source", ['"""sum"""', 'X = "the sum of all"', "sum = 1", 'X = "sums"'])
+def test_prose_and_variables_are_no_names(source):
+    assert names_in(source) == set()
