@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import importlib
 import logging
 import os
 import time
@@ -16,6 +15,8 @@ from typing import Any, TypeVar, overload
 
 from tapegraph.compiling.arguments import flattened
 from tapegraph.compiling.trace import Trace, mismatch, store
+from tapegraph.differentiation import engines
+from tapegraph.differentiation.engine import WholeProgram
 from tapegraph.errors import explain, kind_of
 from tapegraph.locks import Lock
 from tapegraph.recording import concretization
@@ -81,6 +82,7 @@ class Compiled:
         self._lock = Lock()
         self._bound: weakref.WeakKeyDictionary[Any, Compiled] = weakref.WeakKeyDictionary()
         functools.update_wrapper(self, fn)
+        self.__name__: str = getattr(fn, "__name__", "function")
 
     def __get__(self, instance: Any, owner: Any = None) -> Any:
         if instance is None:
@@ -120,11 +122,11 @@ class Compiled:
             else:
                 self._entries.move_to_end(key)
             entry.calls += 1
-            if entry.plan is None or not _still_holds(entry.trace):
+            if entry.plan is None or entry.trace is None or not _still_holds(entry.trace):
                 return self._record(entry, structure, given)
             if self._verify_every and entry.calls % self._verify_every == 0:
                 return self._verified(entry, structure, given)
-            return _run(entry, given)
+            return _run(entry.plan, entry.trace, given)
 
     def _record(self, entry: _Entry, structure: Any, given: list[Any]) -> Any:
         """Make a real call; the second one that is like the first makes the plan."""
@@ -137,8 +139,7 @@ class Compiled:
                 entry.trace = None
                 raise mismatch(self.__name__, difference)
             start = time.perf_counter()
-            plan = importlib.import_module("tapegraph.fallback.plan")
-            entry.plan = plan.Plan(trace.recording)
+            entry.plan = engines.engine(engines.NATIVE).whole(trace.recording)
             entry.seconds = time.perf_counter() - start
         return trace.first()
 
@@ -201,18 +202,17 @@ def _still_holds(trace: Trace | None) -> bool:
     return trace.guards_hold()
 
 
-def _run(entry: _Entry, given: list[Any]) -> Any:
+def _run(plan: WholeProgram, trace: Trace, given: list[Any]) -> Any:
     """Run the plan, and then write state: a run that fails changes nothing."""
-    trace = entry.trace
     values = []
-    for slot in entry.plan.leaves:
+    for slot in plan.leaves:
         if slot in trace.state:
             values.append(trace.state[slot]._array)
         elif slot in trace.sources:
             values.append(trace.sources[slot](given))
         else:
             values.append(trace.constants[slot])
-    outputs, updates = entry.plan.run(values)
+    outputs, updates = plan.run(values)
     held = {id(value) for value in values}
     seen: set[int] = set()
 

@@ -78,7 +78,7 @@ def backward(y: Tensor | Value, seed: ArrayLike | None = None) -> None:
         )
     whole = concretization.current()
     if whole is not None:
-        given = seed if seed is None or follows(seed) else constant(_seed(y, seed))
+        given: Any = seed if seed is None or follows(seed) else constant(_seed(y, seed))
         record_backward(whole, y, given, _seed(y, None if given is None else given._array))
         return
     cotangent = _seed(y, seed)

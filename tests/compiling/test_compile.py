@@ -77,10 +77,12 @@ def test_steps_give_the_very_numbers_of_eager_ones():
     assert compiled.traces == 1
 
 
-@pytest.mark.parametrize("case", CASES, ids=lambda case: case.id)
+# Without lstsq, whose rank is a number, and cholesky, of which a step leaves the positive definite.
+STEPS = [case for case in CASES if "lstsq" not in case.label and case.op != "cholesky"]
+
+
+@pytest.mark.parametrize("case", STEPS, ids=lambda case: case.id)
 def test_a_case_as_a_step_gives_what_it_gives_eagerly(case):
-    if "lstsq" in case.label or case.op == "cholesky":
-        pytest.skip("a shape by numbers, and a random direction off the positive definite ones")
     fixed = case.fixed()
 
     def make():
