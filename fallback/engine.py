@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from tapegraph.differentiation.engine import Engine, Prepared
 from tapegraph.differentiation.engines import NATIVE
+from tapegraph.fallback.plan import Plan
 from tapegraph.fallback.sweep import gradients
 from tapegraph.recording.recorded import Recording
 
@@ -19,6 +20,10 @@ class Native(Engine):
     def prepare(self, recording: Recording) -> Prepared:
         """Return the sweep."""
         return _SWEEP
+
+    def whole(self, recording: Recording) -> Plan:
+        """Return a plan of straight-line NumPy."""
+        return Plan(recording)
 
 
 ENGINE = Native()

@@ -59,7 +59,7 @@ def _sweep(recording: Recording, seeds: Sequence[Array], strong_zero: bool = Fal
 
     def add(i: int, part: Any) -> None:
         if part.shape != shapes[i]:
-            part = _unbroadcast(part, shapes[i])
+            part = unbroadcast(part, shapes[i])
         dtype = dtypes[i]
         if part.dtype is not dtype and part.dtype != dtype:
             part = part.astype(dtype)
@@ -144,7 +144,7 @@ def _parts(recording: Recording, slot: int, row: Any, g: Any) -> Iterator[tuple[
                 yield i, rule(g, y, *arrays, **attrs)
 
 
-def _unbroadcast(g: Any, shape: tuple[int, ...]) -> Any:
+def unbroadcast(g: Any, shape: tuple[int, ...]) -> Any:
     """Sum a gradient over the axes along which its operand was broadcast."""
     extra = g.ndim - len(shape)
     if extra > 0:

@@ -13,6 +13,8 @@ from tapegraph.checkout import find_siblings as _find_siblings
 _find_siblings()
 
 from tapegraph import testing
+from tapegraph.compiling.compiled import compile, compile_disabled
+from tapegraph.compiling.errors import TraceMismatchError
 from tapegraph.differentiation.backend import get_backend, set_backend, use_backend
 from tapegraph.differentiation.backward import backward
 from tapegraph.differentiation.report import last_backward
@@ -32,6 +34,7 @@ from tapegraph.ops.nn import *
 from tapegraph.ops.reduce import *
 from tapegraph.ops.shape import *
 from tapegraph.optim import SGD
+from tapegraph.recording.concretization import ConcretizationError
 from tapegraph.recording.no_grad import no_grad
 from tapegraph.recording.tape import tape, tape_reset
 from tapegraph.tensors.defop import defop
@@ -49,6 +52,10 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 __all__ = [
+    "ConcretizationError",
+    "TraceMismatchError",
+    "compile",
+    "compile_disabled",
     "Dual",
     "LostGradientWarning",
     "SGD",

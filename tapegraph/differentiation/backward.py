@@ -10,9 +10,12 @@ from tapegraph.differentiation import auto, engines, stored
 from tapegraph.differentiation.auto import Decision
 from tapegraph.differentiation.backend import get_backend
 from tapegraph.differentiation.fallback_policy import Failure, account
+from tapegraph.differentiation.recorded_backward import record_backward
 from tapegraph.differentiation.report import LAST, Report
 from tapegraph.errors import explain, kind_of
-from tapegraph.recording.node import Node, numeric
+from tapegraph.recording import concretization
+from tapegraph.recording.concretization import follows
+from tapegraph.recording.node import Node, constant, numeric
 from tapegraph.recording.recorded import Recording
 from tapegraph.recording.trace import linearise
 from tapegraph.typed import Array, ArrayLike
@@ -73,6 +76,11 @@ def backward(y: Tensor | Value, seed: ArrayLike | None = None) -> None:
                 "Make its inputs with tg.param, and compute it outside tg.no_grad().",
             )
         )
+    whole = concretization.current()
+    if whole is not None:
+        given: Any = seed if seed is None or follows(seed) else constant(_seed(y, seed))
+        record_backward(whole, y, given, _seed(y, None if given is None else given._array))
+        return
     cotangent = _seed(y, seed)
     recording = linearise([y])
     grads, report = differentiated(recording, [cotangent])

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from tapegraph.differentiation.clock import CLOCK
 from tapegraph.recording.program import Program
@@ -68,6 +68,24 @@ class Costs:
     call: float = 0.0
 
 
+class WholeProgram(Protocol):
+    """A program recorded whole, ready to run again.
+
+    Attributes
+    ----------
+    leaves : list of int
+        The slots whose values it takes, in order.
+    source : str
+        What runs, as text.
+    """
+
+    leaves: list[int]
+    source: str
+
+    def run(self, values: list[Any]) -> tuple[list[Array], list[Array]]:
+        """Return the outputs, and the new values of the state that changes."""
+
+
 class Engine(ABC):
     """One way from a recording to gradients. `engines.register` makes it one to choose.
 
@@ -107,6 +125,16 @@ class Engine(ABC):
         start = CLOCK.now()
         grads = gradients(recording, seeds)
         return Outcome(grads, cached, compile_seconds, CLOCK.now() - start)
+
+    def whole(self, recording: Recording) -> WholeProgram:
+        """Prepare a program that was recorded whole, such as a training step, to run again.
+
+        Raises
+        ------
+        EngineDeclined
+            It runs no whole programs, or not this one.
+        """
+        raise EngineDeclined(f"{self.title} runs no whole programs")
 
     def check(self, program: Program) -> None:  # noqa: B027
         """Refuse what is known not to run, at little cost: `auto` asks at every backward.

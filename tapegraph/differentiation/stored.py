@@ -114,8 +114,7 @@ def zero_grad(params: Tensor | Iterable[Tensor | Value] | None = None) -> None:
     if params is None:
         chosen: list[Any] = list(current().params.values())
         for node in chosen:
-            if getattr(node, "_grad", None) is not None:
-                node._grad = ZERO
+            node.zero_grad()
         return
     given: list[Any] = [params] if isinstance(params, Node) else list(params)
     for node in given:

@@ -11,6 +11,8 @@ from tapegraph.arrays.buffers import is_shared, own
 from tapegraph.arrays.row_sparse import RowSparse
 from tapegraph.differentiation import stored
 from tapegraph.errors import explain, kind_of
+from tapegraph.recording import concretization
+from tapegraph.recording.no_grad import no_grad
 from tapegraph.recording.node import Node, mark_changed, real
 from tapegraph.tensors.tensor import Tensor
 from tapegraph.tensors.value import Value
@@ -82,12 +84,21 @@ class SGD:
 
     def step(self) -> None:
         """Update every parameter by its gradient."""
-        lr = self._lr
+        lr, whole = self._lr, concretization.current()
         for p in self.params:
-            if isinstance(p, Node):
+            if whole is not None:
+                self._record(whole, p)
+            elif isinstance(p, Node):
                 _descend(p, lr)
             else:
                 p.data -= lr * p.grad
+
+    def _record(self, whole: Any, p: Any) -> None:
+        """Record the update of one parameter in a program that is recorded whole."""
+        grad = whole.gradient(p)
+        if grad is not None:
+            with no_grad():
+                p.assign(p - grad * whole.reading(lambda: self._lr, p.dtype))
 
     def zero_grad(self) -> None:
         """Set every parameter's gradient to zero."""

@@ -19,7 +19,7 @@ from tapegraph.recording import concretization, conversions
 from tapegraph.recording.concretization import check_stays, follows
 from tapegraph.recording.node import Node, constant, mark_changed, numeric
 from tapegraph.recording.op import CLEARED, CONSTANT, PARAM, Attrs
-from tapegraph.recording.record import apply
+from tapegraph.recording.record import apply, tensor_like
 from tapegraph.recording.scopes import RECORDING
 from tapegraph.recording.tape import current
 from tapegraph.tensors.array_methods import ArrayMethods
@@ -99,6 +99,9 @@ class Tensor(ArrayMethods, Node, recorded=True):
 
         A result has one only after `retain_grad`; reading it before is warned of.
         """
+        recorded = concretization.current()
+        if recorded is not None and recorded.is_state(self):
+            return recorded.gradient(self)  # type: ignore[no-any-return]
         grad = stored.read(self)
         if grad is None and self._inputs and not getattr(self, "_retains", False):
             warn(
@@ -111,6 +114,10 @@ class Tensor(ArrayMethods, Node, recorded=True):
 
     @grad.setter
     def grad(self, value: ArrayLike | None) -> None:
+        recorded = concretization.current()
+        if recorded is not None and recorded.is_state(self):
+            recorded.set_gradient(self, value if value is None else tensor_like("grad", value))
+            return
         if value is None:
             self._grad = None
             return
@@ -219,11 +226,12 @@ class Tensor(ArrayMethods, Node, recorded=True):
                     "assign", f"a value of shape {array.shape}", f"the tensor's shape {self.shape}"
                 )
             ) from None
-        self._array = array
-        mark_changed(self)
         recorded = concretization.current()
         if recorded is not None:
-            recorded.update(self, given)
+            recorded.assign(self, array, given)
+            return
+        self._array = array
+        mark_changed(self)
 
     # Differentiation
 
@@ -292,6 +300,10 @@ class Tensor(ArrayMethods, Node, recorded=True):
 
     def zero_grad(self) -> None:
         """Set the gradient to zero where there is one."""
+        recorded = concretization.current()
+        if recorded is not None and recorded.is_state(self):
+            recorded.set_gradient(self, None)
+            return
         if getattr(self, "_grad", None) is not None:
             self._grad = stored.ZERO
 

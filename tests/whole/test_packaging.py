@@ -178,6 +178,7 @@ ROOMS = (
     "differentiation",
     "tensors",
     "optim",
+    "compiling",
     "transforms",
     "testing",
     "commands",

@@ -1,0 +1,1 @@
+"""`tg.compile`: whole steps recorded once, and run again as one program."""

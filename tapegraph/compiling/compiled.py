@@ -1,0 +1,293 @@
+"""`compile`: a function whose calls are recorded, compared, and then run as one program."""
+
+from __future__ import annotations
+
+import functools
+import logging
+import os
+import time
+import weakref
+from collections import OrderedDict
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Any, TypeVar, overload
+
+from tapegraph.compiling.arguments import flattened
+from tapegraph.compiling.trace import Trace, mismatch, store
+from tapegraph.differentiation import engines
+from tapegraph.differentiation.engine import WholeProgram
+from tapegraph.errors import explain, kind_of
+from tapegraph.locks import Lock
+from tapegraph.recording import concretization
+from tapegraph.recording.node import mark_changed
+from tapegraph.recording.scopes import RECORDING
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+VARIABLE = "TAPEGRAPH_COMPILE"
+_logger = logging.getLogger("tapegraph")
+_disabled: ContextVar[bool] = ContextVar("tapegraph_compile_disabled", default=False)
+
+
+@contextmanager
+def compile_disabled() -> Iterator[None]:
+    """Run compiled functions eagerly inside the block, as ``TAPEGRAPH_COMPILE=0`` does for good.
+
+    Examples
+    --------
+    >>> import tapegraph as tg
+    >>> with tg.compile_disabled():
+    ...     tg.compile(lambda x: x * 2.0)(3.0)
+    6.0
+    """
+    token = _disabled.set(True)
+    try:
+        yield
+    finally:
+        _disabled.reset(token)
+
+
+def _enabled() -> bool:
+    return not _disabled.get() and os.environ.get(VARIABLE, "1") not in ("", "0")
+
+
+class _Entry:
+    """What is known of one combination of arguments: recordings so far, and then a plan."""
+
+    __slots__ = ("calls", "plan", "reason", "seconds", "trace")
+
+    def __init__(self) -> None:
+        self.trace: Trace | None = None
+        self.plan: Any = None
+        self.reason = ""
+        self.seconds = 0.0
+        self.calls = 0
+
+
+class Compiled:
+    """A compiled function; `tg.compile` makes it.
+
+    Attributes
+    ----------
+    traces : int
+        How many combinations of arguments it holds recordings of.
+    """
+
+    def __init__(self, fn: Callable[..., Any], max_traces: int, verify_every: int | None) -> None:
+        self._fn = fn
+        self._max_traces = max_traces
+        self._verify_every = verify_every
+        self._entries: OrderedDict[Any, _Entry] = OrderedDict()
+        self._lock = Lock()
+        self._bound: weakref.WeakKeyDictionary[Any, Compiled] = weakref.WeakKeyDictionary()
+        functools.update_wrapper(self, fn)
+        self.__name__: str = getattr(fn, "__name__", "function")
+
+    def __get__(self, instance: Any, owner: Any = None) -> Any:
+        if instance is None:
+            return self
+        bound = self._bound.get(instance)
+        if bound is None:
+            reference = weakref.ref(instance)
+
+            def method(*args: Any, **kwargs: Any) -> Any:
+                return self._fn(reference(), *args, **kwargs)
+
+            functools.update_wrapper(method, self._fn)
+            bound = self._bound[instance] = Compiled(method, self._max_traces, self._verify_every)
+        return bound
+
+    @property
+    def traces(self) -> int:
+        """How many combinations of arguments have been recorded."""
+        return len(self._entries)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Call the function, or the program that stands for it."""
+        if concretization.current() is not None or not _enabled():
+            return self._fn(*args, **kwargs)  # inside another recording it is a part of that
+        found: list[tuple[str, Any]] = []
+        names = (flattened(list(args), "args", found), flattened(kwargs, "kwargs", found))
+        structure = (tuple, names)
+        given = [value for _, value in found]
+        with self._lock:
+            key = (structure, RECORDING.value())
+            entry = self._entries.get(key)
+            if entry is None:
+                entry = self._entries[key] = _Entry()
+                _logger.info("compile: %s: a new trace for %r", self.__name__, structure)
+                if len(self._entries) > self._max_traces:
+                    self._entries.popitem(last=False)
+            else:
+                self._entries.move_to_end(key)
+            entry.calls += 1
+            if entry.plan is None or entry.trace is None or not _still_holds(entry.trace):
+                return self._record(entry, structure, given)
+            if self._verify_every and entry.calls % self._verify_every == 0:
+                return self._verified(entry, structure, given)
+            return _run(entry.plan, entry.trace, given)
+
+    def _record(self, entry: _Entry, structure: Any, given: list[Any]) -> Any:
+        """Make a real call; the second one that is like the first makes the plan."""
+        before, entry.plan = entry.trace, None
+        trace = Trace(self._fn, structure, given)
+        entry.trace = trace
+        if before is not None and before.guards == trace.guards and _still_holds(before):
+            difference = before.differs_from(trace)
+            if difference is not None:
+                entry.trace = None
+                raise mismatch(self.__name__, difference)
+            start = time.perf_counter()
+            entry.plan = engines.engine(engines.NATIVE).whole(trace.recording)
+            entry.seconds = time.perf_counter() - start
+        return trace.first()
+
+    def _verified(self, entry: _Entry, structure: Any, given: list[Any]) -> Any:
+        """Make a real call and compare it with the recording; go on with the recording."""
+        trace = Trace(self._fn, structure, given)
+        difference = entry.trace.differs_from(trace) if entry.trace is not None else None
+        if difference is not None:
+            entry.plan = entry.trace = None
+            raise mismatch(self.__name__, difference)
+        return trace.first()
+
+    def reset(self) -> None:
+        """Forget every recording."""
+        with self._lock:
+            self._entries.clear()
+
+    def source(self) -> str:
+        """Return the native plan of the combination of arguments that was last called, as Python.
+
+        Raises
+        ------
+        RuntimeError
+            It has not been called three times yet.
+        """
+        for entry in reversed(self._entries.values()):
+            if entry.plan is not None:
+                return str(entry.plan.source)
+        raise RuntimeError(
+            explain("source", "a step that has no plan yet", "two calls alike", "Call it first.")
+        )
+
+    def explain(self) -> str:
+        """Say what it holds: traces, the engine and why, entries, seconds."""
+        lines = [f"{self.__name__}: {len(self._entries)} of {self._max_traces} traces"]
+        for (structure, recording), entry in self._entries.items():
+            state = "recorded once" if entry.plan is None else "native plan"
+            length = 0 if entry.trace is None else len(entry.trace.recording)
+            lines.append(
+                f"- {structure!r}{'' if recording else ', under no_grad'}: {state}, "
+                f"{length} entries, {entry.calls} calls, made in {entry.seconds:.3g} s"
+            )
+        return "\n".join(lines)
+
+    def __repr__(self) -> str:
+        return f"<compiled {self.__name__}, {self.traces} traces>"
+
+
+def _still_holds(trace: Trace | None) -> bool:
+    """Tell whether state is of the types that were recorded, and has gradients where it had."""
+    if trace is None:
+        return False
+    program = trace.recording.program
+    for slot, node in trace.state.items():
+        array = node._array
+        if array.shape != program.shapes[slot] or array.dtype != program.dtypes[slot]:
+            return False
+        if node._requires_grad != program.needs[slot]:
+            return False
+    return trace.guards_hold()
+
+
+def _run(plan: WholeProgram, trace: Trace, given: list[Any]) -> Any:
+    """Run the plan, and then write state: a run that fails changes nothing."""
+    values = []
+    for slot in plan.leaves:
+        if slot in trace.state:
+            values.append(trace.state[slot]._array)
+        elif slot in trace.sources:
+            values.append(trace.sources[slot](given))
+        else:
+            values.append(trace.constants[slot])
+    outputs, updates = plan.run(values)
+    held = {id(value) for value in values}
+    seen: set[int] = set()
+
+    def own(array: Any) -> Any:
+        if id(array) in held or id(array) in seen or array.base is not None:
+            array = array.copy()
+        seen.add(id(array))
+        return array
+
+    outputs, updates = [own(a) for a in outputs], [own(a) for a in updates]
+    program = trace.recording.program
+    for update, array in zip(program.updates, updates, strict=True):
+        leaf = trace.state[update.leaf]
+        leaf._array = array
+        mark_changed(leaf)
+    grads = iter(outputs[trace.count :])
+    for node, has in trace.gradients:
+        store(node, next(grads) if has else None)
+    return trace.result(outputs)
+
+
+@overload
+def compile(fn: F, *, max_traces: int = 8, verify_every: int | None = None) -> F: ...
+@overload
+def compile(*, max_traces: int = 8, verify_every: int | None = None) -> Callable[[F], F]: ...
+def compile(fn: Any = None, *, max_traces: int = 8, verify_every: int | None = None) -> Any:
+    """Compile a function, such as a training step, to one program that is run as a whole.
+
+    The first two calls are real ones: they run eagerly, are recorded whole and compared. From the
+    third on the recorded program runs: the same numbers, without recording anything.
+
+    Parameters
+    ----------
+    fn : callable
+        Of arrays, numbers, and dicts, lists and tuples of them; it may read and update parameters,
+        call ``backward()`` and an optimizer's ``step()``. Arrays count by shape and dtype, floats
+        are fed, and ints, bools, strings and None count by value.
+    max_traces : int
+        How many combinations of arguments to hold; the least recently used are forgotten.
+    verify_every : int, optional
+        Make one real call in so many, and compare it with the recording.
+
+    Returns
+    -------
+    callable
+        With ``explain()``, ``source()``, ``reset()`` and ``traces``. Tensors among the results are
+        constants: what a gradient is wanted of belongs inside.
+
+    Raises
+    ------
+    ConcretizationError
+        In the first call: a number that depends on an argument or on state became a plain one.
+    TraceMismatchError
+        In the second: it did something else than the first.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import tapegraph as tg
+    >>> w = tg.param([1.0, 2.0])
+    >>> optimizer = tg.SGD([w], lr=0.1)
+    >>> @tg.compile
+    ... def step(x):
+    ...     loss = tg.sum((w * x) ** 2)
+    ...     optimizer.zero_grad()
+    ...     loss.backward()
+    ...     optimizer.step()
+    ...     return loss
+    >>> [round(step(np.array([1.0, 1.0])).item(), 4) for _ in range(4)]
+    [5.0, 3.2, 2.048, 1.3107]
+    """
+    if fn is None:
+        return functools.partial(compile, max_traces=max_traces, verify_every=verify_every)
+    if not callable(fn):
+        raise TypeError(explain("compile", kind_of(fn), "a function"))
+    if not isinstance(max_traces, int) or max_traces < 1:
+        raise ValueError(explain("compile", f"max_traces={max_traces!r}", "1 or more"))
+    return Compiled(fn, max_traces, verify_every)

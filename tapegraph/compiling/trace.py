@@ -1,0 +1,216 @@
+"""One real call of a function, recorded whole: its program, its state and its results."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from tapegraph.compiling.arguments import RESULT, Structure, flattened, rebuilt
+from tapegraph.compiling.errors import TraceMismatchError
+from tapegraph.compiling.number import Number
+from tapegraph.differentiation import stored
+from tapegraph.errors import explain
+from tapegraph.recording import node as nodes
+from tapegraph.recording.node import Node, constant
+from tapegraph.recording.op import INPUT, SCALAR
+from tapegraph.recording.recorded import Recording
+from tapegraph.recording.structure import identity
+from tapegraph.recording.whole import Whole
+from tapegraph.typed import Array
+
+
+class Trace:
+    """A recorded call.
+
+    Attributes
+    ----------
+    recording : Recording
+        The program, whose outputs are the results and then the gradients of state.
+    results : Structure
+        Of what the function returns.
+    gradients : list of (Node, bool)
+        The state whose gradient is touched, and whether it has one afterwards.
+    sources : dict of int to callable
+        What gives the value of each leaf that changes from run to run, by slot: it takes the
+        arguments' arrays and floats.
+    constants : dict of int to ndarray
+        The arrays that are the same in every run, by slot.
+    """
+
+    def __init__(self, fn: Callable[..., Any], arguments: Structure, given: list[Any]) -> None:
+        whole = Whole()
+        inputs: list[tuple[Any, Node]] = []  # what gives each, and the leaf
+        with whole:
+            left = iter(range(len(given)))
+
+            def leaf() -> Any:
+                position = next(left)
+                if type(given[position]) is float:
+                    return Number(whole, given[position], position, inputs)
+                tensor = whole.input(given[position])
+                inputs.append((_argument(position), tensor))
+                return tensor
+
+            args, kwargs = rebuilt(arguments, leaf)
+            out = fn(*args, **kwargs)
+            found: list[tuple[str, Any]] = []
+            tensors: list[Any] = []
+            self.results = flattened(_marked(out, tensors), "the result", found)
+            touched = list(whole.gradients.values())
+            kept = [grad for _, grad in touched if grad is not None]
+            self._plain = [value for _, value in found]
+            # Whether state had a gradient decides what was recorded.
+            guarded = [(leaf, True) for _, leaf in whole.read_gradients]
+            guarded += [(node, False) for node in whole.without_gradient]
+            self.recording: Recording = whole.recording([*tensors, *kept])
+        self.count = len(tensors)
+        self.gradients = [(node, grad is not None) for node, grad in touched]
+        self._guarded = guarded
+        by_id = {id(tensor): source for source, tensor in inputs}
+        by_id.update({id(tensor): _reading(read) for tensor, read in whole.readings})
+        by_id.update({id(grad): _gradient(leaf) for grad, leaf in whole.read_gradients})
+        self.sources: dict[int, Callable[[list[Any]], Any]] = {}
+        self.constants: dict[int, Array] = {}
+        self.state: dict[int, Node] = {}
+        program = self.recording.program
+        for slot in program.fed:
+            node = self.recording.nodes[slot]
+            if program.ops[slot] is INPUT:
+                self.sources[slot] = by_id[id(node)]
+            elif whole.is_state(node):
+                self.state[slot] = node
+            else:
+                self.constants[slot] = self.recording.values[slot]
+        self._commit_gradients(kept)
+
+    @property
+    def guards(self) -> list[tuple[int, bool]]:
+        """Which state had a gradient when that decided what was recorded."""
+        return [(id(node), had) for node, had in self._guarded]
+
+    def guards_hold(self) -> bool:
+        """Tell whether it is so now."""
+        return all(_has_gradient(node) == had for node, had in self._guarded)
+
+    def _commit_gradients(self, kept: list[Any]) -> None:
+        arrays = iter([grad._array for grad in kept])
+        for node, has in self.gradients:
+            store(node, np.array(next(arrays)) if has else None)
+
+    def result(self, arrays: list[Array]) -> Any:
+        """Return what the function returns, from the arrays of its results."""
+        left, plain = iter(arrays[: self.count]), iter(self._plain)
+
+        def leaf() -> Any:
+            value = next(plain)
+            return constant(next(left)) if value is RESULT else value
+
+        return rebuilt(self.results, leaf)
+
+    def first(self) -> Any:
+        """Return what the recorded call itself returned."""
+        return self.result([np.array(a) for a in self.recording.seeds()])
+
+    def differs_from(self, other: Trace) -> str | None:
+        """Say how another recording of the same call differs, or None."""
+        mine, theirs = self.recording, other.recording
+        a, b = mine.program, theirs.program
+        if repr(self.results) != repr(other.results) or not _same(self._plain, other._plain):
+            return f"it returned {self._text()}, and then {other._text()}"
+        for slot in range(min(len(a), len(b))):
+            one, two = a.entry(slot), b.entry(slot)
+            kept = ("op", "inputs", "shape", "dtype", "requires_grad")
+            attrs = [[(k, identity(v)) for k, v in e.attrs.items()] for e in (one, two)]
+            if any(getattr(one, k) != getattr(two, k) for k in kept) or attrs[0] != attrs[1]:
+                return f"{_entry(mine, slot)}, and then {_entry(theirs, slot)}"
+            before, after = mine.values[slot], theirs.values[slot]
+            if a.ops[slot] is SCALAR:
+                if identity(before) != identity(after):
+                    reader = _reader(mine, slot)
+                    return f"the number {before!r}, and then {after!r}, in {reader}"
+            elif slot in self.constants and not _same([before], [after]):
+                reader = _reader(mine, slot)
+                return f"an array of shape {before.shape} with other numbers, in {reader}"
+            elif self.state.get(slot) is not other.state.get(slot):
+                return f"another tensor from outside, in {_reader(mine, slot)}"
+        if a.key != b.key:
+            return f"{len(a)} entries, and then {len(b)}"
+        return None
+
+    def _text(self) -> str:
+        return repr(self.results)
+
+
+def _marked(out: Any, tensors: list[Any]) -> Any:
+    """Return a result with its tensors taken out."""
+    if isinstance(out, Number):
+        out = out.tensor()
+    if type(out) is nodes.tensor_class:
+        tensors.append(out)
+        return RESULT
+    if isinstance(out, dict):
+        return {key: _marked(value, tensors) for key, value in out.items()}
+    if isinstance(out, (list, tuple)):
+        parts = [_marked(value, tensors) for value in out]
+        return type(out)(*parts) if hasattr(out, "_fields") else type(out)(parts)
+    return out
+
+
+def _argument(position: int) -> Callable[[list[Any]], Any]:
+    return lambda given: given[position]
+
+
+def _reading(read: Callable[[], Any]) -> Callable[[list[Any]], Any]:
+    return lambda given: read()
+
+
+def _gradient(leaf: Node) -> Callable[[list[Any]], Any]:
+    return lambda given: stored.read(leaf)
+
+
+def _has_gradient(node: Node) -> bool:
+    return getattr(node, "_grad", None) is not None
+
+
+def store(node: Node, grad: Array | None) -> None:
+    """Give state the gradient that a run left it; None is zero where there was one."""
+    if grad is not None:
+        node._grad = grad
+    elif _has_gradient(node):
+        node._grad = stored.ZERO
+
+
+def _same(before: list[Any], after: list[Any]) -> bool:
+    def bits(value: Any) -> Any:
+        if isinstance(value, np.ndarray):
+            return value.shape, value.dtype.str, value.tobytes()
+        return identity(value)
+
+    return len(before) == len(after) and list(map(bits, before)) == list(map(bits, after))
+
+
+def _entry(recording: Recording, slot: int) -> str:
+    entry = recording.entry(slot)
+    attrs = ", ".join(f"{k}={v}" for k, v in entry.attrs.items())
+    return recording.describe(slot) + (f" with {attrs}" if attrs else "")
+
+
+def _reader(recording: Recording, slot: int) -> str:
+    readers = (i for i, inputs in enumerate(recording.program.inputs) if slot in inputs)
+    first = next(readers, None)
+    return "the result" if first is None else recording.describe(first)
+
+
+def mismatch(name: str, difference: str) -> TraceMismatchError:
+    """Return the error of a step that is not the same each time."""
+    return TraceMismatchError(
+        explain(
+            f"compile: {name}",
+            f"calls that differ: {difference}",
+            "the same operations on the same constants in every call",
+            "Pass what changes as an argument (floats and arrays), keep it in a tensor made "
+            "outside, or draw it by tg.random.",
+        )
+    )

@@ -1,0 +1,73 @@
+"""`backward` inside a whole recording: one entry per gradient, which engines differentiate."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from tapegraph.arrays.row_sparse import RowSparse
+from tapegraph.differentiation import engines
+from tapegraph.ops.elementwise import add
+from tapegraph.recording.no_grad import no_grad
+from tapegraph.recording.node import Node
+from tapegraph.recording.op import GRADIENT, NO_ATTRS, PARAM
+from tapegraph.recording.program import Program
+from tapegraph.recording.record import remember
+from tapegraph.recording.trace import linearise
+from tapegraph.recording.whole import Whole
+from tapegraph.typed import Array
+
+
+def _reached(program: Program) -> set[int]:
+    """Return the slots that a gradient flows to: not those that are compared, or used as places."""
+    reached = set(program.outputs)
+    for slot in range(len(program) - 1, -1, -1):
+        if slot in reached:
+            flows = program.ops[slot].differentiable
+            for position, i in enumerate(program.inputs[slot]):
+                carries = flows is None or (position < len(flows) and flows[position])
+                if carries and program.needs[i]:
+                    reached.add(i)
+    return reached
+
+
+def record_backward(whole: Whole, y: Node, seed: Any, cotangent: Array) -> None:
+    """Add the gradients of ``y`` to those of the parameters, as entries of the program.
+
+    Parameters
+    ----------
+    whole : Whole
+        What records.
+    y : Node
+        The result to differentiate.
+    seed : Tensor or None
+        The cotangent, where it is not ones.
+    cotangent : ndarray
+        Its numbers.
+    """
+
+    def reads(node: Node) -> tuple[Any, ...]:
+        return () if whole.leaf_of(node) is not node else whole.reads(node)
+
+    recording = linearise([y], differentiate=False, reads=reads)
+    program = recording.program
+    # A version of a parameter stands for it: where it was computed, no gradient flowed.
+    for slot in program.leaves:
+        node = recording.nodes[slot]
+        leaf = None if node is None else whole.leaf_of(node)
+        program.needs[slot] = leaf is not None and leaf._op is PARAM and leaf._requires_grad
+    reached = _reached(program)
+    targets = [slot for slot in program.leaves if slot in reached]
+    program.wanted[:] = targets
+    grads = engines.engine(engines.NATIVE).run(recording, [cotangent]).grads
+    for slot, grad in zip(targets, grads, strict=True):
+        node = recording.nodes[slot]
+        leaf = whole.leaf_of(node)
+        value = grad.dense() if isinstance(grad, RowSparse) else np.array(grad)
+        inputs = (y, node) if seed is None else (y, node, seed)
+        entry = remember(type(y), GRADIENT, value, inputs, NO_ATTRS)
+        entry._requires_grad = False
+        held = whole.gradient(leaf)
+        with no_grad():
+            whole.set_gradient(leaf, entry if held is None else add(held, entry))

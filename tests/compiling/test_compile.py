@@ -1,0 +1,646 @@
+"""`tg.compile`: what eager calls give, or an error that names the cause; never a frozen number."""
+
+from __future__ import annotations
+
+import gc
+import logging
+import threading
+import tracemalloc
+import weakref
+
+import numpy as np
+import pytest
+
+import tapegraph as tg
+from tapegraph.testing.cases import CASES
+
+RNG = np.random.default_rng(0)
+X = RNG.normal(size=(8, 16, 3))
+CLASSES = RNG.integers(0, 2, size=(8, 16))
+
+
+@pytest.fixture(autouse=True)
+def native():
+    with tg.use_backend("native"):
+        yield
+
+
+def network(dtype=np.float64):
+    rng = np.random.default_rng(1)
+    shapes = {"w1": (3, 8), "b1": (8,), "w2": (8, 2)}
+    return [tg.param(rng.normal(size=s).astype(dtype) * 0.3, name=n) for n, s in shapes.items()]
+
+
+def stepper(params, optimizer):
+    def step(x, classes):
+        hidden = tg.tanh(x @ params[0] + params[1])
+        loss = tg.softmax_crossentropy(hidden @ params[2], classes)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        return loss
+
+    return step
+
+
+def pair(make):
+    """The same step twice, eagerly and compiled: functions, and their parameters."""
+    eager, params = make()
+    step, others = make()
+    return eager, params, tg.compile(step), others
+
+
+def training():
+    params = network()
+    return stepper(params, tg.SGD(params, lr=0.1)), params
+
+
+def equal(params, others, ulps=0):
+    for a, b in zip(params, others, strict=True):
+        assert (a.grad is None) == (b.grad is None)
+        for one, two in ((a.data, b.data), (a.grad, b.grad)):
+            if one is not None and ulps:
+                np.testing.assert_array_max_ulp(one, two, ulps)
+            elif one is not None:
+                np.testing.assert_array_equal(one, two)
+
+
+# ------------------------------------------------------------------ the same numbers
+
+
+def test_steps_give_the_very_numbers_of_eager_ones():
+    eager, params, compiled, others = pair(training)
+    for x, classes in zip(X, CLASSES, strict=True):
+        want, got = eager(x, classes), compiled(x, classes)
+        assert got.item() == want.item()
+        equal(params, others)
+    assert compiled.traces == 1
+
+
+# Without lstsq, whose rank is a number, and cholesky, of which a step leaves the positive definite.
+STEPS = [case for case in CASES if "lstsq" not in case.label and case.op != "cholesky"]
+
+
+@pytest.mark.parametrize("case", STEPS, ids=lambda case: case.id)
+def test_a_case_as_a_step_gives_what_it_gives_eagerly(case):
+    fixed = case.fixed()
+
+    def make():
+        params = [tg.param(a) for a in case.arrays()]
+        optimizer = tg.SGD(params, lr=1e-3)
+
+        def step(scale):
+            y = case.run(*params, *fixed)
+            loss = tg.sum(y * scale)
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            return y
+
+        return step, params
+
+    eager, params, compiled, others = pair(make)
+    with np.errstate(all="ignore"):
+        for scale in (1.0, 0.5, -1.5, 2.0):
+            want = eager(np.array(scale))
+            got = compiled(np.array(scale))
+            np.testing.assert_array_equal(got.numpy(), want.detach().numpy())
+            # Eagerly, rows that were gathered twice are subtracted one after the other.
+            equal(params, others, ulps=4 if case.op == "gather" else 0)
+            for a, b in zip(params, others, strict=True):
+                b.assign(a.data)
+
+
+def test_float32_and_scalars_keep_their_dtype():
+    def make():
+        params = network(np.float32)
+        optimizer = tg.SGD(params, lr=0.1)
+
+        def step(x, weight):
+            loss = weight * tg.mean(tg.relu(x @ params[0] + params[1]) @ params[2]) * 0.5
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            return loss
+
+        return step, params
+
+    eager, params, compiled, others = pair(make)
+    for i, x in enumerate(X.astype(np.float32)):
+        want, got = eager(x, 1.0 / (i + 1)), compiled(x, 1.0 / (i + 1))
+        assert got.dtype == want.dtype == np.float32
+        assert got.item() == want.item()
+        equal(params, others)
+    assert compiled.traces == 1
+
+
+def test_nan_and_masked_infinite_slopes_are_those_of_the_sweep():
+    def make():
+        w = tg.param([4.0, -1.0, 0.0, 9.0])
+
+        def step(x):
+            loss = tg.sum(tg.where(w * x > 0, tg.sqrt(w * x), 0.0))
+            w.zero_grad()
+            loss.backward()
+            return loss
+
+        return step, [w]
+
+    eager, params, compiled, others = pair(make)
+    with np.errstate(all="ignore"):
+        for x in ([1.0, 1, 1, 1], [1.0, -1, 2, 0], [np.nan, 1, 1, 1], [0.0, 0, 0, 0]):
+            eager(np.array(x)), compiled(np.array(x))
+            equal(params, others)
+
+
+def test_accumulated_gradients_and_no_zero_grad():
+    def make():
+        params = network()
+
+        def step(x, classes):
+            tg.softmax_crossentropy(tg.relu(x @ params[0]) @ params[2], classes).backward()
+
+        return step, params
+
+    eager, params, compiled, others = pair(make)
+    for x, classes in zip(X, CLASSES, strict=True):
+        eager(x, classes), compiled(x, classes)
+        equal(params, others)
+    for p in (*params, *others):
+        p.grad = None
+    for x, classes in zip(X, CLASSES, strict=True):
+        eager(x, classes), compiled(x, classes)
+        equal(params, others)
+
+
+def test_two_updates_in_one_step():
+    def make():
+        w = tg.param([1.0, 2.0])
+        optimizer = tg.SGD([w], lr=0.1)
+
+        def step(x):
+            for _ in range(2):
+                loss = tg.sum((w * x) ** 2)
+                optimizer.zero_grad()
+                loss.backward()
+                optimizer.step()
+            return loss
+
+        return step, [w]
+
+    eager, params, compiled, others = pair(make)
+    for x in X[:, 0, :2]:
+        assert eager(x).item() == compiled(x).item()
+        equal(params, others)
+
+
+def test_gradients_that_are_clipped():
+    def make():
+        params = network()
+        optimizer = tg.SGD(params, lr=0.1)
+
+        def step(x, classes):
+            loss = tg.softmax_crossentropy(tg.tanh(x @ params[0] + params[1]) @ params[2], classes)
+            optimizer.zero_grad()
+            loss.backward()
+            norm = np.sqrt(sum(np.sum(p.grad * p.grad) for p in params))
+            with tg.no_grad():
+                for p in params:
+                    p.grad = p.grad * np.minimum(1.0, 0.1 / norm)
+            optimizer.step()
+            return norm
+
+        return step, params
+
+    eager, params, compiled, others = pair(make)
+    for x, classes in zip(X, CLASSES, strict=True):
+        assert float(eager(x, classes)) == compiled(x, classes).item()
+        equal(params, others)
+
+
+def test_state_kept_in_a_constant_tensor():
+    def make():
+        mean = tg.tensor(np.zeros(3))
+
+        def step(x):
+            mean.assign(0.9 * mean + 0.1 * np.mean(x, axis=0))
+            return x - mean
+
+        return step, [mean]
+
+    eager, (mean,), compiled, (other,) = pair(make)
+    for x in X:
+        np.testing.assert_array_equal(tg.tensor(eager(x)).data, compiled(x).data)
+        np.testing.assert_array_equal(mean.data, other.data)
+
+
+def test_an_evaluation_under_no_grad_and_a_pure_function():
+    params = network()
+
+    @tg.compile
+    def accuracy(x, classes):
+        with tg.no_grad():
+            right = np.argmax(tg.tanh(x @ params[0]) @ params[2], axis=1) == classes
+            return np.mean(right)
+
+    for x, classes in zip(X, CLASSES, strict=True):
+        scores = np.tanh(x @ params[0].data) @ params[2].data
+        assert accuracy(x, classes).item() == np.mean(np.argmax(scores, axis=1) == classes)
+
+    @tg.compile
+    def f(x):
+        return {"sorted": np.sort(x, axis=0), "parts": (tg.sum(x), 3, None, "text")}
+
+    for x in X:
+        out = f(x)
+        np.testing.assert_array_equal(out["sorted"].data, np.sort(x, axis=0))
+        assert out["parts"][0].item() == np.sum(x)
+        assert out["parts"][1:] == (3, None, "text")
+
+
+# ------------------------------------------------------------------ arguments
+
+
+def test_arguments_by_structure_shape_and_value():
+    compiled = tg.compile(lambda x, *, scale, flag=True: tg.sum(x["a"] * scale) if flag else x["a"])
+    for _ in range(3):
+        assert compiled({"a": np.ones(3)}, scale=2.0).item() == 6.0
+        assert compiled({"a": np.ones(3)}, scale=0.5).item() == 1.5
+    assert compiled.traces == 1
+    for _ in range(3):
+        assert compiled({"a": np.ones(4)}, scale=2.0).item() == 8.0
+        compiled({"a": np.ones(3)}, scale=2.0, flag=False)
+        compiled({"a": np.ones(3, np.float32)}, scale=2.0)
+        compiled({"a": np.ones(3)}, scale=2)
+    assert compiled.traces == 5
+
+
+def test_the_oldest_traces_leave():
+    compiled = tg.compile(lambda x: x * 2.0, max_traces=2)
+    for n in (1, 2, 3, 1):
+        for _ in range(3):
+            np.testing.assert_array_equal(compiled(np.ones(n)).data, np.full(n, 2.0))
+        assert compiled.traces <= 2
+
+
+def test_a_new_trace_is_logged_with_what_it_is_for(caplog):
+    with caplog.at_level(logging.INFO, logger="tapegraph"):
+        tg.compile(lambda x: x * 2.0)(np.ones(3))
+    assert "a new trace" in caplog.text and "array (3,) <f8" in caplog.text
+
+
+@pytest.mark.parametrize("wrong", [object(), {1.5: np.ones(2)}, np.array(["a"]), 1j, {1, 2}])
+def test_an_argument_of_no_kind_is_named(wrong):
+    with pytest.raises(TypeError, match=r"args\[0\]|input|dtype"):
+        tg.compile(lambda x: x)(wrong)
+
+
+@pytest.mark.parametrize(
+    "change",
+    {
+        "strided": lambda x: x[:, ::-1],
+        "transposed": lambda x: np.asfortranarray(x),
+        "read-only": lambda x: np.broadcast_to(x[:1], x.shape),
+        "list of arrays": lambda x: x.copy(),
+    }.items(),
+    ids=lambda item: item[0],
+)
+def test_layouts(change):
+    eager, params, compiled, others = pair(training)
+    for x, classes in zip(X, CLASSES, strict=True):
+        x = change[1](x)
+        assert eager(x, classes).item() == pytest.approx(compiled(x, classes).item(), rel=1e-12)
+
+
+@pytest.mark.parametrize("shape", [(), (0,), (0, 3), (1,)], ids=str)
+def test_zero_size_and_0d_arrays(shape):
+    compiled = tg.compile(lambda x: (np.exp(x) * 2.0, tg.sum(x)))
+    for _ in range(4):
+        a, b = compiled(np.ones(shape))
+        np.testing.assert_array_equal(a.data, np.exp(np.ones(shape)) * 2.0)
+        assert b.item() == np.ones(shape).sum()
+
+
+# ------------------------------------------------------------------ what is returned
+
+
+def test_results_are_never_overwritten_and_never_alias():
+    w = tg.param([1.0, 2.0])
+
+    @tg.compile
+    def f(x):
+        y = x * w
+        return y, y, x
+
+    kept = [f(np.full(2, float(i))) for i in range(6)]
+    for i, (a, b, x) in enumerate(kept):
+        np.testing.assert_array_equal(a.data, [i, 2.0 * i])
+        np.testing.assert_array_equal(x.data, [i, i])
+        a.data[...] = -1.0
+        np.testing.assert_array_equal(b.data, [i, 2.0 * i])
+    given = np.ones(2)
+    _, _, x = f(given)
+    given[...] = 7.0
+    np.testing.assert_array_equal(x.data, [1.0, 1.0])
+
+
+def test_an_output_fed_back_as_an_input():
+    f = tg.compile(lambda y: np.cos(y))
+    y, want = np.array([0.3]), np.array([0.3])
+    for _ in range(6):
+        y, want = f(y).data, np.cos(want)
+        np.testing.assert_array_equal(y, want)
+    same = tg.compile(lambda a, b: a * b)
+    for i in range(5):
+        both = np.full(2, float(i))
+        np.testing.assert_array_equal(same(both, both).data, both * both)
+
+
+def test_present_values_are_read_between_calls():
+    eager, params, compiled, others = pair(training)
+    views = []
+    for x, classes in zip(X[:5], CLASSES, strict=False):
+        eager(x, classes), compiled(x, classes)
+        views.append(others[0].data.copy())
+        np.testing.assert_array_equal(others[0].data, params[0].data)
+    assert len({v.tobytes() for v in views}) == 5
+
+
+# ------------------------------------------------------------------ state that changes outside
+
+
+def test_assigning_parameters_and_the_learning_rate_is_seen():
+    def make():
+        params = network()
+        optimizer = tg.SGD(params, lr=0.1)
+        step = stepper(params, optimizer)
+        step.optimizer = optimizer
+        return step, params
+
+    eager, params, compiled, others = pair(make)
+    for i, (x, classes) in enumerate(zip(X, CLASSES, strict=True)):
+        if i == 4:
+            for p in (params, others):
+                p[0].assign(np.full((3, 8), 0.1))
+                p[1].data += 1.0
+        for f in (eager, compiled):
+            f.optimizer.lr = 0.1 / (i + 1)
+        assert eager(x, classes).item() == compiled(x, classes).item()
+        equal(params, others)
+    assert compiled.traces == 1
+
+
+def test_a_parameter_of_another_dtype_or_shape_is_recorded_anew():
+    w = tg.param(np.ones(3))
+    f = tg.compile(lambda x: tg.sum(w * x))
+    for _ in range(3):
+        assert f(2.0).item() == 6.0
+    w._array = np.ones(4, np.float32)
+    for _ in range(4):
+        assert f(2.0).item() == 8.0
+        assert f(2.0).dtype == np.float32
+
+
+# ------------------------------------------------------------------ what is never frozen
+
+
+def test_a_branch_by_a_number_is_an_error_in_the_first_call():
+    def f(x):
+        return x * 2 if x.sum() > 0 else x
+
+    with pytest.raises(tg.ConcretizationError, match=r"bool: .*greater.*test_compile\.py"):
+        tg.compile(f)(np.ones(3))
+
+
+@pytest.mark.parametrize(
+    "f",
+    {
+        "float argument": lambda x, s: x * float(s),
+        "branch on a float": lambda x, s: x if s > 0.5 else -x,
+        "if float": lambda x, s: x if s else -x,
+        "item": lambda x, s: x.sum().item(),
+        "index of an array": lambda x, s: np.arange(3.0)[x.argmax()],
+        "mask": lambda x, s: x[x > 0],
+    }.values(),
+)
+def test_a_number_that_is_read_is_an_error_in_the_first_call(f):
+    with pytest.raises((tg.ConcretizationError, TypeError, IndexError)):
+        tg.compile(f)(np.ones(3), 0.7)
+
+
+@pytest.mark.parametrize(
+    ("f", "message"),
+    [
+        (lambda x, n: x * float(n.pop()), r"the number 3\.0, and then 2\.0, in mul"),
+        (lambda x, n: x * np.full(3, n.pop()), "an array of shape .* with other numbers"),
+        (lambda x, n: np.sin(x) if n.pop() > 2 else np.cos(x), "sin .* and then cos"),
+        (lambda x, n: x[: n.pop()], "getitem"),
+        (lambda x, n: (x,) * n.pop(), "it returned"),
+        (lambda x, n: (x * 2, n.pop()), "it returned"),
+    ],
+)
+def test_what_changes_between_calls_is_an_error_in_the_second(f, message):
+    numbers = [1, 2, 3]
+    compiled = tg.compile(lambda x: f(x, numbers))
+    compiled(np.ones(3))
+    with pytest.raises(tg.TraceMismatchError, match=message) as caught:
+        compiled(np.ones(3))
+    assert "test_compile.py" in str(caught.value) or "it returned" in message
+
+
+def test_numpys_own_random_numbers_are_a_mismatch():
+    rng = np.random.default_rng(0)
+    compiled = tg.compile(lambda x: x * rng.normal(size=3))
+    compiled(np.ones(3))
+    with pytest.raises(tg.TraceMismatchError, match="with other numbers"):
+        compiled(np.ones(3))
+
+
+def test_verifying_finds_what_changes_later():
+    flags = {"late": False}
+    compiled = tg.compile(lambda x: np.sin(x) if flags["late"] else np.cos(x), verify_every=4)
+    for _ in range(7):
+        np.testing.assert_array_equal(compiled(np.ones(2)).data, np.cos(np.ones(2)))
+    flags["late"] = True
+    with pytest.raises(tg.TraceMismatchError, match="cos .* and then sin"):
+        compiled(np.ones(2))
+
+
+# ------------------------------------------------------------------ failures
+
+
+def test_a_failing_recorded_call_leaves_everything_as_it_was():
+    params = network()
+    optimizer = tg.SGD(params, lr=0.1)
+    fail = []
+
+    @tg.compile
+    def step(x, classes):
+        loss = tg.softmax_crossentropy(tg.tanh(x @ params[0] + params[1]) @ params[2], classes)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        if fail:
+            raise KeyboardInterrupt
+        return loss
+
+    for calls in (0, 1):
+        for x, classes in zip(X[:calls], CLASSES, strict=False):
+            step(x, classes)
+        before = [(p.numpy(), None if p.grad is None else p.grad.copy()) for p in params]
+        fail.append(True)
+        with pytest.raises(KeyboardInterrupt):
+            step(X[5], CLASSES[5])
+        fail.clear()
+        for p, (data, grad) in zip(params, before, strict=True):
+            np.testing.assert_array_equal(p.data, data)
+            np.testing.assert_equal(p.grad, grad)
+
+
+def test_a_failing_run_leaves_everything_as_it_was():
+    params = network()
+    step = tg.compile(stepper(params, tg.SGD(params, lr=0.1)))
+    for x, classes in zip(X[:4], CLASSES, strict=False):
+        step(x, classes)
+    before = [(p.numpy(), p.grad.copy()) for p in params]
+    with pytest.raises(IndexError, match=r"expected one in \[0, 2\)"):
+        step(X[5], np.full(16, 2))
+    for p, (data, grad) in zip(params, before, strict=True):
+        np.testing.assert_array_equal(p.data, data)
+        np.testing.assert_array_equal(p.grad, grad)
+    step(X[5], CLASSES[5])
+
+
+# ------------------------------------------------------------------ where it is used
+
+
+def test_methods_have_a_cache_per_instance():
+    class Model:
+        def __init__(self, start):
+            self.w = tg.param(start)
+
+        @tg.compile
+        def double(self, x):
+            return self.w * x * 2.0
+
+    one, two = Model([1.0]), Model([10.0])
+    for _ in range(4):
+        assert one.double(np.ones(1)).item() == 2.0
+        assert two.double(np.ones(1)).item() == 20.0
+    held = weakref.ref(one)
+    del one
+    gc.collect()
+    assert held() is None
+
+
+def test_a_compiled_function_inside_another_is_a_part_of_it():
+    inner = tg.compile(lambda x: np.sin(x) * 2.0)
+    outer = tg.compile(lambda x: inner(x) + 1.0)
+    for x in X[:, 0]:
+        np.testing.assert_array_equal(outer(x).data, np.sin(x) * 2.0 + 1.0)
+    assert inner.traces == 0
+
+
+def test_switches(monkeypatch):
+    calls = []
+
+    def f(x):
+        calls.append(1)
+        return x * 2.0
+
+    compiled = tg.compile(f)
+    with tg.compile_disabled():
+        for _ in range(4):
+            assert isinstance(compiled(np.ones(2)), np.ndarray)
+    monkeypatch.setenv("TAPEGRAPH_COMPILE", "0")
+    compiled(np.ones(2))
+    assert len(calls) == 5 and compiled.traces == 0
+    monkeypatch.delenv("TAPEGRAPH_COMPILE")
+    for _ in range(4):
+        compiled(np.ones(2))
+    assert len(calls) == 7
+    compiled.reset()
+    compiled(np.ones(2))
+    assert len(calls) == 8
+
+
+def test_no_grad_has_a_trace_of_its_own():
+    w = tg.param([2.0])
+    f = tg.compile(lambda x: w * x)
+    for _ in range(3):
+        with tg.no_grad():
+            assert f(np.ones(1)).item() == 2.0
+        assert f(np.ones(1)).item() == 2.0
+    assert f.traces == 2
+
+
+def test_looking_at_it():
+    compiled = tg.compile(training()[0])
+    with pytest.raises(RuntimeError, match="no plan yet"):
+        compiled.source()
+    for x, classes in zip(X[:4], CLASSES, strict=False):
+        compiled(x, classes)
+    assert "native plan" in compiled.explain() and "4 calls" in compiled.explain()
+    assert "tanh(" in compiled.source() and "test_compile.py" in compiled.source()
+    assert compiled.__name__ == "step"
+
+
+def test_threads():
+    params = network()
+    step = tg.compile(stepper(params, tg.SGD(params, lr=0.0)))
+    losses = []
+
+    def run():
+        losses.extend(step(X[0], CLASSES[0]).item() for _ in range(20))
+
+    threads = [threading.Thread(target=run) for _ in range(4)]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    assert len(losses) == 80 and len(set(losses)) == 1
+
+
+def test_memory_is_flat_over_calls_and_shapes():
+    params = network()
+    step = tg.compile(stepper(params, tg.SGD(params, lr=0.1)), max_traces=4)
+
+    def work(calls):
+        for _ in range(calls):
+            step(X[0], CLASSES[0])
+
+    for n in range(1, 51):
+        for _ in range(3):
+            step(X[0][:1].repeat(n, 0), CLASSES[0][:1].repeat(n, 0))
+    assert step.traces == 4
+    work(50)
+    gc.collect()
+    tracemalloc.start()
+    try:
+        work(50)
+        gc.collect()
+        before = tracemalloc.get_traced_memory()[0]
+        work(2000)
+        gc.collect()
+        assert tracemalloc.get_traced_memory()[0] - before < 20_000
+    finally:
+        tracemalloc.stop()
+
+
+def test_dropping_the_function_frees_what_it_held():
+    compiled = tg.compile(training()[0])
+    for x, classes in zip(X[:4], CLASSES, strict=False):
+        compiled(x, classes)
+    held = weakref.ref(compiled)
+    del compiled
+    gc.collect()
+    assert held() is None
+
+
+@pytest.mark.parametrize("wrong", [3, None.__class__, "f"])
+def test_what_is_no_function(wrong):
+    if not callable(wrong):
+        with pytest.raises(TypeError, match="compile: received"):
+            tg.compile(wrong)
+    with pytest.raises(ValueError, match="max_traces"):
+        tg.compile(lambda: 1, max_traces=0)
