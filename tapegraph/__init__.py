@@ -12,7 +12,7 @@ from tapegraph.checkout import find_siblings as _find_siblings
 
 _find_siblings()
 
-from tapegraph import testing
+from tapegraph import random, testing
 from tapegraph.differentiation.engines import (
     backward,
     get_backend,
@@ -166,6 +166,7 @@ from tapegraph.ops.linalg import (
 from tapegraph.ops.nn import (
     avg_pool2d,
     conv2d,
+    dropout,
     layer_norm,
     max_pool2d,
     mse_loss,
@@ -300,6 +301,7 @@ __all__ = [
     "diff",
     "div",
     "dot",
+    "dropout",
     "dsplit",
     "dstack",
     "eigh",
@@ -388,6 +390,7 @@ __all__ = [
     "quantile",
     "rad2deg",
     "radians",
+    "random",
     "ravel",
     "real",
     "reciprocal",

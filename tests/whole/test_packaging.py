@@ -173,6 +173,7 @@ ROOMS = (
     "numpy_warnings",
     "arrays",
     "recording",
+    "random",
     "ops",
     "differentiation",
     "tensors",
