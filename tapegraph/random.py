@@ -39,6 +39,9 @@ __all__ = [
     "uniform",
 ]
 
+_LARGEST = {np.dtype(kind): float(np.finfo(kind).max) for kind in (np.float32, np.float64)}
+_FLOAT64 = np.dtype(np.float64)
+
 _lock = Lock()
 # Made when it is first asked for: importing numpy.random takes longer than the rest of the import.
 _generator: np.random.Generator | None = None
@@ -260,7 +263,7 @@ def normal(
         raise ValueError(explain(name, f"scale={deviation}", "a scale that is not negative"))
 
     def draw() -> Any:
-        if kind == np.float64:
+        if kind == _FLOAT64:
             return _shared().normal(mean, deviation, shape)
         return _stretched(_shared().standard_normal(shape, np.float32), mean, deviation)
 
@@ -318,7 +321,7 @@ def uniform(
     width = _number(name, "high - low", most - least, kind)
 
     def draw() -> Any:
-        if kind == np.float64:
+        if kind == _FLOAT64:
             return _shared().uniform(least, most, shape)
         return _stretched(_shared().random(shape, np.float32), least, width)
 
@@ -470,7 +473,7 @@ def share(op: str, p: Any) -> float:
         It is out of range.
     """
     fix = "For tensors write tg.where(tg.random.uniform(size=x.shape) < p, 0.0, x / (1.0 - p))."
-    rate = _number(op, "p", p, np.dtype(np.float64), fix)
+    rate = _number(op, "p", p, _FLOAT64, fix)
     if not 0.0 <= rate <= 1.0:
         raise ValueError(explain(op, f"p={rate}", "the share that is dropped, in [0, 1]"))
     return rate
@@ -507,7 +510,7 @@ def _shape(op: str, argument: str, size: Any) -> tuple[int, ...]:
 def _floating(op: str, dtype: Any) -> np.dtype[Any]:
     try:
         kind: np.dtype[Any] = np.dtype(dtype)
-        if kind in (np.float32, np.float64):
+        if kind in _LARGEST:
             return kind
     except TypeError:
         pass
@@ -517,11 +520,10 @@ def _floating(op: str, dtype: Any) -> np.dtype[Any]:
 def _number(op: str, argument: str, value: Any, kind: np.dtype[Any], fix: str = "") -> float:
     if not isinstance(value, numbers.Real):
         raise TypeError(explain(op, f"{kind_of(value)} for {argument!r}", "a number", fix))
-    with np.errstate(over="ignore"):
-        finite = np.isfinite(kind.type(value))
-    if not finite:
+    number: Any = value
+    if not -_LARGEST[kind] <= number <= _LARGEST[kind]:  # nor is NaN
         raise ValueError(explain(op, f"{argument}={value}", f"a number that is finite in {kind}"))
-    return float(value)
+    return float(number)
 
 
 def _integer(op: str, argument: str, value: Any, fix: str = "") -> int:

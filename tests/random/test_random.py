@@ -210,6 +210,11 @@ REFUSED = {
         ValueError,
         "finite in float32",
     ),
+    "normal loc beyond float64": (
+        lambda: tg.random.normal(10**400),
+        ValueError,
+        "finite in float64",
+    ),
     "normal loc an array": (lambda: tg.random.normal([0.0, 1.0]), TypeError, "loc \\+ scale \\*"),
     "normal loc a tensor": (
         lambda: tg.random.normal(tg.param(1.0)),
@@ -340,7 +345,7 @@ def test_a_state_read_beside_a_long_draw_is_before_or_after_it():
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="the system has no fork")
 def test_a_forked_child_has_a_stream_of_its_own_even_from_amid_a_draw(run_python):
     program = """
-        import os, threading
+        import os, signal, threading
         import numpy as np
         import tapegraph as tg
 
@@ -362,12 +367,14 @@ def test_a_forked_child_has_a_stream_of_its_own_even_from_amid_a_draw(run_python
         warnings.simplefilter("ignore")  # fork() beside threads
         child = os.fork()
         if child == 0:
+            signal.alarm(30)  # rather than wait for ever for a lock
             first = tg.random.uniform()
             tg.random.seed(0)
             os.write(into, f"{float(first)!r} {float(tg.random.uniform())!r}".encode())
             os._exit(0)
         os.waitpid(child, 0)
         done.set()
+        os.close(into)  # or reading would wait for a child that is gone
         thread.join()
         first, again = map(float, os.read(out, 100).split())
         mine = float(tg.random.uniform())
@@ -679,6 +686,14 @@ def test_the_stream_itself_is_out_of_reach_inside_a_program(call):
         call()
     assert tg.random.get_state() == before
     call()
+
+
+def test_whether_to_drop_is_decided_once_in_a_program():
+    with Whole() as whole:
+        x = whole.input(np.ones(2))
+        assert tg.dropout(x, training=False) is x
+        with pytest.raises(ConcretizationError, match="bool"):
+            tg.dropout(x, training=x[0] > 0)
 
 
 def test_a_draw_that_is_refused_is_no_leaf():
