@@ -12,7 +12,7 @@ from tapegraph.checkout import find_siblings as _find_siblings
 
 _find_siblings()
 
-from tapegraph import testing
+from tapegraph import random, testing
 from tapegraph.compiling.compiled import compile, compile_disabled
 from tapegraph.compiling.errors import TraceMismatchError
 from tapegraph.differentiation.backend import get_backend, set_backend, use_backend
@@ -71,6 +71,7 @@ __all__ = [
     "last_backward",
     "no_grad",
     "param",
+    "random",
     "set_backend",
     "special",
     "tape",

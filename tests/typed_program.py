@@ -155,12 +155,25 @@ reveal_type(tg.einsum("i,i", numbers, dual))  # Dual
 reveal_type(tg.einsum(x, [0, 1], numbers, [1]))  # Tensor
 reveal_type(tg.layer_norm(x, 1.0, dual))  # Dual
 reveal_type(tg.mse_loss(x, [[0.0, 1.0], [1.0, 0.0]]))  # Tensor
+reveal_type(tg.dropout(x, 0.1, training=False))  # Tensor
+reveal_type(tg.dropout([1.0, 2.0]))  # Tensor
+reveal_type(tg.dropout(dual, p=1))  # Dual
 reveal_type(tg.eigh(x))  # EighResult[Tensor]
 reveal_type(tg.eigh(x).eigenvalues)  # Tensor
 u, s, vh = tg.svd(x)
 reveal_type(vh)  # Tensor
 reveal_type(tg.svd(x, compute_uv=False))  # Tensor
 reveal_type(tg.lstsq(x, numbers))  # tuple[Tensor, Tensor, int, Tensor]
+
+# Random numbers
+
+reveal_type(tg.random.normal(0, 1, size=(2, 2), dtype=np.float32))  # NDArray[Any]
+reveal_type(x + tg.random.uniform(size=2))  # Tensor
+reveal_type(x[tg.random.permutation(2)])  # Tensor
+reveal_type(tg.random.integers(3, size=[2]))  # NDArray[Any]
+reveal_type(tg.random.dropout_mask(3, 0.5))  # NDArray[Any]
+reveal_type(tg.random.generator())  # Generator
+reveal_type(tg.random.set_state(tg.random.get_state()))  # None
 
 # Tensors and their gradients
 
@@ -275,6 +288,10 @@ if TYPE_CHECKING:
     tg.ravel(x, order="Z")  # error: call-overload
     tg.softmax(x, axis=1.5)  # error: call-overload
     tg.special.polygamma("a", x)  # error: call-overload
+    tg.dropout(x, "a")  # error: call-overload
+    tg.random.normal(x)  # error: arg-type
+    tg.random.normal(size=1.5)  # error: arg-type
+    tg.random.seed(1.5)  # error: arg-type
     x + value  # error: call-overload
     x + "a"  # error: call-overload
     x["a"]  # error: index

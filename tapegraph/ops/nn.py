@@ -9,10 +9,11 @@ from typing import Any
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
+from tapegraph import random
 from tapegraph.arrays.axes import pair
 from tapegraph.errors import explain, kind_of
 from tapegraph.numpy_warnings import watched
-from tapegraph.ops.elementwise import astype
+from tapegraph.ops.elementwise import astype, where
 from tapegraph.ops.index import within
 from tapegraph.ops.reduce import add_up
 from tapegraph.recording.concretization import follows
@@ -515,3 +516,53 @@ def mse_loss(prediction: Any, target: Any) -> Any:
     if prediction.dtype.kind != "f":
         prediction = prediction * 1.0
     return apply(MSE_LOSS, (prediction, _as_constant(name, target, prediction.dtype)))
+
+
+@of_array
+def dropout(x: Any, p: float = 0.5, training: bool = True) -> Any:
+    """Set elements to zero at random and scale the others by ``1 / (1 - p)``: inverted dropout.
+
+    The expectation is ``x`` (Srivastava et al., 2014). An element is kept where
+    `tapegraph.random`'s next number in [0, 1) is at least ``p``: ``x`` times
+    ``tg.random.dropout_mask(x.shape, p)``, but what is dropped is zero whatever it was, and so is
+    its gradient. Where a program is recorded whole, every run drops others.
+
+    Parameters
+    ----------
+    x : Tensor or array_like
+        Any shape; integers become float64.
+    p : float
+        The share that is dropped, in [0, 1].
+    training : bool
+        Whether to drop anything: False when a trained network is used.
+
+    Returns
+    -------
+    Tensor
+        Of ``x``'s shape and dtype; ``x`` itself, and nothing drawn, where ``p`` is 0 or
+        ``training`` is False.
+
+    Raises
+    ------
+    TypeError
+        ``p`` is not a number.
+    ValueError
+        ``p`` is not in [0, 1].
+
+    Examples
+    --------
+    >>> import tapegraph as tg
+    >>> tg.random.seed(0)
+    >>> x = tg.param([1.0, 2.0, 3.0, 4.0, 5.0, 6.0])
+    >>> y = tg.dropout(x, 0.5)
+    >>> y.data
+    array([ 2.,  0.,  0.,  0., 10., 12.])
+    >>> y.backward()
+    >>> x.grad
+    array([2., 0., 0., 0., 2., 2.])
+    """
+    name = "dropout"
+    x, rate = tensor_like(name, x), random.share(name, p)
+    if not training or rate == 0.0:
+        return x
+    return where(random.kept(x.shape, rate), x, 0.0) * random.kept_scale(rate)

@@ -46,6 +46,7 @@ OPS = "tests/ops/test_ops.py"
 FORWARD = "tests/transforms/test_forward_mode.py"
 SLOPES = "tests/differentiation/test_slopes.py"
 PARITY = "tests/lowering/test_parity.py"
+RANDOM = "tests/random/test_random.py"
 
 FAULTS = (
     # ------------------------------------------------------------------ forward
@@ -819,6 +820,47 @@ FAULTS = (
         "if len(given) != len(arrays):",
         "if len(given) > len(arrays):",
         "tests/tensors/test_defop.py",
+    ),
+    # ------------------------------------------------------------------ random
+    Fault(
+        "random",
+        "drawn-once-for-all-runs",
+        "tapegraph/random.py",
+        "    leaf = whole.reading(draw, dtype)",
+        "    leaf = whole.input(np.asarray(draw(), dtype))",
+        RANDOM,
+    ),
+    Fault(
+        "random",
+        "programs-that-draw-by-other-numbers-are-equal",
+        "tapegraph/random.py",
+        '    leaf._attrs = {"draw": op, **by}',
+        '    leaf._attrs = {"draw": op}',
+        RANDOM,
+    ),
+    Fault(
+        "random",
+        "dropout-lets-the-mean-fall",
+        "tapegraph/random.py",
+        "    return 1.0 / (1.0 - p) if p < 1.0 else 0.0",
+        "    return 1.0",
+        RANDOM,
+    ),
+    Fault(
+        "random",
+        "a-forked-child-shares-the-stream",
+        "tapegraph/random.py",
+        "    os.register_at_fork(after_in_child=_forget)",
+        "    pass",
+        f"{RANDOM} -k fork",
+    ),
+    Fault(
+        "random",
+        "a-state-that-numpy-mends-is-taken",
+        "tapegraph/random.py",
+        "        understood = taken.state == state  # NumPy ignores what it does not know",
+        "        understood = True",
+        f"{RANDOM} -k refused",
     ),
     # ------------------------------------------------------------------ locks
     Fault(

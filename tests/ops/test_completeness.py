@@ -29,7 +29,9 @@ PUBLIC = """
     set_backend get_backend use_backend last_backward testing.check_gradients
     testing.check_parity add sub mul div pow neg sin cos tan exp log sqrt tanh sigmoid relu abs
     gelu silu matmul batch_matmul transpose sum mean softmax reshape tensor_slice concat gather
-    where layer_norm conv2d max_pool2d avg_pool2d softmax_crossentropy mse_loss
+    where layer_norm conv2d max_pool2d avg_pool2d softmax_crossentropy mse_loss dropout
+    random.normal random.uniform random.dropout_mask random.integers random.permutation
+    random.seed random.get_state random.set_state random.generator
 """.split()
 
 ON_TENSORS = """

@@ -33,6 +33,7 @@ ANY = {
 FUNCTIONS = (
     *(f"tg.{name}" for name in tg.__all__),
     *(f"tg.special.{name}" for name in tg.special.__all__),
+    *(f"tg.random.{name}" for name in tg.random.__all__),
     *(f"tg.testing.{name}" for name in ("check_gradients", "check_parity")),
     *(f"tg.lowering.{name}" for name in ("cache_clear", "cache_info", "lower", "set_cache_limit")),
 )

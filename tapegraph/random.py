@@ -1,0 +1,534 @@
+"""Random numbers: arrays, or leaves that every run of a program draws anew.
+
+One NumPy ``Generator`` (PCG64) serves the whole process, seeded by the system until `seed` is
+called. NumPy's own lock makes each draw one step, so threads share the stream and none gets a
+number twice; which thread gets which is the scheduler's. A forked child does not go on with its
+parent's stream: it begins with one of its own, seeded by the system, until it calls `seed`.
+
+A draw checks its arguments first, so one that is refused leaves the stream where it was. Where a
+program is recorded whole, a draw is a leaf of it: it stands in the order of drawing, and every run
+reads it anew from the same generator, whichever engine runs.
+"""
+
+from __future__ import annotations
+
+import numbers
+import operator
+import os
+from collections.abc import Callable
+from typing import Any, SupportsIndex, cast
+
+import numpy as np
+import numpy.typing as npt
+
+from tapegraph.arrays import axes
+from tapegraph.errors import explain, kind_of, user_frame
+from tapegraph.locks import Lock
+from tapegraph.recording.concretization import current
+from tapegraph.typed import Array, Shape
+
+__all__ = [
+    "dropout_mask",
+    "generator",
+    "get_state",
+    "integers",
+    "normal",
+    "permutation",
+    "seed",
+    "set_state",
+    "uniform",
+]
+
+_LARGEST = {np.dtype(kind): float(np.finfo(kind).max) for kind in (np.float32, np.float64)}
+_FLOAT64 = np.dtype(np.float64)
+
+_lock = Lock()
+# Made when it is first asked for: importing numpy.random takes longer than the rest of the import.
+_generator: np.random.Generator | None = None
+
+
+def _shared() -> np.random.Generator:
+    """Return the generator behind every draw."""
+    global _generator
+    with _lock:
+        if _generator is None:
+            _generator = np.random.default_rng()
+        return _generator
+
+
+def _forget() -> None:
+    """Begin anew in a forked child, whose copy another thread may have been drawing from."""
+    global _generator
+    _generator = None
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget)
+
+
+# The stream
+
+
+def generator() -> np.random.Generator:
+    """Return NumPy's generator behind every draw, to look at or to hand to other code.
+
+    What is drawn from it directly is a plain array, which no program draws anew.
+
+    Returns
+    -------
+    numpy.random.Generator
+
+    Raises
+    ------
+    RuntimeError
+        Inside a program that is recorded whole.
+
+    Examples
+    --------
+    >>> import tapegraph as tg
+    >>> tg.random.generator()
+    Generator(PCG64) at 0x...
+    """
+    _outside("random.generator", "Draw with tg.random.normal, uniform, integers or permutation.")
+    return _shared()
+
+
+def seed(n: SupportsIndex) -> None:
+    """Begin the stream of a seed: from here on the numbers of ``np.random.default_rng(n)``.
+
+    Parameters
+    ----------
+    n : int
+        Not negative, of any size.
+
+    Raises
+    ------
+    TypeError
+        It is not an integer.
+    ValueError
+        It is negative.
+    RuntimeError
+        Inside a program that is recorded whole.
+
+    Examples
+    --------
+    >>> import numpy as np, tapegraph as tg
+    >>> tg.random.seed(7)
+    >>> np.array_equal(tg.random.normal(size=3), np.random.default_rng(7).normal(size=3))
+    True
+    """
+    name = "random.seed"
+    _outside(name, "Its runs go on with the stream: seed it before the first.")
+    try:
+        number = operator.index(n)
+    except TypeError:
+        raise TypeError(explain(name, f"{kind_of(n)} for 'n'", "an integer")) from None
+    if number < 0:
+        raise ValueError(explain(name, f"n={number}", "a seed that is not negative"))
+    _move_to(np.random.PCG64(number).state)
+
+
+def get_state() -> dict[str, Any]:
+    """Return where the stream is, as dicts of strings and Python ints, which JSON can hold.
+
+    The integers have up to 128 bits: Python's ``json`` keeps them all, other readers may not.
+
+    Returns
+    -------
+    dict
+        What `set_state` takes; the ``state`` of NumPy's ``PCG64``.
+
+    Raises
+    ------
+    RuntimeError
+        Inside a program that is recorded whole.
+
+    Examples
+    --------
+    >>> import json, tapegraph as tg
+    >>> saved = json.dumps(tg.random.get_state())
+    >>> first = tg.random.uniform(size=3)
+    >>> tg.random.set_state(json.loads(saved))
+    >>> bool((tg.random.uniform(size=3) == first).all())
+    True
+    """
+    _outside("random.get_state", "Read it before or after a run.")
+    bits = _shared().bit_generator
+    with bits.lock:
+        state: dict[str, Any] = {**bits.state}
+    return state
+
+
+def set_state(state: dict[str, Any]) -> None:
+    """Go on from where the stream was when `get_state` returned a state.
+
+    Parameters
+    ----------
+    state : dict
+        What `get_state` gave; not changed, and nothing of it is kept.
+
+    Raises
+    ------
+    TypeError
+        It is no dict.
+    ValueError
+        It is not a state of NumPy's ``PCG64``. The stream is then where it was.
+    RuntimeError
+        Inside a program that is recorded whole.
+
+    Examples
+    --------
+    >>> import numpy as np, tapegraph as tg
+    >>> tg.random.set_state(np.random.default_rng(7).bit_generator.state)
+    >>> tg.random.integers(10, size=5)
+    array([9, 6, 6, 8, 5])
+    """
+    name = "random.set_state"
+    _outside(name, "Its runs go on with the stream: set it before the first.")
+    if not isinstance(state, dict):
+        raise TypeError(explain(name, f"{kind_of(state)} for 'state'", "a dict"))
+    taken: Any = np.random.PCG64(0)
+    try:
+        taken.state = state
+        understood = taken.state == state  # NumPy ignores what it does not know
+    except (KeyError, OverflowError, TypeError, ValueError):
+        understood = False
+    if not understood:
+        expected = "what tg.random.get_state() gave, a state of NumPy's PCG64"
+        raise ValueError(explain(name, f"{kind_of(state)} for 'state'", expected))
+    _move_to(taken.state)
+
+
+def _move_to(state: Any) -> None:
+    bits = _shared().bit_generator
+    with bits.lock:
+        bits.state = state
+
+
+def _outside(op: str, fix: str) -> None:
+    """Refuse what would happen while a program is recorded whole, and in no later run of it."""
+    if current() is not None:
+        received = "a call inside a program that is recorded to be run again"
+        raise RuntimeError(explain(op, received, "one before or after it", fix))
+
+
+# Draws
+
+
+def normal(
+    loc: float = 0.0,
+    scale: float = 1.0,
+    size: Shape | None = None,
+    dtype: npt.DTypeLike = np.float64,
+) -> Array:
+    """Draw from the normal distribution of mean ``loc`` and standard deviation ``scale``.
+
+    In float64 the numbers of NumPy's ``Generator.normal(loc, scale, size)``; in float32
+    ``loc + scale * Generator.standard_normal(size, dtype)``, computed in float32.
+
+    Parameters
+    ----------
+    loc, scale : float
+        Mean and standard deviation, finite in the dtype, the latter not negative. For arrays and
+        tensors write ``loc + scale * tg.random.normal(size=...)``, which has a gradient too.
+    size : int or tuple of int, optional
+        The shape; ``()`` where not given.
+    dtype : dtype
+        Float32 or float64.
+
+    Returns
+    -------
+    ndarray
+        Where a program is recorded whole a Tensor, which every run draws anew.
+
+    Raises
+    ------
+    TypeError
+        ``loc`` or ``scale`` is not a number, ``size`` is not integers, or the dtype is another.
+    ValueError
+        ``loc`` or ``scale`` is not finite, ``scale`` or a length in ``size`` is negative.
+
+    Examples
+    --------
+    >>> import tapegraph as tg
+    >>> tg.random.seed(0)
+    >>> tg.random.normal(5.0, 0.1, size=3)
+    array([5.01257302, 4.98678951, 5.06404227])
+    """
+    name = "random.normal"
+    kind, shape = _floating(name, dtype), _shape(name, "size", size)
+    fix = "For arrays and tensors write loc + scale * tg.random.normal(size=...)."
+    mean, deviation = _number(name, "loc", loc, kind, fix), _number(name, "scale", scale, kind, fix)
+    if deviation < 0.0:
+        raise ValueError(explain(name, f"scale={deviation}", "a scale that is not negative"))
+
+    def draw() -> Any:
+        if kind == _FLOAT64:
+            return _shared().normal(mean, deviation, shape)
+        return _stretched(_shared().standard_normal(shape, np.float32), mean, deviation)
+
+    return _drawn(name, draw, kind, loc=mean, scale=deviation)
+
+
+def uniform(
+    low: float = 0.0,
+    high: float = 1.0,
+    size: Shape | None = None,
+    dtype: npt.DTypeLike = np.float64,
+) -> Array:
+    """Draw evenly from ``[low, high)``.
+
+    In float64 the numbers of NumPy's ``Generator.uniform(low, high, size)``; in float32
+    ``low + (high - low) * Generator.random(size, dtype)``, computed in float32. As in NumPy, the
+    rounding of that sum may give ``high`` itself.
+
+    Parameters
+    ----------
+    low, high : float
+        The bounds, ``low <= high``, they and their difference finite in the dtype. For arrays and
+        tensors write ``low + (high - low) * tg.random.uniform(size=...)``, which has a gradient
+        too.
+    size : int or tuple of int, optional
+        The shape; ``()`` where not given.
+    dtype : dtype
+        Float32 or float64.
+
+    Returns
+    -------
+    ndarray
+        Where a program is recorded whole a Tensor, which every run draws anew.
+
+    Raises
+    ------
+    TypeError
+        A bound is not a number, ``size`` is not integers, or the dtype is another.
+    ValueError
+        A bound is not finite, ``low > high``, or a length in ``size`` is negative.
+
+    Examples
+    --------
+    >>> import tapegraph as tg
+    >>> tg.random.seed(0)
+    >>> tg.random.uniform(-1.0, 1.0, size=3)
+    array([ 0.27392337, -0.46042657, -0.91805295])
+    """
+    name = "random.uniform"
+    kind, shape = _floating(name, dtype), _shape(name, "size", size)
+    fix = "For arrays and tensors write low + (high - low) * tg.random.uniform(size=...)."
+    least, most = _number(name, "low", low, kind, fix), _number(name, "high", high, kind, fix)
+    if least > most:
+        raise ValueError(explain(name, f"low={least} and high={most}", "low <= high"))
+    width = _number(name, "high - low", most - least, kind)
+
+    def draw() -> Any:
+        if kind == _FLOAT64:
+            return _shared().uniform(least, most, shape)
+        return _stretched(_shared().random(shape, np.float32), least, width)
+
+    return _drawn(name, draw, kind, low=least, high=most)
+
+
+def integers(
+    low: SupportsIndex, high: SupportsIndex | None = None, size: Shape | None = None
+) -> Array:
+    """Draw integers evenly from ``[low, high)``, or from ``[0, low)`` where one bound is given.
+
+    The numbers of NumPy's ``Generator.integers(low, high, size)``.
+
+    Parameters
+    ----------
+    low, high : int
+        The bounds, ``low < high``, of 64 bits.
+    size : int or tuple of int, optional
+        The shape; ``()`` where not given.
+
+    Returns
+    -------
+    ndarray of int64
+        Where a program is recorded whole a Tensor, which every run draws anew.
+
+    Raises
+    ------
+    TypeError
+        A bound or ``size`` is not integers.
+    ValueError
+        There is no integer in the bounds, they do not fit 64 bits, or a length in ``size`` is
+        negative.
+
+    Examples
+    --------
+    >>> import tapegraph as tg
+    >>> tg.random.seed(7)
+    >>> tg.random.integers(10, size=5)
+    array([9, 6, 6, 8, 5])
+    """
+    name = "random.integers"
+    shape = _shape(name, "size", size)
+    first, end = (0, low) if high is None else (low, high)
+    least, most = _integer(name, "low", first), _integer(name, "high", end)
+    if not -(2**63) <= least < most <= 2**63:
+        raise ValueError(
+            explain(name, f"low={least} and high={most}", "low < high, within 64 bits")
+        )
+    return _drawn(
+        name, lambda: _shared().integers(least, most, shape), np.int64, low=least, high=most
+    )
+
+
+def permutation(n: SupportsIndex) -> Array:
+    """Draw an order of ``range(n)``, each as likely: ``x[tg.random.permutation(len(x))]``.
+
+    The numbers of NumPy's ``Generator.permutation(n)``.
+
+    Parameters
+    ----------
+    n : int
+        How many; not negative.
+
+    Returns
+    -------
+    ndarray of int64, shape (n,)
+        Where a program is recorded whole a Tensor, which every run draws anew.
+
+    Raises
+    ------
+    TypeError
+        It is not an integer.
+    ValueError
+        It is negative.
+
+    Examples
+    --------
+    >>> import tapegraph as tg
+    >>> tg.random.seed(0)
+    >>> tg.random.permutation(5)
+    array([2, 4, 3, 0, 1])
+    """
+    name = "random.permutation"
+    fix = "To shuffle an array write x[tg.random.permutation(len(x))]."
+    (count,) = _shape(name, "n", _integer(name, "n", n, fix))
+    return _drawn(name, lambda: _shared().permutation(count), np.int64)
+
+
+def dropout_mask(shape: Shape, p: float, dtype: npt.DTypeLike = np.float64) -> Array:
+    """Draw what `tapegraph.dropout` multiplies by: ``1 / (1 - p)`` where kept, 0 elsewhere.
+
+    An element is kept where NumPy's ``Generator.random(shape) >= p``, in either dtype.
+
+    Parameters
+    ----------
+    shape : int or tuple of int
+        The shape.
+    p : float
+        The share that is dropped, in [0, 1].
+    dtype : dtype
+        Float32 or float64.
+
+    Returns
+    -------
+    ndarray
+        Where a program is recorded whole a Tensor, which every run draws anew.
+
+    Raises
+    ------
+    TypeError
+        ``p`` is not a number, ``shape`` is not integers, or the dtype is another.
+    ValueError
+        ``p`` is not in [0, 1], or a length in ``shape`` is negative.
+
+    Examples
+    --------
+    >>> import tapegraph as tg
+    >>> tg.random.seed(0)
+    >>> tg.random.dropout_mask(6, 0.5)
+    array([2., 0., 0., 0., 2., 2.])
+    """
+    name = "random.dropout_mask"
+    kind, lengths, rate = _floating(name, dtype), _shape(name, "shape", shape), share(name, p)
+    scale = kind.type(kept_scale(rate))
+    return _drawn(name, lambda: scale * (_shared().random(lengths) >= rate), kind, p=rate)
+
+
+# What `tapegraph.dropout` is made of
+
+
+def kept(shape: tuple[int, ...], p: float) -> Array:
+    """Draw where dropout keeps an element: true with probability ``1 - p``."""
+    return _drawn("random.kept", lambda: _shared().random(shape) >= p, np.bool_, p=p)
+
+
+def kept_scale(p: float) -> float:
+    """Return what dropout multiplies the kept elements by, so that the mean stays."""
+    return 1.0 / (1.0 - p) if p < 1.0 else 0.0
+
+
+def share(op: str, p: Any) -> float:
+    """Return the share that dropout drops as a float in [0, 1].
+
+    Raises
+    ------
+    TypeError
+        It is not a number.
+    ValueError
+        It is out of range.
+    """
+    fix = "For tensors write tg.where(tg.random.uniform(size=x.shape) < p, 0.0, x / (1.0 - p))."
+    rate = _number(op, "p", p, _FLOAT64, fix)
+    if not 0.0 <= rate <= 1.0:
+        raise ValueError(explain(op, f"p={rate}", "the share that is dropped, in [0, 1]"))
+    return rate
+
+
+def _drawn(op: str, draw: Callable[[], Any], dtype: npt.DTypeLike, **by: float) -> Array:
+    """Draw now; where a program is recorded whole, as a leaf that every run draws anew.
+
+    The numbers that it draws by are attributes of the leaf: programs that draw by others differ.
+    """
+    whole = current()
+    if whole is None:
+        return np.asarray(draw(), dtype)
+    leaf = whole.reading(draw, dtype)
+    frame = user_frame()
+    leaf._code, leaf._lasti = frame.f_code, frame.f_lasti
+    leaf._attrs = {"draw": op, **by}
+    return cast("Array", leaf)
+
+
+def _stretched(z: Any, start: float, width: float) -> Any:
+    """Return ``start + width * z`` in z's dtype, infinite where it overflows as in NumPy's own."""
+    with np.errstate(over="ignore"):
+        return start + width * z
+
+
+def _shape(op: str, argument: str, size: Any) -> tuple[int, ...]:
+    shape = () if size is None else axes.integers(op, argument, size)
+    if min(shape, default=0) < 0:
+        raise ValueError(explain(op, f"{argument}={size!r}", "lengths that are not negative"))
+    return shape
+
+
+def _floating(op: str, dtype: Any) -> np.dtype[Any]:
+    try:
+        kind: np.dtype[Any] = np.dtype(dtype)
+        if kind in _LARGEST:
+            return kind
+    except TypeError:
+        pass
+    raise TypeError(explain(op, f"dtype {dtype!r}", "float32 or float64"))
+
+
+def _number(op: str, argument: str, value: Any, kind: np.dtype[Any], fix: str = "") -> float:
+    if not isinstance(value, numbers.Real):
+        raise TypeError(explain(op, f"{kind_of(value)} for {argument!r}", "a number", fix))
+    number: Any = value
+    if not -_LARGEST[kind] <= number <= _LARGEST[kind]:  # nor is NaN
+        raise ValueError(explain(op, f"{argument}={value}", f"a number that is finite in {kind}"))
+    return float(number)
+
+
+def _integer(op: str, argument: str, value: Any, fix: str = "") -> int:
+    try:
+        return operator.index(value)
+    except TypeError:
+        received = f"{kind_of(value)} for {argument!r}"
+        raise TypeError(explain(op, received, "an integer", fix)) from None
