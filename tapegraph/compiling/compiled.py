@@ -204,12 +204,13 @@ def _still_holds(trace: Trace | None) -> bool:
 
 def _run(plan: WholeProgram, trace: Trace, given: list[Any]) -> Any:
     """Run the plan, and then write state: a run that fails changes nothing."""
+    read = trace.read()
     values = []
     for slot in plan.leaves:
         if slot in trace.state:
             values.append(trace.state[slot]._array)
         elif slot in trace.sources:
-            values.append(trace.sources[slot](given))
+            values.append(trace.sources[slot](given, read))
         else:
             values.append(trace.constants[slot])
     outputs, updates = plan.run(values)

@@ -54,7 +54,7 @@ class Number(ArrayMethods):
         if kind not in self._leaves:
             leaf = self._whole.input(np.asarray(self._value, kind))
             position = self._position
-            self._inputs_of.append((lambda given: np.asarray(given[position], kind), leaf))
+            self._inputs_of.append((lambda given, read: np.asarray(given[position], kind), leaf))
             self._leaves[kind] = leaf
         return self._leaves[kind]
 

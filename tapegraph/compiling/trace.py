@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from typing import Any
 
@@ -20,6 +21,9 @@ from tapegraph.recording.structure import identity
 from tapegraph.recording.whole import Whole
 from tapegraph.typed import Array
 
+# Gives a leaf's value in a run.
+Source = Callable[[list[Any], list[Any]], Any]
+
 
 class Trace:
     """A recorded call.
@@ -34,7 +38,7 @@ class Trace:
         The state whose gradient is touched, and whether it has one afterwards.
     sources : dict of int to callable
         What gives the value of each leaf that changes from run to run, by slot: it takes the
-        arguments' arrays and floats.
+        arguments' arrays and floats, and what `read` gives.
     constants : dict of int to ndarray
         The arrays that are the same in every run, by slot.
     """
@@ -69,9 +73,10 @@ class Trace:
         self.gradients = [(node, grad is not None) for node, grad in touched]
         self._guarded = guarded
         by_id = {id(tensor): source for source, tensor in inputs}
-        by_id.update({id(tensor): _reading(read) for tensor, read in whole.readings})
+        by_id.update({id(leaf): _reading(i) for i, (leaf, _) in enumerate(whole.readings)})
+        self._readings = [(leaf._attrs, read) for leaf, read in whole.readings]
         by_id.update({id(grad): _gradient(leaf) for grad, leaf in whole.read_gradients})
-        self.sources: dict[int, Callable[[list[Any]], Any]] = {}
+        self.sources: dict[int, Source] = {}
         self.constants: dict[int, Array] = {}
         self.state: dict[int, Node] = {}
         program = self.recording.program
@@ -93,6 +98,10 @@ class Trace:
     def guards_hold(self) -> bool:
         """Tell whether it is so now."""
         return all(_has_gradient(node) == had for node, had in self._guarded)
+
+    def read(self) -> list[Any]:
+        """Read anew what every run reads, such as learning rates and random numbers, in order."""
+        return [read() for _, read in self._readings]
 
     def _commit_gradients(self, kept: list[Any]) -> None:
         arrays = iter([grad._array for grad in kept])
@@ -135,6 +144,10 @@ class Trace:
                 return f"an array of shape {before.shape} with other numbers, in {reader}"
             elif self.state.get(slot) is not other.state.get(slot):
                 return f"another tensor from outside, in {_reader(mine, slot)}"
+        for one, two in itertools.zip_longest(self._readings, other._readings):
+            if one is None or two is None or one[0] != two[0]:
+                texts = (None if r is None else dict(r[0]) for r in (one, two))
+                return "a number read anew, {} and then {}".format(*texts)
         if a.key != b.key:
             return f"{len(a)} entries, and then {len(b)}"
         return None
@@ -158,16 +171,16 @@ def _marked(out: Any, tensors: list[Any]) -> Any:
     return out
 
 
-def _argument(position: int) -> Callable[[list[Any]], Any]:
-    return lambda given: given[position]
+def _argument(position: int) -> Source:
+    return lambda given, read: given[position]
 
 
-def _reading(read: Callable[[], Any]) -> Callable[[list[Any]], Any]:
-    return lambda given: read()
+def _reading(position: int) -> Source:
+    return lambda given, read: read[position]
 
 
-def _gradient(leaf: Node) -> Callable[[list[Any]], Any]:
-    return lambda given: stored.read(leaf)
+def _gradient(leaf: Node) -> Source:
+    return lambda given, read: stored.read(leaf)
 
 
 def _has_gradient(node: Node) -> bool:

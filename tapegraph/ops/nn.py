@@ -26,6 +26,7 @@ from tapegraph.typed import Array, Shape, of_array, of_three, of_two
 __all__ = [
     "avg_pool2d",
     "conv2d",
+    "dropout",
     "layer_norm",
     "max_pool2d",
     "mse_loss",

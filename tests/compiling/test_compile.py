@@ -456,6 +456,34 @@ def test_numpys_own_random_numbers_are_a_mismatch():
         compiled(np.ones(3))
 
 
+def test_random_numbers_are_drawn_anew_and_are_those_of_eager_calls():
+    w = tg.param(np.ones(50))
+
+    def step(x):
+        tg.random.normal(size=3)  # nobody reads it, and yet it moves the stream
+        noise = tg.random.uniform(size=50)
+        return tg.sum(tg.dropout(w * x, 0.5) + noise)
+
+    state = tg.random.get_state()
+    try:
+        tg.random.seed(3)
+        want = [step(x).item() for x in np.arange(6.0)]
+        tg.random.seed(3)
+        compiled = tg.compile(step)
+        assert [compiled(np.array(x)).item() for x in np.arange(6.0)] == want
+        assert len(set(want)) == 6
+    finally:
+        tg.random.set_state(state)
+
+
+def test_a_draw_of_another_kind_is_a_mismatch():
+    scales = [1.0, 2.0]
+    compiled = tg.compile(lambda x: x * tg.random.normal(scale=scales.pop(), size=3))
+    compiled(np.ones(3))
+    with pytest.raises(tg.TraceMismatchError, match="scale"):
+        compiled(np.ones(3))
+
+
 def test_verifying_finds_what_changes_later():
     flags = {"late": False}
     compiled = tg.compile(lambda x: np.sin(x) if flags["late"] else np.cos(x), verify_every=4)
