@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable
 from typing import Any
 
@@ -144,10 +143,9 @@ class Trace:
                 return f"an array of shape {before.shape} with other numbers, in {reader}"
             elif self.state.get(slot) is not other.state.get(slot):
                 return f"another tensor from outside, in {_reader(mine, slot)}"
-        for one, two in itertools.zip_longest(self._readings, other._readings):
-            if one is None or two is None or one[0] != two[0]:
-                texts = (None if r is None else dict(r[0]) for r in (one, two))
-                return "a number read anew, {} and then {}".format(*texts)
+        read, later = ([attrs for attrs, _ in t._readings] for t in (self, other))
+        if read != later:
+            return f"the numbers read anew were {read}, and then {later}"
         if a.key != b.key:
             return f"{len(a)} entries, and then {len(b)}"
         return None
