@@ -9,6 +9,7 @@ from functools import partial
 from typing import Any
 
 from tapegraph.lowering.linalg import exact_einsum
+from tapegraph.lowering.nn import convolved_by_columns, layer_normalised
 from tapegraph.lowering.rules import Rule, ints, raw
 from tapegraph.lowering.runtime import tensorflow
 
@@ -32,6 +33,11 @@ def exactly(name: str, rule: Rule) -> Rule:
         return lambda out, a, b: _matmul(rule, out, a, b)
     if name == "einsum":
         return lambda out, *xs, spec: exact_einsum(rule, out, *xs, spec=spec)
+    if name == "layer_norm":
+        return partial(layer_normalised, times=lambda factor, g: raw.MulNoNan(x=factor, y=g))
+    if name == "conv2d":
+        product = partial(_matmul, lambda out, a, b: raw.MatMul(a=a, b=b), None)
+        return partial(convolved_by_columns, product=product)
     if name in ("softmax_crossentropy", "mse_loss"):
         return lambda out, *xs: _scaled(rule, out, *xs)
     return rule

@@ -10,6 +10,7 @@ import numpy as np
 
 from tapegraph.lowering.exact import exactly
 from tapegraph.lowering.gaps import GAPS, MetNaN, NotLowered
+from tapegraph.lowering.nn import WHOLE_LOWERINGS
 from tapegraph.lowering.rules import LOWERINGS, Result, Rule
 from tapegraph.ops import rules_of_families
 from tapegraph.recording.op import SCALAR, Op
@@ -26,8 +27,13 @@ _PROMOTING = frozenset(
 )
 
 
-def check_lowers(program: Program) -> None:
+def check_lowers(program: Program, *, whole: bool = False) -> None:
     """Refuse a program that holds an operation or a dtype without lowering.
+
+    Parameters
+    ----------
+    whole : bool
+        As in `emit`.
 
     Raises
     ------
@@ -36,12 +42,14 @@ def check_lowers(program: Program) -> None:
     """
     for slot, op in enumerate(program.ops):
         if program.inputs[slot] and op.name not in LOWERINGS:
-            _rule(op)
+            _rule(op, whole=whole)
 
 
-def _rule(op: Op, *, exact: bool = False) -> Rule:
+def _rule(op: Op, *, exact: bool = False, whole: bool = False) -> Rule:
     """Return the lowering of an operation: ours from the table, or a user's own."""
     rule = LOWERINGS.get(op.name) if op.rules is None else op.rules.lowering
+    if whole and op.rules is None:
+        rule = rule or WHOLE_LOWERINGS.get(op.name)
     if rule is None:
         raise NotLowered(f"{op.name} {GAPS.get(op.name, 'has no lowering')}")
     if not exact:
@@ -72,6 +80,7 @@ def emit(
     *,
     stand_ins: Mapping[int, Any] = MappingProxyType({}),
     exact: bool = False,
+    whole: bool = False,
     emitted: Callable[[int], None] = lambda slot: None,
     describe: Callable[[int], str] | None = None,
 ) -> None:
@@ -84,6 +93,8 @@ def emit(
     stand_ins : mapping of int to tf.Tensor
         Results that are fed: readers and gradients see these, and what nothing needs recomputed
         is pruned from the graph.
+    whole : bool
+        The graph is of a whole recording, where `WHOLE_LOWERINGS` serve too.
     emitted : callable
         Called with each slot once its nodes are there.
     describe : callable, optional
@@ -97,7 +108,7 @@ def emit(
             continue
         out = Result(program.shapes[slot], program.dtypes[slot].name)
         operands = _operands(tf, program, slot, tensors, constants, out, emitted)
-        result = _rule(op, exact=exact)(out, *operands, **program.attrs[slot])
+        result = _rule(op, exact=exact, whole=whole)(out, *operands, **program.attrs[slot])
         if tuple(result.shape) != out.shape or result.dtype != out.dtype:
             raise TypeError(
                 f"the lowering of {op.name} gives {result.dtype.name} {tuple(result.shape)} where "
