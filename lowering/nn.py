@@ -7,14 +7,14 @@ float64. Where two layers meet, the transposes cancel in the graph.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
 
 from tapegraph.lowering.rules import Rule, ints, number, permuted, raw, reshaped
 from tapegraph.lowering.runtime import tensorflow
-from tapegraph.ops.nn import Pair, padded, planes, valid_counts
+from tapegraph.ops.nn import Pair, valid_counts
 
 
 def _softmax_crossentropy(out: Any, logits: Any, targets: Any) -> Any:
@@ -65,13 +65,15 @@ def layer_normalised(out: Any, x: Any, gamma: Any, beta: Any, *, eps: float, tim
 
         return raw.Mul(x=normal, y=gamma), gradient
 
-    normal = normalised(x if x.dtype.is_floating else raw.Cast(x=x, DstT=out.dtype))
-    normal, gamma, beta = (_in_dtype(out, v) for v in (normal, gamma, beta))
-    return raw.AddV2(x=scaled(normal, gamma), y=beta)
+    # Every step in the precision that NumPy computes it in.
+    normal = normalised(x if x.dtype.is_floating else _as(x, "float64"))
+    kind = np.result_type(normal.dtype.as_numpy_dtype, gamma.dtype.as_numpy_dtype)
+    y = scaled(_as(normal, kind), _as(gamma, kind))
+    return raw.AddV2(x=_as(y, out.dtype), y=_as(beta, out.dtype))
 
 
-def _in_dtype(out: Any, x: Any) -> Any:
-    return x if x.dtype == out.dtype else raw.Cast(x=x, DstT=out.dtype)
+def _as(x: Any, dtype: Any) -> Any:
+    return x if x.dtype == dtype else raw.Cast(x=x, DstT=dtype)
 
 
 def _row_mean(x: Any) -> Any:
@@ -87,13 +89,13 @@ def _summed_to(g: Any, shape: Any) -> Any:
 
 
 def _conv2d(out: Any, x: Any, k: Any, *, stride: Pair, pad: Pair, dilation: Pair) -> Any:
-    if not _in_dtype(out, k).dtype.is_floating:
+    if "float" not in out.dtype:
         return convolved_by_columns(
             out, x, k, stride=stride, pad=pad, dilation=dilation, product=tensorflow().matmul
         )
     if 0 in out.shape or 0 in k.shape:
         return tensorflow().zeros(out.shape, out.dtype)
-    image, kernel = _image(_in_dtype(out, x), pad), permuted(_in_dtype(out, k), (2, 3, 1, 0))
+    image, kernel = _image(_as(x, out.dtype), pad), permuted(_as(k, out.dtype), (2, 3, 1, 0))
     if _apart(k, dilation) == (1, 1):
         y = raw.Conv2D(input=image, filter=kernel, strides=[1, *stride, 1], padding="VALID")
     else:
@@ -132,12 +134,17 @@ def convolved_by_columns(
     product: Callable[[Any, Any], Any],
 ) -> Any:
     """Lower ``conv2d`` as a ``product`` of two matrices, as the native engine computes it."""
-    o, c, *size = k.shape
+    o, c, kh, kw = k.shape
     n, _, oh, ow = out.shape
-    image = _image(_in_dtype(out, x), pad)
-    reads = _planes(image, (size[0], size[1]), stride, dilation)
+    image = _image(_as(x, out.dtype), pad)
+    ends = ((oh - 1) * stride[0] + 1, (ow - 1) * stride[1] + 1)
+    reads = [
+        image[:, i : i + ends[0] : stride[0], j : j + ends[1] : stride[1]]
+        for i in range(0, kh * dilation[0], dilation[0])
+        for j in range(0, kw * dilation[1], dilation[1])
+    ]
     columns = reshaped(raw.Pack(values=reads, axis=3), (n * oh * ow, len(reads) * c))
-    kernel = reshaped(permuted(_in_dtype(out, k), (2, 3, 1, 0)), (len(reads) * c, o))
+    kernel = reshaped(permuted(_as(k, out.dtype), (2, 3, 1, 0)), (len(reads) * c, o))
     return _channels_first(reshaped(product(columns, kernel), (n, oh, ow, o)))
 
 
@@ -145,57 +152,75 @@ def _max_pool2d(out: Any, x: Any, *, ksize: Pair, stride: Pair, pad: Pair) -> An
     if 0 in out.shape:
         return reshaped(x, out.shape)
     tf = tensorflow()
-    windows = {"ksize": [1, *ksize, 1], "strides": [1, *stride, 1], "padding": "VALID"}
-    # TensorFlow's kernels skip a NaN, and give the lowest number for a window of -inf.
-    finite = raw.IsFinite(x=raw.Sum(input=x, axis=ints(range(4))))
+    windows = _windows(ksize, stride)
+    inside = _image(tf.ones_like(x), pad)
 
     @tf.custom_gradient  # type: ignore[untyped-decorator]
     def pooled(image: Any) -> Any:
-        def largest() -> Any:
-            best, *others = _planes(image, ksize, stride)
-            for plane in others:
-                best = raw.Maximum(x=best, y=plane)
-            return best
+        best = raw.MaxPool(input=image, **windows)
+        # TensorFlow's kernels skip a NaN, and know nothing below the lowest number.
+        total = raw.Sum(input=x, axis=ints(range(4)))
+        least = raw.Min(input=best, axis=ints(range(4)))
+        plain = raw.IsFinite(x=total) & (least > x.dtype.min)
 
-        y = tf.cond(finite, lambda: raw.MaxPool(input=image, **windows), largest)
+        def best_of_any() -> Any:
+            y = best
+            for value, _, _, won in _kinds(image, best, inside, windows):
+                if value is not None:
+                    y = raw.SelectV2(condition=won, t=number(value, y), e=y)
+            return y
 
         def gradient(g: Any) -> Any:
-            def fused() -> Any:
-                return raw.MaxPoolGrad(orig_input=image, orig_output=y, grad=g, **windows)
+            def spread(image: Any, best: Any, g: Any) -> Any:
+                return raw.MaxPoolGrad(orig_input=image, orig_output=best, grad=g, **windows)
 
-            return tf.cond(finite, fused, lambda: _to_firsts(g, y, image, ksize, stride, pad))
+            def spread_any() -> Any:
+                parts = [
+                    spread(at, top, raw.SelectV2(condition=won, t=g, e=number(0.0, g)))
+                    for _, at, top, won in _kinds(image, best, inside, windows)
+                ]
+                return raw.AddN(inputs=parts)
 
-        return y, gradient
+            return tf.cond(plain, lambda: spread(image, best, g), spread_any)
+
+        return tf.cond(plain, lambda: best, best_of_any), gradient
 
     return _channels_first(pooled(_image(x, pad, -math.inf)))
 
 
-def _to_firsts(g: Any, y: Any, image: Any, ksize: Pair, stride: Pair, pad: Pair) -> Any:
-    """Send each window's cotangent to its first maximum, or to its first NaN."""
-    tf = tensorflow()
-    height, width = (n - 2 * p for n, p in zip(image.shape[1:3], pad, strict=True))
-    inside = padded(np.ones((1, 1, height, width), np.bool_), pad, False)
-    waiting = tf.ones_like(y, dtype=tf.bool)
-    parts = []
-    for plane, pixels in zip(
-        _planes(image, ksize, stride), planes(inside, ksize, stride), strict=True
+def _kinds(image: Any, best: Any, inside: Any, windows: dict[str, Any]) -> Iterator[Any]:
+    """Yield what a maximum can be, the greatest first, each with the windows that it wins.
+
+    Its value, unless it is what TensorFlow found; an image whose first maximum is the window's
+    own; the maxima of that image; and the windows.
+    """
+    lowest = image.dtype.min
+    waiting = tensorflow().ones_like(best, dtype="bool")
+    for value, here in (
+        (math.nan, raw.IsNan(x=image)),
+        (None, image > lowest),
+        (lowest, image == lowest),
+        (-math.inf, inside > 0.0),
     ):
-        here = (plane == y) | (raw.IsNan(x=plane) & raw.IsNan(x=y))
-        here &= waiting & pixels.transpose(0, 2, 3, 1)
-        waiting &= ~here
-        parts.append(raw.SelectV2(condition=here, t=g, e=tf.zeros_like(g)))
-    return _spread(parts, image, ksize, stride)
+        mask = raw.Cast(x=here, DstT=image.dtype)
+        top = raw.MaxPool(input=mask, **windows)
+        won = waiting & (top > 0.0)
+        waiting &= top == 0.0
+        yield (None, image, best, won) if value is None else (value, mask, top, won)
 
 
 def _avg_pool2d(out: Any, x: Any, *, ksize: Pair, stride: Pair, pad: Pair) -> Any:
     if 0 in out.shape:
         return reshaped(x, out.shape)
-    windows = {"ksize": [1, *ksize, 1], "strides": [1, *stride, 1], "padding": "VALID"}
-    y = raw.AvgPool(value=_image(x, pad), **windows)
+    y = raw.AvgPool(value=_image(x, pad), **_windows(ksize, stride))
     if pad != (0, 0):  # which is not counted
         counts = valid_counts(tuple(x.shape), ksize, stride, pad).transpose(0, 2, 3, 1)
         y = raw.Mul(x=y, y=number(math.prod(ksize) / counts, y))
     return _channels_first(y)
+
+
+def _windows(ksize: Pair, stride: Pair) -> dict[str, Any]:
+    return {"ksize": [1, *ksize, 1], "strides": [1, *stride, 1], "padding": "VALID"}
 
 
 def _image(x: Any, pad: Pair, value: float = 0.0) -> Any:
@@ -209,45 +234,6 @@ def _image(x: Any, pad: Pair, value: float = 0.0) -> Any:
 
 def _channels_first(image: Any) -> Any:
     return permuted(image, (0, 3, 1, 2))
-
-
-def _slices(image: Any, size: Pair, stride: Pair, dilation: Pair) -> list[dict[str, Any]]:
-    """Return where each offset in the window reads an image, row by row."""
-
-    def along(length: int, size: int, step: int, apart: int) -> list[tuple[int, int]]:
-        last = (length - apart * (size - 1) - 1) // step * step
-        return [(i * apart, i * apart + last + 1) for i in range(size)]
-
-    rows, columns = map(along, image.shape[1:3], size, stride, dilation)
-    n, *_, c = image.shape
-    return [
-        {
-            "begin": ints([0, r[0], s[0], 0]),
-            "end": ints([n, r[1], s[1], c]),
-            "strides": ints([1, *stride, 1]),
-        }
-        for r in rows
-        for s in columns
-    ]
-
-
-def _planes(image: Any, size: Pair, stride: Pair, dilation: Pair = (1, 1)) -> list[Any]:
-    """Return what each offset in the window reads."""
-    return [
-        raw.StridedSlice(input=image, **read) for read in _slices(image, size, stride, dilation)
-    ]
-
-
-def _spread(parts: Sequence[Any], image: Any, size: Pair, stride: Pair) -> Any:
-    """Add to each pixel what each offset in the window sends there: the transpose of `_planes`."""
-    reads = _slices(image, size, stride, (1, 1))
-    shape = ints(image.shape)
-    return raw.AddN(
-        inputs=[
-            raw.StridedSliceGrad(shape=shape, dy=part, **read)
-            for part, read in zip(parts, reads, strict=True)
-        ]
-    )
 
 
 LOWERINGS: dict[str, Rule] = {
