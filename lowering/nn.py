@@ -215,7 +215,7 @@ def _avg_pool2d(out: Any, x: Any, *, ksize: Pair, stride: Pair, pad: Pair) -> An
     y = raw.AvgPool(value=_image(x, pad), **_windows(ksize, stride))
     if pad != (0, 0):  # which is not counted
         counts = valid_counts(tuple(x.shape), ksize, stride, pad).transpose(0, 2, 3, 1)
-        y = raw.Mul(x=y, y=number(math.prod(ksize) / counts, y))
+        y = raw.Mul(x=y, y=tensorflow().constant(math.prod(ksize) / counts, y.dtype))
     return _channels_first(y)
 
 

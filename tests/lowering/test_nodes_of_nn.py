@@ -161,9 +161,9 @@ def test_the_first_maximum_takes_the_cotangent(image, options, gradient, dtype):
 
 ZERO_STAYS_ZERO = {
     "conv2d by an infinite kernel": (
-        lambda x, k: tg.conv2d(x, k) * [1.0, 0.0],
+        lambda x, k: tg.conv2d(x, k)[..., :1],
         [[[[[1.0, 2.0]]]], [[[[inf]]]]],
-        [[inf, 0.0], inf],
+        [[inf, 0.0], 1.0],
     ),
     "dilated conv2d of a NaN": (
         lambda x, k: tg.conv2d(x, k, dilation=2)[..., :1],
