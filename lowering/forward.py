@@ -1,10 +1,12 @@
-"""A program as one graph of its leaves: the forward alone."""
+"""A program as one graph of its leaves: the forward alone, and with its gradients."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
+from tapegraph.arrays.buffers import keep_freed_memory
+from tapegraph.arrays.row_sparse import has_nan
 from tapegraph.lowering.runtime import tensorflow
 from tapegraph.lowering.transfer import to_numpy, to_tensorflow
 from tapegraph.lowering.translate import check_lowers, emit
@@ -25,22 +27,127 @@ def forward(recording: Recording) -> Callable[[list[Array]], list[Array]]:
         TensorFlow cannot be used.
     """
     program = recording.program
-    check_lowers(program)
-    tf = tensorflow()
-    fed = program.fed
-    constants = {slot: recording.values[slot] for slot in program.scalars}
+    check_lowers(program, whole=True)
 
     def compute(*arrays: Any) -> list[Any]:
-        tensors: list[Any] = [None] * len(program)
-        for slot, array in zip(fed, arrays, strict=True):
-            tensors[slot] = array
-        emit(tf, program, tensors, constants, describe=recording.describe)
+        tensors = _fed(recording, arrays)
+        _emit(recording, tensors)
         return [tensors[slot] for slot in program.outputs]
 
-    types = [tf.TensorSpec(program.shapes[slot], program.dtypes[slot]) for slot in fed]
-    graph = tf.function(compute, input_signature=types, autograph=False).get_concrete_function()
+    return _run(_traced(recording, compute, program.fed))
 
+
+def gradient(
+    recording: Recording, wanted: Sequence[int]
+) -> Callable[[list[Array], list[Array]], tuple[list[Array], list[Array]]]:
+    """Compile a recorded program to a function that also gives gradients with respect to slots.
+
+    The function takes the array leaves, in the order of `Program.fed`, and a cotangent per output;
+    it returns the outputs and a gradient per wanted slot. Where a gradient holds a NaN, it is
+    computed once more by a graph in which a zero cotangent absorbs what it meets.
+
+    Raises
+    ------
+    NotLowered
+        An operation has no node.
+    Unavailable
+        TensorFlow cannot be used.
+    """
+    program = recording.program
+    check_lowers(program, whole=True)
+    graphs: dict[bool, Callable[[list[Array]], list[Array]]] = {}
+
+    def traced(strong_zero: bool) -> Callable[[list[Array]], list[Array]]:
+        def compute(*feeds: Any) -> list[Any]:
+            seeds = feeds[len(program.fed) :]
+            tensors, grads = differentiated(
+                recording, wanted, feeds, seeds, strong_zero=strong_zero
+            )
+            return [tensors[slot] for slot in program.outputs] + grads
+
+        return _run(_traced(recording, compute, [*program.fed, *program.outputs]))
+
+    def run(arrays: list[Array], seeds: list[Array]) -> tuple[list[Array], list[Array]]:
+        for strong_zero in (False, True):
+            if strong_zero not in graphs:
+                graphs[strong_zero] = traced(strong_zero)
+            found = graphs[strong_zero]([*arrays, *seeds])
+            results, grads = found[: len(program.outputs)], found[len(program.outputs) :]
+            if not any(has_nan(g) for g in grads):
+                break
+        return results, grads
+
+    return run
+
+
+def differentiated(
+    recording: Recording,
+    wanted: Sequence[int],
+    arrays: Sequence[Any],
+    seeds: Sequence[Any],
+    *,
+    strong_zero: bool = False,
+) -> tuple[list[Any], list[Any]]:
+    """Emit a whole program and its gradients, inside a function that is being traced.
+
+    Parameters
+    ----------
+    wanted : sequence of int
+        The slots whose gradients are asked for: leaves or results.
+    arrays, seeds : sequence of tf.Tensor
+        The array leaves, in the order of `Program.fed`, and a cotangent per output.
+    strong_zero : bool
+        Zero cotangents absorb what they meet.
+
+    Returns
+    -------
+    tensors, gradients : list of tf.Tensor
+        One a slot, and one a wanted slot.
+    """
+    tf = tensorflow()
+    tensors = _fed(recording, arrays)
+    slots = frozenset(wanted)
+    with tf.GradientTape(watch_accessed_variables=False) as tape:
+
+        def watch(slot: int) -> None:
+            if slot in slots:
+                tape.watch(tensors[slot])
+
+        _emit(recording, tensors, strong_zero=strong_zero, emitted=watch)
+    grads = tape.gradient(
+        [tensors[slot] for slot in recording.program.outputs],
+        [tensors[slot] for slot in wanted],
+        output_gradients=list(seeds),
+        unconnected_gradients=tf.UnconnectedGradients.ZERO,
+    )
+    return tensors, [tf.convert_to_tensor(g) for g in grads]
+
+
+def _fed(recording: Recording, arrays: Sequence[Any]) -> list[Any]:
+    """Return a list of every slot's tensor, with those of array leaves in their places."""
+    tensors: list[Any] = [None] * len(recording)
+    for slot, array in zip(recording.program.fed, arrays, strict=False):  # seeds may follow
+        tensors[slot] = array
+    return tensors
+
+
+def _emit(recording: Recording, tensors: list[Any], **options: Any) -> None:
+    program = recording.program
+    constants = {slot: recording.values[slot] for slot in program.scalars}
+    describe = recording.describe
+    emit(tensorflow(), program, tensors, constants, whole=True, describe=describe, **options)
+
+
+def _traced(recording: Recording, compute: Callable[..., list[Any]], slots: Sequence[int]) -> Any:
+    """Return the concrete function of inputs of these slots' types."""
+    tf, program = tensorflow(), recording.program
+    types = [tf.TensorSpec(program.shapes[slot], program.dtypes[slot]) for slot in slots]
+    return tf.function(compute, input_signature=types, autograph=False).get_concrete_function()
+
+
+def _run(graph: Any) -> Callable[[list[Array]], list[Array]]:
     def run(arrays: list[Array]) -> list[Array]:
+        keep_freed_memory()
         return [to_numpy(t) for t in graph(*map(to_tensorflow, arrays))]
 
     return run

@@ -5,10 +5,12 @@ Each rule keeps its nodes; only its gradient is replaced by products that give 0
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 from tapegraph.differentiation.slopes import SLOPES, Linear
 from tapegraph.lowering.linalg import strong_zero_einsum
+from tapegraph.lowering.nn import convolved_by_columns, layer_normalised
 from tapegraph.lowering.rules import KEEPING_ZEROS, Rule, ints, raw
 from tapegraph.lowering.runtime import tensorflow
 from tapegraph.lowering.symbols import by_slopes
@@ -26,6 +28,11 @@ def strong_zeros(name: str, rule: Rule) -> Rule:
         return lambda out, a, b: _matmul(rule, out, a, b)
     if name == "einsum":
         return lambda out, *xs, spec: strong_zero_einsum(rule, out, *xs, spec=spec)
+    if name == "layer_norm":
+        return partial(layer_normalised, times=lambda factor, g: raw.MulNoNan(x=factor, y=g))
+    if name == "conv2d":
+        product = partial(_matmul, lambda out, a, b: raw.MatMul(a=a, b=b), None)
+        return partial(convolved_by_columns, product=product)
     if name in ("softmax_crossentropy", "mse_loss"):
         return lambda out, *xs: _scaled(rule, out, *xs)
     return rule

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from tapegraph.lowering.gaps import GAPS, MetNaN, NotLowered
+from tapegraph.lowering.nn import WHOLE_LOWERINGS
 from tapegraph.lowering.rules import LOWERINGS, Result, Row, Rule
 from tapegraph.lowering.strong_zero import strong_zeros
 from tapegraph.ops import rules_of_families
@@ -19,8 +20,13 @@ _rows = rules_of_families("tapegraph.lowering", "LOWERINGS")
 LOWERINGS.update((name, row if isinstance(row, Row) else Row(row)) for name, row in _rows.items())
 
 
-def check_lowers(program: Program) -> None:
+def check_lowers(program: Program, *, whole: bool = False) -> None:
     """Refuse a program that holds an operation or a dtype without lowering.
+
+    Parameters
+    ----------
+    whole : bool
+        As in `emit`.
 
     Raises
     ------
@@ -29,10 +35,10 @@ def check_lowers(program: Program) -> None:
     """
     for slot, op in enumerate(program.ops):
         if program.inputs[slot] and op.name not in LOWERINGS:
-            row_of(op)
+            row_of(op, whole=whole)
 
 
-def row_of(op: Op) -> Row:
+def row_of(op: Op, *, whole: bool = False) -> Row:
     """Return the lowering of an operation: ours from the table, or a user's own.
 
     Raises
@@ -42,6 +48,8 @@ def row_of(op: Op) -> Row:
     """
     if op.rules is None:
         row = LOWERINGS.get(op.name)
+        if row is None and whole and op.name in WHOLE_LOWERINGS:
+            row = Row(WHOLE_LOWERINGS[op.name])
     else:
         row = None if op.rules.lowering is None else Row(op.rules.lowering)
     if row is None:
@@ -49,8 +57,8 @@ def row_of(op: Op) -> Row:
     return row
 
 
-def _rule(op: Op, *, strong_zero: bool) -> Rule:
-    rule = row_of(op).rule
+def _rule(op: Op, *, strong_zero: bool, whole: bool) -> Rule:
+    rule = row_of(op, whole=whole).rule
     if not strong_zero:
         return rule
     if op.rules is not None:
@@ -79,6 +87,7 @@ def emit(
     *,
     stand_ins: Mapping[int, Any] = MappingProxyType({}),
     strong_zero: bool = False,
+    whole: bool = False,
     emitted: Callable[[int], None] = lambda slot: None,
     describe: Callable[[int], str] | None = None,
 ) -> None:
@@ -91,6 +100,8 @@ def emit(
     stand_ins : mapping of int to tf.Tensor
         Results that are fed: readers and gradients see these, and what nothing needs recomputed
         is pruned from the graph.
+    whole : bool
+        The graph is of a whole recording, where `WHOLE_LOWERINGS` serve too.
     emitted : callable
         Called with each slot once its nodes are there.
     describe : callable, optional
@@ -104,7 +115,9 @@ def emit(
             continue
         out = Result(program.shapes[slot], program.dtypes[slot].name)
         operands = _operands(tf, program, slot, tensors, constants, out, emitted)
-        result = _rule(op, strong_zero=strong_zero)(out, *operands, **program.attrs[slot])
+        result = _rule(op, strong_zero=strong_zero, whole=whole)(
+            out, *operands, **program.attrs[slot]
+        )
         if tuple(result.shape) != out.shape or result.dtype != out.dtype:
             raise TypeError(
                 f"the lowering of {op.name} gives {result.dtype.name} {tuple(result.shape)} where "
