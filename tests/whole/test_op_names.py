@@ -30,19 +30,21 @@ FAMILY_FOLDERS = {
 }
 # Names that may stand elsewhere: None for all of them.
 ALLOWED: dict[str, tuple[set[str] | None, str]] = {
-    "tapegraph/__init__.py": (None, "the public functions, in __all__"),
     "tapegraph/ops/__init__.py": ({"index"}, "a family's name"),
     "tapegraph/typed.py": (None, "what a type checker knows of each function"),
     "tapegraph/tensors/value.py": (None, "the scalar engine's own operations are called alike"),
-    "tapegraph/recording/numpy_functions.py": ({"where"}, "an argument of NumPy's"),
+    "tapegraph/recording/numpy_functions.py": (
+        {"where", "detach"},
+        "an argument of NumPy's, and the method of tensors",
+    ),
     "tapegraph/recording/recorded.py": ({"where"}, "the heading of a column"),
     "lowering/gaps.py": (None, "the list of gaps, read before the families are imported"),
-    "lowering/exact.py": (None, "the strong zeros of the graph, by operation"),
+    "lowering/strong_zero.py": (None, "the strong zeros of the graph, by operation"),
 }
 
 
 def is_a_familys(path: Path) -> bool:
-    return path.parent in FAMILY_FOLDERS and path.stem in (*FAMILIES, "pairs")
+    return path.parent in FAMILY_FOLDERS and path.stem in (*FAMILIES, "pairs", "without_gradient")
 
 
 def names_in(source: str) -> set[str]:
