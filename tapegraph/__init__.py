@@ -12,7 +12,7 @@ from tapegraph.checkout import find_siblings as _find_siblings
 
 _find_siblings()
 
-from tapegraph import testing
+from tapegraph import optim, testing
 from tapegraph.differentiation.engines import (
     backward,
     get_backend,
@@ -224,7 +224,17 @@ from tapegraph.ops.shape import (
     transpose,
     vstack,
 )
-from tapegraph.optim import SGD
+from tapegraph.optim import (
+    SGD,
+    Adagrad,
+    Adam,
+    AdamW,
+    Lion,
+    Optimizer,
+    RMSprop,
+    clip_grad_norm,
+    clip_grad_value,
+)
 from tapegraph.recording.no_grad import no_grad
 from tapegraph.recording.tape import tape, tape_reset
 from tapegraph.tensors.defop import defop
@@ -242,8 +252,14 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 __all__ = [
+    "Adagrad",
+    "Adam",
+    "AdamW",
     "Dual",
+    "Lion",
     "LostGradientWarning",
+    "Optimizer",
+    "RMSprop",
     "SGD",
     "Tensor",
     "Value",
@@ -277,6 +293,8 @@ __all__ = [
     "cholesky",
     "choose",
     "clip",
+    "clip_grad_norm",
+    "clip_grad_value",
     "column_stack",
     "compress",
     "concat",
@@ -374,6 +392,7 @@ __all__ = [
     "no_grad",
     "norm",
     "ones_like",
+    "optim",
     "outer",
     "pad",
     "param",
