@@ -127,7 +127,7 @@ def fitting(p: Node, grad: Any) -> Any:
 
 def _read_only(array: Array) -> Array:
     view = array.view()
-    view.flags.writeable = False
+    view.setflags(write=False)
     return view
 
 
