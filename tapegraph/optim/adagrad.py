@@ -75,8 +75,8 @@ class Adagrad(Optimizer):
 
     @property
     def by_rows(self) -> bool:
-        """Whether a gradient of zero changes nothing: it does not."""
-        return True
+        """Whether the rule is this one, in which a gradient of zero changes nothing."""
+        return type(self).update is Adagrad.update
 
     def init(self, p: Any) -> dict[str, Any]:
         """Return the sum of squares, and the number of steps where the learning rate decays."""

@@ -49,7 +49,7 @@ def set_gradient(p: Leaf, grad: Any) -> None:
     elif isinstance(p, Value):
         p.grad = float(grad)
     else:
-        p._grad = grad
+        p._grad = grad if isinstance(grad, RowSparse) else np.asarray(grad)
 
 
 def array_of(p: Leaf) -> Array:

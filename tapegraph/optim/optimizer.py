@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from types import MappingProxyType
 from typing import Any, TypeAlias
@@ -146,8 +146,8 @@ class Optimizer:
         """Whether the rule may be run on the rows of a table that have a gradient, and no others.
 
         So it may where it is element by element, and where, without weight decay, a gradient of
-        zero changes neither the parameter nor a slot of its shape. Otherwise a row-sparse gradient
-        is made dense.
+        zero changes neither the parameter nor a slot of its shape. Otherwise, as here, a row-sparse
+        gradient is made dense.
         """
         return False
 
@@ -262,27 +262,20 @@ class Optimizer:
             if g is None:
                 continue
             slots = self._state[name]
-            old = array_of(p), {k: array_of(v) for k, v in slots.items()}
-            rate = np.asarray(lr, old[0].dtype)
-            if isinstance(g, RowSparse):
-                yield from self._row_changes(p, slots, g, *old, rate)
-                continue
-            new = self._updated(name, old[0], g, old[1], rate, group.weight_decay)
-            for leaf, array in zip((p, *slots.values()), new, strict=True):
-                yield set_array, leaf, own(array)
-
-    def _row_changes(
-        self, p: Any, slots: State, g: RowSparse, array: Any, state: dict[str, Any], rate: Any
-    ) -> Iterator[Change]:
-        """Yield what the step changes in the rows that have a gradient."""
-        by_rows = [True, *(old.shape == g.shape for old in state.values())]
-        picked = {k: v[g.rows] if v.shape == g.shape else v for k, v in state.items()}
-        new = self._updated("", array[g.rows], g.values, picked, rate, 0.0)
-        for leaf, array, rows in zip((p, *slots.values()), new, by_rows, strict=True):
-            if rows:
-                yield set_rows, leaf, (g.rows, array)
-            else:
-                yield set_array, leaf, own(array)
+            leaves = [p, *slots.values()]
+            old = [array_of(leaf) for leaf in leaves]
+            tables = [isinstance(g, RowSparse) and array.shape == g.shape for array in old]
+            if isinstance(g, RowSparse):  # the rule is run on the rows that have a gradient
+                rows, g = g.rows, g.values
+                old = [a[rows] if table else a for a, table in zip(old, tables, strict=True)]
+            state = dict(zip(slots, old[1:], strict=True))
+            rate_now = np.asarray(lr, old[0].dtype)
+            new = self._updated(name, old[0], g, state, rate_now, group.weight_decay)
+            for leaf, array, table in zip(leaves, new, tables, strict=True):
+                if table:
+                    yield set_rows, leaf, (rows, np.array(array))
+                else:
+                    yield set_array, leaf, own(array)
 
     def _record(self) -> None:
         """Take the step on tensors, so that the program that is recorded whole holds it."""
@@ -295,18 +288,18 @@ class Optimizer:
                     g = gradient_of(p, rows=False)
                     if g is None:
                         continue
-                    leaf: Any = p
-                    if (group, leaf.dtype) not in rates:
+                    tensor: Any = p
+                    if (group, tensor.dtype) not in rates:
                         # Read anew at every run: another rate needs no other program.
                         read = partial(self._rate, group)
-                        rates[group, leaf.dtype] = whole.reading(read, leaf.dtype)
-                    lr = rates[group, leaf.dtype]
+                        rates[group, tensor.dtype] = whole.reading(read, tensor.dtype)
+                    lr = rates[group, tensor.dtype]
                     slots = self._state[name]
                     new = self._updated(name, p, g, dict(slots), lr, group.weight_decay)
-                    changes.extend(zip((leaf, *slots.values()), new, strict=True))
+                    changes.extend(zip((tensor, *slots.values()), new, strict=True))
             changes.append((self._steps, self._steps + 1))
-            for state, value in changes:
-                state.assign(value)
+            for leaf, value in changes:
+                leaf.assign(value)
 
     def _updated(
         self, name: str, p: Any, g: Any, state: dict[str, Any], lr: Any, weight_decay: float

@@ -84,8 +84,8 @@ class SGD(Optimizer):
 
     @property
     def by_rows(self) -> bool:
-        """Whether there is no momentum, which moves every row."""
-        return not self.momentum
+        """Whether there is no momentum, which moves every row, and the rule is this one."""
+        return not self.momentum and type(self).update is SGD.update
 
     def init(self, p: Any) -> dict[str, Any]:
         """Return the momentum, and with dampening the number of steps: the first has none."""
@@ -107,7 +107,7 @@ class SGD(Optimizer):
 
     def _changes(self, group: Group, lr: float) -> Iterable[Change]:
         """Return the changes of a group, in place where the rule is a descent and nothing more."""
-        if self.momentum or group.weight_decay:
+        if not self.by_rows or group.weight_decay:
             return super()._changes(group, lr)
         changes: list[Change] = []
         values: list[Value] = []

@@ -665,8 +665,8 @@ FAULTS = (
         "optimizer",
         "commits-while-it-computes",
         "tapegraph/optim/optimizer.py",
-        "                yield set_array, leaf, own(array)\n\n    def _row_changes",
-        "                set_array(leaf, own(array))\n\n    def _row_changes",
+        "yield set_array, leaf, own(array)",
+        "set_array(leaf, own(array))",
         "tests/optim/test_step.py",
     ),
     Fault(

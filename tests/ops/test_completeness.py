@@ -29,7 +29,8 @@ PUBLIC = """
     set_backend get_backend use_backend last_backward testing.check_gradients
     testing.check_parity add sub mul div pow neg sin cos tan exp log sqrt tanh sigmoid relu abs
     gelu silu matmul batch_matmul transpose sum mean softmax reshape tensor_slice concat gather
-    where layer_norm conv2d max_pool2d avg_pool2d softmax_crossentropy mse_loss
+    where layer_norm conv2d max_pool2d avg_pool2d softmax_crossentropy mse_loss Optimizer Adam AdamW
+    RMSprop Adagrad Lion clip_grad_norm clip_grad_value optim.SGD optim.schedules
 """.split()
 
 ON_TENSORS = """

@@ -221,3 +221,25 @@ def test_values_cannot_be_recorded_and_say_so():
 
 def test_the_gradient_is_read_in_one_place():
     assert optimizer.gradient_of is clipping.gradient_of is leaves.gradient_of
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+@pytest.mark.parametrize("name", EVERY)
+def test_every_rule_is_a_graph_that_gives_the_same(name, dtype):
+    pytest.importorskip("tensorflow")
+    from tapegraph.lowering.forward import forward
+
+    rule = made(*EVERY[name], dtype)
+    w, g = rule.params[0].numpy(), gradients(1, dtype)[0]
+    state = {k: slot.numpy() / 2 + 0.25 for k, slot in rule.state["w"].items()}
+    arrays = [w, g, *state.values(), np.asarray(0.1, dtype)]
+    new, slots = rule.update(w, g, state, arrays[-1])
+    with Whole() as whole, tg.no_grad():
+        p, g, *held, lr = map(whole.input, arrays)
+        out, out_slots = rule.update(p, g, dict(zip(state, held, strict=True)), lr)
+    recording = whole.recording([out, *(out_slots[k] for k in state)])
+    got = forward(recording)([recording.values[slot] for slot in recording.program.fed])
+    tolerance = 1e-12 if dtype is np.float64 else 1e-5
+    for result, want in zip(got, [new, *(slots[k] for k in state)], strict=True):
+        assert result.dtype == np.asarray(want).dtype
+        np.testing.assert_allclose(result, want, rtol=tolerance, atol=tolerance)
