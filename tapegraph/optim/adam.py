@@ -94,9 +94,10 @@ class Adam(Optimizer):
         slots = {"mean": mean, "square": square, "beta1_power": power1, "beta2_power": power2}
         if self.amsgrad:
             slots["largest"] = square = np.maximum(state["largest"], square)
-        size = lr / (1.0 - power1).astype(p.dtype)
+        # sqrt(v) / root + eps is written as (sqrt(v) + eps * root) / root: a pass less.
         root = np.sqrt(1.0 - power2).astype(p.dtype)
-        return p - size * (mean / (np.sqrt(square) / root + self.eps)), slots
+        size = lr / (1.0 - power1).astype(p.dtype) * root
+        return p - size * mean / (np.sqrt(square) + self.eps * root), slots
 
 
 class AdamW(Adam):

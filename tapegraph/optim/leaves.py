@@ -75,6 +75,17 @@ def set_rows(p: Tensor, change: tuple[Array, Array]) -> None:
     mark_changed(p)
 
 
+def fresh(array: Any, taken: set[int]) -> Array:
+    """Return a rule's result as an array that nobody else holds: itself, if it was just made.
+
+    What the rule was given are views; ``taken`` are the ids of the results that have an owner.
+    """
+    if type(array) is np.ndarray and array.base is None and id(array) not in taken:
+        taken.add(id(array))
+        return array
+    return own(array)
+
+
 def slot(array: Any) -> Tensor:
     """Make a constant that holds a part of an optimizer's state."""
     return constant(own(array))  # type: ignore[no-any-return]

@@ -16,6 +16,7 @@ from tapegraph.optim.groups import Group, Params, Rate, grouped, rate, rate_at
 from tapegraph.optim.leaves import (
     Leaf,
     array_of,
+    fresh,
     gradient_of,
     set_array,
     set_rows,
@@ -257,6 +258,7 @@ class Optimizer:
 
     def _changes(self, group: Group, lr: float) -> Iterable[Change]:
         """Yield what the step changes in a group, everything computed."""
+        taken: set[int] = set()
         for name, p in zip(group.names, group.params, strict=True):
             g = gradient_of(p, rows=self.by_rows and not group.weight_decay)
             if g is None:
@@ -274,8 +276,10 @@ class Optimizer:
             for leaf, array, table in zip(leaves, new, tables, strict=True):
                 if table:
                     yield set_rows, leaf, (rows, np.array(array))
+                elif leaf is p:
+                    yield set_array, leaf, own(array)  # aligned, as an engine wants to be fed
                 else:
-                    yield set_array, leaf, own(array)
+                    yield set_array, leaf, fresh(array, taken)
 
     def _record(self) -> None:
         """Take the step on tensors, so that the program that is recorded whole holds it."""

@@ -172,6 +172,24 @@ def test_a_rule_may_return_what_it_was_given():
     np.testing.assert_array_equal(optimizer.state["x"]["first"].data, [1.0, 2.0])
 
 
+def test_results_that_are_one_array_become_two():
+    class Twice(tg.Optimizer):
+        def init(self, p):
+            return {"a": np.zeros_like(p), "b": np.zeros_like(p)}
+
+        def update(self, p, g, state, lr):
+            new = p - lr * g
+            return new, {"a": new, "b": new}
+
+    x = tg.param([1.0, 2.0], name="x")
+    optimizer = Twice([x], lr=1.0)
+    x.sum().backward()
+    optimizer.step()
+    arrays = [x._array, *(slot._array for slot in optimizer.state["x"].values())]
+    assert not any(np.shares_memory(a, b) for a in arrays for b in arrays if a is not b)
+    assert len(set(map(id, arrays))) == 3
+
+
 @every
 def test_zeroed_gradients_are_zeros(name):
     # An optimizer with a memory moves on; zeros that were read and zeros that were not are one.
@@ -200,7 +218,10 @@ def test_empty_and_0d_parameters(name):
         assert np.all(x.data < 2.0)
 
 
-@every
+@pytest.mark.parametrize(
+    "name",
+    ["SGD", "SGD dampening", "Adam amsgrad", "AdamW", "RMSprop everything", "Adagrad everything"],
+)
 def test_memory_is_flat(name):
     x = tg.param(np.ones(1000))
     optimizer = make(name, [x], lr=1e-3)
