@@ -12,7 +12,7 @@ from tapegraph.checkout import find_siblings as _find_siblings
 
 _find_siblings()
 
-from tapegraph import random, testing
+from tapegraph import optim, random, testing
 from tapegraph.compiling.compiled import compile, compile_disabled
 from tapegraph.compiling.errors import TraceMismatchError
 from tapegraph.differentiation.backend import get_backend, set_backend, use_backend
@@ -33,7 +33,17 @@ from tapegraph.ops.linalg import *
 from tapegraph.ops.nn import *
 from tapegraph.ops.reduce import *
 from tapegraph.ops.shape import *
-from tapegraph.optim import SGD
+from tapegraph.optim import (
+    SGD,
+    Adagrad,
+    Adam,
+    AdamW,
+    Lion,
+    Optimizer,
+    RMSprop,
+    clip_grad_norm,
+    clip_grad_value,
+)
 from tapegraph.recording.concretization import ConcretizationError
 from tapegraph.recording.no_grad import no_grad
 from tapegraph.recording.tape import tape, tape_reset
@@ -58,7 +68,16 @@ __all__ = [
     "compile_disabled",
     "Dual",
     "LostGradientWarning",
+    "Adagrad",
+    "Adam",
+    "AdamW",
+    "Lion",
+    "Optimizer",
+    "RMSprop",
     "SGD",
+    "clip_grad_norm",
+    "clip_grad_value",
+    "optim",
     "Tensor",
     "Value",
     "amax",

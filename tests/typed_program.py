@@ -188,6 +188,10 @@ reveal_type((x * 2).sum().backward())  # None
 reveal_type(tg.backward(x.sum(), 1.0))  # None
 reveal_type(tg.last_backward())  # Report | None
 reveal_type(tg.SGD([x], lr=0.1).params)  # list[Tensor | Value]
+reveal_type(tg.Adam({"x": x}, lr=lambda step: 0.1).lr)  # float
+reveal_type(tg.Lion([{"params": [x], "lr": 0.1}]).groups)  # tuple[Group, ...]
+reveal_type(tg.SGD([x], lr=tg.optim.schedules.cosine(0.1, 10), momentum=0.9).momentum)  # float
+reveal_type(tg.clip_grad_norm([x], 1.0))  # Tensor
 reveal_type(tg.tape())  # Tape
 reveal_type([entry.op for entry in tg.tape()])  # list[str]
 reveal_type(tg.get_backend())  # 'auto' | 'tensorflow' | 'native'
@@ -304,6 +308,8 @@ if TYPE_CHECKING:
     tg.param("a")  # error: arg-type
     tg.use_backend("torch")  # error: arg-type
     tg.SGD(x, lr="fast")  # error: arg-type
+    tg.Adam([x], betas=0.9)  # error: arg-type
+    tg.clip_grad_norm(3, 1.0)  # error: arg-type
     tg.backward(array)  # error: arg-type
     tg.grad(power)("a")  # error: call-overload
     tg.grad(power)(2.0, exponent="a")  # error: call-overload

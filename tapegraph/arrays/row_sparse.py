@@ -43,6 +43,12 @@ class RowSparse:
         self.add_to(table)
         return table
 
+    def added_up(self) -> RowSparse:
+        """Return the same gradient with each row once, in order."""
+        if not len(self.rows):
+            return self
+        return RowSparse(*_added_up(self.rows, self.values), self.shape)
+
     def add_to(self, table: Array, factor: float = 1.0) -> None:
         """Add ``factor`` times the rows to an array of the table's shape, in place.
 

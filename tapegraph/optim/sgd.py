@@ -10,37 +10,45 @@ import numpy as np
 from tapegraph.arrays.buffers import is_shared, own
 from tapegraph.arrays.row_sparse import RowSparse
 from tapegraph.differentiation import stored
-from tapegraph.errors import explain, kind_of
-from tapegraph.recording import concretization
-from tapegraph.recording.no_grad import no_grad
-from tapegraph.recording.node import Node, mark_changed, real
-from tapegraph.tensors.tensor import Tensor
+from tapegraph.errors import explain
+from tapegraph.optim.groups import Group, Params, Rate
+from tapegraph.optim.leaves import fitting
+from tapegraph.optim.optimizer import Change, Optimizer
+from tapegraph.optim.options import Flag, Number
+from tapegraph.recording.node import Node, mark_changed
 from tapegraph.tensors.value import Value
 
 
-class SGD:
-    """Stochastic gradient descent, ``p -= lr * p.grad``.
+class SGD(Optimizer):
+    """Stochastic gradient descent, ``p -= lr * p.grad``; with momentum too.
+
+    With weight decay ``g = p.grad + weight_decay * p``, and with momentum, as PyTorch has it::
+
+        m = g                                      (first step)
+        m = momentum * m + (1 - dampening) * g     (later)
+        p = p - lr * m                             (nesterov: p - lr * (g + momentum * m))
+
+    Without momentum and weight decay, a row-sparse gradient updates its rows alone.
 
     Parameters
     ----------
-    params : iterable of Tensor or Value
-        The leaves to update; one with no gradient yet is left alone.
-    lr : float
-        Learning rate, finite and not negative; may be changed at any time, for schedules.
-
-    Attributes
-    ----------
-    params : list
-        The leaves.
-    lr : float
-        The learning rate of the next step.
+    params : iterable or dict of Tensor or Value, or iterable of dict
+        The leaves to update; one with no gradient yet is left alone. See `Optimizer`.
+    lr : float or callable
+        Learning rate, finite and not negative; may be changed at any time. Or a schedule.
+    momentum, dampening : float
+        At least 0.
+    nesterov : bool
+        Takes momentum, and no dampening.
+    weight_decay : float
+        L2 regularisation.
 
     Raises
     ------
     TypeError
-        Something in ``params`` is not a leaf, or the learning rate is no number.
+        Something in ``params`` is not a leaf, or an option is no number.
     ValueError
-        A parameter is given more than once, or the learning rate is negative, infinite or NaN.
+        A parameter is given more than once, or an option is out of its range.
 
     Examples
     --------
@@ -53,73 +61,86 @@ class SGD:
     1.0
     """
 
-    def __init__(self, params: Iterable[Tensor | Value], lr: float) -> None:
-        if isinstance(params, Node):
-            raise TypeError(explain("SGD", kind_of(params), "a list of parameters", "Write [w]."))
-        self.params = list(params)
-        self.lr = lr
-        for p in self.params:
-            leaf = p._requires_grad and not p._inputs if isinstance(p, Node) else _is_scalar(p)
-            if not leaf:
-                raise TypeError(
-                    explain("SGD", kind_of(p), "parameters made by tg.param or tg.Value")
-                )
-        if len(set(map(id, self.params))) < len(self.params):
-            raise ValueError(
-                explain("SGD", "a parameter more than once", "each once", "It would step twice.")
-            )
+    momentum = Number()
+    dampening = Number()
+    nesterov = Flag()
+
+    def __init__(
+        self,
+        params: Params,
+        lr: Rate,
+        momentum: float = 0.0,
+        dampening: float = 0.0,
+        nesterov: bool = False,
+        weight_decay: float = 0.0,
+    ) -> None:
+        self.momentum = momentum
+        self.dampening = dampening
+        self.nesterov = nesterov
+        if self.nesterov and (not self.momentum or self.dampening):
+            received = f"nesterov with momentum={momentum} and dampening={dampening}"
+            raise ValueError(explain("SGD", received, "momentum above 0 and no dampening"))
+        super().__init__(params, lr, weight_decay)
 
     @property
-    def lr(self) -> float:
-        """The learning rate of the next step."""
-        return self._lr
+    def by_rows(self) -> bool:
+        """Whether there is no momentum, which moves every row, and the rule is this one."""
+        return not self.momentum and type(self).update is SGD.update
 
-    @lr.setter
-    def lr(self, value: float) -> None:
-        lr = real(value, "SGD", "lr")
-        if not 0.0 <= lr < np.inf:
-            expected = "a learning rate that is finite and not negative"
-            raise ValueError(explain("SGD", f"lr={value}", expected))
-        self._lr = lr
+    def init(self, p: Any) -> dict[str, Any]:
+        """Return the momentum, and with dampening the number of steps: the first has none."""
+        if not self.momentum:
+            return {}
+        slots = {"momentum": np.zeros_like(p)}
+        return slots | {"step": np.zeros(())} if self.dampening else slots
 
-    def step(self) -> None:
-        """Update every parameter by its gradient."""
-        lr, whole = self._lr, concretization.current()
-        for p in self.params:
-            if whole is not None:
-                self._record(whole, p)
-            elif isinstance(p, Node):
-                _descend(p, lr)
-            else:
-                p.data -= lr * p.grad
+    def update(self, p: Any, g: Any, state: dict[str, Any], lr: Any) -> tuple[Any, dict[str, Any]]:
+        """Return the new parameter, momentum and number of steps."""
+        if not self.momentum:
+            return p - lr * g, state
+        m = self.momentum * state["momentum"] + (1.0 - self.dampening) * g
+        slots = {"momentum": m}
+        if self.dampening:
+            m = np.where(state["step"] == 0.0, g, m)
+            slots = {"momentum": m, "step": state["step"] + 1.0}
+        return p - lr * (g + self.momentum * m if self.nesterov else m), slots
 
-    def _record(self, whole: Any, p: Any) -> None:
-        """Record the update of one parameter in a program that is recorded whole."""
-        grad = whole.gradient(p)
-        if grad is not None:
-            with no_grad():
-                p.assign(p - grad * whole.reading(lambda: self._lr, p.dtype))
+    def _changes(self, group: Group, lr: float) -> Iterable[Change]:
+        """Return the changes of a group, in place where the rule is a descent and nothing more."""
+        if not self.by_rows or group.weight_decay:
+            return super()._changes(group, lr)
+        changes: list[Change] = []
+        values: list[Value] = []
+        for p in group.params:
+            if isinstance(p, Value):
+                values.append(p)
+                continue
+            held = getattr(p, "_grad", None)
+            if isinstance(held, RowSparse):
+                changes.append((_descend_rows, p, (held, lr)))
+            elif held is not None and held is not stored.ZERO:
+                changes.append((_descend, p, fitting(p, held) * lr))
+        if values:
+            changes.append((_descend_values, values, lr))
+        return changes
 
-    def zero_grad(self) -> None:
-        """Set every parameter's gradient to zero."""
-        for p in self.params:
-            p.zero_grad()
 
-
-def _is_scalar(p: Any) -> bool:
-    return isinstance(p, Value) and not p.args
-
-
-def _descend(p: Node, lr: float) -> None:
-    held = getattr(p, "_grad", None)
-    if held is None or held is stored.ZERO:
-        return
-    if isinstance(held, RowSparse):
-        if is_shared(p):
-            p._array = own(p._array)
-        held.add_to(p._array, -lr)
-    elif is_shared(p):  # whoever else holds the array keeps the old numbers
-        p._array = own(p._array - held * lr)
+def _descend(p: Node, step: Any) -> None:
+    if is_shared(p):  # whoever else holds the array keeps the old numbers
+        p._array = own(p._array - step)
     else:
-        np.subtract(p._array, held * lr, out=p._array)
+        np.subtract(p._array, step, out=p._array)
     mark_changed(p)
+
+
+def _descend_rows(p: Node, change: tuple[RowSparse, float]) -> None:
+    held, lr = change
+    if is_shared(p):
+        p._array = own(p._array)
+    held.add_to(p._array, -lr)
+    mark_changed(p)
+
+
+def _descend_values(values: list[Value], lr: float) -> None:
+    for p in values:  # leaves: what their setters check holds
+        p._data -= lr * p._grad

@@ -1,0 +1,166 @@
+"""Clipping gradients: all of them to a norm, or each element to an interval."""
+
+from __future__ import annotations
+
+from functools import reduce
+from typing import Any
+
+import numpy as np
+
+from tapegraph.arrays.row_sparse import RowSparse
+from tapegraph.errors import warn
+from tapegraph.optim.leaves import Leaf, Leaves, checked, gradient_of, set_gradient
+from tapegraph.optim.options import in_interval
+from tapegraph.recording.concretization import current
+from tapegraph.recording.no_grad import no_grad
+from tapegraph.recording.node import constant, real
+from tapegraph.tensors.tensor import Tensor
+
+# PyTorch's, so that a norm of zero does not divide.
+_EPS = 1e-6
+# Below this the squares of float64 numbers vanish.
+_SMALLEST = 1e-150
+
+
+def clip_grad_norm(params: Leaves, max_norm: float) -> Tensor:
+    """Scale all gradients by one factor, so that their norm together is at most ``max_norm``.
+
+    With the norm ``n`` of all gradients as one vector, each becomes ``g * min(1, max_norm / (n +
+    1e-6))``, PyTorch's formula. It is computed so that neither huge nor tiny gradients overflow or
+    vanish. Where the norm is infinite or NaN there is no such factor: every gradient becomes NaN,
+    and a `RuntimeWarning` says so, but for compiled steps; a finite step would hide it.
+
+    Parameters
+    ----------
+    params : iterable or dict of Tensor or Value
+        The leaves; one with no gradient yet is left alone.
+    max_norm : float
+        Not negative; infinite to learn the norm alone.
+
+    Returns
+    -------
+    Tensor
+        The norm before, a constant of shape () in float64.
+
+    Raises
+    ------
+    TypeError
+        Something in ``params`` is not a leaf, or ``max_norm`` is no number.
+    ValueError
+        A parameter is given more than once, or ``max_norm`` is negative or NaN.
+
+    Examples
+    --------
+    >>> import tapegraph as tg
+    >>> x = tg.param([3.0, 4.0])
+    >>> (x * x).sum().backward()
+    >>> norm = tg.clip_grad_norm([x], max_norm=5.0)
+    >>> norm.item()
+    10.0
+    >>> x.grad.round(5)
+    array([3., 4.])
+    """
+    op = "clip_grad_norm"
+    limit = _limit(op, "max_norm", max_norm)
+    leaves = checked(op, params)
+    with no_grad():
+        found = _gradients(leaves)
+        norm = _norm([_elements(g) for _, g in found])
+        factor = np.minimum(limit / (norm + _EPS), 1.0)
+        factor = np.where(np.isfinite(norm), factor, np.nan)
+        if current() is None:
+            if factor == 1.0:
+                return constant(np.asarray(norm))  # type: ignore[no-any-return]
+            if not np.isfinite(norm):
+                _warn_of(found, norm)
+        scaled = [(p, _map(g, lambda x: x * factor.astype(x.dtype))) for p, g in found]
+        for p, g in scaled:
+            set_gradient(p, g)
+    return norm if isinstance(norm, Tensor) else constant(np.asarray(norm))
+
+
+def clip_grad_value(params: Leaves, limit: float) -> None:
+    """Limit each element of the gradients to ``[-limit, limit]``; NaN stays NaN.
+
+    Parameters
+    ----------
+    params : iterable or dict of Tensor or Value
+        The leaves; one with no gradient yet is left alone.
+    limit : float
+        Not negative.
+
+    Raises
+    ------
+    TypeError
+        Something in ``params`` is not a leaf, or ``limit`` is no number.
+    ValueError
+        A parameter is given more than once, or ``limit`` is negative or NaN.
+
+    Examples
+    --------
+    >>> import tapegraph as tg
+    >>> x = tg.param([0.5, -4.0])
+    >>> (x * x).sum().backward()
+    >>> tg.clip_grad_value([x], 2.0)
+    >>> x.grad
+    array([ 1., -2.])
+    """
+    op = "clip_grad_value"
+    limit = _limit(op, "limit", limit)
+    leaves = checked(op, params)
+    with no_grad():
+        clipped = [
+            (p, _map(g, lambda x: np.minimum(np.maximum(x, -limit), limit)))
+            for p, g in _gradients(leaves)
+        ]
+        for p, g in clipped:
+            set_gradient(p, g)
+
+
+def _limit(op: str, name: str, value: float) -> float:
+    return np.inf if value == np.inf else in_interval(op, name, real(value, op, name))
+
+
+def _gradients(leaves: list[Leaf]) -> list[tuple[Leaf, Any]]:
+    pairs = [(p, gradient_of(p, rows=True)) for p in leaves]
+    return [(p, g) for p, g in pairs if g is not None and g.shape.count(0) == 0]
+
+
+def _elements(g: Any) -> Any:
+    """Return the elements that may differ from zero."""
+    return g.values if isinstance(g, RowSparse) else g
+
+
+def _map(g: Any, f: Any) -> Any:
+    """Apply a function that keeps zero to a gradient."""
+    return RowSparse(g.rows, f(g.values), g.shape) if isinstance(g, RowSparse) else f(g)
+
+
+def _norm(gradients: list[Any]) -> Any:
+    """Return the norm of all gradients as one vector, in float64: an array or a tensor."""
+    gradients = [g for g in gradients if g.shape.count(0) == 0]
+    if not gradients:
+        return np.zeros(())
+    peaks = [np.maximum(np.max(g), -np.min(g)).astype(np.float64) for g in gradients]
+    peak = reduce(np.maximum, peaks)
+    # Of numbers of at most 1 no square overflows.
+    scale = np.where(np.isfinite(peak), np.maximum(peak, _SMALLEST), 1.0)
+    parts = [g / scale for g in gradients]
+    total = reduce(np.add, [np.vdot(part, part) for part in parts])
+    return np.where(np.isfinite(peak), scale * np.sqrt(total), peak)
+
+
+def _warn_of(found: list[tuple[Leaf, Any]], norm: Any) -> None:
+    """Warn, before anything is changed, of gradients whose norm is no number to divide by."""
+    for place, (p, g) in enumerate(found):
+        if not np.isfinite(_elements(g)).all():
+            name = getattr(p, "name", None) or getattr(p, "label", "") or str(place)
+            where = f"; the first is that of parameter {name!r}"
+            break
+    else:
+        where = ""
+    warn(
+        f"clip_grad_norm: received gradients of norm {norm}, which no factor makes finite, so "
+        f"that all become NaN; expected finite gradients{where}.",
+        RuntimeWarning,
+    )

@@ -1,0 +1,156 @@
+"""What optimizers read from parameters and write to them: the only place that knows how.
+
+A parameter is a `Tensor` leaf or a `Value`. Its number and its gradient are arrays; inside a
+program that is recorded whole they are tensors, of a `Tensor` leaf alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from tapegraph.arrays.buffers import is_shared, own
+from tapegraph.arrays.row_sparse import RowSparse
+from tapegraph.differentiation import stored
+from tapegraph.errors import explain, kind_of
+from tapegraph.recording.concretization import ConcretizationError, current
+from tapegraph.recording.node import Node, constant, mark_changed
+from tapegraph.tensors.tensor import Tensor
+from tapegraph.tensors.value import Value
+from tapegraph.typed import Array
+
+Leaf: TypeAlias = "Tensor | Value"
+Leaves: TypeAlias = "Iterable[Tensor | Value] | Mapping[str, Tensor | Value]"
+
+
+def gradient_of(p: Leaf, *, rows: bool) -> Any:
+    """Return a parameter's gradient, or None before any.
+
+    It is an ndarray, or a `RowSparse` that holds each row once where ``rows`` allows it, and the
+    caller must not change it; inside a program that is recorded whole, it is a tensor.
+    """
+    if current() is not None:
+        return _recordable(p).grad
+    if isinstance(p, Value):
+        return np.asarray(p.grad)
+    held = getattr(p, "_grad", None)
+    if rows and isinstance(held, RowSparse):
+        return held.added_up()
+    grad = stored.read(p)
+    return None if grad is None else _read_only(fitting(p, grad))
+
+
+def set_gradient(p: Leaf, grad: Any) -> None:
+    """Replace a parameter's gradient by one that was computed from it."""
+    if current() is not None:
+        _recordable(p).grad = grad
+    elif isinstance(p, Value):
+        p.grad = float(grad)
+    else:
+        p._grad = grad if isinstance(grad, RowSparse) else np.asarray(grad)
+
+
+def array_of(p: Leaf) -> Array:
+    """Return a parameter's or a slot's numbers, which the caller must not change."""
+    return _read_only(np.asarray(p.data) if isinstance(p, Value) else p._array)
+
+
+def set_array(p: Leaf, array: Array) -> None:
+    """Give a parameter or a slot an array that nobody else holds."""
+    if isinstance(p, Value):
+        p.data = float(array)
+        return
+    p._array = array
+    mark_changed(p)
+
+
+def set_rows(p: Tensor, change: tuple[Array, Array]) -> None:
+    """Give some rows of a parameter or a slot new numbers."""
+    rows, values = change
+    if is_shared(p):  # whoever else holds the array keeps the old numbers
+        p._array = own(p._array)
+    p._array[rows] = values
+    mark_changed(p)
+
+
+def fresh(array: Any, taken: set[int]) -> Array:
+    """Return a rule's result as an array that nobody else holds: itself, if it was just made.
+
+    What the rule was given are views; ``taken`` are the ids of the results that have an owner.
+    """
+    if type(array) is np.ndarray and array.base is None and id(array) not in taken:
+        taken.add(id(array))
+        return array
+    return own(array)
+
+
+def slot(array: Any) -> Tensor:
+    """Make a constant that holds a part of an optimizer's state."""
+    return constant(own(array))  # type: ignore[no-any-return]
+
+
+def checked(op: str, params: Leaves) -> list[Leaf]:
+    """Return parameters as a list, each of them a leaf and there once.
+
+    Raises
+    ------
+    TypeError
+        They are not a list or dict of parameters.
+    ValueError
+        One is there more than once.
+    """
+    if isinstance(params, (Node, Value)) or not isinstance(params, Iterable):
+        raise TypeError(explain(op, kind_of(params), "a list of parameters", "Write [w]."))
+    found = list(params.values() if isinstance(params, Mapping) else params)
+    for p in found:
+        if not _is_leaf(p):
+            raise TypeError(explain(op, kind_of(p), "parameters made by tg.param or tg.Value"))
+    check_distinct(op, found)
+    return found
+
+
+def check_distinct(op: str, params: list[Leaf]) -> None:
+    """Refuse a parameter that is there more than once."""
+    if len(set(map(id, params))) < len(params):
+        raise ValueError(
+            explain(op, "a parameter more than once", "each once", "It would count twice.")
+        )
+
+
+def fitting(p: Node, grad: Any) -> Any:
+    """Return a gradient that a user may have reshaped in place, once it is known to fit.
+
+    Raises
+    ------
+    RuntimeError
+        It is not of the parameter's shape or dtype.
+    """
+    array = p._array
+    if grad.shape != array.shape or grad.dtype != array.dtype:
+        name = f" {p.name!r}" if p.name else ""
+        received = f"a .grad of shape {grad.shape} and dtype {grad.dtype} on a parameter{name}"
+        expected = f"shape {array.shape} and dtype {array.dtype}"
+        raise RuntimeError(explain("optim", received, expected, "Reshape a copy of it."))
+    return grad
+
+
+def _read_only(array: Array) -> Array:
+    view = array.view()
+    view.setflags(write=False)
+    return view
+
+
+def _is_leaf(p: Any) -> bool:
+    if isinstance(p, Node):
+        return p._requires_grad and not p._inputs
+    return isinstance(p, Value) and not p.args
+
+
+def _recordable(p: Leaf) -> Any:
+    if isinstance(p, Value):
+        fix = "Update Values outside the compiled step, or make it of tg.param."
+        received = f"{p!r} in a program that is recorded whole"
+        raise ConcretizationError(explain("optim", received, "tensors", fix))
+    return p

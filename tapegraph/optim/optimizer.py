@@ -1,0 +1,329 @@
+"""`Optimizer`: parameters, their state, and one step of all of them by a pure rule."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
+from types import MappingProxyType
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from tapegraph.arrays.buffers import own
+from tapegraph.arrays.row_sparse import RowSparse
+from tapegraph.errors import explain, kind_of
+from tapegraph.optim.groups import Group, Params, Rate, grouped, rate, rate_at
+from tapegraph.optim.leaves import (
+    Leaf,
+    array_of,
+    fresh,
+    gradient_of,
+    set_array,
+    set_rows,
+    slot,
+)
+from tapegraph.optim.saved import loaded, saved
+from tapegraph.recording.concretization import current
+from tapegraph.recording.no_grad import no_grad
+from tapegraph.tensors.tensor import Tensor
+
+State = Mapping[str, Tensor]
+# What is left to do once everything has been computed, and cannot fail: a function, the leaf that
+# it changes, and what to.
+Change: TypeAlias = "tuple[Callable[[Any, Any], None], Any, Any]"
+
+
+class Optimizer:
+    """The base of every optimizer: a subclass gives one pure rule, and the slots that it needs.
+
+    ``update`` is written in array code: operators and NumPy's functions, on arrays that it must not
+    change, with no branch on their numbers. It then runs eagerly on ndarrays, and on tensors where
+    a whole step is recorded, with the same numbers. Options of the rule are plain attributes, set
+    before ``super().__init__(params, lr)`` and not changed afterwards.
+
+    Parameters
+    ----------
+    params : iterable or dict of Tensor or Value, or iterable of dict
+        The leaves to update; one with no gradient yet is left alone. A dict names them. Groups are
+        dicts of ``"params"`` and, if wanted, their own ``"lr"`` and ``"weight_decay"``.
+    lr : float or callable
+        The learning rate, finite and not negative; or a schedule, which gives that of each step,
+        counted from 0 (`tapegraph.optim.schedules`).
+    weight_decay : float
+        As L2 regularisation, ``g + weight_decay * p`` for the gradient; in a subclass with
+        ``decoupled = True``, ``p - lr * weight_decay * p`` for the parameter.
+
+    Attributes
+    ----------
+    params : list of Tensor or Value
+        The leaves.
+    lr : float
+        The learning rate of the next step; a number or a schedule may be assigned at any time.
+    groups : tuple of Group
+        The groups, with ``lr`` and ``weight_decay`` of their own.
+    steps : int
+        The number of steps taken.
+    state : mapping of str to mapping of str to Tensor
+        The slots of each parameter, by its name: its key in a dict, its own name if no other
+        parameter has it, or else its place, from ``"0"``.
+
+    Raises
+    ------
+    TypeError
+        Something in ``params`` is not a leaf, or an option is no number.
+    ValueError
+        A parameter or name is given more than once, or an option is out of its range.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import tapegraph as tg
+    >>> class SignDescent(tg.Optimizer):
+    ...     def init(self, p):
+    ...         return {"mean": np.zeros_like(p)}
+    ...
+    ...     def update(self, p, g, state, lr):
+    ...         mean = 0.5 * state["mean"] + 0.5 * g
+    ...         return p - lr * np.sign(mean), {"mean": mean}
+    >>> x = tg.param([1.0, -2.0], name="x")
+    >>> optimizer = SignDescent([x], lr=0.25)
+    >>> (x * x).sum().backward()
+    >>> optimizer.step()
+    >>> x.data
+    array([ 0.75, -1.75])
+    >>> optimizer.state["x"]["mean"]
+    Tensor([ 1., -2.])
+    """
+
+    # Weight decay acts on the parameter itself, and not through the gradient.
+    decoupled = False
+
+    def __init__(self, params: Params, lr: Rate, weight_decay: float = 0.0) -> None:
+        self._kind = type(self).__name__
+        self._groups = tuple(grouped(self._kind, params, weight_decay))
+        self.lr = lr
+        # A tensor like the slots: a compiled step counts too.
+        self._steps = slot(np.zeros((), np.int64))
+        self._state: dict[str, State] = {}
+        for group in self._groups:
+            for name, p in zip(group.names, group.params, strict=True):
+                slots = self.init(array_of(p))
+                self._state[name] = MappingProxyType({k: slot(v) for k, v in slots.items()})
+
+    # The rule
+
+    def init(self, p: Any) -> dict[str, Any]:
+        """Return the slots of a parameter before its first step: arrays by name, none by default.
+
+        Parameters
+        ----------
+        p : ndarray
+            The parameter.
+        """
+        return {}
+
+    def update(self, p: Any, g: Any, state: dict[str, Any], lr: Any) -> tuple[Any, dict[str, Any]]:
+        """Return the new parameter and its new slots.
+
+        Parameters
+        ----------
+        p, g : ndarray or Tensor
+            The parameter and its gradient, with L2 weight decay already in it.
+        state : dict of str to ndarray or Tensor
+            The slots.
+        lr : 0-d ndarray or Tensor
+            The learning rate, in the parameter's dtype.
+        """
+        raise NotImplementedError(
+            explain(
+                self._kind,
+                "a class without a rule",
+                "update(self, p, g, state, lr) -> (p, state)",
+            )
+        )
+
+    @property
+    def by_rows(self) -> bool:
+        """Whether the rule may be run on the rows of a table that have a gradient, and no others.
+
+        So it may where it is element by element, and where, without weight decay, a gradient of
+        zero changes neither the parameter nor a slot of its shape. Otherwise, as here, a row-sparse
+        gradient is made dense.
+        """
+        return False
+
+    # Looking and setting
+
+    @property
+    def params(self) -> list[Leaf]:
+        """The leaves, in a list of the caller's own."""
+        return [p for group in self._groups for p in group.params]
+
+    @property
+    def groups(self) -> tuple[Group, ...]:
+        """The groups of parameters."""
+        return self._groups
+
+    @property
+    def lr(self) -> float:
+        """The learning rate of the next step, but for groups with one of their own."""
+        return rate_at(self._kind, self._lr, self.steps)
+
+    @lr.setter
+    def lr(self, value: Rate) -> None:
+        self._lr = rate(self._kind, value)
+
+    @property
+    def steps(self) -> int:
+        """The number of steps taken."""
+        return int(self._steps._array)
+
+    @property
+    def state(self) -> Mapping[str, State]:
+        """The slots by the parameter's name and their own: constants, to read and to assign to."""
+        return MappingProxyType(self._state)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return copies of what the next steps depend on, besides the parameters themselves.
+
+        Returns
+        -------
+        dict
+            ``"optimizer"``, the class's name; ``"steps"``; ``"lr"``, the learning rates of the
+            optimizer and of each group, None for a schedule or where there is none; and
+            ``"state"``, arrays by the name of the parameter and of the slot.
+
+        Examples
+        --------
+        >>> import tapegraph as tg
+        >>> optimizer = tg.SGD({"w": tg.param([1.0, 2.0])}, lr=0.5, momentum=0.9)
+        >>> optimizer.state_dict()["state"]
+        {'w': {'momentum': array([0., 0.])}}
+        """
+        return saved(self)
+
+    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
+        """Go on from where another run's ``state_dict()`` was taken.
+
+        A schedule stays, and goes on from the number of steps. Nothing is changed where an error
+        is raised.
+
+        Parameters
+        ----------
+        state_dict : mapping
+            What `state_dict` gave, of an optimizer of the same class over parameters of the same
+            names, shapes and dtypes.
+
+        Raises
+        ------
+        TypeError
+            It is not such a mapping, or a dtype differs.
+        ValueError
+            The class, a name, a shape or the number of groups differs.
+        """
+        loaded(self, state_dict)
+
+    def zero_grad(self) -> None:
+        """Set every parameter's gradient to zero."""
+        for group in self._groups:
+            for p in group.params:
+                p.zero_grad()
+
+    # Stepping
+
+    def step(self) -> None:
+        """Update every parameter that has a gradient, and its slots: all of them, or none.
+
+        Raises
+        ------
+        TypeError, ValueError
+            The rule gave another dtype, shape or name than those of a parameter and its slots, or
+            a schedule no learning rate.
+        """
+        if current() is not None:
+            self._record()
+            return
+        changes: list[Change] = []
+        for group in self._groups:
+            changes.extend(self._changes(group, self._rate(group)))
+        steps = np.array(self._steps._array.item() + 1)
+        with np.errstate(all="ignore"):  # an update in place that overflows must not stop half-way
+            for change, leaf, value in changes:
+                change(leaf, value)
+        self._steps._array = steps
+
+    def _rate(self, group: Group) -> float:
+        chosen = self._lr if group._lr is None else group._lr
+        return chosen if type(chosen) is float else rate_at(self._kind, chosen, self.steps)
+
+    def _changes(self, group: Group, lr: float) -> Iterable[Change]:
+        """Yield what the step changes in a group, everything computed."""
+        taken: set[int] = set()
+        for name, p in zip(group.names, group.params, strict=True):
+            g = gradient_of(p, rows=self.by_rows and not group.weight_decay)
+            if g is None:
+                continue
+            slots = self._state[name]
+            leaves = [p, *slots.values()]
+            old = [array_of(leaf) for leaf in leaves]
+            tables = [isinstance(g, RowSparse) and array.shape == g.shape for array in old]
+            if isinstance(g, RowSparse):  # the rule is run on the rows that have a gradient
+                rows, g = g.rows, g.values
+                old = [a[rows] if table else a for a, table in zip(old, tables, strict=True)]
+            state = dict(zip(slots, old[1:], strict=True))
+            rate_now = np.asarray(lr, old[0].dtype)
+            new = self._updated(name, old[0], g, state, rate_now, group.weight_decay)
+            for leaf, array, table in zip(leaves, new, tables, strict=True):
+                if table:
+                    yield set_rows, leaf, (rows, np.array(array))
+                elif leaf is p:
+                    yield set_array, leaf, own(array)  # aligned, as an engine wants to be fed
+                else:
+                    yield set_array, leaf, fresh(array, taken)
+
+    def _record(self) -> None:
+        """Take the step on tensors, so that the program that is recorded whole holds it."""
+        whole = current()
+        rates: dict[Any, Any] = {}
+        changes: list[tuple[Tensor, Any]] = []
+        with no_grad():
+            for group in self._groups:
+                for name, p in zip(group.names, group.params, strict=True):
+                    g = gradient_of(p, rows=False)
+                    if g is None:
+                        continue
+                    tensor: Any = p
+                    if (group, tensor.dtype) not in rates:
+                        # Read anew at every run: another rate needs no other program.
+                        read = partial(self._rate, group)
+                        rates[group, tensor.dtype] = whole.reading(read, tensor.dtype)
+                    lr = rates[group, tensor.dtype]
+                    slots = self._state[name]
+                    new = self._updated(name, p, g, dict(slots), lr, group.weight_decay)
+                    changes.extend(zip((tensor, *slots.values()), new, strict=True))
+            changes.append((self._steps, self._steps + 1))
+            for leaf, value in changes:
+                leaf.assign(value)
+
+    def _updated(
+        self, name: str, p: Any, g: Any, state: dict[str, Any], lr: Any, weight_decay: float
+    ) -> list[Any]:
+        """Run the rule; return the new parameter and slots, in the order of the slots."""
+        old = [p, *state.values()]
+        if weight_decay and self.decoupled:
+            p = p - lr * weight_decay * p
+        elif weight_decay:
+            g = g + weight_decay * p
+        new_p, new_state = self.update(p, g, dict(state), lr)
+        if set(new_state) != set(state):
+            received = f"slots {sorted(new_state)} from update for {name!r}"
+            raise ValueError(explain(self._kind, received, f"{sorted(state)}, as init gave them"))
+        new = [new_p, *(new_state[k] for k in state)]
+        for slot_name, before, after in zip(("p", *state), old, new, strict=True):
+            same = before.shape == np.shape(after) and before.dtype == np.result_type(after)
+            if not same:
+                received = f"{kind_of(after)} from update for {slot_name!r} of {name!r}"
+                expected = f"dtype {before.dtype} and shape {before.shape}"
+                kind = ValueError if before.shape != np.shape(after) else TypeError
+                raise kind(explain(self._kind, received, expected))
+        return new

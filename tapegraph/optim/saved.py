@@ -1,0 +1,91 @@
+"""`Optimizer.state_dict` and `load_state_dict`: the state by name, checked when loaded."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tapegraph.errors import explain, kind_of
+from tapegraph.optim.groups import Rate, rate
+from tapegraph.optim.leaves import array_of, set_array
+from tapegraph.recording.node import numeric
+
+if TYPE_CHECKING:
+    from tapegraph.optim.optimizer import Optimizer
+
+KEYS = ("optimizer", "steps", "lr", "state")
+
+
+def saved(optimizer: Optimizer) -> dict[str, Any]:
+    """Return copies of what the next steps depend on."""
+    state = {
+        name: {k: np.array(array_of(v)) for k, v in slots.items()}
+        for name, slots in optimizer.state.items()
+    }
+    rates = [value if isinstance(value, float) else None for value in _rates(optimizer)]
+    return dict(zip(KEYS, (type(optimizer).__name__, optimizer.steps, rates, state), strict=True))
+
+
+def loaded(optimizer: Optimizer, state_dict: Mapping[str, Any]) -> None:
+    """Put another run's state in, all of it or none."""
+    op = f"{type(optimizer).__name__}.load_state_dict"
+    if not isinstance(state_dict, Mapping):
+        raise TypeError(explain(op, kind_of(state_dict), "what state_dict() gave"))
+    _check_names(op, "entries", state_dict, KEYS)
+    kind, steps, rates, state = (state_dict[key] for key in KEYS)
+    if kind != type(optimizer).__name__:
+        raise ValueError(explain(op, f"the state of {kind}", f"that of {type(optimizer).__name__}"))
+    if isinstance(steps, bool) or not isinstance(steps, (int, np.integer)) or steps < 0:
+        raise ValueError(explain(op, f"{steps!r} for 'steps'", "a count of steps"))
+    held = _rates(optimizer)
+    if len(rates) != len(held):
+        received = f"learning rates of {len(rates) - 1} groups"
+        raise ValueError(explain(op, received, f"{len(held) - 1} groups"))
+    checked = [None if new is None else rate(op, new) for new in rates]
+    arrays = list(_arrays(op, optimizer, state))
+    owners: list[Any] = [optimizer, *optimizer.groups]
+    for owner, now, new in zip(owners, held, checked, strict=True):
+        if new is not None and not callable(now):
+            owner.lr = new
+    for leaf, array in arrays:
+        set_array(leaf, array)
+    set_array(optimizer._steps, np.array(int(steps)))
+
+
+def _rates(optimizer: Optimizer) -> list[Rate | None]:
+    return [optimizer._lr, *(group.lr for group in optimizer.groups)]
+
+
+def _arrays(op: str, optimizer: Optimizer, state: Any) -> Iterable[tuple[Any, Any]]:
+    """Yield each slot with its new array."""
+    _check_names(op, "parameters", state, optimizer.state)
+    for name, slots in optimizer.state.items():
+        _check_names(op, f"slots of {name!r}", state[name], slots)
+        for key, leaf in slots.items():
+            array = numeric(state[name][key], op, f"{name}.{key}")
+            if array.shape != leaf.shape:
+                received = f"shape {array.shape} for {key!r} of {name!r}"
+                raise ValueError(explain(op, received, f"shape {leaf.shape}"))
+            if array.dtype != leaf.dtype:
+                received = f"dtype {array.dtype} for {key!r} of {name!r}"
+                raise TypeError(explain(op, received, f"dtype {leaf.dtype}"))
+            yield leaf, array
+
+
+def _check_names(op: str, what: str, given: Any, wanted: Iterable[str]) -> None:
+    if not isinstance(given, Mapping):
+        raise TypeError(explain(op, f"{kind_of(given)} for the {what}", "a dict by name"))
+    missing = [name for name in wanted if name not in given]
+    unknown = [name for name in given if name not in set(wanted)]
+    if missing or unknown:
+        received = " and ".join(
+            part
+            for part in (
+                f"no {', '.join(map(repr, missing))}" if missing else "",
+                f"{', '.join(map(repr, unknown))}, not known here," if unknown else "",
+            )
+            if part
+        )
+        raise ValueError(explain(op, f"{received} among the {what}", f"{list(wanted)}"))

@@ -1,0 +1,214 @@
+"""Schedules: learning rates as functions of the step, counted from 0.
+
+A schedule is any callable of the step: ``tg.SGD(params, lr=lambda step: 0.1 / (1 + step))``. The
+functions here make the usual ones, and `warmup` and `join` put them together. Each schedule keeps
+its last value once it has run its course.
+"""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_right
+from collections.abc import Callable, Sequence
+from typing import Any, SupportsIndex, TypeAlias
+
+from tapegraph.errors import explain, kind_of
+from tapegraph.optim.groups import Rate, rate, rate_at
+from tapegraph.optim.options import in_interval
+
+__all__ = ["constant", "cosine", "exponential", "join", "linear", "step", "warmup"]
+
+Schedule: TypeAlias = Callable[[int], float]
+
+
+def constant(value: float) -> Schedule:
+    """Return the same rate for every step.
+
+    Parameters
+    ----------
+    value : float
+        Finite and not negative.
+
+    Examples
+    --------
+    >>> from tapegraph.optim import schedules
+    >>> schedules.constant(0.5)(100)
+    0.5
+    """
+    value = in_interval("schedules.constant", "value", value)
+    return lambda step: value
+
+
+def step(initial: float, factor: float, every: SupportsIndex) -> Schedule:
+    """Multiply the rate by a factor every so many steps: ``initial * factor**(step // every)``.
+
+    Parameters
+    ----------
+    initial, factor : float
+        Finite and not negative.
+    every : int
+        Steps of one rate.
+
+    Examples
+    --------
+    >>> from tapegraph.optim import schedules
+    >>> rate = schedules.step(1.0, factor=0.5, every=10)
+    >>> rate(9), rate(10), rate(25)
+    (1.0, 0.5, 0.25)
+    """
+    op = "schedules.step"
+    initial, factor = _numbers(op, initial=initial, factor=factor)
+    count = _count(op, "every", every)
+    return lambda step: initial * factor ** (step // count)
+
+
+def exponential(initial: float, factor: float) -> Schedule:
+    """Multiply the rate by a factor in every step: ``initial * factor**step``.
+
+    Parameters
+    ----------
+    initial, factor : float
+        Finite and not negative.
+
+    Examples
+    --------
+    >>> from tapegraph.optim import schedules
+    >>> schedules.exponential(1.0, factor=0.5)(3)
+    0.125
+    """
+    initial, factor = _numbers("schedules.exponential", initial=initial, factor=factor)
+    return lambda step: initial * factor**step
+
+
+def cosine(initial: float, steps: SupportsIndex, final: float = 0.0) -> Schedule:
+    """Go down by half a wave: ``final + (initial - final) * (1 + cos(pi * step / steps)) / 2``.
+
+    Loshchilov and Hutter, "SGDR", 2017, without restarts.
+
+    Parameters
+    ----------
+    initial, final : float
+        Finite and not negative.
+    steps : int
+        When the final rate is reached.
+
+    Examples
+    --------
+    >>> from tapegraph.optim import schedules
+    >>> rate = schedules.cosine(1.0, steps=100)
+    >>> rate(0), rate(50), rate(100), rate(200)
+    (1.0, 0.5, 0.0, 0.0)
+    """
+    op = "schedules.cosine"
+    initial, final = _numbers(op, initial=initial, final=final)
+    count = _count(op, "steps", steps)
+
+    def at(step: int) -> float:
+        return final + (initial - final) * (1.0 + math.cos(math.pi * min(step / count, 1.0))) / 2.0
+
+    return at
+
+
+def linear(initial: float, final: float, steps: SupportsIndex) -> Schedule:
+    """Go along a line: ``initial + (final - initial) * step / steps``.
+
+    Parameters
+    ----------
+    initial, final : float
+        Finite and not negative.
+    steps : int
+        When the final rate is reached.
+
+    Examples
+    --------
+    >>> from tapegraph.optim import schedules
+    >>> rate = schedules.linear(1.0, 0.0, steps=4)
+    >>> rate(0), rate(1), rate(4), rate(5)
+    (1.0, 0.75, 0.0, 0.0)
+    """
+    op = "schedules.linear"
+    initial, final = _numbers(op, initial=initial, final=final)
+    count = _count(op, "steps", steps)
+
+    def at(step: int) -> float:
+        part = min(step / count, 1.0)
+        return initial * (1.0 - part) + final * part
+
+    return at
+
+
+def warmup(steps: SupportsIndex, then: Rate, start: float = 0.0) -> Schedule:
+    """Rise along a line to where another schedule starts, and go on with that one.
+
+    Parameters
+    ----------
+    steps : int
+        How long the rise takes.
+    then : float or callable
+        The rate or schedule that follows, for which the step counts from 0 again.
+    start : float
+        The rate of the first step.
+
+    Examples
+    --------
+    >>> from tapegraph.optim import schedules
+    >>> rate = schedules.warmup(4, schedules.cosine(1.0, steps=100))
+    >>> rate(0), rate(2), rate(4), rate(54)
+    (0.0, 0.5, 1.0, 0.5)
+    """
+    op = "schedules.warmup"
+    (start,) = _numbers(op, start=start)
+    after = _schedule(op, then)
+    return join([linear(start, after(0), _count(op, "steps", steps)), after], [steps])
+
+
+def join(parts: Sequence[Rate], boundaries: Sequence[SupportsIndex]) -> Schedule:
+    """Follow several schedules one after the other, each counting its steps from 0.
+
+    Parameters
+    ----------
+    parts : sequence of float or callable
+        Rates and schedules, at least one.
+    boundaries : sequence of int
+        The step from which each part but the first holds, rising.
+
+    Examples
+    --------
+    >>> from tapegraph.optim import schedules
+    >>> rate = schedules.join([1.0, schedules.exponential(0.5, factor=0.5)], [10])
+    >>> rate(9), rate(10), rate(11)
+    (1.0, 0.5, 0.25)
+    """
+    op = "schedules.join"
+    chosen = [_schedule(op, part) for part in parts]
+    starts = [0, *(_count(op, "boundaries", boundary) for boundary in boundaries)]
+    if len(chosen) != len(starts):
+        received = f"{len(chosen)} parts and {len(boundaries)} boundaries"
+        raise ValueError(explain(op, received, "one boundary between any two parts"))
+    if any(a >= b for a, b in zip(starts, starts[1:], strict=False)):
+        raise ValueError(explain(op, f"boundaries {starts[1:]}", "boundaries that rise"))
+
+    def at(step: int) -> float:
+        part = bisect_right(starts, step) - 1
+        return chosen[part](step - starts[part])
+
+    return at
+
+
+def _numbers(op: str, **values: float) -> list[float]:
+    return [in_interval(op, name, value) for name, value in values.items()]
+
+
+def _count(op: str, name: str, value: Any) -> int:
+    try:
+        count: int = value.__index__()
+    except (AttributeError, TypeError):
+        raise TypeError(explain(op, f"{kind_of(value)} for {name!r}", "a whole number")) from None
+    if isinstance(value, bool) or count < 1:
+        raise ValueError(explain(op, f"{name}={value}", "at least 1"))
+    return count
+
+
+def _schedule(op: str, value: Rate) -> Schedule:
+    checked = rate(op, value)
+    return lambda step: rate_at(op, checked, step)
