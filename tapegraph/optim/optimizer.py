@@ -311,7 +311,7 @@ class Optimizer:
         """Run the rule; return the new parameter and slots, in the order of the slots."""
         old = [p, *state.values()]
         if weight_decay and self.decoupled:
-            p = p - lr * weight_decay * p
+            p = p - lr * (weight_decay * p)  # in the dtype of p, whatever carries lr
         elif weight_decay:
             g = g + weight_decay * p
         new_p, new_state = self.update(p, g, dict(state), lr)

@@ -32,7 +32,8 @@ PUBLIC = """
     where layer_norm conv2d max_pool2d avg_pool2d softmax_crossentropy mse_loss dropout
     random.normal random.uniform random.dropout_mask random.integers random.permutation
     random.seed random.get_state random.set_state random.generator
-    Optimizer Adam AdamW RMSprop Adagrad Lion clip_grad_norm clip_grad_value optim.SGD optim.schedules
+    Optimizer Adam AdamW RMSprop Adagrad Lion clip_grad_norm clip_grad_value optim.SGD
+    optim.schedules
     compile compile_disabled
 """.split()
 
