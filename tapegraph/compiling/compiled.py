@@ -34,6 +34,10 @@ _disabled: ContextVar[bool] = ContextVar("tapegraph_compile_disabled", default=F
 def compile_disabled() -> Iterator[None]:
     """Run compiled functions eagerly inside the block, as ``TAPEGRAPH_COMPILE=0`` does for good.
 
+    Returns
+    -------
+    context manager
+
     Examples
     --------
     >>> import tapegraph as tg

@@ -62,6 +62,11 @@ def set_backend(name: Backend) -> None:
 def get_backend() -> Backend:
     """Return the name of the engine chosen for this thread or task.
 
+    Returns
+    -------
+    str
+        One of the names that `set_backend` takes.
+
     Examples
     --------
     >>> import tapegraph as tg

@@ -41,6 +41,11 @@ LAST: ContextVar[Report | None] = ContextVar("tapegraph_report", default=None)
 def last_backward() -> Report | None:
     """Return the report of this thread's last backward, or None before the first.
 
+    Returns
+    -------
+    Report or None
+        What ran, how long it took, and why.
+
     Examples
     --------
     >>> import tapegraph as tg

@@ -550,9 +550,6 @@ def dropout(x: Any, p: float = 0.5, training: bool = True) -> Any:
     ValueError
         ``p`` is not in [0, 1].
 
-    Examples
-    --------
-    >>> import tapegraph as tg
     >>> tg.random.seed(0)
     >>> x = tg.param([1.0, 2.0, 3.0, 4.0, 5.0, 6.0])
     >>> y = tg.dropout(x, 0.5)

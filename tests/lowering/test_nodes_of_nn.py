@@ -78,7 +78,7 @@ def test_cases_agree(op, dtype):
         agree(compiled(recording), recording, cotangents(recording), case.id)
 
 
-# Every window of an image, with what NumPy's rules say of it.
+# A call, and the shapes of what it takes.
 LAYERS = {
     "conv2d": (lambda x, k: tg.conv2d(x, k), (2, 2, 3, 4), (2, 2, 2, 2)),
     "conv2d pad stride": (
