@@ -305,7 +305,9 @@ CORNERS = """
 """
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize(
+    "dtype", [DTYPES[0], *(pytest.param(d, marks=pytest.mark.thorough) for d in DTYPES[1:])]
+)
 def test_no_corner_takes_the_process_down(run_python, dtype):
     done = run_python(f"\n    DTYPE = {dtype!r}\n{CORNERS}", TF_ENABLE_ONEDNN_OPTS="1")
     assert done.returncode == 0, f"exit status {done.returncode}\n{done.stderr[-4000:]}"
