@@ -38,6 +38,10 @@ ALLOWED: dict[str, tuple[set[str] | None, str]] = {
         "an argument of NumPy's, and the method of tensors",
     ),
     "tapegraph/recording/recorded.py": ({"where"}, "the heading of a column"),
+    **{
+        f"tapegraph/optim/{name}.py": ({"mean"}, "a slot's name")
+        for name in ("adam", "lion", "rmsprop")
+    },
     "lowering/gaps.py": (None, "the list of gaps, read before the families are imported"),
     "lowering/strong_zero.py": (None, "the strong zeros of the graph, by operation"),
 }
