@@ -89,4 +89,5 @@ FAST: dict[str, tuple[Rule | None, ...]] = {
     ),
 }
 
-VJPS = rows_of(SLOPES) | FAST
+RECORDED = rows_of(SLOPES)
+VJPS = RECORDED | FAST

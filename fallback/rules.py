@@ -9,15 +9,20 @@ full-shape gradient; the sweep undoes broadcasting.
 Where ``g`` is zero the gradient must be zero even if the local derivative is not finite: rules
 multiply and divide the cotangent itself (``g * b``, ``g / b``), to which the sweep can give strong
 zeros.
+
+Rows are array code that runs on ndarrays and on Tensors; run on Tensors, it is recorded and can be
+differentiated again. Where the fast form for arrays cannot be that, a row in `RECORDED` stands
+beside it, which computes from the inputs and ``y`` what the operation had saved.
 """
 
 from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeAlias
 
 from tapegraph.differentiation.slopes import Divisor, Linear, Slope, Slopes
+from tapegraph.recording.op import Op
 
 Rule = Callable[..., Any]
 
@@ -31,7 +36,29 @@ class Joint:
         self.rule = rule
 
 
-VJPS: dict[str, tuple[Rule | None, ...] | Joint] = {}
+Row: TypeAlias = "tuple[Rule | None, ...] | Joint"
+
+VJPS: dict[str, Row] = {}
+# The rows that run on Tensors, where those for arrays do not.
+RECORDED: dict[str, Row] = {}
+
+
+def recorded_row(op: Op) -> Row:
+    """Return the row of an operation to run on Tensors, which records the gradient it computes.
+
+    What the operation saved is not handed over: ``rule(g, y, *inputs, **attrs)`` with Tensors, or
+    Python numbers, for ``g``, ``y`` and the inputs.
+
+    Raises
+    ------
+    NotImplementedError
+        The operation has no gradient, or one that cannot be recorded.
+    """
+    row = RECORDED.get(op.name, VJPS.get(op.name))
+    if row is None:
+        reason = "no gradient rule" if op.rules is None else "a gradient rule for arrays alone"
+        raise NotImplementedError(f"{op.name}: it has {reason}, which cannot be differentiated")
+    return row
 
 
 def rows_of(slopes: Slopes) -> dict[str, tuple[Rule | None, ...]]:

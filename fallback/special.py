@@ -5,4 +5,4 @@ from __future__ import annotations
 from tapegraph.differentiation.slopes.special import SLOPES
 from tapegraph.fallback.rules import rows_of
 
-VJPS = rows_of(SLOPES)
+VJPS = RECORDED = rows_of(SLOPES)

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from entries import Entry, difference, entries
 
 import tapegraph as tg
 from tapegraph import fallback
@@ -20,9 +21,7 @@ from tapegraph.fallback.strong_zero import plain, strong_zeros
 from tapegraph.ops import FAMILIES
 from tapegraph.recording.op import OPS
 from tapegraph.recording.record import apply
-from tapegraph.recording.trace import linearise
 from tapegraph.tensors import value
-from tapegraph.testing.cases import CASES
 
 inf, nan = math.inf, math.nan
 # No quotient of three of them underflows in float32, where an infinite cotangent would show it.
@@ -36,23 +35,6 @@ def native_engine():
     tg.set_backend("native")
     with np.errstate(all="ignore"):
         yield
-
-
-Entry = tuple[Any, list[Any], dict[str, Any]]
-
-
-def entries(op: str, dtype: type = np.float64, *, smooth: bool = False) -> Iterator[Entry]:
-    """Yield result, inputs and attributes of the operation wherever its cases record it."""
-    for case in CASES:
-        if case.op != op or (smooth and not case.smooth):
-            continue
-        arrays = case.arrays(dtype)
-        out = case.run(*map(tg.param, arrays), *case.fixed(arrays[0].dtype))
-        recording = linearise([out])
-        program, values = recording.program, recording.values
-        for slot, found in enumerate(program.ops):
-            if found.name == op and program.inputs[slot]:
-                yield values[slot], [values[i] for i in program.inputs[slot]], program.attrs[slot]
 
 
 def special_entries(op: str, dtype: type) -> Iterator[Entry]:
@@ -140,20 +122,6 @@ def test_rules_from_slopes_run_on_tensors(op):
                 want = difference(on_arrays, inputs, j)
                 got = np.zeros_like(want) if leaf.grad is None else leaf.grad
                 np.testing.assert_allclose(got, want, rtol=2e-6, atol=2e-6)
-
-
-def difference(f: Any, inputs: list[Any], j: int) -> np.ndarray:
-    """The derivative of the sum of ``f`` with respect to one input, element by element."""
-    out = np.zeros(np.shape(inputs[j]))
-    for k in np.ndindex(out.shape):
-        ends = []
-        h = 1e-5 * min(1.0, abs(inputs[j][k]) or 1.0)  # singular points are at 0
-        for sign in (1.0, -1.0):
-            moved = inputs[j].copy()
-            moved[k] += sign * h
-            ends.append(f(*inputs[:j], moved, *inputs[j + 1 :]))
-        out[k] = np.sum(ends[0] - ends[1]) / (2.0 * h)
-    return out
 
 
 @pytest.mark.parametrize("op", ["pow", "xlogy", "xlog1py"])
