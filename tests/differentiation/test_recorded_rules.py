@@ -18,8 +18,11 @@ from tapegraph.arrays.row_sparse import RowSparse
 from tapegraph.differentiation.slopes import SLOPES
 from tapegraph.fallback.rules import Joint, recorded_row
 from tapegraph.fallback.sweep import unbroadcast
-from tapegraph.recording.op import OPS
+from tapegraph.recording.concretization import ConcretizationError
+from tapegraph.recording.op import DEFINED, OPS
 from tapegraph.recording.record import apply
+from tapegraph.recording.replay import replay
+from tapegraph.recording.whole import Whole
 
 COMPOSED = sorted(set(fallback.VJPS) - set(SLOPES))
 # They read one triangle, and their gradients are spread over both.
@@ -38,7 +41,7 @@ def carrying(op: str, inputs: list[Any]) -> list[bool]:
     """Tell which inputs carry a gradient."""
     flows = OPS[op].differentiable or ()
     return [
-        isinstance(x, np.ndarray) and x.dtype.kind == "f" and all(flows[i : i + 1])
+        isinstance(x, (np.ndarray, tg.Tensor)) and x.dtype.kind == "f" and all(flows[i : i + 1])
         for i, x in enumerate(inputs)
     ]
 
@@ -67,7 +70,7 @@ def on_arrays(op: str, g: Any, inputs: list[Any], attrs: Any) -> list[Any]:
 
 
 def on_tensors(op: str, g: Any, inputs: list[Any], attrs: Any) -> list[Any]:
-    needs = carrying(op, [x.data if isinstance(x, tg.Tensor) else x for x in inputs])
+    needs = carrying(op, inputs)
     y = apply(OPS[op], tuple(inputs), attrs)
     return run(recorded_row(OPS[op]), needs, g, y, inputs, attrs)
 
@@ -128,3 +131,87 @@ def test_gradients_of_recorded_gradients(op, thorough):
                     want = (want + want.swapaxes(-1, -2)) / 2
                 got = np.zeros_like(want) if leaf.grad is None else leaf.grad
                 np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-5)
+
+
+# ------------------------------------------------------------------ in a whole recording
+
+# They choose by the numbers of their input, which a whole recording refuses.
+CHOOSING = ("det", "eigh", "svd")
+# Other offsets would reach outside.
+FIXED_PLACES = ("getitem", "tensor_slice")
+
+
+def others(op: str, x: np.ndarray) -> np.ndarray:
+    """The same numbers in another order, and as good: symmetric, or within range."""
+    if x.dtype.kind != "f":
+        return x if op in FIXED_PLACES or not x.ndim else np.roll(x, 1, axis=0)
+    return np.asarray(x * 0.75) if op in SYMMETRIC or not x.ndim else np.roll(x[::-1], 1)
+
+
+@pytest.mark.parametrize("op", COMPOSED)
+def test_recorded_whole_a_row_has_no_frozen_numbers(op):
+    """Run again with other numbers, and other places, it gives what a new run gives."""
+    for y, inputs, attrs in itertools.islice(entries(op, smooth=True), 6):
+        arrays = [cotangent(y), *inputs]
+        with Whole() as whole:
+            leaves = [whole.input(x) if isinstance(x, np.ndarray) else x for x in arrays]
+            if op in CHOOSING:
+                with pytest.raises(ConcretizationError):
+                    on_tensors(op, leaves[0], leaves[1:], attrs)
+                return
+            parts = on_tensors(op, leaves[0], leaves[1:], attrs)
+        moved = [others(op, x) if isinstance(x, np.ndarray) else x for x in arrays]
+        fed = {id(leaf): value for leaf, value in zip(leaves, moved, strict=True)}
+        recording = whole.recording(parts)
+        again = {
+            slot: fed.get(id(recording.nodes[slot]), recording.values[slot])
+            for slot in recording.program.leaves
+        }
+        got = replay(recording.program, again).outputs
+        for part, want in zip(got, on_arrays(op, moved[0], moved[1:], attrs), strict=True):
+            np.testing.assert_allclose(part, want, rtol=1e-10, atol=1e-10)
+
+
+# ------------------------------------------------------------------ where there is none
+
+
+def test_an_operation_without_a_gradient_has_no_recorded_row():
+    with pytest.raises(NotImplementedError, match=r"argsort: .* no gradient rule"):
+        recorded_row(OPS["argsort"])
+
+
+def test_a_rule_for_arrays_alone_is_refused_by_name():
+    @tg.defop(vjp=lambda g, y, x: g * 2.0 * x)
+    def squared_by_hand(x):
+        return x * x
+
+    try:
+        with pytest.raises(NotImplementedError, match=r"squared_by_hand: .* for arrays alone"):
+            recorded_row(DEFINED["squared_by_hand"])
+    finally:
+        del DEFINED["squared_by_hand"]
+
+
+@pytest.mark.parametrize("op", ["eigh", "svd"])
+def test_vectors_of_equal_values_have_no_second_derivative(op):
+    """Where only the values are asked for the gradient is known, and its own is NaN, not 0."""
+    inputs = [np.eye(3)]
+    attrs = {"uplo": "L"} if op == "eigh" else {}
+    y = OPS[op].forward(*inputs, **attrs)
+    g = np.zeros_like(y)
+    g[..., 3] = 1.0  # the values'
+    leaves = [tg.param(g), tg.param(inputs[0])]
+    (part,) = on_tensors(op, leaves[0], leaves[1:], attrs)
+    np.testing.assert_allclose(part.data, on_arrays(op, g, inputs, attrs)[0], atol=1e-12)
+    tg.sum(np.arange(9.0).reshape(3, 3) * part).backward()
+    assert np.isnan(leaves[0].grad[..., :3]).any()
+    assert np.isnan(leaves[1].grad).any()
+
+
+def test_a_singular_matrix_has_the_gradient_of_its_determinant_differentiated():
+    """All its cofactors are linear in each element off their row and column."""
+    a = tg.param(np.diag([2.0, 3.0, 0.0]))
+    (part,) = on_tensors("det", tg.tensor(1.0), [a], {})
+    np.testing.assert_allclose(part.data, np.diag([0.0, 0.0, 6.0]), atol=1e-12)
+    part[2, 2].backward()  # a00 a11 - a01 a10
+    np.testing.assert_allclose(a.grad, np.diag([3.0, 2.0, 0.0]), atol=1e-12)
