@@ -188,7 +188,8 @@ def _softmax_crossentropy_recorded(
         glogits = share * (softmax(logits) * targets.sum(axis=-1, keepdims=True) - targets)
     if needs[1]:
         # Any shift gives the same derivative; the largest logit never overflows.
-        shifted = logits - logits.max(axis=-1, keepdims=True).detach()
+        largest = logits.max(axis=-1, keepdims=True).detach() if logits.size else 0.0
+        shifted = logits - largest
         gtargets = share * (np.log(np.exp(shifted).sum(axis=-1, keepdims=True)) - shifted)
     return [glogits, gtargets]
 
