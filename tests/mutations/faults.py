@@ -317,6 +317,22 @@ FAULTS = (
         "np.cumprod(flat[..., 1:], axis=-1)",
         f"{RECORDED} -k prod",
     ),
+    Fault(
+        "vjp",
+        "recorded-zeros-are-not-strong",
+        "fallback/rules.py",
+        "np.logical_and(g == 0, singular)",
+        "np.logical_and(g != g, singular)",
+        f"{SLOPES} -k strong_zeros",
+    ),
+    Fault(
+        "vjp",
+        "recorded-zeros-hide-what-is-finite",
+        "fallback/rules.py",
+        "np.logical_and(g == 0, np.logical_not(np.isfinite(x)))",
+        "np.logical_and(g == 0, x == x)",
+        f"{SLOPES} -k zero_cotangent",
+    ),
     # ------------------------------------------------------------------ sweep
     Fault(
         "sweep",
