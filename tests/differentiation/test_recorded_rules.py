@@ -16,6 +16,7 @@ from tapegraph import fallback
 from tapegraph.arrays.row_sparse import RowSparse
 from tapegraph.differentiation.slopes import SLOPES
 from tapegraph.fallback.rules import Joint, recorded_row
+from tapegraph.fallback.strong_zero import plain, strong_zeros
 from tapegraph.fallback.sweep import unbroadcast
 from tapegraph.recording.concretization import ConcretizationError
 from tapegraph.recording.op import DEFINED, OPS
@@ -46,7 +47,7 @@ def carrying(op: str, inputs: list[Any]) -> list[bool]:
 
 
 def run(row: Any, needs: list[bool], g: Any, y: Any, inputs: list[Any], attrs: Any) -> list[Any]:
-    """Run a row as the sweep does."""
+    """Run a row for the inputs that need it, and undo broadcasting."""
     if isinstance(row, Joint):
         parts = row.rule(needs, g, y, *inputs, **attrs)
     else:
@@ -68,9 +69,14 @@ def on_forward(op: str, inputs: list[Any], attrs: Any) -> tuple[Any, Any]:
 
 
 def on_arrays(op: str, g: Any, inputs: list[Any], attrs: Any) -> list[Any]:
+    """Run the row as the sweep does: with strong zeros after a NaN."""
     y, saved = on_forward(op, inputs, attrs)
     attrs = {**attrs, "saved": saved} if OPS[op].saves else attrs
-    return run(fallback.VJPS[op], carrying(op, inputs), g, np.asarray(y), inputs, attrs)
+    row, needs = fallback.VJPS[op], carrying(op, inputs)
+    parts = run(row, needs, g, np.asarray(y), inputs, attrs)
+    if any(np.isnan(part).any() for part in parts):
+        parts = run(row, needs, strong_zeros(g), np.asarray(y), inputs, attrs)
+    return [plain(part) for part in parts]
 
 
 def on_tensors(op: str, g: Any, inputs: list[Any], attrs: Any) -> list[Any]:
@@ -178,7 +184,7 @@ def others(op: str, x: np.ndarray) -> np.ndarray:
     return np.asarray(x * 0.75) if op in SYMMETRIC or not x.ndim else np.roll(x[::-1], 1)
 
 
-@pytest.mark.parametrize("op", COMPOSED)
+@pytest.mark.parametrize("op", sorted(fallback.VJPS))
 def test_recorded_whole_a_row_has_no_frozen_numbers(op):
     """Run again with other numbers, and other places, it gives what a new run gives."""
     for y, inputs, attrs in entries(op):
