@@ -8,7 +8,7 @@ import numpy as np
 
 from tapegraph.arrays.bit_select import kept
 from tapegraph.differentiation.slopes.elementwise import SLOPES
-from tapegraph.fallback.rules import Rule, rows_of
+from tapegraph.fallback.rules import Rule, recorded_rows_of, rows_of
 from tapegraph.fallback.strong_zero import StrongZero, plain
 from tapegraph.ops.elementwise import GELU_CUBIC, GELU_FLAT, GELU_SCALE
 from tapegraph.typed import Array
@@ -90,3 +90,4 @@ FAST: dict[str, tuple[Rule | None, ...]] = {
 }
 
 VJPS = rows_of(SLOPES) | FAST
+RECORDED = recorded_rows_of(SLOPES)

@@ -7,9 +7,21 @@ from typing import Any
 import numpy as np
 
 from tapegraph.arrays.row_sparse import RowSparse
-from tapegraph.fallback.rules import Joint, Rule
+from tapegraph.fallback.rules import Row, Rule
 from tapegraph.fallback.strong_zero import plain
-from tapegraph.ops.index import advanced_key, basic_key, slice_key
+from tapegraph.ops.index import (
+    GATHER,
+    GETITEM,
+    INDEX,
+    TENSOR_SLICE,
+    advanced_key,
+    basic_key,
+    scatter,
+    slice_key,
+)
+from tapegraph.recording.node import constant
+from tapegraph.recording.op import Op
+from tapegraph.recording.record import apply
 from tapegraph.typed import Array
 
 
@@ -44,9 +56,22 @@ def _index(g: Any, y: Array, x: Array, *arrays: Array, plan: tuple[Any, ...]) ->
     return out
 
 
-VJPS: dict[str, tuple[Rule | None, ...] | Joint] = {
+def _recorded(op: Op) -> tuple[Rule]:
+    """Return the row on Tensors: each element goes to the place that it was taken from."""
+
+    def rule(g: Any, y: Any, x: Any, *indices: Any, **attrs: Any) -> Any:
+        every = constant(np.arange(x.size).reshape(x.shape))
+        return scatter(g, apply(op, (every, *indices), attrs), x.shape)
+
+    return (rule,)
+
+
+VJPS: dict[str, Row] = {
     "tensor_slice": (_tensor_slice,),
     "gather": (_gather,),
     "getitem": (_getitem,),
     "index": (_index,),
+    "scatter": (lambda g, y, x, places, *, shape: g.reshape(-1)[places],),
 }
+
+RECORDED: dict[str, Row] = {op.name: _recorded(op) for op in (TENSOR_SLICE, GATHER, GETITEM, INDEX)}

@@ -7,9 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from tapegraph.fallback.rules import Joint, Rule
+from tapegraph.fallback.rules import Joint, Row, Rule
 from tapegraph.fallback.strong_zero import StrongZero, plain
 from tapegraph.ops.linalg import (
+    EIGH,
     aligned,
     contract,
     equal_pairs,
@@ -20,6 +21,8 @@ from tapegraph.ops.linalg import (
     terms_of,
     zeros_among,
 )
+from tapegraph.recording.numpy_functions import plain as plain_array
+from tapegraph.recording.record import apply
 from tapegraph.typed import Array
 
 
@@ -45,6 +48,12 @@ def _right(g: Any, y: Array, a: Array, b: Array) -> Any:
 
 
 def _einsum(needs: list[bool], g: Any, y: Array, *arrays: Array, spec: str) -> list[Any]:
+    return _contracted(needs, _contract, g, arrays, spec)
+
+
+def _contracted(
+    needs: list[bool], contract: Rule, g: Any, arrays: tuple[Any, ...], spec: str
+) -> list[Any]:
     """Contract the cotangent with the other operands to the labels of each.
 
     Every label of an operand is in another term or in the result, so nothing is left over.
@@ -55,7 +64,7 @@ def _einsum(needs: list[bool], g: Any, y: Array, *arrays: Array, spec: str) -> l
         others = [*terms[:i], *terms[i + 1 :]]
         rest = [*arrays[:i], *arrays[i + 1 :]]
         back = f"{','.join([output, *others])}->{term}"
-        grads.append(_contract(back, g, *rest) if needed else None)
+        grads.append(contract(back, g, *rest) if needed else None)
     return grads
 
 
@@ -228,7 +237,99 @@ def slope(x: Array, y: Array, axis: tuple[int, ...], ord: float) -> Any:
     return np.where(y == 0, x, np.sign(x) * (np.abs(x) / divisor) ** (ord - 1))
 
 
-VJPS: dict[str, tuple[Rule | None, ...] | Joint] = {
+# On Tensors
+
+
+def _einsum_recorded(needs: list[bool], g: Any, y: Any, *arrays: Any, spec: str) -> list[Any]:
+    return _contracted(needs, np.einsum, g, arrays, spec)
+
+
+def _det_recorded(g: Any, y: Any, a: Any) -> Any:
+    if np.all(np.linalg.matrix_rank(plain_array(a)) == a.shape[-1]):
+        return (g * y)[..., None, None] * flipped(np.linalg.inv(a))
+    return g[..., None, None] * _minors(a)
+
+
+def _minors(a: Any) -> Any:
+    """Return the matrix of cofactors from all minors: of singular matrices too."""
+    n = a.shape[-1]
+    others = np.array([[j for j in range(n) if j != i] for i in range(n)], dtype=np.int64)
+    minors = a[..., others[:, None, :, None], others[None, :, None, :]]
+    signs = (-1.0) ** np.add.outer(np.arange(n), np.arange(n))
+    return np.linalg.det(minors) * signs.astype(a.dtype)
+
+
+def _slogdet_recorded(g: Any, y: Any, a: Any) -> Any:
+    singular = np.isinf(y[..., 1])[..., None, None]
+    inverse = np.linalg.inv(np.where(singular, np.eye(a.shape[-1], dtype=a.dtype), a))
+    return g[..., 1][..., None, None] * flipped(np.where(singular, np.nan, inverse))
+
+
+def _eigvalsh_recorded(needs: list[bool], g: Any, y: Any, a: Any) -> tuple[Any]:
+    vectors = flipped(apply(EIGH, (a,), {"uplo": "L"})[..., : a.shape[-1]])
+    return (np.matmul(g[..., None, :] * vectors, flipped(vectors)),)
+
+
+def _eigh_recorded(g: Any, y: Any, a: Any, *, uplo: str) -> Any:
+    n = a.shape[-1]
+    vectors, values = flipped(y[..., :n]), y[..., n]
+    of_vectors = _antisymmetric(np.matmul(flipped(vectors), flipped(g[..., :n])))
+    equal = equal_pairs(plain_array(values))
+    asked = _pairs(_has(plain_array(g[..., :n])))
+    inner = _over_gaps(of_vectors, values, equal, asked)
+    inner = inner + g[..., n][..., None] * np.eye(n, dtype=a.dtype)
+    return np.matmul(np.matmul(vectors, inner), flipped(vectors))
+
+
+def _over_gaps(terms: Any, values: Any, equal: Array, asked: Array) -> Any:
+    return _over(terms, np.where(equal, values.dtype.type(1), _gaps(values)), equal, asked)
+
+
+def _over(terms: Any, divisor: Any, undefined: Any, asked: Any) -> Any:
+    """Divide terms: NaN where undefined and asked for, else 0 there, whose derivative is NaN.
+
+    ``divisor`` is not zero.
+    """
+    undefined = np.broadcast_to(undefined, terms.shape)
+    if not undefined.any():
+        return terms / divisor
+    # Of sqrt(t * t) the derivative at 0 is infinity times 0.
+    zeros = np.sqrt(np.where(undefined, terms * terms, terms.dtype.type(1)))
+    instead = np.where(asked, terms.dtype.type(np.nan), zeros)
+    return np.where(undefined, instead, terms / divisor)
+
+
+def _svdvals_recorded(needs: list[bool], g: Any, y: Any, x: Any) -> tuple[Any]:
+    u, _, vh = np.linalg.svd(x, full_matrices=False)
+    return (np.matmul(g[..., None, :] * u, vh),)
+
+
+def _svd_recorded(g: Any, y: Any, x: Any) -> Any:
+    m, n = x.shape[-2:]
+    u, s, vh = flipped(y[..., :m]), y[..., m], y[..., m + 1 :]
+    gu, gs, gvh = flipped(g[..., :m]), g[..., m], g[..., m + 1 :]
+    of_u = 2 * _antisymmetric(np.matmul(flipped(u), gu))
+    of_v = 2 * _antisymmetric(np.matmul(vh, flipped(gvh)))
+    inner = of_u * s[..., None, :] + of_v * s[..., :, None]
+    has_u, has_v = _has(plain_array(g[..., :m])), _has(plain_array(gvh))
+    inner = _over_gaps(inner, s * s, equal_pairs(plain_array(s)), _pairs(has_u | has_v))
+    inner = inner + gs[..., None] * np.eye(s.shape[-1], dtype=x.dtype)
+    total = np.matmul(np.matmul(u, inner), vh)
+    zeros = zeros_among(plain_array(s))
+    divisor = np.where(zeros, s.dtype.type(1), s)
+    # What moves u or v out of the space that they span.
+    if m > n:
+        outside = gu - np.matmul(u, np.matmul(flipped(u), gu))
+        terms = _over(outside, divisor[..., None, :], zeros[..., None, :], has_u[..., None, :])
+        total = total + np.matmul(terms, vh)
+    if n > m:
+        outside = gvh - np.matmul(np.matmul(gvh, flipped(vh)), vh)
+        terms = _over(outside, divisor[..., None], zeros[..., None], has_v[..., None])
+        total = total + np.matmul(u, terms)
+    return total
+
+
+VJPS: dict[str, Row] = {
     "matmul": (_left, _right),
     "batch_matmul": (_left, _right),
     "einsum": Joint(_einsum),
@@ -243,4 +344,14 @@ VJPS: dict[str, tuple[Rule | None, ...] | Joint] = {
     "svd": (_svd,),
     "pinv": (_pinv,),
     "norm": (_norm,),
+}
+
+RECORDED: dict[str, Row] = {
+    "einsum": Joint(_einsum_recorded),
+    "det": (_det_recorded,),
+    "slogdet": (_slogdet_recorded,),
+    "eigvalsh": Joint(_eigvalsh_recorded),
+    "eigh": (_eigh_recorded,),
+    "svdvals": Joint(_svdvals_recorded),
+    "svd": (_svd_recorded,),
 }

@@ -10,20 +10,24 @@ from typing import Any
 import numpy as np
 
 from tapegraph.arrays.bit_select import kept
-from tapegraph.fallback.rules import Joint, Rule
+from tapegraph.fallback.rules import Joint, Row
 from tapegraph.fallback.strong_zero import plain
+from tapegraph.ops.index import scatter
 from tapegraph.ops.nn import (
     Pair,
+    conv2d,
     cropped,
     firsts,
     images_first,
     images_last,
     overlap_add,
+    padded,
     padded_shape,
     places_of,
     planes,
     valid_counts,
 )
+from tapegraph.ops.reduce import softmax
 from tapegraph.typed import Array
 
 
@@ -110,11 +114,106 @@ def _mse_loss(
     return [slope, -slope if needs[1] else None]
 
 
-VJPS: dict[str, tuple[Rule | None, ...] | Joint] = {
+# On Tensors
+
+
+def _layer_norm_recorded(
+    needs: list[bool], g: Any, y: Any, x: Any, gamma: Any, beta: Any, *, eps: float
+) -> list[Any]:
+    centred = x - x.mean(axis=-1, keepdims=True)
+    inverse = 1.0 / np.sqrt((centred * centred).mean(axis=-1, keepdims=True) + eps)
+    return _layer_norm(needs, g, y, x, gamma, beta, eps=eps, saved=(centred * inverse, inverse))
+
+
+def _conv2d_recorded(
+    needs: list[bool], g: Any, y: Any, x: Any, k: Any, *, stride: Pair, pad: Pair, dilation: Pair
+) -> list[Any]:
+    gx = gk = None
+    (n, _, h, w), (kh, kw) = x.shape, k.shape[2:]
+    if needs[0]:
+        # Each output spread over what it was computed from: the kernel turned round, over the
+        # cotangent with zeros between its elements and around it.
+        reach = (dilation[0] * (kh - 1), dilation[1] * (kw - 1))
+        shape = (n, k.shape[0], h + 2 * pad[0] + reach[0], w + 2 * pad[1] + reach[1])
+        places = np.arange(math.prod(shape)).reshape(shape)
+        places = places[:, :, reach[0] :: stride[0], reach[1] :: stride[1]]
+        spread = scatter(g, places[:, :, : g.shape[2], : g.shape[3]], shape)
+        turned = np.flip(k, (2, 3)).transpose(1, 0, 2, 3)
+        gx = cropped(conv2d(spread, turned, dilation=dilation), pad)
+    if needs[1]:
+        # The cotangent is the kernel; how far its elements are apart is the stride.
+        images, kernels = x.transpose(1, 0, 2, 3), g.transpose(1, 0, 2, 3)
+        made = conv2d(images, kernels, stride=dilation, pad=pad, dilation=stride)
+        gk = made.transpose(1, 0, 2, 3)[:, :, :kh, :kw]
+    return [gx, gk]
+
+
+def _max_pool2d_recorded(g: Any, y: Any, x: Any, *, ksize: Pair, stride: Pair, pad: Pair) -> Any:
+    (ph, pw), zero = pad, np.zeros((), x.dtype)
+    image = np.pad(x, ((0, 0), (0, 0), (ph, ph), (pw, pw)), constant_values=-np.inf)
+    inside = planes(padded(np.ones((1, 1, *x.shape[2:]), np.bool_), pad, False), ksize, stride)
+    taken: Any = np.zeros(y.shape, np.bool_)
+    parts = []
+    for plane, pixels in zip(planes(image, ksize, stride), inside, strict=True):
+        same = np.logical_or(plane == y, np.logical_and(np.isnan(plane), np.isnan(y)))
+        first = np.logical_and(np.logical_and(same, pixels), np.logical_not(taken))
+        taken = np.logical_or(taken, first)
+        parts.append(np.where(first, g, zero))
+    return _spread_recorded(np.stack(parts), x.shape, ksize, stride, pad)
+
+
+def _avg_pool2d_recorded(g: Any, y: Any, x: Any, *, ksize: Pair, stride: Pair, pad: Pair) -> Any:
+    shared = g / valid_counts(x.shape, ksize, stride, pad).astype(x.dtype)
+    parts = np.broadcast_to(shared, (math.prod(ksize), *shared.shape))
+    return _spread_recorded(parts, x.shape, ksize, stride, pad)
+
+
+def _spread_recorded(parts: Any, shape: Any, ksize: Pair, stride: Pair, pad: Pair) -> Any:
+    """Add to each place of the padded image what each window offset sends there."""
+    full = padded_shape(shape, pad)
+    places = np.arange(math.prod(full)).reshape(full)
+    return cropped(scatter(parts, np.stack(planes(places, ksize, stride)), full), pad)
+
+
+def _softmax_crossentropy_recorded(
+    needs: list[bool], g: Any, y: Any, logits: Any, targets: Any
+) -> list[Any]:
+    share = g / max(1, math.prod(logits.shape[:-1]))
+    if targets.ndim < logits.ndim:
+        one, zero = np.ones((), logits.dtype), np.zeros((), logits.dtype)
+        chosen = np.expand_dims(targets, -1) == np.arange(logits.shape[-1])
+        return [share * (softmax(logits) - np.where(chosen, one, zero)), None]
+    glogits = gtargets = None
+    if needs[0]:
+        glogits = share * (softmax(logits) * targets.sum(axis=-1, keepdims=True) - targets)
+    if needs[1]:
+        # Any shift gives the same derivative; the largest logit never overflows.
+        largest = logits.max(axis=-1, keepdims=True).detach() if logits.size else 0.0
+        shifted = logits - largest
+        gtargets = share * (np.log(np.exp(shifted).sum(axis=-1, keepdims=True)) - shifted)
+    return [glogits, gtargets]
+
+
+def _mse_loss_recorded(
+    needs: list[bool], g: Any, y: Any, prediction: Any, target: Any
+) -> list[Any]:
+    return _mse_loss(needs, g, y, prediction, target, saved=prediction - target)
+
+
+VJPS: dict[str, Row] = {
     "layer_norm": Joint(_layer_norm),
     "conv2d": Joint(_conv2d),
     "max_pool2d": (_max_pool2d,),
     "avg_pool2d": (_avg_pool2d,),
     "softmax_crossentropy": Joint(_softmax_crossentropy),
     "mse_loss": Joint(_mse_loss),
+}
+
+RECORDED: dict[str, Row] = {
+    "layer_norm": Joint(_layer_norm_recorded),
+    "conv2d": Joint(_conv2d_recorded),
+    "max_pool2d": (_max_pool2d_recorded,),
+    "avg_pool2d": (_avg_pool2d_recorded,),
+    "softmax_crossentropy": Joint(_softmax_crossentropy_recorded),
+    "mse_loss": Joint(_mse_loss_recorded),
 }

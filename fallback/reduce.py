@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from tapegraph.fallback.rules import Joint, Rule
-from tapegraph.ops.reduce import kept_shape, last_order
+from tapegraph.fallback.rules import Row
+from tapegraph.ops.reduce import kept_shape, last_order, merged
 from tapegraph.typed import Array
 
 
@@ -84,7 +84,44 @@ def _cumprod(g: Any, y: Array, x: Array, *, axis: int) -> Any:
     return np.moveaxis(h * before, 0, axis)
 
 
-VJPS: dict[str, tuple[Rule | None, ...] | Joint] = {
+# On Tensors
+
+
+def _extreme_recorded(g: Any, y: Any, x: Any, *, axis: tuple[int, ...], keepdims: bool) -> Any:
+    kept = kept_shape(x.shape, axis)
+    chosen = np.logical_or(x == y.reshape(kept), np.isnan(x))
+    one, zero = np.ones((), x.dtype), np.zeros((), x.dtype)
+    count = np.sum(np.where(chosen, one, zero), axis=axis, keepdims=True)
+    return np.where(chosen, g.reshape(kept), zero) / count
+
+
+def _prod_recorded(g: Any, y: Any, x: Any, *, axis: tuple[int, ...], keepdims: bool) -> Any:
+    order = last_order(x.ndim, axis)
+    moved = x.transpose(order)
+    flat = merged(x, axis)
+    one = np.ones((*flat.shape[:-1], min(1, flat.shape[-1])), x.dtype)
+    before = np.concatenate([one, np.cumprod(flat[..., :-1], axis=-1)], -1)
+    after = np.flip(np.cumprod(np.flip(flat[..., 1:], -1), axis=-1), -1)
+    others = (before * np.concatenate([after, one], -1)).reshape(moved.shape)
+    back = tuple(np.argsort(order).tolist())
+    return g.reshape(kept_shape(x.shape, axis)) * others.transpose(back)
+
+
+def _cumprod_recorded(g: Any, y: Any, x: Any, *, axis: int) -> Any:
+    """Do the same without writing into an array."""
+    h, values = np.moveaxis(g, axis, 0), np.moveaxis(x, axis, 0)
+    one = np.ones((min(1, len(values)), *values.shape[1:]), x.dtype)
+    reach = np.concatenate([values[1:], one])
+    step = 1
+    while step < len(values):
+        h = np.concatenate([h[:-step] + h[step:] * reach[:-step], h[-step:]])
+        reach = np.concatenate([reach[:-step] * reach[step:], reach[-step:]])
+        step *= 2
+    before = np.concatenate([one, np.moveaxis(y, axis, 0)[:-1]])
+    return np.moveaxis(h * before, 0, axis)
+
+
+VJPS: dict[str, Row] = {
     "sum": (_sum,),
     "mean": (_mean,),
     "softmax": (_softmax,),
@@ -93,4 +130,11 @@ VJPS: dict[str, tuple[Rule | None, ...] | Joint] = {
     "prod": (_prod,),
     "cumsum": (_cumsum,),
     "cumprod": (_cumprod,),
+}
+
+RECORDED: dict[str, Row] = {
+    "max": (_extreme_recorded,),
+    "min": (_extreme_recorded,),
+    "prod": (_prod_recorded,),
+    "cumprod": (_cumprod_recorded,),
 }

@@ -62,6 +62,12 @@ def _index(out: Any, x: Any, *arrays: Any, plan: tuple[str, ...]) -> Any:
     return taken
 
 
+def _scatter(out: Any, x: Any, places: Any, *, shape: tuple[int, ...]) -> Any:
+    indices, updates = reshaped(places, (-1, 1)), reshaped(x, (-1,))
+    flat = raw.ScatterNd(indices=indices, updates=updates, shape=ints((math.prod(shape),)))
+    return reshaped(flat, shape)
+
+
 def _within(out: Any, x: Any, *, low: int, high: int) -> Any:
     x = raw.Cast(x=x, DstT="int64")
     inside = raw.LogicalAnd(x=x >= low, y=x < high)
@@ -110,4 +116,5 @@ LOWERINGS: dict[str, Row | Rule] = {
     "gather": Row(_gather, BOTH),
     "getitem": Row(_getitem, BOTH),
     "index": Row(_index, BOTH),
+    "scatter": _scatter,
 }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import operator
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, SupportsIndex
@@ -657,6 +658,12 @@ def _index(x: Array, *arrays: Array, plan: tuple[Any, ...]) -> Any:
     return x[advanced_key(arrays, plan)]
 
 
+def _scatter(x: Array, places: Array, *, shape: tuple[int, ...]) -> Any:
+    out = np.zeros(math.prod(shape), x.dtype)
+    np.add.at(out, places.ravel(), x.ravel())
+    return out.reshape(shape)
+
+
 def advanced_key(arrays: tuple[Array, ...], plan: tuple[Any, ...]) -> tuple[Any, ...]:
     """Rebuild an advanced index: each ``"array"`` of the plan is the next index array."""
     left = iter(arrays)
@@ -674,6 +681,36 @@ GETITEM = Op("getitem", _getitem, differentiable=(True,))
 
 
 INDEX = Op("index", _index, differentiable=(True,))
+
+
+SCATTER = Op("scatter", _scatter, differentiable=(True,))
+
+
+@of_array
+def scatter(x: Any, places: Any, shape: tuple[int, ...]) -> Any:
+    """Add each element to its place in an array of zeros: what taking elements transposes to.
+
+    Parameters
+    ----------
+    x
+        The elements.
+    places : array of int64, of x's shape
+        Where each one goes, as the place in the flattened result.
+    shape : tuple of int
+        Of the result.
+
+    Returns
+    -------
+    Tensor
+        Of ``x``'s dtype; elements of one place add up.
+
+    >>> from tapegraph.ops.index import scatter
+    >>> scatter([1.0, 2.0, 3.0], [0, 3, 3], (2, 2)).data
+    array([[1., 0.],
+           [0., 5.]])
+    """
+    recorded = places if isinstance(places, Node) else constant(np.asarray(places, np.int64))
+    return apply(SCATTER, (tensor_like("scatter", x), recorded), {"shape": shape})
 
 
 @of_array

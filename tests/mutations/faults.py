@@ -46,6 +46,7 @@ OPS = "tests/ops/test_ops.py"
 FORWARD = "tests/transforms/test_forward_mode.py"
 SLOPES = "tests/differentiation/test_slopes.py"
 PARITY = "tests/lowering/test_parity.py"
+RECORDED = "tests/differentiation/test_recorded_rules.py"
 RANDOM = "tests/random/test_random.py"
 
 FAULTS = (
@@ -160,7 +161,7 @@ FAULTS = (
         "vjp",
         "transpose-not-inverted",
         "fallback/shape.py",
-        "g.transpose(np.argsort(axes))",
+        "g.transpose(tuple(sorted(range(len(axes)), key=axes.__getitem__)))",
         "g.transpose(axes)",
         f"{OPS} -k transpose-",
     ),
@@ -275,6 +276,62 @@ FAULTS = (
         "g / of(y, x)",
         "g * of(y, x)",
         f"{OPS} -k log-",
+    ),
+    Fault(
+        "vjp",
+        "scattered-elements-replace-each-other",
+        "tapegraph/ops/index.py",
+        "np.add.at(out, places.ravel(), x.ravel())",
+        "out[places.ravel()] = x.ravel()",
+        f"{OPS} -k scatter-",
+    ),
+    Fault(
+        "vjp",
+        "recorded-norm-of-a-frozen-variance",
+        "fallback/nn.py",
+        "np.sqrt((centred * centred).mean(axis=-1, keepdims=True) + eps)",
+        "np.sqrt((centred * centred).mean(axis=-1, keepdims=True).detach() + eps)",
+        f"{RECORDED} -k layer_norm",
+    ),
+    Fault(
+        "vjp",
+        "recorded-convolution-with-the-kernel-not-turned",
+        "fallback/nn.py",
+        "np.flip(k, (2, 3)).transpose(1, 0, 2, 3)",
+        "k.transpose(1, 0, 2, 3)",
+        f"{RECORDED} -k conv2d",
+    ),
+    Fault(
+        "vjp",
+        "recorded-vectors-of-equal-values-are-constants",
+        "fallback/linalg.py",
+        "np.sqrt(np.where(undefined, terms * terms, terms.dtype.type(1)))",
+        "np.zeros_like(terms)",
+        f"{RECORDED} -k equal_values",
+    ),
+    Fault(
+        "vjp",
+        "recorded-products-before-an-element-hold-it",
+        "fallback/reduce.py",
+        "np.cumprod(flat[..., :-1], axis=-1)",
+        "np.cumprod(flat[..., 1:], axis=-1)",
+        f"{RECORDED} -k prod",
+    ),
+    Fault(
+        "vjp",
+        "recorded-zeros-are-not-strong",
+        "fallback/rules.py",
+        "np.logical_and(g == 0, singular)",
+        "np.logical_and(g != g, singular)",
+        f"{SLOPES} -k strong_zeros",
+    ),
+    Fault(
+        "vjp",
+        "recorded-zeros-hide-what-is-finite",
+        "fallback/rules.py",
+        "np.logical_and(g == 0, np.logical_not(np.isfinite(x)))",
+        "np.logical_and(g == 0, x == x)",
+        f"{SLOPES} -k zero_cotangent",
     ),
     # ------------------------------------------------------------------ sweep
     Fault(

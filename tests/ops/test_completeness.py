@@ -20,6 +20,7 @@ from tapegraph.testing.cases import CASES, WITHOUT_GRADIENT
 UNNAMED = {
     "getitem": index.getitem,
     "index": index.getitem,
+    "scatter": index.scatter,
     "bessel_i": special.i0,
     "bessel_j": special.j0,
 }

@@ -10,4 +10,5 @@ JVPS: dict[str, Rule] = {
     "gather": linear(index.GATHER),
     "getitem": linear(index.GETITEM),
     "index": linear(index.INDEX),
+    "scatter": linear(index.SCATTER),
 }

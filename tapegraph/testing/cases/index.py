@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import operator
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -399,6 +400,32 @@ def _moved() -> Iterator[Case]:
     )
 
 
+SCATTERED: tuple[tuple[str, Any, Shape], ...] = (
+    ("in-order", [0, 1, 2], (3,)),
+    ("turned", [2, 0, 1], (3,)),
+    ("repeated", [[1, 4, 1], [4, 1, 0]], (2, 3)),
+    ("wider", [[5], [0]], (2, 2, 2)),
+    ("0d", 3, (4,)),
+    ("nothing", np.zeros((0, 2), np.int64), (3, 2)),
+    ("empty", np.zeros((2, 0), np.int64), (0,)),
+)
+
+
+def _scattered() -> Iterator[Case]:
+    """Yield how what was taken goes back to its places."""
+    for label, given, shape in SCATTERED:
+        places = np.array(given, dtype=np.int64)
+        yield Case(
+            "scatter",
+            label,
+            lambda x, places=places, shape=shape: index.scatter(x, places, shape),
+            (anywhere(*places.shape),),
+            reference=lambda x, places=places, shape=shape: (
+                np.ravel(x) @ (places.reshape(-1, 1) == np.arange(math.prod(shape)))
+            ).reshape(shape),
+        )
+
+
 def _inserted(insert: Callable[..., Any], at: Any, axis: tuple[Any, ...]) -> Callable[..., Any]:
     return lambda x, values: insert(x, at, values, *axis)
 
@@ -430,4 +457,5 @@ def cases() -> Iterator[Case]:
     """Yield the family's cases."""
     yield from _indexed()
     yield from _moved()
+    yield from _scattered()
     yield from _selected()

@@ -1,0 +1,253 @@
+"""VJP rows run on Tensors: recorded, equal to those on arrays, and differentiated again.
+
+Those of element-wise operations come from slopes, and are in ``test_slopes.py``.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from entries import difference, entries
+
+import tapegraph as tg
+from tapegraph import fallback
+from tapegraph.arrays.row_sparse import RowSparse
+from tapegraph.differentiation.slopes import SLOPES
+from tapegraph.fallback.rules import Joint, recorded_row
+from tapegraph.fallback.strong_zero import plain, strong_zeros
+from tapegraph.fallback.sweep import unbroadcast
+from tapegraph.recording.concretization import ConcretizationError
+from tapegraph.recording.op import DEFINED, OPS
+from tapegraph.recording.record import apply
+from tapegraph.recording.replay import replay
+from tapegraph.recording.whole import Whole
+
+COMPOSED = sorted(set(fallback.VJPS) - set(SLOPES))
+# They read one triangle, and their gradients are spread over both.
+SYMMETRIC = ("cholesky", "eigh", "eigvalsh")
+DTYPES = (np.float64, np.float32)
+
+
+@pytest.fixture(autouse=True)
+def native_engine():
+    tg.set_backend("native")
+    with np.errstate(all="ignore"):
+        yield
+
+
+def carrying(op: str, inputs: list[Any]) -> list[bool]:
+    """Tell which inputs carry a gradient."""
+    flows = OPS[op].differentiable or ()
+    return [
+        isinstance(x, (np.ndarray, tg.Tensor)) and x.dtype.kind == "f" and all(flows[i : i + 1])
+        for i, x in enumerate(inputs)
+    ]
+
+
+def run(row: Any, needs: list[bool], g: Any, y: Any, inputs: list[Any], attrs: Any) -> list[Any]:
+    """Run a row for the inputs that need it, and undo broadcasting."""
+    if isinstance(row, Joint):
+        parts = row.rule(needs, g, y, *inputs, **attrs)
+    else:
+        parts = [
+            rule and need and rule(g, y, *inputs, **attrs)
+            for rule, need in zip(row, needs, strict=False)
+        ]
+    return [
+        unbroadcast(part.dense() if isinstance(part, RowSparse) else part, x.shape)
+        for part, x, needed in zip(parts, inputs, needs, strict=False)
+        if needed
+    ]
+
+
+def on_forward(op: str, inputs: list[Any], attrs: Any) -> tuple[Any, Any]:
+    """Return an operation's result on arrays, and what it saves."""
+    out = OPS[op].forward(*inputs, **attrs)
+    return out if OPS[op].saves else (out, None)
+
+
+def on_arrays(op: str, g: Any, inputs: list[Any], attrs: Any) -> list[Any]:
+    """Run the row as the sweep does: with strong zeros after a NaN."""
+    y, saved = on_forward(op, inputs, attrs)
+    attrs = {**attrs, "saved": saved} if OPS[op].saves else attrs
+    row, needs = fallback.VJPS[op], carrying(op, inputs)
+    parts = run(row, needs, g, np.asarray(y), inputs, attrs)
+    if any(np.isnan(part).any() for part in parts):
+        parts = run(row, needs, strong_zeros(g), np.asarray(y), inputs, attrs)
+    return [plain(part) for part in parts]
+
+
+def on_tensors(op: str, g: Any, inputs: list[Any], attrs: Any) -> list[Any]:
+    needs = carrying(op, inputs)
+    y = apply(OPS[op], tuple(inputs), attrs)
+    return run(recorded_row(OPS[op]), needs, g, y, inputs, attrs)
+
+
+def cotangent(y: Any) -> np.ndarray:
+    return np.linspace(0.5, 1.5, y.size, dtype=y.dtype).reshape(y.shape)
+
+
+def leaves_of(op: str, inputs: list[Any]) -> list[Any]:
+    """Make tensors of the inputs, places and classes too."""
+    needs = carrying(op, inputs)
+    return [
+        tg.param(x) if need else tg.tensor(x) if isinstance(x, np.ndarray) else x
+        for x, need in zip(inputs, needs, strict=True)
+    ]
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("op", COMPOSED)
+def test_rows_on_tensors_are_those_on_arrays(op, dtype):
+    """At kinks and ties too; and none is a constant: each is linear in the cotangent."""
+    compared = 0
+    for y, inputs, attrs in entries(op, dtype):
+        g = cotangent(y)
+        want = on_arrays(op, g, inputs, attrs)
+        got = on_tensors(op, tg.param(g), leaves_of(op, inputs), attrs)
+        assert len(got) == len(want)
+        for part, expected in zip(got, want, strict=True):
+            assert isinstance(part, tg.Tensor)
+            assert part.requires_grad
+            assert part.dtype == expected.dtype
+            close = 1e-11 if dtype is np.float64 else 2e-4
+            np.testing.assert_allclose(part.data, expected, rtol=close, atol=close)
+            compared += 1
+    assert compared
+
+
+PLAIN_CONV = {"stride": (1, 1), "pad": (0, 0), "dilation": (1, 1)}
+EMPTY: tuple[tuple[str, list[tuple[int, ...]], dict[str, Any]], ...] = (
+    ("det", [(2, 0, 0)], {}),
+    ("slogdet", [(0, 0)], {}),
+    ("eigh", [(0, 0)], {"uplo": "L"}),
+    ("svd", [(0, 3, 3)], {}),
+    ("prod", [(2, 0)], {"axis": (1,), "keepdims": False}),
+    ("cumprod", [(0,)], {"axis": 0}),
+    ("softmax_crossentropy", [(2, 0), (2, 0)], {}),
+    (
+        "conv2d",
+        [(0, 1, 3, 3), (1, 1, 2, 2)],
+        dict.fromkeys(("stride", "dilation"), (1, 1)) | {"pad": (0, 0)},
+    ),
+)
+
+
+@pytest.mark.parametrize(("op", "shapes", "attrs"), EMPTY, ids=[row[0] for row in EMPTY])
+def test_rows_on_empty_tensors_are_those_on_arrays(op, shapes, attrs):
+    inputs = [np.zeros(shape) for shape in shapes]
+    y = np.asarray(on_forward(op, inputs, attrs)[0])
+    want = on_arrays(op, np.ones_like(y), inputs, attrs)
+    got = on_tensors(op, tg.param(np.ones_like(y)), leaves_of(op, inputs), attrs)
+    for part, expected in zip(got, want, strict=True):
+        np.testing.assert_array_equal(part.data, expected)
+
+
+@pytest.mark.parametrize("op", COMPOSED)
+def test_gradients_of_recorded_gradients(op):
+    """By finite differences of the row on arrays, with respect to cotangent and inputs."""
+    for y, inputs, attrs in entries(op, smooth=True):
+        g = cotangent(y)
+        weights = [np.cos(1.0 + np.arange(x.size)).reshape(x.shape) for x in inputs]
+        weights = [w for w, need in zip(weights, carrying(op, inputs), strict=True) if need]
+
+        def total(g: Any, *inputs: Any, weights: Any = weights, attrs: Any = attrs) -> Any:
+            parts = on_arrays(op, g, list(inputs), attrs)
+            return sum(np.sum(w * part) for w, part in zip(weights, parts, strict=True))
+
+        leaves = [tg.param(g), *leaves_of(op, inputs)]
+        parts = on_tensors(op, leaves[0], leaves[1:], attrs)
+        tg.backward(sum(tg.sum(w * part) for w, part in zip(weights, parts, strict=True)))
+        for j, leaf in enumerate(leaves):
+            if isinstance(leaf, tg.Tensor) and leaf.requires_grad:
+                want = difference(total, [g, *inputs], j)
+                if op in SYMMETRIC and j:
+                    want = (want + want.swapaxes(-1, -2)) / 2
+                got = np.zeros_like(want) if leaf.grad is None else leaf.grad
+                np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-5)
+
+
+# ------------------------------------------------------------------ in a whole recording
+
+# They choose by the numbers of their input, which a whole recording refuses.
+CHOOSING = ("det", "eigh", "svd")
+# Other offsets would reach outside.
+FIXED_PLACES = ("getitem", "tensor_slice")
+
+
+def others(op: str, x: np.ndarray) -> np.ndarray:
+    """The same numbers in another order, and as good: symmetric, or within range."""
+    if x.dtype.kind != "f":
+        return x if op in FIXED_PLACES or not x.ndim else np.roll(x, 1, axis=0)
+    return np.asarray(x * 0.75) if op in SYMMETRIC or not x.ndim else np.roll(x[::-1], 1)
+
+
+@pytest.mark.parametrize("op", sorted(fallback.VJPS))
+def test_recorded_whole_a_row_has_no_frozen_numbers(op):
+    """Run again with other numbers, and other places, it gives what a new run gives."""
+    for y, inputs, attrs in entries(op):
+        arrays = [cotangent(y), *inputs]
+        with Whole() as whole:
+            leaves = [whole.input(x) if isinstance(x, np.ndarray) else x for x in arrays]
+            if op in CHOOSING:
+                with pytest.raises(ConcretizationError):
+                    on_tensors(op, leaves[0], leaves[1:], attrs)
+                return
+            parts = on_tensors(op, leaves[0], leaves[1:], attrs)
+        moved = [others(op, x) if isinstance(x, np.ndarray) else x for x in arrays]
+        fed = {id(leaf): value for leaf, value in zip(leaves, moved, strict=True)}
+        recording = whole.recording(parts)
+        again = {
+            slot: fed.get(id(recording.nodes[slot]), recording.values[slot])
+            for slot in recording.program.leaves
+        }
+        got = replay(recording.program, again).outputs
+        for part, want in zip(got, on_arrays(op, moved[0], moved[1:], attrs), strict=True):
+            np.testing.assert_allclose(part, want, rtol=1e-10, atol=1e-10)
+
+
+# ------------------------------------------------------------------ where there is none
+
+
+def test_an_operation_without_a_gradient_has_no_recorded_row():
+    with pytest.raises(NotImplementedError, match=r"argsort: .* no gradient rule"):
+        recorded_row(OPS["argsort"])
+
+
+def test_a_rule_for_arrays_alone_is_refused_by_name():
+    @tg.defop(vjp=lambda g, y, x: g * 2.0 * x)
+    def squared_by_hand(x):
+        return x * x
+
+    try:
+        with pytest.raises(NotImplementedError, match=r"squared_by_hand: .* for arrays alone"):
+            recorded_row(DEFINED["squared_by_hand"])
+    finally:
+        del DEFINED["squared_by_hand"]
+
+
+@pytest.mark.parametrize("op", ["eigh", "svd"])
+def test_vectors_of_equal_values_have_no_second_derivative(op):
+    """Where only the values are asked for the gradient is known, and its own is NaN, not 0."""
+    inputs = [np.eye(3)]
+    attrs = {"uplo": "L"} if op == "eigh" else {}
+    y = OPS[op].forward(*inputs, **attrs)
+    g = np.zeros_like(y)
+    g[..., 3] = 1.0  # the values'
+    leaves = [tg.param(g), tg.param(inputs[0])]
+    (part,) = on_tensors(op, leaves[0], leaves[1:], attrs)
+    np.testing.assert_allclose(part.data, on_arrays(op, g, inputs, attrs)[0], atol=1e-12)
+    tg.sum(np.arange(9.0).reshape(3, 3) * part).backward()
+    assert np.isnan(leaves[0].grad[..., :3]).any()
+    assert np.isnan(leaves[1].grad).any()
+
+
+def test_a_singular_matrix_has_the_gradient_of_its_determinant_differentiated():
+    """All its cofactors are linear in each element off their row and column."""
+    a = tg.param(np.diag([2.0, 3.0, 0.0]))
+    (part,) = on_tensors("det", tg.tensor(1.0), [a], {})
+    np.testing.assert_allclose(part.data, np.diag([0.0, 0.0, 6.0]), atol=1e-12)
+    part[2, 2].backward()  # a00 a11 - a01 a10
+    np.testing.assert_allclose(a.grad, np.diag([3.0, 2.0, 0.0]), atol=1e-12)
