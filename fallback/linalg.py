@@ -245,7 +245,8 @@ def _einsum_recorded(needs: list[bool], g: Any, y: Any, *arrays: Any, spec: str)
 
 
 def _det_recorded(g: Any, y: Any, a: Any) -> Any:
-    if np.all(np.linalg.matrix_rank(plain_array(a)) == a.shape[-1]):
+    # Without elements NumPy 2.0 knows no rank.
+    if a.size == 0 or np.all(np.linalg.matrix_rank(plain_array(a)) == a.shape[-1]):
         return (g * y)[..., None, None] * flipped(np.linalg.inv(a))
     return g[..., None, None] * _minors(a)
 
