@@ -110,6 +110,7 @@ def test_a_descent_that_overflows_is_not_left_half_done(huge):
     assert (v.data, a.item(), b.item()) == (0.0, 0.0, np.copysign(np.inf, huge))
 
 
+@pytest.mark.filterwarnings("ignore:Setting the:DeprecationWarning")
 def test_a_gradient_reshaped_by_its_user_is_refused():
     for kind in (tg.SGD, tg.Adam):
         a, b = tg.param([[1.0]]), tg.param([[1.0, 2.0, 3.0]], name="b")
