@@ -628,7 +628,7 @@ FAULTS = (
         "if array.dtype.isnative is None:",
         "tests/lowering/test_transfer.py",
         tensorflow=True,
-        survives="TensorFlow 2.21 converts a foreign byte order by itself; nothing says that it must",
+        survives="TensorFlow 2.21 converts it by itself, though nothing says so",
     ),
     Fault(
         "transfer",
