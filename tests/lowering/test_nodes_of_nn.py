@@ -23,6 +23,8 @@ pytestmark = pytest.mark.skipif(
 )
 
 DTYPES = ("float64", "float32")
+# In the quick suite float64 alone.
+QUICK = [DTYPES[0], *(pytest.param(d, marks=pytest.mark.thorough) for d in DTYPES[1:])]
 inf, nan = np.inf, np.nan
 LOWEST = np.finfo(np.float32).min
 
@@ -108,7 +110,7 @@ LAYERS = {
 SPECIAL = (nan, inf, -inf, LOWEST, 0.0, -0.0, 1.0, -1.0)
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("dtype", QUICK)
 @pytest.mark.parametrize("layer", LAYERS)
 def test_special_values_and_ties_agree(layer, dtype):
     f, *shapes = LAYERS[layer]
@@ -183,7 +185,7 @@ ZERO_STAYS_ZERO = {
 }
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("dtype", QUICK)
 @pytest.mark.parametrize("name", ZERO_STAYS_ZERO)
 def test_zero_stays_zero(name, dtype):
     f, points, expected = ZERO_STAYS_ZERO[name]
@@ -305,9 +307,7 @@ CORNERS = """
 """
 
 
-@pytest.mark.parametrize(
-    "dtype", [DTYPES[0], *(pytest.param(d, marks=pytest.mark.thorough) for d in DTYPES[1:])]
-)
+@pytest.mark.parametrize("dtype", QUICK)
 def test_no_corner_takes_the_process_down(run_python, dtype):
     done = run_python(f"\n    DTYPE = {dtype!r}\n{CORNERS}", TF_ENABLE_ONEDNN_OPTS="1")
     assert done.returncode == 0, f"exit status {done.returncode}\n{done.stderr[-4000:]}"
