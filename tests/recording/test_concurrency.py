@@ -714,3 +714,16 @@ def test_one_no_grad_object_shared_by_threads(restless):
 
     together(*[work] * 4)
     assert records()
+
+
+def test_leaving_a_block_that_is_not_the_innermost_takes_back_its_own_value():
+    one, two = tg.use_backend("native"), tg.use_backend("auto")
+    one.__enter__()
+    two.__enter__()
+    one.__exit__(None, None, None)  # as generators that interleave do
+    assert tg.get_backend() == "auto"
+    two.__exit__(None, None, None)
+
+
+def test_a_condition_alone_needs_no_gradient():
+    assert not tg.where(tg.param([1.0, 0.0]), 1.0, 2.0).requires_grad
