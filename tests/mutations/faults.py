@@ -817,6 +817,7 @@ FAULTS = (
         "(flows is None or (i < len(flows) and flows[i]))",
         "(flows is None or i < len(flows))",
         "tests/recording/test_concurrency.py -k condition",
+        survives="conditions and places are detached before they get here",
     ),
     # ------------------------------------------------------------------ engines
     Fault(
