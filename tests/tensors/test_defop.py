@@ -509,3 +509,13 @@ def test_a_lowering_that_gives_nan_fails_parity(name):
         AssertionError, match="native engine gives .*[0-9]\\).*TensorFlow gives .*nan"
     ):
         tg.testing.check_parity(op, np.array([1.0]))
+
+
+def test_too_few_gradients_are_an_error_that_counts_them():
+    f = tg.defop(lambda a, b: a * b, name="half_derived", vjp=lambda g, y, a, b: g * b)
+    out = f(tg.param([1.0]), tg.param([2.0]))
+    with (
+        tg.use_backend("native"),
+        pytest.raises(ValueError, match="half_derived: received 1 gradients from vjp; expected 2"),
+    ):
+        out.backward()
