@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from tapegraph.differentiation.engine import Engine, Prepared
 from tapegraph.differentiation.engines import NATIVE
 from tapegraph.fallback.plan import Plan
 from tapegraph.fallback.sweep import gradients
+from tapegraph.recording.node import Node
 from tapegraph.recording.recorded import Recording
 
 _SWEEP = Prepared(gradients, cached=False, compile_seconds=0.0)
@@ -21,7 +24,7 @@ class Native(Engine):
         """Return the sweep."""
         return _SWEEP
 
-    def whole(self, recording: Recording) -> Plan:
+    def whole(self, recording: Recording, state: Mapping[int, Node]) -> Plan:
         """Return a plan of straight-line NumPy."""
         return Plan(recording)
 

@@ -31,6 +31,8 @@ class Plan:
         The slots whose values it takes, in order: all but Python numbers.
     """
 
+    keeps_state = False
+
     def __init__(self, recording: Recording) -> None:
         writer = _Writer(recording)
         writer.write()

@@ -18,8 +18,9 @@ from tapegraph.differentiation import tuner
 from tapegraph.differentiation.clock import CLOCK
 from tapegraph.differentiation.tuner import Candidate, Tuner
 from tapegraph.locks import Lock
+from tapegraph.lowering.direct import GRAPPLER_LIMIT
 from tapegraph.lowering.gaps import MetNaN
-from tapegraph.lowering.graph import GRAPPLER_LIMIT, Graph, differentiated
+from tapegraph.lowering.graph import Graph, differentiated
 from tapegraph.lowering.rules import FED, XLA
 from tapegraph.lowering.runtime import tensorflow
 from tapegraph.lowering.translate import row_of, specs

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
 import numpy as np
 
 from tapegraph.differentiation.engine import Costs, Engine, Prepared
 from tapegraph.lowering.gaps import check_gaps
 from tapegraph.lowering.runtime import Unavailable, check_installed, loaded, tensorflow
+from tapegraph.recording.node import Node
 from tapegraph.recording.program import Program
 from tapegraph.recording.recorded import Recording
+
+if TYPE_CHECKING:
+    from tapegraph.lowering.step import Step
 
 
 class TensorFlow(Engine):
@@ -54,6 +61,36 @@ class TensorFlow(Engine):
         with np.errstate(all="ignore"):
             compiled, seconds = cache.compiled(recording, Compiled)
         return Prepared(compiled.run, seconds is None, seconds or 0.0)
+
+    def check_whole(self, program: Program) -> None:
+        """Refuse, without importing TensorFlow, a whole program that does not lower.
+
+        Raises
+        ------
+        NotLowered
+            An operation has no node.
+        Unavailable
+            TensorFlow is not installed, or has been found unusable.
+        """
+        from tapegraph.lowering.translate import check_lowers
+
+        check_installed()
+        check_lowers(program, whole=True)
+
+    def whole(self, recording: Recording, state: Mapping[int, Node]) -> Step:
+        """Trace a program that was recorded whole.
+
+        Raises
+        ------
+        NotLowered
+            An operation has no node.
+        Unavailable
+            TensorFlow cannot be used.
+        """
+        from tapegraph.lowering.step import Step
+
+        self.check_whole(recording.program)
+        return Step(recording, state)
 
     def is_transient(self, error: Exception) -> bool:
         """Tell whether it may pass: others hold the memory, or a device is busy."""

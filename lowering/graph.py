@@ -3,21 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import nullcontext
 from typing import Any
 
 from tapegraph.arrays.buffers import keep_freed_memory
 from tapegraph.arrays.row_sparse import RowSparse
-from tapegraph.lowering import quiet
+from tapegraph.lowering.direct import DirectCall
 from tapegraph.lowering.runtime import tensorflow
 from tapegraph.lowering.transfer import to_numpy, to_tensorflow
 from tapegraph.lowering.translate import emit, specs
 from tapegraph.recording.program import Program
 from tapegraph.recording.recorded import Recording
 from tapegraph.typed import Array
-
-# Grappler's time grows faster than the graph; past this many entries it costs more than it saves.
-GRAPPLER_LIMIT = 250
 
 
 class Graph:
@@ -74,10 +70,7 @@ class Graph:
             jit_compile=True if xla else None,
         )
         self.function = traced.get_concrete_function()
-        config = tf.compat.v1.ConfigProto(allow_soft_placement=True)
-        config.graph_options.rewrite_options.disable_meta_optimizer = len(program) > GRAPPLER_LIMIT
-        self._attrs = ("executor_type", "", "config_proto", config.SerializeToString())
-        self._compiles = xla  # at its first run
+        self._call = DirectCall(self.function, len(program), xla=xla)
         self.ran = False
 
     def feeds(self, recording: Recording, seeds: Sequence[Array]) -> list[Any]:
@@ -89,14 +82,6 @@ class Graph:
             packed = [values[slot] for slot in self._fed_scalars]
             tensors.append(tensorflow().constant(packed, dtype="float64"))
         return [*tensors, *map(to_tensorflow, seeds)]
-
-    def _execute(self, feeds: list[Any]) -> Any:
-        from tensorflow.python.eager import context, execute
-
-        name, outputs = self.function.name, len(self.function.outputs)
-        compiles, self._compiles = self._compiles, False
-        with quiet.compiling() if compiles else nullcontext():
-            return execute.execute(name, outputs, feeds, self._attrs, context.context())
 
     def _flat(self, tf: Any, program: Program, found: list[Any]) -> list[Any]:
         """Return the graph's outputs: a leaf of which rows were gathered gives rows and values."""
@@ -111,13 +96,8 @@ class Graph:
         return outputs
 
     def __call__(self, feeds: list[Any]) -> list[Any]:
-        """Return the gradients, as NumPy arrays and `RowSparse`.
-
-        The function is called as an op of its own name: at a fraction of what a Python call of it
-        costs, with graph optimisation set for this call alone, and with kernels that TensorFlow
-        drops together with the function. Those of ``PartitionedCall`` it would keep for good.
-        """
-        outputs = iter(self._execute(feeds))
+        """Return the gradients, as NumPy arrays and `RowSparse`."""
+        outputs = iter(self._call(feeds))
         self.ran = True
         grads: list[Any] = []
         for table in self._tables:

@@ -13,7 +13,7 @@ from tapegraph.lowering.nn import WHOLE_LOWERINGS
 from tapegraph.lowering.rules import LOWERINGS, Result, Row, Rule
 from tapegraph.lowering.strong_zero import strong_zeros
 from tapegraph.ops import rules_of_families
-from tapegraph.recording.op import SCALAR, Op
+from tapegraph.recording.op import GRADIENT, SCALAR, Op
 from tapegraph.recording.program import Program
 
 _rows = rules_of_families("tapegraph.lowering", "LOWERINGS")
@@ -34,7 +34,7 @@ def check_lowers(program: Program, *, whole: bool = False) -> None:
         Names the operation and the user's line.
     """
     for slot, op in enumerate(program.ops):
-        if program.inputs[slot] and op.name not in LOWERINGS:
+        if program.inputs[slot] and op.name not in LOWERINGS and op is not GRADIENT:
             row_of(op, whole=whole)
 
 
@@ -113,19 +113,46 @@ def emit(
         if not program.inputs[slot]:
             emitted(slot)
             continue
-        out = Result(program.shapes[slot], program.dtypes[slot].name)
-        operands = _operands(tf, program, slot, tensors, constants, out, emitted)
-        result = _rule(op, strong_zero=strong_zero, whole=whole)(
-            out, *operands, **program.attrs[slot]
+        result = emit_entry(
+            tf,
+            program,
+            slot,
+            tensors,
+            constants,
+            strong_zero=strong_zero,
+            whole=whole,
+            emitted=emitted,
+            describe=describe,
         )
-        if tuple(result.shape) != out.shape or result.dtype != out.dtype:
-            raise TypeError(
-                f"the lowering of {op.name} gives {result.dtype.name} {tuple(result.shape)} where "
-                f"the tape has {out.dtype} {out.shape}: {(describe or program.describe)(slot)}"
-            )
         fed = stand_ins.get(slot)
         tensors[slot] = result if fed is None else _standing_in(tf, result, fed)
         emitted(slot)
+
+
+def emit_entry(
+    tf: Any,
+    program: Program,
+    slot: int,
+    tensors: list[Any],
+    constants: Mapping[int, float],
+    *,
+    strong_zero: bool = False,
+    whole: bool = False,
+    emitted: Callable[[int], None] = lambda slot: None,
+    describe: Callable[[int], str] | None = None,
+) -> Any:
+    """Return the graph tensor of one operation, whose inputs have theirs; as in `emit`."""
+    op = program.ops[slot]
+    out = Result(program.shapes[slot], program.dtypes[slot].name)
+    operands = _operands(tf, program, slot, tensors, constants, out, emitted)
+    rule = _rule(op, strong_zero=strong_zero, whole=whole)
+    result = rule(out, *operands, **program.attrs[slot])
+    if tuple(result.shape) != out.shape or result.dtype != out.dtype:
+        raise TypeError(
+            f"the lowering of {op.name} gives {result.dtype.name} {tuple(result.shape)} where "
+            f"the tape has {out.dtype} {out.shape}: {(describe or program.describe)(slot)}"
+        )
+    return result
 
 
 def _standing_in(tf: Any, result: Any, fed: Any) -> Any:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import logging
 import os
-import time
 import weakref
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
@@ -14,13 +13,12 @@ from contextvars import ContextVar
 from typing import Any, TypeVar, overload
 
 from tapegraph.compiling.arguments import flattened
-from tapegraph.compiling.trace import Trace, mismatch, store
-from tapegraph.differentiation import engines
-from tapegraph.differentiation.engine import WholeProgram
+from tapegraph.compiling.programs import Programs
+from tapegraph.compiling.trace import Trace, mismatch
 from tapegraph.errors import explain, kind_of
 from tapegraph.locks import Lock
 from tapegraph.recording import concretization
-from tapegraph.recording.node import mark_changed
+from tapegraph.recording.away import is_away
 from tapegraph.recording.scopes import RECORDING
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -57,15 +55,13 @@ def _enabled() -> bool:
 
 
 class _Entry:
-    """What is known of one combination of arguments: recordings so far, and then a plan."""
+    """What is known of one combination of arguments: a recording, and then programs."""
 
-    __slots__ = ("calls", "plan", "reason", "seconds", "trace")
+    __slots__ = ("calls", "programs", "trace")
 
     def __init__(self) -> None:
         self.trace: Trace | None = None
-        self.plan: Any = None
-        self.reason = ""
-        self.seconds = 0.0
+        self.programs: Programs | None = None
         self.calls = 0
 
 
@@ -126,15 +122,15 @@ class Compiled:
             else:
                 self._entries.move_to_end(key)
             entry.calls += 1
-            if entry.plan is None or entry.trace is None or not _still_holds(entry.trace):
+            if entry.programs is None or not _still_holds(entry.trace):
                 return self._record(entry, structure, given)
             if self._verify_every and entry.calls % self._verify_every == 0:
                 return self._verified(entry, structure, given)
-            return _run(entry.plan, entry.trace, given)
+            return entry.programs.run(given)
 
     def _record(self, entry: _Entry, structure: Any, given: list[Any]) -> Any:
         """Make a real call; the second one that is like the first makes the plan."""
-        before, entry.plan = entry.trace, None
+        before, entry.programs = entry.trace, None
         trace = Trace(self._fn, structure, given)
         entry.trace = trace
         if before is not None and before.guards == trace.guards and _still_holds(before):
@@ -142,9 +138,7 @@ class Compiled:
             if difference is not None:
                 entry.trace = None
                 raise mismatch(self.__name__, difference)
-            start = time.perf_counter()
-            entry.plan = engines.engine(engines.NATIVE).whole(trace.recording)
-            entry.seconds = time.perf_counter() - start
+            entry.programs = Programs(trace)
         return trace.first()
 
     def _verified(self, entry: _Entry, structure: Any, given: list[Any]) -> Any:
@@ -152,7 +146,7 @@ class Compiled:
         trace = Trace(self._fn, structure, given)
         difference = entry.trace.differs_from(trace) if entry.trace is not None else None
         if difference is not None:
-            entry.plan = entry.trace = None
+            entry.programs = entry.trace = None
             raise mismatch(self.__name__, difference)
         return trace.first()
 
@@ -170,22 +164,26 @@ class Compiled:
             It has not been called three times yet.
         """
         for entry in reversed(self._entries.values()):
-            if entry.plan is not None:
-                return str(entry.plan.source)
+            if entry.programs is not None:
+                return str(entry.programs.native.source)
         raise RuntimeError(
             explain("source", "a step that has no plan yet", "two calls alike", "Call it first.")
         )
 
     def explain(self) -> str:
-        """Say what it holds: traces, the engine and why, entries, seconds."""
+        """Say what it holds: traces, the engine that ran last and why, entries, seconds."""
         lines = [f"{self.__name__}: {len(self._entries)} of {self._max_traces} traces"]
         for (structure, recording), entry in self._entries.items():
-            state = "recorded once" if entry.plan is None else "native plan"
-            length = 0 if entry.trace is None else len(entry.trace.recording)
-            lines.append(
-                f"- {structure!r}{'' if recording else ', under no_grad'}: {state}, "
-                f"{length} entries, {entry.calls} calls, made in {entry.seconds:.3g} s"
-            )
+            line = f"- {structure!r}{'' if recording else ', under no_grad'}: "
+            if entry.trace is not None:
+                line += f"{len(entry.trace.recording)} entries, "
+            line += f"{entry.calls} calls, "
+            if entry.programs is None:
+                line += "recorded once"
+            else:
+                programs = entry.programs
+                line += f"made in {programs.seconds:.3g} s, ran in {programs.ran or 'none yet'}"
+            lines.append(line)
         return "\n".join(lines)
 
     def __repr__(self) -> str:
@@ -198,45 +196,13 @@ def _still_holds(trace: Trace | None) -> bool:
         return False
     program = trace.recording.program
     for slot, node in trace.state.items():
-        array = node._array
-        if array.shape != program.shapes[slot] or array.dtype != program.dtypes[slot]:
-            return False
+        if not is_away(node):  # there it keeps its type
+            array = node._array
+            if array.shape != program.shapes[slot] or array.dtype != program.dtypes[slot]:
+                return False
         if node._requires_grad != program.needs[slot]:
             return False
     return trace.guards_hold()
-
-
-def _run(plan: WholeProgram, trace: Trace, given: list[Any]) -> Any:
-    """Run the plan, and then write state: a run that fails changes nothing."""
-    read = trace.read()
-    values = []
-    for slot in plan.leaves:
-        if slot in trace.state:
-            values.append(trace.state[slot]._array)
-        elif slot in trace.sources:
-            values.append(trace.sources[slot](given, read))
-        else:
-            values.append(trace.constants[slot])
-    outputs, updates = plan.run(values)
-    held = {id(value) for value in values}
-    seen: set[int] = set()
-
-    def own(array: Any) -> Any:
-        if id(array) in held or id(array) in seen or array.base is not None:
-            array = array.copy()
-        seen.add(id(array))
-        return array
-
-    outputs, updates = [own(a) for a in outputs], [own(a) for a in updates]
-    program = trace.recording.program
-    for update, array in zip(program.updates, updates, strict=True):
-        leaf = trace.state[update.leaf]
-        leaf._array = array
-        mark_changed(leaf)
-    grads = iter(outputs[trace.count :])
-    for node, has in trace.gradients:
-        store(node, next(grads) if has else None)
-    return trace.result(outputs)
 
 
 @overload

@@ -12,7 +12,6 @@ from tapegraph.compiling.errors import TraceMismatchError
 from tapegraph.compiling.number import Number
 from tapegraph.differentiation import stored
 from tapegraph.errors import explain
-from tapegraph.recording import node as nodes
 from tapegraph.recording.node import Node, constant
 from tapegraph.recording.op import INPUT, SCALAR
 from tapegraph.recording.recorded import Recording
@@ -158,7 +157,7 @@ def _marked(out: Any, tensors: list[Any]) -> Any:
     """Return a result with its tensors taken out."""
     if isinstance(out, Number):
         out = out.tensor()
-    if type(out) is nodes.tensor_class:
+    if isinstance(out, Node):
         tensors.append(out)
         return RESULT
     if isinstance(out, dict):

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
 from tapegraph.differentiation.clock import CLOCK
+from tapegraph.recording.node import Node
 from tapegraph.recording.program import Program
 from tapegraph.recording.recorded import Recording
 from tapegraph.typed import Array
@@ -75,15 +76,24 @@ class WholeProgram(Protocol):
     ----------
     leaves : list of int
         The slots whose values it takes, in order.
-    source : str
-        What runs, as text.
+    keeps_state : bool
+        Of state it takes the tensors themselves, not their arrays.
     """
 
     leaves: list[int]
-    source: str
+    keeps_state: bool
 
-    def run(self, values: list[Any]) -> tuple[list[Array], list[Array]]:
-        """Return the outputs, and the new values of the state that changes."""
+    def run(self, values: list[Any]) -> tuple[list[Any], list[Any]]:
+        """Return the outputs, and the new values of the state that changes.
+
+        Each is an array that nobody will overwrite, or a function that gives one: then the engine
+        keeps the numbers until they are read.
+
+        Raises
+        ------
+        EngineDeclined
+            Not with these numbers. Nothing has been changed.
+        """
 
 
 class Engine(ABC):
@@ -126,15 +136,23 @@ class Engine(ABC):
         grads = gradients(recording, seeds)
         return Outcome(grads, cached, compile_seconds, CLOCK.now() - start)
 
-    def whole(self, recording: Recording) -> WholeProgram:
+    def whole(self, recording: Recording, state: Mapping[int, Node]) -> WholeProgram:
         """Prepare a program that was recorded whole, such as a training step, to run again.
+
+        Parameters
+        ----------
+        recording : Recording
+            What was recorded.
+        state : mapping of int to Node
+            The leaves that are tensors from outside, by slot.
 
         Raises
         ------
         EngineDeclined
             It runs no whole programs, or not this one.
         """
-        raise EngineDeclined(f"{self.title} runs no whole programs")
+        self.check_whole(recording.program)
+        raise NotImplementedError
 
     def check(self, program: Program) -> None:  # noqa: B027
         """Refuse what is known not to run, at little cost: `auto` asks at every backward.
@@ -144,6 +162,16 @@ class Engine(ABC):
         EngineDeclined
             It does not run this program.
         """
+
+    def check_whole(self, program: Program) -> None:
+        """Refuse what `whole` is known not to run, at little cost.
+
+        Raises
+        ------
+        EngineDeclined
+            It runs no whole programs, or not this one.
+        """
+        raise EngineDeclined(f"{self.title} runs no whole programs")
 
     def loaded(self) -> bool:
         """Tell whether what it needs has been imported."""

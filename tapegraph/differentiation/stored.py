@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -18,6 +18,16 @@ if TYPE_CHECKING:
     from tapegraph.tensors.tensor import Tensor
     from tapegraph.tensors.value import Value
 
+
+class Kept:
+    """A gradient that an engine holds until it is read."""
+
+    __slots__ = ("dense",)
+
+    def __init__(self, dense: Callable[[], Array]) -> None:
+        self.dense = dense
+
+
 # A gradient that was zeroed and not yet read: the next backward stores instead of adding.
 ZERO = object()
 _commit = Lock()
@@ -30,9 +40,17 @@ def read(node: Node) -> Array | None:
         with _commit:  # another thread's backward may be storing one at this moment
             if node._grad is ZERO:
                 node._grad = np.zeros_like(node._array)
-            elif isinstance(node._grad, RowSparse):
+            elif isinstance(node._grad, (RowSparse, Kept)):
                 node._grad = node._grad.dense()
             grad = node._grad
+    return grad
+
+
+def held(node: Node) -> Any:
+    """Return a node's gradient as it is stored: an array, a `RowSparse`, ``ZERO`` or None."""
+    grad = getattr(node, "_grad", None)
+    if type(grad) is Kept:
+        grad = node._grad = grad.dense()
     return grad
 
 
@@ -61,19 +79,19 @@ def write(nodes: Sequence[Node], grads: Sequence[Any]) -> None:
         handed_out.add(id(grad))
         ready.append(grad)
     with _commit:
-        held_before = [getattr(node, "_grad", None) for node in nodes]
-        for node, held in zip(nodes, held_before, strict=True):
-            if isinstance(held, np.ndarray):
-                _check_unchanged(node, held)
-        for node, held, grad in zip(nodes, held_before, ready, strict=True):
-            if held is None or held is ZERO:
+        held_before = [held(node) for node in nodes]
+        for node, before in zip(nodes, held_before, strict=True):
+            if isinstance(before, np.ndarray):
+                _check_unchanged(node, before)
+        for node, before, grad in zip(nodes, held_before, ready, strict=True):
+            if before is None or before is ZERO:
                 node._grad = grad
-            elif not isinstance(held, np.ndarray) or not held.flags.writeable:
-                node._grad = held + grad
+            elif not isinstance(before, np.ndarray) or not before.flags.writeable:
+                node._grad = before + grad
             elif isinstance(grad, RowSparse):
-                grad.add_to(held)
+                grad.add_to(before)
             else:
-                held += grad
+                before += grad
             tape.add_param(node)
 
 

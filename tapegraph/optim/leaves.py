@@ -35,7 +35,7 @@ def gradient_of(p: Leaf, *, rows: bool) -> Any:
         return _recordable(p).grad
     if isinstance(p, Value):
         return np.asarray(p.grad)
-    held = getattr(p, "_grad", None)
+    held = stored.held(p)
     if rows and isinstance(held, RowSparse):
         return held.added_up()
     grad = stored.read(p)

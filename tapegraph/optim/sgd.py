@@ -115,7 +115,7 @@ class SGD(Optimizer):
             if isinstance(p, Value):
                 values.append(p)
                 continue
-            held = getattr(p, "_grad", None)
+            held = stored.held(p)
             if isinstance(held, RowSparse):
                 changes.append((_descend_rows, p, (held, lr)))
             elif held is not None and held is not stored.ZERO:

@@ -67,15 +67,18 @@ class Node:
     def name(self, value: str | None) -> None:
         self._name = value
 
-    def __init_subclass__(cls, *, recorded: bool = False) -> None:
-        """Let one class be that of every result, and refuse any other.
+    def __init_subclass__(cls, *, recorded: bool = False, away: bool = False) -> None:
+        """Let one class be that of every result, one that of tensors away, and refuse any other.
 
         Raises
         ------
         TypeError
             For a subclass of `Tensor`.
         """
-        global tensor_class
+        global tensor_class, away_class
+        if away:
+            away_class = cls
+            return
         if not recorded:
             received = f"class {cls.__name__}, a subclass of Tensor"
             fix = (
@@ -88,6 +91,8 @@ class Node:
 
 # The class of every recorded result, `Tensor`, which says so itself.
 tensor_class: type[Any] = Node
+# The class it has while an engine keeps its numbers (`tapegraph.recording.away`).
+away_class: type[Any] = Node
 
 
 def mark_changed(leaf: Node) -> None:

@@ -17,6 +17,7 @@ from tapegraph.errors import ORIGINS, USER, explain, kind_of, user_frame, user_l
 from tapegraph.numpy_warnings import watched
 from tapegraph.recording import concretization, numpy_functions
 from tapegraph.recording import node as nodes
+from tapegraph.recording.away import present
 from tapegraph.recording.node import constant, new, next_seq, numeric
 from tapegraph.recording.op import NO_ATTRS, Op
 from tapegraph.recording.scopes import RECORDING
@@ -50,6 +51,9 @@ def operand(op: str, value: Any, argument: str) -> Any:
     """Turn what a user passed into a recorded object, a foreign one or a weak Python scalar."""
     cls = type(value)
     if cls is nodes.tensor_class or cls in _SCALARS or hasattr(cls, "__tapegraph_apply__"):
+        return value
+    if cls is nodes.away_class:
+        present(value)
         return value
     if isinstance(value, (complex, np.complexfloating)) or value is None:
         raise TypeError(explain(op, f"{kind_of(value)} for {argument!r}", "real numbers"))
@@ -154,7 +158,10 @@ def binary(name: str, forward: Callable[[Any, Any], Any]) -> Callable[[Any], Any
                     if handler is not None:
                         return handler(name, (a, b), NO_ATTRS)
                     b = operand(name, b, "b")
-                    y = b._array if type(b) is cls else b
+                    y = b
+                    if type(b) is cls:
+                        y = b._array
+                        needed = needed or b._requires_grad
             else:
                 handler = foreign((a, b))
                 if handler is not None:

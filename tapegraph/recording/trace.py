@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 
 from tapegraph.errors import line_of, user_line
-from tapegraph.recording import node as nodes
 from tapegraph.recording.node import Node
 from tapegraph.recording.op import CLEARED, CONSTANT, INPUT, NO_ATTRS, PARAM, SCALAR, Op
 from tapegraph.recording.program import Program, Update
@@ -47,12 +46,11 @@ def linearise(
     RuntimeError
         An entry was cleared by ``tape_reset()``, or a leaf was changed after it was recorded.
     """
-    cls = nodes.tensor_class
     found = list({id(node): node for node in (*roots, *itertools.chain(*updates))}.values())
     seen = set(map(id, found))
     for node in found:  # grows while it is walked: breadth first, no recursion
         for x in node._inputs if reads is None else reads(node):
-            if type(x) is cls and id(x) not in seen:
+            if type(x) not in _WEAK and id(x) not in seen:
                 seen.add(id(x))
                 found.append(x)
     found.sort(key=_in_time_order)
@@ -74,7 +72,7 @@ def linearise(
     for node in found:
         slots = []
         for x in node._inputs if reads is None else reads(node):
-            if type(x) is cls:
+            if type(x) not in _WEAK:
                 slots.append(slot_of[id(x)])
                 if changed and changed.get(id(x), 0) > node._seq:
                     raise _stale(x, node)

@@ -14,7 +14,6 @@ from typing import Any
 
 import numpy as np
 
-from tapegraph.recording import node as nodes
 from tapegraph.recording.concretization import CURRENT
 from tapegraph.recording.node import Node, constant, mark_changed, next_seq, numeric
 from tapegraph.recording.op import CONSTANT, INPUT
@@ -95,7 +94,7 @@ class Whole:
 
     def depends(self, x: Any) -> bool:
         """Tell whether a tensor comes from an input or from state."""
-        return type(x) is nodes.tensor_class and (x._op is not CONSTANT or x._seq < self._start)
+        return isinstance(x, Node) and (x._op is not CONSTANT or x._seq < self._start)
 
     def is_state(self, x: Node) -> bool:
         """Tell whether a tensor is from before the scope."""
@@ -115,7 +114,7 @@ class Whole:
         self._before.append(undo)
         leaf._array = array
         mark_changed(leaf)
-        node = value if type(value) is nodes.tensor_class else constant(array)
+        node = value if isinstance(value, Node) else constant(array)
         if node._array.shape != array.shape or node._array.dtype != array.dtype:
             raise NotImplementedError("assign: a whole recording takes values of the state's type")
         self._updates.setdefault(id(leaf), []).append((next_seq(), leaf, node))
@@ -124,7 +123,7 @@ class Whole:
     def gradient(self, leaf: Node) -> Any:
         """Return the gradient of state as a tensor; None where there is none."""
         if id(leaf) not in self.gradients:
-            held = leaf._grad if hasattr(leaf, "_grad") else None
+            held = getattr(leaf, "_grad", None)
             grad = None
             if held is None:
                 self.without_gradient.append(leaf)

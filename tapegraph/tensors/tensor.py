@@ -16,6 +16,7 @@ from tapegraph.errors import explain, user_frame, warn
 from tapegraph.ops import elementwise, linalg
 from tapegraph.ops.elementwise import DETACH
 from tapegraph.recording import concretization, conversions
+from tapegraph.recording.away import present, put
 from tapegraph.recording.concretization import check_stays, follows
 from tapegraph.recording.node import Node, constant, mark_changed, numeric
 from tapegraph.recording.op import CLEARED, CONSTANT, PARAM, Attrs
@@ -400,6 +401,16 @@ class Tensor(ArrayMethods, Node, recorded=True):
                     "Use tg.where or tg.concat, or tensor.data[...] = value on a leaf.",
                 )
             )
+
+
+class AwayTensor(Tensor, away=True):
+    """A tensor whose numbers an engine keeps, until somebody reads them."""
+
+    __slots__ = ()
+    _array = property(present, put)  # type: ignore[assignment]
+
+
+AwayTensor.__name__ = "Tensor"  # which is what it is to its user
 
 
 def param(data: ArrayLike, dtype: npt.DTypeLike | None = None, name: str | None = None) -> Tensor:

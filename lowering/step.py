@@ -1,0 +1,200 @@
+"""A program that was recorded whole as one graph, with its state in variables.
+
+The forward, the gradients by ``GradientTape``, the optimizer's updates and their assignment are one
+concrete function. Nothing is assigned before everything has been computed and every gradient has
+been found without a NaN: a run that fails changes nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from tapegraph.arrays.buffers import keep_freed_memory
+from tapegraph.lowering.direct import DirectCall
+from tapegraph.lowering.gaps import NotLowered
+from tapegraph.lowering.runtime import tensorflow
+from tapegraph.lowering.transfer import to_tensorflow
+from tapegraph.lowering.translate import emit_entry
+from tapegraph.lowering.variables import kept
+from tapegraph.recording.node import Node
+from tapegraph.recording.op import GRADIENT, INPUT, SCALAR
+from tapegraph.recording.recorded import Recording
+from tapegraph.typed import Array
+
+# Constants of up to so many elements are part of the graph, which may compute with them beforehand.
+SMALL = 1024
+
+
+class MayHaveLostZeros(NotLowered):
+    """A gradient held a NaN, which may be 0 * inf: the native engine knows. Nothing was changed."""
+
+    def __init__(self) -> None:
+        super().__init__("a gradient held a NaN, and only the native engine keeps zeros in a step")
+
+
+class Step:
+    """A whole program in TensorFlow.
+
+    Parameters
+    ----------
+    recording : Recording
+        What was recorded.
+    state : mapping of int to Node
+        The leaves that are tensors from outside, by slot.
+
+    Attributes
+    ----------
+    leaves : list of int
+        The slots whose values `run` takes, in order.
+    keeps_state : bool
+        True: of state it takes the tensors.
+    """
+
+    keeps_state = True
+
+    def __init__(self, recording: Recording, state: Mapping[int, Node]) -> None:
+        tf, program = tensorflow(), recording.program
+        self._kept = {slot: kept(node) for slot, node in state.items()}
+        inputs = [slot for slot in program.fed if program.ops[slot] is INPUT]
+        self.leaves = [*self._kept, *inputs]
+        self._dtypes = [program.dtypes[slot] for slot in inputs]
+        writer = _Writer(recording, {slot: k.variable for slot, k in self._kept.items()}, inputs)
+        types = [tf.TensorSpec(program.shapes[slot], program.dtypes[slot]) for slot in inputs]
+        traced = tf.function(writer.step, input_signature=types, autograph=False)
+        with np.errstate(all="ignore"):
+            self._call = DirectCall(traced.get_concrete_function(), len(program))
+        self._updated = [self._kept[update.leaf] for update in program.updates]
+
+    def run(self, values: list[Any]) -> tuple[list[Any], list[Any]]:
+        """Compute the outputs, and the new numbers of state in its variables.
+
+        Parameters
+        ----------
+        values : list
+            The tensors of state, and the arrays of the inputs.
+
+        Returns
+        -------
+        outputs, updates : list of callable
+            Each gives an array that nobody else holds; of an update the numbers of that time.
+
+        Raises
+        ------
+        MayHaveLostZeros
+            A gradient holds a NaN.
+        """
+        keep_freed_memory()
+        for variable, node in zip(self._kept.values(), values, strict=False):
+            variable.push(node)
+        arrays = zip(values[len(self._kept) :], self._dtypes, strict=True)
+        feeds = [to_tensorflow(np.asarray(a, dtype)) for a, dtype in arrays]  # some are numbers
+        right, *outputs = self._call(feeds)
+        if not right:
+            raise MayHaveLostZeros
+        return [partial(_array, t) for t in outputs], [k.fetch for k in self._updated]
+
+
+class _Writer:
+    """Emits a program's nodes, while its function is being traced."""
+
+    def __init__(
+        self, recording: Recording, variables: Mapping[int, Any], inputs: list[int]
+    ) -> None:
+        self._recording = recording
+        self._program = recording.program
+        self._variables = variables
+        self._inputs = inputs
+        self._numbers = {slot: recording.values[slot] for slot in self._program.scalars}
+        # Large constants stay outside the graph.
+        self._constants = {
+            slot: tensorflow().constant(recording.values[slot])
+            for slot in self._program.fed
+            if slot not in variables and slot not in inputs and recording.values[slot].size > SMALL
+        }
+
+    def step(self, *feeds: Any) -> list[Any]:
+        """Return whether every gradient was without a NaN, and the outputs."""
+        tf, program = tensorflow(), self._program
+        self._gradients: dict[int, Any] = {}
+        self._sums: list[Any] = []
+        self._tensors: list[Any] = [None] * len(program)
+        self._targets = {
+            i[1] for op, i in zip(program.ops, program.inputs, strict=True) if op is GRADIENT
+        }
+        for slot, feed in zip(self._inputs, feeds, strict=True):
+            self._tensors[slot] = feed
+        with tf.GradientTape(persistent=True, watch_accessed_variables=False) as tape:
+            for slot, op in enumerate(program.ops):
+                if op is not SCALAR:  # which are emitted in their reader's dtype
+                    self._emit(slot, tape)
+        del tape
+        outputs = [tf.identity(self._tensors[slot]) for slot in program.outputs]
+        right = tf.constant(True)
+        if self._sums:
+            right = tf.logical_not(tf.math.is_nan(tf.add_n(self._sums)))
+        if program.updates:
+            with tf.control_dependencies([right, *outputs]):
+                tf.cond(right, self._assign, lambda: tf.constant(False))
+        return [right, *outputs]
+
+    def _emit(self, slot: int, tape: Any) -> None:
+        tf, program = tensorflow(), self._program
+        if slot in self._variables:
+            self._tensors[slot] = self._variables[slot].read_value()
+        elif program.ops[slot] is GRADIENT:
+            with tape.stop_recording():
+                if slot not in self._gradients:
+                    self._differentiate(slot, tape)
+            self._tensors[slot] = self._gradients[slot]
+        elif program.inputs[slot]:
+            self._tensors[slot] = self._entry(slot, tape)
+        elif slot not in self._inputs:
+            held = self._constants.get(slot)
+            known = self._recording.values[slot] if held is None else held
+            self._tensors[slot] = tf.convert_to_tensor(known)
+        if slot in self._targets:
+            tape.watch(self._tensors[slot])
+
+    def _entry(self, slot: int, tape: Any) -> Any:
+        """Emit an operation; where the recording lets no gradient through, none flows here."""
+        arguments = (tensorflow(), self._program, slot, self._tensors, self._numbers)
+        describe = self._recording.describe
+        if self._program.needs[slot]:
+            return emit_entry(*arguments, whole=True, describe=describe)
+        with tape.stop_recording():
+            return emit_entry(*arguments, whole=True, describe=describe)
+
+    def _differentiate(self, slot: int, tape: Any) -> None:
+        """Emit the gradients of one backward, all at the first of them."""
+        tf, program = tensorflow(), self._program
+        y, _, *seed = program.inputs[slot]
+        slots = [
+            s
+            for s, (op, i) in enumerate(zip(program.ops, program.inputs, strict=True))
+            if op is GRADIENT and (i[0], *i[2:]) == (y, *seed)
+        ]
+        targets = [program.inputs[s][1] for s in slots]
+        found = tape.gradient(
+            self._tensors[y],
+            [self._tensors[target] for target in targets],
+            output_gradients=self._tensors[seed[0]] if seed else None,
+            unconnected_gradients=tf.UnconnectedGradients.ZERO,
+        )
+        for s, grad in zip(slots, found, strict=True):
+            held = grad.values if isinstance(grad, tf.IndexedSlices) else grad
+            self._sums.append(tf.cast(tf.reduce_sum(held), tf.float64))  # a NaN stays one
+            self._gradients[s] = tf.convert_to_tensor(grad)
+
+    def _assign(self) -> Any:
+        tf, program = tensorflow(), self._program
+        for update in program.updates:
+            self._variables[update.leaf].assign(self._tensors[update.slot], read_value=False)
+        return tf.constant(True)
+
+
+def _array(tensor: Any) -> Array:
+    return np.array(tensor)

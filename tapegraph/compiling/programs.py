@@ -1,0 +1,187 @@
+"""A recorded step as engines run it: which one does, what follows where it cannot, and the commit.
+
+The native plan is made at once, for it is what the others fall back to. Another engine's program is
+made when that engine is first chosen for the step.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tapegraph.compiling.trace import Trace, store
+from tapegraph.differentiation import engines
+from tapegraph.differentiation.auto import Structure
+from tapegraph.differentiation.backend import get_backend
+from tapegraph.differentiation.clock import CLOCK
+from tapegraph.differentiation.engine import Engine, EngineDeclined, Outcome, WholeProgram
+from tapegraph.differentiation.fallback_policy import Failure, account
+from tapegraph.differentiation.report import LAST, Report
+from tapegraph.differentiation.stored import Kept
+from tapegraph.differentiation.tuner import POLICY
+from tapegraph.recording.away import send_away
+from tapegraph.recording.node import mark_changed
+
+_ASKED = Failure("the backend is native")
+
+
+class Programs:
+    """One recorded step, ready to run.
+
+    Parameters
+    ----------
+    trace : Trace
+        What was recorded.
+
+    Attributes
+    ----------
+    native : WholeProgram
+        The plan of straight-line NumPy.
+    seconds : float
+        What preparing it took, in all engines so far.
+    ran : str
+        Which engine ran last, and why the native one; "" before.
+    """
+
+    def __init__(self, trace: Trace) -> None:
+        start = CLOCK.now()
+        self._trace = trace
+        self.native: Any = engines.engine(engines.NATIVE).whole(trace.recording, trace.state)
+        self.seconds = CLOCK.now() - start
+        self.ran = ""
+        self._others: dict[str, WholeProgram] = {}
+        self._failed: dict[str, Failure] = {}
+        self._setbacks = 0
+        self._structure: Structure | None = None
+
+    def run(self, given: list[Any]) -> Any:
+        """Run the step, and then write state: a run that fails changes nothing."""
+        name, failure = self._choose()
+        program, compiled = self.native, 0.0
+        if name != engines.NATIVE:
+            start = CLOCK.now()
+            made = len(self._others)
+            other = self._made(name)
+            compiled = CLOCK.now() - start if len(self._others) > made else 0.0
+            if other is None:
+                name, failure = engines.NATIVE, self._failed[name]
+            else:
+                program = other
+        read = self._trace.read()
+        start = CLOCK.now()
+        try:
+            found = program.run(self._values(program, given, read))
+        except Exception as error:
+            if program is self.native:
+                raise
+            # It raises an error of its own where what was given is at fault.
+            found = self.native.run(self._values(self.native, given, read))
+            failure = self._account(name, error)
+            name = engines.NATIVE
+        took = CLOCK.now() - start
+        self.seconds += compiled
+        if self._structure is not None and get_backend() == engines.AUTO:
+            self._structure.ran(name, Outcome([], not compiled, compiled, took))
+        result = self._commit(*found)
+        reason = None if failure is None else failure.reason
+        self.ran = name if reason is None else f"{name}: {reason}"
+        length = len(self._trace.recording)
+        LAST.set(Report(name, reason, length, not compiled, compiled, took))
+        return result
+
+    # Engines
+
+    def _choose(self) -> tuple[str, Failure | None]:
+        name = get_backend()
+        if name == engines.NATIVE:
+            return name, _ASKED
+        if name != engines.AUTO:
+            return (engines.NATIVE, self._failed[name]) if name in self._failed else (name, None)
+        if self._structure is None:
+            self._structure = Structure(len(self._trace.recording), self._rivals())
+        decision = self._structure.choose()
+        return decision.engine, decision.failure
+
+    def _rivals(self) -> list[Engine]:
+        rivals = []
+        for name in engines.rivals():
+            try:
+                engine = engines.engine(name)
+                engine.check_whole(self._trace.recording.program)
+                rivals.append(engine)
+            except Exception as error:
+                self._failed[name] = Failure(str(error))
+        return rivals
+
+    def _made(self, name: str) -> WholeProgram | None:
+        if name not in self._others:
+            try:
+                engine = engines.engine(name)
+                self._others[name] = engine.whole(self._trace.recording, self._trace.state)
+            except Exception as error:
+                self._drop(name, account(name, error))
+        return self._others.get(name)
+
+    def _account(self, name: str, error: Exception) -> Failure:
+        """Say why an engine did not run what the native one did."""
+        if isinstance(error, EngineDeclined):  # not with these numbers
+            failure = Failure(str(error))
+        else:
+            failure = account(name, error)
+            if not failure.transient:
+                self._drop(name, failure)
+                return failure
+        self._setbacks += 1
+        if self._setbacks >= POLICY.trials:
+            self._drop(name, failure)
+        return failure
+
+    def _drop(self, name: str, failure: Failure) -> None:
+        """Run this step natively from now on, where that engine is chosen."""
+        self._failed[name] = failure
+        self._others.pop(name, None)
+        if self._structure is not None and name in self._structure.candidates:
+            self._structure.failed(name, failure._replace(transient=False))
+
+    # State
+
+    def _values(self, program: WholeProgram, given: list[Any], read: list[Any]) -> list[Any]:
+        trace = self._trace
+        values = []
+        for slot in program.leaves:
+            if slot in trace.state:
+                node = trace.state[slot]
+                values.append(node if program.keeps_state else node._array)
+            elif slot in trace.sources:
+                values.append(trace.sources[slot](given, read))
+            else:
+                values.append(trace.constants[slot])
+        self._given = {id(value) for value in values}
+        return values
+
+    def _commit(self, outputs: list[Any], updates: list[Any]) -> Any:
+        """Write the state that changed, and return what the function returns."""
+        trace = self._trace
+        seen: set[int] = set()
+
+        def own(array: Any) -> Any:
+            if callable(array):
+                return array
+            if id(array) in self._given or id(array) in seen or array.base is not None:
+                array = array.copy()
+            seen.add(id(array))
+            return array
+
+        results = [out() if callable(out) else own(out) for out in outputs[: trace.count]]
+        grads = iter([own(out) for out in outputs[trace.count :]])
+        updates = [own(a) for a in updates]
+        for update, array in zip(trace.recording.program.updates, updates, strict=True):
+            leaf = trace.state[update.leaf]
+            if callable(array):
+                send_away(leaf, array)
+            else:
+                leaf._array = array
+            mark_changed(leaf)
+        for node, has in trace.gradients:
+            grad = next(grads) if has else None
+            store(node, Kept(grad) if callable(grad) else grad)
+        return trace.result(results)
