@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import gc
+import itertools
 import logging
 import threading
 import tracemalloc
@@ -20,10 +22,25 @@ X = RNG.normal(size=(8, 16, 3))
 CLASSES = RNG.integers(0, 2, size=(8, 16))
 
 
-@pytest.fixture(autouse=True)
-def native():
-    with tg.use_backend("native"):
-        yield
+@pytest.fixture(autouse=True, params=["native", "tensorflow"])
+def engine(request, monkeypatch):
+    """The engine that runs the steps; what the others do not run is an error."""
+    if request.param == "tensorflow":
+        pytest.importorskip("tensorflow")
+        monkeypatch.setenv("TAPEGRAPH_STRICT", "1")
+    with tg.use_backend(request.param):
+        yield request.param
+
+
+def alike(got, want):
+    """Bit for bit the same natively, within the contract in another engine."""
+    got, want = (np.asarray(a.detach() if isinstance(a, tg.Tensor) else a) for a in (got, want))
+    assert got.dtype == want.dtype
+    if tg.get_backend() == "native":
+        np.testing.assert_array_equal(got, want)
+    else:
+        single = want.dtype == np.float32
+        np.testing.assert_allclose(got, want, *((1e-4, 1e-5) if single else (1e-9, 1e-12)))
 
 
 def network(dtype=np.float64):
@@ -48,7 +65,8 @@ def pair(make):
     """The same step twice, eagerly and compiled: functions, and their parameters."""
     eager, params = make()
     step, others = make()
-    return eager, params, tg.compile(step), others
+    natively = functools.update_wrapper(tg.use_backend("native")(eager), eager)
+    return natively, params, tg.compile(step), others
 
 
 def training():
@@ -60,10 +78,10 @@ def equal(params, others, ulps=0):
     for a, b in zip(params, others, strict=True):
         assert (a.grad is None) == (b.grad is None)
         for one, two in ((a.data, b.data), (a.grad, b.grad)):
-            if one is not None and ulps:
+            if one is not None and ulps and tg.get_backend() == "native":
                 np.testing.assert_array_max_ulp(one, two, ulps)
             elif one is not None:
-                np.testing.assert_array_equal(one, two)
+                alike(one, two)
 
 
 # ------------------------------------------------------------------ the same numbers
@@ -73,7 +91,7 @@ def test_steps_give_the_very_numbers_of_eager_ones():
     eager, params, compiled, others = pair(training)
     for x, classes in zip(X, CLASSES, strict=True):
         want, got = eager(x, classes), compiled(x, classes)
-        assert got.item() == want.item()
+        alike(got, want)
         equal(params, others)
     assert compiled.traces == 1
 
@@ -82,8 +100,23 @@ def test_steps_give_the_very_numbers_of_eager_ones():
 STEPS = [case for case in CASES if "lstsq" not in case.label and case.op != "cholesky"]
 
 
-@pytest.mark.parametrize("case", a_few_each(STEPS))
-def test_a_case_as_a_step_gives_what_it_gives_eagerly(case):
+# What no graph holds yet.
+GAPS = set(tg.lowering.GAPS) - {"layer_norm", "conv2d", "max_pool2d", "avg_pool2d"}
+
+
+def in_each_engine(cases):
+    """Natively, and a part of them in TensorFlow, where each takes long to trace; else thorough."""
+    for i, row in enumerate(a_few_each(cases)):
+        (case,) = row.values
+        yield pytest.param("native", case, id=f"native-{row.id}", marks=row.marks)
+        later = i % 16 and case.op not in ("layer_norm", "conv2d", "max_pool2d", "avg_pool2d")
+        marks = [pytest.mark.thorough] if later else row.marks
+        if case.op not in GAPS:
+            yield pytest.param("tensorflow", case, id=f"tensorflow-{row.id}", marks=marks)
+
+
+@pytest.mark.parametrize(("engine", "case"), [*in_each_engine(STEPS)], indirect=["engine"])
+def test_a_case_as_a_step_gives_what_it_gives_eagerly(case, engine):
     fixed = case.fixed()
 
     def make():
@@ -105,7 +138,7 @@ def test_a_case_as_a_step_gives_what_it_gives_eagerly(case):
         for scale in (1.0, 0.5, -1.5, 2.0):
             want = eager(np.array(scale))
             got = compiled(np.array(scale))
-            np.testing.assert_array_equal(got.numpy(), want.detach().numpy())
+            alike(got.numpy(), want.detach().numpy())
             # Eagerly, rows that were gathered twice are subtracted one after the other.
             equal(params, others, ulps=4 if case.op == "gather" else 0)
             for a, b in zip(params, others, strict=True):
@@ -130,7 +163,7 @@ def test_float32_and_scalars_keep_their_dtype():
     for i, x in enumerate(X.astype(np.float32)):
         want, got = eager(x, 1.0 / (i + 1)), compiled(x, 1.0 / (i + 1))
         assert got.dtype == want.dtype == np.float32
-        assert got.item() == want.item()
+        alike(got, want)
         equal(params, others)
     assert compiled.traces == 1
 
@@ -191,7 +224,7 @@ def test_two_updates_in_one_step():
 
     eager, params, compiled, others = pair(make)
     for x in X[:, 0, :2]:
-        assert eager(x).item() == compiled(x).item()
+        alike(compiled(x), eager(x))
         equal(params, others)
 
 
@@ -215,7 +248,7 @@ def test_gradients_that_are_clipped():
 
     eager, params, compiled, others = pair(make)
     for x, classes in zip(X, CLASSES, strict=True):
-        assert float(eager(x, classes)) == compiled(x, classes).item()
+        alike(compiled(x, classes), np.asarray(eager(x, classes)))
         equal(params, others)
 
 
@@ -231,8 +264,8 @@ def test_state_kept_in_a_constant_tensor():
 
     eager, (mean,), compiled, (other,) = pair(make)
     for x in X:
-        np.testing.assert_array_equal(tg.tensor(eager(x)).data, compiled(x).data)
-        np.testing.assert_array_equal(mean.data, other.data)
+        alike(tg.tensor(eager(x)).data, compiled(x).data)
+        alike(mean.data, other.data)
 
 
 def test_an_evaluation_under_no_grad_and_a_pure_function():
@@ -254,8 +287,8 @@ def test_an_evaluation_under_no_grad_and_a_pure_function():
 
     for x in X:
         out = f(x)
-        np.testing.assert_array_equal(out["sorted"].data, np.sort(x, axis=0))
-        assert out["parts"][0].item() == np.sum(x)
+        alike(out["sorted"].data, np.sort(x, axis=0))
+        alike(out["parts"][0], np.sum(x))
         assert out["parts"][1:] == (3, None, "text")
 
 
@@ -280,7 +313,7 @@ def test_the_oldest_traces_leave():
     compiled = tg.compile(lambda x: x * 2.0, max_traces=2)
     for n in (1, 2, 3, 1):
         for _ in range(3):
-            np.testing.assert_array_equal(compiled(np.ones(n)).data, np.full(n, 2.0))
+            alike(compiled(np.ones(n)).data, np.full(n, 2.0))
         assert compiled.traces <= 2
 
 
@@ -318,8 +351,8 @@ def test_zero_size_and_0d_arrays(shape):
     compiled = tg.compile(lambda x: (np.exp(x) * 2.0, tg.sum(x)))
     for _ in range(4):
         a, b = compiled(np.ones(shape))
-        np.testing.assert_array_equal(a.data, np.exp(np.ones(shape)) * 2.0)
-        assert b.item() == np.ones(shape).sum()
+        alike(a.data, np.exp(np.ones(shape)) * 2.0)
+        alike(b, np.ones(shape).sum())
 
 
 # ------------------------------------------------------------------ what is returned
@@ -335,14 +368,14 @@ def test_results_are_never_overwritten_and_never_alias():
 
     kept = [f(np.full(2, float(i))) for i in range(6)]
     for i, (a, b, x) in enumerate(kept):
-        np.testing.assert_array_equal(a.data, [i, 2.0 * i])
-        np.testing.assert_array_equal(x.data, [i, i])
+        alike(a.data, [i, 2.0 * i])
+        alike(x.data, np.full(2, float(i)))
         a.data[...] = -1.0
-        np.testing.assert_array_equal(b.data, [i, 2.0 * i])
+        alike(b.data, [i, 2.0 * i])
     given = np.ones(2)
     _, _, x = f(given)
     given[...] = 7.0
-    np.testing.assert_array_equal(x.data, [1.0, 1.0])
+    alike(x.data, [1.0, 1.0])
 
 
 def test_an_output_fed_back_as_an_input():
@@ -350,11 +383,11 @@ def test_an_output_fed_back_as_an_input():
     y, want = np.array([0.3]), np.array([0.3])
     for _ in range(6):
         y, want = f(y).data, np.cos(want)
-        np.testing.assert_array_equal(y, want)
-    same = tg.compile(lambda a, b: a * b)
+        alike(y, want)
+    product = tg.compile(lambda a, b: a * b)
     for i in range(5):
         both = np.full(2, float(i))
-        np.testing.assert_array_equal(same(both, both).data, both * both)
+        alike(product(both, both).data, both * both)
 
 
 def test_present_values_are_read_between_calls():
@@ -363,7 +396,7 @@ def test_present_values_are_read_between_calls():
     for x, classes in zip(X[:5], CLASSES, strict=False):
         eager(x, classes), compiled(x, classes)
         views.append(others[0].data.copy())
-        np.testing.assert_array_equal(others[0].data, params[0].data)
+        alike(others[0].data, params[0].data)
     assert len({v.tobytes() for v in views}) == 5
 
 
@@ -386,7 +419,7 @@ def test_assigning_parameters_and_the_learning_rate_is_seen():
                 p[1].data += 1.0
         for f in (eager, compiled):
             f.optimizer.lr = 0.1 / (i + 1)
-        assert eager(x, classes).item() == compiled(x, classes).item()
+        alike(compiled(x, classes), eager(x, classes))
         equal(params, others)
     assert compiled.traces == 1
 
@@ -471,7 +504,7 @@ def test_random_numbers_are_drawn_anew_and_are_those_of_eager_calls():
         want = [step(x).item() for x in np.arange(6.0)]
         tg.random.seed(3)
         compiled = tg.compile(step)
-        assert [compiled(np.array(x)).item() for x in np.arange(6.0)] == want
+        alike([compiled(np.array(x)).item() for x in np.arange(6.0)], want)
         assert len(set(want)) == 6
     finally:
         tg.random.set_state(state)
@@ -489,7 +522,7 @@ def test_verifying_finds_what_changes_later():
     flags = {"late": False}
     compiled = tg.compile(lambda x: np.sin(x) if flags["late"] else np.cos(x), verify_every=4)
     for _ in range(7):
-        np.testing.assert_array_equal(compiled(np.ones(2)).data, np.cos(np.ones(2)))
+        alike(compiled(np.ones(2)).data, np.cos(np.ones(2)))
     flags["late"] = True
     with pytest.raises(tg.TraceMismatchError, match="cos .* and then sin"):
         compiled(np.ones(2))
@@ -522,7 +555,7 @@ def test_a_failing_recorded_call_leaves_everything_as_it_was():
             step(X[5], CLASSES[5])
         fail.clear()
         for p, (data, grad) in zip(params, before, strict=True):
-            np.testing.assert_array_equal(p.data, data)
+            alike(p.data, data)
             np.testing.assert_equal(p.grad, grad)
 
 
@@ -535,8 +568,8 @@ def test_a_failing_run_leaves_everything_as_it_was():
     with pytest.raises(IndexError, match=r"expected one in \[0, 2\)"):
         step(X[5], np.full(16, 2))
     for p, (data, grad) in zip(params, before, strict=True):
-        np.testing.assert_array_equal(p.data, data)
-        np.testing.assert_array_equal(p.grad, grad)
+        alike(p.data, data)
+        alike(p.grad, grad)
     step(X[5], CLASSES[5])
 
 
@@ -566,7 +599,7 @@ def test_a_compiled_function_inside_another_is_a_part_of_it():
     inner = tg.compile(lambda x: np.sin(x) * 2.0)
     outer = tg.compile(lambda x: inner(x) + 1.0)
     for x in X[:, 0]:
-        np.testing.assert_array_equal(outer(x).data, np.sin(x) * 2.0 + 1.0)
+        alike(outer(x).data, np.sin(x) * 2.0 + 1.0)
     assert inner.traces == 0
 
 
@@ -609,7 +642,7 @@ def test_looking_at_it():
         compiled.source()
     for x, classes in zip(X[:4], CLASSES, strict=False):
         compiled(x, classes)
-    assert "native plan" in compiled.explain() and "4 calls" in compiled.explain()
+    assert f"ran in {tg.get_backend()}" in compiled.explain() and "4 calls" in compiled.explain()
     assert "tanh(" in compiled.source() and "test_compile.py" in compiled.source()
     assert compiled.__name__ == "step"
 
@@ -643,15 +676,15 @@ def test_memory_is_flat_over_calls_and_shapes():
             step(X[0][:1].repeat(n, 0), CLASSES[0][:1].repeat(n, 0))
     assert step.traces == 4
     work(50)
-    gc.collect()
     tracemalloc.start()
     try:
-        work(50)
-        gc.collect()
-        before = tracemalloc.get_traced_memory()[0]
-        work(2000)
-        gc.collect()
-        assert tracemalloc.get_traced_memory()[0] - before < 20_000
+        held = []
+        for _ in range(6):
+            work(500)
+            gc.collect()
+            held.append(tracemalloc.get_traced_memory()[0])
+        # Free lists fill up, more and more slowly; a number per call that stayed would be 12,000.
+        assert min(b - a for a, b in itertools.pairwise(held)) < 6_000
     finally:
         tracemalloc.stop()
 
