@@ -6,7 +6,17 @@ import math
 from typing import Any
 
 from tapegraph.lowering.gaps import NotLowered
-from tapegraph.lowering.rules import BOTH, Row, Rule, ints, number, permuted, raw, reshaped
+from tapegraph.lowering.rules import (
+    BOTH,
+    READS_ROWS,
+    Row,
+    Rule,
+    ints,
+    number,
+    permuted,
+    raw,
+    reshaped,
+)
 from tapegraph.lowering.runtime import tensorflow
 
 
@@ -17,7 +27,13 @@ def _tensor_slice(out: Any, x: Any, begin: Any, *, size: tuple[int, ...]) -> Any
 def _gather(out: Any, x: Any, indices: Any, *, axis: int) -> Any:
     if 0 in x.shape:  # nothing is taken of it, and TensorFlow's gradient refuses to spread that
         return reshaped(x, out.shape)
+    if not isinstance(x, tensorflow().Tensor):  # a variable, of which nothing else is read
+        return raw.ResourceGather(resource=x.handle, indices=indices, dtype=x.dtype)
     return raw.GatherV2(params=x, indices=indices, axis=tensorflow().constant(axis))
+
+
+def _along_rows(*, axis: int) -> str:
+    return READS_ROWS if axis == 0 else ""
 
 
 def _getitem(out: Any, x: Any, begin: Any, end: Any, *, plan: tuple[Any, ...]) -> Any:
@@ -60,6 +76,10 @@ def _index(out: Any, x: Any, *arrays: Any, plan: tuple[str, ...]) -> Any:
         order = [*range(n, n + before), *range(n), *range(n + before, n + len(rest))]
         taken = permuted(taken, order)
     return taken
+
+
+def _indexes_rows(*, plan: tuple[str, ...]) -> str:
+    return READS_ROWS if plan[0] == "array" and plan.count("array") == 1 else ""
 
 
 def _scatter(out: Any, x: Any, places: Any, *, shape: tuple[int, ...]) -> Any:
@@ -113,8 +133,8 @@ LOWERINGS: dict[str, Row | Rule] = {
     "argpartition": _argpartition,
     "searchsorted": _searchsorted,
     "tensor_slice": Row(_tensor_slice, BOTH),
-    "gather": Row(_gather, BOTH),
+    "gather": Row(_gather, BOTH, role=_along_rows),
     "getitem": Row(_getitem, BOTH),
-    "index": Row(_index, BOTH),
+    "index": Row(_index, BOTH, role=_indexes_rows),
     "scatter": _scatter,
 }

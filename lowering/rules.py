@@ -7,7 +7,7 @@ operation than its rule, it is a `Row`.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from tapegraph.lowering.runtime import tensorflow
@@ -26,6 +26,10 @@ class Result(NamedTuple):
 FED = "fed"
 XLA = "xla"
 BOTH = frozenset((FED, XLA))
+# What an operation may do where a table is updated by its rows (`tapegraph.lowering.tables`).
+READS_ROWS = "reads rows of its first input"
+SCALES = "scales"
+SUBTRACTS = "subtracts"
 
 
 class Row(NamedTuple):
@@ -40,11 +44,18 @@ class Row(NamedTuple):
         XLA's max, for one, does not keep a NaN; what names none runs in its first graph alone.
     cheap : bool
         To compute it again in the graph costs no more than to feed its result.
+    role : str or callable
+        ``READS_ROWS``, ``SCALES`` or ``SUBTRACTS``; a function of the attributes may say so.
     """
 
     rule: Rule
     variants: frozenset[str] = frozenset()
     cheap: bool = False
+    role: str | Callable[..., str] = ""
+
+    def plays(self, role: str, attrs: Mapping[str, Any]) -> bool:
+        """Tell whether it plays a role, with these attributes."""
+        return role == (self.role(**attrs) if callable(self.role) else self.role)
 
 
 LOWERINGS: dict[str, Row] = {}

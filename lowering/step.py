@@ -14,9 +14,11 @@ from typing import Any
 import numpy as np
 
 from tapegraph.arrays.buffers import keep_freed_memory
+from tapegraph.arrays.row_sparse import RowSparse
 from tapegraph.lowering.direct import DirectCall
 from tapegraph.lowering.gaps import NotLowered
 from tapegraph.lowering.runtime import tensorflow
+from tapegraph.lowering.tables import tables
 from tapegraph.lowering.transfer import to_tensorflow
 from tapegraph.lowering.translate import emit_entry
 from tapegraph.lowering.variables import kept
@@ -67,6 +69,7 @@ class Step:
         traced = tf.function(writer.step, input_signature=types, autograph=False)
         with np.errstate(all="ignore"):
             self._call = DirectCall(traced.get_concrete_function(), len(program))
+        self._shapes = writer.shapes
         self._updated = [self._kept[update.leaf] for update in program.updates]
 
     def run(self, values: list[Any]) -> tuple[list[Any], list[Any]]:
@@ -95,7 +98,14 @@ class Step:
         right, *outputs = self._call(feeds)
         if not right:
             raise MayHaveLostZeros
-        return [partial(_array, t) for t in outputs], [k.fetch for k in self._updated]
+        tensors = iter(outputs)
+        found = [
+            partial(_array, next(tensors))
+            if shape is None
+            else partial(_dense, next(tensors), next(tensors), shape)
+            for shape in self._shapes
+        ]
+        return found, [variable.fetch for variable in self._updated]
 
 
 class _Writer:
@@ -108,6 +118,14 @@ class _Writer:
         self._program = recording.program
         self._variables = variables
         self._inputs = inputs
+        self._tables = tables(self._program)
+        self._of_tables = {
+            slot: table
+            for table in self._tables.values()
+            for slot in (table.product, table.difference)
+        }
+        # The shape of each output that comes as rows and their values.
+        self.shapes: list[tuple[int, ...] | None] = []
         self._numbers = {slot: recording.values[slot] for slot in self._program.scalars}
         # Large constants stay outside the graph.
         self._constants = {
@@ -132,7 +150,15 @@ class _Writer:
                 if op is not SCALAR:  # which are emitted in their reader's dtype
                     self._emit(slot, tape)
         del tape
-        outputs = [tf.identity(self._tensors[slot]) for slot in program.outputs]
+        outputs = []
+        for slot in program.outputs:
+            tensor = self._tensors[slot]
+            if isinstance(tensor, tf.IndexedSlices):
+                outputs += [tf.identity(tensor.indices), tf.identity(tensor.values)]
+                self.shapes.append(program.shapes[slot])
+            else:
+                outputs.append(tf.identity(tensor))
+                self.shapes.append(None)
         right = tf.constant(True)
         if self._sums:
             right = tf.logical_not(tf.math.is_nan(tf.add_n(self._sums)))
@@ -143,7 +169,11 @@ class _Writer:
 
     def _emit(self, slot: int, tape: Any) -> None:
         tf, program = tensorflow(), self._program
-        if slot in self._variables:
+        if slot in self._tables:
+            self._tensors[slot] = self._variables[slot]
+        elif slot in self._of_tables:
+            self._by_rows(slot)
+        elif slot in self._variables:
             self._tensors[slot] = self._variables[slot].read_value()
         elif program.ops[slot] is GRADIENT:
             with tape.stop_recording():
@@ -158,6 +188,19 @@ class _Writer:
             self._tensors[slot] = tf.convert_to_tensor(known)
         if slot in self._targets:
             tape.watch(self._tensors[slot])
+
+    def _by_rows(self, slot: int) -> None:
+        """Emit the update of a table: the scaled rows, which `_assign` subtracts."""
+        tf, table = tensorflow(), self._of_tables[slot]
+        if slot == table.product:
+            grad, scale = self._tensors[table.gradient], self._tensors[table.scale]
+            values = grad.values if isinstance(grad, tf.IndexedSlices) else grad
+            scale = self._numbers[table.scale] if scale is None else tf.cast(scale, values.dtype)
+            self._tensors[slot] = (
+                tf.IndexedSlices(values * scale, grad.indices)
+                if isinstance(grad, tf.IndexedSlices)
+                else values * scale
+            )
 
     def _entry(self, slot: int, tape: Any) -> Any:
         """Emit an operation; where the recording lets no gradient through, none flows here."""
@@ -187,14 +230,25 @@ class _Writer:
         for s, grad in zip(slots, found, strict=True):
             held = grad.values if isinstance(grad, tf.IndexedSlices) else grad
             self._sums.append(tf.cast(tf.reduce_sum(held), tf.float64))  # a NaN stays one
-            self._gradients[s] = tf.convert_to_tensor(grad)
+            by_rows = program.inputs[s][1] in self._tables
+            self._gradients[s] = grad if by_rows else tf.convert_to_tensor(grad)
 
     def _assign(self) -> Any:
         tf, program = tensorflow(), self._program
         for update in program.updates:
-            self._variables[update.leaf].assign(self._tensors[update.slot], read_value=False)
+            variable, table = self._variables[update.leaf], self._tables.get(update.leaf)
+            if table is None:
+                variable.assign(self._tensors[update.slot], read_value=False)
+            elif isinstance(self._tensors[table.product], tf.IndexedSlices):
+                variable.scatter_sub(self._tensors[table.product])
+            else:
+                variable.assign_sub(self._tensors[table.product], read_value=False)
         return tf.constant(True)
 
 
 def _array(tensor: Any) -> Array:
     return np.array(tensor)
+
+
+def _dense(rows: Any, values: Any, shape: tuple[int, ...]) -> Array:
+    return RowSparse(np.asarray(rows), np.asarray(values), shape).dense()

@@ -77,6 +77,8 @@ class Programs:
             found = self.native.run(self._values(self.native, given, read))
             failure = self._account(name, error)
             name = engines.NATIVE
+        else:
+            self._setbacks = 0
         took = CLOCK.now() - start
         self.seconds += compiled
         if self._structure is not None and get_backend() == engines.AUTO:

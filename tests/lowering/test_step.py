@@ -1,0 +1,363 @@
+"""Compiled steps in TensorFlow: where state lives, tables by rows, what runs natively instead."""
+
+from __future__ import annotations
+
+import gc
+import weakref
+
+import numpy as np
+import pytest
+
+import tapegraph as tg
+from tapegraph.recording.away import is_away
+
+pytest.importorskip("tensorflow")
+
+from tapegraph.lowering import variables
+from tapegraph.lowering.tables import tables
+
+RNG = np.random.default_rng(0)
+
+
+@pytest.fixture(autouse=True)
+def tensorflow():
+    with tg.use_backend("tensorflow"):
+        yield
+
+
+def ran(step) -> str:
+    return step.explain().partition("ran in ")[2]
+
+
+def both(make, calls, monkeypatch=None):
+    """A step eagerly and compiled over the same calls; returns the compiled one, and the params."""
+    eager, params = make()
+    step, others = make()
+    step = tg.compile(step)
+    for given in calls:
+        with tg.use_backend("native"):
+            want = eager(*given)
+        got = step(*given)
+        np.testing.assert_allclose(got.data, want.detach().data, rtol=1e-9, atol=1e-12)
+    for p, other in zip(params, others, strict=True):
+        np.testing.assert_allclose(other.data, p.data, rtol=1e-9, atol=1e-12)
+        np.testing.assert_allclose(other.grad, p.grad, rtol=1e-9, atol=1e-12)
+    return step, others
+
+
+# ------------------------------------------------------------------ state
+
+
+def descent():
+    w = tg.param([1.0, 2.0])
+    optimizer = tg.SGD([w], lr=0.1)
+
+    def step(x):
+        loss = tg.sum((w * x) ** 2)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        return loss
+
+    return step, [w]
+
+
+CALLS = [(x,) for x in RNG.normal(size=(6, 2))]
+
+
+def test_parameters_stay_until_they_are_read():
+    step, (w,) = descent()
+    step = tg.compile(step)
+    for call in CALLS[:5]:
+        step(*call)
+    assert ran(step) == "tensorflow"
+    assert is_away(w)
+    before = w.numpy()
+    assert not is_away(w)
+    step(*CALLS[5])
+    assert is_away(w)
+    x = CALLS[5][0]
+    np.testing.assert_allclose(w.data, before - 0.2 * before * x * x, rtol=1e-12)
+
+
+def test_what_the_user_writes_is_seen():
+    eager, (p,) = descent()
+    step, (w,) = descent()
+    step = tg.compile(step)
+    writes = [
+        lambda t: None,
+        lambda t: None,
+        lambda t: t.assign([3.0, -1.0]),
+        lambda t: setattr(t, "data", t.data * 2.0),
+        lambda t: t.data.__setitem__(0, 5.0),
+        lambda t: t.data.fill(0.5),
+    ]
+    for write, call in zip(writes, CALLS, strict=True):
+        for leaf, f in ((p, eager), (w, step)):
+            write(leaf)
+            with tg.use_backend("native" if f is eager else "tensorflow"):
+                f(*call)
+        np.testing.assert_allclose(w.data, p.data, rtol=1e-12)
+    assert step.traces == 1
+
+
+def test_two_traces_two_steps_and_eager_code_share_a_parameter():
+    w, other = tg.param([1.0, 2.0]), tg.param([1.0, 2.0])
+
+    def make(leaf):
+        def halve(x):
+            leaf.assign(leaf.detach() * 0.5 + tg.sum(x))
+            return tg.sum(leaf * 1.0)
+
+        def square(x):
+            leaf.assign(leaf.detach() ** 2 * 0.1 + x)
+            return tg.sum(leaf * 1.0)
+
+        return halve, square
+
+    halve, square = map(tg.compile, make(w))
+    eagerly = make(other)
+    for i in range(8):
+        for x in (np.ones(2), np.ones(3)):
+            halve(x), eagerly[0](x)
+        square(0.25 * i), eagerly[1](0.25 * i)
+        if i == 5:
+            for leaf in (w, other):
+                leaf.assign(leaf.data + 1.0)
+        np.testing.assert_allclose(tg.sum(w).item(), tg.sum(other).item(), rtol=1e-12)
+    np.testing.assert_allclose(w.data, other.data, rtol=1e-12)
+    assert halve.traces == 2 and len([k for k in variables._known if k[0] == id(w)]) == 1
+
+
+def test_engines_in_turn():
+    eager, (p,) = descent()
+    step, (w,) = descent()
+    step = tg.compile(step)
+    for i, call in enumerate(CALLS * 3):
+        with tg.use_backend("native"):
+            eager(*call)
+        with tg.use_backend(("tensorflow", "native")[i // 2 % 2]):
+            step(*call)
+        np.testing.assert_allclose(w.grad, p.grad, rtol=1e-9)
+    np.testing.assert_allclose(w.data, p.data, rtol=1e-9)
+
+
+def test_gradients_are_fetched_when_read_and_never_overwritten():
+    step, (w,) = descent()
+    step = tg.compile(step)
+    for call in CALLS[:3]:
+        step(*call)
+    held = w.grad
+    kept = held.copy()
+    step(*CALLS[4])
+    np.testing.assert_array_equal(held, kept)
+    step(*CALLS[5])
+    before = np.array(w.grad)
+    step(*CALLS[5])
+    with tg.use_backend("native"):  # an eager backward adds to what the engine holds
+        tg.sum(w).backward()
+    assert not np.array_equal(w.grad, before) and w.grad.shape == (2,)
+
+
+def test_a_variable_goes_with_its_tensor():
+    step, (w,) = descent()
+    step = tg.compile(step)
+    for call in CALLS[:4]:
+        step(*call)
+    key, gone = id(w), weakref.ref(w)
+    assert any(k[0] == key for k in variables._known)
+    del step, w, call
+    gc.collect()
+    assert gone() is None
+    assert not any(k[0] == key for k in variables._known)
+
+
+def test_large_constants_and_integer_state():
+    table = RNG.normal(size=(70, 20))
+    count = tg.tensor(np.zeros(3, np.int64))
+
+    def make():
+        w = tg.param(np.ones(20))
+
+        def step(x):
+            count.assign(count + 1)
+            w.grad = None
+            loss = tg.sum((table @ w) * x)
+            loss.backward()
+            return loss
+
+        return step, [w]
+
+    both(make, [(x,) for x in RNG.normal(size=(5, 70))])
+    np.testing.assert_array_equal(count.data, [10, 10, 10])
+
+
+# ------------------------------------------------------------------ tables by rows
+
+
+def embedding(read, rate=0.5, **options):
+    def make():
+        table = tg.param(np.random.default_rng(1).normal(size=(40, 3)))
+        optimizer = tg.SGD([table], lr=rate, **options)
+
+        def step(ids, target):
+            loss = tg.mse_loss(read(table, ids), target)
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            return loss
+
+        return step, [table]
+
+    return make
+
+
+LOOKUPS = [(RNG.integers(-3, 6, size=7), RNG.normal(size=(7, 3))) for _ in range(6)]
+
+
+@pytest.mark.parametrize(
+    ("read", "by_rows"),
+    {
+        "gather": (lambda t, i: tg.gather(t, i), True),
+        "index": (lambda t, i: t[i], True),
+        "twice": (lambda t, i: t[i] + tg.gather(t, i[::-1]), True),
+        "along columns": (lambda t, i: tg.gather(t, np.arange(3), axis=1)[i], False),
+        "also whole": (lambda t, i: t[i] + tg.mean(t), False),
+    }.values(),
+)
+def test_a_table_is_updated_by_the_rows_that_were_read(read, by_rows, monkeypatch):
+    found = []
+    monkeypatch.setattr(
+        "tapegraph.lowering.step.tables", lambda p: found.append(tables(p)) or found[-1]
+    )
+    step, _ = both(embedding(read), LOOKUPS)
+    assert ran(step) == "tensorflow"
+    assert [bool(f) for f in found] == [by_rows]
+
+
+@pytest.mark.parametrize("options", [{"momentum": 0.9}, {"weight_decay": 0.1}])
+def test_a_rule_that_changes_every_row_does(options):
+    both(embedding(lambda t, i: t[i], **options), LOOKUPS)
+
+
+def test_gradients_of_a_table_that_add_up():
+    def make():
+        table = tg.param(np.random.default_rng(1).normal(size=(40, 3)))
+        optimizer = tg.SGD([table], lr=0.5)
+
+        def step(ids, target):
+            tg.mse_loss(table[ids], target).backward()
+            optimizer.step()
+            return tg.sum(table[ids])
+
+        return step, [table]
+
+    both(make, LOOKUPS)
+
+
+# ------------------------------------------------------------------ what runs natively instead
+
+
+def test_bad_labels_raise_what_they_raise_eagerly_and_change_nothing():
+    w = tg.param(RNG.normal(size=(3, 2)))
+    optimizer = tg.Adam([w], lr=0.1)
+
+    @tg.compile
+    def step(x, classes):
+        loss = tg.softmax_crossentropy(x @ w, classes)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        return loss
+
+    x = RNG.normal(size=(4, 3))
+    for _ in range(4):
+        step(x, np.array([0, 1, 1, 0]))
+    before = [w.numpy(), w.grad.copy(), optimizer.state_dict()]
+    for _ in range(5):
+        with pytest.raises(IndexError, match=r"expected one in \[0, 2\)"):
+            step(x, np.array([0, 1, 2, 0]))
+    np.testing.assert_equal([w.numpy(), w.grad, optimizer.state_dict()], before)
+    step(x, np.array([0, 1, 1, 0]))
+    assert ran(step) == "tensorflow" and optimizer.steps == 5
+
+
+def test_zeros_that_meet_infinite_slopes_stay_zero(monkeypatch):
+    monkeypatch.setenv("TAPEGRAPH_STRICT", "1")  # no failure: it is agreed
+
+    def make():
+        w = tg.param([4.0, -1.0, 0.0, 9.0])
+        optimizer = tg.SGD([w], lr=0.1)
+
+        def step(x):
+            loss = tg.sum(tg.where(w * x > 0, tg.sqrt(w * x), 0.0))
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            return loss
+
+        return step, [w]
+
+    masked = [(np.array(x),) for x in ([1.0, 1, 1, 1], [1.0, -1, 2, 1])] * 2
+    with np.errstate(all="ignore"):
+        step, (w,) = both(make, masked)
+        assert ran(step) == "tensorflow"
+        step, _ = both(make, [*masked, (np.array([np.nan, 1.0, 1.0, 1.0]),)])
+        assert "only the native engine keeps zeros" in ran(step)
+        nan = [(np.array([np.nan, 1.0, 1.0, 1.0]),)]
+        step, _ = both(make, [*masked, *nan, *masked, *nan, *nan, *masked])
+        assert ran(step) == "tensorflow"
+        step, _ = both(make, [*masked, *nan * 3, *masked])
+        assert "only the native engine keeps zeros" in ran(step)  # in a row: for good
+
+
+def test_an_operation_without_a_node_runs_natively_and_says_so():
+    def make():
+        w = tg.param([1.0, 2.0])
+
+        def step(x):
+            w.grad = None
+            loss = tg.sum(tg.special.erfcx(w * x))
+            loss.backward()
+            return loss
+
+        return step, [w]
+
+    with pytest.warns(RuntimeWarning, match="erfcx has no node"):
+        step, _ = both(make, CALLS)
+    assert ran(step) == "native: erfcx has no node in TensorFlow"
+    assert tg.last_backward().reason == "erfcx has no node in TensorFlow"
+
+
+@pytest.mark.parametrize("op", ["layer_norm", "conv2d", "max_pool2d", "avg_pool2d"])
+def test_what_has_a_node_in_steps_alone(op):
+    def make():
+        x = tg.param(np.random.default_rng(2).normal(size=(2, 3, 6, 6)))
+        k = tg.param(np.random.default_rng(3).normal(size=(4, 3, 3, 3)))
+
+        def step(scale):
+            y = {
+                "layer_norm": lambda: tg.layer_norm(x, np.ones(6), np.zeros(6)),
+                "conv2d": lambda: tg.conv2d(x, k, stride=2, pad=1),
+                "max_pool2d": lambda: tg.max_pool2d(x, 2),
+                "avg_pool2d": lambda: tg.avg_pool2d(x, 3, 2, pad=1),
+            }[op]()
+            x.grad = k.grad = None
+            loss = tg.sum(y * y * y) * scale + tg.sum(k)
+            loss.backward()
+            return loss
+
+        return step, [x, k]
+
+    step, _ = both(make, [(1.0,), (2.0,), (3.0,), (4.0,)])
+    assert ran(step) == "tensorflow"
+
+
+def test_auto_measures_and_chooses():
+    step, _ = descent()
+    step = tg.compile(step)
+    with tg.use_backend("auto"):
+        for _ in range(5):
+            step(*CALLS[0])
+        assert ran(step).startswith("native: auto")
+        assert tg.last_backward().backend == "native"
