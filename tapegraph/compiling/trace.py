@@ -87,6 +87,8 @@ class Trace:
             else:
                 self.constants[slot] = self.recording.values[slot]
         self._commit_gradients(kept)
+        self._first = [np.array(a) for a in self.recording.seeds()]
+        self.recording.forget_results()
 
     @property
     def guards(self) -> list[tuple[int, bool]]:
@@ -117,8 +119,9 @@ class Trace:
         return rebuilt(self.results, leaf)
 
     def first(self) -> Any:
-        """Return what the recorded call itself returned."""
-        return self.result([np.array(a) for a in self.recording.seeds()])
+        """Return what the recorded call itself returned, once."""
+        arrays, self._first = self._first, []
+        return self.result(arrays)
 
     def differs_from(self, other: Trace) -> str | None:
         """Say how another recording of the same call differs, or None."""

@@ -11,6 +11,17 @@ from tapegraph.recording.program import HEADER, Entry, Program, table
 from tapegraph.typed import Array
 
 
+class _Origin:
+    """What messages say of a recorded object that is gone."""
+
+    __slots__ = ("_code", "_lasti", "name")
+
+    def __init__(self, node: Any) -> None:
+        self.name = node.name
+        self._code = getattr(node, "_code", None)
+        self._lasti = getattr(node, "_lasti", 0)
+
+
 class Recording:
     """A program with the values of one run, and the names and source lines of its entries.
 
@@ -43,6 +54,15 @@ class Recording:
     def seeds(self) -> list[Array]:
         """Return the outputs' values, to which cotangents are to fit."""
         return [self.values[slot] for slot in self.program.outputs]
+
+    def forget_results(self) -> None:
+        """Let go of everything but the leaves: of results their names and lines stay."""
+        for slot, inputs in enumerate(self.program.inputs):
+            node = self.nodes[slot]
+            if inputs:
+                self.values[slot] = None
+            if node is not None:
+                self.nodes[slot] = _Origin(node)
 
     def __len__(self) -> int:
         return len(self.program)
