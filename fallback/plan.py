@@ -23,10 +23,7 @@ from tapegraph.fallback.sweep import own_row, unbroadcast
 from tapegraph.fallback.symbols import Untraceable, written
 from tapegraph.recording.op import GRADIENT, SCALAR
 from tapegraph.recording.recorded import Recording
-from tapegraph.typed import Array
 
-# Layouts of the leaves that a plan is kept for.
-LAYOUTS = 8
 # What a plan calls a value until the text is written: a slot's number follows.
 VALUE, SAVED, GRAD, FOUND = "v", "s", "g", "d"
 
@@ -47,41 +44,28 @@ class Plan:
 
     def __init__(self, recording: Recording) -> None:
         keep_freed_memory()
-        self._recording = recording
         self.leaves = recording.program.fed
-        self._dtypes = [recording.program.dtypes[slot] for slot in self.leaves]
-        self._plans: dict[Any, Callable[..., Any]] = {}
-        self.source = ""
-        self._made([recording.values[slot] for slot in self.leaves])
+        values = [recording.values[slot] for slot in self.leaves]
+        # How a sum is rounded depends on the order in memory; a real call takes arguments in C's.
+        self._types = [(v.dtype, "C" if v.flags.c_contiguous else "K") for v in values]
+        with np.errstate(all="ignore"):
+            source = _Writer(recording).write()
+        self.source = source.text
+        exec(compile(self.source, "<tapegraph plan>", "exec"), source.names)
+        self._run: Callable[..., Any] = source.names["plan"]
 
     def run(self, values: list[Any]) -> tuple[list[Any], list[Any]]:
         """Return the outputs, and the new values of the state that changes."""
-        values = [
-            v if type(v) is np.ndarray and v.dtype == dtype else np.asarray(v, dtype)
-            for v, dtype in zip(values, self._dtypes, strict=True)
-        ]
-        # How sums are rounded depends on the order in memory.
-        plan = self._plans.get(tuple([v.strides for v in values])) or self._made(values)
+        typed = zip(values, self._types, strict=True)
+        arrays = [np.asarray(v, dtype, order=order) for v, (dtype, order) in typed]
         with np.errstate(all="ignore"):
-            return plan(*values)  # type: ignore[no-any-return]
-
-    def _made(self, values: list[Array]) -> Callable[..., Any]:
-        """Write the plan for leaves that lie in memory as these do."""
-        with np.errstate(all="ignore"):
-            source = _Writer(self._recording, dict(zip(self.leaves, values, strict=True))).write()
-        self.source, names = source.text, source.names
-        exec(compile(self.source, "<tapegraph plan>", "exec"), names)
-        if len(self._plans) == LAYOUTS:
-            self._plans.clear()
-        plan: Callable[..., Any] = names["plan"]
-        self._plans[tuple([v.strides for v in values])] = plan
-        return plan
+            return self._run(*arrays)  # type: ignore[no-any-return]
 
 
 class _Writer:
     """Writes the calls of a plan, making each on the recorded values."""
 
-    def __init__(self, recording: Recording, values: dict[int, Array]) -> None:
+    def __init__(self, recording: Recording) -> None:
         self.recording = recording
         self.program = recording.program
         self.calls = Calls()
@@ -90,10 +74,9 @@ class _Writer:
         self.of: list[Any] = [None] * len(self.program)
         self.saved: dict[int, Any] = {}
         for slot in self.program.leaves:
+            value = recording.values[slot]
             number = slot in self.numbers
-            self.of[slot] = (
-                self.numbers[slot] if number else Leaf(values[slot], hint=f"{VALUE}{slot}")
-            )
+            self.of[slot] = value if number else Leaf(value, hint=f"{VALUE}{slot}")
         self._gradients: dict[tuple[int, ...], dict[int, Held]] = {}
 
     def write(self) -> Source:
