@@ -25,17 +25,14 @@ class Held:
         Whose memory it lies in: itself, or of a view what it views.
     hint : str
         What its name is made from.
-    shared : bool
-        It stands for two results that are apart when run eagerly.
     """
 
-    __slots__ = ("hint", "roots", "shared", "value")
+    __slots__ = ("hint", "roots", "value")
 
     def __init__(self, value: Any, roots: tuple[Held, ...] = (), hint: str = "t") -> None:
         self.value = value
         self.roots = roots or (self,)
         self.hint = hint
-        self.shared = False
 
 
 class Constant(Held):
@@ -55,8 +52,8 @@ class Call:
 
     Attributes
     ----------
-    function : callable
-        What is called.
+    function : callable or None
+        What is called: of a method or an item nothing but its name.
     name : str
         Its name in the plan.
     args, kwargs
@@ -96,7 +93,7 @@ class Call:
 
     def __init__(
         self,
-        function: Callable[..., Any],
+        function: Any,
         name: str,
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
@@ -107,7 +104,7 @@ class Call:
         kept: bool = False,
         users: bool = False,
     ) -> None:
-        self.function = function
+        self.function: Any = function
         self.name = name
         self.args = args
         self.kwargs = kwargs
@@ -144,9 +141,7 @@ class Check(Call):
     ) -> None:
         super().__init__(again, "strong_zeros", tuple(leaves), {}, kept=True)
         self.grads = grads
-        self.results = [
-            Held(g.value, g.roots, hint) for g, hint in zip(grads, hints, strict=True)
-        ]
+        self.results = [Held(g.value, g.roots, hint) for g, hint in zip(grads, hints, strict=True)]
 
     @property
     def reads(self) -> list[Held]:
@@ -181,16 +176,12 @@ class Calls:
         (held,) = self.make_all(call, (hint,), like)
         return held
 
-    def make_all(
-        self, call: Call, hints: tuple[str, ...], like: Held | None = None
-    ) -> list[Held]:
+    def make_all(self, call: Call, hints: tuple[str, ...], like: Held | None = None) -> list[Held]:
         """Add a call that gives several values, one per hint."""
         mould = None if like is None else (like.value.strides, like.value.dtype.str)
         key = (call.function, call.name, call.form, mould, _key(call.args), _key(call.kwargs))
         known = None if call.users else self._seen.get(key)
         if known is not None:
-            for held in known:
-                held.shared = True
             return known
         kwargs = concrete(call.kwargs)
         args = concrete(call.args)

@@ -14,18 +14,22 @@ import numpy as np
 
 from tapegraph.arrays.buffers import keep_freed_memory
 from tapegraph.arrays.row_sparse import RowSparse, has_nan
-from tapegraph.fallback.again import Again, Backward, forward, key_of
-from tapegraph.fallback.calls import Call, Calls, Check, Constant, Held, Leaf
+from tapegraph.fallback.again import Again, Backward, key_of
+from tapegraph.fallback.calls import ITEM, METHOD, Call, Calls, Check, Constant, Held, Leaf
 from tapegraph.fallback.memory import live
 from tapegraph.fallback.rules import VJPS, Joint
 from tapegraph.fallback.source import Source
 from tapegraph.fallback.sweep import own_row, unbroadcast
 from tapegraph.fallback.symbols import Untraceable, written
-from tapegraph.recording.op import GRADIENT, SCALAR
+from tapegraph.recording.op import GRADIENT
 from tapegraph.recording.recorded import Recording
 
+PRODUCTS = ("matmul", "batch_matmul", "einsum")
 # What a plan calls a value until the text is written: a slot's number follows.
 VALUE, SAVED, GRAD, FOUND = "v", "s", "g", "d"
+
+
+as_array: Any = np.asarray  # NumPy's types do not know an order that varies
 
 
 class Plan:
@@ -57,7 +61,7 @@ class Plan:
     def run(self, values: list[Any]) -> tuple[list[Any], list[Any]]:
         """Return the outputs, and the new values of the state that changes."""
         typed = zip(values, self._types, strict=True)
-        arrays = [np.asarray(v, dtype, order=order) for v, (dtype, order) in typed]
+        arrays = [as_array(v, dtype, order) for v, (dtype, order) in typed]
         with np.errstate(all="ignore"):
             return self._run(*arrays)  # type: ignore[no-any-return]
 
@@ -103,6 +107,8 @@ class _Writer:
         program, op, attrs = self.program, self.program.ops[slot], self.program.attrs[slot]
         given = tuple(self.of[i] for i in program.inputs[slot])
         hint = f"{VALUE}{slot}"
+        if op.name in PRODUCTS:
+            given = self._apart(program.inputs[slot], given)
         if not op.saves:
             values = [g.value if isinstance(g, Held) else g for g in given]
             out = op.forward(*values, **attrs)
@@ -121,6 +127,22 @@ class _Writer:
         if op.saves:
             out, self.saved[slot] = out
         self.of[slot] = self._named(self.calls.array(out), hint)
+
+    def _apart(self, slots: tuple[int, ...], given: tuple[Any, ...]) -> tuple[Any, ...]:
+        """Return operands in memory of their own where they are that when run eagerly.
+
+        What the user computed twice is computed once here; and of one array NumPy computes the
+        product with its transpose in another way, which is rounded otherwise.
+        """
+        arrays, seen = self.recording.values, dict[int, int]()
+        found = []
+        for slot, held in zip(slots, given, strict=True):
+            others = [seen[id(root)] for root in held.roots if id(root) in seen]
+            if any(not np.may_share_memory(arrays[slot], arrays[other]) for other in others):
+                held = self.calls.make(Call(np.copy, "copy", (held, "K"), {}))
+            seen.update((id(root), slot) for root in held.roots)
+            found.append(held)
+        return tuple(found)
 
     def _converted(self, given: Any, dtype: np.dtype[Any]) -> Held:
         if not isinstance(given, Held):
@@ -187,34 +209,33 @@ class _Reverse:
         given = (self.held[slot], of[slot], *(of[i] for i in slots))
         if isinstance(row, Joint):
             needed = [flows[i] for i in slots]
-            parts = self._called(row.rule, f"{op.name}_vjp", (needed, *given), attrs, op.rules)
-            for position, (i, wanted) in enumerate(zip(slots, needed, strict=True)):
-                part = parts(position) if wanted else None
-                if part is not None:
+            own = op.rules is not None
+            parts = self._called(row.rule, f"{op.name}_vjp", (needed, *given), attrs, own)
+            for i, wanted, part in zip(slots, needed, parts, strict=False):
+                if wanted and part is not None:
                     self._add(i, part)
             return
         for position, (i, rule) in enumerate(zip(slots, row, strict=False)):
             if flows[i] and rule is not None:
                 name = f"{op.name}_vjp{position}"
-                self._add(i, self._called(rule, name, given, attrs, None)(None))
+                self._add(i, self._called(rule, name, given, attrs, False))
 
     def _called(
-        self, rule: Any, name: str, given: tuple[Any, ...], attrs: dict[str, Any], own: Any
-    ) -> Callable[[int | None], Any]:
-        """Write a rule; return what gives its result, or one of them."""
-        try:
-            if own is not None:
-                raise Untraceable("a user's own function")
-            found = written(self.calls, rule, given, attrs)
-        except Untraceable:
-            whole = self.calls.make(Call(rule, name, given, attrs, kept=True, users=own is not None))
-            if not isinstance(whole.value, (tuple, list)):
-                return lambda position: whole
-            return lambda position: None if whole.value[position] is None else self._item(whole, position)
-        return lambda position: found if position is None else found[position]
-
-    def _item(self, whole: Held, position: int) -> Held:
-        return self.calls.make(Call(None, "item", (whole, position), {}, form="item"))
+        self, rule: Any, name: str, given: tuple[Any, ...], attrs: dict[str, Any], users: bool
+    ) -> Any:
+        """Write a rule; return its result, or of a joint rule its results."""
+        if not users:
+            try:
+                return written(self.calls, rule, given, attrs)
+            except Untraceable:
+                pass
+        whole = self.calls.make(Call(rule, name, given, attrs, kept=True, users=users))
+        if not isinstance(whole.value, (tuple, list)):
+            return whole
+        return [
+            None if part is None else self.calls.make(Call(None, "item", (whole, i), {}, form=ITEM))
+            for i, part in enumerate(whole.value)
+        ]
 
     def _add(self, i: int, part: Held) -> None:
         """Add to the cotangent of a slot, as the sweep does."""
@@ -228,7 +249,7 @@ class _Reverse:
         if part.value.shape != program.shapes[i]:
             part = written(self.calls, unbroadcast, (part, program.shapes[i]), {})
         if part.value.dtype != program.dtypes[i]:
-            convert = Call(None, "astype", (part, program.dtypes[i]), {}, form="method")
+            convert = Call(None, "astype", (part, program.dtypes[i]), {}, form=METHOD)
             part = self.calls.make(convert)
         self.held[i] = part if before is None else self._sum(i, before, part)
         self.writer._named(self.held[i], f"{GRAD}{i}")
@@ -247,7 +268,7 @@ class _Reverse:
         return total
 
     def _dense(self, rows: Held) -> Held:
-        return self.calls.make(Call(None, "dense", (rows,), {}, form="method"))
+        return self.calls.make(Call(None, "dense", (rows,), {}, form=METHOD))
 
 
 def _plus(a: Any, b: Any) -> Any:

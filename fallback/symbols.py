@@ -5,6 +5,7 @@ would let a number out (``if x.any():``, ``float(x)``, ``np.asarray(x)``), and w
 here, raises, and the code is then called as the function that it is.
 """
 
+# ruff: noqa: D102 - what a symbol has is what an ndarray has
 from __future__ import annotations
 
 from collections.abc import Callable
@@ -269,4 +270,4 @@ def _same(a: Any, b: Any) -> bool:
         return a is b
     if type(a) is not type(b) or a.dtype != b.dtype or a.shape != b.shape:
         return False
-    return a.strides == b.strides and a.tobytes() == b.tobytes()
+    return bool(a.strides == b.strides and a.tobytes() == b.tobytes())

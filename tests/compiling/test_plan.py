@@ -213,7 +213,11 @@ def test_nothing_is_allocated_for_what_nobody_keeps():
 
     for _ in range(3):
         step(np.ones((64, 64)))
-    body = [line for line in step.source().splitlines() if re.search(r" = (mult|add|sub|tanh|mat)", line)]
+    body = [
+        line
+        for line in step.source().splitlines()
+        if re.search(r" = (mult|add|sub|tanh|mat)", line)
+    ]
     fresh = [line for line in body if not re.search(r"b\d+\)", line)]
     # The gradient, which leaves, is the only array of the plan that is new in every run.
     assert len(body) > 25
@@ -372,6 +376,19 @@ def test_what_is_computed_twice_is_computed_once_and_what_nobody_reads_not_at_al
     assert source.count("cos(") == 1  # the slope of the sine
     assert source.count("multiply(v0, v1") + source.count("multiply(v1, v0") == 1
     assert "def plan(" in source and "test_plan.py" in source
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_a_product_of_what_was_computed_twice_is_rounded_as_eagerly(dtype):
+    def f(x):
+        a, b = np.sin(x), np.sin(x)
+        return a @ b.T, a @ a.T
+
+    compiled = tg.compile(f)
+    x = np.random.default_rng(0).normal(size=(67, 129)).astype(dtype)
+    for _ in range(4):
+        for got, want in zip(compiled(x), f(x), strict=True):
+            np.testing.assert_array_equal(got.data, want)
 
 
 def test_what_may_fail_is_run_though_nobody_reads_it():
