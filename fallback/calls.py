@@ -185,10 +185,10 @@ class Calls:
             return known
         kwargs = concrete(call.kwargs)
         args = concrete(call.args)
-        if like is not None:
-            kwargs["out"] = np.empty_like(like.value)
-            call.moulded = True
         out = call.run(*args, **kwargs)
+        if like is not None and mould != (out.strides, out.dtype.str):
+            call.moulded = True
+            out = call.run(*args, **kwargs, out=np.empty_like(like.value))
         outs = (out,) if len(hints) == 1 else out
         reads = call.reads
         if not call.kept and all(isinstance(h, Constant) for h in reads):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import keyword
+import re
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -55,6 +56,7 @@ class Source:
         self._taken: set[str] = {"plan"}
         self._numbers: dict[str, Iterator[int]] = {}
         self._of: dict[int, str] = {}
+        self._arrays: dict[tuple[str, Any], Constant] = {}
         self._buffers = Buffers(lines, [*outputs, *updates])
         parameters = ", ".join(self._name(held) for held in leaves)
         dropped = self._dropped(lines, {id(r) for h in (*outputs, *updates) for r in h.roots})
@@ -73,7 +75,7 @@ class Source:
 
     def _line(self, call: Call) -> str:
         targets = ", ".join(self._name(held) for held in call.results)
-        args = [self._tree(arg) for arg in call.args]
+        args = [self._tree(arg) for arg in self._numbers_as_arrays(call)]
         options = [f"{k}={self._tree(v)}" for k, v in call.kwargs.items()]
         if call.form == ITEM:
             return f"{targets} = {args[0]}[{self._key(call.args[1])}]"
@@ -88,6 +90,28 @@ class Source:
             positional = not options and call.function in POSITIONAL
             (args if positional else options).append(into if positional else f"out={into}")
         return f"{targets} = {self._function(call)}({', '.join([*args, *options])})"
+
+    def _numbers_as_arrays(self, call: Call) -> tuple[Any, ...]:
+        """Return what a call is given, with numbers in the dtype that they would be taken as.
+
+        On a small array NumPy takes longer to make an array of a number than for all the rest.
+        """
+        arrays = [held.value for held in call.reads]
+        dtypes = {getattr(a, "dtype", None) for a in arrays}
+        size = max((a.size for a in arrays if isinstance(a, np.ndarray)), default=LARGE)
+        if not call.elementwise or size >= LARGE or len(dtypes) > 1 or arrays[0].dtype.kind != "f":
+            return call.args
+        (dtype,) = dtypes
+        return tuple(self._number(x, dtype) if type(x) in (int, float) else x for x in call.args)
+
+    def _number(self, x: float, dtype: Any) -> Constant:
+        key = (repr(x), dtype)
+        if key not in self._arrays:
+            held = self._arrays[key] = Constant(np.array(x, dtype))
+            hint = "n" + re.sub(r"\W", "_", repr(x))
+            self._of[id(held)] = self._of[id(held.value)] = name = self._unused(hint)
+            self.names[name] = held.value
+        return self._arrays[key]
 
     def _check(self, call: Check) -> str:
         targets = ", ".join(self._name(held) for held in call.results)
