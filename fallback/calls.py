@@ -193,9 +193,7 @@ class Calls:
         reads = call.reads
         if not call.kept and all(isinstance(h, Constant) for h in reads):
             return [self.constant(out)]
-        call.results = [
-            Held(o, _roots(o, reads), hint) for o, hint in zip(outs, hints, strict=True)
-        ]
+        call.results = [Held(o, _roots(call, o), hint) for o, hint in zip(outs, hints, strict=True)]
         call.into = call.into and type(out) is np.ndarray and call.results[0].roots[0].value is out
         call.place = self.place
         self.lines.append(call)
@@ -215,18 +213,28 @@ class Calls:
         self._seen = {k: v for k, v in self._seen.items() if id(v[0]) not in gone}
 
 
-def _roots(out: Any, reads: list[Held]) -> tuple[Held, ...]:
-    """Return in whose memory a result lies; () is its own."""
-    if isinstance(out, np.generic):
-        return ()
+def _roots(call: Call, out: Any) -> tuple[Held, ...]:
+    """Return in whose memory a result lies, or may lie in another run; () is its own."""
     found: dict[int, Held] = {}
-    for held in reads:
-        both = isinstance(out, np.ndarray) and isinstance(held.value, np.ndarray)
-        if isinstance(held.value, np.generic):
-            continue
-        if not both or np.may_share_memory(out, held.value):
+    for held in call.reads:
+        if any(_may_be_of(call, a, b) for a in _parts(out) for b in _parts(held.value)):
             found.update((id(root), root) for root in held.roots)
     return tuple(found.values())
+
+
+def _parts(value: Any) -> list[Any]:
+    """Return the arrays that something holds, and what may hold others."""
+    if value is None or isinstance(value, (np.generic, bool, int, float)):
+        return []
+    return [p for v in value for p in _parts(v)] if isinstance(value, (tuple, list)) else [value]
+
+
+def _may_be_of(call: Call, a: Any, b: Any) -> bool:
+    if not isinstance(a, np.ndarray) or not isinstance(b, np.ndarray):
+        return True
+    # A function may give back what it was given as soon as the numbers allow that.
+    returned = call.kept and a.shape == b.shape and a.dtype == b.dtype
+    return returned or np.may_share_memory(a, b)
 
 
 def held_in(tree: Any) -> Iterator[Held]:

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from tapegraph.arrays.row_sparse import has_nan
-from tapegraph.fallback.calls import ITEM, METHOD, Call, Check, Constant, Held, held_in
+from tapegraph.fallback.calls import ITEM, METHOD, Call, Check, Constant, Held, Leaf, held_in
 from tapegraph.fallback.memory import Buffers, last_reads
 
 # Their result's place may be a last operand, which is quicker than by keyword; of np.maximum and
@@ -116,7 +116,8 @@ class Source:
     def _check(self, call: Check) -> str:
         targets = ", ".join(self._name(held) for held in call.results)
         look, again = self._known(has_nan, "has_nan"), self._function(call)
-        test = " or ".join(f"{look}({self._name(held)})" for held in call.results)
+        names = ", ".join(self._name(held) for held in call.results)
+        test = f"{look}({names})" if len(call.results) == 1 else f"any(map({look}, [{names}]))"
         given = ", ".join(self._tree(arg) for arg in call.args)
         return (
             f"{targets} = {', '.join(self._name(held) for held in call.grads)}\n"
@@ -133,8 +134,11 @@ class Source:
                 if isinstance(held.value, (np.generic, int)) or id(held) in self._buffers.of:
                     continue
                 large = any(getattr(r.value, "nbytes", LARGE) >= LARGE for r in held.roots)
-                in_buffers = all(id(r) in self._buffers.of for r in held.roots)
-                if large and not in_buffers and not any(id(r) in outside for r in held.roots):
+                made = all(
+                    not isinstance(r, (Leaf, Constant)) and id(r) not in self._buffers.of
+                    for r in held.roots
+                )
+                if large and made and not any(id(r) in outside for r in held.roots):
                     line = max(last[id(r)] for r in held.roots)
                     dropped.setdefault(line, []).append(held)
         return dropped

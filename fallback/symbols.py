@@ -121,6 +121,8 @@ class Symbol(NDArrayOperatorsMixin):
         if ufunc.nout != 1 or "where" in kwargs or method not in ("__call__", "reduce"):
             raise Untraceable(name)
         if method == "reduce":
+            usual = {"keepdims": False, "dtype": None}
+            kwargs = {k: v for k, v in kwargs.items() if k not in usual or v is not usual[k]}
             return self._made(ufunc.reduce, f"{name}.reduce", inputs, kwargs, out, into=True)
         each = ufunc.signature is None
         return self._made(ufunc, name, inputs, kwargs, out, into=True, elementwise=each)
@@ -155,23 +157,13 @@ class Symbol(NDArrayOperatorsMixin):
         return self._made(pow, "pow", (a, b))
 
     def sum(self, axis: Any = None, **options: Any) -> Any:
-        return self._reduced(np.add, axis, **options)
+        return np.add.reduce(self, axis=axis, **options)
 
     def max(self, axis: Any = None, **options: Any) -> Any:
-        return self._reduced(np.maximum, axis, **options)
+        return np.maximum.reduce(self, axis=axis, **options)
 
     def min(self, axis: Any = None, **options: Any) -> Any:
-        return self._reduced(np.minimum, axis, **options)
-
-    def _reduced(
-        self, ufunc: Any, axis: Any, keepdims: bool = False, dtype: Any = None, **initial: Any
-    ) -> Any:
-        options = {"axis": axis} | initial
-        if keepdims:
-            options["keepdims"] = True
-        if dtype is not None:
-            options["dtype"] = dtype
-        return ufunc.reduce(self, **options)
+        return np.minimum.reduce(self, axis=axis, **options)
 
     def mean(self, axis: Any = None, keepdims: bool = False) -> Any:
         return self._made(np.mean, "mean", (self,), {"axis": axis, "keepdims": keepdims}, into=True)
