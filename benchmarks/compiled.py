@@ -167,10 +167,10 @@ def contest(workload: str, options: argparse.Namespace) -> None:
     rows = [[workload, "ms a step", *(f"{name} / it" for name in compared)]]
     for name, taken in seconds.items():
         ratios = [
-            "" if name == one else report._quoted(protocol.ratio(seconds[one], taken))
+            "" if name == one else report.quoted(protocol.ratio(seconds[one], taken))
             for one in compared
         ]
-        rows.append([name, report._significant(1e3 * protocol.spread(taken).median), *ratios])
+        rows.append([name, report.significant(1e3 * protocol.spread(taken).median), *ratios])
     print("\n".join(report.as_text(rows)), end="\n\n", flush=True)
 
 

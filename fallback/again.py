@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
 from tapegraph.arrays.row_sparse import RowSparse
-from tapegraph.fallback.sweep import gradients
+from tapegraph.fallback.sweep import gradients, strong_gradients
 from tapegraph.recording.op import GRADIENT
 from tapegraph.recording.program import Program
 from tapegraph.recording.recorded import Recording
@@ -124,22 +124,26 @@ class Again:
             if program.ops[slot] is GRADIENT:
                 key = key_of(inputs)
                 if key not in grads:
-                    grads[key] = _swept(program, Backward(program, key), values, saved)
+                    grads[key] = _swept(gradients, program, Backward(program, key), values, saved)
                 values[slot] = np.array(grads[key][inputs[1]])
             elif inputs:
                 given = [values[i] for i in inputs]
                 values[slot], saved[slot] = forward(program, slot, given)
-        found = _swept(program, self._backward, values, saved)
+        found = _swept(strong_gradients, program, self._backward, values, saved)
         return [found[slot] for slot in self._backward.targets]
 
 
 def _swept(
-    program: Program, backward: Backward, values: list[Any], saved: dict[int, Any]
+    sweep: Callable[[Recording, Sequence[Array]], list[Array]],
+    program: Program,
+    backward: Backward,
+    values: list[Any],
+    saved: dict[int, Any],
 ) -> dict[int, Any]:
     region = backward.region(program)
     y = values[backward.y]
     seed = np.ones_like(y) if backward.seed is None else values[backward.seed]
-    grads = gradients(_Values(region, values, saved), [seed])
+    grads = sweep(_Values(region, values, saved), [seed])
     found = dict(zip(region.wanted, grads, strict=True))
     return {
         slot: _dense(found[slot]) if slot in found else np.zeros_like(values[slot])

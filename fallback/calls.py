@@ -74,6 +74,8 @@ class Call:
         A user's own function, of which nothing is known: it may keep what it is given.
     place : str
         The user's line.
+    key : hashable
+        What it shares with a call that gives the same.
     """
 
     __slots__ = (
@@ -83,6 +85,7 @@ class Call:
         "function",
         "into",
         "kept",
+        "key",
         "kwargs",
         "moulded",
         "name",
@@ -115,6 +118,7 @@ class Call:
         self.kept = kept or users
         self.users = users
         self.place = ""
+        self.key: Any = None
         self.results: list[Held] = []
 
     def run(self, *args: Any, **kwargs: Any) -> Any:
@@ -197,6 +201,7 @@ class Calls:
         call.into = call.into and type(out) is np.ndarray and call.results[0].roots[0].value is out
         call.place = self.place
         self.lines.append(call)
+        call.key = key
         self._seen[key] = call.results
         return call.results
 
@@ -208,9 +213,9 @@ class Calls:
 
     def forget(self, mark: int) -> None:
         """Take calls back."""
-        gone = {id(h) for call in self.lines[mark:] for h in call.results}
+        for call in self.lines[mark:]:
+            del self._seen[call.key]
         del self.lines[mark:]
-        self._seen = {k: v for k, v in self._seen.items() if id(v[0]) not in gone}
 
 
 def _roots(call: Call, out: Any) -> tuple[Held, ...]:

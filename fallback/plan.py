@@ -44,6 +44,8 @@ class Plan:
         Its text.
     leaves : list of int
         The slots whose values it takes, in order: all but Python numbers.
+    nbytes : int
+        The memory of its buffers.
     """
 
     def __init__(self, recording: Recording) -> None:
@@ -54,7 +56,7 @@ class Plan:
         self._types = [(v.dtype, "C" if v.flags.c_contiguous else "K") for v in values]
         with np.errstate(all="ignore"):
             source = _Writer(recording).write()
-        self.source = source.text
+        self.source, self.nbytes = source.text, source.nbytes
         exec(compile(self.source, "<tapegraph plan>", "exec"), source.names)
         self._run: Callable[..., Any] = source.names["plan"]
 

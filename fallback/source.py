@@ -43,6 +43,8 @@ class Source:
         What the text refers to.
     text : str
         A function ``plan``.
+    nbytes : int
+        The memory of its buffers.
     """
 
     def __init__(
@@ -58,6 +60,7 @@ class Source:
         self._of: dict[int, str] = {}
         self._arrays: dict[tuple[str, Any], Constant] = {}
         self._buffers = Buffers(lines, [*outputs, *updates])
+        self.nbytes = self._buffers.nbytes
         parameters = ", ".join(self._name(held) for held in leaves)
         dropped = self._dropped(lines, {id(r) for h in (*outputs, *updates) for r in h.roots})
         body = [f"def plan({parameters}):"]

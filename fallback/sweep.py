@@ -44,8 +44,14 @@ def gradients(recording: Recording, seeds: Sequence[Array]) -> list[Array]:
     with np.errstate(all="ignore"):
         grads = _sweep(recording, seeds)
         if any(has_nan(g) for g in grads):
-            grads = [plain(g) for g in _sweep(recording, seeds, strong_zero=True)]
+            grads = strong_gradients(recording, seeds)
     return grads
+
+
+def strong_gradients(recording: Recording, seeds: Sequence[Array]) -> list[Array]:
+    """Return the same by the second sweep alone."""
+    with np.errstate(all="ignore"):
+        return [plain(g) for g in _sweep(recording, seeds, strong_zero=True)]
 
 
 def _sweep(recording: Recording, seeds: Sequence[Array], strong_zero: bool = False) -> list[Array]:

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import re
+import tracemalloc
 
 import numpy as np
 import pytest
+from hypothesis import HealthCheck, given, settings
+from programs import programs
 
 import tapegraph as tg
 from tapegraph.differentiation import engines
@@ -354,6 +357,57 @@ def test_a_function_of_the_users_own_may_keep_what_it_is_given():
         compiled(np.full(3, float(i)))
     for i, x in enumerate(seen[-4:], 2):
         np.testing.assert_array_equal(x, np.exp(np.full(3, float(i))))
+
+
+@settings(
+    max_examples=100,
+    derandomize=True,
+    deadline=None,
+    database=None,
+    suppress_health_check=list(HealthCheck),
+)
+@given(programs())
+def test_random_programs_give_the_very_numbers_of_eager_ones(program):
+    def make():
+        params = [tg.param(a) for a in program.inputs]
+
+        def step(scale):
+            for p in params:
+                p.grad = None
+            y = program.run(*[p * scale for p in params])
+            tg.sum(y * scale).backward()
+            return y
+
+        return step, params
+
+    both(make, [(np.array(scale),) for scale in (1.0, 1.0, 0.9, 1.1, 1.0)])
+
+
+def test_memory_is_flat_over_many_calls():
+    w = tg.param(np.full((32, 32), 0.5))
+    optimizer = tg.Adam([w])
+
+    @tg.compile
+    def step(x):
+        optimizer.zero_grad()
+        loss = tg.mean(chain(x @ w, w))
+        loss.backward()
+        optimizer.step()
+        return loss
+
+    x = np.ones((32, 32))
+    for _ in range(10):
+        step(x)
+    tracemalloc.start()
+    try:
+        before, _ = tracemalloc.get_traced_memory()
+        for _ in range(500):
+            step(x)
+        after, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    # What a call leaves is in the place of what the one before left: four arrays, counted once.
+    assert after - before < 5 * w.data.nbytes
 
 
 # ------------------------------------------------------------------ less work
