@@ -22,9 +22,9 @@ from tapegraph.fallback.source import Source
 from tapegraph.fallback.sweep import own_row, unbroadcast
 from tapegraph.fallback.symbols import Untraceable, written
 from tapegraph.recording.op import GRADIENT
+from tapegraph.recording.record import ELEMENTWISE
 from tapegraph.recording.recorded import Recording
 
-PRODUCTS = ("matmul", "batch_matmul", "einsum")
 # What a plan calls a value until the text is written: a slot's number follows.
 VALUE, SAVED, GRAD, FOUND = "v", "s", "g", "d"
 
@@ -109,7 +109,7 @@ class _Writer:
         program, op, attrs = self.program, self.program.ops[slot], self.program.attrs[slot]
         given = tuple(self.of[i] for i in program.inputs[slot])
         hint = f"{VALUE}{slot}"
-        if op.name in PRODUCTS:
+        if op.name not in ELEMENTWISE:
             given = self._apart(program.inputs[slot], given)
         if not op.saves:
             values = [g.value if isinstance(g, Held) else g for g in given]
@@ -139,10 +139,11 @@ class _Writer:
         arrays, seen = self.recording.values, dict[int, int]()
         found = []
         for slot, held in zip(slots, given, strict=True):
-            others = [seen[id(root)] for root in held.roots if id(root) in seen]
+            roots = held.roots if isinstance(held, Held) else ()
+            others = [seen[id(root)] for root in roots if id(root) in seen]
             if any(not np.may_share_memory(arrays[slot], arrays[other]) for other in others):
                 held = self.calls.make(Call(np.copy, "copy", (held, "K"), {}))
-            seen.update((id(root), slot) for root in held.roots)
+            seen.update((id(root), slot) for root in roots)
             found.append(held)
         return tuple(found)
 
@@ -251,8 +252,7 @@ class _Reverse:
         if part.value.shape != program.shapes[i]:
             part = written(self.calls, unbroadcast, (part, program.shapes[i]), {})
         if part.value.dtype != program.dtypes[i]:
-            convert = Call(None, "astype", (part, program.dtypes[i]), {}, form=METHOD)
-            part = self.calls.make(convert)
+            part = written(self.calls, _as_dtype, (part, program.dtypes[i]), {})
         self.held[i] = part if before is None else self._sum(i, before, part)
         self.writer._named(self.held[i], f"{GRAD}{i}")
 
@@ -262,7 +262,7 @@ class _Reverse:
             if isinstance(total.value, np.ndarray):
                 self.ours.add(i)
             return total
-        call = Call(np.add, "add", (before, part), {}, into=True, elementwise=True)
+        call = Call(np.add, np.add.__name__, (before, part), {}, into=True, elementwise=True)
         like = before if i in self.ours and type(before.value) is np.ndarray else None
         total = self.calls.make(call, f"{GRAD}{i}", like)
         if type(total.value) is np.ndarray:
@@ -271,6 +271,10 @@ class _Reverse:
 
     def _dense(self, rows: Held) -> Held:
         return self.calls.make(Call(None, "dense", (rows,), {}, form=METHOD))
+
+
+def _as_dtype(x: Any, dtype: np.dtype[Any]) -> Any:
+    return x.astype(dtype)
 
 
 def _plus(a: Any, b: Any) -> Any:
