@@ -1,26 +1,53 @@
-"""A step eagerly and by `tg.compile`, natively, in turns: what recording costs, and no longer does.
+"""A step by `tg.compile` against the eager one and against peers, each in a process of its own.
 
-python -m benchmarks.compiled [--only tiny] [--rounds 30]
+python -m benchmarks.compiled [--only tiny] [--engine native] [--peer torch] [--rounds 15]
+
+They take turns: while one steps, the others wait for word from a pipe, so that no library's
+threads, allocator or settings touch another's time. Quoted is the median over rounds of the
+compiled step's time over the other's, with quartiles; below 1 the compiled step is faster.
 """
 
 from __future__ import annotations
 
 import argparse
 import importlib
+import logging
+import math
+import multiprocessing
 import sys
-import time
-from statistics import median, quantiles
-from typing import Any
+import warnings
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
-from benchmarks import trainers
-from benchmarks.protocol import Problem, Trainer
+from benchmarks import environment
 
-WORKLOADS = ("tiny", "mlp", "transformer", "cnn")
+WORKLOADS = ("tiny", "mlp", "transformer", "cnn", "embedding")
+ENGINES = ("native", "tensorflow")
+OURS, COMPILED = "tapegraph", "tapegraph compiled"
 
 
-def compiled(problem: Problem, loss: trainers.Loss) -> Trainer:
+class Task(NamedTuple):
+    """What one process runs: a contender's name, or one of ours with an engine."""
+
+    workload: str
+    contender: str
+    engine: str
+    threads: int
+    clock: str
+
+    @property
+    def name(self) -> str:
+        """What tables call it."""
+        return f"{self.contender} {self.engine}".strip()
+
+
+# In the process of a contender
+
+
+def compiled(problem: Any, loss: Any) -> Any:
     """The step of `trainers.tapegraph`, compiled."""
     import tapegraph as tg
+    from benchmarks.protocol import Trainer
 
     weights = [tg.param(w) for w in problem.weights]
     optimizer = tg.SGD(weights, lr=problem.rate)
@@ -36,45 +63,143 @@ def compiled(problem: Problem, loss: trainers.Loss) -> Trainer:
     return Trainer(lambda: step(*problem.data).item(), lambda: [w.numpy() for w in weights])
 
 
-def took(step: Any) -> float:
-    start = time.perf_counter()
-    step()
-    return time.perf_counter() - start
+def serve(task: Task, pipe: Any) -> None:
+    """Take steps as they are asked for."""
+    from benchmarks import peers, protocol, trainers
+
+    warnings.simplefilter("ignore")
+    logging.getLogger(OURS).setLevel(logging.ERROR)
+    module = importlib.import_module(f"benchmarks.workloads.{task.workload}")
+    build = module.CONTENDERS[OURS if task.engine else task.contender]
+    if task.engine:
+        import tapegraph as tg
+
+        tg.set_backend(task.engine)
+        if task.contender == COMPILED:
+            trainers.tapegraph = compiled
+    peers.prepare(task.threads, () if task.engine else (peers.peer_of(task.contender),))
+    contender = protocol.Contender(task.name, lambda: build(module.problem()))
+    answers = {
+        "step": contender.step,
+        "parameters": lambda: [protocol.np.array(a) for a in contender.trainer.parameters()],
+        "turn": contender.turn,
+    }
+    while (asked := pipe.recv()) is not None:
+        question, *given = asked
+        pipe.send(answers[question](*given))
 
 
-def main() -> int:
-    import tapegraph as tg
+# In the process that asks
 
-    parser = argparse.ArgumentParser(
+
+class Remote:
+    """A contender in another process, to which `protocol` speaks as to one in its own."""
+
+    def __init__(self, task: Task) -> None:
+        from benchmarks.protocol import Trainer
+
+        context = multiprocessing.get_context("spawn")
+        self.name = task.name
+        self._pipe, theirs = context.Pipe()
+        self._process = context.Process(target=serve, args=(task, theirs), daemon=True)
+        self._process.start()
+        theirs.close()
+        self.trainer = Trainer(self.step, lambda: self._asked("parameters"))
+
+    def _asked(self, *question: Any) -> Any:
+        self._pipe.send(question)
+        try:
+            return self._pipe.recv()
+        except EOFError:
+            raise SystemExit(f"{self.name}: its process has ended; see above") from None
+
+    def step(self) -> float:
+        """Take one step."""
+        return self._asked("step")  # type: ignore[no-any-return]
+
+    def settle(self) -> None:
+        """Take the steps that record and compile."""
+        for _ in range(4):
+            self.step()
+
+    def turn(self, seconds: float) -> Any:
+        """Return the seconds of a step."""
+        return self._asked("turn", seconds)
+
+    def end(self) -> None:
+        """Let its process end."""
+        self._pipe.send(None)
+        self._process.join()
+
+
+def contest(workload: str, options: argparse.Namespace) -> None:
+    """Measure one workload and print its table."""
+    from benchmarks import contest, peers, protocol, report
+
+    module = contest.load(workload)
+    peers_here = [
+        name
+        for name in module.CONTENDERS
+        if name in options.peer and peers.why_not(peers.peer_of(name)) is None
+    ]
+    ours = [(OURS, "native"), *((COMPILED, engine) for engine in options.engine)]
+    tasks = [
+        Task(workload, name, engine, options.threads, options.clock)
+        for name, engine in [*((peer, "") for peer in peers_here), *ours]
+    ]
+    remotes: Any = [Remote(task) for task in tasks]
+    try:
+        protocol.check_agreement(remotes, module.problem())
+        turns = protocol.time_in_turns(
+            remotes,
+            rounds=options.rounds,
+            warmups=3,
+            turn_seconds=options.turn,
+            budget_seconds=math.inf,
+        )
+    finally:
+        for remote in remotes:
+            remote.end()
+    seconds = {
+        name: [getattr(turn, options.clock) for turn in taken] for name, taken in turns.items()
+    }
+    compared = [task.name for task in tasks if task.contender == COMPILED]
+    rows = [[workload, "ms a step", *(f"{name} / it" for name in compared)]]
+    for name, taken in seconds.items():
+        ratios = [
+            "" if name == one else report.quoted(protocol.ratio(seconds[one], taken))
+            for one in compared
+        ]
+        rows.append([name, report.significant(1e3 * protocol.spread(taken).median), *ratios])
+    print("\n".join(report.as_text(rows)), end="\n\n", flush=True)
+
+
+def parser() -> argparse.ArgumentParser:
+    p = argparse.ArgumentParser(
         prog="python -m benchmarks.compiled",
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("--only", action="append", choices=WORKLOADS, help="may be repeated")
-    parser.add_argument("--rounds", type=int, default=30)
-    options = parser.parse_args()
-    tg.set_backend("native")
-    print(f"{'workload':12}  {'eager ms':>9}  {'compiled ms':>11}  compiled / eager (quartiles)")
-    for name in options.only or WORKLOADS:
-        workload = importlib.import_module(f"benchmarks.workloads.{name}")
-        problem = workload.problem()
-        eager = workload.with_tapegraph(problem).step
-        usual, trainers.tapegraph = trainers.tapegraph, compiled
-        try:
-            step = workload.with_tapegraph(problem).step
-        finally:
-            trainers.tapegraph = usual
-        for _ in range(4):
-            if eager() != step():
-                sys.exit(f"{name}: the two steps give other losses")
-        times = [(took(eager), took(step)) for _ in range(options.rounds)]
-        ratios = [b / a for a, b in times]
-        low, _, high = quantiles(ratios, n=4)
-        one, two = (median(t[i] for t in times) * 1e3 for i in (0, 1))
-        print(
-            f"{name:12}  {one:9.3f}  {two:11.3f}  {median(ratios):.3f} ({low:.3f} to {high:.3f})",
-            flush=True,
-        )
+    p.add_argument("--only", action="append", choices=WORKLOADS, help="may be repeated")
+    p.add_argument("--engine", action="append", choices=ENGINES, help="of tg.compile (native)")
+    p.add_argument("--peer", action="append", metavar="NAME", help="may be repeated (torch)")
+    p.add_argument("--rounds", type=int, default=15)
+    p.add_argument("--turn", type=float, default=0.05, help="seconds of one contender's turn")
+    p.add_argument("--threads", type=int, help="of every library (all processors)")
+    p.add_argument("--clock", choices=("wall", "cpu"), default="wall")
+    return p
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command line and return its exit status."""
+    options = parser().parse_args(argv)
+    options.engine = options.engine or ["native"]
+    options.peer = options.peer or ["torch"]
+    options.threads = options.threads or environment.available_threads()
+    environment.settle(options.threads, None)
+    # Only from here on may NumPy be imported.
+    for workload in options.only or WORKLOADS:
+        contest(workload, options)
     return 0
 
 

@@ -9,7 +9,7 @@ import importlib.util
 import os
 import platform
 import sys
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import NamedTuple
 
 INSTALL = 'pip install "tapegraph[{}]"'
@@ -68,23 +68,23 @@ def silence() -> Iterator[None]:
         os.close(kept)
 
 
-def prepare(threads: int) -> None:
+def prepare(threads: int, names: Collection[str] = tuple(PEERS)) -> None:
     """Import the peers that are there, each with the same number of threads and at its best."""
     # First, because TensorFlow takes its threads only before anything has run.
-    if why_not("tf.function") is None:
+    if "tf.function" in names and why_not("tf.function") is None:
         import tensorflow as tf
 
         tf.config.threading.set_intra_op_parallelism_threads(threads)
         tf.config.threading.set_inter_op_parallelism_threads(threads)
-    if why_not("torch") is None:
+    if "torch" in names and why_not("torch") is None:
         import torch
 
         torch.set_num_threads(threads)
-    if why_not("jax") is None:
+    if "jax" in names and why_not("jax") is None:
         import jax
 
         jax.config.update("jax_enable_x64", True)  # float32 stays float32: numbers are weak
-    if why_not("mygrad") is None:
+    if "mygrad" in names and why_not("mygrad") is None:
         import mygrad
 
         mygrad.turn_memory_guarding_off()  # its documentation's advice where speed counts

@@ -29,18 +29,18 @@ def contest_rows(result: Result) -> list[list[str]]:
     rows = [["", "ms a step", *(f"{name} / it" for name in result.ours)]]
     for name in result.seconds:
         ratios = [
-            _quoted(result.ratio(ours, name)) if name in result.theirs else ""
+            quoted(result.ratio(ours, name)) if name in result.theirs else ""
             for ours in result.ours
         ]
-        rows.append([name, _significant(1e3 * result.spread(name).median), *ratios])
+        rows.append([name, significant(1e3 * result.spread(name).median), *ratios])
     return rows
 
 
 def figure_rows(result: Result) -> list[list[str]]:
     rows = [["", "median", "quartiles", "unit"]]
     for name, (unit, (low, median, high)) in result.figures.items():
-        quartiles = f"{_significant(low)} to {_significant(high)}"
-        rows.append([name, _significant(median), quartiles, unit])
+        quartiles = f"{significant(low)} to {significant(high)}"
+        rows.append([name, significant(median), quartiles, unit])
     return rows
 
 
@@ -48,9 +48,9 @@ def auto_table(rows: Sequence[Row], steps: int, *, markdown: bool = False) -> st
     """Return the table of the first steps, engine by engine."""
     cells = [["TensorFlow", *(f"{e}, s" for e in ENGINES), "auto / better", "first step / native"]]
     for row in rows:
-        totals = [_significant(row.total(engine).median) for engine in ENGINES]
+        totals = [significant(row.total(engine).median) for engine in ENGINES]
         imported = "imported before" if row.imported else "imported in time"
-        ratios = [_quoted(row.over_better), _quoted(row.first_over_native)]
+        ratios = [quoted(row.over_better), quoted(row.first_over_native)]
         cells.append([imported, *totals, *ratios])
     rounds = len(rows[0].starts["auto"])
     lines = [
@@ -78,12 +78,13 @@ def as_markdown(rows: Sequence[Sequence[str]]) -> list[str]:
     return ["| " + " | ".join(row) + " |" for row in (head, rule, *body)]
 
 
-def _quoted(ratio: Spread) -> str:
-    low, median, high = map(_significant, ratio)
+def quoted(ratio: Spread) -> str:
+    """Return a median with its quartiles."""
+    low, median, high = map(significant, ratio)
     return f"{median} ({low} to {high})"
 
 
-def _significant(number: float) -> str:
+def significant(number: float) -> str:
     """Return three significant digits, with no exponent where it can be helped."""
     if number == 0 or 1e-4 <= abs(number) < 1e6:
         digits = f"{number:#.3g}"

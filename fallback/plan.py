@@ -1,27 +1,42 @@
 """A program recorded whole as straight-line NumPy: one call a line, in the order of the program.
 
-The plan is made by running it once on the recorded values: what has to be summed back or converted
-is found then, and the lines say so. It computes bit for bit what the eager engine does.
+The plan is made by running it once: what has to be summed back or converted, what is a view of
+what, and how everything lies in memory is found then, and the lines say so. It computes bit for
+bit what the eager engine does.
 """
 
 from __future__ import annotations
 
-import keyword
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
+from tapegraph.arrays.buffers import keep_freed_memory
 from tapegraph.arrays.row_sparse import RowSparse, has_nan
+from tapegraph.fallback.again import Again, Backward, key_of
+from tapegraph.fallback.calls import ITEM, METHOD, Call, Calls, Check, Constant, Held, Leaf
+from tapegraph.fallback.memory import live
 from tapegraph.fallback.rules import VJPS, Joint
-from tapegraph.fallback.sweep import gradients, unbroadcast
-from tapegraph.recording.op import GRADIENT, SCALAR
-from tapegraph.recording.program import Program
+from tapegraph.fallback.source import Source
+from tapegraph.fallback.sweep import own_row, unbroadcast
+from tapegraph.fallback.symbols import Untraceable, written
+from tapegraph.recording.op import GRADIENT
+from tapegraph.recording.record import ELEMENTWISE
 from tapegraph.recording.recorded import Recording
+
+# What a plan calls a value until the text is written: a slot's number follows.
+VALUE, SAVED, GRAD, FOUND = "v", "s", "g", "d"
+
+
+as_array: Any = np.asarray  # NumPy's types do not know an order that varies
 
 
 class Plan:
     """A function of the values of a program's leaves, as readable Python.
+
+    It owns the buffers it writes into, so that one thread at a time may run it; what it returns
+    is never written to again.
 
     Attributes
     ----------
@@ -29,335 +44,240 @@ class Plan:
         Its text.
     leaves : list of int
         The slots whose values it takes, in order: all but Python numbers.
+    nbytes : int
+        The memory of its buffers.
     """
 
     keeps_state = False
 
     def __init__(self, recording: Recording) -> None:
-        writer = _Writer(recording)
-        writer.write()
-        self.leaves = writer.leaves
-        self.source = writer.text()
-        names: dict[str, Any] = writer.names
-        exec(compile(self.source, "<tapegraph plan>", "exec"), names)
-        self._run: Callable[..., Any] = names["plan"]
+        keep_freed_memory()
+        self.leaves = recording.program.fed
+        values = [recording.values[slot] for slot in self.leaves]
+        # How a sum is rounded depends on the order in memory; a real call takes arguments in C's.
+        self._types = [(v.dtype, "C" if v.flags.c_contiguous else "K") for v in values]
+        with np.errstate(all="ignore"):
+            source = _Writer(recording).write()
+        self.source, self.nbytes = source.text, source.nbytes
+        exec(compile(self.source, "<tapegraph plan>", "exec"), source.names)
+        self._run: Callable[..., Any] = source.names["plan"]
 
     def run(self, values: list[Any]) -> tuple[list[Any], list[Any]]:
         """Return the outputs, and the new values of the state that changes."""
+        typed = zip(values, self._types, strict=True)
+        arrays = [as_array(v, dtype, order) for v, (dtype, order) in typed]
         with np.errstate(all="ignore"):
-            return self._run(*values)  # type: ignore[no-any-return]
+            return self._run(*arrays)  # type: ignore[no-any-return]
 
 
 class _Writer:
-    """Writes the lines of a plan, running each on the recorded values."""
+    """Writes the calls of a plan, making each on the recorded values."""
 
     def __init__(self, recording: Recording) -> None:
         self.recording = recording
-        self.program: Program = recording.program
-        self.values: list[Any] = [None] * len(self.program)
+        self.program = recording.program
+        self.calls = Calls()
+        self.numbers = {slot: recording.values[slot] for slot in self.program.scalars}
+        # A value of the plan per slot, or a Python number; and what operations saved.
+        self.of: list[Any] = [None] * len(self.program)
         self.saved: dict[int, Any] = {}
-        self.lines: list[tuple[str, str]] = []  # the statement, and the user's line
-        self.names: dict[str, Any] = {"np": np}
-        self.leaves: list[int] = []
-        self.last_read: dict[str, int] = {}
-        self._known: dict[int, str] = {}
-        self._gradients: dict[tuple[int, ...], dict[int, str]] = {}
+        for slot in self.program.leaves:
+            value = recording.values[slot]
+            number = slot in self.numbers
+            self.of[slot] = value if number else Leaf(value, hint=f"{VALUE}{slot}")
+        self._gradients: dict[tuple[int, ...], dict[int, Held]] = {}
 
-    # Text
-
-    def text(self) -> str:
-        """Return the plan as a function, each value dropped after its last reader."""
-        program = self.program
-        results = [f"v{slot}" for slot in program.outputs]
-        updates = [f"v{update.slot}" for update in program.updates]
-        kept = {*results, *updates}
-        dropped: dict[int, list[str]] = {}
-        for name, line in self.last_read.items():
-            if name not in kept:
-                dropped.setdefault(line, []).append(name)
-        parameters = ", ".join(f"v{slot}" for slot in self.leaves)
-        body = [f"def plan({parameters}):"]
-        for number, (statement, place) in enumerate(self.lines):
-            comment = f"  # {place}" if place else ""
-            body.append("\n".join(f"    {part}" for part in statement.split("\n")) + comment)
-            if number in dropped:
-                body.append(f"    del {', '.join(sorted(dropped[number]))}")
-        body.append(f"    return [{', '.join(results)}], [{', '.join(updates)}]")
-        return "\n".join(body) + "\n"
-
-    def line(self, statement: str, reads: list[str], place: str = "") -> None:
-        """Add a statement, which reads some values."""
-        for name in reads:
-            self.last_read[name] = len(self.lines)
-        self.lines.append((statement, place))
-
-    def known(self, value: Any, hint: str) -> str:
-        """Return the name of something that the plan holds."""
-        name = self._known.get(id(value))
-        if name is None:
-            hint = f"{hint}_" if keyword.iskeyword(hint) else hint
-            name = hint if hint not in self.names else f"{hint}_{len(self.names)}"
-            self.names[name] = value
-            self._known[id(value)] = name
-        return name
-
-    def operands(self, slots: tuple[int, ...]) -> tuple[list[str], list[str]]:
-        """Return how a call names its operands, and which of them are values."""
-        texts, reads = [], []
-        for slot in slots:
-            if self.program.ops[slot] is SCALAR:
-                texts.append(self.known(self.values[slot], f"c{slot}"))
-            else:
-                texts.append(f"v{slot}")
-                reads.append(f"v{slot}")
-        return texts, reads
-
-    def options(self, slot: int) -> str:
-        """Return the attributes of a call."""
-        attrs = self.program.attrs[slot]
-        return "".join(f", {k}={self._literal(k, v)}" for k, v in attrs.items())
-
-    def _literal(self, key: str, value: Any) -> str:
-        text = repr(value)
-        simple = isinstance(value, (bool, int, str, tuple, type(None)))
-        return (
-            text if simple and "nan" not in text and "inf" not in text else self.known(value, key)
-        )
-
-    # Forward
-
-    def write(self) -> None:
+    def write(self) -> Source:
         """Write every slot."""
-        program, given = self.program, self.recording.values
-        with np.errstate(all="ignore"):
-            for slot, op in enumerate(program.ops):
-                if op is SCALAR:
-                    self.values[slot] = given[slot]
-                elif not program.inputs[slot]:
-                    self.values[slot] = given[slot]
-                    self.leaves.append(slot)
-                elif op is GRADIENT:
-                    self._gradient(slot)
-                else:
-                    self._call(slot)
-
-    def _call(self, slot: int) -> None:
         program = self.program
-        op, slots = program.ops[slot], program.inputs[slot]
-        arrays = [self.values[i] for i in slots]
-        texts, reads = self.operands(slots)
-        function = self.known(op.forward, op.name)
-        wide = program.dtypes[slot]
-        out = op.forward(*arrays, **program.attrs[slot])
+        for slot, op in enumerate(program.ops):
+            if not program.inputs[slot]:
+                continue
+            self.calls.place = self.recording.where(slot)
+            if op is GRADIENT:
+                key = key_of(program.inputs[slot])
+                if key not in self._gradients:
+                    backward = Backward(program, key)
+                    self._gradients[key] = _Reverse(self, backward).gradients()
+                self.of[slot] = self._gradients[key][program.inputs[slot][1]]
+            else:
+                self._forward(slot)
+        outputs = [self.of[slot] for slot in program.outputs]
+        updates = [self.of[update.slot] for update in program.updates]
+        lines = live(self.calls.lines, [*outputs, *updates])
+        return Source(lines, [self.of[slot] for slot in program.fed], outputs, updates)
+
+    def _forward(self, slot: int) -> None:
+        program, op, attrs = self.program, self.program.ops[slot], self.program.attrs[slot]
+        given = tuple(self.of[i] for i in program.inputs[slot])
+        hint = f"{VALUE}{slot}"
+        if op.name not in ELEMENTWISE:
+            given = self._apart(program.inputs[slot], given)
+        if not op.saves:
+            values = [g.value if isinstance(g, Held) else g for g in given]
+            out = op.forward(*values, **attrs)
+            if out.dtype != program.dtypes[slot]:
+                given = tuple(self._converted(g, program.dtypes[slot]) for g in given)
+        try:
+            if op.rules is not None:
+                raise Untraceable("a user's own function")
+            out = written(self.calls, op.forward, given, attrs)
+        except Untraceable:
+            call = Call(op.forward, op.name, given, attrs, kept=True, users=op.rules is not None)
+            if op.saves:
+                out = self.calls.make_all(call, (hint, f"{SAVED}{slot}"))
+            else:
+                out = self.calls.make(call, hint)
         if op.saves:
             out, self.saved[slot] = out
-        call = f"{function}({', '.join(texts)}{self.options(slot)})"
-        if (
-            not op.saves and np.asarray(out).dtype != wide
-        ):  # NumPy answers small integers in float16
-            texts = [f"np.asarray({text}, {wide.name!r})" for text in texts]
-            out = op.forward(*(np.asarray(a, wide) for a in arrays), **program.attrs[slot])
-            call = f"{function}({', '.join(texts)}{self.options(slot)})"
-        number = type(out) is not np.ndarray  # what NumPy gives of 0-d arrays
-        self.values[slot] = np.asarray(out)
-        place = self.recording.where(slot)
-        if op.saves:
-            self.line(f"v{slot}, s{slot} = {call}", reads, place)
-            if number:
-                self.line(f"v{slot} = np.asarray(v{slot})", [f"v{slot}"])
-        else:
-            self.line(
-                f"v{slot} = np.asarray({call})" if number else f"v{slot} = {call}", reads, place
-            )
+        self.of[slot] = self._named(self.calls.array(out), hint)
 
-    # Gradients
+    def _apart(self, slots: tuple[int, ...], given: tuple[Any, ...]) -> tuple[Any, ...]:
+        """Return operands in memory of their own where they are that when run eagerly.
 
-    def _gradient(self, slot: int) -> None:
-        """Write one gradient: those of one backward are computed together, at the first."""
-        y, leaf, *seed = self.program.inputs[slot]
-        group = (y, *seed)
-        if group not in self._gradients:
-            targets = [
-                i[1]
-                for op, i in zip(self.program.ops, self.program.inputs, strict=True)
-                if op is GRADIENT and (i[0], *i[2:]) == group
-            ]
-            self._gradients[group] = self._backward(y, seed, targets)
-        name = self._gradients[group][leaf]
-        self.values[slot] = self.values_of[name]
-        self.line(f"v{slot} = {name}", [name], self.recording.where(slot))
+        What the user computed twice is computed once here; and of one array NumPy computes the
+        product with its transpose in another way, which is rounded otherwise.
+        """
+        arrays, seen = self.recording.values, dict[int, int]()
+        found = []
+        for slot, held in zip(slots, given, strict=True):
+            roots = held.roots if isinstance(held, Held) else ()
+            others = [seen[id(root)] for root in roots if id(root) in seen]
+            if any(not np.may_share_memory(arrays[slot], arrays[other]) for other in others):
+                held = self.calls.make(Call(np.copy, "copy", (held, "K"), {}))
+            seen.update((id(root), slot) for root in roots)
+            found.append(held)
+        return tuple(found)
 
-    def _backward(self, y: int, seed: list[int], targets: list[int]) -> dict[int, str]:
-        program = self.program
-        flows = self._flows(y, targets)
-        self.values_of: dict[str, Any] = getattr(self, "values_of", {})
-        suffix = f"_{y}" + "".join(f"_{s}" for s in seed)
-        if seed:
-            first, cotangent = f"v{seed[0]}", self.values[seed[0]]
-        else:
-            cotangent = np.ones_like(self.values[y])
-            first = self.known(cotangent, f"one{suffix}")
-        held: dict[int, tuple[str, Any]] = {y: (first, cotangent)}
-        ours: set[int] = set()
+    def _converted(self, given: Any, dtype: np.dtype[Any]) -> Held:
+        if not isinstance(given, Held):
+            return self.calls.constant(np.asarray(given, dtype))
+        return self.calls.make(Call(np.asarray, "asarray", (given, dtype), {}))
 
-        def add(i: int, call: str, part: Any, reads: list[str]) -> None:
-            if isinstance(part, RowSparse):
-                part, call = part.dense(), f"{call}.dense()"
-            shape, dtype = program.shapes[i], program.dtypes[i]
-            if part.shape != shape:
-                call = f"{self.known(unbroadcast, 'unbroadcast')}({call}, {shape})"
-                part = unbroadcast(part, shape)
-            if part.dtype != dtype:
-                call, part = f"{call}.astype({dtype.name!r})", part.astype(dtype)
-            name = f"g{i}{suffix}"
-            if i not in held:
-                held[i] = (name, part)
-                self.line(f"{name} = {call}", reads)
-            elif i in ours:
-                held[i] = (name, held[i][1] + part)
-                self.line(f"{name} += {call}", [*reads, name])
-            else:
-                before, value = held[i]
-                held[i] = (name, value + part)
-                ours.add(i)
-                self.line(f"{name} = {before} + {call}", [*reads, *_values([before])])
+    @staticmethod
+    def _named(held: Held, hint: str) -> Held:
+        if held.hint == "t":
+            held.hint = hint
+        return held
 
-        for slot in range(y, -1, -1):
-            if slot not in held or not program.inputs[slot] or slot in targets or not flows[slot]:
+
+class _Reverse:
+    """Writes one backward."""
+
+    def __init__(self, writer: _Writer, backward: Backward) -> None:
+        self.writer = writer
+        self.calls = writer.calls
+        self.program = writer.program
+        self.backward = backward
+        self.targets = set(backward.targets)
+        self.held: dict[int, Held] = {}
+        self.ours: set[int] = set()  # slots whose cotangent was added up here
+
+    def gradients(self) -> dict[int, Held]:
+        """Return the gradient of each target, as an array of its own name."""
+        program, backward = self.program, self.backward
+        y, seed = self.writer.of[backward.y], backward.seed
+        self.held[backward.y] = (
+            self.calls.constant(np.ones_like(y.value)) if seed is None else self.writer.of[seed]
+        )
+        for slot in range(backward.y, -1, -1):
+            if slot not in self.held or not program.inputs[slot] or slot in self.targets:
                 continue
-            name, g = held[slot]
-            self._rule(slot, name, g, flows, add)
-        found = {}
-        for target in targets:
-            if target not in held:
-                zero = np.zeros_like(self.values[target])
-                held[target] = (self.known(zero, f"zero{target}"), zero)
-            name, value = held[target]
-            found[target] = name
-            self.values_of[name] = value
-        self._strong_zero(y, seed, targets, found, flows)
-        return found
+            if backward.flows[slot]:
+                self.calls.place = self.writer.recording.where(slot)
+                self._rule(slot)
+        self.calls.place = ""
+        grads = {slot: self._found(slot) for slot in backward.targets}
+        if all(isinstance(g, Constant) and not has_nan(g.value) for g in grads.values()):
+            return grads
+        again = Again(program, self.writer.numbers, backward)
+        leaves = [self.writer.of[slot] for slot in again.leaves]
+        hints = [f"{FOUND}{slot}" for slot in backward.targets]
+        check = Check(again, leaves, list(grads.values()), hints)
+        self.calls.lines.append(check)
+        return dict(zip(backward.targets, check.results, strict=True))
 
-    def _flows(self, y: int, targets: list[int]) -> list[bool]:
-        """Return through which slots a gradient flows from the result to the targets."""
-        program, wanted = self.program, set(targets)
-        flows = [False] * (y + 1)
-        for slot in range(y + 1):
-            flows[slot] = slot in wanted or (
-                program.needs[slot]
-                and program.ops[slot] is not GRADIENT
-                and any(flows[i] for i in program.inputs[slot])
-            )
-        return flows
+    def _found(self, slot: int) -> Held:
+        """Return the cotangent that a target was left with, as an array."""
+        grad = self.held.get(slot)
+        if grad is None:
+            return self.calls.constant(np.zeros_like(self.writer.of[slot].value))
+        return self._dense(grad) if isinstance(grad.value, RowSparse) else self.calls.array(grad)
 
-    def _rule(
-        self, slot: int, name: str, g: Any, flows: list[bool], add: Callable[..., None]
-    ) -> None:
-        program = self.program
-        op, slots, attrs = program.ops[slot], program.inputs[slot], program.attrs[slot]
-        row: Any = VJPS.get(op.name)
-        if row is None:
-            if op.rules is None:
-                raise NotImplementedError(
-                    f"backward: no gradient rule for {self.recording.describe(slot)}"
-                )
-            row = Joint(op.rules.vjp)
-        arrays, y = [self.values[i] for i in slots], self.values[slot]
-        texts, reads = self.operands(slots)
-        options = self.options(slot)
+    def _rule(self, slot: int) -> None:
+        program, flows, of = self.program, self.backward.flows, self.writer.of
+        op, slots = program.ops[slot], program.inputs[slot]
+        row: Any = VJPS.get(op.name) or own_row(self.writer.recording, slot)
+        attrs = dict(program.attrs[slot])
         if op.saves:
-            attrs = {**attrs, "saved": self.saved[slot]}
-            options += f", saved=s{slot}"
-            reads.append(f"s{slot}")
-        reads = [*reads, f"v{slot}", *_values([name])]
-        given = f"{name}, v{slot}, {', '.join(texts)}{options}"
+            attrs["saved"] = self.writer.saved[slot]
+        given = (self.held[slot], of[slot], *(of[i] for i in slots))
         if isinstance(row, Joint):
             needed = [flows[i] for i in slots]
-            rule = self.known(row.rule, f"{op.name}_vjp")
-            parts = row.rule(needed, g, y, *arrays, **attrs)
-            target = f"parts{slot}"
-            self.line(f"{target} = {rule}({needed}, {given})", reads)
-            for position, (i, wanted, part) in enumerate(zip(slots, needed, parts, strict=False)):
+            own = op.rules is not None
+            parts = self._called(row.rule, f"{op.name}_vjp", (needed, *given), attrs, own)
+            for i, wanted, part in zip(slots, needed, parts, strict=False):
                 if wanted and part is not None:
-                    add(i, f"{target}[{position}]", part, [target])
+                    self._add(i, part)
             return
         for position, (i, rule) in enumerate(zip(slots, row, strict=False)):
             if flows[i] and rule is not None:
-                called = self.known(rule, f"{op.name}_vjp{position}")
-                add(i, f"{called}({given})", rule(g, y, *arrays, **attrs), reads)
+                name = f"{op.name}_vjp{position}"
+                self._add(i, self._called(rule, name, given, attrs, False))
 
-    def _strong_zero(
-        self, y: int, seed: list[int], targets: list[int], found: dict[int, str], flows: list[bool]
-    ) -> None:
-        """Write the second look at a NaN, which may be 0 * inf: zero cotangents absorb then."""
-        program = self.program
-        region = Program(
-            program.ops[: y + 1],
-            program.inputs[: y + 1],
-            program.attrs[: y + 1],
-            program.shapes[: y + 1],
-            program.dtypes[: y + 1],
-            flows,
-            [slot for slot in program.leaves if slot <= y],
-            (y,),
-            targets,
-        )
-        for slot in targets:
-            region.inputs[slot] = ()
-        saved = [f"s{slot}" for slot in self.saved if slot <= y and flows[slot]]
-        read = sorted(
-            {s for slot in range(y + 1) if flows[slot] for s in (slot, *program.inputs[slot])}
-        )
-        known = {s: self.values[s] for s in read if program.ops[s] is SCALAR}
-        arrays = [s for s in read if s not in known]
-        again = self.known(_Again(region, known), f"strong_zero_{y}")
-        values = ", ".join(f"{s}: v{s}" for s in arrays)
-        kept = ", ".join(f"{name[1:]}: {name}" for name in saved)
-        cotangent = f"v{seed[0]}" if seed else f"one_{y}"
-        names = list(found.values())
-        checked = [n for n in names if not n.startswith("zero")]
-        if not checked:
-            return
-        look = self.known(has_nan, "has_nan")
-        test = " or ".join(f"{look}({name})" for name in checked)
-        reads = [*checked, *(f"v{s}" for s in arrays), *saved]
-        if seed:
-            reads.append(f"v{seed[0]}")
-        self.line(
-            f"if {test}:\n    {', '.join(names)}, = {again}({{{values}}}, {{{kept}}}, {cotangent})",
-            reads,
-        )
-
-
-class _Again:
-    """The sweep over a region of a program, for when a plan has met a NaN."""
-
-    def __init__(self, region: Program, known: Mapping[int, Any]) -> None:
-        self._region = region
-        self._known = known
-
-    def __call__(self, values: dict[int, Any], saved: dict[int, Any], seed: Any) -> list[Any]:
-        every = {**values, **self._known}
-        held = [every.get(slot) for slot in range(len(self._region))]
+    def _called(
+        self, rule: Any, name: str, given: tuple[Any, ...], attrs: dict[str, Any], users: bool
+    ) -> Any:
+        """Write a rule; return its result, or of a joint rule its results."""
+        if not users:
+            try:
+                return written(self.calls, rule, given, attrs)
+            except Untraceable:
+                pass
+        whole = self.calls.make(Call(rule, name, given, attrs, kept=True, users=users))
+        if not isinstance(whole.value, (tuple, list)):
+            return whole
         return [
-            g.dense() if isinstance(g, RowSparse) else g
-            for g in gradients(_Values(self._region, held, saved), [seed])
+            None if part is None else self.calls.make(Call(None, "item", (whole, i), {}, form=ITEM))
+            for i, part in enumerate(whole.value)
         ]
 
+    def _add(self, i: int, part: Held) -> None:
+        """Add to the cotangent of a slot, as the sweep does."""
+        program, before = self.program, self.held.get(i)
+        if isinstance(part.value, RowSparse):
+            if program.inputs[i] and i not in self.targets:
+                part = self._dense(part)
+            else:
+                self.held[i] = part if before is None else self._sum(i, before, part)
+                return
+        if part.value.shape != program.shapes[i]:
+            part = written(self.calls, unbroadcast, (part, program.shapes[i]), {})
+        if part.value.dtype != program.dtypes[i]:
+            part = written(self.calls, _as_dtype, (part, program.dtypes[i]), {})
+        self.held[i] = part if before is None else self._sum(i, before, part)
+        self.writer._named(self.held[i], f"{GRAD}{i}")
 
-class _Values(Recording):
-    """A recording without recorded objects."""
+    def _sum(self, i: int, before: Held, part: Held) -> Held:
+        if isinstance(before.value, RowSparse) or isinstance(part.value, RowSparse):
+            total = self.calls.make(Call(_plus, "plus", (before, part), {}), f"{GRAD}{i}")
+            if isinstance(total.value, np.ndarray):
+                self.ours.add(i)
+            return total
+        call = Call(np.add, np.add.__name__, (before, part), {}, into=True, elementwise=True)
+        like = before if i in self.ours and type(before.value) is np.ndarray else None
+        total = self.calls.make(call, f"{GRAD}{i}", like)
+        if type(total.value) is np.ndarray:
+            self.ours.add(i)
+        return total
 
-    __slots__ = ("_kept",)
-
-    def __init__(self, program: Program, values: list[Any], kept: dict[int, Any]) -> None:
-        super().__init__(program, values, [None] * len(values))
-        self._kept = kept
-
-    def saved(self, slot: int) -> Any:
-        return self._kept[slot]
+    def _dense(self, rows: Held) -> Held:
+        return self.calls.make(Call(None, "dense", (rows,), {}, form=METHOD))
 
 
-def _values(names: list[str]) -> list[str]:
-    """Return the names of values alone: constants of the plan are not dropped."""
-    return [name for name in names if not name.startswith(("one", "zero"))]
+def _as_dtype(x: Any, dtype: np.dtype[Any]) -> Any:
+    return x.astype(dtype)
+
+
+def _plus(a: Any, b: Any) -> Any:
+    return a + b

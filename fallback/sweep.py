@@ -44,8 +44,14 @@ def gradients(recording: Recording, seeds: Sequence[Array]) -> list[Array]:
     with np.errstate(all="ignore"):
         grads = _sweep(recording, seeds)
         if any(has_nan(g) for g in grads):
-            grads = [plain(g) for g in _sweep(recording, seeds, strong_zero=True)]
+            grads = strong_gradients(recording, seeds)
     return grads
+
+
+def strong_gradients(recording: Recording, seeds: Sequence[Array]) -> list[Array]:
+    """Return the same by the second sweep alone."""
+    with np.errstate(all="ignore"):
+        return [plain(g) for g in _sweep(recording, seeds, strong_zero=True)]
 
 
 def _sweep(recording: Recording, seeds: Sequence[Array], strong_zero: bool = False) -> list[Array]:
@@ -95,12 +101,7 @@ def _sweep(recording: Recording, seeds: Sequence[Array], strong_zero: bool = Fal
         if strong_zero:
             g = strong_zeros(g)
         op = ops[slot]
-        row: Any = VJPS.get(op.name)
-        if row is None:
-            if op.rules is None:
-                name = recording.describe(slot)
-                raise NotImplementedError(f"backward: no gradient rule for {name}")
-            row = Joint(op.rules.vjp)
+        row: Any = VJPS.get(op.name) or own_row(recording, slot)
         y = values[slot]
         attrs = all_attrs[slot]
         if type(row) is Joint or attrs or op.saves or len(slots) > 2:
@@ -123,6 +124,21 @@ def _sweep(recording: Recording, seeds: Sequence[Array], strong_zero: bool = Fal
         np.zeros_like(values[slot]) if cotangents[slot] is None else cotangents[slot]
         for slot in program.wanted
     ]
+
+
+def own_row(recording: Recording, slot: int) -> Joint:
+    """Return the row of an operation that is not in the library's table.
+
+    Raises
+    ------
+    NotImplementedError
+        It brings none along.
+    """
+    rules = recording.program.ops[slot].rules
+    if rules is None:
+        name = recording.describe(slot)
+        raise NotImplementedError(f"backward: no gradient rule for {name}")
+    return Joint(rules.vjp)
 
 
 def _parts(recording: Recording, slot: int, row: Any, g: Any) -> Iterator[tuple[int, Any]]:

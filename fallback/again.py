@@ -1,0 +1,168 @@
+"""A backward of a program computed again from its leaves, with strong zeros."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from tapegraph.arrays.row_sparse import RowSparse
+from tapegraph.fallback.sweep import gradients, strong_gradients
+from tapegraph.recording.op import GRADIENT
+from tapegraph.recording.program import Program
+from tapegraph.recording.recorded import Recording
+from tapegraph.typed import Array
+
+
+class Backward:
+    """One backward in a program: the gradients of a result with respect to some slots.
+
+    Attributes
+    ----------
+    y : int
+        The slot that is differentiated.
+    seed : int or None
+        The slot that is its cotangent, which is ones where there is none.
+    targets : list of int
+        What it is differentiated by, each once.
+    flows : list of bool
+        Whether a gradient flows through a slot to a target, up to ``y``.
+    """
+
+    def __init__(self, program: Program, key: tuple[int, ...]) -> None:
+        self.y, self.seed = key[0], (key[1] if len(key) > 1 else None)
+        found = [
+            inputs[1]
+            for op, inputs in zip(program.ops, program.inputs, strict=True)
+            if op is GRADIENT and key_of(inputs) == key
+        ]
+        self.targets = list(dict.fromkeys(found))
+        wanted = set(self.targets)
+        self.flows = [False] * (self.y + 1)
+        for slot in range(self.y + 1):
+            self.flows[slot] = slot in wanted or (
+                program.needs[slot]
+                and program.ops[slot] is not GRADIENT
+                and any(self.flows[i] for i in program.inputs[slot])
+            )
+
+    def region(self, program: Program) -> Program:
+        """Return the program up to ``y``, of which the targets are leaves."""
+        end = self.y + 1
+        inputs = program.inputs[:end]
+        for slot in self.targets:
+            if slot < end:
+                inputs[slot] = ()
+        return Program(
+            program.ops[:end],
+            inputs,
+            program.attrs[:end],
+            program.shapes[:end],
+            program.dtypes[:end],
+            self.flows,
+            [slot for slot in program.leaves if slot < end],
+            (self.y,),
+            [slot for slot in self.targets if slot < end],
+        )
+
+
+def key_of(inputs: tuple[int, ...]) -> tuple[int, ...]:
+    """Return what the gradients of one backward share: the result and its cotangent."""
+    return (inputs[0], *inputs[2:])
+
+
+def forward(program: Program, slot: int, arrays: Sequence[Any]) -> tuple[Any, Any]:
+    """Return what an operation gives, as an array, and what it saves."""
+    op, attrs, dtype = program.ops[slot], program.attrs[slot], program.dtypes[slot]
+    if op.saves:
+        out, saved = op.forward(*arrays, **attrs)
+        return np.asarray(out), saved
+    out = op.forward(*arrays, **attrs)
+    if out.dtype != dtype:  # NumPy answers small integers in float16
+        out = op.forward(*(np.asarray(a, dtype) for a in arrays), **attrs)
+    return np.asarray(out), None
+
+
+class Again:
+    """Computes the gradients of one backward from the leaves of the program.
+
+    A plan calls it where it has met a NaN, which may be 0 * inf: the sweep that follows gives zero
+    there. What the plan computed on the way is gone by then, so that it is computed once more.
+
+    Parameters
+    ----------
+    program : Program
+        The program.
+    numbers : dict of int to number
+        Its scalars.
+    backward : Backward
+        What to differentiate.
+    """
+
+    def __init__(self, program: Program, numbers: dict[int, Any], backward: Backward) -> None:
+        self._program = program
+        self._numbers = numbers
+        self._backward = backward
+        end = max(backward.y, -1 if backward.seed is None else backward.seed) + 1
+        self.leaves = [slot for slot in program.fed if slot < end]
+        self._end = end
+
+    def __call__(self, *arrays: Array) -> list[Any]:
+        """Return the gradients, one a target."""
+        program = self._program
+        values: list[Any] = [None] * self._end
+        saved: dict[int, Any] = {}
+        grads: dict[tuple[int, ...], dict[int, Any]] = {}
+        for slot, number in self._numbers.items():
+            if slot < self._end:
+                values[slot] = number
+        for slot, array in zip(self.leaves, arrays, strict=True):
+            values[slot] = array
+        for slot in range(self._end):
+            inputs = program.inputs[slot]
+            if program.ops[slot] is GRADIENT:
+                key = key_of(inputs)
+                if key not in grads:
+                    grads[key] = _swept(gradients, program, Backward(program, key), values, saved)
+                values[slot] = np.array(grads[key][inputs[1]])
+            elif inputs:
+                given = [values[i] for i in inputs]
+                values[slot], saved[slot] = forward(program, slot, given)
+        found = _swept(strong_gradients, program, self._backward, values, saved)
+        return [found[slot] for slot in self._backward.targets]
+
+
+def _swept(
+    sweep: Callable[[Recording, Sequence[Array]], list[Array]],
+    program: Program,
+    backward: Backward,
+    values: list[Any],
+    saved: dict[int, Any],
+) -> dict[int, Any]:
+    region = backward.region(program)
+    y = values[backward.y]
+    seed = np.ones_like(y) if backward.seed is None else values[backward.seed]
+    grads = sweep(_Values(region, values, saved), [seed])
+    found = dict(zip(region.wanted, grads, strict=True))
+    return {
+        slot: _dense(found[slot]) if slot in found else np.zeros_like(values[slot])
+        for slot in backward.targets
+    }
+
+
+def _dense(grad: Any) -> Array:
+    return grad.dense() if isinstance(grad, RowSparse) else np.asarray(grad)
+
+
+class _Values(Recording):
+    """A recording without recorded objects."""
+
+    __slots__ = ("_saved",)
+
+    def __init__(self, program: Program, values: list[Any], saved: dict[int, Any]) -> None:
+        super().__init__(program, values, [None] * len(values))
+        self._saved = saved
+
+    def saved(self, slot: int) -> Any:
+        return self._saved[slot]
