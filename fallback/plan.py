@@ -66,9 +66,12 @@ class _Writer:
     def text(self) -> str:
         """Return the plan as a function, each value dropped after its last reader."""
         program = self.program
-        results = [f"v{slot}" for slot in program.outputs]
-        updates = [f"v{update.slot}" for update in program.updates]
-        kept = {*results, *updates}
+        slots = [*program.outputs, *(update.slot for update in program.updates)]
+        kept = {f"v{slot}" for slot in slots}
+        held = {id(value) for value in self.names.values()}
+        # What the plan holds, such as a seed of ones, is never handed out.
+        texts = [f"v{s}.copy()" if id(self.values[s]) in held else f"v{s}" for s in slots]
+        results, updates = texts[: len(program.outputs)], texts[len(program.outputs) :]
         dropped: dict[int, list[str]] = {}
         for name, line in self.last_read.items():
             if name not in kept:
