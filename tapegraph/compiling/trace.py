@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
-from tapegraph.compiling.arguments import RESULT, Structure, flattened, rebuilt
+from tapegraph.compiling.arguments import RESULT, Leaf, Structure, flattened, rebuilt
 from tapegraph.compiling.errors import TraceMismatchError
 from tapegraph.compiling.number import Number
 from tapegraph.differentiation import stored
@@ -17,7 +18,7 @@ from tapegraph.recording.node import Node, constant
 from tapegraph.recording.op import INPUT, SCALAR
 from tapegraph.recording.recorded import Recording
 from tapegraph.recording.structure import identity
-from tapegraph.recording.whole import Whole
+from tapegraph.recording.whole import ZERO, Whole
 from tapegraph.typed import Array
 
 # Gives a leaf's value in a run.
@@ -48,12 +49,14 @@ class Trace:
         with whole:
             left = iter(range(len(given)))
 
-            def leaf() -> Any:
+            def leaf(kind: Leaf) -> Any:
                 position = next(left)
                 if type(given[position]) is float:
-                    return Number(whole, given[position], position, inputs)
+                    return Number(whole, given[position], ("argument", position), inputs)
                 tensor = whole.input(given[position])
-                inputs.append((_argument(position), tensor))
+                inputs.append((_argument(position, tensor.dtype), tensor))
+                if kind.kind[0] == "array":
+                    whole.of_caller.add(id(tensor))
                 return tensor
 
             args, kwargs = rebuilt(arguments, leaf)
@@ -61,16 +64,15 @@ class Trace:
             found: list[tuple[str, Any]] = []
             tensors: list[Any] = []
             self.results = flattened(_marked(out, tensors), "the result", found)
-            touched = list(whole.gradients.values())
-            kept = [grad for _, grad in touched if grad is not None]
+            touched = [(p, grad) for p, grad in whole.gradients.values() if whole.is_state(p)]
+            kept = [grad for _, grad in touched if type(grad) is nodes.tensor_class]
             self._plain = [value for _, value in found]
-            # Whether state had a gradient decides what was recorded.
-            guarded = [(leaf, True) for _, leaf in whole.read_gradients]
-            guarded += [(node, False) for node in whole.without_gradient]
             self.recording: Recording = whole.recording([*tensors, *kept])
         self.count = len(tensors)
-        self.gradients = [(node, grad is not None) for node, grad in touched]
-        self._guarded = guarded
+        self.gradients = [(p, type(grad) is nodes.tensor_class) for p, grad in touched]
+        self._left = [grad for _, grad in touched]
+        self._guarded = whole.asked  # whether state had a gradient decides what was recorded
+        self._undo: Callable[[], None] | None = whole.undo
         by_id = {id(tensor): source for source, tensor in inputs}
         by_id.update({id(leaf): _reading(i) for i, (leaf, _) in enumerate(whole.readings)})
         self._readings = [(leaf._attrs, read) for leaf, read in whole.readings]
@@ -87,7 +89,7 @@ class Trace:
                 self.state[slot] = node
             else:
                 self.constants[slot] = self.recording.values[slot]
-        self._commit_gradients(kept)
+        self._kept = [grad._array for grad in kept]
 
     @property
     def guards(self) -> list[tuple[int, bool]]:
@@ -98,27 +100,48 @@ class Trace:
         """Tell whether it is so now."""
         return all(_has_gradient(node) == had for node, had in self._guarded)
 
+    @property
+    def draws(self) -> bool:
+        """Whether runs draw random numbers."""
+        return any("draw" in attrs for attrs, _ in self._readings)
+
     def read(self) -> list[Any]:
         """Read anew what every run reads, such as learning rates and random numbers, in order."""
         return [read() for _, read in self._readings]
 
-    def _commit_gradients(self, kept: list[Any]) -> None:
-        arrays = iter([grad._array for grad in kept])
-        for node, has in self.gradients:
-            store(node, np.array(next(arrays)) if has else None)
+    def store_gradients(self, arrays: list[Array]) -> None:
+        """Give state the gradients that a run left it, from the arrays of those it computed."""
+        given = iter(arrays)
+        for (node, has), left in zip(self.gradients, self._left, strict=True):
+            if has:
+                node._grad = next(given)
+            elif left is None:
+                node._grad = None
+            elif left is ZERO or _has_gradient(node):
+                node._grad = stored.ZERO
 
     def result(self, arrays: list[Array]) -> Any:
         """Return what the function returns, from the arrays of its results."""
         left, plain = iter(arrays[: self.count]), iter(self._plain)
 
-        def leaf() -> Any:
+        def leaf(_: Leaf) -> Any:
             value = next(plain)
-            return constant(next(left)) if value is RESULT else value
+            if value is RESULT:
+                return constant(next(left))
+            return value.copy() if isinstance(value, np.ndarray) else value
 
         return rebuilt(self.results, leaf)
 
+    def undo(self) -> None:
+        """Take back what the recorded call did to state."""
+        if self._undo is not None:
+            self._undo()
+
     def first(self) -> Any:
-        """Return what the recorded call itself returned."""
+        """Let what the recorded call did stand, and return what it returned."""
+        self._undo = None
+        self.store_gradients([np.array(a) for a in self._kept])
+        self._kept = []
         return self.result([np.array(a) for a in self.recording.seeds()])
 
     def differs_from(self, other: Trace) -> str | None:
@@ -161,16 +184,19 @@ def _marked(out: Any, tensors: list[Any]) -> Any:
     if type(out) is nodes.tensor_class:
         tensors.append(out)
         return RESULT
-    if isinstance(out, dict):
-        return {key: _marked(value, tensors) for key, value in out.items()}
-    if isinstance(out, (list, tuple)):
-        parts = [_marked(value, tensors) for value in out]
-        return type(out)(*parts) if hasattr(out, "_fields") else type(out)(parts)
+    kind = type(out)
+    if kind in (dict, OrderedDict):
+        return kind((key, _marked(value, tensors)) for key, value in out.items())
+    if isinstance(out, tuple) and hasattr(kind, "_fields"):
+        return kind(*(_marked(value, tensors) for value in out))
+    if kind in (list, tuple):
+        return kind(_marked(value, tensors) for value in out)
     return out
 
 
-def _argument(position: int) -> Source:
-    return lambda given, read: given[position]
+def _argument(position: int, dtype: Any) -> Source:
+    # Laid out as an eager operation would take it: sums have an order.
+    return lambda given, read: np.asarray(given[position], dtype, "C")
 
 
 def _reading(position: int) -> Source:
@@ -183,14 +209,6 @@ def _gradient(leaf: Node) -> Source:
 
 def _has_gradient(node: Node) -> bool:
     return getattr(node, "_grad", None) is not None
-
-
-def store(node: Node, grad: Array | None) -> None:
-    """Give state the gradient that a run left it; None is zero where there was one."""
-    if grad is not None:
-        node._grad = grad
-    elif _has_gradient(node):
-        node._grad = stored.ZERO
 
 
 def _same(before: list[Any], after: list[Any]) -> bool:
