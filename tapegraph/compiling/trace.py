@@ -114,7 +114,7 @@ class Trace:
         given = iter(arrays)
         for (node, has), left in zip(self.gradients, self._left, strict=True):
             if has:
-                node._grad = next(given)
+                node._grad = np.asarray(next(given))  # a sum of 0-d arrays is a number
             elif left is None:
                 node._grad = None
             elif left is ZERO or _has_gradient(node):
