@@ -15,7 +15,7 @@ from tapegraph.recording.node import Node
 from tapegraph.recording.op import GRADIENT, NO_ATTRS, PARAM
 from tapegraph.recording.program import Program
 from tapegraph.recording.record import remember
-from tapegraph.recording.trace import linearise
+from tapegraph.recording.trace import linearise, stale
 from tapegraph.recording.whole import Whole
 from tapegraph.typed import Array
 
@@ -54,7 +54,13 @@ def record_backward(whole: Whole, y: Node, seed: Any, cotangent: Array) -> None:
     """
 
     def reads(node: Node) -> tuple[Any, ...]:
-        return () if whole.leaf_of(node) is not node else whole.reads(node)
+        if whole.leaf_of(node) is not node:
+            return ()
+        if node._requires_grad:
+            for x in node._inputs:
+                if whole.changed_after(x, node):
+                    raise stale(x, node)
+        return whole.reads(node)
 
     recording = linearise([y], differentiate=False, reads=reads)
     program = recording.program

@@ -67,6 +67,7 @@ class Whole:
         self._updates: dict[int, list[tuple[int, Node, Node]]] = {}
         self._versions: dict[int, Node] = {}
         self._before: list[Callable[[], None]] = []
+        self.started: dict[int, Array] = {}  # what leaves held before their first new value, by id
         self.of_caller: set[int] = set()  # leaves that stand for arrays which others may hold
 
     def __enter__(self) -> Whole:
@@ -138,6 +139,7 @@ class Whole:
                 leaf._changed = changed
 
         self._before.append(undo)
+        self.started.setdefault(id(leaf), before)
         leaf._array = array
         mark_changed(leaf)
         node = value if type(value) is nodes.tensor_class else constant(array)
@@ -220,6 +222,13 @@ class Whole:
         """Return the state that a node is a version of, or the node itself."""
         return self._versions.get(id(node), node)
 
+    def changed_after(self, x: Any, reader: Node) -> bool:
+        """Tell whether an operand of an entry has been given a new value since."""
+        versions = self._updates.get(id(x))
+        if versions is None or versions[-1][1] is not x:
+            return False
+        return not self.is_state(reader) and versions[-1][0] > reader._seq
+
     def latest(self, leaf: Node) -> Node:
         """Return the present version of state."""
         return self._version(leaf, next_seq())  # type: ignore[no-any-return]
@@ -238,12 +247,16 @@ class Whole:
         outputs : sequence of Tensor
         """
         last = [versions[-1] for versions in self._updates.values()]
-        return linearise(
+        recording = linearise(
             [self.latest(x) for x in outputs],
             differentiate=False,
             reads=self.reads,
-            updates=[(leaf, value) for _, leaf, value in last],
+            updates=[(leaf, value) for _, leaf, value in last if self.is_state(leaf)],
         )
+        for slot in recording.program.fed:  # a run begins with what there was
+            node = recording.nodes[slot]
+            recording.values[slot] = self.started.get(id(node), node._array)
+        return recording
 
 
 def _dense(held: Any, leaf: Node) -> Array:

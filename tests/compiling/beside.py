@@ -87,17 +87,27 @@ def run(step: Callable[..., Any], state: Sequence[Any], calls: Sequence[Any]) ->
     return rows
 
 
-def beside(make: Make, calls: Sequence[Any], engine: str, rtol: float = 0.0, **options: Any) -> Any:
-    """Run a step eagerly and compiled, and hold them equal after each call; return the latter."""
+def beside(
+    make: Make,
+    calls: Sequence[Any],
+    engine: str,
+    rtol: float = 0.0,
+    around: Callable[..., Any] = lambda step, state: step,
+    **options: Any,
+) -> Any:
+    """Run a step eagerly and compiled, and hold them equal after each call; return the latter.
+
+    ``around`` makes of a step, compiled or not, and its state what is called.
+    """
     saved = tg.random.get_state()
     try:
         with tg.use_backend("native"):
             step, state = make()
-            want = run(step, state, calls)
+            want = run(around(step, state), state, calls)
         with tg.use_backend(engine):
             step, state = make()
             compiled = tg.compile(step, **options)
-            got = run(compiled, state, calls)
+            got = run(around(compiled, state), state, calls)
     finally:
         tg.random.set_state(saved)
     for i, (one, two) in enumerate(zip(got, want, strict=True), 1):

@@ -10,10 +10,8 @@ import weakref
 
 import numpy as np
 import pytest
-from quick import a_few_each
 
 import tapegraph as tg
-from tapegraph.testing.cases import CASES
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(8, 16, 3))
@@ -76,40 +74,6 @@ def test_steps_give_the_very_numbers_of_eager_ones():
         assert got.item() == want.item()
         equal(params, others)
     assert compiled.traces == 1
-
-
-# Without lstsq, whose rank is a number, and cholesky, of which a step leaves the positive definite.
-STEPS = [case for case in CASES if "lstsq" not in case.label and case.op != "cholesky"]
-
-
-@pytest.mark.parametrize("case", a_few_each(STEPS))
-def test_a_case_as_a_step_gives_what_it_gives_eagerly(case):
-    fixed = case.fixed()
-
-    def make():
-        params = [tg.param(a) for a in case.arrays()]
-        optimizer = tg.SGD(params, lr=1e-3)
-
-        def step(scale):
-            y = case.run(*params, *fixed)
-            loss = tg.sum(y * scale)
-            optimizer.zero_grad()
-            loss.backward()
-            optimizer.step()
-            return y
-
-        return step, params
-
-    eager, params, compiled, others = pair(make)
-    with np.errstate(all="ignore"):
-        for scale in (1.0, 0.5, -1.5, 2.0):
-            want = eager(np.array(scale))
-            got = compiled(np.array(scale))
-            np.testing.assert_array_equal(got.numpy(), want.detach().numpy())
-            # Eagerly, rows that were gathered twice are subtracted one after the other.
-            equal(params, others, ulps=4 if case.op == "gather" else 0)
-            for a, b in zip(params, others, strict=True):
-                b.assign(a.data)
 
 
 def test_float32_and_scalars_keep_their_dtype():

@@ -49,7 +49,8 @@ def training(body, *, params=1, optimizer=momentum, dtype=np.float64):
     def make():
         leaves = [tg.param(np.array([1.0, 2.0, 3.0], dtype) + i) for i in range(params)]
         with_slots = optimizer(leaves)
-        return lambda *args: body(leaves, with_slots, *args), [*leaves, with_slots]
+        held = with_slots if isinstance(with_slots, list) else [with_slots]
+        return lambda *args: body(leaves, with_slots, *args), [*leaves, *held]
 
     return make
 
@@ -380,6 +381,34 @@ def parameters_that_change_places(ps, optimizer, x):
 
 
 @works()
+def a_tensor_made_inside_and_assigned(ps, optimizer, x):
+    total = tg.tensor(np.zeros(3))
+    for factor in (1.0, 2.0):
+        total.assign(total + x * factor)
+    return total * ps[0].detach()
+
+
+@works([(np.eye(3) * (1.0 + i),) for i in range(5)])
+def a_step_whose_update_leaves_the_domain(ps, optimizer, x):
+    ps[0].assign(np.ones(3))
+    scaled = tg.reshape(ps[0], (3, 1)) * x
+    y = np.sum(np.linalg.cholesky(scaled))
+    with tg.no_grad():
+        ps[0].assign((ps[0] * -5.0).detach())
+    return y
+
+
+@works(optimizer=lambda ps: [tg.SGD(ps, lr=0.1), tg.tensor(np.zeros(3))])
+def a_running_mean_updated_before_the_backward(ps, held, x):
+    optimizer, mean = held
+    y = ps[0] * (x - mean)
+    mean.assign(0.9 * mean + 0.1 * x)
+    optimizer.zero_grad()
+    tg.sum(y * y).backward()
+    optimizer.step()
+
+
+@works()
 def updates_under_no_grad(ps, optimizer, x):
     tg.sum(ps[0] * x).backward()
     with tg.no_grad():
@@ -496,10 +525,10 @@ RAISES = {
         "another tensor|other numbers",
         reads(lambda p, x: x * tg.tensor(np.full(3, float(next(numbers))))),
     ),
-    "a tensor made inside that is assigned": (
-        2,
-        "other numbers",
-        reads(lambda p, x: (v := tg.tensor(np.zeros(3)), v.assign(v + x), v * 2.0)[2]),
+    "a backward after the update": (
+        1,
+        "was changed after",
+        lambda ps, optimizer, x: (y := tg.sum(ps[0] ** 3), optimizer.step(), y.backward()),
     ),
 }
 
