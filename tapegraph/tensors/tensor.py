@@ -119,11 +119,11 @@ class Tensor(ArrayMethods, Node, recorded=True):
     def grad(self, value: ArrayLike | None) -> None:
         recorded = concretization.current()
         if recorded is not None and (recorded.is_state(self) or not self._inputs):
-            if value is not None:
-                value = tensor_like("grad", value)
-                self._check_fits(value)
-                value = value if value.dtype == self.dtype else value.astype(self.dtype)
-            recorded.set_gradient(self, value)
+            given: Any = value if value is None else tensor_like("grad", value)
+            if given is not None:
+                self._check_fits(given)
+                given = given if given.dtype == self.dtype else given.astype(self.dtype)
+            recorded.set_gradient(self, given)
             return
         if value is None:
             self._grad = None

@@ -137,6 +137,14 @@ def gradients_accumulated_and_then_taken(ps, optimizer, x, do_update):
         optimizer.zero_grad()
 
 
+@works([(x, i % 3 > 0) for i, (x,) in enumerate(X + X)], params=2)
+def gradients_zeroed_and_no_more(ps, optimizer, x, zero):
+    if zero:
+        tg.zero_grad(ps)
+    else:
+        tg.sum(ps[0] * x).backward()
+
+
 @works()
 def gradient_scaled_in_place(ps, optimizer, x):
     optimizer.zero_grad()
@@ -470,6 +478,7 @@ def reads(f):
 y_from_outside = tg.param([1.0, 2.0, 3.0]) * 2.0
 made_once = tg.Value(2.0)
 numbers = iter(range(1, 1000))
+turns = [tg.tensor(np.ones(3)), tg.tensor(np.ones(3))]
 
 RAISES = {
     "branch": (1, "bool", reads(lambda p, x: x if np.sum(x) > 0 else p)),
@@ -520,6 +529,11 @@ RAISES = {
     ),
     "NumPy's random numbers": (2, "other numbers", reads(lambda p, x: x * RNG.normal(size=3))),
     "a text that counts": (2, "it returned", reads(lambda p, x: f"step {next(numbers)}")),
+    "one tensor from outside and then another": (
+        2,
+        "another tensor from outside",
+        reads(lambda p, x: x * turns[next(numbers) % 2]),
+    ),
     "a tensor made anew outside": (
         2,
         "another tensor|other numbers",

@@ -1186,7 +1186,8 @@ FAULTS = (
         "gradients-are-written-before-the-step-is-accepted",
         "tapegraph/compiling/trace.py",
         "        self._kept = [grad._array for grad in kept]",
-        "        self._kept = [grad._array for grad in kept]\n        self.store_gradients(self._kept)",
+        "        self._kept = [grad._array for grad in kept]\n"
+        "        self.store_gradients(self._kept)",
         HAZARDS,
     ),
     # ------------------------------------------------------------------ locks
