@@ -15,7 +15,8 @@ from __future__ import annotations
 import numbers
 import operator
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, SupportsIndex, cast
 
 import numpy as np
@@ -203,6 +204,21 @@ def _move_to(state: Any) -> None:
     bits = _shared().bit_generator
     with bits.lock:
         bits.state = state
+
+
+@contextmanager
+def taken_back() -> Iterator[None]:
+    """Move the stream back to where it was at the block's start if the block raises.
+
+    What other threads drew meanwhile is then drawn again.
+    """
+    state = None if _generator is None else get_state()
+    try:
+        yield
+    except BaseException:
+        if state is not None:
+            _move_to(state)
+        raise
 
 
 def _outside(op: str, fix: str) -> None:

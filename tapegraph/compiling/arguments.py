@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Callable
 from typing import Any
 
@@ -58,23 +59,23 @@ def flattened(value: Any, path: str, found: list[tuple[str, Any]]) -> Structure:
             return (Node, _Same(value))
         found.append((path, value._array))
         return Leaf(("tensor", value._array.shape, value._array.dtype.str))
-    if isinstance(value, np.ndarray):
+    if isinstance(value, np.ndarray) and not isinstance(value, np.matrix):
         found.append((path, value))
         return Leaf(("array", value.shape, value.dtype.str))
     if isinstance(value, np.generic):
         found.append((path, np.asarray(value)))
-        return Leaf(("array", (), value.dtype.str))
+        return Leaf(("number", (), value.dtype.str))
     if kind is float:
         found.append((path, value))
         return Leaf(("float",))
-    if isinstance(value, dict):
+    if kind in (dict, OrderedDict):
         for key in value:
             if not isinstance(key, (str, int)):
                 fix = "Use strings."
                 raise TypeError(explain("compile", f"the key {key!r} in {path}", "names", fix))
         items = ((k, flattened(v, f"{path}[{k!r}]", found)) for k, v in value.items())
-        return (dict, tuple(items))
-    if isinstance(value, (list, tuple)):
+        return (kind, tuple(items))
+    if kind in (list, tuple) or (isinstance(value, tuple) and hasattr(kind, "_fields")):
         parts = (flattened(v, f"{path}[{i}]", found) for i, v in enumerate(value))
         return (kind, tuple(parts))
     expected = "arrays, numbers, strings, None, and dicts, lists and tuples of them"
@@ -100,17 +101,17 @@ class _Same:
         return f"parameter {self.value.name or ''} of shape {self.value.shape}"
 
 
-def rebuilt(structure: Structure, leaf: Callable[[], Any]) -> Any:
+def rebuilt(structure: Structure, leaf: Callable[[Leaf], Any]) -> Any:
     """Return a value of a structure, whose arrays and floats ``leaf`` gives in order."""
     if isinstance(structure, Leaf):
-        return leaf()
+        return leaf(structure)
     kind, content = structure
     if kind in _STATIC:
         return content
     if kind is Node:
         return content.value
-    if kind is dict:
-        return {key: rebuilt(part, leaf) for key, part in content}
+    if kind in (dict, OrderedDict):
+        return kind((key, rebuilt(part, leaf)) for key, part in content)
     parts = [rebuilt(part, leaf) for part in content]
     if hasattr(kind, "_fields"):  # a named tuple
         return kind(*parts)

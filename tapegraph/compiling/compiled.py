@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import inspect
 import logging
 import os
 import weakref
@@ -12,6 +13,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any, TypeVar, overload
 
+from tapegraph import random
 from tapegraph.compiling.arguments import flattened
 from tapegraph.compiling.programs import Programs
 from tapegraph.compiling.trace import Trace, mismatch
@@ -24,6 +26,12 @@ from tapegraph.recording.scopes import RECORDING
 F = TypeVar("F", bound=Callable[..., Any])
 
 VARIABLE = "TAPEGRAPH_COMPILE"
+# Functions whose bodies run after the call.
+_NOT_ONE_CALL = {
+    "the generator function": inspect.isgeneratorfunction,
+    "the asynchronous function": inspect.iscoroutinefunction,
+    "the asynchronous generator function": inspect.isasyncgenfunction,
+}
 _logger = logging.getLogger("tapegraph")
 _disabled: ContextVar[bool] = ContextVar("tapegraph_compile_disabled", default=False)
 
@@ -80,22 +88,25 @@ class Compiled:
         self._verify_every = verify_every
         self._entries: OrderedDict[Any, _Entry] = OrderedDict()
         self._lock = Lock()
-        self._bound: weakref.WeakKeyDictionary[Any, Compiled] = weakref.WeakKeyDictionary()
+        # By identity: instances may be equal and yet hold other parameters.
+        self._bound: dict[int, tuple[weakref.ref[Any], Compiled]] = {}
         functools.update_wrapper(self, fn)
         self.__name__: str = getattr(fn, "__name__", "function")
 
     def __get__(self, instance: Any, owner: Any = None) -> Any:
         if instance is None:
             return self
-        bound = self._bound.get(instance)
-        if bound is None:
-            reference = weakref.ref(instance)
+        key, held = id(instance), self._bound
+        if key in held and held[key][0]() is instance:
+            return held[key][1]
+        reference = weakref.ref(instance, lambda _: held.pop(key, None))
 
-            def method(*args: Any, **kwargs: Any) -> Any:
-                return self._fn(reference(), *args, **kwargs)
+        def method(*args: Any, **kwargs: Any) -> Any:
+            return self._fn(reference(), *args, **kwargs)
 
-            functools.update_wrapper(method, self._fn)
-            bound = self._bound[instance] = Compiled(method, self._max_traces, self._verify_every)
+        functools.update_wrapper(method, self._fn)
+        bound = Compiled(method, self._max_traces, self._verify_every)
+        held[key] = (reference, bound)
         return bound
 
     @property
@@ -123,9 +134,14 @@ class Compiled:
                 self._entries.move_to_end(key)
             entry.calls += 1
             if entry.programs is None or not _still_holds(entry.trace):
-                return self._record(entry, structure, given)
+                with random.taken_back():
+                    return self._record(entry, structure, given)
             if self._verify_every and entry.calls % self._verify_every == 0:
-                return self._verified(entry, structure, given)
+                with random.taken_back():
+                    return self._verified(entry, structure, given)
+            if entry.trace is not None and entry.trace.draws:
+                with random.taken_back():
+                    return entry.programs.run(given)
             return entry.programs.run(given)
 
     def _record(self, entry: _Entry, structure: Any, given: list[Any]) -> Any:
@@ -133,12 +149,16 @@ class Compiled:
         before, entry.programs = entry.trace, None
         trace = Trace(self._fn, structure, given)
         entry.trace = trace
-        if before is not None and before.guards == trace.guards and _still_holds(before):
-            difference = before.differs_from(trace)
-            if difference is not None:
-                entry.trace = None
-                raise mismatch(self.__name__, difference)
-            entry.programs = Programs(trace)
+        try:
+            if before is not None and before.guards == trace.guards and _still_holds(before):
+                difference = before.differs_from(trace)
+                if difference is not None:
+                    raise mismatch(self.__name__, difference)
+                entry.programs = Programs(trace)
+        except BaseException:
+            entry.trace = None
+            trace.undo()
+            raise
         return trace.first()
 
     def _verified(self, entry: _Entry, structure: Any, given: list[Any]) -> Any:
@@ -147,6 +167,7 @@ class Compiled:
         difference = entry.trace.differs_from(trace) if entry.trace is not None else None
         if difference is not None:
             entry.programs = entry.trace = None
+            trace.undo()
             raise mismatch(self.__name__, difference)
         return trace.first()
 
@@ -259,6 +280,10 @@ def compile(fn: Any = None, *, max_traces: int = 8, verify_every: int | None = N
         return functools.partial(compile, max_traces=max_traces, verify_every=verify_every)
     if not callable(fn):
         raise TypeError(explain("compile", kind_of(fn), "a function"))
+    for kind, is_kind in _NOT_ONE_CALL.items():
+        if is_kind(fn):
+            fix = "Compile the function that it calls, and loop or await outside."
+            raise TypeError(explain("compile", f"{kind} {fn!r}", "a function", fix))
     if not isinstance(max_traces, int) or max_traces < 1:
         raise ValueError(explain("compile", f"max_traces={max_traces!r}", "1 or more"))
     return Compiled(fn, max_traces, verify_every)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import operator
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -13,9 +15,29 @@ from tapegraph.recording.op import OPS, Attrs
 from tapegraph.recording.record import ELEMENTWISE, apply
 from tapegraph.tensors.array_methods import ArrayMethods
 
+# Python's own arithmetic, which every run does anew: a tuple of the name and the operands.
+Expression = tuple[Any, ...]
+_ARITHMETIC: dict[str, Callable[..., Any]] = {
+    name: getattr(operator, name)
+    for name in ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "neg", "pos", "abs")
+}
+_ARITHMETIC["round"] = round
+
+
+def evaluated(expression: Any, given: list[Any]) -> Any:
+    """Return an expression's number, from the arguments' arrays and floats."""
+    if type(expression) is not tuple:
+        return expression
+    name, *operands = expression
+    if name == "argument":
+        return given[operands[0]]
+    return _ARITHMETIC[name](*(evaluated(x, given) for x in operands))
+
 
 class Number(ArrayMethods):
     """A float that every call gives anew; with arrays it computes as a Python number does.
+
+    So it does with other numbers: what Python makes of them is a `Number` too.
 
     Parameters
     ----------
@@ -23,18 +45,18 @@ class Number(ArrayMethods):
         What records.
     value : float
         The number of this call.
-    position : int
-        Which of the arguments' arrays and floats it is.
+    expression : tuple
+        Which of the arguments' arrays and floats it is, or how it is computed from them.
     inputs : list
         Where its leaves are entered: one per dtype that it is met in.
     """
 
-    __slots__ = ("_inputs_of", "_leaves", "_position", "_value", "_whole")
+    __slots__ = ("_expression", "_inputs_of", "_leaves", "_value", "_whole")
 
-    def __init__(self, whole: Any, value: float, position: int, inputs: list[Any]) -> None:
+    def __init__(self, whole: Any, value: float, expression: Expression, inputs: list[Any]) -> None:
         self._whole = whole
         self._value = value
-        self._position = position
+        self._expression = expression
         self._inputs_of = inputs
         self._leaves: dict[Any, Any] = {}
 
@@ -53,8 +75,10 @@ class Number(ArrayMethods):
         kind = np.dtype(dtype)
         if kind not in self._leaves:
             leaf = self._whole.input(np.asarray(self._value, kind))
-            position = self._position
-            self._inputs_of.append((lambda given, read: np.asarray(given[position], kind), leaf))
+            expression = self._expression
+            leaf._attrs = {"number": expression}  # two recordings must agree on it
+            source = lambda given, read: np.asarray(evaluated(expression, given), kind)  # noqa: E731
+            self._inputs_of.append((source, leaf))
             self._leaves[kind] = leaf
         return self._leaves[kind]
 
@@ -97,5 +121,36 @@ class Number(ArrayMethods):
     def __int__(self) -> int:
         raise self._frozen("int")
 
+    def __hash__(self) -> int:
+        raise self._frozen("hash")
+
+    def __format__(self, spec: str) -> str:
+        raise self._frozen("format")
+
     def __repr__(self) -> str:
         return f"Number({self._value!r})"
+
+
+def _python(name: str, reflected: bool = False) -> Callable[..., Any]:
+    """Make the method of an operator: Python's arithmetic among numbers, and else an operation."""
+    method = f"__r{name}__" if reflected else f"__{name}__"
+    operation: Any = getattr(ArrayMethods, method, None)
+
+    def compute(self: Number, *others: Any) -> Any:
+        if any(type(x) not in (Number, float, int, bool) for x in others):
+            return operation(self, *others) if operation else NotImplemented
+        operands = [x._expression if type(x) is Number else x for x in (self, *others)]
+        values = [x._value if type(x) is Number else x for x in (self, *others)]
+        if reflected:
+            operands, values = operands[::-1], values[::-1]
+        value = _ARITHMETIC[name](*values)
+        return Number(self._whole, value, (name, *operands), self._inputs_of)
+
+    compute.__name__ = method
+    return compute
+
+
+for _name in _ARITHMETIC:
+    setattr(Number, f"__{_name}__", _python(_name))
+for _name in ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow"):
+    setattr(Number, f"__r{_name}__", _python(_name, reflected=True))

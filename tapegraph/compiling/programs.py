@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tapegraph.compiling.trace import Trace, store
+from tapegraph.compiling.trace import Trace
 from tapegraph.differentiation import engines
 from tapegraph.differentiation.auto import Structure
 from tapegraph.differentiation.backend import get_backend
@@ -16,7 +16,6 @@ from tapegraph.differentiation.clock import CLOCK
 from tapegraph.differentiation.engine import Engine, EngineDeclined, Outcome, WholeProgram
 from tapegraph.differentiation.fallback_policy import Failure, account
 from tapegraph.differentiation.report import LAST, Report
-from tapegraph.differentiation.stored import Kept
 from tapegraph.differentiation.tuner import POLICY
 from tapegraph.recording.away import send_away
 from tapegraph.recording.node import mark_changed
@@ -174,7 +173,7 @@ class Programs:
             return array
 
         results = [out() if callable(out) else own(out) for out in outputs[: trace.count]]
-        grads = iter([own(out) for out in outputs[trace.count :]])
+        grads = [own(out) for out in outputs[trace.count :]]
         updates = [own(a) for a in updates]
         for update, array in zip(trace.recording.program.updates, updates, strict=True):
             leaf = trace.state[update.leaf]
@@ -183,7 +182,5 @@ class Programs:
             else:
                 leaf._array = array
             mark_changed(leaf)
-        for node, has in trace.gradients:
-            grad = next(grads) if has else None
-            store(node, Kept(grad) if callable(grad) else grad)
+        trace.store_gradients(grads)
         return trace.result(results)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
-from tapegraph.compiling.arguments import RESULT, Structure, flattened, rebuilt
+from tapegraph.compiling.arguments import RESULT, Leaf, Structure, flattened, rebuilt
 from tapegraph.compiling.errors import TraceMismatchError
 from tapegraph.compiling.number import Number
 from tapegraph.differentiation import stored
@@ -16,7 +17,7 @@ from tapegraph.recording.node import Node, constant
 from tapegraph.recording.op import INPUT, SCALAR
 from tapegraph.recording.recorded import Recording
 from tapegraph.recording.structure import identity
-from tapegraph.recording.whole import Whole
+from tapegraph.recording.whole import ZERO, Whole
 from tapegraph.typed import Array
 
 # Gives a leaf's value in a run.
@@ -47,12 +48,14 @@ class Trace:
         with whole:
             left = iter(range(len(given)))
 
-            def leaf() -> Any:
+            def leaf(kind: Leaf) -> Any:
                 position = next(left)
                 if type(given[position]) is float:
-                    return Number(whole, given[position], position, inputs)
+                    return Number(whole, given[position], ("argument", position), inputs)
                 tensor = whole.input(given[position])
-                inputs.append((_argument(position), tensor))
+                inputs.append((_argument(position, tensor.dtype), tensor))
+                if kind.kind[0] == "array":
+                    whole.of_caller.add(id(tensor))
                 return tensor
 
             args, kwargs = rebuilt(arguments, leaf)
@@ -60,16 +63,15 @@ class Trace:
             found: list[tuple[str, Any]] = []
             tensors: list[Any] = []
             self.results = flattened(_marked(out, tensors), "the result", found)
-            touched = list(whole.gradients.values())
-            kept = [grad for _, grad in touched if grad is not None]
+            touched = [(p, grad) for p, grad in whole.gradients.values() if whole.is_state(p)]
+            kept = [grad for _, grad in touched if isinstance(grad, Node)]
             self._plain = [value for _, value in found]
-            # Whether state had a gradient decides what was recorded.
-            guarded = [(leaf, True) for _, leaf in whole.read_gradients]
-            guarded += [(node, False) for node in whole.without_gradient]
             self.recording: Recording = whole.recording([*tensors, *kept])
         self.count = len(tensors)
-        self.gradients = [(node, grad is not None) for node, grad in touched]
-        self._guarded = guarded
+        self.gradients = [(p, isinstance(grad, Node)) for p, grad in touched]
+        self._left = [None if isinstance(grad, Node) else grad for _, grad in touched]
+        self._guarded = whole.asked  # whether state had a gradient decides what was recorded
+        self._undo: Callable[[], None] | None = whole.undo
         by_id = {id(tensor): source for source, tensor in inputs}
         by_id.update({id(leaf): _reading(i) for i, (leaf, _) in enumerate(whole.readings)})
         self._readings = [(leaf._attrs, read) for leaf, read in whole.readings]
@@ -86,9 +88,7 @@ class Trace:
                 self.state[slot] = node
             else:
                 self.constants[slot] = self.recording.values[slot]
-        self._commit_gradients(kept)
-        self._first = [np.array(a) for a in self.recording.seeds()]
-        self.recording.forget_results()
+        self._kept = [grad._array for grad in kept]
 
     @property
     def guards(self) -> list[tuple[int, bool]]:
@@ -99,29 +99,55 @@ class Trace:
         """Tell whether it is so now."""
         return all(_has_gradient(node) == had for node, had in self._guarded)
 
+    @property
+    def draws(self) -> bool:
+        """Whether runs draw random numbers."""
+        return any("draw" in attrs for attrs, _ in self._readings)
+
     def read(self) -> list[Any]:
         """Read anew what every run reads, such as learning rates and random numbers, in order."""
         return [read() for _, read in self._readings]
 
-    def _commit_gradients(self, kept: list[Any]) -> None:
-        arrays = iter([grad._array for grad in kept])
-        for node, has in self.gradients:
-            store(node, np.array(next(arrays)) if has else None)
+    def store_gradients(self, arrays: list[Any]) -> None:
+        """Give state the gradients that a run left it, from those it computed.
+
+        Each is an array, or a function that gives one when the gradient is read.
+        """
+        given = iter(arrays)
+        for (node, has), left in zip(self.gradients, self._left, strict=True):
+            if has:
+                grad = next(given)  # a sum of 0-d arrays is a number
+                node._grad = stored.Kept(grad) if callable(grad) else np.asarray(grad)
+            elif left is None:
+                node._grad = None
+            elif left is ZERO or _has_gradient(node):
+                node._grad = stored.ZERO
 
     def result(self, arrays: list[Array]) -> Any:
         """Return what the function returns, from the arrays of its results."""
         left, plain = iter(arrays[: self.count]), iter(self._plain)
 
-        def leaf() -> Any:
+        def leaf(_: Leaf) -> Any:
             value = next(plain)
-            return constant(next(left)) if value is RESULT else value
+            if value is RESULT:
+                return constant(next(left))
+            return value.copy() if isinstance(value, np.ndarray) else value
 
         return rebuilt(self.results, leaf)
 
+    def undo(self) -> None:
+        """Take back what the recorded call did to state."""
+        if self._undo is not None:
+            self._undo()
+
     def first(self) -> Any:
-        """Return what the recorded call itself returned, once."""
-        arrays, self._first = self._first, []
-        return self.result(arrays)
+        """Let what the recorded call did stand, and return what it returned."""
+        self._undo = None
+        self.store_gradients([np.array(a) for a in self._kept])
+        self._kept = []
+        result = self.result([np.array(a) for a in self.recording.seeds()])
+        self.recording.forget_results()
+        return result
 
     def differs_from(self, other: Trace) -> str | None:
         """Say how another recording of the same call differs, or None."""
@@ -163,16 +189,19 @@ def _marked(out: Any, tensors: list[Any]) -> Any:
     if isinstance(out, Node):
         tensors.append(out)
         return RESULT
-    if isinstance(out, dict):
-        return {key: _marked(value, tensors) for key, value in out.items()}
-    if isinstance(out, (list, tuple)):
-        parts = [_marked(value, tensors) for value in out]
-        return type(out)(*parts) if hasattr(out, "_fields") else type(out)(parts)
+    kind = type(out)
+    if kind in (dict, OrderedDict):
+        return kind((key, _marked(value, tensors)) for key, value in out.items())
+    if isinstance(out, tuple) and hasattr(kind, "_fields"):
+        return kind(*(_marked(value, tensors) for value in out))
+    if kind in (list, tuple):
+        return kind(_marked(value, tensors) for value in out)
     return out
 
 
-def _argument(position: int) -> Source:
-    return lambda given, read: given[position]
+def _argument(position: int, dtype: Any) -> Source:
+    # Laid out as an eager operation would take it: sums have an order.
+    return lambda given, read: np.asarray(given[position], dtype, "C")
 
 
 def _reading(position: int) -> Source:
@@ -185,14 +214,6 @@ def _gradient(leaf: Node) -> Source:
 
 def _has_gradient(node: Node) -> bool:
     return getattr(node, "_grad", None) is not None
-
-
-def store(node: Node, grad: Array | None) -> None:
-    """Give state the gradient that a run left it; None is zero where there was one."""
-    if grad is not None:
-        node._grad = grad
-    elif _has_gradient(node):
-        node._grad = stored.ZERO
 
 
 def _same(before: list[Any], after: list[Any]) -> bool:

@@ -8,13 +8,14 @@ import numpy as np
 
 from tapegraph.arrays.row_sparse import RowSparse
 from tapegraph.differentiation import engines
+from tapegraph.errors import explain
 from tapegraph.ops.elementwise import add
 from tapegraph.recording.no_grad import no_grad
 from tapegraph.recording.node import Node
 from tapegraph.recording.op import GRADIENT, NO_ATTRS, PARAM
 from tapegraph.recording.program import Program
 from tapegraph.recording.record import remember
-from tapegraph.recording.trace import linearise
+from tapegraph.recording.trace import linearise, stale
 from tapegraph.recording.whole import Whole
 from tapegraph.typed import Array
 
@@ -30,6 +31,11 @@ def _reached(program: Program) -> set[int]:
                 if carries and program.needs[i]:
                     reached.add(i)
     return reached
+
+
+def _is_outer(whole: Whole, leaf: Node) -> bool:
+    """Tell whether a leaf is a parameter, or a result from before the recording."""
+    return leaf._op is PARAM or (bool(leaf._inputs) and whole.is_state(leaf))
 
 
 def record_backward(whole: Whole, y: Node, seed: Any, cotangent: Array) -> None:
@@ -48,7 +54,13 @@ def record_backward(whole: Whole, y: Node, seed: Any, cotangent: Array) -> None:
     """
 
     def reads(node: Node) -> tuple[Any, ...]:
-        return () if whole.leaf_of(node) is not node else whole.reads(node)
+        if whole.leaf_of(node) is not node:
+            return ()
+        if node._requires_grad:
+            for x in node._inputs:
+                if whole.changed_after(x, node):
+                    raise stale(x, node)
+        return whole.reads(node)
 
     recording = linearise([y], differentiate=False, reads=reads)
     program = recording.program
@@ -56,9 +68,19 @@ def record_backward(whole: Whole, y: Node, seed: Any, cotangent: Array) -> None:
     for slot in program.leaves:
         node = recording.nodes[slot]
         leaf = None if node is None else whole.leaf_of(node)
-        program.needs[slot] = leaf is not None and leaf._op is PARAM and leaf._requires_grad
+        program.needs[slot] = leaf is not None and leaf._requires_grad and _is_outer(whole, leaf)
     reached = _reached(program)
     targets = [slot for slot in program.leaves if slot in reached]
+    for slot in targets:
+        if recording.nodes[slot]._inputs and whole.is_state(recording.nodes[slot]):
+            raise RuntimeError(
+                explain(
+                    "backward",
+                    f"{recording.describe(slot)}, outside the program that is recorded whole",
+                    "results that were computed inside",
+                    "Compute it inside, or write tensor.detach() to go on without its gradient.",
+                )
+            )
     program.wanted[:] = targets
     grads = engines.engine(engines.NATIVE).run(recording, [cotangent]).grads
     for slot, grad in zip(targets, grads, strict=True):
@@ -68,6 +90,6 @@ def record_backward(whole: Whole, y: Node, seed: Any, cotangent: Array) -> None:
         inputs = (y, node) if seed is None else (y, node, seed)
         entry = remember(type(y), GRADIENT, value, inputs, NO_ATTRS)
         entry._requires_grad = False
-        held = whole.gradient(leaf)
+        held = whole.added_up(leaf)
         with no_grad():
             whole.set_gradient(leaf, entry if held is None else add(held, entry))

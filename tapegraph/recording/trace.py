@@ -75,7 +75,7 @@ def linearise(
             if type(x) not in _WEAK:
                 slots.append(slot_of[id(x)])
                 if changed and changed.get(id(x), 0) > node._seq:
-                    raise _stale(x, node)
+                    raise stale(x, node)
             else:
                 slots.append(len(ops))
                 leaves.append(len(ops))
@@ -122,7 +122,8 @@ def _cleared(node: Node) -> RuntimeError:
     )
 
 
-def _stale(leaf: Any, reader: Node) -> RuntimeError:
+def stale(leaf: Any, reader: Node) -> RuntimeError:
+    """Return the error of a leaf that was changed after an entry had read it."""
     label = f"'{leaf.name}'" if leaf.name else f"of shape {leaf._array.shape}"
     return RuntimeError(
         f"backward: {leaf._op.name} {label} was changed after the {reader._op.name} at "

@@ -14,12 +14,17 @@ from typing import Any
 
 import numpy as np
 
-from tapegraph.recording.concretization import CURRENT
+from tapegraph.errors import explain
+from tapegraph.recording import node as nodes
+from tapegraph.recording.concretization import CURRENT, ConcretizationError
 from tapegraph.recording.node import Node, constant, mark_changed, next_seq, numeric
 from tapegraph.recording.op import CONSTANT, INPUT
 from tapegraph.recording.recorded import Recording
 from tapegraph.recording.trace import linearise
 from tapegraph.typed import Array
+
+# Gradients that were zeroed: one that there was, and one that there may be from before the scope.
+ZERO, ZEROED = object(), object()
 
 
 class Whole:
@@ -32,8 +37,11 @@ class Whole:
     ----------
     readings : list of (Node, callable)
         Leaves whose numbers are read anew before every run, such as a learning rate.
-    gradients : dict of int to (Node, Tensor or None)
-        The state whose gradient was touched, by id, and what it is now; None is none, or zero.
+    gradients : dict of int to (Node, Tensor or None or object)
+        The leaves whose gradient was touched, by id, and what it is now: a tensor, None, or `ZERO`
+        or `ZEROED`.
+    asked : list of (Node, bool)
+        State of which it was asked whether it had a gradient, and whether it had.
 
     Examples
     --------
@@ -53,11 +61,14 @@ class Whole:
         self.gradients: dict[int, tuple[Node, Any]] = {}
         # Gradients from before the scope that something inside has read: the leaf, and whose.
         self.read_gradients: list[tuple[Node, Node]] = []
-        self.without_gradient: list[Node] = []  # state that had none when that was asked
+        self.asked: list[tuple[Node, bool]] = []
+        self._handed_out: dict[int, Node] = {}  # gradients that were read, by id: whose
         # The values that state was given inside, in time order, by the leaf's id.
         self._updates: dict[int, list[tuple[int, Node, Node]]] = {}
         self._versions: dict[int, Node] = {}
         self._before: list[Callable[[], None]] = []
+        self.started: dict[int, Array] = {}  # what leaves held before their first new value, by id
+        self.of_caller: set[int] = set()  # leaves that stand for arrays which others may hold
 
     def __enter__(self) -> Whole:
         self._tokens.append(CURRENT.set(self))
@@ -66,8 +77,12 @@ class Whole:
     def __exit__(self, kind: Any, *exception: object) -> None:
         CURRENT.reset(self._tokens.pop())
         if kind is not None:
-            for undo in reversed(self._before):
-                undo()
+            self.undo()
+
+    def undo(self) -> None:
+        """Take back what was done to state inside."""
+        for undo in reversed(self._before):
+            undo()
 
     # Leaves
 
@@ -103,7 +118,19 @@ class Whole:
     # State
 
     def assign(self, leaf: Node, array: Array, value: Any) -> None:
-        """Give state a new value, here and in the program."""
+        """Give state a new value, here and in the program.
+
+        Raises
+        ------
+        ConcretizationError
+            The leaf is an argument, which is no state.
+        """
+        if leaf._op is INPUT:
+            fix = (
+                "Return the new value, or reach the tensor through the function's closure or self."
+            )
+            received = "a new value for an argument"
+            raise ConcretizationError(explain("assign", received, "state", fix))
         before, changed = leaf._array, getattr(leaf, "_changed", None)
 
         def undo() -> None:
@@ -112,6 +139,7 @@ class Whole:
                 leaf._changed = changed
 
         self._before.append(undo)
+        self.started.setdefault(id(leaf), before)
         leaf._array = array
         mark_changed(leaf)
         node = value if isinstance(value, Node) else constant(array)
@@ -121,22 +149,66 @@ class Whole:
         self._versions[id(node)] = leaf
 
     def gradient(self, leaf: Node) -> Any:
-        """Return the gradient of state as a tensor; None where there is none."""
+        """Return the gradient of a leaf as a tensor; None where there is none."""
+        grad = self.added_up(leaf)
+        if grad is None and self.gradients[id(leaf)][1] is not None:  # zeroed
+            if self.gradients[id(leaf)][1] is ZERO or self._had_gradient(leaf):
+                grad = constant(np.zeros_like(leaf._array))
+            self.gradients[id(leaf)] = (leaf, grad)
+        if grad is not None:
+            self._handed_out[id(grad)] = leaf
+        return grad
+
+    def added_up(self, leaf: Node) -> Any:
+        """Return what another gradient of a leaf is added to; None where it takes its place."""
         if id(leaf) not in self.gradients:
-            held = getattr(leaf, "_grad", None)
             grad = None
-            if held is None:
-                self.without_gradient.append(leaf)
-            else:
+            if self._had_gradient(leaf):
+                held = leaf._grad
                 from_before = held if isinstance(held, np.ndarray) else _dense(held, leaf)
                 grad = self.input(from_before)
                 self.read_gradients.append((grad, leaf))
             self.gradients[id(leaf)] = (leaf, grad)
-        return self.gradients[id(leaf)][1]
+        grad = self.gradients[id(leaf)][1]
+        return grad if type(grad) is nodes.tensor_class else None
+
+    def _had_gradient(self, leaf: Node) -> bool:
+        had = getattr(leaf, "_grad", None) is not None
+        if self.is_state(leaf):
+            self.asked.append((leaf, had))
+        return had
 
     def set_gradient(self, leaf: Node, grad: Any) -> None:
-        """Give state a new gradient."""
+        """Give a leaf a new gradient."""
         self.gradients[id(leaf)] = (leaf, grad)
+
+    def zero_gradient(self, leaf: Node) -> None:
+        """Set the gradient of a leaf to zero where there is one."""
+        _, grad = self.gradients.get(id(leaf), (leaf, ZEROED))
+        if grad is not None and grad is not ZEROED:
+            grad = ZERO
+        self.gradients[id(leaf)] = (leaf, grad)
+
+    def in_place(self, x: Node, result: Any) -> None:
+        """Let an update in place of a gradient that was read reach the leaf.
+
+        Raises
+        ------
+        ConcretizationError
+            The tensor stands for an array of the caller's, which a run would not change.
+        """
+        if id(x) in self.of_caller:
+            received = "an update in place of an argument, whose array a run does not change"
+            fix = "Write x = x + y for x += y."
+            raise ConcretizationError(explain("compile", received, "a new tensor", fix))
+        leaf = self._handed_out.get(id(x))
+        if leaf is not None and self.gradients[id(leaf)][1] is x:
+            if (result.shape, result.dtype) != (x._array.shape, x._array.dtype):
+                received = f"a result of shape {result.shape} and dtype {result.dtype}"
+                expected = f"shape {x._array.shape} and dtype {x._array.dtype}"
+                raise ValueError(explain("an update of .grad in place", received, expected))
+            self.gradients[id(leaf)] = (leaf, result)
+            self._handed_out[id(result)] = leaf
 
     # The program
 
@@ -149,6 +221,13 @@ class Whole:
     def leaf_of(self, node: Node) -> Node:
         """Return the state that a node is a version of, or the node itself."""
         return self._versions.get(id(node), node)
+
+    def changed_after(self, x: Any, reader: Node) -> bool:
+        """Tell whether an operand of an entry has been given a new value since."""
+        versions = self._updates.get(id(x))
+        if versions is None or versions[-1][1] is not x:
+            return False
+        return not self.is_state(reader) and versions[-1][0] > reader._seq
 
     def latest(self, leaf: Node) -> Node:
         """Return the present version of state."""
@@ -168,12 +247,16 @@ class Whole:
         outputs : sequence of Tensor
         """
         last = [versions[-1] for versions in self._updates.values()]
-        return linearise(
+        recording = linearise(
             [self.latest(x) for x in outputs],
             differentiate=False,
             reads=self.reads,
-            updates=[(leaf, value) for _, leaf, value in last],
+            updates=[(leaf, value) for _, leaf, value in last if self.is_state(leaf)],
         )
+        for slot in recording.program.fed:  # a run begins with what there was
+            node = recording.nodes[slot]
+            recording.values[slot] = self.started.get(id(node), node._array)
+        return recording
 
 
 def _dense(held: Any, leaf: Node) -> Array:

@@ -17,7 +17,7 @@ from tapegraph.ops import elementwise, linalg
 from tapegraph.ops.elementwise import DETACH
 from tapegraph.recording import concretization, conversions
 from tapegraph.recording.away import present, put
-from tapegraph.recording.concretization import check_stays, follows
+from tapegraph.recording.concretization import ConcretizationError, check_stays, follows
 from tapegraph.recording.node import Node, constant, mark_changed, numeric
 from tapegraph.recording.op import CLEARED, CONSTANT, PARAM, Attrs
 from tapegraph.recording.record import apply, tensor_like
@@ -34,6 +34,9 @@ def _updating(operation: OfTwo[[]]) -> OfTwo[[]]:
     def update(self: Tensor, other: Any) -> Any:
         result = operation(self, other)
         if self._op is not PARAM or RECORDING.value():
+            whole = concretization.current()
+            if whole is not None:
+                whole.in_place(self, result)
             return result
         array = result._array
         if array.shape != self._array.shape:
@@ -101,7 +104,7 @@ class Tensor(ArrayMethods, Node, recorded=True):
         A result has one only after `retain_grad`; reading it before is warned of.
         """
         recorded = concretization.current()
-        if recorded is not None and recorded.is_state(self):
+        if recorded is not None and (recorded.is_state(self) or not self._inputs):
             return recorded.gradient(self)  # type: ignore[no-any-return]
         grad = stored.read(self)
         if grad is None and self._inputs and not getattr(self, "_retains", False):
@@ -116,18 +119,25 @@ class Tensor(ArrayMethods, Node, recorded=True):
     @grad.setter
     def grad(self, value: ArrayLike | None) -> None:
         recorded = concretization.current()
-        if recorded is not None and recorded.is_state(self):
-            recorded.set_gradient(self, value if value is None else tensor_like("grad", value))
+        if recorded is not None and (recorded.is_state(self) or not self._inputs):
+            given: Any = value if value is None else tensor_like("grad", value)
+            if given is not None:
+                self._check_fits(given)
+                given = given if given.dtype == self.dtype else given.astype(self.dtype)
+            recorded.set_gradient(self, given)
             return
         if value is None:
             self._grad = None
             return
         array = numeric(value, "grad", "value").astype(self._array.dtype, copy=False)
-        if array.shape != self._array.shape:
-            raise ValueError(
-                explain("grad", f"shape {array.shape}", f"the tensor's shape {self._array.shape}")
-            )
+        self._check_fits(array)
         self._grad = array
+
+    def _check_fits(self, grad: Any) -> None:
+        if grad.shape != self._array.shape:
+            raise ValueError(
+                explain("grad", f"shape {grad.shape}", f"the tensor's shape {self._array.shape}")
+            )
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -302,8 +312,8 @@ class Tensor(ArrayMethods, Node, recorded=True):
     def zero_grad(self) -> None:
         """Set the gradient to zero where there is one."""
         recorded = concretization.current()
-        if recorded is not None and recorded.is_state(self):
-            recorded.set_gradient(self, None)
+        if recorded is not None and (recorded.is_state(self) or not self._inputs):
+            recorded.zero_gradient(self)
             return
         if getattr(self, "_grad", None) is not None:
             self._grad = stored.ZERO
@@ -320,6 +330,10 @@ class Tensor(ArrayMethods, Node, recorded=True):
             raise RuntimeError(
                 explain("retain_grad", "a tensor that needs no gradient", "a recorded result")
             )
+        if concretization.current() is not None and self._inputs:
+            fix = "Compute from a tg.param in its place, and read the grad of that."
+            received = "a result in a program that is recorded whole"
+            raise ConcretizationError(explain("retain_grad", received, "a parameter", fix))
         self._retains = True
 
     # Conversions
@@ -366,6 +380,7 @@ class Tensor(ArrayMethods, Node, recorded=True):
         return f"Tensor({text}{extras})"
 
     def __format__(self, spec: str) -> str:
+        check_stays(self, "format", "Return the tensor, and write its numbers outside.")
         return format(self.item(), spec) if spec and self.size == 1 else format(str(self), spec)
 
     def __reduce__(self) -> Any:

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
 import numpy as np
 
 from tapegraph.errors import explain
+from tapegraph.recording.concretization import ConcretizationError, current
 from tapegraph.recording.conversions import to_number
 from tapegraph.recording.scopes import RECORDING
 
@@ -121,6 +122,7 @@ class Value:
         number = _as_float(data)
         if number is None:
             raise TypeError(_not_a_number("Value.data", data))
+        _check_outside("data")
         self._data = number
 
     @property
@@ -143,6 +145,7 @@ class Value:
         number = _as_float(grad)
         if number is None:
             raise TypeError(_not_a_number("Value.grad", grad))
+        _check_outside("grad")
         self._grad = number
 
     @property
@@ -212,6 +215,7 @@ class Value:
         >>> x.grad, y.grad
         (4.0, 2.0)
         """
+        _check_outside("backward")
         with _turn:
             _sweep(self)
 
@@ -225,6 +229,7 @@ class Value:
         >>> x.grad
         0.0
         """
+        _check_outside("zero_grad")
         self._grad = 0.0
 
     # -- arithmetic --------------------------------------------------------------------------
@@ -574,6 +579,14 @@ def vsum(values: Iterable[Value | Number]) -> Value:
 
 
 # -- recording -------------------------------------------------------------------------------
+
+
+def _check_outside(what: str) -> None:
+    """Refuse to change a Value in a program that is recorded whole, whose runs would not."""
+    if current() is not None:
+        received = "a Value in a program that is recorded to be run again"
+        fix = "Make it of tg.param, or update Values outside the compiled function."
+        raise ConcretizationError(explain(f"Value.{what}", received, "tensors", fix))
 
 
 def _leaf(data: float) -> Value:

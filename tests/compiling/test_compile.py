@@ -12,10 +12,8 @@ import weakref
 
 import numpy as np
 import pytest
-from quick import a_few_each
 
 import tapegraph as tg
-from tapegraph.testing.cases import CASES
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(8, 16, 3))
@@ -94,55 +92,6 @@ def test_steps_give_the_very_numbers_of_eager_ones():
         alike(got, want)
         equal(params, others)
     assert compiled.traces == 1
-
-
-# Without lstsq, whose rank is a number, and cholesky, of which a step leaves the positive definite.
-STEPS = [case for case in CASES if "lstsq" not in case.label and case.op != "cholesky"]
-
-
-# What no graph holds yet.
-GAPS = set(tg.lowering.GAPS) - {"layer_norm", "conv2d", "max_pool2d", "avg_pool2d"}
-
-
-def in_each_engine(cases):
-    """Natively, and a part of them in TensorFlow, where each takes long to trace; else thorough."""
-    for i, row in enumerate(a_few_each(cases)):
-        (case,) = row.values
-        yield pytest.param("native", case, id=f"native-{row.id}", marks=row.marks)
-        later = i % 16 and case.op not in ("layer_norm", "conv2d", "max_pool2d", "avg_pool2d")
-        marks = [pytest.mark.thorough] if later else row.marks
-        if case.op not in GAPS:
-            yield pytest.param("tensorflow", case, id=f"tensorflow-{row.id}", marks=marks)
-
-
-@pytest.mark.parametrize(("engine", "case"), [*in_each_engine(STEPS)], indirect=["engine"])
-def test_a_case_as_a_step_gives_what_it_gives_eagerly(case, engine):
-    fixed = case.fixed()
-
-    def make():
-        params = [tg.param(a) for a in case.arrays()]
-        optimizer = tg.SGD(params, lr=1e-3)
-
-        def step(scale):
-            y = case.run(*params, *fixed)
-            loss = tg.sum(y * scale)
-            optimizer.zero_grad()
-            loss.backward()
-            optimizer.step()
-            return y
-
-        return step, params
-
-    eager, params, compiled, others = pair(make)
-    with np.errstate(all="ignore"):
-        for scale in (1.0, 0.5, -1.5, 2.0):
-            want = eager(np.array(scale))
-            got = compiled(np.array(scale))
-            alike(got.numpy(), want.detach().numpy())
-            # Eagerly, rows that were gathered twice are subtracted one after the other.
-            equal(params, others, ulps=4 if case.op == "gather" else 0)
-            for a, b in zip(params, others, strict=True):
-                b.assign(a.data)
 
 
 def test_float32_and_scalars_keep_their_dtype():

@@ -72,22 +72,29 @@ def rate(kind, step):
     return RATES[kind] * (0.5 if step >= STEPS // 2 else 1.0)
 
 
-def loss_of(tanh, mean, w, b, late, x, y, step):
+def loss_of(tanh, mean, w, b, late, x, y, with_late):
     loss = mean((tanh(x @ w + b) - y) ** 2)
-    return loss + mean(late**2 * 0.7) if used(step) else loss
+    return loss + mean(late**2 * 0.7) if with_late else loss
 
 
-def ours(kind, options, dtype=np.float64, steps=STEPS):
+def ours(kind, options, dtype=np.float64, steps=STEPS, compiled=False):
     """Yield the parameters after each step."""
     *arrays, x, y = start(dtype)
     params = [tg.param(a) for a in arrays]
     optimizer = getattr(tg, kind)(params, lr=1.0, **options)
+
+    def train(x, y, with_late):
+        optimizer.zero_grad()
+        loss_of(tg.tanh, tg.mean, *params, x, y, with_late).backward()
+        optimizer.step()
+
+    call = tg.compile(train) if compiled else train
     for step in range(steps):
         optimizer.lr = rate(kind, step)
-        optimizer.zero_grad()
-        loss_of(tg.tanh, tg.mean, *params, x, y, step).backward()
-        optimizer.step()
+        call(x, y, used(step))
         yield [p.numpy() for p in params]
+    if compiled:  # one for each of the two losses
+        assert call.traces == 2 and "plan" in call.explain()
 
 
 def torchs(kind, options, dtype=np.float64):
@@ -100,7 +107,7 @@ def torchs(kind, options, dtype=np.float64):
     for step in range(STEPS):
         optimizer.param_groups[0]["lr"] = rate(kind, step)
         optimizer.zero_grad(set_to_none=False)
-        loss_of(torch.tanh, torch.mean, *params, x, y, step).backward()
+        loss_of(torch.tanh, torch.mean, *params, x, y, used(step)).backward()
         optimizer.step()
         yield [p.detach().numpy().copy() for p in params]
 

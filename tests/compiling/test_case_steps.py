@@ -1,0 +1,109 @@
+"""Every operation case as a compiled SGD step: five calls of new numbers give the eager ones.
+
+Once all inputs are parameters, which are assigned new numbers before each call; once the first is a
+parameter and the others are arguments.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from quick import a_few_each
+
+import tapegraph as tg
+from tapegraph.testing.cases import CASES, WITHOUT_GRADIENT
+from tests.compiling.beside import beside
+
+CALLS = 5
+# Without lstsq, whose rank is a number, which raises (tests/recording/test_whole.py).
+STEPS = [case for case in CASES if "lstsq" not in case.label]
+SCALES = (1.0, 0.5, -1.5, 2.0, 0.25)
+
+
+def numbers(case, call, dtype):
+    """The case's inputs with their numbers in another order: the same kinds at other places."""
+    arrays = case.arrays(dtype)
+    if case.op == "cholesky":  # stays positive definite
+        return [a * (1.0 - 0.1 * call) for a in arrays]
+    return [
+        np.roll(a, call) if a.ndim else np.asarray(a * (1.0 - 0.01 * call), a.dtype) for a in arrays
+    ]
+
+
+def compare(case, dtype, fixed, engine):
+    """Compare a case whose first ``fixed`` inputs are parameters."""
+
+    def make():
+        params = [tg.param(a) for a in case.arrays(dtype)[:fixed]]
+        optimizer = tg.SGD(params, lr=1e-3)
+
+        def step(scale, *rest):
+            y = case.run(*params, *rest, *case.fixed())
+            optimizer.zero_grad()
+            tg.sum(y * scale).backward()
+            optimizer.step()
+            return y
+
+        return step, params
+
+    def assigned(step, params):
+        def call(i):
+            arrays = numbers(case, i, dtype)
+            for p, a in zip(params, arrays, strict=False):
+                p.assign(a)
+            return step(np.array(SCALES[i], dtype), *arrays[fixed:])
+
+        return call
+
+    # Eagerly, rows that were gathered twice are subtracted one after the other.
+    rtol = 0.0 if case.op != "gather" else 1e-13 if dtype == np.float64 else 1e-6
+    beside(make, [(i,) for i in range(CALLS)], engine, rtol, around=assigned)
+
+
+def thinned(cases, every):
+    """Mark all rows but one in so many for ``--thorough``."""
+    rows = []
+    for i, case in enumerate(cases):
+        rows.append(
+            pytest.param(case, id=case.id, marks=[pytest.mark.thorough] if i % every else [])
+        )
+    return rows
+
+
+@pytest.mark.parametrize("case", a_few_each(STEPS))
+def test_all_inputs_are_parameters(case):
+    compare(case, np.float64, len(case.inputs), "native")
+
+
+SEVERAL = [c for c in STEPS if len(c.inputs) > 1 and not (c.expected and c.expected[0] is None)]
+
+
+@pytest.mark.parametrize("case", a_few_each(SEVERAL))
+def test_the_first_input_is_a_parameter(case):
+    compare(case, np.float64, 1, "native")
+
+
+@pytest.mark.parametrize("case", thinned(STEPS, 20))
+def test_in_float32(case):
+    compare(case, np.float32, len(case.inputs), "native")
+
+
+@pytest.mark.parametrize("case", thinned(STEPS, 100))
+def test_in_tensorflow(case):
+    pytest.importorskip("tensorflow")
+    compare(case, np.float64, len(case.inputs), "tensorflow")
+
+
+@pytest.mark.parametrize("case", a_few_each(WITHOUT_GRADIENT))
+@pytest.mark.parametrize("engine", ["native", "tensorflow"])
+def test_without_a_gradient_it_is_computed_anew(case, engine):
+    if engine == "tensorflow":
+        pytest.importorskip("tensorflow")
+
+    def make():
+        f = case.function()
+        return lambda *arrays: f(*arrays), []
+
+    beside(
+        make, [tuple(map(tg.tensor, numbers(case, i, np.float64))) for i in range(CALLS)], engine
+    )

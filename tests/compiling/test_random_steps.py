@@ -1,0 +1,101 @@
+"""Random programs made into compiled steps give what the same steps give eagerly.
+
+Some inputs are parameters, others are arguments with new numbers at every call. ``--thorough`` runs
+2,000 programs natively and 250 in TensorFlow.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, Phase, given, seed, settings
+from programs import Program, programs
+
+import tapegraph as tg
+from tests.compiling.beside import beside, engine_of
+
+CALLS = 5
+SHARDS = 20
+NATIVE, GRAPH = 2000, 250  # with --thorough
+QUICK_NATIVE, QUICK_GRAPH = 60, 10
+
+
+def steps(program: Program, fixed: int) -> tuple[Callable, list]:
+    """Return the maker of a step and its calls; every input past the first few is an argument."""
+    rng = np.random.default_rng(len(program.steps))
+    params, arguments = program.inputs[:fixed], program.inputs[fixed:]
+
+    def make():
+        leaves = [tg.param(x) for x in params]
+        optimizer = tg.SGD(leaves, lr=0.01, momentum=0.5)
+
+        def step(scale, *rest):
+            y = program.run(*leaves, *rest)
+            optimizer.zero_grad()
+            tg.sum(y * scale).backward()
+            optimizer.step()
+            return y, [p.grad for p in leaves]
+
+        return step, [*leaves, optimizer]
+
+    # Near the program's own numbers it stays away from kinks and poles.
+    calls = [
+        (
+            1.0 / (i + 1),
+            *(x * (1.0 + 0.01 * i) + 1e-3 * rng.normal(size=x.shape) for x in arguments),
+        )
+        for i in range(CALLS)
+    ]
+    return make, calls
+
+
+def check(count: int, number: int, engine: str) -> None:
+    """Draw programs, and hold each compiled step equal to the eager one."""
+    tried = compared = 0
+
+    @seed(number)
+    @settings(
+        max_examples=count,
+        deadline=None,
+        database=None,
+        phases=[Phase.generate],
+        suppress_health_check=list(HealthCheck),
+    )
+    @given(programs())
+    def one(program):
+        nonlocal tried, compared
+        tried += 1
+        fixed = 1 + len(program.steps) % len(program.inputs)
+        make, calls = steps(program, fixed)
+        try:
+            # Eagerly, rows that were gathered twice are added one after the other.
+            rows = any(step.op == "gather" for step in program.steps)
+            compiled = beside(make, calls, engine, rtol=1e-13 if rows else 0.0)
+        except RuntimeError as error:
+            # No parameter is read: neither step has a gradient.
+            if "needs no gradient" in str(error):
+                return
+            raise
+        assert engine_of(compiled) in ("native", engine), compiled.explain()
+        assert compiled.traces == 1
+        compared += 1
+
+    one()
+    assert tried >= count and compared > 0.75 * count
+
+
+def pytest_generate_tests(metafunc):
+    if "shard" in metafunc.fixturenames:
+        count = SHARDS if metafunc.config.getoption("thorough") else 2
+        metafunc.parametrize("shard", range(count))
+
+
+def test_random_programs_natively(shard, thorough):
+    check(NATIVE // SHARDS if thorough else QUICK_NATIVE // 2, shard, "native")
+
+
+def test_random_programs_in_tensorflow(shard, thorough):
+    pytest.importorskip("tensorflow")
+    check(-(-GRAPH // SHARDS) if thorough else QUICK_GRAPH // 2, 1000 + shard, "tensorflow")
