@@ -69,7 +69,10 @@ def arguments(
         help="the engine that computes gradients (default: %(default)s)",
     )
     parser.add_argument(
-        "--compile", action=argparse.BooleanOptionalAction, default=compile, help=compiles
+        "--compile",
+        action=argparse.BooleanOptionalAction,
+        default=compile,
+        help=compiles + " (on unless --no-compile)" * compile,
     )
     parser.add_argument("--seed", type=int, default=0, help="of every random choice made here")
     parser.add_argument("--out", default=picture, help="where to save the picture (%(default)s)")

@@ -2,8 +2,8 @@
 
 You learn that a function written for NumPy needs no change to be differentiated: the programs
 beside this file import NumPy alone. Values must be equal to rounding, and every element of every
-gradient must agree with finite differences. With `--compile` each gradient is also run as a compiled
-program, which must give the same. Exits with status 1 where one does not.
+gradient must agree with finite differences. With `--compile` each gradient is also run as a
+compiled program, which must give the same. Exits with status 1 where one does not.
 """
 
 from __future__ import annotations
