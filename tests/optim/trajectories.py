@@ -72,21 +72,26 @@ def rate(kind, step):
     return RATES[kind] * (0.5 if step >= STEPS // 2 else 1.0)
 
 
-def loss_of(tanh, mean, w, b, late, x, y, step):
+def loss_of(tanh, mean, w, b, late, x, y, used):
     loss = mean((tanh(x @ w + b) - y) ** 2)
-    return loss + mean(late**2 * 0.7) if used(step) else loss
+    return loss + mean(late**2 * 0.7) if used else loss
 
 
-def ours(kind, options, dtype=np.float64, steps=STEPS):
-    """Yield the parameters after each step."""
+def ours(kind, options, dtype=np.float64, made=lambda step: step):
+    """Yield the parameters after each step, which may be made by `tg.compile`."""
     *arrays, x, y = start(dtype)
     params = [tg.param(a) for a in arrays]
     optimizer = getattr(tg, kind)(params, lr=1.0, **options)
-    for step in range(steps):
-        optimizer.lr = rate(kind, step)
+
+    @made
+    def take(used):
         optimizer.zero_grad()
-        loss_of(tg.tanh, tg.mean, *params, x, y, step).backward()
+        loss_of(tg.tanh, tg.mean, *params, x, y, used).backward()
         optimizer.step()
+
+    for step in range(STEPS):
+        optimizer.lr = rate(kind, step)
+        take(used(step))
         yield [p.numpy() for p in params]
 
 
@@ -100,7 +105,7 @@ def torchs(kind, options, dtype=np.float64):
     for step in range(STEPS):
         optimizer.param_groups[0]["lr"] = rate(kind, step)
         optimizer.zero_grad(set_to_none=False)
-        loss_of(torch.tanh, torch.mean, *params, x, y, step).backward()
+        loss_of(torch.tanh, torch.mean, *params, x, y, used(step)).backward()
         optimizer.step()
         yield [p.detach().numpy().copy() for p in params]
 
