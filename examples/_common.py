@@ -23,6 +23,7 @@ __all__ = [
     "progress",
     "pyplot",
     "save",
+    "sgd_step",
 ]
 
 
@@ -48,8 +49,16 @@ with extra():
     from tqdm import tqdm
 
 
-def arguments(doc: str, picture: str) -> argparse.Namespace:
-    """Parse the command line all examples have in common, and choose the engine it names."""
+def arguments(
+    doc: str,
+    picture: str,
+    compiles: str = "run the training step through tg.compile",
+    compile: bool = False,
+) -> argparse.Namespace:
+    """Parse the command line all examples have in common, and choose the engine it names.
+
+    `compiles` says what `--compile` does, `compile` whether it is on by default.
+    """
     parser = argparse.ArgumentParser(
         description=doc, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -58,6 +67,12 @@ def arguments(doc: str, picture: str) -> argparse.Namespace:
         choices=["auto", "tensorflow", "native"],
         default=tg.get_backend(),
         help="the engine that computes gradients (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--compile",
+        action=argparse.BooleanOptionalAction,
+        default=compile,
+        help=compiles + " (on unless --no-compile)" * compile,
     )
     parser.add_argument("--seed", type=int, default=0, help="of every random choice made here")
     parser.add_argument("--out", default=picture, help="where to save the picture (%(default)s)")
@@ -83,29 +98,39 @@ def parameters(rng: np.random.Generator, **shapes: tuple[int, ...]) -> SimpleNam
     return model
 
 
-def descend(
-    objective: Callable[[], tg.Tensor],
+def sgd_step(
+    objective: Callable[..., tg.Tensor],
     model: SimpleNamespace,
-    steps: int,
-    lr: float,
-    clip: float = math.inf,
-) -> list[float]:
-    """Take steps down the objective, which draws its own batch, and return every loss.
+    lr: float | Callable[[int], float],
+    clip: float | None = None,
+    compile: bool = False,
+) -> Callable[..., tg.Tensor]:
+    """Make the step that takes a batch, goes down `objective(model, *batch)`, and returns its loss.
 
-    The learning rate falls from `lr` to 0 along half a cosine. A gradient longer than `clip` is
-    cut to that length.
+    Where the gradient is longer than `clip`, it is cut to that length.
     """
-    optimizer = tg.SGD(vars(model).values(), lr)
-    losses = []
-    for step in (bar := progress(range(steps), "training")):
-        loss = objective()
+    optimizer = tg.SGD(vars(model), lr)
+
+    def step(*batch):
+        loss = objective(model, *batch)
         optimizer.zero_grad()
         loss.backward()
-        length = math.sqrt(sum(np.sum(p.grad**2) for p in optimizer.params))
-        optimizer.lr = lr * (1 + math.cos(math.pi * step / steps)) / 2 * min(1, clip / length)
+        if clip is not None:
+            tg.clip_grad_norm(optimizer.params, clip)
         optimizer.step()
-        losses.append(loss.item())
-        if step % 10 == 0:
+        return loss
+
+    return tg.compile(step) if compile else step
+
+
+def descend(
+    step: Callable[..., tg.Tensor], draw_batch: Callable[[], tuple[np.ndarray, ...]], steps: int
+) -> list[float]:
+    """Take steps, each on a batch of its own, and return every loss."""
+    losses = []
+    for i in (bar := progress(range(steps), "training")):
+        losses.append(step(*draw_batch()).item())
+        if i % 10 == 0:
             bar.set_postfix(loss=f"{np.mean(losses[-100:]):.4f}")
     return losses
 
@@ -116,8 +141,11 @@ def save(figure: Figure, path: str) -> None:
     print(f"picture   {path}")
 
 
-def print_engine() -> None:
-    """Print which engine ran the last backward pass, why if natively, and what was compiled."""
+def print_engine(step: Callable[..., Any] | None = None) -> None:
+    """Print which engine ran the compiled step, or else the last backward pass, and why."""
+    if hasattr(step, "explain"):
+        print(f"engine    {step.explain().splitlines()[0]}")
+        return
     report, cache = tg.last_backward(), tg.lowering.cache_info()
     print(f"engine    {report.backend}" + (f" ({report.reason})" if report.reason else ""))
     if cache.compiles:

@@ -8,10 +8,11 @@ digits; the yardstick is the nearest mean image.
 from __future__ import annotations
 
 import numpy as np
-from _common import arguments, descend, parameters, print_engine, pyplot, save
+from _common import arguments, descend, parameters, print_engine, pyplot, save, sgd_step
 from _data import digits
 
 import tapegraph as tg
+from tapegraph.optim import schedules
 
 CLASSES = 10
 BATCH = 32
@@ -27,6 +28,11 @@ def features(model, images):
 def logits(model, images):
     _, found = features(model, images)
     return tg.reshape(tg.max_pool2d(found, 2), (len(images), -1)) @ model.W + model.b
+
+
+def surprise(model, images, labels):
+    """How unlikely the model takes the true classes to be, on average."""
+    return tg.softmax_crossentropy(logits(model, images), labels)
 
 
 def nearest_mean(train_set, images) -> np.ndarray:
@@ -68,11 +74,13 @@ def main() -> None:
         rng, K1=(8, 1, 3, 3), K2=(16, 8, 3, 3), W=(16 * 2 * 2, CLASSES), b=(CLASSES,)
     )
 
-    def objective():
-        batch = rng.integers(len(train_set[0]), size=BATCH)
-        return tg.softmax_crossentropy(logits(model, train_set[0][batch]), train_set[1][batch])
+    def draw_batch():
+        chosen = rng.integers(len(train_set[0]), size=BATCH)
+        return train_set[0][chosen], train_set[1][chosen]
 
-    losses = descend(objective, model, steps=60 if args.quick else 3000, lr=0.2)
+    steps = 60 if args.quick else 3000
+    step = sgd_step(surprise, model, schedules.cosine(0.2, steps), compile=args.compile)
+    losses = descend(step, draw_batch, steps)
     with tg.no_grad():
         predicted = logits(model, images).data.argmax(axis=1)
     save(draw(model, losses, images, labels, predicted), args.out)
@@ -80,7 +88,7 @@ def main() -> None:
     print(
         f"          {np.mean(nearest_mean(train_set, images) == labels):.2%} by nearest mean image"
     )
-    print_engine()
+    print_engine(step)
 
 
 if __name__ == "__main__":

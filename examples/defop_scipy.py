@@ -48,18 +48,22 @@ def show_the_operation() -> None:
     print(f"second derivative at 2, forward over forward {curvature:.6f} ({exact:.6f})")
 
 
-def fit(x: np.ndarray, sign: np.ndarray, steps: int):
-    """Maximise the penalised likelihood of the labels by gradient descent."""
+def fit(x: np.ndarray, sign: np.ndarray, steps: int, compile: bool):
+    """Maximise the penalised likelihood of the labels; return scores, losses and the step."""
     w, b = tg.param(np.zeros(x.shape[1]), name="w"), tg.param(0.0, name="b")
     optimizer = tg.SGD([w, b], lr=LR)
-    losses = []
-    for _ in progress(range(steps), "fitting"):
+
+    def step(x, sign):
         loss = -np.mean(np.log(stdtr(FREEDOM, sign * (x @ w + b)))) + PENALTY * (w @ w)
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
-        losses.append(loss.item())
-    return x @ w.data + b.data, losses
+        return loss
+
+    if compile:
+        step = tg.compile(step)
+    losses = [step(x, sign).item() for _ in progress(range(steps), "fitting")]
+    return x @ w.data + b.data, losses, step
 
 
 def draw(losses, score, benign):
@@ -80,10 +84,11 @@ def main() -> None:
     data = load_breast_cancer()
     x = (data.data - data.data.mean(axis=0)) / data.data.std(axis=0)
     benign = data.target == 1
-    score, losses = fit(x, np.where(benign, 1.0, -1.0), 100 if args.quick else 1000)
+    steps = 100 if args.quick else 1000
+    score, losses, step = fit(x, np.where(benign, 1.0, -1.0), steps, args.compile)
     print(f"accuracy  {np.mean((score > 0) == benign):.1%}")
     save(draw(losses, score, benign), args.out)
-    print_engine()
+    print_engine(step)
 
 
 if __name__ == "__main__":

@@ -12,10 +12,11 @@ import re
 from collections import Counter
 
 import numpy as np
-from _common import arguments, descend, extra, parameters, print_engine, pyplot, save
+from _common import arguments, descend, extra, parameters, print_engine, pyplot, save, sgd_step
 from _data import DOCUMENTATION
 
 import tapegraph as tg
+from tapegraph.optim import schedules
 
 with extra():
     from sklearn.manifold import TSNE
@@ -75,11 +76,13 @@ def main() -> None:
     cut = len(words) * 9 // 10
     model = parameters(rng, table=(WORDS, WIDTH), W=(WIDTH, WORDS), b=(WORDS,))
 
-    def objective():
-        batch = rng.integers(cut, size=BATCH)
-        return mean_bits(model, neighbours[batch], words[batch])
+    def draw_batch():
+        chosen = rng.integers(cut, size=BATCH)
+        return neighbours[chosen], words[chosen]
 
-    descend(objective, model, steps=60 if args.quick else 2500, lr=15.0)
+    steps = 60 if args.quick else 2500
+    step = sgd_step(mean_bits, model, schedules.cosine(15.0, steps), compile=args.compile)
+    descend(step, draw_batch, steps)
     with tg.no_grad():
         bits = mean_bits(model, neighbours[cut:], words[cut:]).item()
     save(draw(vocabulary, model.table.data, args.seed), args.out)
@@ -89,7 +92,7 @@ def main() -> None:
         print(f"{word:<9} is used like {alike}")
     yardstick = frequency_bits(words[:cut], words[cut:])
     print(f"test      {bits:.3f} bits a word; {yardstick:.3f} by frequency")
-    print_engine()
+    print_engine(step)
 
 
 if __name__ == "__main__":

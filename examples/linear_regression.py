@@ -18,19 +18,23 @@ with extra():
 LR = 0.2
 
 
-def descend(x: np.ndarray, y: np.ndarray, steps: int):
-    """Minimise the mean squared error over the weights and the intercept."""
+def descend(x: np.ndarray, y: np.ndarray, steps: int, compile: bool):
+    """Minimise the mean squared error; return the weights and intercept, the losses, the step."""
     w = tg.param(np.zeros(x.shape[1]), name="w")
     b = tg.param(0.0, name="b")
     optimizer = tg.SGD([w, b], lr=LR)
-    losses = []
-    for _ in progress(range(steps), "descending"):
+
+    def step(x, y):
         loss = tg.mean((x @ w + b - y) ** 2)
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
-        losses.append(loss.item())
-    return np.append(w.data, b.data), losses
+        return loss
+
+    if compile:
+        step = tg.compile(step)
+    losses = [step(x, y).item() for _ in progress(range(steps), "descending")]
+    return np.append(w.data, b.data), losses, step
 
 
 def draw(names, descent, exact, losses, exact_loss, predicted, y):
@@ -54,7 +58,7 @@ def main() -> None:
     data = load_diabetes()
     x = (data.data - data.data.mean(axis=0)) / data.data.std(axis=0)
     y = data.target
-    descent, losses = descend(x, y, 500 if args.quick else 4000)
+    descent, losses, step = descend(x, y, 500 if args.quick else 4000, args.compile)
 
     with_intercept = np.column_stack([x, np.ones(len(x))])
     exact = np.linalg.lstsq(with_intercept, y)[0]
@@ -67,7 +71,7 @@ def main() -> None:
     print(f"{'mse':>10} {np.mean((predicted - y) ** 2):12.6f} {exact_loss:12.6f}")
     figure = draw(data.feature_names, descent, exact, losses, exact_loss, predicted, y)
     save(figure, args.out)
-    print_engine()
+    print_engine(step)
 
 
 if __name__ == "__main__":

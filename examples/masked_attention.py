@@ -10,10 +10,11 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from _common import arguments, descend, parameters, print_engine, pyplot, save
+from _common import arguments, descend, parameters, print_engine, pyplot, save, sgd_step
 from _data import text
 
 import tapegraph as tg
+from tapegraph.optim import schedules
 
 LENGTH, WIDTH, HIDDEN = 32, 64, 128
 BATCH = 32
@@ -79,13 +80,9 @@ def main() -> None:
         Wy=(WIDTH, n),
         c=(n,),
     )
-    bits = descend(
-        lambda: mean_bits(model, data.windows(rng, BATCH, LENGTH + 1)),
-        model,
-        steps=60 if args.quick else 2500,
-        lr=3.0,
-        clip=0.5,
-    )
+    steps = 60 if args.quick else 2500
+    step = sgd_step(mean_bits, model, schedules.cosine(3.0, steps), clip=0.5, compile=args.compile)
+    bits = descend(step, lambda: (data.windows(rng, BATCH, LENGTH + 1),), steps)
     passages, shown = data.test_windows(LENGTH + 1), data.wordiest(LENGTH)
     with tg.no_grad():
         bits_test = mean_bits(model, passages).item()
@@ -94,7 +91,7 @@ def main() -> None:
     save(draw(bits, yardstick, bits_test, data.letters(shown), weights.data[0]), args.out)
     print(f"test      {bits_test:.3f} bits a letter; {yardstick:.3f} by pairs of letters")
     print(f"leak      {leak(model, passages[:, :-1])} from later letters to earlier guesses")
-    print_engine()
+    print_engine(step)
 
 
 if __name__ == "__main__":

@@ -10,10 +10,11 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from _common import arguments, descend, parameters, print_engine, pyplot, save
+from _common import arguments, descend, parameters, print_engine, pyplot, save, sgd_step
 from _data import text
 
 import tapegraph as tg
+from tapegraph.optim import schedules
 
 UNITS = 128
 LENGTH = 25
@@ -81,13 +82,9 @@ def main() -> None:
     data = text()
     n = len(data.alphabet)
     model = parameters(rng, Wx=(n, UNITS), Wh=(UNITS, UNITS), b=(UNITS,), Wy=(UNITS, n), c=(n,))
-    bits = descend(
-        lambda: mean_bits(model, data.windows(rng, BATCH, LENGTH + 1)),
-        model,
-        steps=60 if args.quick else 2000,
-        lr=2.0,
-        clip=0.5,
-    )
+    steps = 60 if args.quick else 2000
+    step = sgd_step(mean_bits, model, schedules.cosine(2.0, steps), clip=0.5, compile=args.compile)
+    bits = descend(step, lambda: (data.windows(rng, BATCH, LENGTH + 1),), steps)
     with tg.no_grad():
         bits_test = mean_bits(model, data.test_windows(LENGTH + 1)).item()
     yardstick = data.bigram_bits()
@@ -96,7 +93,7 @@ def main() -> None:
     save(figure, args.out)
     print(f"\n{write(model, data.alphabet, 'The ', 300, rng)}\n")
     print(f"test      {bits_test:.3f} bits a letter; {yardstick:.3f} by pairs of letters")
-    print_engine()
+    print_engine(step)
 
 
 if __name__ == "__main__":

@@ -10,10 +10,11 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from _common import arguments, descend, parameters, print_engine, pyplot, save
+from _common import arguments, descend, parameters, print_engine, pyplot, save, sgd_step
 from _data import digits
 
 import tapegraph as tg
+from tapegraph.optim import schedules
 
 ROWS, PIXELS, WIDTH, CLASSES = 8, 8, 32, 10
 BATCH = 64
@@ -28,8 +29,8 @@ def logits(model, images, focus: float):
     return tg.mean(heard, axis=1) @ model.Wy + model.b, weights
 
 
-def train(train_set, focus: float, steps: int, rng: np.random.Generator):
-    images, labels = train_set
+def train(train_set, focus: float, steps: int, rng: np.random.Generator, compile: bool):
+    """Return a trained model, and the step that trained it."""
     model = parameters(
         rng,
         W=(PIXELS, WIDTH),
@@ -41,11 +42,16 @@ def train(train_set, focus: float, steps: int, rng: np.random.Generator):
         b=(CLASSES,),
     )
 
-    def objective():
-        batch = rng.integers(len(images), size=BATCH)
-        return tg.softmax_crossentropy(logits(model, images[batch], focus)[0], labels[batch])
+    def surprise(model, images, labels):
+        return tg.softmax_crossentropy(logits(model, images, focus)[0], labels)
 
-    return model, descend(objective, model, steps, lr=0.2)
+    def draw_batch():
+        chosen = rng.integers(len(train_set[0]), size=BATCH)
+        return train_set[0][chosen], train_set[1][chosen]
+
+    step = sgd_step(surprise, model, schedules.cosine(0.2, steps), compile=compile)
+    descend(step, draw_batch, steps)
+    return model, step
 
 
 @tg.no_grad()
@@ -74,13 +80,13 @@ def main() -> None:
     rng = np.random.default_rng(args.seed)
     train_set, test_set = digits(rng)
     steps = 100 if args.quick else 3000
-    alike, _ = train(train_set, 0.0, steps, rng)
-    model, _ = train(train_set, 1.0, steps, rng)
+    alike, _ = train(train_set, 0.0, steps, rng, args.compile)
+    model, step = train(train_set, 1.0, steps, rng, args.compile)
     accuracy, weights = test(model, test_set, 1.0)
     save(draw(*test_set, weights), args.out)
     print(f"accuracy  {accuracy:.2%} of {len(weights)} test digits with attention")
     print(f"          {test(alike, test_set, 0.0)[0]:.2%} with every row listening to all alike")
-    print_engine()
+    print_engine(step)
 
 
 if __name__ == "__main__":

@@ -15,6 +15,7 @@ from _common import arguments, print_engine, progress, pyplot, save
 
 import tapegraph as tg
 
+CALLS = 3  # of a compiled gradient: two are recorded and compared, the third runs the program
 STEP = 1e-5  # near the cube root of the machine epsilon, where the difference is best
 TOLERANCE = 1e-7
 
@@ -32,15 +33,23 @@ FUNCTIONS = [
     ("softmax_crossentropy", lambda x: tg.softmax_crossentropy(x, [2, 0]), ROWS),
     ("layer_norm", lambda x: tg.sum(tg.layer_norm(x, np.ones(3), np.zeros(3)) ** 3), ROWS),
     ("gather, repeated", lambda x: tg.sum(tg.gather(x, [1, 0, 1]) ** 2), ROWS),
-    ("where", lambda x: tg.sum(tg.where(x.data > 0, tg.exp(x), x**2)), ROWS),
+    ("where", lambda x: tg.sum(tg.where(x > 0, tg.exp(x), x**2)), ROWS),
     ("conv2d", lambda k: tg.sum(tg.tanh(tg.conv2d(IMAGE, k, pad=1))), np.ones((1, 1, 3, 3)) / 9),
 ]
 
 
-def by_reverse_mode(f, x):
+def by_reverse_mode(f, x, wrap):
+    """The gradient, and the function that computed it."""
     leaf = tg.param(x)
-    f(leaf).backward()
-    return leaf.grad
+
+    @wrap
+    def gradient():
+        leaf.zero_grad()
+        f(leaf).backward()
+
+    for _ in range(CALLS):
+        gradient()
+    return leaf.grad, gradient
 
 
 def directions(x):
@@ -48,13 +57,15 @@ def directions(x):
     return np.eye(x.size).reshape(x.size, *x.shape)
 
 
-def by_forward_mode(f, x):
-    slopes = [tg.jvp(f, (x,), (v,))[1] for v in directions(x)]
-    return np.reshape(slopes, x.shape)
+def by_forward_mode(f, x, wrap):
+    slope = wrap(lambda v: tg.jvp(f, (x,), (v,))[1])
+    return np.reshape([float(slope(v)) for v in directions(x)], x.shape)
 
 
 @tg.no_grad()
-def by_differences(f, x, step=STEP):
+def by_differences(f, x, wrap, step=STEP):
+    f = wrap(f)
+
     def at(point):
         return f(tg.tensor(point)).item()
 
@@ -78,12 +89,12 @@ def show_recording() -> None:
     print(f"df/dy = {y.grad:.6f}   (x         = {2:.6f})\n")
 
 
-def verify() -> bool:
-    """Print one line a function, and return whether every line agrees."""
-    results = [
-        (name, by_reverse_mode(f, x), by_forward_mode(f, x), by_differences(f, x))
-        for name, f, x in progress(FUNCTIONS, "checking")
-    ]
+def verify(wrap):
+    """Print one line a function; return whether all agree, and a function that gave a gradient."""
+    results = []
+    for name, f, x in progress(FUNCTIONS, "checking"):
+        reverse, gradient = by_reverse_mode(f, x, wrap)
+        results.append((name, reverse, by_forward_mode(f, x, wrap), by_differences(f, x, wrap)))
     print(f"{'largest disagreement':<24} {'reverse/forward':>16} {'reverse/differences':>20}")
     good = True
     for name, reverse, forward, differences in results:
@@ -91,15 +102,15 @@ def verify() -> bool:
         agree = max(worst) <= TOLERANCE
         good &= agree
         print(f"{name:<24} {worst[0]:16.1e} {worst[1]:20.1e}  {'ok' if agree else 'DISAGREE'}")
-    return good
+    return good, gradient
 
 
-def draw():
+def draw(wrap):
     """The error of the two-sided difference against its step, for one function."""
     name, f, x = FUNCTIONS[1]
-    exact = by_reverse_mode(f, x)
+    exact, _ = by_reverse_mode(f, x, wrap)
     steps = np.logspace(-13, -0.5, 60)
-    errors = [disagreement(exact, by_differences(f, x, step)) for step in steps]
+    errors = [disagreement(exact, by_differences(f, x, wrap, step)) for step in steps]
     figure, axis = pyplot.subplots(figsize=(6.5, 4.5), layout="constrained")
     axis.loglog(steps, errors, label="finite differences")
     axis.axhline(np.finfo(float).eps, color="tab:green", label="rounding of one number")
@@ -110,11 +121,16 @@ def draw():
 
 
 def main() -> None:
-    args = arguments(__doc__, picture="verify_gradients.png")
+    args = arguments(
+        __doc__,
+        picture="verify_gradients.png",
+        compiles="run all three through tg.compile: the gradients, the slopes and the functions",
+    )
+    wrap = tg.compile if args.compile else lambda f: f
     show_recording()
-    good = verify()
-    save(draw(), args.out)
-    print_engine()
+    good, gradient = verify(wrap)
+    save(draw(wrap), args.out)
+    print_engine(gradient)
     sys.exit(0 if good else 1)
 
 

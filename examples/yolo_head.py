@@ -9,11 +9,12 @@ mean size at the middle of the right cell.
 from __future__ import annotations
 
 import numpy as np
-from _common import arguments, descend, parameters, print_engine, pyplot, save
+from _common import arguments, descend, parameters, print_engine, pyplot, save, sgd_step
 from _data import digits
 from matplotlib.patches import Rectangle
 
 import tapegraph as tg
+from tapegraph.optim import schedules
 
 CELLS, CELL, MARGIN = 4, 12, 8
 CANVAS, VIEW = CELLS * CELL, CELL + 2 * MARGIN
@@ -72,8 +73,9 @@ def head(model, seen):
     return tg.sigmoid(hidden @ model.W2 + model.b2)
 
 
-def loss(said, target):
+def loss(model, seen, target):
     """The squared error of the confidence everywhere, and of the box where there is one."""
+    said = head(model, seen)
     here = target[:, 4:]
     box = tg.where(here, (said[:, :4] - target[:, :4]) ** 2, 0.0)
     return tg.mean((said[:, 4:] - here) ** 2) + 5 * tg.sum(box) / here.sum()
@@ -113,11 +115,13 @@ def main() -> None:
     (train_images, _), (test_images, _) = digits(rng)
     model = parameters(rng, W1=(VIEW**2, HIDDEN), b1=(HIDDEN,), W2=(HIDDEN, 5), b2=(5,))
 
-    def objective():
+    def draw_batch():
         canvases, target = scenes(train_images, BATCH, rng)
-        return loss(head(model, views(canvases)), target)
+        return views(canvases), target
 
-    descend(objective, model, steps=60 if args.quick else 2500, lr=0.7)
+    steps = 60 if args.quick else 2500
+    step = sgd_step(loss, model, schedules.cosine(0.7, steps), compile=args.compile)
+    descend(step, draw_batch, steps)
 
     canvases, target = scenes(test_images, 200, rng)
     with tg.no_grad():
@@ -133,7 +137,7 @@ def main() -> None:
     print(f"overlap   {overlaps}")
     print(f"found     {good / true.sum():.1%} of {true.sum()} digits on {len(canvases)} canvases")
     print(f"right     {good / claimed.sum():.1%} of {claimed.sum()} boxes claimed")
-    print_engine()
+    print_engine(step)
 
 
 if __name__ == "__main__":

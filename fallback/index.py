@@ -43,7 +43,9 @@ def _getitem(g: Any, y: Array, x: Array, begin: Array, end: Array, *, plan: tupl
 
 def _gather(g: Any, y: Array, x: Array, indices: Array, *, axis: int) -> Any:
     if axis == 0:
-        return RowSparse(indices.ravel(), plain(g).reshape(indices.size, *x.shape[1:]), x.shape)
+        rows = RowSparse(indices.ravel(), plain(g).reshape(indices.size, *x.shape[1:]), x.shape)
+        # Past the table's own length the dense form is the smaller one, as in sums.
+        return rows if indices.size <= x.shape[0] else rows.dense()
     out = _zeros(g, x)
     where: Any = (slice(None),) * axis + (indices,)
     np.add.at(out, where, g)

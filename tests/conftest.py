@@ -43,10 +43,12 @@ def pytest_xdist_auto_num_workers() -> int:
 def pytest_configure(config: pytest.Config) -> None:
     """Where processes share the cores, leave each one thread for products of matrices.
 
-    OpenBLAS' threads wait for each other in busy loops, which is slower by far than one alone.
+    OpenBLAS' and OpenMP's threads wait for each other in busy loops, which is slower by far than
+    one alone.
     """
     if config.getoption("numprocesses"):
         os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+        os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 
 @pytest.fixture(scope="session")
@@ -80,6 +82,12 @@ def backend(request):
         pytest.importorskip("tensorflow")
     tg.set_backend(request.param)
     return request.param
+
+
+@pytest.fixture(params=["eager", "compiled"])
+def made(request):
+    """Run the test once with steps as they are written, and once with compiled ones."""
+    return tg.compile if request.param == "compiled" else lambda step: step
 
 
 @pytest.fixture

@@ -2,7 +2,8 @@
 
 You learn that a function written for NumPy needs no change to be differentiated: the programs
 beside this file import NumPy alone. Values must be equal to rounding, and every element of every
-gradient must agree with finite differences. Exits with status 1 where one does not.
+gradient must agree with finite differences. With `--compile` each gradient is also run as a
+compiled program, which must give the same. Exits with status 1 where one does not.
 """
 
 from __future__ import annotations
@@ -39,6 +40,32 @@ def engines() -> list[str]:
     return ["native", "tensorflow"]
 
 
+def gradients(module: ModuleType, arrays: list[np.ndarray], compile: bool) -> list[np.ndarray]:
+    """Return the gradients of a program, summed; as a compiled program's third call gives them."""
+    leaves = [tg.param(a) for a in arrays]
+
+    def gradient() -> None:
+        tg.zero_grad(leaves)
+        tg.sum(module.program(*leaves)).backward()
+
+    if compile:
+        gradient = tg.compile(gradient)
+        gradient(), gradient()  # which are recorded and compared
+    gradient()
+    return [leaf.grad for leaf in leaves if leaf.grad is not None]
+
+
+def by_compiling(module: ModuleType, seed: int, backend: str) -> float:
+    """Return the largest difference of compiled gradients from eager ones."""
+    arrays = module.inputs(np.random.default_rng(seed))
+    with tg.use_backend(backend):
+        eager, compiled = (gradients(module, arrays, compile) for compile in (False, True))
+    pairs = list(zip(compiled, eager, strict=True))
+    for ours, theirs in pairs:
+        np.testing.assert_allclose(ours, theirs, rtol=1e-9, atol=1e-12)
+    return max(float(np.max(np.abs(ours - theirs))) for ours, theirs in pairs)
+
+
 def check(module: ModuleType, seed: int, backend: str) -> tuple[str, float, float, int]:
     """Return who ran, the worst value, the worst gradient and how many elements were checked."""
     arrays = module.inputs(np.random.default_rng(seed))
@@ -61,25 +88,34 @@ def main() -> int:
     parser.add_argument(
         "--backend", choices=["native", "tensorflow"], help="one engine (default: all installed)"
     )
+    parser.add_argument(
+        "--compile",
+        action=argparse.BooleanOptionalAction,
+        default=False,
+        help="compare compiled gradients with eager ones too",
+    )
     parser.add_argument("--seed", type=int, default=0, help="of the programs' inputs")
     args = parser.parse_args()
 
     chosen = [args.backend] if args.backend else engines()
-    print(f"{'program':<20} {'engine':<11} {'values':>9} {'gradients':>10} {'elements':>9}")
+    head = f"{'program':<20} {'engine':<11} {'values':>9} {'gradients':>10} {'elements':>9}"
+    print(head + f" {'compiled':>9}" * args.compile)
     warnings.filterwarnings("ignore", "backward ran in the native engine")  # said below
     logging.getLogger("tapegraph").setLevel(logging.ERROR)
     failures, notes = [], []
     for name, module in programs().items():
         for backend in chosen:
             try:
-                ran, values, gradients, elements = check(module, args.seed, backend)
+                ran, value, gradient, elements = check(module, args.seed, backend)
+                reason = tg.last_backward().reason
+                last = f" {by_compiling(module, args.seed, backend):9.1e}" if args.compile else ""
             except (AssertionError, TypeError) as error:
                 failures.append(f"{name}: {error}")
                 print(f"{name:<20} {backend:<11} FAILED")
             else:
-                print(f"{name:<20} {ran:<11} {values:9.1e} {gradients:10.1e} {elements:9}")
+                print(f"{name:<20} {ran:<11} {value:9.1e} {gradient:10.1e} {elements:9}{last}")
                 if ran.endswith("*"):
-                    notes.append(f"* {name}: {tg.last_backward().reason}")
+                    notes.append(f"* {name}: {reason}")
     print(*notes, *failures, sep="\n")
     return 1 if failures else 0
 

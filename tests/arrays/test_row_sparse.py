@@ -80,6 +80,30 @@ def test_every_index_shape(backend, index):
     np.testing.assert_allclose(table.grad, dense(flat, 2 * table.data[flat], (9, 2)))
 
 
+def test_a_compiled_step_adds_up_more_rows_than_the_table_as_an_eager_one():
+    def make():
+        table = tg.param(np.ones((3, 2), np.float32))
+        optimizer = tg.SGD([table], lr=0.1)
+
+        def step(rows, factors):
+            optimizer.zero_grad()
+            tg.sum(tg.gather(table, rows) * factors).backward()
+            optimizer.step()
+
+        return step, table
+
+    rng = np.random.default_rng(0)
+    with tg.use_backend("native"):
+        (eager, table), (step, other) = make(), make()
+        compiled = tg.compile(step)
+        for _ in range(6):
+            rows, factors = rng.integers(3, size=8), rng.normal(size=(8, 2)).astype(np.float32)
+            eager(rows, factors)
+            compiled(rows, factors)
+            assert isinstance(table._grad, np.ndarray)
+            np.testing.assert_array_equal(other.data, table.data)
+
+
 def test_sparse_and_dense_readers_of_one_leaf(backend, values):
     table = tg.param(np.ones((9, 2)))
     (tg.sum(tg.gather(table, ROWS) * values) + tg.sum(table * 3.0)).backward()

@@ -15,7 +15,7 @@ TOLERANCE = {np.dtype(np.float64): 1e-9, np.dtype(np.float32): 1e-4}
 
 def engine_of(step: Any) -> str:
     """Return the engine that runs a compiled step, ``""`` before it has a program."""
-    found = re.search(r": (native|tensorflow)\b", step.explain().lower())
+    found = re.search(r"ran in (native|tensorflow)", step.explain())
     return found[1] if found else ""
 
 

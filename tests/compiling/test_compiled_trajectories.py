@@ -21,7 +21,7 @@ LION = [{}, {"betas": (0.8, 0.5)}, {"weight_decay": 0.3}]
 
 @pytest.mark.parametrize("name", CONFIGS)
 def test_compiled_steps_are_those_that_pytorch_took(name, engine):  # noqa: F811
-    every = [flat(params) for params in ours(*CONFIGS[name], compiled=True)]
+    every = [flat(params) for params in ours(*CONFIGS[name], made=tg.compile)]
     assert len(every) == STEPS
     for n in KEPT:
         np.testing.assert_allclose(every[n - 1], EVERY[name][str(n)], rtol=1e-9, atol=1e-12)
@@ -31,7 +31,7 @@ def test_compiled_steps_are_those_that_pytorch_took(name, engine):  # noqa: F811
 def test_compiled_steps_are_those_that_pytorch_takes(name):
     pytest.importorskip("torch")
     with tg.use_backend("native"):
-        mine = [flat(params) for params in ours(*CONFIGS[name], compiled=True)]
+        mine = [flat(params) for params in ours(*CONFIGS[name], made=tg.compile)]
     for got, want in zip(mine, torchs(*CONFIGS[name]), strict=True):
         np.testing.assert_allclose(got, flat(want), rtol=1e-9, atol=1e-12)
 
@@ -42,7 +42,7 @@ def test_lion_compiled_is_lion_eager(options, dtype):
     """Which PyTorch does not have; tests/optim compares the eager one with its paper."""
     with tg.use_backend("native"):
         pairs = zip(
-            ours("Lion", options, dtype, compiled=True), ours("Lion", options, dtype), strict=True
+            ours("Lion", options, dtype, made=tg.compile), ours("Lion", options, dtype), strict=True
         )
         for got, want in pairs:
             np.testing.assert_array_equal(flat(got), flat(want))
@@ -55,7 +55,7 @@ def test_lion_compiled_is_lion_eager(options, dtype):
 def test_natively_compiled_steps_are_eager_ones_to_the_bit(name, dtype):
     with tg.use_backend("native"):
         kind, options = CONFIGS[name]
-        compiled = ours(kind, options, dtype, compiled=True)
+        compiled = ours(kind, options, dtype, made=tg.compile)
         for got, want in zip(compiled, ours(kind, options, dtype), strict=True):
             for a, b in zip(got, want, strict=True):
                 assert a.dtype == b.dtype == dtype

@@ -465,7 +465,7 @@ def test_a_plan_is_a_function_of_arrays():
     for _ in range(3):
         step(2.0)
     (entry,) = step._entries.values()
-    plan = engines.engine("native").whole(entry.trace.recording)
+    plan = engines.engine("native").whole(entry.trace.recording, entry.trace.state)
     values = [np.array([1.0, 2.0]), np.array(5.0)]
     outputs, updates = plan.run(values)
     np.testing.assert_array_equal(outputs[0], [5.0, 10.0])

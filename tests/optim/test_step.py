@@ -208,14 +208,19 @@ def test_zeroed_gradients_are_zeros(name):
 
 
 @every
-def test_empty_and_0d_parameters(name):
+def test_empty_and_0d_parameters(name, made):
     for shape in ((0, 3), ()):
         x = tg.param(np.full(shape, 2.0))
         optimizer = make(name, [x])
-        for _ in range(2):
+
+        @made
+        def step(x=x, optimizer=optimizer):
             optimizer.zero_grad()
             (x * x).sum().backward()
             optimizer.step()
+
+        for _ in range(3):
+            step()
         assert (x.shape, x.dtype) == (shape, np.float64)
         assert np.all(x.data < 2.0)
 

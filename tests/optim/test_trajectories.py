@@ -22,38 +22,50 @@ def test_every_configuration_has_goldens():
 
 
 @pytest.mark.parametrize("name", CONFIGS)
-def test_steps_are_those_that_pytorch_took(name):
-    every = [flat(params) for params in ours(*CONFIGS[name])]
+def test_steps_are_those_that_pytorch_took(name, made):
+    every = [flat(params) for params in ours(*CONFIGS[name], made=made)]
     for n in KEPT:
         np.testing.assert_allclose(every[n - 1], EVERY[name][str(n)], rtol=1e-9, atol=1e-12)
 
 
 @pytest.mark.parametrize("name", CONFIGS)
-def test_steps_are_those_that_pytorch_takes(name):
+def test_steps_are_those_that_pytorch_takes(name, made):
     pytest.importorskip("torch")
     steps = 0
-    for mine, torchs_own in zip(ours(*CONFIGS[name]), torchs(*CONFIGS[name]), strict=True):
+    every = zip(ours(*CONFIGS[name], made=made), torchs(*CONFIGS[name]), strict=True)
+    for mine, torchs_own in every:
         np.testing.assert_allclose(flat(mine), flat(torchs_own), rtol=1e-9, atol=1e-12)
         steps += 1
     assert steps == STEPS
 
 
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+@pytest.mark.parametrize("name", EVERY)
+def test_compiled_steps_are_eager_ones_to_the_bit(name, dtype):
+    kind, options = CONFIGS[name]
+    with tg.use_backend("native"):
+        eager, compiled = (ours(kind, options, dtype, made) for made in (lambda f: f, tg.compile))
+        for theirs, mine in zip(eager, compiled, strict=True):
+            for one, two in zip(theirs, mine, strict=True):
+                np.testing.assert_array_equal(two, one)
+
+
 @pytest.mark.parametrize("name", CONFIGS)
-def test_float32_stays_float32_and_near(name):
-    every = [*ours(*CONFIGS[name], dtype=np.float32)]
+def test_float32_stays_float32_and_near(name, made):
+    every = [*ours(*CONFIGS[name], dtype=np.float32, made=made)]
     assert {p.dtype for params in every for p in params} == {np.dtype(np.float32)}
     for n in KEPT:
         np.testing.assert_allclose(flat(every[n - 1]), EVERY[name][str(n)], rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize("options", [{}, {"betas": (0.8, 0.5)}, {"weight_decay": 0.3}])
-def test_lion_is_algorithm_2_of_its_paper(options):
+def test_lion_is_algorithm_2_of_its_paper(options, made):
     beta1, beta2 = options.get("betas", (0.9, 0.99))
     decay = options.get("weight_decay", 0.0)
     *params, x, y = start()
     means = [np.zeros_like(p) for p in params]
     w, b, late = range(3)
-    for step, mine in enumerate(ours("Lion", options)):
+    for step, mine in enumerate(ours("Lion", options, made=made)):
         u = np.tanh(x @ params[w] + params[b])
         back = 2 * (u - y) * (1 - u**2) / u.size
         used = step >= 3 and not 20 <= step < 25

@@ -1,4 +1,4 @@
-"""Every example runs, both ways, saves its picture, and reaches what it promises."""
+"""Every example runs on both engines, eagerly and compiled, and reaches what it promises."""
 
 import contextlib
 import contextvars
@@ -12,6 +12,7 @@ import sys
 import warnings
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import tapegraph as tg
@@ -30,6 +31,9 @@ HERE = [name for name in EXAMPLES if name != REGISTERS]
 NATIVE = {"cnn_digits", "moons", "verify_gradients"}
 # What an example measures: the first figure of these lines.
 MEASURED = re.compile(r"^ *(?:accuracy|test|overlap|found|mse) +([\d.]+)", re.MULTILINE)
+
+# What depends on the clock or on the engine: those lines, and progress bars.
+CHANGES = re.compile(r"^(engine|cache|compiled) |%\|")
 
 TENSORFLOW = importlib.util.find_spec("tensorflow") is not None
 
@@ -81,6 +85,26 @@ def run_here(monkeypatch, tmp_path):
     pyplot.close("all")
 
 
+@pytest.fixture
+def trained(monkeypatch):
+    """Every optimizer's parameters, in the order in which the optimizers were made."""
+    found = []
+
+    def make(params, *args, **kwargs):
+        optimizer = SGD(params, *args, **kwargs)
+        found.append(optimizer.params)
+        return optimizer
+
+    SGD = tg.SGD
+    monkeypatch.setattr(tg, "SGD", make)
+    return found
+
+
+def said(out: str) -> list[str]:
+    """What a run printed but for times and engines."""
+    return [line for line in out.splitlines() if line and not CHANGES.search(line)]
+
+
 def figures(out: str) -> list[float]:
     found = [float(figure) for figure in MEASURED.findall(out)]
     assert found, out
@@ -92,30 +116,61 @@ def assert_picture(path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", HERE)
-def test_example_runs_and_saves_its_picture_alike_on_both_engines(name, run_here):
-    by_sweep = run_here(name, "--quick", "--backend", "native")
+def test_example_is_the_same_eagerly_and_compiled(name, run_here, trained):
+    picture = Path(f"{name}.png")
+    runs = []
+    for how, engine in (("--no-compile", r"native"), ("--compile", r"\w+: [12] of 8 traces")):
+        out = run_here(name, "--quick", "--backend", "native", how)
+        assert picture.name in out
+        assert_picture(picture)
+        assert name == "moons" or re.search(f"^engine +{engine}", out, re.MULTILINE)
+        numbers = [np.array(p.data) for params in trained for p in params]
+        runs.append((out, picture.read_bytes(), numbers))
+        trained.clear()
+    (eager, *drawn), (compiled, *drawn_compiled) = runs
+    assert said(compiled) == said(eager)
+    assert drawn_compiled[0] == drawn[0]  # every loss, to a pixel
+    assert drawn[1] or name == "verify_gradients"
+    # Digits measures with more optimizers, when all is done.
+    for ours, theirs in zip(drawn_compiled[1], drawn[1], strict=name != "digits"):
+        np.testing.assert_array_equal(ours, theirs)
+
+
+@pytest.mark.skipif(not TENSORFLOW, reason="TensorFlow is not here")
+@pytest.mark.parametrize("name", [name for name in HERE if name not in NATIVE])
+def test_example_is_alike_on_both_engines(name, run_here):
+    by_sweep = run_here(name, "--quick", "--backend", "native", "--compile")
+    by_graph = run_here(name, "--quick", "--backend", "tensorflow", "--no-compile")
     assert_picture(Path(f"{name}.png"))
-    assert f"{name}.png" in by_sweep
-    assert name == "moons" or re.search("^engine +native", by_sweep, re.MULTILINE)
-    if TENSORFLOW and name not in NATIVE:
-        by_graph = run_here(name, "--quick", "--backend", "tensorflow", "--out", "graph.png")
-        assert_picture(Path("graph.png"))
-        assert re.search("^engine +tensorflow$", by_graph, re.MULTILINE)
-        held = r"^cache +\d+ held, [1-4] compiled, [1-9]\d+ found"
-        assert re.search(held, by_graph, re.MULTILINE)
-        assert figures(by_graph) == pytest.approx(figures(by_sweep), rel=0.02)
+    assert re.search("^engine +tensorflow$", by_graph, re.MULTILINE)
+    held = r"^cache +\d+ held, [1-4] compiled, [1-9]\d+ found"
+    assert re.search(held, by_graph, re.MULTILINE)
+    assert figures(by_graph) == pytest.approx(figures(by_sweep), rel=0.02)
+
+
+@pytest.mark.thorough
+@pytest.mark.skipif(not TENSORFLOW, reason="TensorFlow is not here")
+@pytest.mark.parametrize("name", [name for name in HERE if name != "moons"])
+def test_compiled_example_is_alike_on_both_engines(name, run_here):
+    options = ("--quick", "--compile", "--backend")
+    by_plan, by_graph = (run_here(name, *options, engine) for engine in ("native", "tensorflow"))
+    if name == "verify_gradients":
+        assert by_graph.count("  ok") == by_plan.count("  ok") > 0
+        return
+    assert figures(by_graph) == pytest.approx(figures(by_plan), rel=0.02)
 
 
 @pytest.mark.parametrize("backend", ["auto", "tensorflow"])
 def test_convolution_says_that_it_runs_natively(backend, run_here):
-    out = run_here("cnn_digits", "--quick", "--backend", backend)
+    out = run_here("cnn_digits", "--quick", "--backend", backend, "--no-compile")
     assert re.search(r"^engine +native \(conv2d ", out, re.MULTILINE)
     assert ("RuntimeWarning" in out) == (backend == "tensorflow")
 
 
 def assert_explains(out: str) -> None:
-    for option in ("--backend", "--seed", "--out", "--quick", "You learn"):
+    for option in ("--backend", "--compile", "--no-compile", "--seed", "--out", "--quick"):
         assert option in out
+    assert "You learn" in out
 
 
 @pytest.mark.parametrize("name", HERE)
@@ -123,15 +178,23 @@ def test_script_explains_itself(name, run_here):
     assert_explains(run_here(name, "--help"))
 
 
+def assert_says_what_it_gained(out: str) -> None:
+    line = r"^compiled +(.+) times as fast as eager steps \((.+) against (.+) ms a step\)$"
+    factor, compiled, eager = map(float, re.search(line, out, re.MULTILINE).groups())
+    assert factor == pytest.approx(eager / compiled, rel=0.1, abs=0.1)
+
+
 def test_digits_are_learned_alike_by_both_engines(run_here):
     """The README's first command, whole."""
-    by_sweep = run_here("digits", "--backend", "native", "--out", "here.png")
+    by_plan = run_here("digits", "--backend", "native", "--out", "here.png")
     assert_picture(Path("here.png"))
-    assert figures(by_sweep)[0] >= 96
+    assert figures(by_plan)[0] >= 97
+    assert_says_what_it_gained(by_plan)
     if TENSORFLOW:
         by_graph = run_here("digits", "--backend", "tensorflow")
-        assert re.search("^engine +tensorflow", by_graph, re.MULTILINE)
-        assert abs(figures(by_graph)[0] - figures(by_sweep)[0]) <= 0.5
+        assert re.search(r"^engine +step: 2 of 8 traces", by_graph, re.MULTILINE)
+        assert_says_what_it_gained(by_graph)
+        assert abs(figures(by_graph)[0] - figures(by_plan)[0]) <= 0.5
 
 
 # ------------------------------------------------------------------ in processes of their own
@@ -140,9 +203,15 @@ def test_digits_are_learned_alike_by_both_engines(run_here):
 def test_script_that_registers_an_operation(tmp_path):
     script = SCRIPTS / f"{REGISTERS}.py"
     assert_explains(run(script, "--help", cwd=tmp_path))
-    out = run(script, "--quick", cwd=tmp_path)
-    assert_picture(tmp_path / f"{REGISTERS}.png")
-    assert re.search("^engine +native", out, re.MULTILINE)
+    picture = tmp_path / f"{REGISTERS}.png"
+    eager = run(script, "--quick", "--backend", "native", cwd=tmp_path)
+    assert_picture(picture)
+    assert re.search("^engine +native", eager, re.MULTILINE)
+    drawn = picture.read_bytes()
+    compiled = run(script, "--quick", "--backend", "native", "--compile", cwd=tmp_path)
+    assert re.search("^engine +step: 1 of 8 traces", compiled, re.MULTILINE)
+    assert said(compiled) == said(eager)
+    assert picture.read_bytes() == drawn
 
 
 @pytest.mark.parametrize(
@@ -154,7 +223,7 @@ def test_script_that_registers_an_operation(tmp_path):
     ids=["script", "module"],
 )
 def test_both_ways_of_starting(command, backend, tmp_path):
-    out = run(*command, "--quick", "--backend", backend, cwd=tmp_path)
+    out = run(*command, "--quick", "--backend", backend, "--no-compile", cwd=tmp_path)
     assert_picture(tmp_path / "digits.png")
     assert re.search(f"^engine +{backend}", out, re.MULTILINE)
 

@@ -30,14 +30,20 @@ def scalar_reverse(leaf):
     return {"y": y.data, "x_grad": x.grad}
 
 
-def linear_regression(leaf):
+def linear_regression(leaf, made=lambda step: step):
     w, b = leaf(0.0), leaf(0.0)
     optimizer = tg.SGD([w, b], lr=0.001)
-    for _ in range(100):
+
+    @made
+    def step():
         optimizer.zero_grad()
         loss = sum((w * x + b - y) ** 2 for x, y in enumerate([3, 5, 7, 9, 11], start=1))
         loss.backward()
         optimizer.step()
+        return loss
+
+    for _ in range(100):
+        loss = step()
     return {"w": w.data, "b": b.data, "loss": loss.data}
 
 
@@ -299,6 +305,10 @@ def test_0d_tensors(example, backend):
 @pytest.mark.parametrize("example", SCALAR)
 def test_values(example):
     assert_golden(example, tg.Value)
+
+
+def test_a_compiled_step(backend):
+    assert_golden(linear_regression, tg.param, tg.compile)
 
 
 def test_every_golden_is_tested():
