@@ -8,12 +8,13 @@ been found without a NaN: a run that fails changes nothing.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import nullcontext
 from functools import partial
 from typing import Any
 
 import numpy as np
 
-from tapegraph.arrays.buffers import keep_freed_memory
+from tapegraph.arrays.buffers import keep_freed_memory, own
 from tapegraph.arrays.row_sparse import RowSparse
 from tapegraph.lowering.direct import DirectCall
 from tapegraph.lowering.gaps import NotLowered
@@ -29,6 +30,10 @@ from tapegraph.typed import Array
 
 # Constants of up to so many elements are part of the graph, which may compute with them beforehand.
 SMALL = 1024
+
+
+# Every node takes these.
+COMMON = {"float32", "float64", "int64"}
 
 
 class MayHaveLostZeros(NotLowered):
@@ -94,7 +99,7 @@ class Step:
         for variable, node in zip(self._kept.values(), values, strict=False):
             variable.push(node)
         arrays = zip(values[len(self._kept) :], self._dtypes, strict=True)
-        feeds = [to_tensorflow(np.asarray(a, dtype)) for a, dtype in arrays]  # some are numbers
+        feeds = [_fed(np.asarray(a, dtype)) for a, dtype in arrays]  # some are numbers
         right, *outputs = self._call(feeds)
         if not right:
             raise MayHaveLostZeros
@@ -204,12 +209,18 @@ class _Writer:
 
     def _entry(self, slot: int, tape: Any) -> Any:
         """Emit an operation; where the recording lets no gradient through, none flows here."""
-        arguments = (tensorflow(), self._program, slot, self._tensors, self._numbers)
-        describe = self._recording.describe
-        if self._program.needs[slot]:
-            return emit_entry(*arguments, whole=True, describe=describe)
-        with tape.stop_recording():
-            return emit_entry(*arguments, whole=True, describe=describe)
+        program, describe = self._program, self._recording.describe
+        lets_through = nullcontext() if program.needs[slot] else tape.stop_recording()
+        arguments = (tensorflow(), program, slot, self._tensors, self._numbers)
+        try:
+            with lets_through:
+                return emit_entry(*arguments, whole=True, describe=describe)
+        except TypeError as error:
+            kinds = {program.dtypes[i].name for i in program.inputs[slot]}
+            if kinds <= COMMON:
+                raise
+            names = " and ".join(sorted(kinds))
+            raise NotLowered(f"{describe(slot)} has no node of {names} in TensorFlow") from error
 
     def _differentiate(self, slot: int, tape: Any) -> None:
         """Emit the gradients of one backward, all at the first of them."""
@@ -244,6 +255,11 @@ class _Writer:
             else:
                 variable.assign_sub(self._tensors[table.product], read_value=False)
         return tf.constant(True)
+
+
+def _fed(array: Array) -> Any:
+    """Return a tensor of memory of its own: a variable or a gradient may share it for long."""
+    return to_tensorflow(own(array)) if array.size else to_tensorflow(array)
 
 
 def _array(tensor: Any) -> Array:

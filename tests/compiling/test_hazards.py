@@ -463,6 +463,7 @@ def derivatives_inside(ps, optimizer, x):
     return tg.jvp(cube, (x,), (np.ones(3),))
 
 
+@pytest.mark.filterwarnings("ignore:backward ran in the native engine.*(no node|no lowering)")
 @pytest.mark.parametrize(("make", "calls"), WORKS.values())
 def test_it_gives_what_it_gives_eagerly(make, calls, engine):
     beside(make, calls, engine, max_traces=20)
@@ -855,6 +856,7 @@ def failing_op():
     return forward, commanded
 
 
+@pytest.mark.filterwarnings("ignore:backward ran in the native engine.*(no node|no lowering)")
 @pytest.mark.parametrize("error", [KeyboardInterrupt, MemoryError, ValueError("a message")])
 @pytest.mark.parametrize("call", [1, 2, 3, 4, 7])
 def test_an_exception_amid_a_step_changes_nothing(call, error, engine):
@@ -907,6 +909,7 @@ def test_an_exception_amid_a_step_changes_nothing(call, error, engine):
         tg.random.set_state(stream)
 
 
+@pytest.mark.filterwarnings("ignore:backward ran in the native engine.*(no node|no lowering)")
 def test_an_interrupt_before_the_results_are_written_changes_nothing(engine):
     """The signal comes at each line in turn that runs before the first write to state."""
     op, _ = failing_op()

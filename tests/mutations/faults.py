@@ -1168,9 +1168,9 @@ FAULTS = (
     Fault(
         "compile",
         "seeds-of-the-plan-are-handed-out",
-        "fallback/plan.py",
-        'f"v{s}.copy()" if id(self.values[s]) in held else f"v{s}"',
-        'f"v{s}"',
+        "fallback/source.py",
+        'f"{self._name(held)}.copy()" if of_the_plan else self._name(held)',
+        "self._name(held)",
         HAZARDS,
     ),
     Fault(
