@@ -422,7 +422,7 @@ class AwayTensor(Tensor, away=True):
     """A tensor whose numbers an engine keeps, until somebody reads them."""
 
     __slots__ = ()
-    _array = property(present, put)  # type: ignore[assignment]
+    _array = property(present, put)
 
 
 AwayTensor.__name__ = "Tensor"  # which is what it is to its user

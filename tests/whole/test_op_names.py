@@ -42,6 +42,10 @@ ALLOWED: dict[str, tuple[set[str] | None, str]] = {
         f"tapegraph/optim/{name}.py": ({"mean"}, "a slot's name")
         for name in ("adam", "lion", "rmsprop")
     },
+    "tapegraph/compiling/number.py": (
+        None,
+        "Python's own operators, of which some are called alike",
+    ),
     "fallback/symbols.py": (None, "methods of NumPy's arrays, of which some are called alike"),
     "lowering/gaps.py": (None, "the list of gaps, read before the families are imported"),
     "lowering/strong_zero.py": (None, "the strong zeros of the graph, by operation"),
