@@ -32,11 +32,7 @@ class Backward:
 
     def __init__(self, program: Program, key: tuple[int, ...]) -> None:
         self.y, self.seed = key[0], (key[1] if len(key) > 1 else None)
-        found = [
-            inputs[1]
-            for op, inputs in zip(program.ops, program.inputs, strict=True)
-            if op is GRADIENT and key_of(inputs) == key
-        ]
+        found = (program.inputs[slot][1] for slot in program.gradients_of(key))
         self.targets = list(dict.fromkeys(found))
         wanted = set(self.targets)
         self.flows = [False] * (self.y + 1)
@@ -65,11 +61,6 @@ class Backward:
             (self.y,),
             [slot for slot in self.targets if slot < end],
         )
-
-
-def key_of(inputs: tuple[int, ...]) -> tuple[int, ...]:
-    """Return what the gradients of one backward share: the result and its cotangent."""
-    return (inputs[0], *inputs[2:])
 
 
 def forward(program: Program, slot: int, arrays: Sequence[Any]) -> tuple[Any, Any]:
@@ -122,7 +113,7 @@ class Again:
         for slot in range(self._end):
             inputs = program.inputs[slot]
             if program.ops[slot] is GRADIENT:
-                key = key_of(inputs)
+                key = program.backward_of(slot)
                 if key not in grads:
                     grads[key] = _swept(gradients, program, Backward(program, key), values, saved)
                 values[slot] = np.array(grads[key][inputs[1]])

@@ -14,7 +14,7 @@ import numpy as np
 
 from tapegraph.arrays.buffers import keep_freed_memory
 from tapegraph.arrays.row_sparse import RowSparse, has_nan
-from tapegraph.fallback.again import Again, Backward, key_of
+from tapegraph.fallback.again import Again, Backward
 from tapegraph.fallback.calls import ITEM, METHOD, Call, Calls, Check, Constant, Held, Leaf
 from tapegraph.fallback.memory import live
 from tapegraph.fallback.rules import VJPS, Joint
@@ -95,7 +95,7 @@ class _Writer:
                 continue
             self.calls.place = self.recording.where(slot)
             if op is GRADIENT:
-                key = key_of(program.inputs[slot])
+                key = program.backward_of(slot)
                 if key not in self._gradients:
                     backward = Backward(program, key)
                     self._gradients[key] = _Reverse(self, backward).gradients()

@@ -30,8 +30,6 @@ from tapegraph.typed import Array
 
 # Constants of up to so many elements are part of the graph, which may compute with them beforehand.
 SMALL = 1024
-
-
 # Every node takes these.
 COMMON = {"float32", "float64", "int64"}
 
@@ -188,8 +186,7 @@ class _Writer:
         elif program.inputs[slot]:
             self._tensors[slot] = self._entry(slot, tape)
         elif slot not in self._inputs:
-            held = self._constants.get(slot)
-            known = self._recording.values[slot] if held is None else held
+            known = self._constants.get(slot, self._recording.values[slot])
             self._tensors[slot] = tf.convert_to_tensor(known)
         if slot in self._targets:
             tape.watch(self._tensors[slot])
@@ -225,12 +222,8 @@ class _Writer:
     def _differentiate(self, slot: int, tape: Any) -> None:
         """Emit the gradients of one backward, all at the first of them."""
         tf, program = tensorflow(), self._program
-        y, _, *seed = program.inputs[slot]
-        slots = [
-            s
-            for s, (op, i) in enumerate(zip(program.ops, program.inputs, strict=True))
-            if op is GRADIENT and (i[0], *i[2:]) == (y, *seed)
-        ]
+        y, *seed = backward = program.backward_of(slot)
+        slots = program.gradients_of(backward)
         targets = [program.inputs[s][1] for s in slots]
         found = tape.gradient(
             self._tensors[y],

@@ -57,32 +57,32 @@ class Programs:
         name, failure = self._choose()
         program, compiled = self.native, 0.0
         if name != engines.NATIVE:
-            start = CLOCK.now()
-            made = len(self._others)
+            before = self.seconds
             other = self._made(name)
-            compiled = CLOCK.now() - start if len(self._others) > made else 0.0
+            compiled = self.seconds - before
             if other is None:
                 name, failure = engines.NATIVE, self._failed[name]
             else:
                 program = other
         read = self._trace.read()
         start = CLOCK.now()
+        values = self._values(program, given, read)
         try:
-            found = program.run(self._values(program, given, read))
+            found = program.run(values)
         except Exception as error:
             if program is self.native:
                 raise
             # It raises an error of its own where what was given is at fault.
-            found = self.native.run(self._values(self.native, given, read))
+            values = self._values(self.native, given, read)
+            found = self.native.run(values)
             failure = self._account(name, error)
             name = engines.NATIVE
         else:
             self._setbacks = 0
         took = CLOCK.now() - start
-        self.seconds += compiled
         if self._structure is not None and get_backend() == engines.AUTO:
             self._structure.ran(name, Outcome([], not compiled, compiled, took))
-        result = self._commit(*found)
+        result = self._commit(values, *found)
         reason = None if failure is None else failure.reason
         self.ran = name if reason is None else f"{name}: {reason}"
         length = len(self._trace.recording)
@@ -116,8 +116,10 @@ class Programs:
     def _made(self, name: str) -> WholeProgram | None:
         if name not in self._others:
             try:
+                start = CLOCK.now()
                 engine = engines.engine(name)
                 self._others[name] = engine.whole(self._trace.recording, self._trace.state)
+                self.seconds += CLOCK.now() - start
             except Exception as error:
                 self._drop(name, account(name, error))
         return self._others.get(name)
@@ -156,18 +158,17 @@ class Programs:
                 values.append(trace.sources[slot](given, read))
             else:
                 values.append(trace.constants[slot])
-        self._given = {id(value) for value in values}
         return values
 
-    def _commit(self, outputs: list[Any], updates: list[Any]) -> Any:
+    def _commit(self, values: list[Any], outputs: list[Any], updates: list[Any]) -> Any:
         """Write the state that changed, and return what the function returns."""
         trace = self._trace
-        seen: set[int] = set()
+        seen = {id(value) for value in values}
 
         def own(array: Any) -> Any:
             if callable(array):
                 return array
-            if id(array) in self._given or id(array) in seen or array.base is not None:
+            if id(array) in seen or array.base is not None:
                 array = array.copy()
             seen.add(id(array))
             return array

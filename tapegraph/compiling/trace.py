@@ -22,6 +22,8 @@ from tapegraph.typed import Array
 
 # Gives a leaf's value in a run.
 Source = Callable[[list[Any], list[Any]], Any]
+# Of a gradient: a run computes it.
+COMPUTED = object()
 
 
 class Trace:
@@ -33,8 +35,11 @@ class Trace:
         The program, whose outputs are the results and then the gradients of state.
     results : Structure
         Of what the function returns.
-    gradients : list of (Node, bool)
-        The state whose gradient is touched, and whether it has one afterwards.
+    gradients : list of (Node, object)
+        The state whose gradient is touched, and what it is left with: `COMPUTED`, or what
+        `Whole.gradients` has for none and for zero.
+    draws : bool
+        Whether runs draw random numbers.
     sources : dict of int to callable
         What gives the value of each leaf that changes from run to run, by slot: it takes the
         arguments' arrays and floats, and what `read` gives.
@@ -68,13 +73,13 @@ class Trace:
             self._plain = [value for _, value in found]
             self.recording: Recording = whole.recording([*tensors, *kept])
         self.count = len(tensors)
-        self.gradients = [(p, isinstance(grad, Node)) for p, grad in touched]
-        self._left = [None if isinstance(grad, Node) else grad for _, grad in touched]
+        self.gradients = [(p, COMPUTED if isinstance(g, Node) else g) for p, g in touched]
         self._guarded = whole.asked  # whether state had a gradient decides what was recorded
         self._undo: Callable[[], None] | None = whole.undo
         by_id = {id(tensor): source for source, tensor in inputs}
         by_id.update({id(leaf): _reading(i) for i, (leaf, _) in enumerate(whole.readings)})
         self._readings = [(leaf._attrs, read) for leaf, read in whole.readings]
+        self.draws = any("draw" in attrs for attrs, _ in self._readings)
         by_id.update({id(grad): _gradient(leaf) for grad, leaf in whole.read_gradients})
         self.sources: dict[int, Source] = {}
         self.constants: dict[int, Array] = {}
@@ -99,11 +104,6 @@ class Trace:
         """Tell whether it is so now."""
         return all(_has_gradient(node) == had for node, had in self._guarded)
 
-    @property
-    def draws(self) -> bool:
-        """Whether runs draw random numbers."""
-        return any("draw" in attrs for attrs, _ in self._readings)
-
     def read(self) -> list[Any]:
         """Read anew what every run reads, such as learning rates and random numbers, in order."""
         return [read() for _, read in self._readings]
@@ -114,8 +114,8 @@ class Trace:
         Each is an array, or a function that gives one when the gradient is read.
         """
         given = iter(arrays)
-        for (node, has), left in zip(self.gradients, self._left, strict=True):
-            if has:
+        for node, left in self.gradients:
+            if left is COMPUTED:
                 grad = next(given)  # a sum of 0-d arrays is a number
                 node._grad = stored.Kept(grad) if callable(grad) else np.asarray(grad)
             elif left is None:

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tapegraph.recording.op import SCALAR, Attrs, Op
+from tapegraph.recording.op import GRADIENT, SCALAR, Attrs, Op
 from tapegraph.recording.structure import Key, identity
 
 
@@ -123,6 +123,19 @@ class Program:
             columns = (tuple(self.ops), tuple(self.inputs), attrs, types, tuple(self.wanted))
             self._key = (*columns, self.outputs, self.updates)
         return self._key
+
+    def backward_of(self, slot: int) -> tuple[int, ...]:
+        """Return what the gradients of one backward share: the result, and its cotangent if any."""
+        y, _, *seed = self.inputs[slot]
+        return (y, *seed)
+
+    def gradients_of(self, backward: tuple[int, ...]) -> list[int]:
+        """Return the slots of the gradients that one backward gives, as `backward_of` names it."""
+        return [
+            slot
+            for slot, op in enumerate(self.ops)
+            if op is GRADIENT and self.backward_of(slot) == backward
+        ]
 
     def describe(self, slot: int) -> str:
         """Name a slot for a message."""

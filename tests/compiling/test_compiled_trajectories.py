@@ -1,7 +1,8 @@
-"""Sixty compiled steps of every optimizer and option are PyTorch's, as eager ones are.
+"""Sixty compiled steps of every optimizer and option are PyTorch's, in each engine.
 
-The numbers of PyTorch, and live PyTorch, are those of ``tests/optim/trajectories.py``; a parameter
-there has no gradient at first, and one of zero for a while later.
+The numbers of PyTorch are those of ``tests/optim/trajectories.py``; a parameter there has no
+gradient at first, and one of zero for a while later. Against live PyTorch, and to the bit of eager
+steps, ``tests/optim/test_trajectories.py`` compares compiled steps beside eager ones.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import pytest
 
 import tapegraph as tg
 from tests.compiling.test_hazards import engine  # noqa: F401
-from tests.optim.trajectories import CONFIGS, GOLDENS, KEPT, STEPS, flat, ours, torchs
+from tests.optim.trajectories import CONFIGS, GOLDENS, KEPT, STEPS, flat, ours
 
 EVERY = json.loads(GOLDENS.read_text())
 LION = [{}, {"betas": (0.8, 0.5)}, {"weight_decay": 0.3}]
@@ -27,15 +28,6 @@ def test_compiled_steps_are_those_that_pytorch_took(name, engine):  # noqa: F811
         np.testing.assert_allclose(every[n - 1], EVERY[name][str(n)], rtol=1e-9, atol=1e-12)
 
 
-@pytest.mark.parametrize("name", CONFIGS)
-def test_compiled_steps_are_those_that_pytorch_takes(name):
-    pytest.importorskip("torch")
-    with tg.use_backend("native"):
-        mine = [flat(params) for params in ours(*CONFIGS[name], made=tg.compile)]
-    for got, want in zip(mine, torchs(*CONFIGS[name]), strict=True):
-        np.testing.assert_allclose(got, flat(want), rtol=1e-9, atol=1e-12)
-
-
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
 @pytest.mark.parametrize("options", LION, ids=str)
 def test_lion_compiled_is_lion_eager(options, dtype):
@@ -46,17 +38,3 @@ def test_lion_compiled_is_lion_eager(options, dtype):
         )
         for got, want in pairs:
             np.testing.assert_array_equal(flat(got), flat(want))
-
-
-@pytest.mark.parametrize("name", CONFIGS)
-@pytest.mark.parametrize(
-    "dtype", [pytest.param(np.float64, marks=pytest.mark.thorough), np.float32]
-)
-def test_natively_compiled_steps_are_eager_ones_to_the_bit(name, dtype):
-    with tg.use_backend("native"):
-        kind, options = CONFIGS[name]
-        compiled = ours(kind, options, dtype, made=tg.compile)
-        for got, want in zip(compiled, ours(kind, options, dtype), strict=True):
-            for a, b in zip(got, want, strict=True):
-                assert a.dtype == b.dtype == dtype
-                np.testing.assert_array_equal(a, b)

@@ -47,6 +47,7 @@ def test_compiled_steps_are_eager_ones_to_the_bit(name, dtype):
         eager, compiled = (ours(kind, options, dtype, made) for made in (lambda f: f, tg.compile))
         for theirs, mine in zip(eager, compiled, strict=True):
             for one, two in zip(theirs, mine, strict=True):
+                assert two.dtype == one.dtype == dtype
                 np.testing.assert_array_equal(two, one)
 
 
