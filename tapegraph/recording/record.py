@@ -248,6 +248,7 @@ def remember(
     node._attrs = attrs
     node._seq = next_seq()
     node._requires_grad = True
+    node._retains = False
     frame = _getframe(2)
     while ORIGINS[frame.f_code.co_filename] is not USER:
         if frame.f_back is None:

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from tapegraph.errors import line_of, user_line
+from tapegraph.recording import node as nodes
 from tapegraph.recording.node import Node
 from tapegraph.recording.op import CLEARED, CONSTANT, INPUT, NO_ATTRS, PARAM, SCALAR, Op
 from tapegraph.recording.program import Program, Update
@@ -46,11 +47,12 @@ def linearise(
     RuntimeError
         An entry was cleared by ``tape_reset()``, or a leaf was changed after it was recorded.
     """
+    cls = nodes.tensor_class  # asked for first, as it is what is met most
     found = list({id(node): node for node in (*roots, *itertools.chain(*updates))}.values())
     seen = set(map(id, found))
     for node in found:  # grows while it is walked: breadth first, no recursion
         for x in node._inputs if reads is None else reads(node):
-            if type(x) not in _WEAK and id(x) not in seen:
+            if (type(x) is cls or type(x) not in _WEAK) and id(x) not in seen:
                 seen.add(id(x))
                 found.append(x)
     found.sort(key=_in_time_order)
@@ -72,7 +74,7 @@ def linearise(
     for node in found:
         slots = []
         for x in node._inputs if reads is None else reads(node):
-            if type(x) not in _WEAK:
+            if type(x) is cls or type(x) not in _WEAK:
                 slots.append(slot_of[id(x)])
                 if changed and changed.get(id(x), 0) > node._seq:
                     raise stale(x, node)
@@ -96,7 +98,7 @@ def linearise(
             op = CONSTANT  # whatever made it
         if op is CLEARED and differentiate:
             raise _cleared(node)
-        if node._requires_grad and (op is PARAM or getattr(node, "_retains", False)):
+        if node._requires_grad and (op is PARAM or node._retains):
             wanted.append(len(ops))
         slot_of[id(node)] = len(ops)
         value = node._array

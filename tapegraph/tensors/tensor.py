@@ -107,7 +107,7 @@ class Tensor(ArrayMethods, Node, recorded=True):
         if recorded is not None and (recorded.is_state(self) or not self._inputs):
             return recorded.gradient(self)  # type: ignore[no-any-return]
         grad = stored.read(self)
-        if grad is None and self._inputs and not getattr(self, "_retains", False):
+        if grad is None and self._inputs and not self._retains:
             warn(
                 f"grad: received a result of {self._op.name}, which keeps no gradient, so it is "
                 "None; read the grad of the parameters it was computed from, or call "
