@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 import numpy as np
@@ -28,9 +28,12 @@ class Backward:
         What it is differentiated by, each once.
     flows : list of bool
         Whether a gradient flows through a slot to a target, up to ``y``.
+    rows : set of int
+        The targets whose gradient may be `RowSparse`.
     """
 
-    def __init__(self, program: Program, key: tuple[int, ...]) -> None:
+    def __init__(self, program: Program, key: tuple[int, ...], rows: Collection[int] = ()) -> None:
+        self.rows = set(rows)
         self.y, self.seed = key[0], (key[1] if len(key) > 1 else None)
         found = (program.inputs[slot][1] for slot in program.gradients_of(key))
         self.targets = list(dict.fromkeys(found))
@@ -137,13 +140,17 @@ def _swept(
     grads = sweep(_Values(region, values, saved), [seed])
     found = dict(zip(region.wanted, grads, strict=True))
     return {
-        slot: _dense(found[slot]) if slot in found else np.zeros_like(values[slot])
+        slot: _read(found[slot], slot in backward.rows)
+        if slot in found
+        else np.zeros_like(values[slot])
         for slot in backward.targets
     }
 
 
-def _dense(grad: Any) -> Array:
-    return grad.dense() if isinstance(grad, RowSparse) else np.asarray(grad)
+def _read(grad: Any, rows: bool) -> Any:
+    if isinstance(grad, RowSparse):
+        return grad if rows else grad.dense()
+    return np.asarray(grad)
 
 
 class _Values(Recording):

@@ -21,6 +21,7 @@ from tapegraph.fallback.rules import VJPS, Joint
 from tapegraph.fallback.source import Source
 from tapegraph.fallback.sweep import own_row, unbroadcast
 from tapegraph.fallback.symbols import Untraceable, written
+from tapegraph.recording.descents import RowUpdate, descents
 from tapegraph.recording.op import GRADIENT
 from tapegraph.recording.record import ELEMENTWISE
 from tapegraph.recording.recorded import Recording
@@ -86,10 +87,14 @@ class _Writer:
             number = slot in self.numbers
             self.of[slot] = value if number else Leaf(value, hint=f"{VALUE}{slot}")
         self._gradients: dict[tuple[int, ...], dict[int, Held]] = {}
+        self._descents = descents(self.program)
+        self._readers = self.program.readers()
 
     def write(self) -> Source:
         """Write every slot."""
         program = self.program
+        descents = {d.difference: d for d in self._descents.values()}
+        products = {d.product: d for d in self._descents.values()}
         for slot, op in enumerate(program.ops):
             if not program.inputs[slot]:
                 continue
@@ -97,15 +102,34 @@ class _Writer:
             if op is GRADIENT:
                 key = program.backward_of(slot)
                 if key not in self._gradients:
-                    backward = Backward(program, key)
+                    backward = Backward(program, key, self._may_stay_rows(key))
                     self._gradients[key] = _Reverse(self, backward).gradients()
                 self.of[slot] = self._gradients[key][program.inputs[slot][1]]
+            elif slot in products and self._is_rows(products[slot].gradient):
+                continue  # its only reader is the next
+            elif slot in descents and self._is_rows(descents[slot].gradient):
+                gradient, scale = (self.of[i] for i in descents[slot][:2])
+                call = Call(RowUpdate, RowUpdate.__name__, (gradient, scale), {})
+                self.of[slot] = self.calls.make(call, f"{VALUE}{slot}")
             else:
                 self._forward(slot)
         outputs = [self.of[slot] for slot in program.outputs]
         updates = [self.of[update.slot] for update in program.updates]
         lines = live(self.calls.lines, [*outputs, *updates])
         return Source(lines, [self.of[slot] for slot in program.fed], outputs, updates)
+
+    def _may_stay_rows(self, key: tuple[int, ...]) -> set[int]:
+        """Return the targets of a backward whose gradients only a descent reads, or nobody."""
+        program = self.program
+        read_by = {d.gradient: {d.product} for d in self._descents.values()}
+        return {
+            program.inputs[slot][1]
+            for slot in program.gradients_of(key)
+            if self._readers[slot] == read_by.get(slot, set())
+        }
+
+    def _is_rows(self, slot: int) -> bool:
+        return isinstance(self.of[slot].value, RowSparse)
 
     def _forward(self, slot: int) -> None:
         program, op, attrs = self.program, self.program.ops[slot], self.program.attrs[slot]
@@ -202,7 +226,9 @@ class _Reverse:
         grad = self.held.get(slot)
         if grad is None:
             return self.calls.constant(np.zeros_like(self.writer.of[slot].value))
-        return self._dense(grad) if isinstance(grad.value, RowSparse) else self.calls.array(grad)
+        if not isinstance(grad.value, RowSparse):
+            return self.calls.array(grad)
+        return grad if slot in self.backward.rows else self._dense(grad)
 
     def _rule(self, slot: int) -> None:
         program, flows, of = self.program, self.backward.flows, self.writer.of

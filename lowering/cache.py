@@ -46,7 +46,7 @@ class _Cache:
 
     def entry(self, key: Key) -> _Entry:
         """Return the entry of a structure, made where it is new; the oldest one leaves."""
-        with self.lock:
+        with self.lock():
             found = self.entries.get(key)
             if found is None:
                 found = self.entries[key] = _Entry()
@@ -57,13 +57,13 @@ class _Cache:
 
     def discard(self, key: Key, entry: _Entry) -> None:
         """Forget a structure that did not compile."""
-        with self.lock:
+        with self.lock():
             if self.entries.get(key) is entry and entry.compiled is None:
                 del self.entries[key]
 
     def varying(self, wiring: Any) -> set[int]:
         """Return which scalars have changed in programs of one wiring, whatever their shapes."""
-        with self.lock:
+        with self.lock():
             alike = [e.varying for e in self.entries.values() if e.wiring == wiring]
         return set().union(*alike)
 
@@ -73,23 +73,23 @@ class _Cache:
             self.evictions += 1
 
     def resize(self, limit: int) -> None:
-        with self.lock:
+        with self.lock():
             self.limit = limit
             self._shrink()
 
     def clear(self) -> None:
-        with self.lock:
+        with self.lock():
             self.entries.clear()
             self.hits = self.misses = self.compiles = self.evictions = 0
 
     def count(self, *, hit: bool) -> None:
-        with self.lock:
+        with self.lock():
             self.hits += hit
             self.misses += not hit
             self.compiles += not hit
 
     def info(self) -> CacheInfo:
-        with self.lock:
+        with self.lock():
             return CacheInfo(
                 self.hits,
                 self.misses,
@@ -111,7 +111,7 @@ def compiled(recording: Recording, compile: Any) -> tuple[Any, float | None]:
     key = recording.program.key
     entry = CACHE.entry(key)
     try:
-        with entry.lock:
+        with entry.lock():
             found, seconds = _compiled(entry, recording, compile)
     except BaseException:
         CACHE.discard(key, entry)

@@ -90,7 +90,7 @@ class Compiled:
         return grads
 
     def _run_fastest(self, recording: Recording, seeds: Sequence[Array]) -> list[Array]:
-        with self._lock:
+        with self._lock():
             chosen = self._choose(recording)
         graph: Graph = chosen.way
         prepared = graph.ran  # the first run prepares it, and is no measurement
@@ -139,14 +139,14 @@ class Compiled:
         global _xla_compiles
         if len(recording) > GRAPPLER_LIMIT:
             return None
-        with _xla_lock:
+        with _xla_lock():
             if _xla_compiles >= XLA_LIMIT:
                 return None
             _xla_compiles += 1
         return self._traced(recording, results=self._read(recording), xla=True)
 
     def _run_with_strong_zeros(self, recording: Recording, seeds: Sequence[Array]) -> list[Array]:
-        with self._lock:
+        with self._lock():
             if self._with_strong_zeros is None:
                 self._with_strong_zeros = self._traced(recording, strong_zero=True)
         return self._with_strong_zeros(self._with_strong_zeros.feeds(recording, seeds))

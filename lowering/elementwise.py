@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from tapegraph.lowering.rules import BOTH, FED, SCALES, SUBTRACTS, Row, Rule, number, raw
+from tapegraph.lowering.rules import BOTH, FED, Row, Rule, number, raw
 from tapegraph.lowering.runtime import tensorflow
 from tapegraph.lowering.symbols import by_slopes
 from tapegraph.ops.elementwise import GELU_CUBIC, GELU_SCALE, LN2, LN10
@@ -130,8 +130,8 @@ def _true(x: Any) -> Any:
 
 LOWERINGS: dict[str, Row | Rule] = {
     "add": Row(lambda out, a, b: raw.AddV2(x=a, y=b), BOTH, cheap=True),
-    "sub": Row(lambda out, a, b: raw.Sub(x=a, y=b), BOTH, cheap=True, role=SUBTRACTS),
-    "mul": Row(lambda out, a, b: raw.Mul(x=a, y=b), BOTH, cheap=True, role=SCALES),
+    "sub": Row(lambda out, a, b: raw.Sub(x=a, y=b), BOTH, cheap=True),
+    "mul": Row(lambda out, a, b: raw.Mul(x=a, y=b), BOTH, cheap=True),
     # XLA turns the gradient with respect to b, a / b / b, into a / (b * b), which overflows.
     "div": Row(lambda out, a, b: raw.RealDiv(x=a, y=b), frozenset((FED,)), cheap=True),
     "pow": Row(lambda out, a, b: raw.Pow(x=a, y=b), BOTH),

@@ -8,7 +8,6 @@ from typing import Any
 from tapegraph.lowering.gaps import NotLowered
 from tapegraph.lowering.rules import (
     BOTH,
-    READS_ROWS,
     Row,
     Rule,
     ints,
@@ -32,8 +31,8 @@ def _gather(out: Any, x: Any, indices: Any, *, axis: int) -> Any:
     return raw.GatherV2(params=x, indices=indices, axis=tensorflow().constant(axis))
 
 
-def _along_rows(*, axis: int) -> str:
-    return READS_ROWS if axis == 0 else ""
+def _along_rows(*, axis: int) -> bool:
+    return axis == 0
 
 
 def _getitem(out: Any, x: Any, begin: Any, end: Any, *, plan: tuple[Any, ...]) -> Any:
@@ -78,8 +77,8 @@ def _index(out: Any, x: Any, *arrays: Any, plan: tuple[str, ...]) -> Any:
     return taken
 
 
-def _indexes_rows(*, plan: tuple[str, ...]) -> str:
-    return READS_ROWS if plan[0] == "array" and plan.count("array") == 1 else ""
+def _indexes_rows(*, plan: tuple[str, ...]) -> bool:
+    return plan[0] == "array" and plan.count("array") == 1
 
 
 def _scatter(out: Any, x: Any, places: Any, *, shape: tuple[int, ...]) -> Any:
@@ -133,8 +132,8 @@ LOWERINGS: dict[str, Row | Rule] = {
     "argpartition": _argpartition,
     "searchsorted": _searchsorted,
     "tensor_slice": Row(_tensor_slice, BOTH),
-    "gather": Row(_gather, BOTH, role=_along_rows),
+    "gather": Row(_gather, BOTH, reads_rows=_along_rows),
     "getitem": Row(_getitem, BOTH),
-    "index": Row(_index, BOTH, role=_indexes_rows),
+    "index": Row(_index, BOTH, reads_rows=_indexes_rows),
     "scatter": _scatter,
 }

@@ -37,7 +37,7 @@ def importing() -> Iterator[None]:
     if "tensorflow" in sys.modules or any(name.startswith("TF_CPP_") for name in os.environ):
         yield
         return
-    with _lock:
+    with _lock():
         try:
             _chosen_here = _level_set = True
             os.environ[LEVEL] = FATAL_ONLY
@@ -53,7 +53,7 @@ def compiling() -> Iterator[None]:
     if not _chosen_here:
         yield
         return
-    with _lock:
+    with _lock():
         try:
             _drop_stderr()
             yield

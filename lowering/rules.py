@@ -26,10 +26,6 @@ class Result(NamedTuple):
 FED = "fed"
 XLA = "xla"
 BOTH = frozenset((FED, XLA))
-# What an operation may do where a table is updated by its rows (`tapegraph.lowering.tables`).
-READS_ROWS = "reads rows of its first input"
-SCALES = "scales"
-SUBTRACTS = "subtracts"
 
 
 class Row(NamedTuple):
@@ -44,18 +40,18 @@ class Row(NamedTuple):
         XLA's max, for one, does not keep a NaN; what names none runs in its first graph alone.
     cheap : bool
         To compute it again in the graph costs no more than to feed its result.
-    role : str or callable
-        ``READS_ROWS``, ``SCALES`` or ``SUBTRACTS``; a function of the attributes may say so.
+    reads_rows : callable, optional
+        Tells from the attributes whether it reads whole rows of its first input.
     """
 
     rule: Rule
     variants: frozenset[str] = frozenset()
     cheap: bool = False
-    role: str | Callable[..., str] = ""
+    reads_rows: Callable[..., bool] | None = None
 
-    def plays(self, role: str, attrs: Mapping[str, Any]) -> bool:
-        """Tell whether it plays a role, with these attributes."""
-        return role == (self.role(**attrs) if callable(self.role) else self.role)
+    def reads_rows_with(self, attrs: Mapping[str, Any]) -> bool:
+        """Tell whether it reads whole rows of its first input, with these attributes."""
+        return self.reads_rows is not None and self.reads_rows(**attrs)
 
 
 LOWERINGS: dict[str, Row] = {}

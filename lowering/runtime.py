@@ -45,7 +45,7 @@ def tensorflow() -> Any:
     """
     global _module, _reason
     if _module is None or _reason is not None:
-        with _lock:
+        with _lock():
             if _module is None and _reason is None:
                 _load()
         if _reason is not None:

@@ -60,7 +60,7 @@ class Kept:
 def kept(node: Node) -> Kept:
     """Return the variable of a tensor, which is made at the first call and goes with the tensor."""
     key = (id(node), node._array.shape, node._array.dtype.str)
-    with _lock:
+    with _lock():
         found = _known.get(key)
         if found is None:
             found = _known[key] = Kept(node)

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import os
 import threading
-from types import TracebackType
 from weakref import WeakSet
 
 
 class Lock:
-    """A mutual exclusion, as ``threading.Lock`` in a ``with``; a forked child gets it released.
+    """A mutual exclusion, as in ``with lock():``; a forked child gets it released.
 
     A fork copies a lock as it is, without the thread that would release it. Every lock of the
-    library is one of these.
+    library is one of these. What a call gives is a plain lock, which a ``with`` takes in one
+    piece: in an ``__enter__`` written in Python an interrupt could fall behind the taking, and it
+    would stay taken for good.
     """
 
     __slots__ = ("__weakref__", "_lock")
@@ -21,17 +22,9 @@ class Lock:
         self._lock = threading.Lock()
         _all.add(self)
 
-    def __enter__(self) -> None:
-        self._lock.acquire()
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        if self._lock.locked():  # not in a child that was forked inside the block
-            self._lock.release()
+    def __call__(self) -> threading.Lock:
+        """Return what a ``with`` takes."""
+        return self._lock
 
     def renew(self) -> None:
         """Release it, whoever holds it."""

@@ -51,7 +51,7 @@ _generator: np.random.Generator | None = None
 def _shared() -> np.random.Generator:
     """Return the generator behind every draw."""
     global _generator
-    with _lock:
+    with _lock():
         if _generator is None:
             _generator = np.random.default_rng()
         return _generator

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -43,28 +44,70 @@ class RowSparse:
         self.add_to(table)
         return table
 
+    def apart(self, others: Iterable[Array]) -> RowSparse:
+        """Return the same gradient in memory that none of the other arrays share."""
+        rows, values = (
+            part.copy() if any(np.may_share_memory(part, other) for other in others) else part
+            for part in (self.rows, self.values)
+        )
+        return RowSparse(rows, values, self.shape)
+
     def added_up(self) -> RowSparse:
-        """Return the same gradient with each row once, in order."""
-        if not len(self.rows):
-            return self
-        return RowSparse(*_added_up(self.rows, self.values), self.shape)
+        """Return the same gradient with each row once."""
+        earlier, places, sums = self._sums()
+        return self._once(earlier, places, sums) if len(earlier) else self
+
+    def _once(self, earlier: Array, places: Array, sums: Array) -> RowSparse:
+        once = np.ones(len(self.rows), bool)
+        once[earlier] = False
+        values = self.values[once]
+        values[np.cumsum(once)[places] - 1] = sums
+        return RowSparse(self.rows[once], values, self.shape)
 
     def add_to(self, table: Array, factor: float = 1.0) -> None:
         """Add ``factor`` times the rows to an array of the table's shape, in place.
 
-        Of a row that is repeated NumPy keeps what was assigned last, so the earlier ones are added
-        in another round; where most are repeated, they are added up before.
+        Repeated rows are added up first: the result is to the bit that of the dense gradient.
         """
-        rows, values = self.rows, self.values * factor
-        while len(rows):
-            earlier = _earlier(rows, len(table))
-            if 2 * len(earlier) > len(rows):
-                rows, values = _added_up(rows, values)
-                earlier = earlier[:0]
-            moved = table.take(rows, axis=0)
-            moved += values
-            table[rows] = moved
-            rows, values = rows[earlier], values[earlier]
+        rows, moved = self.moved(table, factor)
+        table[rows] = moved  # of a repeated row NumPy keeps what is assigned last
+
+    def moved(self, table: Array, factor: float = 1.0) -> tuple[Array, Array]:
+        """Return what `add_to` assigns: rows, and for each its new numbers where it comes last."""
+        earlier, places, sums = self._sums()
+        if 2 * len(earlier) > len(self.rows):
+            once = self._once(earlier, places, sums)
+            rows, added = once.rows, once.values * factor
+        else:
+            rows, added = self.rows, self.values * factor
+            added[places] = sums * factor
+        added += table.take(rows, axis=0)
+        return rows, added
+
+    def _sums(self) -> tuple[Array, Array, Array]:
+        """Add up repeated rows.
+
+        Returns
+        -------
+        earlier, places, sums : ndarray
+            Where rows are that come again later on, where each of those comes last, and its sum.
+        """
+        earlier, last = _repeated(self.rows, self.shape[0])
+        if not len(earlier):
+            return earlier, earlier, self.values[:0]
+        places, at = np.unique(last, return_inverse=True)
+        sums = self.values[places]
+        if len(earlier) > 4 * len(sums):
+            order = np.argsort(at, kind="stable")
+            starts = np.searchsorted(at[order], np.arange(len(sums)))
+            sums += np.add.reduceat(self.values[earlier[order]], starts)
+            return earlier, places, sums
+        more = self.values[earlier]
+        while len(at):  # each round adds what comes last of each row, which is what NumPy assigns
+            sums[at] = sums.take(at, axis=0) + more
+            before, _ = _repeated(at, len(sums))
+            at, more = at[before], more[before]
+        return earlier, places, sums
 
     def __add__(self, other: Any) -> Any:
         if isinstance(other, RowSparse):
@@ -82,25 +125,23 @@ class RowSparse:
         return self.dense().astype(dtype or self.dtype, copy=False)
 
 
-def _earlier(rows: Array, length: int) -> Array:
-    """Return the places of rows that come again later on."""
+def _repeated(rows: Array, length: int) -> tuple[Array, Array]:
+    """Return the places of rows that come again later on, and where each comes last."""
     if length * rows.itemsize > KEPT:
         order = np.argsort(rows, kind="stable")
         ordered = rows[order]
-        repeated: Array = order[:-1][ordered[1:] == ordered[:-1]]
-        return repeated
-    last = np.empty(length, dtype=rows.dtype)  # only what is written is read: quicker than to sort
+        same = ordered[1:] == ordered[:-1]
+        ends = np.flatnonzero(~np.append(same, False))
+        run = np.cumsum(np.append(False, ~same))  # which row of those that differ
+        earlier, last = order[:-1][same], order[ends][run[:-1][same]]
+        order = np.argsort(earlier)
+        return earlier[order], last[order]
+    held = np.empty(length, dtype=rows.dtype)  # only what is written is read: quicker than to sort
     places = np.arange(len(rows))
-    last[rows] = places
-    return np.nonzero(last.take(rows) != places)[0]
-
-
-def _added_up(rows: Array, values: Array) -> tuple[Array, Array]:
-    """Return each row once, with the sum of its values."""
-    order = np.argsort(rows, kind="stable")
-    ordered = rows[order]
-    starts = np.flatnonzero(np.concatenate(([True], ordered[1:] != ordered[:-1])))
-    return ordered[starts], np.add.reduceat(values[order], starts, axis=0)
+    held[rows] = places
+    last = held.take(rows)
+    earlier = np.flatnonzero(last != places)
+    return earlier, last[earlier]
 
 
 def has_nan(grad: Any) -> bool:

@@ -11,7 +11,10 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from threading import get_ident
 from typing import Any, TypeVar, overload
+
+import numpy as np
 
 from tapegraph import random
 from tapegraph.compiling.arguments import flattened
@@ -62,6 +65,11 @@ def _enabled() -> bool:
     return not _disabled.get() and os.environ.get(VARIABLE, "1") not in ("", "0")
 
 
+def _checks_floats() -> bool:
+    """Tell whether NumPy is to do more about overflow and the like than warn: a plan would not."""
+    return any(how not in ("ignore", "warn") for how in np.geterr().values())
+
+
 class _Entry:
     """What is known of one combination of arguments: a recording, and then programs."""
 
@@ -88,6 +96,7 @@ class Compiled:
         self._verify_every = verify_every
         self._entries: OrderedDict[Any, _Entry] = OrderedDict()
         self._lock = Lock()
+        self._runs_in: int | None = None  # the thread
         # By identity: instances may be equal and yet hold other parameters.
         self._bound: dict[int, tuple[weakref.ref[Any], Compiled]] = {}
         functools.update_wrapper(self, fn)
@@ -116,33 +125,50 @@ class Compiled:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Call the function, or the program that stands for it."""
-        if concretization.current() is not None or not _enabled():
+        if concretization.current() is not None or not _enabled() or _checks_floats():
             return self._fn(*args, **kwargs)  # inside another recording it is a part of that
         found: list[tuple[str, Any]] = []
         names = (flattened(list(args), "args", found), flattened(kwargs, "kwargs", found))
         structure = (tuple, names)
         given = [value for _, value in found]
-        with self._lock:
-            key = (structure, RECORDING.value())
-            entry = self._entries.get(key)
-            if entry is None:
-                entry = self._entries[key] = _Entry()
-                _logger.info("compile: %s: a new trace for %r", self.__name__, structure)
-                if len(self._entries) > self._max_traces:
-                    self._entries.popitem(last=False)
-            else:
-                self._entries.move_to_end(key)
-            entry.calls += 1
-            if entry.programs is None or not _still_holds(entry.trace):
-                with random.taken_back():
-                    return self._record(entry, structure, given)
-            if self._verify_every and entry.calls % self._verify_every == 0:
-                with random.taken_back():
-                    return self._verified(entry, structure, given)
-            if entry.trace is not None and entry.trace.draws:
-                with random.taken_back():
-                    return entry.programs.run(given)
-            return entry.programs.run(given)
+        if self._runs_in == get_ident() and self._lock().locked():
+            fix = "Call the plain function there."
+            raise RuntimeError(
+                explain(
+                    f"compile: {self.__name__}",
+                    "a call of a step from an operation inside it",
+                    "the end of the call that is going on",
+                    fix,
+                )
+            )
+        with self._lock():
+            self._runs_in = get_ident()
+            try:
+                return self._call(structure, given)
+            finally:
+                self._runs_in = None
+
+    def _call(self, structure: Any, given: list[Any]) -> Any:
+        key = (structure, RECORDING.value())
+        entry = self._entries.get(key)
+        if entry is None:
+            entry = self._entries[key] = _Entry()
+            _logger.info("compile: %s: a new trace for %r", self.__name__, structure)
+            if len(self._entries) > self._max_traces:
+                self._entries.popitem(last=False)
+        else:
+            self._entries.move_to_end(key)
+        entry.calls += 1
+        if entry.programs is None or not _still_holds(entry.trace):
+            with random.taken_back():
+                return self._record(entry, structure, given)
+        if self._verify_every and entry.calls % self._verify_every == 0:
+            with random.taken_back():
+                return self._verified(entry, structure, given)
+        if entry.trace is not None and entry.trace.draws:
+            with random.taken_back():
+                return entry.programs.run(given)
+        return entry.programs.run(given)
 
     def _record(self, entry: _Entry, structure: Any, given: list[Any]) -> Any:
         """Make a real call; the second one that is like the first makes the plan."""
@@ -173,7 +199,7 @@ class Compiled:
 
     def reset(self) -> None:
         """Forget every recording."""
-        with self._lock:
+        with self._lock():
             self._entries.clear()
 
     def source(self) -> str:
@@ -203,6 +229,7 @@ class Compiled:
                 line += "recorded once"
             else:
                 programs = entry.programs
+                line += f"{programs.native.nbytes / 1e6:.3g} MB of native buffers, "
                 line += f"made in {programs.seconds:.3g} s, ran in {programs.ran or 'none yet'}"
             lines.append(line)
         return "\n".join(lines)

@@ -6,8 +6,13 @@ made when that engine is first chosen for the step.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from contextlib import nullcontext
+from functools import partial
 from typing import Any
 
+from tapegraph.arrays.row_sparse import RowSparse
+from tapegraph.compiling.interrupts import later_interrupts
 from tapegraph.compiling.trace import Trace
 from tapegraph.differentiation import engines
 from tapegraph.differentiation.auto import Structure
@@ -18,7 +23,8 @@ from tapegraph.differentiation.fallback_policy import Failure, account
 from tapegraph.differentiation.report import LAST, Report
 from tapegraph.differentiation.tuner import POLICY
 from tapegraph.recording.away import send_away
-from tapegraph.recording.node import mark_changed
+from tapegraph.recording.descents import RowUpdate
+from tapegraph.recording.node import Node, mark_changed
 
 _ASKED = Failure("the backend is native")
 
@@ -66,23 +72,29 @@ class Programs:
                 program = other
         read = self._trace.read()
         start = CLOCK.now()
-        values = self._values(program, given, read)
-        try:
-            found = program.run(values)
-        except Exception as error:
-            if program is self.native:
-                raise
-            # It raises an error of its own where what was given is at fault.
-            values = self._values(self.native, given, read)
-            found = self.native.run(values)
-            failure = self._account(name, error)
-            name = engines.NATIVE
-        else:
-            self._setbacks = 0
-        took = CLOCK.now() - start
+        # An engine that keeps state has changed it before it says so.
+        with later_interrupts() if program.keeps_state else nullcontext():
+            values = self._values(program, given, read)
+            try:
+                found = program.run(values)
+            except Exception as error:
+                if program is self.native:
+                    raise
+                # It raises an error of its own where what was given is at fault.
+                values = self._values(self.native, given, read)
+                found = self.native.run(values)
+                failure = self._account(name, error)
+                name = engines.NATIVE
+            else:
+                self._setbacks = 0
+            took = CLOCK.now() - start
+            seen = {id(value) for value in values}
+            state = self._trace.state
+            given = [v for slot, v in zip(program.leaves, values, strict=True) if slot not in state]
+            del values  # whether a parameter's array is held by others decides where it is written
+            result = self._commit(seen, given, *found)
         if self._structure is not None and get_backend() == engines.AUTO:
             self._structure.ran(name, Outcome([], not compiled, compiled, took))
-        result = self._commit(values, *found)
         reason = None if failure is None else failure.reason
         self.ran = name if reason is None else f"{name}: {reason}"
         length = len(self._trace.recording)
@@ -160,28 +172,65 @@ class Programs:
                 values.append(trace.constants[slot])
         return values
 
-    def _commit(self, values: list[Any], outputs: list[Any], updates: list[Any]) -> Any:
-        """Write the state that changed, and return what the function returns."""
+    def _commit(
+        self, seen: set[int], given: list[Any], outputs: list[Any], updates: list[Any]
+    ) -> Any:
+        """Write the state that changed, and return what the function returns.
+
+        Parameters
+        ----------
+        seen : set of int
+            The ids of the arrays that the program was given.
+        given : list
+            Those that are no state.
+        outputs, updates
+            What it gave.
+        """
         trace = self._trace
-        seen = {id(value) for value in values}
 
         def own(array: Any) -> Any:
-            if callable(array):
+            if callable(array) or isinstance(array, RowUpdate):
                 return array
+            if isinstance(array, RowSparse):
+                return array.apart(given)
             if id(array) in seen or array.base is not None:
                 array = array.copy()
             seen.add(id(array))
             return array
 
-        results = [out() if callable(out) else own(out) for out in outputs[: trace.count]]
+        results = [_dense(out) if _is_kept(out) else own(out) for out in outputs[: trace.count]]
         grads = [own(out) for out in outputs[trace.count :]]
-        updates = [own(a) for a in updates]
-        for update, array in zip(trace.recording.program.updates, updates, strict=True):
-            leaf = trace.state[update.leaf]
-            if callable(array):
-                send_away(leaf, array)
-            else:
-                leaf._array = array
-            mark_changed(leaf)
-        trace.store_gradients(grads)
+        leaves = [trace.state[update.leaf] for update in trace.recording.program.updates]
+        writes = [_write(leaf, own(a)) for leaf, a in zip(leaves, updates, strict=True)]
+        writes.append(partial(trace.store_gradients, grads))
+        try:
+            for write in writes:
+                write()
+        except BaseException:
+            for write in writes:  # an interrupt fell between two of them
+                write()
+            raise
         return trace.result(results)
+
+
+def _is_kept(out: Any) -> bool:
+    return callable(out) or isinstance(out, RowSparse)
+
+
+def _dense(out: Any) -> Any:
+    return out() if callable(out) else out.dense()
+
+
+def _write(leaf: Node, update: Any) -> Callable[[], None]:
+    """Return what gives state its new value; called twice it does so once."""
+    if isinstance(update, RowUpdate):
+        return update.of(leaf)
+
+    def write() -> None:
+        if callable(update):
+            send_away(leaf, update)
+        else:
+            leaf._array = update
+        mark_changed(leaf)
+
+    return write

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from tapegraph.arrays.row_sparse import RowSparse
 from tapegraph.compiling.arguments import RESULT, Leaf, Structure, flattened, rebuilt
 from tapegraph.compiling.errors import TraceMismatchError
 from tapegraph.compiling.number import Number
@@ -117,7 +118,10 @@ class Trace:
         for node, left in self.gradients:
             if left is COMPUTED:
                 grad = next(given)  # a sum of 0-d arrays is a number
-                node._grad = stored.Kept(grad) if callable(grad) else np.asarray(grad)
+                if callable(grad):
+                    node._grad = stored.Kept(grad)
+                else:
+                    node._grad = grad if isinstance(grad, RowSparse) else np.asarray(grad)
             elif left is None:
                 node._grad = None
             elif left is ZERO or _has_gradient(node):

@@ -151,7 +151,7 @@ class _Known:
     def structure(self, program: Program, rivals: list[Engine]) -> Structure:
         """Return what is known of a program's structure."""
         key = program.key
-        with self.lock:
+        with self.lock():
             known = self.structures.get(key)
             if known is None:
                 known = self.structures[key] = Structure(len(program), rivals)

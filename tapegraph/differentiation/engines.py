@@ -54,7 +54,7 @@ def engine(name: str) -> Engine:
     """Return the engine of a name."""
     found = _loaded.get(name)
     if found is None:
-        with _lock:
+        with _lock():
             if name not in _loaded:
                 _loaded[name] = _loaders[name]()
             found = _loaded[name]

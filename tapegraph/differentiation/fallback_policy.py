@@ -49,7 +49,7 @@ def account(name: str, error: Exception) -> Failure:
         failure, cause = _failure(name, error), f"{type(error).__name__} at {_origin(error)}"
     if strict():
         raise RuntimeError(f"backward: {failure.reason} ({STRICT} is set)") from error
-    with _lock:
+    with _lock():
         first = cause not in _warned
         _warned.add(cause)
     if first:

@@ -37,7 +37,7 @@ def read(node: Node) -> Array | None:
     """Return a node's gradient, or None before the first backward."""
     grad = getattr(node, "_grad", None)
     if grad is not None and type(grad) is not np.ndarray:
-        with _commit:  # another thread's backward may be storing one at this moment
+        with _commit():  # another thread's backward may be storing one at this moment
             if node._grad is ZERO:
                 node._grad = np.zeros_like(node._array)
             elif isinstance(node._grad, (RowSparse, Kept)):
@@ -78,7 +78,7 @@ def write(nodes: Sequence[Node], grads: Sequence[Any]) -> None:
             grad = np.array(grad, dtype=dtype)
         handed_out.add(id(grad))
         ready.append(grad)
-    with _commit:
+    with _commit():
         held_before = [held(node) for node in nodes]
         for node, before in zip(nodes, held_before, strict=True):
             if isinstance(before, np.ndarray):

@@ -159,7 +159,7 @@ class Tuner:
         """Return which candidate is to run now, and why."""
         if self._settled is not None:
             return self._settled, Stage.FASTEST
-        with self._lock:
+        with self._lock():
             return self._choose()
 
     def took(
@@ -168,14 +168,14 @@ class Tuner:
         """Remember a run; one that also prepared the candidate does not count."""
         if self._settled is not None:
             return
-        with self._lock:
+        with self._lock():
             self._runs += 1
             if counts:
                 candidate.took(seconds, step)
 
     def drop(self, candidate: Candidate) -> None:
         """Never choose a candidate again: it does not run."""
-        with self._lock:
+        with self._lock():
             for known in (self.measured, self.untried):
                 if candidate in known:
                     known.remove(candidate)

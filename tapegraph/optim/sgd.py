@@ -15,6 +15,7 @@ from tapegraph.optim.groups import Group, Params, Rate
 from tapegraph.optim.leaves import fitting
 from tapegraph.optim.optimizer import Change, Optimizer
 from tapegraph.optim.options import Flag, Number
+from tapegraph.recording.descents import RowUpdate
 from tapegraph.recording.node import Node, mark_changed
 from tapegraph.tensors.value import Value
 
@@ -117,7 +118,7 @@ class SGD(Optimizer):
                 continue
             held = stored.held(p)
             if isinstance(held, RowSparse):
-                changes.append((_descend_rows, p, (held, lr)))
+                changes.append((_descend_rows, p, RowUpdate(held, lr)))
             elif held is not None and held is not stored.ZERO:
                 changes.append((_descend, p, fitting(p, held) * lr))
         if values:
@@ -133,12 +134,8 @@ def _descend(p: Node, step: Any) -> None:
     mark_changed(p)
 
 
-def _descend_rows(p: Node, change: tuple[RowSparse, float]) -> None:
-    held, lr = change
-    if is_shared(p):
-        p._array = own(p._array)
-    held.add_to(p._array, -lr)
-    mark_changed(p)
+def _descend_rows(p: Node, change: RowUpdate) -> None:
+    change.of(p)()
 
 
 def _descend_values(values: list[Value], lr: float) -> None:

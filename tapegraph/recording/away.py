@@ -33,7 +33,7 @@ def send_away(node: Node, fetch: Fetch) -> None:
     fetch : callable
         Gives an array that nobody else holds.
     """
-    with _lock:
+    with _lock():
         _held.__set__(node, fetch)
         node.__class__ = nodes.away_class
         _travellers[id(node)] = node
@@ -46,7 +46,7 @@ def is_away(node: Node) -> bool:
 
 def present(node: Node) -> Array:
     """Return a tensor's array, fetching it where it is away."""
-    with _lock:
+    with _lock():
         value = _held.__get__(node)
         if type(node) is nodes.away_class:
             value = value()
@@ -56,7 +56,7 @@ def present(node: Node) -> Array:
 
 def put(node: Node, array: Array) -> None:
     """Give a tensor that may be away an array of its own."""
-    with _lock:
+    with _lock():
         _come_home(node, array)
 
 

@@ -124,6 +124,14 @@ class Program:
             self._key = (*columns, self.outputs, self.updates)
         return self._key
 
+    def readers(self) -> list[set[int]]:
+        """Return the slots that read each slot."""
+        found: list[set[int]] = [set() for _ in self.ops]
+        for slot, inputs in enumerate(self.inputs):
+            for i in inputs:
+                found[i].add(slot)
+        return found
+
     def backward_of(self, slot: int) -> tuple[int, ...]:
         """Return what the gradients of one backward share: the result, and its cotangent if any."""
         y, _, *seed = self.inputs[slot]

@@ -694,9 +694,9 @@ FAULTS = (
     Fault(
         "optimizer",
         "climbs-on-sparse-rows",
-        "tapegraph/optim/sgd.py",
-        "held.add_to(p._array, -lr)",
-        "held.add_to(p._array, lr)",
+        "tapegraph/recording/descents.py",
+        "self.rows.moved(table, -self.scale)",
+        "self.rows.moved(table, self.scale)",
         "tests/optim/test_optim.py tests/arrays/test_row_sparse.py",
     ),
     Fault(
@@ -1189,6 +1189,41 @@ FAULTS = (
         "        self._kept = [grad._array for grad in kept]\n"
         "        self.store_gradients(self._kept)",
         HAZARDS,
+    ),
+    Fault(
+        "compile",
+        "an-interrupt-halves-the-commit",
+        "tapegraph/compiling/programs.py",
+        """            for write in writes:  # an interrupt fell between two of them
+                write()
+            raise""",
+        "            raise",
+        HAZARDS + " -k half_written",
+    ),
+    Fault(
+        "compile",
+        "an-interrupt-leaves-an-engine-ahead",
+        "tapegraph/compiling/programs.py",
+        "with later_interrupts() if program.keeps_state else nullcontext():",
+        "with nullcontext():",
+        HAZARDS + " -k half_written",
+        tensorflow=True,
+    ),
+    Fault(
+        "compile",
+        "the-last-of-repeated-rows-counts",
+        "tapegraph/arrays/row_sparse.py",
+        "            added[places] = sums * factor\n",
+        "",
+        "tests/compiling/test_tables.py tests/arrays/test_row_sparse.py",
+    ),
+    Fault(
+        "compile",
+        "rows-of-the-callers-own",
+        "tapegraph/compiling/programs.py",
+        "return array.apart(given)",
+        "return array",
+        "tests/compiling/test_tables.py",
     ),
     # ------------------------------------------------------------------ locks
     Fault(

@@ -1,0 +1,83 @@
+"""Parameters that change by ``p - scale * gradient`` and nothing else.
+
+Of a gradient that is a few rows, such an update moves these rows alone: an engine need not touch
+the rest of the table.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from tapegraph.arrays.buffers import is_shared, own
+from tapegraph.arrays.row_sparse import RowSparse
+from tapegraph.recording.node import Node, mark_changed
+from tapegraph.recording.op import GRADIENT
+from tapegraph.recording.program import Program
+
+
+class Descent(NamedTuple):
+    """One such update, by slots: of the gradient, of what scales it, and of both results."""
+
+    gradient: int
+    scale: int
+    product: int
+    difference: int
+
+
+class RowUpdate(NamedTuple):
+    """What is taken from a parameter: ``scale`` times the rows of a gradient."""
+
+    rows: RowSparse
+    scale: Any
+
+    def of(self, leaf: Node) -> Callable[[], None]:
+        """Compute the new rows, and return what writes them to the parameter, in place.
+
+        Whoever else holds its array keeps the old numbers. Writing twice is writing once.
+        """
+        table = own(leaf._array) if is_shared(leaf) else leaf._array
+        rows, moved = self.rows.moved(table, -self.scale)
+
+        def write() -> None:
+            table[rows] = moved
+            leaf._array = table
+            mark_changed(leaf)
+
+        return write
+
+
+def descents(program: Program) -> dict[int, Descent]:
+    """Return the updates of that form by the slot of the parameter; nothing else reads them."""
+    readers = program.readers()
+    changes = [update.slot for update in program.updates]
+    found = {}
+    for leaf, difference in program.updates:
+        descent = _descent(program, readers, leaf, difference)
+        if descent is not None and changes.count(difference) == 1:
+            found[leaf] = descent
+    return found
+
+
+def _descent(
+    program: Program, readers: list[set[int]], leaf: int, difference: int
+) -> Descent | None:
+    if not _is(program, difference, operator.sub) or readers[difference]:
+        return None
+    minuend, product = program.inputs[difference]
+    if minuend != leaf or not _is(program, product, operator.mul):
+        return None
+    inputs, outputs = program.inputs[product], program.outputs
+    gradients = [i for i in inputs if program.ops[i] is GRADIENT and program.inputs[i][1] == leaf]
+    scales = [i for i in inputs if program.shapes[i] == () and i not in gradients]
+    if len(gradients) != 1 or len(scales) != 1 or {product, difference} & set(outputs):
+        return None
+    alone = readers[product] == {difference} and readers[gradients[0]] == {product}
+    if not alone or program.dtypes[product] != program.dtypes[leaf]:
+        return None
+    return Descent(gradients[0], scales[0], product, difference)
+
+
+def _is(program: Program, slot: int, forward: Callable[..., Any]) -> bool:
+    return bool(program.inputs[slot]) and program.ops[slot].forward is forward
