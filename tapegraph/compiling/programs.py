@@ -37,8 +37,6 @@ class Programs:
         The plan of straight-line NumPy.
     seconds : float
         What preparing it took, in all engines so far.
-    ran : str
-        Which engine ran last, and why the native one; "" before.
     """
 
     def __init__(self, trace: Trace) -> None:
@@ -46,11 +44,17 @@ class Programs:
         self._trace = trace
         self.native: Any = engines.engine(engines.NATIVE).whole(trace.recording, trace.state)
         self.seconds = CLOCK.now() - start
-        self.ran = ""
+        self._last: tuple[str, WholeProgram, str | None] = ("", self.native, None)
         self._others: dict[str, WholeProgram] = {}
         self._failed: dict[str, Failure] = {}
         self._setbacks = 0
         self._structure: Structure | None = None
+
+    @property
+    def ran(self) -> str:
+        """Which engine ran last, in which variant, and why the native one; ``""`` before."""
+        name, program, reason = self._last
+        return name + program.variant if reason is None else f"{name}: {reason}"
 
     def run(self, given: list[Any]) -> Any:
         """Run the step, and then write state: a run that fails changes nothing."""
@@ -65,7 +69,7 @@ class Programs:
             else:
                 program = other
         read = self._trace.read()
-        start = CLOCK.now()
+        start, compiled_before = CLOCK.now(), program.compile_seconds
         values = self._values(program, given, read)
         try:
             found = program.run(values)
@@ -79,13 +83,16 @@ class Programs:
             name = engines.NATIVE
         else:
             self._setbacks = 0
-        took = CLOCK.now() - start
+        tried = program.compile_seconds - compiled_before  # a variant of the same program
+        self.seconds += tried
+        took = CLOCK.now() - start - tried
         if self._structure is not None and get_backend() == engines.AUTO:
             self._structure.ran(name, Outcome([], not compiled, compiled, took))
         result = self._commit(values, *found)
         reason = None if failure is None else failure.reason
-        self.ran = name if reason is None else f"{name}: {reason}"
+        self._last = (name, self.native if name == engines.NATIVE else program, reason)
         length = len(self._trace.recording)
+        compiled += tried
         LAST.set(Report(name, reason, length, not compiled, compiled, took))
         return result
 
