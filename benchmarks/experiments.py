@@ -269,9 +269,7 @@ def background() -> Ways:
 
 
 def calls() -> Ways:
-    """Call a concrete function, as an op of its own name or by Python: one that does nothing, and
-    the compiled step of the tiny workload as a graph and with XLA.
-    """
+    """Call a concrete function as an op or by Python: one of nothing, and tiny's compiled step."""
     import tensorflow as tf
 
     from tapegraph.lowering.direct import DirectCall
@@ -288,14 +286,14 @@ def calls() -> Ways:
     }
 
 
-def steps() -> Ways:
+def steps() -> None:
     """The graph of a workload's compiled step, and the same compiled with XLA."""
-    ways: Ways = {}
     for workload in ("tiny", "mlp", "embedding"):
         graph, with_xla, feeds = compiled_step(workload)
-        ways[workload] = lambda graph=graph, feeds=feeds: graph(feeds)
-        ways[f"{workload}, XLA"] = lambda graph=with_xla, feeds=feeds: graph(feeds)
-    return ways
+        ways = {workload: graph, f"{workload}, XLA": with_xla}
+        medians = timed({name: lambda g=g, feeds=feeds: g(feeds) for name, g in ways.items()}, 101)
+        for name, ms in medians.items():
+            print(f"  {name:34} {ms:8.3f} ms  {ms / medians[workload]:6.2f} x")
 
 
 def products() -> Ways:

@@ -26,9 +26,14 @@ STEP, STEP_ENTRY = 0.2, 6e-3
 
 # What agrees in a plain backward, which is fed its results, and not in front of another operation.
 _REWRITTEN = frozenset(("exp", "log", "pow"))
+# What agrees besides, in all its cases.
+_BESIDES = frozenset(
+    "layer_norm broadcast_to equal not_equal less less_equal greater greater_equal logical_and "
+    "logical_or logical_not logical_xor isnan isinf isfinite".split()
+)
 # What agrees, with its guard, where no gradient flows: clipping and the optimizer's rule.
 _WITHOUT_GRADIENT = frozenset(
-    ("div", "max", "min", "maximum", "minimum", "isfinite", "astype", "detach", "within")
+    ("div", "max", "min", "maximum", "minimum", "astype", "detach", "within")
 )
 _LOSES_NAN = frozenset(("max", "min", "maximum", "minimum"))
 _POWERS = (1, 2, 3)  # which XLA multiplies out, as NumPy does
@@ -73,6 +78,8 @@ def _agrees(recording: Recording, slot: int) -> bool:
         if name == "div":
             return all(program.ops[i].name != "div" for i in inputs)
         return name != "astype" or program.dtypes[slot].kind == "f"
+    if name in _BESIDES:
+        return True
     return name not in _REWRITTEN and name in LOWERINGS and XLA in LOWERINGS[name].variants
 
 

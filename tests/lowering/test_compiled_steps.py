@@ -353,6 +353,15 @@ def test_what_has_a_node_in_steps_alone(op):
     assert ran(step) == "tensorflow"
 
 
+@pytest.mark.parametrize("compare", [np.less, np.less_equal, np.greater, np.greater_equal])
+def test_not_less_is_not_greater_or_equal_for_a_nan(compare):
+    step = tg.compile(lambda x: np.logical_not(compare(x, 0.0)))
+    x = np.array([np.nan, 1.0, -1.0, 0.0])
+    for _ in range(3):
+        got = step(x)
+    np.testing.assert_array_equal(got.data, ~compare(x, 0.0))
+
+
 def test_auto_measures_and_chooses():
     step, _ = descent()
     step = tg.compile(step)

@@ -46,6 +46,7 @@ OPS = "tests/ops/test_ops.py"
 FORWARD = "tests/transforms/test_forward_mode.py"
 SLOPES = "tests/differentiation/test_slopes.py"
 PARITY = "tests/lowering/test_parity.py"
+WITH_XLA = "tests/lowering/test_steps_with_xla.py"
 RECORDED = "tests/differentiation/test_recorded_rules.py"
 RANDOM = "tests/random/test_random.py"
 HAZARDS = "tests/compiling/test_hazards.py"
@@ -546,6 +547,33 @@ FAULTS = (
         "return tf.identity(fed), lambda g: g",
         "return tf.identity(fed), lambda g: g + g",
         "tests/lowering/test_alternatives.py",
+        tensorflow=True,
+    ),
+    Fault(
+        "lowering",
+        "xla-clamps-a-place-out-of-range",
+        "lowering/xla.py",
+        'if name == "within":',
+        "if not name:",
+        f"{WITH_XLA} -k bad_label",
+        tensorflow=True,
+    ),
+    Fault(
+        "lowering",
+        "xla-loses-a-nan",
+        "lowering/xla.py",
+        "    if name in _LOSES_NAN:",
+        "    if not name:",
+        f"{WITH_XLA} -k lose",
+        tensorflow=True,
+    ),
+    Fault(
+        "lowering",
+        "xla-stays-where-it-is-slower",
+        "lowering/step.py",
+        "self.tuner.took(chosen, CLOCK.now() - start, counts=prepared)",
+        "self.tuner.took(chosen, start - CLOCK.now(), counts=prepared)",
+        f"{WITH_XLA} -k faster",
         tensorflow=True,
     ),
     # ------------------------------------------------------------------ cache key
