@@ -1,6 +1,6 @@
 """A step by `tg.compile` against the eager one and against peers, each in a process of its own.
 
-python -m benchmarks.compiled [--only tiny] [--engine native] [--peer torch] [--rounds 15]
+python -m benchmarks.compiled [--only tiny] [--engine native] [--peer torch] [--settle 40]
 
 They take turns: while one steps, the others wait for word from a pipe, so that no library's
 threads, allocator or settings touch another's time. Quoted is the median over rounds of the
@@ -95,11 +95,12 @@ def serve(task: Task, pipe: Any) -> None:
 class Remote:
     """A contender in another process, to which `protocol` speaks as to one in its own."""
 
-    def __init__(self, task: Task) -> None:
+    def __init__(self, task: Task, settling: float) -> None:
         from benchmarks.protocol import Trainer
 
         context = multiprocessing.get_context("spawn")
         self.name = task.name
+        self._settling = settling
         self._pipe, theirs = context.Pipe()
         self._process = context.Process(target=serve, args=(task, theirs), daemon=True)
         self._process.start()
@@ -118,9 +119,11 @@ class Remote:
         return self._asked("step")  # type: ignore[no-any-return]
 
     def settle(self) -> None:
-        """Take the steps that record and compile."""
+        """Take the steps that record and compile, and those after which the fastest stays."""
         for _ in range(4):
             self.step()
+        if self._settling:
+            self.turn(self._settling)
 
     def turn(self, seconds: float) -> Any:
         """Return the seconds of a step."""
@@ -147,7 +150,7 @@ def contest(workload: str, options: argparse.Namespace) -> None:
         Task(workload, name, engine, options.threads, options.clock)
         for name, engine in [*((peer, "") for peer in peers_here), *ours]
     ]
-    remotes: Any = [Remote(task) for task in tasks]
+    remotes: Any = [Remote(task, options.settle) for task in tasks]
     try:
         protocol.check_agreement(remotes, module.problem())
         turns = protocol.time_in_turns(
@@ -185,6 +188,12 @@ def parser() -> argparse.ArgumentParser:
     p.add_argument("--peer", action="append", metavar="NAME", help="may be repeated (torch)")
     p.add_argument("--rounds", type=int, default=15)
     p.add_argument("--turn", type=float, default=0.05, help="seconds of one contender's turn")
+    p.add_argument(
+        "--settle",
+        type=float,
+        default=0.0,
+        help="seconds that each runs beforehand; a step tries XLA once that pays, tiny after 30",
+    )
     p.add_argument("--threads", type=int, help="of every library (all processors)")
     p.add_argument("--clock", choices=("wall", "cpu"), default="wall")
     return p

@@ -60,6 +60,31 @@ def block_program():
     return recording, [np.ones_like(value) for value in recording.seeds()]
 
 
+def compiled_step(workload: str):
+    """Return the graphs of a workload's compiled step, without XLA and with, and the feeds."""
+    import importlib
+
+    import tapegraph as tg
+    from benchmarks import compiled, trainers
+    from tapegraph.lowering.step import Step
+
+    ran = []
+    run, eager = Step.run, trainers.tapegraph
+    Step.run = lambda step, values: ran.append((step, values)) or run(step, values)
+    trainers.tapegraph = compiled.compiled
+    module = importlib.import_module(f"benchmarks.workloads.{workload}")
+    try:
+        with tg.use_backend("tensorflow"):
+            trainer = module.CONTENDERS["tapegraph"](module.problem())
+            for _ in range(3):
+                trainer.step()
+    finally:
+        Step.run, trainers.tapegraph = run, eager
+    ((step, values),) = ran
+    (with_xla,) = step.tuner.untried
+    return step.tuner.first.way, with_xla.way(), step.feeds(values)
+
+
 def in_fresh_process(call: str, **environment: str) -> None:
     """Call a function of this module in a new interpreter."""
     code = f"from benchmarks import experiments; experiments.{call}"
@@ -241,6 +266,34 @@ def background() -> Ways:
         "XLA, in turn": lambda: in_turn(True),
         "XLA, in a background thread": lambda: beside(True),
     }
+
+
+def calls() -> Ways:
+    """Call a concrete function as an op or by Python: one of nothing, and tiny's compiled step."""
+    import tensorflow as tf
+
+    from tapegraph.lowering.direct import DirectCall
+
+    nothing = DirectCall(tf.function(lambda: tf.constant(True)).get_concrete_function(), 1)
+    graph, with_xla, feeds = compiled_step("tiny")
+    return {
+        "nothing, as an op": lambda: nothing([]),
+        "nothing, by Python": lambda: nothing.function(),
+        "tiny, as an op": lambda: graph.call(feeds),
+        "tiny, by Python": lambda: graph.call.function(*feeds),
+        "tiny with XLA, as an op": lambda: with_xla.call(feeds),
+        "tiny with XLA, by Python": lambda: with_xla.call.function(*feeds),
+    }
+
+
+def steps() -> None:
+    """The graph of a workload's compiled step, and the same compiled with XLA."""
+    for workload in ("tiny", "mlp", "embedding"):
+        graph, with_xla, feeds = compiled_step(workload)
+        ways = {workload: graph, f"{workload}, XLA": with_xla}
+        medians = timed({name: lambda g=g, feeds=feeds: g(feeds) for name, g in ways.items()}, 101)
+        for name, ms in medians.items():
+            print(f"  {name:34} {ms:8.3f} ms  {ms / medians[workload]:6.2f} x")
 
 
 def products() -> Ways:
@@ -437,6 +490,8 @@ EXPERIMENTS = {
     "stacks": stacks,
     "graphs": graphs,
     "background": background,
+    "calls": calls,
+    "steps": steps,
     "imports": imports,
     "products": products,
     "threads": threads,

@@ -50,6 +50,8 @@ class Plan:
     """
 
     keeps_state = False
+    compile_seconds = 0.0
+    variant = ""
 
     def __init__(self, recording: Recording) -> None:
         keep_freed_memory()

@@ -18,6 +18,7 @@ from tapegraph.differentiation import tuner
 from tapegraph.differentiation.clock import CLOCK
 from tapegraph.differentiation.tuner import Candidate, Tuner
 from tapegraph.locks import Lock
+from tapegraph.lowering import xla
 from tapegraph.lowering.direct import GRAPPLER_LIMIT
 from tapegraph.lowering.gaps import MetNaN
 from tapegraph.lowering.graph import Graph, differentiated
@@ -30,10 +31,6 @@ from tapegraph.typed import Array
 
 # Seconds per entry, about, to compile a variant and run it for the first time.
 VARIANT = 5e-3
-# XLA never frees what it compiled, so a process compiles no more than this.
-XLA_LIMIT = 32
-_xla_compiles = 0
-_xla_lock = Lock()
 
 # Traces a variant for a recording, or returns None where there is none.
 Trace = Callable[[Recording], Graph | None]
@@ -136,13 +133,8 @@ class Compiled:
 
     def _fed_results_with_xla(self, recording: Recording) -> Graph | None:
         """Try XLA only on fed results: it has none but arithmetic to simplify."""
-        global _xla_compiles
-        if len(recording) > GRAPPLER_LIMIT:
+        if len(recording) > GRAPPLER_LIMIT or not xla.claim():
             return None
-        with _xla_lock():
-            if _xla_compiles >= XLA_LIMIT:
-                return None
-            _xla_compiles += 1
         return self._traced(recording, results=self._read(recording), xla=True)
 
     def _run_with_strong_zeros(self, recording: Recording, seeds: Sequence[Array]) -> list[Array]:

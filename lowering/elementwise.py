@@ -191,7 +191,8 @@ LOWERINGS: dict[str, Row | Rule] = {
     "logical_xor": lambda out, a, b: raw.NotEqual(
         x=_true(a), y=_true(b), incompatible_shape_error=True
     ),
-    "logical_not": lambda out, x: raw.LogicalNot(x=_true(x)),
+    # Not by LogicalNot: Grappler makes `a >= b` of `not a < b`, and a NaN tells them apart.
+    "logical_not": lambda out, x: raw.Equal(x=_true(x), y=tensorflow().constant(False)),
     "isnan": _of_floats("IsNan", False),
     "isinf": _of_floats("IsInf", False),
     "isfinite": _of_floats("IsFinite", True),

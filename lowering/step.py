@@ -1,37 +1,31 @@
-"""A program that was recorded whole as one graph, with its state in variables.
+"""A program that was recorded whole, run in TensorFlow with its state in variables.
 
-The forward, the gradients by ``GradientTape``, the optimizer's updates and their assignment are one
-concrete function. Nothing is assigned before everything has been computed and every gradient has
-been found without a NaN: a run that fails changes nothing.
+It runs as one graph. Once enough time has passed for it to pay, that graph is compiled with XLA
+too, and the faster one stays. Where a run with XLA finds that its numbers may not be the graph's,
+it has changed nothing, and the graph runs. So does a run that fails: it changes nothing.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from contextlib import nullcontext
 from functools import partial
 from typing import Any
 
 import numpy as np
 
 from tapegraph.arrays.buffers import keep_freed_memory, own
-from tapegraph.arrays.row_sparse import RowSparse
-from tapegraph.lowering.direct import DirectCall
+from tapegraph.differentiation import tuner
+from tapegraph.differentiation.clock import CLOCK
+from tapegraph.differentiation.tuner import Candidate, Tuner
+from tapegraph.lowering import xla
 from tapegraph.lowering.gaps import NotLowered
-from tapegraph.lowering.runtime import tensorflow
-from tapegraph.lowering.tables import tables
+from tapegraph.lowering.step_graph import StepGraph
 from tapegraph.lowering.transfer import to_tensorflow
-from tapegraph.lowering.translate import emit_entry
 from tapegraph.lowering.variables import kept
 from tapegraph.recording.node import Node
-from tapegraph.recording.op import GRADIENT, INPUT, SCALAR
+from tapegraph.recording.op import INPUT
 from tapegraph.recording.recorded import Recording
 from tapegraph.typed import Array
-
-# Constants of up to so many elements are part of the graph, which may compute with them beforehand.
-SMALL = 1024
-# Every node takes these.
-COMMON = {"float32", "float64", "int64"}
 
 
 class MayHaveLostZeros(NotLowered):
@@ -57,23 +51,52 @@ class Step:
         The slots whose values `run` takes, in order.
     keeps_state : bool
         True: of state it takes the tensors.
+    compile_seconds : float
+        What runs have spent compiling with XLA, the first run of what was compiled included.
+    tuner : Tuner
+        Chooses between the graph and the one compiled with XLA.
     """
 
     keeps_state = True
 
     def __init__(self, recording: Recording, state: Mapping[int, Node]) -> None:
-        tf, program = tensorflow(), recording.program
+        program = recording.program
         self._kept = {slot: kept(node) for slot, node in state.items()}
         inputs = [slot for slot in program.fed if program.ops[slot] is INPUT]
         self.leaves = [*self._kept, *inputs]
         self._dtypes = [program.dtypes[slot] for slot in inputs]
-        writer = _Writer(recording, {slot: k.variable for slot, k in self._kept.items()}, inputs)
-        types = [tf.TensorSpec(program.shapes[slot], program.dtypes[slot]) for slot in inputs]
-        traced = tf.function(writer.step, input_signature=types, autograph=False)
-        with np.errstate(all="ignore"):
-            self._call = DirectCall(traced.get_concrete_function(), len(program))
-        self._shapes = writer.shapes
         self._updated = [self._kept[update.leaf] for update in program.updates]
+        variables = {slot: k.variable for slot, k in self._kept.items()}
+        trace = partial(StepGraph, recording, variables, inputs)
+        self._graph = trace()
+        candidates = [Candidate(self._graph)]
+        self._without_xla = xla.refusal(recording)  # why
+        if not self._without_xla:
+            price = xla.STEP + xla.STEP_ENTRY * len(program)
+            candidates.append(Candidate(partial(trace, with_xla=True), lambda: price))
+        self.tuner = Tuner(candidates, trials=tuner.POLICY.variant_trials, horizon=0)
+        self.compile_seconds = 0.0
+        self._setbacks = 0
+        self._latest = self._graph
+
+    @property
+    def variant(self) -> str:
+        """Which graph ran last, and what is known of the other."""
+        text = " with XLA" if self._latest.with_xla else ""
+        if self._without_xla:
+            return f"{text}; not with XLA: {self._without_xla}"
+        if len(self.tuner.verdict) > 1:
+            (_, plain), (_, compiled) = self.tuner.verdict
+            text += f"; {1e3 * compiled:.3g} ms with XLA, {1e3 * plain:.3g} ms without"
+        return text
+
+    def feeds(self, values: list[Any]) -> list[Any]:
+        """Bring state to its variables, and return what the graphs are fed; as in `run`."""
+        keep_freed_memory()
+        for variable, node in zip(self._kept.values(), values, strict=False):
+            variable.push(node)
+        arrays = zip(values[len(self._kept) :], self._dtypes, strict=True)
+        return [_fed(np.asarray(a, dtype)) for a, dtype in arrays]  # some are numbers
 
     def run(self, values: list[Any]) -> tuple[list[Any], list[Any]]:
         """Compute the outputs, and the new numbers of state in its variables.
@@ -93,171 +116,46 @@ class Step:
         MayHaveLostZeros
             A gradient holds a NaN.
         """
-        keep_freed_memory()
-        for variable, node in zip(self._kept.values(), values, strict=False):
-            variable.push(node)
-        arrays = zip(values[len(self._kept) :], self._dtypes, strict=True)
-        feeds = [_fed(np.asarray(a, dtype)) for a, dtype in arrays]  # some are numbers
-        right, *outputs = self._call(feeds)
-        if not right:
+        feeds = self.feeds(values)
+        chosen, _ = self.tuner.choose()
+        graph = chosen.way
+        prepared = isinstance(graph, StepGraph) and graph.ran  # the first run is no measurement
+        start = CLOCK.now()
+        outputs = None if chosen is self.tuner.first else self._run_with_xla(chosen, feeds)
+        if outputs is None:
+            self._latest = self._graph
+            outputs = self._graph(feeds)
+        self.tuner.took(chosen, CLOCK.now() - start, counts=prepared)
+        if outputs is None:
             raise MayHaveLostZeros
-        tensors = iter(outputs)
-        found = [
-            partial(_array, next(tensors))
-            if shape is None
-            else partial(_dense, next(tensors), next(tensors), shape)
-            for shape in self._shapes
-        ]
-        return found, [variable.fetch for variable in self._updated]
+        return outputs, [variable.fetch for variable in self._updated]
 
-
-class _Writer:
-    """Emits a program's nodes, while its function is being traced."""
-
-    def __init__(
-        self, recording: Recording, variables: Mapping[int, Any], inputs: list[int]
-    ) -> None:
-        self._recording = recording
-        self._program = recording.program
-        self._variables = variables
-        self._inputs = inputs
-        self._tables = tables(self._program)
-        self._of_tables = {
-            slot: table
-            for table in self._tables.values()
-            for slot in (table.product, table.difference)
-        }
-        # The shape of each output that comes as rows and their values.
-        self.shapes: list[tuple[int, ...] | None] = []
-        self._numbers = {slot: recording.values[slot] for slot in self._program.scalars}
-        # Large constants stay outside the graph.
-        self._constants = {
-            slot: tensorflow().constant(recording.values[slot])
-            for slot in self._program.fed
-            if slot not in variables and slot not in inputs and recording.values[slot].size > SMALL
-        }
-
-    def step(self, *feeds: Any) -> list[Any]:
-        """Return whether every gradient was without a NaN, and the outputs."""
-        tf, program = tensorflow(), self._program
-        self._gradients: dict[int, Any] = {}
-        self._sums: list[Any] = []
-        self._tensors: list[Any] = [None] * len(program)
-        self._targets = {
-            i[1] for op, i in zip(program.ops, program.inputs, strict=True) if op is GRADIENT
-        }
-        for slot, feed in zip(self._inputs, feeds, strict=True):
-            self._tensors[slot] = feed
-        with tf.GradientTape(persistent=True, watch_accessed_variables=False) as tape:
-            for slot, op in enumerate(program.ops):
-                if op is not SCALAR:  # which are emitted in their reader's dtype
-                    self._emit(slot, tape)
-        del tape
-        outputs = []
-        for slot in program.outputs:
-            tensor = self._tensors[slot]
-            if isinstance(tensor, tf.IndexedSlices):
-                outputs += [tf.identity(tensor.indices), tf.identity(tensor.values)]
-                self.shapes.append(program.shapes[slot])
-            else:
-                outputs.append(tf.identity(tensor))
-                self.shapes.append(None)
-        right = tf.constant(True)
-        if self._sums:
-            right = tf.logical_not(tf.math.is_nan(tf.add_n(self._sums)))
-        if program.updates:
-            with tf.control_dependencies([right, *outputs]):
-                tf.cond(right, self._assign, lambda: tf.constant(False))
-        return [right, *outputs]
-
-    def _emit(self, slot: int, tape: Any) -> None:
-        tf, program = tensorflow(), self._program
-        if slot in self._tables:
-            self._tensors[slot] = self._variables[slot]
-        elif slot in self._of_tables:
-            self._by_rows(slot)
-        elif slot in self._variables:
-            self._tensors[slot] = self._variables[slot].read_value()
-        elif program.ops[slot] is GRADIENT:
-            with tape.stop_recording():
-                if slot not in self._gradients:
-                    self._differentiate(slot, tape)
-            self._tensors[slot] = self._gradients[slot]
-        elif program.inputs[slot]:
-            self._tensors[slot] = self._entry(slot, tape)
-        elif slot not in self._inputs:
-            known = self._constants.get(slot, self._recording.values[slot])
-            self._tensors[slot] = tf.convert_to_tensor(known)
-        if slot in self._targets:
-            tape.watch(self._tensors[slot])
-
-    def _by_rows(self, slot: int) -> None:
-        """Emit the update of a table: the scaled rows, which `_assign` subtracts."""
-        tf, table = tensorflow(), self._of_tables[slot]
-        if slot == table.product:
-            grad, scale = self._tensors[table.gradient], self._tensors[table.scale]
-            values = grad.values if isinstance(grad, tf.IndexedSlices) else grad
-            scale = self._numbers[table.scale] if scale is None else tf.cast(scale, values.dtype)
-            self._tensors[slot] = (
-                tf.IndexedSlices(values * scale, grad.indices)
-                if isinstance(grad, tf.IndexedSlices)
-                else values * scale
-            )
-
-    def _entry(self, slot: int, tape: Any) -> Any:
-        """Emit an operation; where the recording lets no gradient through, none flows here."""
-        program, describe = self._program, self._recording.describe
-        lets_through = nullcontext() if program.needs[slot] else tape.stop_recording()
-        arguments = (tensorflow(), program, slot, self._tensors, self._numbers)
+    def _run_with_xla(self, candidate: Candidate, feeds: list[Any]) -> list[Any] | None:
+        """Return the outputs, or None: then nothing has been changed, and the graph is to run."""
+        start, compiles = CLOCK.now(), not isinstance(candidate.way, StepGraph)
+        outputs = None
         try:
-            with lets_through:
-                return emit_entry(*arguments, whole=True, describe=describe)
-        except TypeError as error:
-            kinds = {program.dtypes[i].name for i in program.inputs[slot]}
-            if kinds <= COMMON:
-                raise
-            names = " and ".join(sorted(kinds))
-            raise NotLowered(f"{describe(slot)} has no node of {names} in TensorFlow") from error
+            if compiles:
+                if not xla.claim():
+                    raise NotLowered(f"this process has compiled {xla.LIMIT} programs with it")
+                candidate.way = candidate.way()
+            self._latest = candidate.way
+            outputs = candidate.way(feeds)
+        except Exception as error:  # what XLA cannot compile is no failure: the graph runs
+            self._drop(candidate, str(error).partition("\n")[0])
+        else:
+            self._setbacks = 0 if outputs is not None else self._setbacks + 1
+            if self._setbacks >= tuner.POLICY.trials:
+                self._drop(candidate, "its numbers may not have been the graph's")
+        if compiles:
+            self.compile_seconds += CLOCK.now() - start
+        return outputs
 
-    def _differentiate(self, slot: int, tape: Any) -> None:
-        """Emit the gradients of one backward, all at the first of them."""
-        tf, program = tensorflow(), self._program
-        y, *seed = backward = program.backward_of(slot)
-        slots = program.gradients_of(backward)
-        targets = [program.inputs[s][1] for s in slots]
-        found = tape.gradient(
-            self._tensors[y],
-            [self._tensors[target] for target in targets],
-            output_gradients=self._tensors[seed[0]] if seed else None,
-            unconnected_gradients=tf.UnconnectedGradients.ZERO,
-        )
-        for s, grad in zip(slots, found, strict=True):
-            held = grad.values if isinstance(grad, tf.IndexedSlices) else grad
-            self._sums.append(tf.cast(tf.reduce_sum(held), tf.float64))  # a NaN stays one
-            by_rows = program.inputs[s][1] in self._tables
-            self._gradients[s] = grad if by_rows else tf.convert_to_tensor(grad)
-
-    def _assign(self) -> Any:
-        tf, program = tensorflow(), self._program
-        for update in program.updates:
-            variable, table = self._variables[update.leaf], self._tables.get(update.leaf)
-            if table is None:
-                variable.assign(self._tensors[update.slot], read_value=False)
-            elif isinstance(self._tensors[table.product], tf.IndexedSlices):
-                variable.scatter_sub(self._tensors[table.product])
-            else:
-                variable.assign_sub(self._tensors[table.product], read_value=False)
-        return tf.constant(True)
+    def _drop(self, candidate: Candidate, reason: str) -> None:
+        self.tuner.drop(candidate)
+        self._without_xla = reason
 
 
 def _fed(array: Array) -> Any:
     """Return a tensor of memory of its own: a variable or a gradient may share it for long."""
     return to_tensorflow(own(array)) if array.size else to_tensorflow(array)
-
-
-def _array(tensor: Any) -> Array:
-    return np.array(tensor)
-
-
-def _dense(rows: Any, values: Any, shape: tuple[int, ...]) -> Array:
-    return RowSparse(np.asarray(rows), np.asarray(values), shape).dense()

@@ -43,8 +43,6 @@ class Programs:
         The plan of straight-line NumPy.
     seconds : float
         What preparing it took, in all engines so far.
-    ran : str
-        Which engine ran last, and why the native one; "" before.
     """
 
     def __init__(self, trace: Trace) -> None:
@@ -52,11 +50,17 @@ class Programs:
         self._trace = trace
         self.native: Any = engines.engine(engines.NATIVE).whole(trace.recording, trace.state)
         self.seconds = CLOCK.now() - start
-        self.ran = ""
+        self._last: tuple[str, WholeProgram, str | None] = ("", self.native, None)
         self._others: dict[str, WholeProgram] = {}
         self._failed: dict[str, Failure] = {}
         self._setbacks = 0
         self._structure: Structure | None = None
+
+    @property
+    def ran(self) -> str:
+        """Which engine ran last, in which variant, and why the native one; ``""`` before."""
+        name, program, reason = self._last
+        return name + program.variant if reason is None else f"{name}: {reason}"
 
     def run(self, given: list[Any]) -> Any:
         """Run the step, and then write state: a run that fails changes nothing."""
@@ -71,7 +75,8 @@ class Programs:
             else:
                 program = other
         read = self._trace.read()
-        start = CLOCK.now()
+        start, compiled_before = CLOCK.now(), program.compile_seconds
+        ran = program
         # An engine that keeps state has changed it before it says so.
         with later_interrupts() if program.keeps_state else nullcontext():
             values = self._values(program, given, read)
@@ -81,23 +86,26 @@ class Programs:
                 if program is self.native:
                     raise
                 # It raises an error of its own where what was given is at fault.
-                values = self._values(self.native, given, read)
-                found = self.native.run(values)
+                ran = self.native
+                values = self._values(ran, given, read)
+                found = ran.run(values)
                 failure = self._account(name, error)
                 name = engines.NATIVE
             else:
                 self._setbacks = 0
-            took = CLOCK.now() - start
+            tried = program.compile_seconds - compiled_before  # a variant of the same program
+            self.seconds += tried
+            took = CLOCK.now() - start - tried
             seen = {id(value) for value in values}
-            state = self._trace.state
-            given = [v for slot, v in zip(program.leaves, values, strict=True) if slot not in state]
+            fed = [v for s, v in zip(ran.leaves, values, strict=True) if s not in self._trace.state]
             del values  # whether a parameter's array is held by others decides where it is written
-            result = self._commit(seen, given, *found)
+            result = self._commit(seen, fed, *found)
         if self._structure is not None and get_backend() == engines.AUTO:
             self._structure.ran(name, Outcome([], not compiled, compiled, took))
         reason = None if failure is None else failure.reason
-        self.ran = name if reason is None else f"{name}: {reason}"
+        self._last = (name, ran, reason)
         length = len(self._trace.recording)
+        compiled += tried
         LAST.set(Report(name, reason, length, not compiled, compiled, took))
         return result
 
@@ -173,7 +181,7 @@ class Programs:
         return values
 
     def _commit(
-        self, seen: set[int], given: list[Any], outputs: list[Any], updates: list[Any]
+        self, seen: set[int], fed: list[Any], outputs: list[Any], updates: list[Any]
     ) -> Any:
         """Write the state that changed, and return what the function returns.
 
@@ -181,7 +189,7 @@ class Programs:
         ----------
         seen : set of int
             The ids of the arrays that the program was given.
-        given : list
+        fed : list
             Those that are no state.
         outputs, updates
             What it gave.
@@ -192,7 +200,7 @@ class Programs:
             if callable(array) or isinstance(array, RowUpdate):
                 return array
             if isinstance(array, RowSparse):
-                return array.apart(given)
+                return array.apart(fed)
             if id(array) in seen or array.base is not None:
                 array = array.copy()
             seen.add(id(array))

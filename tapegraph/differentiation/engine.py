@@ -78,10 +78,19 @@ class WholeProgram(Protocol):
         The slots whose values it takes, in order.
     keeps_state : bool
         Of state it takes the tensors themselves, not their arrays.
+    compile_seconds : float
+        What its runs have spent compiling so far, to try another variant.
+    variant : str
+        What to say of the variant that ran last, after the engine's name.
     """
 
     leaves: list[int]
     keeps_state: bool
+    compile_seconds: float
+
+    @property
+    def variant(self) -> str:
+        """As above."""
 
     def run(self, values: list[Any]) -> tuple[list[Any], list[Any]]:
         """Return the outputs, and the new values of the state that changes.

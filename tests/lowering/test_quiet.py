@@ -26,7 +26,7 @@ print(json.dumps({k: v for k, v in os.environ.items() if before.get(k) != v}))
 BACKWARD = """
 import numpy as np
 import tapegraph as tg
-from tapegraph.lowering import compiled
+from tapegraph.lowering import compiled, xla
 
 compiled.VARIANT = 0.0
 tg.set_backend("tensorflow")
@@ -34,7 +34,7 @@ x = tg.param(np.ones((3, 3)))
 for _ in range(30):
     tg.sum(tg.sin(x) @ x).backward()
 assert tg.last_backward().backend == "tensorflow", tg.last_backward()
-assert compiled._xla_compiles == 1
+assert xla._compiles == 1
 """
 IMPORT = """
 from tapegraph.lowering import quiet, runtime

@@ -49,6 +49,7 @@ ALLOWED: dict[str, tuple[set[str] | None, str]] = {
     "fallback/symbols.py": (None, "methods of NumPy's arrays, of which some are called alike"),
     "lowering/gaps.py": (None, "the list of gaps, read before the families are imported"),
     "lowering/strong_zero.py": (None, "the strong zeros of the graph, by operation"),
+    "lowering/xla.py": (None, "what XLA rewrites, loses or clamps, by operation"),
 }
 
 

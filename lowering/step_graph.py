@@ -1,0 +1,253 @@
+"""A whole program as one concrete function, with its state in variables.
+
+The forward, the gradients by ``GradientTape``, the optimizer's updates and their assignment are in
+it. Nothing is assigned before everything has been computed and every gradient has been found
+without a NaN.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import nullcontext
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from tapegraph.arrays.row_sparse import RowSparse
+from tapegraph.lowering import xla
+from tapegraph.lowering.direct import DirectCall
+from tapegraph.lowering.gaps import NotLowered
+from tapegraph.lowering.runtime import tensorflow
+from tapegraph.lowering.tables import tables
+from tapegraph.lowering.translate import emit_entry
+from tapegraph.recording.op import GRADIENT, SCALAR
+from tapegraph.recording.recorded import Recording
+from tapegraph.typed import Array
+
+# Constants of up to so many elements are part of the graph, which may compute with them beforehand.
+SMALL = 1024
+# Every node takes these.
+COMMON = {"float32", "float64", "int64"}
+
+
+class StepGraph:
+    """A step's function.
+
+    Parameters
+    ----------
+    recording : Recording
+        What was recorded.
+    variables : mapping of int to tf.Variable
+        The state, by slot.
+    inputs : list of int
+        The slots that are fed.
+    with_xla : bool
+        XLA compiles it, at its first call.
+
+    Attributes
+    ----------
+    call : DirectCall
+        The function.
+    with_xla : bool
+        As given.
+    ran : bool
+        Whether it has run: the first time takes longer.
+    """
+
+    def __init__(
+        self,
+        recording: Recording,
+        variables: Mapping[int, Any],
+        inputs: list[int],
+        *,
+        with_xla: bool = False,
+    ) -> None:
+        tf, program = tensorflow(), recording.program
+        writer = _Writer(recording, variables, inputs, with_xla)
+        traced = tf.function(
+            writer.step,
+            input_signature=[tf.TensorSpec(program.shapes[i], program.dtypes[i]) for i in inputs],
+            autograph=False,
+            jit_compile=True if with_xla else None,
+        )
+        with np.errstate(all="ignore"):
+            self.call = DirectCall(traced.get_concrete_function(), len(program), xla=with_xla)
+        self._shapes = writer.shapes
+        self.with_xla = with_xla
+        self.ran = False
+
+    def __call__(self, feeds: list[Any]) -> list[Any] | None:
+        """Run it.
+
+        Returns
+        -------
+        list of callable, or None
+            Each gives an output as an array that nobody else holds. None where a gradient holds a
+            NaN, or where XLA does not give the same: then nothing has been assigned.
+        """
+        right, *outputs = self.call(feeds)
+        self.ran = True
+        if not right:
+            return None
+        tensors = iter(outputs)
+        return [
+            partial(_array, next(tensors))
+            if shape is None
+            else partial(_dense, next(tensors), next(tensors), shape)
+            for shape in self._shapes
+        ]
+
+
+class _Writer:
+    """Emits a program's nodes, while its function is being traced."""
+
+    def __init__(
+        self, recording: Recording, variables: Mapping[int, Any], inputs: list[int], xla: bool
+    ) -> None:
+        self._recording = recording
+        self._xla = xla
+        self._program = recording.program
+        self._variables = variables
+        self._inputs = inputs
+        self._tables = tables(self._program)
+        self._of_tables = {
+            slot: table
+            for table in self._tables.values()
+            for slot in (table.product, table.difference)
+        }
+        # The shape of each output that comes as rows and their values.
+        self.shapes: list[tuple[int, ...] | None] = []
+        self._numbers = {slot: recording.values[slot] for slot in self._program.scalars}
+        # Large constants stay outside the graph.
+        self._constants = {
+            slot: tensorflow().constant(recording.values[slot])
+            for slot in self._program.fed
+            if slot not in variables and slot not in inputs and recording.values[slot].size > SMALL
+        }
+
+    def step(self, *feeds: Any) -> list[Any]:
+        """Return whether the numbers stand, and the outputs."""
+        tf, program = tensorflow(), self._program
+        self._gradients: dict[int, Any] = {}
+        self._sums: list[Any] = []
+        self._guards: list[Any] = []
+        self._tensors: list[Any] = [None] * len(program)
+        self._targets = {
+            i[1] for op, i in zip(program.ops, program.inputs, strict=True) if op is GRADIENT
+        }
+        for slot, feed in zip(self._inputs, feeds, strict=True):
+            self._tensors[slot] = feed
+        with tf.GradientTape(persistent=True, watch_accessed_variables=False) as tape:
+            for slot, op in enumerate(program.ops):
+                if op is not SCALAR:  # which are emitted in their reader's dtype
+                    self._emit(slot, tape)
+        del tape
+        outputs = []
+        for slot in program.outputs:
+            tensor = self._tensors[slot]
+            if isinstance(tensor, tf.IndexedSlices):
+                outputs += [tf.identity(tensor.indices), tf.identity(tensor.values)]
+                self.shapes.append(program.shapes[slot])
+            else:
+                outputs.append(tf.identity(tensor))
+                self.shapes.append(None)
+        if self._sums:
+            self._guards.append(tf.logical_not(tf.math.is_nan(tf.add_n(self._sums))))
+        right = tf.reduce_all(tf.stack(self._guards)) if self._guards else tf.constant(True)
+        if program.updates:
+            with tf.control_dependencies([right, *outputs]):
+                tf.cond(right, self._assign, lambda: tf.constant(False))
+        return [right, *outputs]
+
+    def _emit(self, slot: int, tape: Any) -> None:
+        tf, program = tensorflow(), self._program
+        if slot in self._tables:
+            self._tensors[slot] = self._variables[slot]
+        elif slot in self._of_tables:
+            self._by_rows(slot)
+        elif slot in self._variables:
+            self._tensors[slot] = self._variables[slot].read_value()
+        elif program.ops[slot] is GRADIENT:
+            with tape.stop_recording():
+                if slot not in self._gradients:
+                    self._differentiate(slot, tape)
+            self._tensors[slot] = self._gradients[slot]
+        elif program.inputs[slot]:
+            self._tensors[slot] = self._entry(slot, tape)
+        elif slot not in self._inputs:
+            known = self._constants.get(slot, self._recording.values[slot])
+            self._tensors[slot] = tf.convert_to_tensor(known)
+        if slot in self._targets:
+            tape.watch(self._tensors[slot])
+
+    def _by_rows(self, slot: int) -> None:
+        """Emit the update of a table: the scaled rows, which `_assign` subtracts."""
+        tf, table = tensorflow(), self._of_tables[slot]
+        if slot == table.product:
+            grad, scale = self._tensors[table.gradient], self._tensors[table.scale]
+            values = grad.values if isinstance(grad, tf.IndexedSlices) else grad
+            scale = self._numbers[table.scale] if scale is None else tf.cast(scale, values.dtype)
+            self._tensors[slot] = (
+                tf.IndexedSlices(values * scale, grad.indices)
+                if isinstance(grad, tf.IndexedSlices)
+                else values * scale
+            )
+
+    def _entry(self, slot: int, tape: Any) -> Any:
+        """Emit an operation; where the recording lets no gradient through, none flows here."""
+        program, describe = self._program, self._recording.describe
+        lets_through = nullcontext() if program.needs[slot] else tape.stop_recording()
+        arguments = (tensorflow(), program, slot, self._tensors, self._numbers)
+        try:
+            with lets_through:
+                result = emit_entry(*arguments, whole=True, describe=describe)
+        except TypeError as error:
+            kinds = {program.dtypes[i].name for i in program.inputs[slot]}
+            if kinds <= COMMON:
+                raise
+            names = " and ".join(sorted(kinds))
+            raise NotLowered(f"{describe(slot)} has no node of {names} in TensorFlow") from error
+        if self._xla:
+            with tape.stop_recording():
+                operands = [self._tensors[i] for i in program.inputs[slot]]
+                self._guards += xla.guards(program.ops[slot].name, operands, result)
+        return result
+
+    def _differentiate(self, slot: int, tape: Any) -> None:
+        """Emit the gradients of one backward, all at the first of them."""
+        tf, program = tensorflow(), self._program
+        y, *seed = backward = program.backward_of(slot)
+        slots = program.gradients_of(backward)
+        targets = [program.inputs[s][1] for s in slots]
+        found = tape.gradient(
+            self._tensors[y],
+            [self._tensors[target] for target in targets],
+            output_gradients=self._tensors[seed[0]] if seed else None,
+            unconnected_gradients=tf.UnconnectedGradients.ZERO,
+        )
+        for s, grad in zip(slots, found, strict=True):
+            held = grad.values if isinstance(grad, tf.IndexedSlices) else grad
+            self._sums.append(tf.cast(tf.reduce_sum(held), tf.float64))  # a NaN stays one
+            by_rows = program.inputs[s][1] in self._tables
+            self._gradients[s] = grad if by_rows else tf.convert_to_tensor(grad)
+
+    def _assign(self) -> Any:
+        tf, program = tensorflow(), self._program
+        for update in program.updates:
+            variable, table = self._variables[update.leaf], self._tables.get(update.leaf)
+            if table is None:
+                variable.assign(self._tensors[update.slot], read_value=False)
+            elif isinstance(self._tensors[table.product], tf.IndexedSlices):
+                variable.scatter_sub(self._tensors[table.product])
+            else:
+                variable.assign_sub(self._tensors[table.product], read_value=False)
+        return tf.constant(True)
+
+
+def _array(tensor: Any) -> Array:
+    return np.array(tensor)
+
+
+def _dense(rows: Any, values: Any, shape: tuple[int, ...]) -> Array:
+    return RowSparse(np.asarray(rows), np.asarray(values), shape).dense()

@@ -1,0 +1,94 @@
+"""What XLA is given of whole steps, and how much of it.
+
+XLA rewrites formulas, which changes what they give where numbers overflow: ``log(exp(x))`` is
+``x``, and ``a / b / c`` is ``a / (b * c)``. Steps with such operations are refused. Its ``max`` and
+``min`` do not keep a NaN, and it reads some element where a place is out of range: there a guard
+notices, and the step runs without XLA.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from tapegraph.locks import Lock
+from tapegraph.lowering.rules import LOWERINGS, XLA, raw
+from tapegraph.lowering.runtime import tensorflow
+from tapegraph.recording.op import GRADIENT
+from tapegraph.recording.recorded import Recording
+
+# XLA never frees what it compiled, so a process compiles no more than this.
+LIMIT = 32
+# Its time grows faster than the program; this many entries take some 10 s.
+ENTRIES = 1000
+# Seconds, about, to compile any step and run it for the first time, and each entry of it.
+STEP, STEP_ENTRY = 0.2, 6e-3
+
+# What agrees in a plain backward, which is fed its results, and not in front of another operation.
+_REWRITTEN = frozenset(("exp", "log", "pow"))
+# What agrees besides, in all its cases.
+_BESIDES = frozenset(
+    "layer_norm broadcast_to equal not_equal less less_equal greater greater_equal logical_and "
+    "logical_or logical_not logical_xor isnan isinf isfinite".split()
+)
+# What agrees, with its guard, where no gradient flows: clipping and the optimizer's rule.
+_WITHOUT_GRADIENT = frozenset(
+    ("div", "max", "min", "maximum", "minimum", "astype", "detach", "within")
+)
+_LOSES_NAN = frozenset(("max", "min", "maximum", "minimum"))
+_POWERS = (1, 2, 3)  # which XLA multiplies out, as NumPy does
+
+_compiles = 0
+_lock = Lock()
+
+
+def claim() -> bool:
+    """Count one more compile, or return False where the process has made as many as it may."""
+    global _compiles
+    with _lock():
+        if _compiles >= LIMIT:
+            return False
+        _compiles += 1
+        return True
+
+
+def refusal(recording: Recording) -> str:
+    """Return why a whole program is not given to XLA, or ``""``."""
+    program = recording.program
+    if len(program) > ENTRIES:
+        return f"{len(program)} entries are more than {ENTRIES}"
+    for slot, op in enumerate(program.ops):
+        if program.inputs[slot] and op is not GRADIENT and not _agrees(recording, slot):
+            return f"{op.name} is not known to give the same there"
+    return ""
+
+
+def _agrees(recording: Recording, slot: int) -> bool:
+    program = recording.program
+    op, inputs = program.ops[slot], program.inputs[slot]
+    if op.rules is not None:  # a user's own
+        return False
+    name = op.name
+    if name == "pow":
+        exponent = inputs[1]
+        return exponent in program.scalars and recording.values[exponent] in _POWERS
+    if name in _WITHOUT_GRADIENT:
+        if program.needs[slot]:
+            return False
+        if name == "div":
+            return all(program.ops[i].name != "div" for i in inputs)
+        return name != "astype" or program.dtypes[slot].kind == "f"
+    if name in _BESIDES:
+        return True
+    return name not in _REWRITTEN and name in LOWERINGS and XLA in LOWERINGS[name].variants
+
+
+def guards(name: str, inputs: Sequence[Any], result: Any) -> list[Any]:
+    """Return conditions under which an operation gives the same with XLA."""
+    tf = tensorflow()
+    if name == "within":  # places out of range have become -1
+        return [tf.reduce_all(raw.GreaterEqual(x=result, y=tf.zeros_like(result)))]
+    if name in _LOSES_NAN:
+        floats = [x for x in inputs if x.dtype.is_floating]
+        return [tf.logical_not(tf.math.is_nan(tf.reduce_sum(x))) for x in floats]
+    return []

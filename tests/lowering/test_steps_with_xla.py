@@ -1,0 +1,326 @@
+"""Compiled steps with XLA: tried once it pays, dropped where it fails, and the faster one stays."""
+
+from __future__ import annotations
+
+import warnings
+
+import numpy as np
+import pytest
+
+import tapegraph as tg
+from tapegraph.differentiation import tuner
+from tapegraph.differentiation.clock import CLOCK
+
+pytest.importorskip("tensorflow")
+
+from tapegraph.lowering import step as step_module
+from tapegraph.lowering import xla
+from tapegraph.lowering.step_graph import StepGraph
+
+TRIALS = tuner.POLICY.variant_trials
+# The two real calls; the graph, whose first run is no measurement; XLA, alike; the graph again.
+SETTLED = 2 + (TRIALS + 1) + (TRIALS + 1) + TRIALS + 1
+
+
+@pytest.fixture(autouse=True)
+def tensorflow():
+    with tg.use_backend("tensorflow"):
+        yield
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    """A clock that only graphs advance: by `seconds`, and by `first` at each one's first run."""
+
+    class Fake:
+        now = 0.0
+        graph, with_xla, first = 2.0, 1.0, 0.0
+        ran: list[bool] = []
+
+    fake = Fake()
+    fake.ran = []
+    call = StepGraph.__call__
+
+    def timed(graph, feeds):
+        fake.ran.append(graph.with_xla)
+        fake.now += fake.with_xla if graph.with_xla else fake.graph
+        fake.now += 0.0 if graph.ran else fake.first
+        return call(graph, feeds)
+
+    monkeypatch.setattr(StepGraph, "__call__", timed)
+    monkeypatch.setattr(CLOCK, "now", lambda: fake.now)
+    monkeypatch.setattr(xla, "LIMIT", xla.LIMIT + 1000)  # of one process, where others test too
+    monkeypatch.setattr(xla, "STEP", 0.0)
+    monkeypatch.setattr(xla, "STEP_ENTRY", 0.0)
+    return fake
+
+
+def ran(step) -> str:
+    return step.explain().partition("ran in ")[2]
+
+
+def descent():
+    w = tg.param([1.0, 2.0])
+    optimizer = tg.SGD([w], lr=0.1)
+
+    def step(x):
+        loss = tg.sum((w * x) ** 2)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        return loss
+
+    return step, w
+
+
+X = np.array([0.5, -1.0])
+
+
+# ------------------------------------------------------------------ numbers
+
+
+def network(make_optimizer, dtype):
+    rng = np.random.default_rng(0)
+    shapes = [(5, 8), (8,), (8, 3)]
+    params = [tg.param(rng.normal(size=shape).astype(dtype)) for shape in shapes]
+    optimizer = make_optimizer(params)
+
+    def step(x, labels, weight):
+        w, b, v = params
+        loss = tg.softmax_crossentropy(tg.gelu(x @ w + b) @ v, labels) * weight
+        optimizer.zero_grad()
+        loss.backward()
+        norm = tg.clip_grad_norm(params, 1.0)
+        optimizer.step()
+        return loss, norm
+
+    return step, params, optimizer
+
+
+@pytest.mark.parametrize(
+    "make_optimizer",
+    [
+        lambda params: tg.Adam(params, lr=0.05),
+        lambda params: tg.SGD(params, lr=0.1, momentum=0.9),
+    ],
+    ids=["Adam", "SGD with momentum"],
+)
+@pytest.mark.parametrize(("dtype", "rtol"), [(np.float64, 1e-9), (np.float32, 1e-4)])
+def test_a_step_in_both_graphs_gives_the_eager_numbers(clock, make_optimizer, dtype, rtol):
+    eager, params, _ = network(make_optimizer, dtype)
+    step, others, optimizer = network(make_optimizer, dtype)
+    step = tg.compile(step)
+    rng = np.random.default_rng(1)
+    for i in range(35):
+        given = rng.normal(size=(4, 5)).astype(dtype), rng.integers(0, 3, 4), 1.0 / (i + 1)
+        with tg.use_backend("native"):
+            want = eager(*given)
+        got = step(*given)
+        close = {"rtol": rtol, "atol": rtol}
+        for one, two in zip(got, want, strict=True):
+            np.testing.assert_allclose(one.data, two.detach().data, **close)
+        for p, other in zip(params, others, strict=True):
+            np.testing.assert_allclose(other.data, p.data, **close)
+            np.testing.assert_allclose(other.grad, p.grad, **close)
+    assert optimizer.steps == 35
+    assert clock.ran.count(True) > 15 and clock.ran[-1]
+    assert ran(step) == "tensorflow with XLA; 1e+03 ms with XLA, 2e+03 ms without"
+
+
+def test_a_table_is_updated_by_its_rows(clock):
+    def make():
+        table = tg.param(np.arange(20.0).reshape(10, 2))
+        optimizer = tg.SGD([table], lr=0.5)
+
+        def step(places):
+            loss = tg.sum(table[places] ** 2)
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            return loss
+
+        return step, table
+
+    eager, table = make()
+    step, other = make()
+    step = tg.compile(step)
+    for i in range(SETTLED + 2):
+        places = np.array([i % 10, 3, -1])
+        with tg.use_backend("native"):
+            eager(places)
+        step(places)
+        np.testing.assert_allclose(other.data, table.data, rtol=1e-9)
+        np.testing.assert_allclose(other.grad, table.grad, rtol=1e-9)
+    assert clock.ran[-1]
+
+
+# ------------------------------------------------------------------ the choice
+
+
+@pytest.mark.parametrize("with_xla", [1.0, 3.0])
+def test_the_faster_one_stays(clock, with_xla):
+    clock.with_xla = with_xla
+    step = tg.compile(descent()[0])
+    for _ in range(SETTLED + 3):
+        step(X)
+    faster = with_xla < clock.graph
+    plain, tried = [False] * (TRIALS + 1), [True] * (TRIALS + 1)
+    assert clock.ran == [*plain, *tried, *plain[1:], *[faster] * 4]
+    name = "tensorflow with XLA" if faster else "tensorflow"
+    assert ran(step) == f"{name}; {with_xla}e+03 ms with XLA, 2e+03 ms without".replace(".0", "")
+
+
+def test_it_is_tried_when_a_tenth_of_what_passed_pays_for_it(clock, monkeypatch):
+    monkeypatch.setattr(xla, "STEP", 10.0)
+    step = tg.compile(descent()[0])
+    for _ in range(100):
+        step(X)
+    assert clock.ran.index(True) == 10.0 / 0.1 / clock.graph
+
+
+def test_what_compiling_took_is_told_apart(clock):
+    clock.first = 60.0
+    step = tg.compile(descent()[0])
+    step(X), step(X)  # real ones
+    found = []
+    for _ in range(SETTLED):
+        step(X)
+        found.append(tg.last_backward())
+    tried = clock.ran.index(True)
+    assert [i for i, report in enumerate(found) if report.compile_seconds] == [tried]
+    assert (found[tried].compile_seconds, found[tried].run_seconds) == (61.0, 0.0)
+    assert [i for i, report in enumerate(found[1:], 1) if not report.cached] == [tried]
+    assert "made in 61 s" in step.explain()
+
+
+# ------------------------------------------------------------------ what does not run with it
+
+
+def test_what_fails_to_compile_is_dropped_once_and_told(clock, monkeypatch):
+    monkeypatch.setattr(xla, "refusal", lambda recording: "")
+    eager, p = descent()
+    step, w = descent()
+
+    def with_bessel(step, leaf):
+        return lambda x: (step(x), tg.special.i0(leaf.detach()))
+
+    eager, step = with_bessel(eager, p), tg.compile(with_bessel(step, w))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for _ in range(SETTLED):
+            with tg.use_backend("native"):
+                want = eager(X)
+            got = step(X)
+            for one, two in zip(got, want, strict=True):
+                np.testing.assert_allclose(one.data, two.detach().data, rtol=1e-9)
+            np.testing.assert_allclose(w.data, p.data, rtol=1e-9)
+    assert clock.ran.count(True) == 1
+    assert ran(step).startswith("tensorflow; not with XLA: ") and "Bessel" in ran(step)
+
+
+def test_a_process_compiles_only_so_many(clock, monkeypatch):
+    monkeypatch.setattr(xla, "LIMIT", 0)
+    step = tg.compile(descent()[0])
+    for _ in range(SETTLED):
+        step(X)
+    assert True not in clock.ran
+    assert ran(step).endswith("not with XLA: this process has compiled 0 programs with it")
+
+
+def test_a_nan_leaves_state_and_the_graph_decides(clock, monkeypatch):
+    step, w = descent()
+    step = tg.compile(step)
+    for _ in range(SETTLED + 1):
+        step(X)
+    before = w.numpy()
+    step(X)
+    held = []
+    run = step_module.Step.run
+
+    def watched(self, values):
+        try:
+            return run(self, values)
+        except step_module.MayHaveLostZeros:
+            held.append([kept.variable.numpy() for kept in self._updated])
+            raise
+
+    monkeypatch.setattr(step_module.Step, "run", watched)
+    moved = before * (1.0 - 0.2 * X**2)
+    with np.errstate(all="ignore"):
+        step(np.array([np.nan, 1.0]))
+    assert clock.ran[-2:] == [True, False]  # and then the native engine
+    steps, weights = sorted(held[0], key=np.ndim)
+    assert steps == SETTLED + 2
+    np.testing.assert_allclose(weights, moved, rtol=1e-12)
+    np.testing.assert_allclose(w.data, [np.nan, 0.8 * moved[1]], rtol=1e-12)
+    w.assign(before)
+    step(X)
+    assert ran(step).startswith("tensorflow with XLA")
+    np.testing.assert_allclose(w.data, moved, rtol=1e-12)
+
+
+def test_a_step_that_is_guarded_time_and_again_goes_without(clock):
+    step = tg.compile(lambda x: tg.max(x * 2.0))
+    for _ in range(SETTLED + 1):
+        step(X)
+    clock.ran.clear()
+    for _ in range(tuner.POLICY.trials + 3):
+        assert np.isnan(step(np.array([np.nan, 1.0])).data)
+    assert clock.ran == [True, False] * tuner.POLICY.trials + [False] * 3
+    assert "not with XLA: its numbers may not have been the graph's" in ran(step)
+
+
+def test_a_bad_label_raises_and_changes_nothing(clock):
+    step, params, optimizer = network(lambda params: tg.Adam(params, lr=0.05), np.float64)
+    step = tg.compile(step)
+    x = np.ones((2, 5))
+    for _ in range(SETTLED + 1):
+        step(x, np.array([0, 2]), 1.0)
+    assert clock.ran[-1]
+    before = [[p.numpy(), p.grad.copy()] for p in params], optimizer.state_dict()
+    with pytest.raises(IndexError, match=r"expected one in \[0, 3\)"):
+        step(x, np.array([0, 3]), 1.0)
+    assert clock.ran[-2:] == [True, False]
+    after = [[p.numpy(), p.grad.copy()] for p in params], optimizer.state_dict()
+    np.testing.assert_equal(after, before)
+
+
+@pytest.mark.parametrize("choose", [tg.max, tg.min, lambda x: tg.maximum(x, 0.0)])
+def test_a_nan_that_xla_would_lose_is_kept(clock, choose):
+    step = tg.compile(lambda x: choose(x * 2.0))
+    for _ in range(SETTLED + 1):
+        step(np.array([1.0, -3.0]))
+    assert clock.ran[-1]
+    x = np.array([np.nan, -np.inf])
+    with np.errstate(all="ignore"):
+        np.testing.assert_array_equal(step(x).data, choose(tg.tensor(x * 2.0)).data)
+
+
+@pytest.mark.parametrize(
+    ("f", "name"),
+    [
+        (lambda w, x: tg.log(tg.exp(w * x)), "exp"),
+        (lambda w, x: tg.log(w * x), "log"),
+        (lambda w, x: x / w, "div"),
+        (lambda w, x: w * (x / 1e200 / x), "div"),
+        (lambda w, x: (w * x) ** 0.5, "pow"),
+        (lambda w, x: (w * x) ** x, "pow"),
+        (lambda w, x: tg.max(w * x), "max"),
+        (lambda w, x: tg.conv2d(tg.reshape(w * x, (1, 1, 2, 1)), np.ones((1, 1, 1, 1))), "conv2d"),
+        (lambda w, x: w * tg.astype(x, "int64"), "astype"),
+    ],
+)
+def test_what_xla_may_compute_otherwise_is_not_given_to_it(clock, f, name):
+    w = tg.param([3.0, 2.0])
+
+    @tg.compile
+    def step(x):
+        w.grad = None
+        loss = tg.sum(f(w, x))
+        loss.backward()
+        return loss
+
+    for _ in range(SETTLED):
+        step(np.array([2.0, 5.0]))
+    assert True not in clock.ran
+    assert ran(step) == f"tensorflow; not with XLA: {name} is not known to give the same there"
