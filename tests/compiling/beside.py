@@ -41,19 +41,16 @@ def standing(state: Sequence[Any]) -> list[Any]:
     return [(taken(x), taken(x.grad)) if isinstance(x, tg.Tensor) else taken(x) for x in state]
 
 
-def agree(got: Any, want: Any, engine: str, where: str = "", rtol: float = 0.0) -> None:
-    """Compare two structures of arrays: natively bit for bit, and else within a tolerance.
-
-    With ``rtol`` natively too.
-    """
+def agree(got: Any, want: Any, engine: str, where: str = "") -> None:
+    """Compare two structures of arrays: natively bit for bit, and else within a tolerance."""
     if isinstance(want, np.ndarray):
         assert isinstance(got, np.ndarray), where
         assert (got.shape, got.dtype) == (want.shape, want.dtype), where
-        if want.dtype.kind != "f" or (engine == "native" and not rtol):
+        if want.dtype.kind != "f" or engine == "native":
             np.testing.assert_array_equal(got, want, err_msg=where)
             assert np.array_equal(np.signbit(got), np.signbit(want)) if got.dtype.kind == "f" else 1
         else:
-            rtol = rtol if engine == "native" else TOLERANCE[want.dtype]
+            rtol = TOLERANCE[want.dtype]
             np.testing.assert_allclose(got, want, rtol=rtol, atol=rtol, err_msg=where)
         return
     if isinstance(want, float) and isinstance(got, np.ndarray):
@@ -61,14 +58,14 @@ def agree(got: Any, want: Any, engine: str, where: str = "", rtol: float = 0.0) 
     if isinstance(want, dict):
         assert type(got) is type(want) and list(got) == list(want), where
         for key in want:
-            agree(got[key], want[key], engine, f"{where}[{key!r}]", rtol)
+            agree(got[key], want[key], engine, f"{where}[{key!r}]")
     elif isinstance(want, (list, tuple)):
         assert type(got) is type(want) and len(got) == len(want), where
         for i, (one, two) in enumerate(zip(got, want, strict=True)):
-            agree(one, two, engine, f"{where}[{i}]", rtol)
+            agree(one, two, engine, f"{where}[{i}]")
     elif isinstance(want, float):
         assert type(got) is float, where
-        agree(np.array(got), np.array(want), engine, where, rtol)
+        agree(np.array(got), np.array(want), engine, where)
     else:
         assert type(got) is type(want) and got == want, where
 
@@ -91,7 +88,6 @@ def beside(
     make: Make,
     calls: Sequence[Any],
     engine: str,
-    rtol: float = 0.0,
     around: Callable[..., Any] = lambda step, state: step,
     **options: Any,
 ) -> Any:
@@ -111,5 +107,5 @@ def beside(
     finally:
         tg.random.set_state(saved)
     for i, (one, two) in enumerate(zip(got, want, strict=True), 1):
-        agree(one, two, engine, f"call {i}: ", rtol)
+        agree(one, two, engine, f"call {i}: ")
     return compiled

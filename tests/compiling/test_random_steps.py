@@ -53,7 +53,7 @@ def steps(program: Program, fixed: int) -> tuple[Callable, list]:
 
 def check(count: int, number: int, engine: str) -> None:
     """Draw programs, and hold each compiled step equal to the eager one."""
-    tried = compared = 0
+    tried = compared = elsewhere = 0
 
     @seed(number)
     @settings(
@@ -65,25 +65,24 @@ def check(count: int, number: int, engine: str) -> None:
     )
     @given(programs())
     def one(program):
-        nonlocal tried, compared
+        nonlocal tried, compared, elsewhere
         tried += 1
         fixed = 1 + len(program.steps) % len(program.inputs)
         make, calls = steps(program, fixed)
         try:
-            # Eagerly, rows that were gathered twice are added one after the other.
-            rows = any(step.op == "gather" for step in program.steps)
-            compiled = beside(make, calls, engine, rtol=1e-13 if rows else 0.0)
+            compiled = beside(make, calls, engine)
         except RuntimeError as error:
             # No parameter is read: neither step has a gradient.
             if "needs no gradient" in str(error):
                 return
             raise
-        assert engine_of(compiled) in ("native", engine), compiled.explain()
-        assert compiled.traces == 1
+        ran = engine_of(compiled)
+        assert ran in ("native", engine) and compiled.traces == 1, compiled.explain()
         compared += 1
+        elsewhere += ran != engine  # a gradient held a NaN
 
     one()
-    assert tried >= count and compared > 0.75 * count
+    assert tried >= count and compared > 0.75 * count and elsewhere <= 0.1 * count
 
 
 def pytest_generate_tests(metafunc):
