@@ -24,3 +24,11 @@ def a_few_each(cases: Iterable[Case], few: int = 1) -> list[Any]:
         later = seen[key] > few
         rows.append(pytest.param(case, id=case.id, marks=[pytest.mark.thorough] if later else []))
     return rows
+
+
+def thinned(values: Iterable[Any], every: int) -> list[Any]:
+    """Return values as parameters, all but one in so many for ``--thorough`` alone."""
+    return [
+        pytest.param(value, marks=[pytest.mark.thorough] if i % every else [])
+        for i, value in enumerate(values)
+    ]

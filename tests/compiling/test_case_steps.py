@@ -6,15 +6,18 @@ parameter and the others are arguments.
 
 from __future__ import annotations
 
+from operator import attrgetter
+
 import numpy as np
 import pytest
-from quick import a_few_each
+from quick import a_few_each, thinned
 
 import tapegraph as tg
 from tapegraph.testing.cases import CASES, WITHOUT_GRADIENT
 from tests.compiling.beside import beside
 
 CALLS = 5
+ID = attrgetter("id")
 # Without lstsq, whose rank is a number, which raises (tests/recording/test_whole.py).
 STEPS = [case for case in CASES if "lstsq" not in case.label]
 SCALES = (1.0, 0.5, -1.5, 2.0, 0.25)
@@ -58,16 +61,6 @@ def compare(case, dtype, fixed, engine):
     beside(make, [(i,) for i in range(CALLS)], engine, around=assigned)
 
 
-def thinned(cases, every):
-    """Mark all rows but one in so many for ``--thorough``."""
-    rows = []
-    for i, case in enumerate(cases):
-        rows.append(
-            pytest.param(case, id=case.id, marks=[pytest.mark.thorough] if i % every else [])
-        )
-    return rows
-
-
 @pytest.mark.parametrize("case", a_few_each(STEPS))
 def test_all_inputs_are_parameters(case):
     compare(case, np.float64, len(case.inputs), "native")
@@ -81,12 +74,12 @@ def test_the_first_input_is_a_parameter(case):
     compare(case, np.float64, 1, "native")
 
 
-@pytest.mark.parametrize("case", thinned(STEPS, 20))
+@pytest.mark.parametrize("case", thinned(STEPS, 20), ids=ID)
 def test_in_float32(case):
     compare(case, np.float32, len(case.inputs), "native")
 
 
-@pytest.mark.parametrize("case", thinned(STEPS, 100))
+@pytest.mark.parametrize("case", thinned(STEPS, 100), ids=ID)
 def test_in_tensorflow(case):
     pytest.importorskip("tensorflow")
     compare(case, np.float64, len(case.inputs), "tensorflow")
@@ -97,7 +90,7 @@ def test_without_a_gradient_it_is_computed_anew(case):
     without_a_gradient(case, "native")
 
 
-@pytest.mark.parametrize("case", thinned(WITHOUT_GRADIENT, 8))
+@pytest.mark.parametrize("case", thinned(WITHOUT_GRADIENT, 8), ids=ID)
 def test_without_a_gradient_in_tensorflow(case):
     pytest.importorskip("tensorflow")
     without_a_gradient(case, "tensorflow")

@@ -11,18 +11,29 @@ import json
 
 import numpy as np
 import pytest
+from quick import thinned
 
 import tapegraph as tg
-from tests.compiling.test_hazards import engine  # noqa: F401
 from tests.optim.trajectories import CONFIGS, GOLDENS, KEPT, STEPS, flat, ours
 
 EVERY = json.loads(GOLDENS.read_text())
 LION = [{}, {"betas": (0.8, 0.5)}, {"weight_decay": 0.3}]
 
 
+@pytest.mark.parametrize("name", thinned(CONFIGS, 4))
+def test_steps_in_tensorflow_are_those_that_pytorch_took(name):
+    pytest.importorskip("tensorflow")
+    compared("tensorflow", name)
+
+
 @pytest.mark.parametrize("name", CONFIGS)
-def test_compiled_steps_are_those_that_pytorch_took(name, engine):  # noqa: F811
-    every = [flat(params) for params in ours(*CONFIGS[name], made=tg.compile)]
+def test_native_steps_are_those_that_pytorch_took(name):
+    compared("native", name)
+
+
+def compared(engine, name):
+    with tg.use_backend(engine):
+        every = [flat(params) for params in ours(*CONFIGS[name], made=tg.compile)]
     assert len(every) == STEPS
     for n in KEPT:
         np.testing.assert_allclose(every[n - 1], EVERY[name][str(n)], rtol=1e-9, atol=1e-12)

@@ -105,7 +105,10 @@ def network(make_optimizer, dtype):
     ],
     ids=["Adam", "SGD with momentum"],
 )
-@pytest.mark.parametrize(("dtype", "rtol"), [(np.float64, 1e-9), (np.float32, 1e-4)])
+@pytest.mark.parametrize(
+    ("dtype", "rtol"),
+    [pytest.param(np.float64, 1e-9, marks=pytest.mark.thorough), (np.float32, 1e-4)],
+)
 def test_a_step_in_both_graphs_gives_the_eager_numbers(clock, make_optimizer, dtype, rtol):
     eager, params, _ = network(make_optimizer, dtype)
     step, others, optimizer = network(make_optimizer, dtype)
