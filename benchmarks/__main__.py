@@ -1,15 +1,15 @@
 """Measure tapegraph against its peers, and print one table a workload.
 
-Contenders first prove that they compute the same loss and gradients, then take turns round by
-round. Quoted is the median over rounds of tapegraph's time over the peer's, with quartiles; a
-time is one whole step: forward, backward, SGD update, loss read as a float. Below 1 is faster.
+Each contender runs in a process of its own. They first prove that they compute the same loss and
+gradients, then take turns round by round: while one steps, the others sleep. Quoted is the median
+over rounds of tapegraph's time over the peer's, with quartiles; a time is one whole step: forward,
+backward, update, loss read as a float. Below 1 is faster. With --ops, single operations.
 """
 
 from __future__ import annotations
 
 import argparse
 import importlib.util
-import logging
 import platform
 import sys
 from collections.abc import Callable, Iterable, Sequence
@@ -41,7 +41,15 @@ def parser() -> argparse.ArgumentParser:
             choices=names,
             help=f"only this one, may be repeated: {', '.join(names)}",
         )
+    p.add_argument("--ops", action="store_true", help="every operation of the table, by itself")
+    p.add_argument(
+        "--only",
+        action="append",
+        metavar="NAME",
+        help="only this workload, or with --ops this operation, may be repeated",
+    )
     p.add_argument("--rounds", type=int, metavar="N", help="timed rounds (15; with --auto 3)")
+    p.add_argument("--turn", type=float, metavar="S", help="seconds of a contender's turn (0.02)")
     p.add_argument("--threads", type=int, metavar="N", help="of every library (all processors)")
     p.add_argument("--openblas-timeout", type=int, metavar="N", help="see below (OpenBLAS's own)")
     p.add_argument(
@@ -68,9 +76,18 @@ def main(argv: Sequence[str] | None = None) -> int:
         p.error("--auto draws no --png, and times what a user waits, not --clock cpu")
     if options.png and importlib.util.find_spec("matplotlib") is None:
         p.error(f"--png needs matplotlib: {peers.INSTALL.format('bench')}")
+    if options.ops and (options.auto or options.png or options.workload):
+        p.error("--ops stands alone: --only takes the operations, and it draws no --png")
+    if options.only and not options.ops:
+        for name in options.only:
+            if name not in WORKLOADS:
+                p.error(f"--only: no workload {name!r}; expected one of {', '.join(WORKLOADS)}")
+        options.workload = [*(options.workload or ()), *options.only]
     options.threads = options.threads or environment.available_threads()
     environment.settle(options.threads, options.openblas_timeout)
     # Only from here on may NumPy be imported.
+    if options.ops:
+        return operations(options)
     return first_steps(options) if options.auto else contests(options)
 
 
@@ -79,9 +96,10 @@ def contests(options: argparse.Namespace) -> int:
     from benchmarks import contest, protocol, report
 
     settings = contest.Settings(
-        engines=options.engine or ENGINES,
+        engines=options.engine or contest.Settings().engines,
         peers=options.peer or tuple(peers.PEERS),
         clock=options.clock,
+        threads=options.threads,
     )
     if options.quick:
         settings = settings._replace(
@@ -89,9 +107,8 @@ def contests(options: argparse.Namespace) -> int:
         )
     if options.rounds is not None:
         settings = settings._replace(rounds=options.rounds)
-
-    peers.prepare(options.threads)
-    logging.getLogger(contest.OURS).setLevel(logging.ERROR)  # the tables tell who fell back
+    if options.turn is not None:
+        settings = settings._replace(turn_seconds=options.turn)
     context = told_context(options)
     results = []
     for workload in options.workload or WORKLOADS:
