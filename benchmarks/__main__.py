@@ -76,8 +76,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         p.error("--auto draws no --png, and times what a user waits, not --clock cpu")
     if options.png and importlib.util.find_spec("matplotlib") is None:
         p.error(f"--png needs matplotlib: {peers.INSTALL.format('bench')}")
-    if options.ops and (options.auto or options.png or options.workload):
-        p.error("--ops stands alone: --only takes the operations, and it draws no --png")
+    if options.ops and (options.auto or options.png or options.workload or options.peer):
+        p.error("--ops stands alone: --only takes operations, the peer is torch, there is no --png")
+    if options.ops and (options.clock == "cpu" or "auto" in (options.engine or ())):
+        p.error("--ops times what a user waits for, natively or in tensorflow")
     if options.only and not options.ops:
         for name in options.only:
             if name not in WORKLOADS:
@@ -86,6 +88,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     options.threads = options.threads or environment.available_threads()
     environment.settle(options.threads, options.openblas_timeout)
     # Only from here on may NumPy be imported.
+    if options.ops:
+        return operations(options)
     if options.ops:
         return operations(options)
     return first_steps(options) if options.auto else contests(options)
@@ -124,6 +128,40 @@ def contests(options: argparse.Namespace) -> int:
         report.write_json(options.json, report.as_json(results, context))
     if options.png:
         report.write_png(options.png, results)
+    return 0
+
+
+def operations(options: argparse.Namespace) -> int:
+    """Measure single operations."""
+    from benchmarks import ops, report
+    from benchmarks.operations import ROWS
+
+    known = {row.op for row in ROWS}
+    for name in options.only or ():
+        if name not in known:
+            print(f"--only: the table has no operation {name!r}", file=sys.stderr)
+            return 2
+    reason = peers.missing("torch")
+    if reason is not None:
+        print(f"--ops compares with PyTorch: {reason}", file=sys.stderr)
+        return 1
+    engines = options.engine or ["native", "tensorflow"]
+    if peers.missing("tf.function") is not None:
+        engines = ["native"]
+    context = told_context(options)
+    measured = ops.run(
+        options.only or (),
+        engines,
+        rounds=options.rounds or (3 if options.quick else 15),
+        threads=options.threads,
+        turn_seconds=options.turn or 0.01,
+        progress=progress("operations"),
+    )
+    for engine in engines:
+        print(ops.table(measured, f"tapegraph {engine}", markdown=options.markdown), end="\n\n")
+    print("\n".join(ops.remarks(measured)), flush=True)
+    if options.json:
+        report.write_json(options.json, context | ops.as_json(measured))
     return 0
 
 

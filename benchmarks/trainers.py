@@ -32,6 +32,7 @@ def tapegraph(problem: Problem, loss: Loss, *, compiled: bool = False) -> Traine
         update = tg.compile(update)
     else:
         data = [tg.tensor(a) if a.dtype.kind == "f" else a for a in data]
+
     def state() -> list[Any]:
         if problem.optimizer == "Adam":
             return [slots["mean"].numpy() for slots in optimizer.state.values()]
