@@ -78,8 +78,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         p.error(f"--png needs matplotlib: {peers.INSTALL.format('bench')}")
     if options.ops and (options.auto or options.png or options.workload or options.peer):
         p.error("--ops stands alone: --only takes operations, the peer is torch, there is no --png")
-    if options.ops and (options.clock == "cpu" or "auto" in (options.engine or ())):
-        p.error("--ops times what a user waits for, natively or in tensorflow")
+    if options.ops and "auto" in (options.engine or ()):
+        p.error("--ops runs natively or in tensorflow, not in --engine auto")
     if options.only and not options.ops:
         for name in options.only:
             if name not in WORKLOADS:
@@ -154,6 +154,7 @@ def operations(options: argparse.Namespace) -> int:
         engines,
         rounds=options.rounds or (3 if options.quick else 15),
         threads=options.threads,
+        clock=options.clock,
         turn_seconds=options.turn or 0.01,
         progress=progress("operations"),
     )

@@ -1,4 +1,7 @@
-"""What must be settled before NumPy loads: threads, devices, log levels, of this process and those it starts."""
+"""What must be settled before NumPy loads: threads, devices, log levels.
+
+Of this process alone, and of those that it starts.
+"""
 
 from __future__ import annotations
 

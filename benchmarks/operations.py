@@ -1,8 +1,8 @@
 """The operations of the table, one row each way to call one: ours, PyTorch's, and on what.
 
-A million elements; matrices of 1,024; stacks of 32 x 128 x 256. ``ours`` takes tapegraph, ``theirs``
-PyTorch, and then the arrays as tensors of each. Where PyTorch has no counterpart, ``theirs`` says
-why.
+A million elements; matrices of 1,024; stacks of 32 x 128 x 256. ``ours`` takes tapegraph,
+``theirs`` PyTorch, and then the arrays as tensors of each. Where PyTorch has no counterpart,
+``theirs`` says why.
 """
 
 from __future__ import annotations
@@ -490,9 +490,7 @@ def without_gradient() -> Iterator[Row]:
         lambda rng: np.sort(rng.uniform(-2, 2, SIDE)),
         ANYWHERE,
     )
-    yield forward(
-        "detach", lambda tg, x: x.detach(), lambda torch, x: x.detach(), ANYWHERE, view=True
-    )
+    yield forward("detach", lambda tg, x: x.detach(), lambda torch, x: x.detach(), ANYWHERE)
     yield forward("within", lambda tg, x: x, "the check of indices within a whole recording")
 
 
