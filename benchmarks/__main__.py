@@ -97,7 +97,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def contests(options: argparse.Namespace) -> int:
     """Measure the chosen workloads against the chosen peers."""
-    from benchmarks import contest, protocol, report
+    from benchmarks import contest, processes, protocol, report
 
     settings = contest.Settings(
         engines=options.engine or contest.Settings().engines,
@@ -120,6 +120,9 @@ def contests(options: argparse.Namespace) -> int:
             result = contest.run(workload, settings, progress(workload))
         except protocol.Disagreement as error:
             print(f"{workload}: {error}", file=sys.stderr)
+            return 1
+        except processes.Failed as error:
+            print(f"{workload}: {error.kind}: {error}\n{error.trace}", file=sys.stderr)
             return 1
         print(report.table(result, markdown=options.markdown), end="\n\n", flush=True)
         results.append(result)

@@ -102,8 +102,9 @@ def run(
             budget_seconds=settings.budget_seconds or math.inf,
             progress=progress,
         )
+        here = [c for c in here if not _fell_back(c, result)]  # since then
         result.seconds = {
-            name: [getattr(turn, settings.clock) for turn in taken] for name, taken in turns.items()
+            c.name: [getattr(turn, settings.clock) for turn in turns[c.name]] for c in here
         }
         if hasattr(module, "OPS"):
             result.notes.append(f"per op: {_per_op(result, module.OPS)}")
