@@ -158,6 +158,7 @@ def operations(options: argparse.Namespace) -> int:
         rounds=options.rounds or (3 if options.quick else 15),
         threads=options.threads,
         clock=options.clock,
+        warmups=1 if options.quick else 3,
         turn_seconds=options.turn or 0.01,
         progress=progress("operations"),
     )

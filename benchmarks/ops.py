@@ -107,6 +107,8 @@ def run(
                     seconds = {n: [t[n][what] for t in taken] for n in here if what in taken[0][n]}
                     if len(seconds) > 1 and TORCH in seconds:
                         measured.timings.append(Timing(ROWS[number], dtype, what, seconds))
+    except KeyboardInterrupt:
+        measured.notes.append("interrupted: what comes later in the table was not measured")
     finally:
         for library in libraries.values():
             library.end()

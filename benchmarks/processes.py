@@ -10,6 +10,7 @@ from __future__ import annotations
 import importlib
 import os
 import pickle
+import signal
 import subprocess
 import sys
 import traceback
@@ -99,6 +100,7 @@ class Process:
 def serve(checkout: str) -> None:
     """Answer until nobody asks any more."""
     # What libraries print goes to the standard error stream: the pipes are ours alone.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # who asks decides when it ends
     questions, answers = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
     os.dup2(2, 1)
@@ -120,7 +122,10 @@ def serve(checkout: str) -> None:
                 answer = True, getattr(held, name)(*given)
         except Exception as error:
             answer = False, (type(error).__name__, str(error), traceback.format_exc())
-        _write(answers, answer)
+        try:
+            _write(answers, answer)
+        except BrokenPipeError:  # nobody waits for it any more
+            return
 
 
 def _write(pipe: BinaryIO | Any, message: Any) -> None:
