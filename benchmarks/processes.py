@@ -99,8 +99,8 @@ class Process:
 
 def serve(checkout: str) -> None:
     """Answer until nobody asks any more."""
-    # What libraries print goes to the standard error stream: the pipes are ours alone.
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # who asks decides when it ends
+    # What libraries print goes to the standard error stream: the pipes are ours alone.
     questions, answers = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
     os.dup2(2, 1)
