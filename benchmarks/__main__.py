@@ -1,15 +1,15 @@
 """Measure tapegraph against its peers, and print one table a workload.
 
-Contenders first prove that they compute the same loss and gradients, then take turns round by
-round. Quoted is the median over rounds of tapegraph's time over the peer's, with quartiles; a
-time is one whole step: forward, backward, SGD update, loss read as a float. Below 1 is faster.
+Each contender runs in a process of its own. They first prove that they compute the same loss and
+gradients, then take turns round by round: while one steps, the others sleep. Quoted is the median
+over rounds of tapegraph's time over the peer's, with quartiles; a time is one whole step: forward,
+backward, update, loss read as a float. Below 1 is faster. With --ops, single operations.
 """
 
 from __future__ import annotations
 
 import argparse
 import importlib.util
-import logging
 import platform
 import sys
 from collections.abc import Callable, Iterable, Sequence
@@ -41,7 +41,15 @@ def parser() -> argparse.ArgumentParser:
             choices=names,
             help=f"only this one, may be repeated: {', '.join(names)}",
         )
+    p.add_argument("--ops", action="store_true", help="every operation of the table, by itself")
+    p.add_argument(
+        "--only",
+        action="append",
+        metavar="NAME",
+        help="only this workload, or with --ops this operation, may be repeated",
+    )
     p.add_argument("--rounds", type=int, metavar="N", help="timed rounds (15; with --auto 3)")
+    p.add_argument("--turn", type=float, metavar="S", help="seconds of a contender's turn (0.02)")
     p.add_argument("--threads", type=int, metavar="N", help="of every library (all processors)")
     p.add_argument("--openblas-timeout", type=int, metavar="N", help="see below (OpenBLAS's own)")
     p.add_argument(
@@ -68,20 +76,34 @@ def main(argv: Sequence[str] | None = None) -> int:
         p.error("--auto draws no --png, and times what a user waits, not --clock cpu")
     if options.png and importlib.util.find_spec("matplotlib") is None:
         p.error(f"--png needs matplotlib: {peers.INSTALL.format('bench')}")
+    if options.ops and (options.auto or options.png or options.workload or options.peer):
+        p.error("--ops stands alone: --only takes operations, the peer is torch, there is no --png")
+    if options.ops and "auto" in (options.engine or ()):
+        p.error("--ops runs natively or in tensorflow, not in --engine auto")
+    if options.only and not options.ops:
+        for name in options.only:
+            if name not in WORKLOADS:
+                p.error(f"--only: no workload {name!r}; expected one of {', '.join(WORKLOADS)}")
+        options.workload = [*(options.workload or ()), *options.only]
     options.threads = options.threads or environment.available_threads()
     environment.settle(options.threads, options.openblas_timeout)
     # Only from here on may NumPy be imported.
+    if options.ops:
+        return operations(options)
+    if options.ops:
+        return operations(options)
     return first_steps(options) if options.auto else contests(options)
 
 
 def contests(options: argparse.Namespace) -> int:
     """Measure the chosen workloads against the chosen peers."""
-    from benchmarks import contest, protocol, report
+    from benchmarks import contest, processes, protocol, report
 
     settings = contest.Settings(
-        engines=options.engine or ENGINES,
+        engines=options.engine or contest.Settings().engines,
         peers=options.peer or tuple(peers.PEERS),
         clock=options.clock,
+        threads=options.threads,
     )
     if options.quick:
         settings = settings._replace(
@@ -89,9 +111,8 @@ def contests(options: argparse.Namespace) -> int:
         )
     if options.rounds is not None:
         settings = settings._replace(rounds=options.rounds)
-
-    peers.prepare(options.threads)
-    logging.getLogger(contest.OURS).setLevel(logging.ERROR)  # the tables tell who fell back
+    if options.turn is not None:
+        settings = settings._replace(turn_seconds=options.turn)
     context = told_context(options)
     results = []
     for workload in options.workload or WORKLOADS:
@@ -100,6 +121,9 @@ def contests(options: argparse.Namespace) -> int:
         except protocol.Disagreement as error:
             print(f"{workload}: {error}", file=sys.stderr)
             return 1
+        except processes.Failed as error:
+            print(f"{workload}: {error.kind}: {error}\n{error.trace}", file=sys.stderr)
+            return 1
         print(report.table(result, markdown=options.markdown), end="\n\n", flush=True)
         results.append(result)
     if options.json:
@@ -107,6 +131,42 @@ def contests(options: argparse.Namespace) -> int:
         report.write_json(options.json, report.as_json(results, context))
     if options.png:
         report.write_png(options.png, results)
+    return 0
+
+
+def operations(options: argparse.Namespace) -> int:
+    """Measure single operations."""
+    from benchmarks import ops, report
+    from benchmarks.operations import ROWS
+
+    known = {row.op for row in ROWS}
+    for name in options.only or ():
+        if name not in known:
+            print(f"--only: the table has no operation {name!r}", file=sys.stderr)
+            return 2
+    reason = peers.missing("torch")
+    if reason is not None:
+        print(f"--ops compares with PyTorch: {reason}", file=sys.stderr)
+        return 1
+    engines = options.engine or ["native", "tensorflow"]
+    if peers.missing("tf.function") is not None:
+        engines = ["native"]
+    context = told_context(options)
+    measured = ops.run(
+        options.only or (),
+        engines,
+        rounds=options.rounds or (3 if options.quick else 15),
+        threads=options.threads,
+        clock=options.clock,
+        warmups=1 if options.quick else 3,
+        turn_seconds=options.turn or 0.01,
+        progress=progress("operations"),
+    )
+    for engine in engines:
+        print(ops.table(measured, f"tapegraph {engine}", markdown=options.markdown), end="\n\n")
+    print("\n".join(ops.remarks(measured)), flush=True)
+    if options.json:
+        report.write_json(options.json, context | ops.as_json(measured))
     return 0
 
 

@@ -12,7 +12,8 @@ import sys
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
-from benchmarks import contest, peers
+from benchmarks import peers
+from benchmarks.contenders import OURS, load
 from benchmarks.protocol import Spread, ratio, spread
 
 ENGINES = ("native", "tensorflow", "auto")
@@ -54,7 +55,7 @@ class Row(NamedTuple):
 
 def takes_part(workload: str) -> bool:
     """Tell whether a workload runs on the engines."""
-    return contest.OURS in getattr(contest.load(workload), "CONTENDERS", ())
+    return OURS in getattr(load(workload), "CONTENDERS", ())
 
 
 def run(
@@ -65,7 +66,7 @@ def run(
     progress: Callable[[Iterable[int]], Iterable[int]] = iter,
 ) -> list[Row]:
     """Measure one workload, the engines taking turns."""
-    installed = peers.why_not("tf.function") is None
+    installed = peers.missing("tf.function") is None
     rows = [
         Row(workload, imported, {engine: [] for engine in ENGINES})
         for imported in ([False, True] if installed else [False])

@@ -1,82 +1,49 @@
-"""Two checkouts of tapegraph against each other: did a change make eager steps slower?
+"""Two checkouts of tapegraph against each other: did a change make steps slower?
 
-    python -m benchmarks.checkouts ../before [--only tiny --only mlp] [--rounds 40]
+    python -m benchmarks.checkouts ../before [--only tiny --only mlp] [--compiled] [--rounds 40]
 
-Each checkout runs in a process of its own, and they take turns through pipes: while one steps, the
-other sleeps in a read. Printed is the median over rounds of this checkout's time over the other's,
-with the quartiles.
+Both run the workloads of this checkout, each with its own tapegraph. Printed is the median over
+rounds of this checkout's time over the other's, with the quartiles.
 """
 
 from __future__ import annotations
 
 import argparse
-import subprocess
 import sys
+from collections.abc import Iterable
 from pathlib import Path
-from statistics import median, quantiles
 
-WORKLOADS = ("tiny", "mlp", "transformer", "cnn", "embedding")
-HERE = Path(__file__).parents[1]
-# A burst of steps per request; its least time counts, as noise only adds.
-STEPPER = """
-import importlib, sys, time
-import tapegraph as tg
-tg.set_backend("native")
-workload = importlib.import_module("benchmarks.workloads." + sys.argv[1])
-step = workload.with_tapegraph(workload.problem()).step
-for line in sys.stdin:
-    times = []
-    for _ in range(int(line)):
-        start = time.perf_counter()
-        step()
-        times.append(time.perf_counter() - start)
-    print(min(times), flush=True)
-"""
-STEPS = {"tiny": 10, "embedding": 20}
+from benchmarks import environment
+from benchmarks.processes import ROOT
+
+WORKLOADS = ("tiny", "mlp", "transformer", "cnn", "embedding", "gpt")
+ENGINES = ("native", "tensorflow")
 
 
-class Stepper:
-    """A checkout's process, which steps when it is asked to."""
+def compared(other: Path, workload: str, options: argparse.Namespace) -> list[list[float]]:
+    """Return the seconds of a step of this checkout, and of the other, round by round."""
+    from benchmarks.contenders import COMPILED, OURS, Remote, Task
+    from benchmarks.contest import CHOOSING, Settings
+    from benchmarks.protocol import time_in_turns
 
-    def __init__(self, checkout: Path, workload: str) -> None:
-        self.steps = STEPS.get(workload, 2)
-        self.process = subprocess.Popen(
-            [sys.executable, "-c", STEPPER, workload],
-            cwd=checkout,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-
-    def took(self) -> float:
-        self.process.stdin.write(f"{self.steps}\n")
-        self.process.stdin.flush()
-        return float(self.process.stdout.readline())
-
-    def close(self) -> None:
-        self.process.stdin.close()
-        self.process.wait()
-
-
-def compared(other: Path, workload: str, rounds: int) -> tuple[list[float], float]:
-    """Return this checkout's time over the other's, round by round, and its own in seconds."""
-    steppers = [Stepper(HERE, workload), Stepper(other, workload)]
+    settling = Settings().settling_seconds if options.engine in CHOOSING else 0.0
+    name = COMPILED if options.compiled else OURS
+    task = Task(workload, name, options.engine, options.threads, settling)
+    checkouts = {"this": ROOT, "other": other}
+    steppers = [Remote(task, checkout, label) for label, checkout in checkouts.items()]
     try:
-        for _ in range(3):
-            for stepper in steppers:
-                stepper.took()
-        times = []
-        for i in range(rounds):
-            order = steppers if i % 2 else steppers[::-1]
-            took = {stepper: stepper.took() for stepper in order}
-            times.append([took[stepper] for stepper in steppers])
+        for stepper in steppers:
+            for _ in range(3):  # which record and compile
+                stepper.step()
+        turns = time_in_turns(steppers, rounds=options.rounds, warmups=3)
     finally:
         for stepper in steppers:
-            stepper.close()
-    return [mine / theirs for mine, theirs in times], median(mine for mine, _ in times)
+            stepper.end()
+    return [[turn.wall for turn in turns[label]] for label in checkouts]
 
 
-def main() -> int:
+def main(argv: Iterable[str] | None = None) -> int:
+    """Run the command line and return its exit status."""
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks.checkouts",
         description=__doc__,
@@ -84,14 +51,21 @@ def main() -> int:
     )
     parser.add_argument("other", type=Path, help="the folder of the other checkout")
     parser.add_argument("--only", action="append", choices=WORKLOADS, help="may be repeated")
+    parser.add_argument("--engine", choices=ENGINES, default="native")
+    parser.add_argument("--compiled", action="store_true", help="the step by tg.compile")
     parser.add_argument("--rounds", type=int, default=40)
-    options = parser.parse_args()
+    options = parser.parse_args(None if argv is None else list(argv))
+    options.threads = environment.available_threads()
+    environment.settle(options.threads)
+    # Only from here on may NumPy be imported.
+    from benchmarks.protocol import ratio, spread
+    from benchmarks.report import quoted
+
     print(f"{'workload':12}  {'ms a step':>9}  this / other (quartiles)")
     for workload in options.only or WORKLOADS:
-        ratios, own = compared(options.other.resolve(), workload, options.rounds)
-        low, _, high = quantiles(ratios, n=4)
+        mine, theirs = compared(options.other.resolve(), workload, options)
         print(
-            f"{workload:12}  {own * 1e3:9.3f}  {median(ratios):.3f} ({low:.3f} to {high:.3f})",
+            f"{workload:12}  {1e3 * spread(mine).median:9.3f}  {quoted(ratio(mine, theirs))}",
             flush=True,
         )
     return 0

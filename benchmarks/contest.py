@@ -2,24 +2,19 @@
 
 from __future__ import annotations
 
-import importlib
 import math
 import statistics
-import warnings
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from functools import partial
-from types import ModuleType
 from typing import Any, NamedTuple
 
-import tapegraph as tg
 from benchmarks import peers
+from benchmarks.contenders import COMPILED, OURS, Remote, Task, load
+from benchmarks.processes import Failed, Process
 from benchmarks.protocol import (
     TURN_SECONDS,
-    Contender,
-    Problem,
+    Figure,
     Spread,
-    Trainer,
     Turn,
     check_agreement,
     ratio,
@@ -27,9 +22,10 @@ from benchmarks.protocol import (
     time_in_turns,
 )
 
-OURS = "tapegraph"
 # What one thread gets of a processor while nobody else wants it.
 ENOUGH = 0.9
+# The engines that choose by measuring, which takes a while.
+CHOOSING = ("tensorflow", "auto")
 
 
 class Settings(NamedTuple):
@@ -38,11 +34,12 @@ class Settings(NamedTuple):
     rounds: int = 15
     warmups: int = 3
     turn_seconds: float = TURN_SECONDS
-    settling_seconds: float = 16.0
+    settling_seconds: float = 30.0
     budget_seconds: float | None = None
     clock: str = "wall"
-    engines: Sequence[str] = ("native", "tensorflow", "auto")
+    engines: Sequence[str] = ("native", "tensorflow")
     peers: Sequence[str] = tuple(peers.PEERS)
+    threads: int = 1
 
 
 @dataclass
@@ -75,18 +72,6 @@ class Result:
         return ratio(self.seconds[ours], self.seconds[theirs])
 
 
-class Figure(NamedTuple):
-    """A measured number that is no contest."""
-
-    unit: str
-    spread: Spread
-
-
-def load(workload: str) -> ModuleType:
-    """Import a workload."""
-    return importlib.import_module(f"benchmarks.workloads.{workload}")
-
-
 def run(
     workload: str,
     settings: Settings,
@@ -95,67 +80,88 @@ def run(
     """Measure one workload."""
     module = load(workload)
     result = Result(workload, module.ABOUT)
-    with warnings.catch_warnings():
-        # That an engine fell back is told in the result; peers warn of their own affairs.
-        warnings.simplefilter("ignore")
-        if hasattr(module, "measure"):
-            module.measure(result, settings.rounds, progress)
-            return result
-        problem = module.problem()
-        contenders = gather(module.CONTENDERS, problem, settings, result)
-        check_agreement(contenders, problem)
-        contenders = [c for c in contenders if not _fell_back(c, result)]
+    if hasattr(module, "measure"):
+        process = Process(f"{__name__}:Measuring", workload)
+        try:
+            result.figures, result.skipped = process.ask("measure", settings.rounds)
+        finally:
+            process.end()
+        return result
+    contenders: list[Any] = []
+    try:
+        for task in tasks(workload, module.CONTENDERS, settings, result):
+            contenders.append(Remote(task))
+        here = [c for c in contenders if _is_there(c, result)]
+        check_agreement(here, module.problem())
+        here = [c for c in here if not _fell_back(c, result)]
         turns = time_in_turns(
-            contenders,
+            here,
             rounds=settings.rounds,
             warmups=settings.warmups,
             turn_seconds=settings.turn_seconds,
             budget_seconds=settings.budget_seconds or math.inf,
             progress=progress,
         )
+        here = [c for c in here if not _fell_back(c, result)]  # since then
         result.seconds = {
-            name: [getattr(turn, settings.clock) for turn in taken] for name, taken in turns.items()
+            c.name: [getattr(turn, settings.clock) for turn in turns[c.name]] for c in here
         }
         if hasattr(module, "OPS"):
             result.notes.append(f"per op: {_per_op(result, module.OPS)}")
         result.notes += _if_busy(turns, settings.clock)
+        for contender in here:
+            if contender.task.engine == "auto":
+                engine, reason = contender.ran_in()
+                settled = engine + (f": {reason}" if reason else "")
+                result.notes.append(f"{contender.name} settled on {settled}")
+    finally:
         for contender in contenders:
-            if contender.name == f"{OURS} auto":
-                result.notes.append(f"{OURS} auto settled on {_engine_of(contender)}")
+            contender.end()
     return result
 
 
-def gather(
-    factories: dict[str, Callable[[Problem], Trainer]],
-    problem: Problem,
-    settings: Settings,
-    result: Result,
-) -> list[Contender]:
-    """Build every contender that can take part; say of the others why they cannot."""
-    contenders = []
-    for name, factory in factories.items():
+class Measuring:
+    """A workload where nobody competes, in a process of its own."""
+
+    def __init__(self, workload: str) -> None:
+        self._module = load(workload)
+
+    def measure(self, rounds: int) -> tuple[dict[str, Figure], dict[str, str]]:
+        """Return its figures, and what was left out."""
+        return self._module.measure(rounds)  # type: ignore[no-any-return]
+
+
+def tasks(
+    workload: str, contenders: Iterable[str], settings: Settings, result: Result
+) -> Iterable[Task]:
+    """Give a task a process; say of peers that are not installed why they take no part."""
+    for name in contenders:
         peer = peers.peer_of(name)
-        build = partial(factory, problem)
-        if name == OURS:
-            contenders += [_with_engine(engine, build, settings) for engine in settings.engines]
-        elif peer == OURS:
-            contenders.append(Contender(name, build))
-        elif peer in settings.peers:
-            reason = peers.why_not(peer)
-            if reason is None:
-                contenders.append(Contender(name, build))
-            else:
-                result.skipped[name] = reason
-    return contenders
+        if peer != OURS:
+            if peer in settings.peers:
+                reason = peers.missing(peer)
+                if reason is None:
+                    yield Task(workload, name, "", settings.threads, 0.0)
+                else:
+                    result.skipped[name] = reason
+        elif name in (OURS, COMPILED) and OURS in contenders:
+            for engine in settings.engines:
+                settling = settings.settling_seconds if engine in CHOOSING else 0.0
+                yield Task(workload, name, engine, settings.threads, settling)
+        else:
+            yield Task(workload, name, "", settings.threads, 0.0)
 
 
-def _with_engine(engine: str, build: Callable[[], Trainer], settings: Settings) -> Contender:
-    def build_with_engine() -> Trainer:
-        tg.set_backend(engine)
-        return build()
-
-    settling = 0.0 if engine == "native" else settings.settling_seconds
-    return Contender(f"{OURS} {engine}", build_with_engine, settling_seconds=settling)
+def _is_there(contender: Remote, result: Result) -> bool:
+    """Leave out who cannot take part, with the reason."""
+    try:
+        contender.made()
+    except Failed as failed:
+        if failed.kind != "Unavailable":
+            raise
+        result.skipped[contender.name] = str(failed)
+        return False
+    return True
 
 
 def _if_busy(turns: dict[str, list[Turn]], clock: str) -> list[str]:
@@ -175,21 +181,12 @@ def _per_op(result: Result, ops: int) -> str:
     )
 
 
-def _report(contender: Contender) -> Any:
-    return contender.context.run(tg.last_backward)
-
-
-def _fell_back(contender: Contender, result: Result) -> bool:
+def _fell_back(contender: Remote, result: Result) -> bool:
     """Leave out the graph engine where it did not run: its time would be the native one's."""
-    if contender.name != f"{OURS} tensorflow":
+    if contender.task.engine != "tensorflow":
         return False
-    report = _report(contender)
-    if report.backend != "tensorflow":
-        result.skipped[contender.name] = f"ran in the native engine: {report.reason}"
+    engine, reason = contender.ran_in()
+    if engine != "tensorflow":
+        result.skipped[contender.name] = f"ran in the native engine: {reason}"
         return True
     return False
-
-
-def _engine_of(contender: Contender) -> str:
-    report = _report(contender)
-    return report.backend + (f": {report.reason}" if report.reason else "")

@@ -1,4 +1,7 @@
-"""What must be settled before NumPy loads: threads, devices, log levels, of this process alone."""
+"""What must be settled before NumPy loads: threads, devices, log levels.
+
+Of this process alone, and of those that it starts.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,10 @@ import os
 import sys
 
 # Everything that starts a pool of threads reads one of these, once, while it is being loaded.
-THREADS = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS", "NPROC")
+THREADS = (
+    *("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS", "NPROC"),
+    *("TF_NUM_INTRAOP_THREADS", "TF_NUM_INTEROP_THREADS"),
+)
 SPIN = "OPENBLAS_THREAD_TIMEOUT"
 CPU_ONLY = {"CUDA_VISIBLE_DEVICES": "", "JAX_PLATFORMS": "cpu"}
 QUIET = {"TF_CPP_MIN_LOG_LEVEL": "3"}

@@ -22,7 +22,7 @@ def main() -> None:
     options = p.parse_args()
 
     import tapegraph as tg
-    from benchmarks import contest
+    from benchmarks.contenders import OURS, load
 
     if options.import_tensorflow:
         import tensorflow as tf
@@ -30,8 +30,8 @@ def main() -> None:
         tf.constant(0.0)
     warnings.simplefilter("ignore")
     tg.set_backend(options.engine)
-    module = contest.load(options.workload)
-    step = module.CONTENDERS[contest.OURS](module.problem()).step
+    module = load(options.workload)
+    step = module.CONTENDERS[OURS](module.problem()).step
 
     start = time.perf_counter()
     step()

@@ -38,11 +38,19 @@ def peer_of(contender: str) -> str:
     return contender.split()[0]
 
 
-def why_not(name: str) -> str | None:
-    """Say why a peer cannot take part, or return None where it can."""
+def missing(name: str) -> str | None:
+    """Say that a peer is not installed, or return None where it is."""
     peer = PEERS[name]
     if importlib.util.find_spec(peer.module) is None:
         return f"{peer.module} is not installed: {INSTALL.format(peer.extra)}"
+    return None
+
+
+def why_not(name: str) -> str | None:
+    """Say why a peer cannot take part, or import it and return None."""
+    peer, reason = PEERS[name], missing(name)
+    if reason is not None:
+        return reason
     try:
         with silence():
             importlib.import_module(peer.module)

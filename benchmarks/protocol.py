@@ -6,7 +6,6 @@ turn, and what is quoted is the median over rounds of one's time over the other'
 
 from __future__ import annotations
 
-import contextvars
 import gc
 import math
 import statistics
@@ -29,23 +28,33 @@ LONG_SECONDS = 0.1
 # Of the largest number; float64 is held to more than the float32 accuracy that is promised.
 TOLERANCE = {np.dtype(np.float32): 1e-4, np.dtype(np.float64): 1e-9}
 
+# How many steps are taken to see that contenders agree, and Adam's default for first moments.
+CHECKED = 4
+ADAM_DECAY = 0.9
+
 
 class Problem(NamedTuple):
-    """What every contender starts from: the parameters' first values, the data, the rate."""
+    """What every contender starts from: the parameters' first values, the data, the optimizer."""
 
     weights: list[Array]
     data: list[Array]
     rate: float
+    optimizer: str = "SGD"
+
+
+class Unavailable(Exception):
+    """A contender cannot take part here; the message says why."""
 
 
 class Trainer(NamedTuple):
-    """One library's training: ``step()`` returns the loss, ``parameters()`` the present values.
+    """One library's training: ``step()`` returns the loss, ``state()`` what gradients change.
 
-    A step is forward, backward, SGD update, and the loss read as a Python float.
+    A step is forward, backward, the optimizer's update, and the loss read as a Python float. The
+    state is the parameters under SGD, and their first moments under Adam.
     """
 
     step: Callable[[], float]
-    parameters: Callable[[], Sequence[Array]]
+    state: Callable[[], Sequence[Array]]
 
 
 class Turn(NamedTuple):
@@ -56,20 +65,23 @@ class Turn(NamedTuple):
 
 
 class Contender:
-    """A trainer with its name, in a context of its own: engine, tape and report stay apart."""
+    """A trainer with its name."""
 
     def __init__(
         self, name: str, build: Callable[[], Trainer], *, settling_seconds: float = 0.0
     ) -> None:
         self.name = name
         self.settling_seconds = settling_seconds
-        self.context = contextvars.copy_context()
-        self.trainer: Trainer = self.context.run(build)
+        self.trainer: Trainer = build()
         self.last = Turn(0.0, 0.0)
 
     def step(self) -> float:
         """Take one step."""
-        return self.context.run(self.trainer.step)
+        return self.trainer.step()
+
+    def state(self) -> list[Array]:
+        """Return the present parameters, or first moments."""
+        return [np.array(a) for a in self.trainer.state()]
 
     def settle(self) -> None:
         """Take steps until who chooses between graphs or engines by measuring has had time to."""
@@ -83,7 +95,7 @@ class Contender:
         gc.collect()  # each contender pays for its own garbage only
         if self.last.wall < LONG_SECONDS:
             self.step()  # so that it finds its caches warm, as in any training loop
-        self.last = self.context.run(_time, self.trainer.step, seconds)
+        self.last = _time(self.trainer.step, seconds)
         return self.last
 
 
@@ -103,32 +115,49 @@ class Disagreement(Exception):
 
 
 def check_agreement(contenders: Sequence[Contender], problem: Problem) -> None:
-    """Let every contender take its first step; raise unless losses and gradients agree.
+    """Let every contender take its first steps; raise unless losses and gradients agree.
 
-    The gradients are read off the update, ``(before - after) / rate``: so the step that is timed
-    is the step that is checked. The rate is a power of two, which makes the division exact.
+    The gradients are read off the update, ``(before - after) / rate``, or off Adam's first moments:
+    so the step that is timed is the step that is checked, the first one and the last, as a
+    compiled step replays from its third call on. The rate is a power of two, which makes the
+    division exact.
     """
-    reference: tuple[str, list[Array]] | None = None
+    reference: tuple[str, dict[str, Array]] | None = None
     for contender in contenders:
-        numbers = [np.asarray(contender.step())]
-        for before, after in zip(problem.weights, contender.trainer.parameters(), strict=True):
-            if after.dtype != before.dtype or after.shape != before.shape:
-                raise Disagreement(
-                    f"{contender.name} turned parameters of {before.dtype} {before.shape} into "
-                    f"{after.dtype} {after.shape}"
-                )
-            numbers.append((before - after) / before.dtype.type(problem.rate))
+        numbers = _first_steps(contender, problem)
         if reference is None:
             reference = contender.name, numbers
         else:
             _check_equal(reference, (contender.name, numbers))
 
 
-def _check_equal(ours: tuple[str, list[Array]], theirs: tuple[str, list[Array]]) -> None:
-    tolerance = TOLERANCE[ours[1][-1].dtype]
-    for i, (a, b) in enumerate(zip(ours[1], theirs[1], strict=True)):
-        what = f"gradient {i - 1}" if i else "loss"
-        error, scale = np.max(np.abs(a - b)), np.max(np.abs(a))
+def _first_steps(contender: Contender, problem: Problem) -> dict[str, Array]:
+    """Return losses and gradients by name."""
+    numbers: dict[str, Array] = {}
+    adam = problem.optimizer == "Adam"
+    state: list[Array] = [np.zeros_like(w) for w in problem.weights] if adam else problem.weights
+    for step in range(1, CHECKED + 1):
+        numbers[f"loss of step {step}"] = np.asarray(contender.step())
+        if step not in (1, CHECKED - 1, CHECKED):
+            continue
+        before, state = state, contender.state()
+        for i, (old, new) in enumerate(zip(before, state, strict=True)):
+            if new.dtype != old.dtype or new.shape != old.shape:
+                raise Disagreement(
+                    f"{contender.name} turned parameters of {old.dtype} {old.shape} into "
+                    f"{new.dtype} {new.shape}"
+                )
+            if step != CHECKED - 1:
+                gradient = new - ADAM_DECAY * old if adam else old - new
+                over = 1 - ADAM_DECAY if adam else problem.rate
+                numbers[f"gradient {i} of step {step}"] = gradient / old.dtype.type(over)
+    return numbers
+
+
+def _check_equal(ours: tuple[str, dict[str, Array]], theirs: tuple[str, dict[str, Array]]) -> None:
+    tolerance = TOLERANCE[next(reversed(ours[1].values())).dtype]
+    for what, a in ours[1].items():
+        error, scale = np.max(np.abs(a - theirs[1][what])), np.max(np.abs(a))
         if not error <= tolerance * scale:  # so that NaN is an error too
             raise Disagreement(
                 f"{ours[0]} and {theirs[0]} differ in the {what} by {error:.3g}, where the largest "
@@ -149,22 +178,17 @@ def time_in_turns(
 
     No round after the second is begun once the budget is spent.
     """
-    end = time.perf_counter() + budget_seconds
     for contender in contenders:
         contender.settle()
+    end = time.perf_counter() + budget_seconds
     turns: dict[str, list[Turn]] = {contender.name: [] for contender in contenders}
-    gc.collect()
-    gc.freeze()  # what the libraries hold need not be searched for garbage in every round
-    try:
-        for i in progress(range(-warmups, rounds)):
-            if i >= 2 and time.perf_counter() > end:
-                break
-            for contender in contenders:
-                turn = contender.turn(turn_seconds)
-                if i >= 0:
-                    turns[contender.name].append(turn)
-    finally:
-        gc.unfreeze()
+    for i in progress(range(-warmups, rounds)):
+        if i >= 2 and time.perf_counter() > end:
+            break
+        for contender in contenders:
+            turn = contender.turn(turn_seconds)
+            if i >= 0:
+                turns[contender.name].append(turn)
     return turns
 
 
@@ -174,6 +198,13 @@ class Spread(NamedTuple):
     low: float
     median: float
     high: float
+
+
+class Figure(NamedTuple):
+    """A measured number that is no contest."""
+
+    unit: str
+    spread: Spread
 
 
 def spread(numbers: Sequence[float]) -> Spread:

@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.auto import ENGINES, Row
-from benchmarks.contest import OURS, Result
+from benchmarks.contenders import OURS
+from benchmarks.contest import Result
 from benchmarks.protocol import Spread
 
 

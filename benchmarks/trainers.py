@@ -13,21 +13,32 @@ from benchmarks.protocol import Problem, Trainer
 Loss = Callable[..., Any]
 
 
-def tapegraph(problem: Problem, loss: Loss) -> Trainer:
+def tapegraph(problem: Problem, loss: Loss, *, compiled: bool = False) -> Trainer:
     import tapegraph as tg
 
     weights = [tg.param(w) for w in problem.weights]
-    data = [tg.tensor(a) if a.dtype.kind == "f" else a for a in problem.data]
-    optimizer = tg.SGD(weights, lr=problem.rate)
+    optimizer = getattr(tg, problem.optimizer)(weights, lr=problem.rate)
 
-    def step() -> float:
+    def update(*data: Any) -> Any:
         optimizer.zero_grad()
         value = loss(*weights, *data)
         value.backward()
         optimizer.step()
-        return value.item()
+        return value
 
-    return Trainer(step, lambda: [w.numpy() for w in weights])
+    # A compiled step takes arrays as its arguments; an eager loop makes tensors of them once.
+    data = problem.data
+    if compiled:
+        update = tg.compile(update)
+    else:
+        data = [tg.tensor(a) if a.dtype.kind == "f" else a for a in data]
+
+    def state() -> list[Any]:
+        if problem.optimizer == "Adam":
+            return [slots["mean"].numpy() for slots in optimizer.state.values()]
+        return [w.numpy() for w in weights]
+
+    return Trainer(lambda: update(*data).item(), state)
 
 
 def torch(problem: Problem, loss: Loss) -> Trainer:
@@ -35,7 +46,7 @@ def torch(problem: Problem, loss: Loss) -> Trainer:
 
     weights = [torch.tensor(w, requires_grad=True) for w in problem.weights]
     data = [torch.tensor(a) for a in problem.data]
-    optimizer = torch.optim.SGD(weights, lr=problem.rate)
+    optimizer = getattr(torch.optim, problem.optimizer)(weights, lr=problem.rate)
 
     def step() -> float:
         optimizer.zero_grad()
@@ -44,7 +55,12 @@ def torch(problem: Problem, loss: Loss) -> Trainer:
         optimizer.step()
         return value.item()
 
-    return Trainer(step, lambda: [w.detach().numpy() for w in weights])
+    def state() -> list[Any]:
+        if problem.optimizer == "Adam":
+            return [optimizer.state[w]["exp_avg"].numpy() for w in weights]
+        return [w.detach().numpy() for w in weights]
+
+    return Trainer(step, state)
 
 
 def jax(problem: Problem, loss: Loss) -> Trainer:

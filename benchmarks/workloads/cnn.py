@@ -34,7 +34,7 @@ def problem() -> Problem:
     return Problem(weights, [x, labels], rate=2**-5)
 
 
-def with_tapegraph(problem: Problem) -> Trainer:
+def with_tapegraph(problem: Problem, *, compiled: bool = False) -> Trainer:
     import tapegraph as tg
 
     def loss(k1, b1, k2, b2, w, b, x, labels):
@@ -42,7 +42,11 @@ def with_tapegraph(problem: Problem) -> Trainer:
         h = tg.max_pool2d(tg.relu(tg.conv2d(h, k2) + b2.reshape(32, 1, 1)), 2)
         return tg.softmax_crossentropy(h.reshape(BATCH, FLAT) @ w + b, labels)
 
-    return trainers.tapegraph(problem, loss)
+    return trainers.tapegraph(problem, loss, compiled=compiled)
+
+
+def with_compiled(problem: Problem) -> Trainer:
+    return with_tapegraph(problem, compiled=True)
 
 
 def with_torch(problem: Problem) -> Trainer:
@@ -125,7 +129,7 @@ def with_tf_function(problem: Problem, *, xla: bool = False) -> Trainer:
         return tf.reduce_mean(entropies)
 
     trainer = trainers.tf_function(channels_last(problem), loss, xla=xla)
-    return Trainer(trainer.step, lambda: channels_first(trainer.parameters()))
+    return Trainer(trainer.step, lambda: channels_first(trainer.state()))
 
 
 def with_xla(problem: Problem) -> Trainer:
@@ -150,6 +154,7 @@ def channels_first(weights: list[Array]) -> list[Array]:
 
 CONTENDERS = {
     "tapegraph": with_tapegraph,
+    "tapegraph compiled": with_compiled,
     "torch": with_torch,
     "jax": with_jax,
     "autograd": with_autograd,

@@ -20,13 +20,17 @@ def problem() -> Problem:
     return Problem([table], [ids, target], rate=2.0**12)
 
 
-def with_tapegraph(problem: Problem) -> Trainer:
+def with_tapegraph(problem: Problem, *, compiled: bool = False) -> Trainer:
     import tapegraph as tg
 
     def loss(table, ids, target):
         return tg.mse_loss(tg.gather(table, ids), target)
 
-    return trainers.tapegraph(problem, loss)
+    return trainers.tapegraph(problem, loss, compiled=compiled)
+
+
+def with_compiled(problem: Problem) -> Trainer:
+    return with_tapegraph(problem, compiled=True)
 
 
 def with_torch(problem: Problem) -> Trainer:
@@ -65,20 +69,26 @@ def with_mygrad(problem: Problem) -> Trainer:
     return trainers.mygrad(problem, loss)
 
 
-def with_tf_function(problem: Problem) -> Trainer:
+def with_tf_function(problem: Problem, *, xla: bool = False) -> Trainer:
     import tensorflow as tf
 
     def loss(table, ids, target):
         return tf.reduce_mean((tf.gather(table, ids) - target) ** 2)
 
-    return trainers.tf_function(problem, loss, xla=False)
+    return trainers.tf_function(problem, loss, xla=xla)
+
+
+def with_xla(problem: Problem) -> Trainer:
+    return with_tf_function(problem, xla=True)
 
 
 CONTENDERS = {
     "tapegraph": with_tapegraph,
+    "tapegraph compiled": with_compiled,
     "torch sparse": with_torch,
     "jax": with_jax,
     "autograd": with_autograd,
     "mygrad": with_mygrad,
     "tf.function": with_tf_function,
+    "tf.function xla": with_xla,
 }

@@ -23,7 +23,7 @@ def problem() -> Problem:
     return Problem(weights, [x, labels], rate=2**-4)
 
 
-def with_tapegraph(problem: Problem) -> Trainer:
+def with_tapegraph(problem: Problem, *, compiled: bool = False) -> Trainer:
     import tapegraph as tg
 
     def loss(w1, b1, w2, b2, w3, b3, x, labels):
@@ -31,7 +31,11 @@ def with_tapegraph(problem: Problem) -> Trainer:
         h = tg.relu(h @ w2 + b2)
         return tg.softmax_crossentropy(h @ w3 + b3, labels)
 
-    return trainers.tapegraph(problem, loss)
+    return trainers.tapegraph(problem, loss, compiled=compiled)
+
+
+def with_compiled(problem: Problem) -> Trainer:
+    return with_tapegraph(problem, compiled=True)
 
 
 def with_torch(problem: Problem) -> Trainer:
@@ -102,6 +106,7 @@ def with_xla(problem: Problem) -> Trainer:
 
 CONTENDERS = {
     "tapegraph": with_tapegraph,
+    "tapegraph compiled": with_compiled,
     "torch": with_torch,
     "jax": with_jax,
     "autograd": with_autograd,

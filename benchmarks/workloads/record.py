@@ -6,13 +6,11 @@ The program is the chain of "tiny"; no peer takes part.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable
 from typing import Any
 
 import tapegraph as tg
 from benchmarks import peers
-from benchmarks.contest import Figure, Result
-from benchmarks.protocol import spread
+from benchmarks.protocol import Figure, spread
 from benchmarks.workloads import tiny
 
 ABOUT = f"{tiny.ABOUT}; per entry, forward and backward of {tiny.OPS} ops"
@@ -20,29 +18,28 @@ ABOUT = f"{tiny.ABOUT}; per entry, forward and backward of {tiny.OPS} ops"
 REPEATS = 20
 
 
-def measure(
-    result: Result, rounds: int, progress: Callable[[Iterable[int]], Iterable[int]] = iter
-) -> None:
-    """Fill in the figures; those that need TensorFlow only where it is installed."""
+def measure(rounds: int) -> tuple[dict[str, Figure], dict[str, str]]:
+    """Return the figures, and what is left out and why: TensorFlow where it is not installed."""
     reason = peers.why_not("tf.function")
-    if reason is not None:
-        result.skipped["tapegraph tensorflow"] = reason
+    skipped = {} if reason is None else {"tapegraph tensorflow": reason}
     chain = Chain()
     rates, hits, traces, firsts = [], [], [], []
-    for _ in progress(range(rounds)):
+    for _ in range(rounds):
         rates.append(recorded_per_second(chain))
         if reason is None:
             compiling, first = compiled(chain)
             traces.append(1e3 * compiling)
             firsts.append(1e3 * first)
             hits.append(1e6 * cache_hit(chain))
-    result.figures["entries recorded, NumPy's work included"] = Figure("a second", spread(rates))
+    recorded = Figure("a second", spread(rates))
+    figures = {"entries recorded, NumPy's work included": recorded}
     if reason is None:
-        result.figures |= {
+        figures |= {
             "cache hit: linearise, signature, lookup": Figure("us an entry", spread(hits)),
             "compile, as last_backward() tells": Figure("ms an entry", spread(traces)),
             "compile, first backward beyond a later one": Figure("ms an entry", spread(firsts)),
         }
+    return figures, skipped
 
 
 class Chain:

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.protocol import Array, Problem, Trainer
+from benchmarks.protocol import Array, Problem, Trainer, Unavailable
 
 ABOUT = "float64, micrograd's network 2-16-16-1 on 100 points, max-margin loss + L2"
 SIZES = (2, 16, 16, 1)
@@ -89,6 +89,10 @@ def with_vsum(problem: Problem) -> Trainer:
     return trainer(problem, tg.Value, one_node)
 
 
+def with_compiled(problem: Problem) -> Trainer:
+    raise Unavailable("a step of Values is not compiled in this version")
+
+
 def with_micrograd(problem: Problem) -> Trainer:
     from micrograd.engine import Value
 
@@ -98,5 +102,6 @@ def with_micrograd(problem: Problem) -> Trainer:
 CONTENDERS = {
     "tapegraph Value": with_tapegraph,
     "tapegraph vsum": with_vsum,
+    "tapegraph compiled": with_compiled,
     "micrograd": with_micrograd,
 }

@@ -17,7 +17,7 @@ def problem() -> Problem:
     return Problem([scale, shift], [x], rate=2**-10)
 
 
-def with_tapegraph(problem: Problem) -> Trainer:
+def with_tapegraph(problem: Problem, *, compiled: bool = False) -> Trainer:
     import tapegraph as tg
 
     def loss(scale, shift, h):
@@ -25,7 +25,11 @@ def with_tapegraph(problem: Problem) -> Trainer:
             h = tg.tanh(h * scale + shift)
         return tg.sum(h)
 
-    return trainers.tapegraph(problem, loss)
+    return trainers.tapegraph(problem, loss, compiled=compiled)
+
+
+def with_compiled(problem: Problem) -> Trainer:
+    return with_tapegraph(problem, compiled=True)
 
 
 def with_torch(problem: Problem) -> Trainer:
@@ -72,7 +76,7 @@ def with_mygrad(problem: Problem) -> Trainer:
     return trainers.mygrad(problem, loss)
 
 
-def with_tf_function(problem: Problem) -> Trainer:
+def with_tf_function(problem: Problem, *, xla: bool = False) -> Trainer:
     import tensorflow as tf
 
     def loss(scale, shift, h):
@@ -80,14 +84,20 @@ def with_tf_function(problem: Problem) -> Trainer:
             h = tf.tanh(h * scale + shift)
         return tf.reduce_sum(h)
 
-    return trainers.tf_function(problem, loss, xla=False)
+    return trainers.tf_function(problem, loss, xla=xla)
+
+
+def with_xla(problem: Problem) -> Trainer:
+    return with_tf_function(problem, xla=True)
 
 
 CONTENDERS = {
     "tapegraph": with_tapegraph,
+    "tapegraph compiled": with_compiled,
     "torch": with_torch,
     "jax": with_jax,
     "autograd": with_autograd,
     "mygrad": with_mygrad,
     "tf.function": with_tf_function,
+    "tf.function xla": with_xla,
 }

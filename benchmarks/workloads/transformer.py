@@ -46,7 +46,7 @@ def problem() -> Problem:
     return Problem(weights, [x, target, past], rate=1.0)
 
 
-def with_tapegraph(problem: Problem) -> Trainer:
+def with_tapegraph(problem: Problem, *, compiled: bool = False) -> Trainer:
     import tapegraph as tg
 
     def normalise(x, gain, bias):
@@ -67,7 +67,11 @@ def with_tapegraph(problem: Problem) -> Trainer:
         x = x + tg.gelu(h @ w1 + c1) @ w2 + c2
         return tg.mean((x - target) ** 2)
 
-    return trainers.tapegraph(problem, loss)
+    return trainers.tapegraph(problem, loss, compiled=compiled)
+
+
+def with_compiled(problem: Problem) -> Trainer:
+    return with_tapegraph(problem, compiled=True)
 
 
 def with_torch(problem: Problem) -> Trainer:
@@ -228,6 +232,7 @@ def with_xla(problem: Problem) -> Trainer:
 
 CONTENDERS = {
     "tapegraph": with_tapegraph,
+    "tapegraph compiled": with_compiled,
     "torch": with_torch,
     "torch fused": with_torch_fused,
     "jax": with_jax,

@@ -10,9 +10,12 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from benchmarks import auto, contest, environment, peers, protocol, report
+from benchmarks import auto, contest, environment, ops, peers, protocol, report
+from benchmarks.operations import ROWS
+from benchmarks.processes import Failed, Process
 from benchmarks.protocol import Contender, Problem, Spread, Trainer, check_agreement, time_in_turns
 from benchmarks.workloads import WORKLOADS
+from tapegraph.recording.op import OPS
 
 ROOT = Path(__file__).parents[2]
 
@@ -39,27 +42,60 @@ def test_help_names_every_option_workload_and_peer(tmp_path):
     out = run("benchmarks", "--help", cwd=tmp_path)
     for (
         option
-    ) in "workload peer engine rounds threads openblas-timeout quick auto json png".split():
+    ) in "workload peer engine only ops rounds turn threads openblas-timeout auto json png".split():
         assert f"--{option} " in out or f"--{option}\n" in out
     for name in (*WORKLOADS, *peers.PEERS):
         assert name in out
     assert "OPENBLAS_THREAD_TIMEOUT=14" in out
 
 
-def test_quick_run_with_whatever_is_installed(tmp_path):
+def check_quick_run(tmp_path, names, *options):
+    """Run ``tiny`` with these peers, and check the ratios of both kinds of step of ours."""
     written = tmp_path / "figures.json"
-    out = run("benchmarks", "--quick", "--workload", "tiny", "--json", written, cwd=tmp_path)
+    chosen = (a for name in names for a in ("--peer", name))
+    out = run(
+        *("benchmarks", "--quick", "--only", "tiny", "--json", written),
+        *chosen,
+        *options,
+        cwd=tmp_path,
+    )
     figures = json.loads(written.read_text())
     tiny = figures["workloads"]["tiny"]
-    assert tiny["seconds"]["tapegraph native"]["median"] > 0
-    for name, peer in peers.PEERS.items():
-        installed = peer.module in figures["versions"]
-        if installed and name != "micrograd":
-            ratio = tiny["ratios"]["tapegraph native"][name]
-            low, high = ratio["quartiles"]
-            assert 0 < low <= ratio["median"] <= high
-        elif not installed and name != "micrograd":
-            assert f'{name} left out: {peer.module} is not installed: pip install "tap' in out
+    for ours in ("tapegraph native", "tapegraph compiled native"):
+        assert tiny["seconds"][ours]["median"] > 0
+        for name in names:
+            if peers.PEERS[name].module in figures["versions"]:
+                ratio = tiny["ratios"][ours][name]
+                low, high = ratio["quartiles"]
+                assert 0 < low <= ratio["median"] <= high
+            else:
+                module = peers.PEERS[name].module
+                assert f'{name} left out: {module} is not installed: pip install "tap' in out
+
+
+def test_quick_run_of_two_processes_of_ours_and_a_peer(tmp_path):
+    check_quick_run(tmp_path, ["autograd"], "--engine", "native")
+
+
+@pytest.mark.thorough
+def test_quick_run_with_whatever_is_installed(tmp_path):
+    check_quick_run(tmp_path, [name for name in peers.PEERS if name != "micrograd"])
+
+
+def test_ops_of_one_operation(tmp_path):
+    written = tmp_path / "figures.json"
+    options = ("--quick", "--ops", "--only", "add", "--engine", "native", "--json", written)
+    if peers.missing("torch") is not None:
+        out = run("benchmarks", *options, cwd=tmp_path, status=1)
+        assert "compares with PyTorch: torch is not installed" in out
+        return
+    out = run("benchmarks", *options, cwd=tmp_path)
+    assert "geometric mean of 8" in out
+    figures = json.loads(written.read_text())
+    assert {(o["label"], o["what"]) for o in figures["operations"]} == {
+        (label, what) for label in ("add", "add, a row") for what in ("forward", "gradient")
+    }
+    assert not [note for note in figures["notes"] if "differ" in note]
 
 
 def test_first_steps_of_a_fresh_process(tmp_path):
@@ -75,6 +111,9 @@ def test_first_steps_of_a_fresh_process(tmp_path):
         (("--workload", "nonsense"), "invalid choice: 'nonsense'"),
         (("--rounds", "1"), "at least 2"),
         (("--auto", "--png", "x.png"), "--auto draws no --png"),
+        (("--only", "nonsense"), "no workload 'nonsense'"),
+        (("--ops", "--only", "nonsense"), "no operation 'nonsense'"),
+        (("--ops", "--workload", "tiny"), "--ops stands alone"),
     ],
 )
 def test_wrong_arguments_are_one_clear_line(arguments, message, tmp_path):
@@ -86,6 +125,106 @@ def test_wrong_arguments_are_one_clear_line(arguments, message, tmp_path):
 def test_threads_cannot_be_fixed_once_numpy_is_there():
     with pytest.raises(RuntimeError, match="before NumPy is imported"):
         environment.settle(1)
+
+
+# Processes
+
+
+def test_a_contest_of_two_processes_gives_ratios():
+    settings = contest.Settings(
+        rounds=2, warmups=0, turn_seconds=0.0, engines=["native"], peers=[], threads=1
+    )
+    result = contest.run("tiny", settings)
+    assert result.ours == ["tapegraph native", "tapegraph compiled native"]
+    ratio = result.ratio("tapegraph compiled native", "tapegraph native")
+    assert 0 < ratio.low <= ratio.median <= ratio.high
+    assert result.rounds == 2
+
+
+def test_who_cannot_take_part_is_left_out_with_the_reason():
+    settings = contest.Settings(rounds=2, warmups=0, turn_seconds=0.0, peers=[])
+    result = contest.run("scalar", settings)
+    assert result.ours == ["tapegraph Value", "tapegraph vsum"]
+    assert "not compiled" in result.skipped["tapegraph compiled"]
+
+
+def test_an_error_in_a_process_is_told_and_it_goes_on():
+    process = Process("builtins:dict", {"a": 1})
+    try:
+        assert process.ask("get", "a") == 1
+        with pytest.raises(Failed, match="no attribute 'nonsense'") as failed:
+            process.ask("nonsense")
+        assert failed.value.kind == "AttributeError"
+        assert process.ask("get", "b", 2) == 2
+    finally:
+        process.end()
+
+
+def test_what_a_process_prints_is_no_answer(capfd):
+    process = Process("importlib:import_module", "builtins")
+    try:
+        assert process.ask("print", "printed") is None
+        assert process.ask("len", "abc") == 3
+    finally:
+        process.end()
+    assert capfd.readouterr() == ("", "printed\n")
+
+
+def test_a_process_runs_the_tapegraph_of_another_checkout(tmp_path):
+    (tmp_path / "tapegraph.py").write_text("from benchmarks import processes\n")
+    process = Process("importlib:import_module", "tapegraph", checkout=tmp_path)
+    try:
+        assert process.ask("__getattribute__", "__file__") == str(tmp_path / "tapegraph.py")
+    finally:
+        process.end()
+
+
+def test_a_process_that_ends_is_an_error_with_its_status():
+    process = Process("os:_exit", 3)
+    try:
+        with pytest.raises(Failed, match="its process ended with status 3"):
+            process.ask("get", "a")
+    finally:
+        process.end()
+
+
+# The table of operations
+
+
+def test_every_operation_has_a_row_or_is_listed_without_counterpart():
+    assert {row.op for row in ROWS} == set(OPS)
+    for row in ROWS:
+        assert callable(row.theirs) or row.theirs, row.label
+    assert len({row.label for row in ROWS}) == len(ROWS)
+    for name, op in OPS.items():
+        if op.differentiable == ():
+            assert not any(row.gradient for row in ROWS if row.op == name), name
+
+
+def test_ops_are_sorted_by_their_worst_ratio_with_a_geometric_mean():
+    rows = {row.label: row for row in ROWS}
+    measured = ops.Measured(without={"gamma": "none"})
+    for label, what, ours in (
+        ("add", "forward", 1.0),
+        ("add", "gradient", 2.0),
+        ("sin", "forward", 4.0),
+    ):
+        seconds = {"tapegraph native": [ours, ours], "torch": [1.0, 1.0]}
+        measured.timings.append(ops.Timing(rows[label], "float64", what, seconds))
+    assert measured.geometric_mean("tapegraph native") == pytest.approx(2.0)
+    lines = ops.table(measured, "tapegraph native").splitlines()
+    assert [line.split()[0] for line in lines[1:3]] == ["sin", "add"]
+    assert lines[-1] == "geometric mean of 3: 2.00; beyond 2: 1"
+    assert "- gamma has no counterpart: none" in ops.remarks(measured)
+
+
+def test_a_view_counts_in_the_graph_with_its_gradient_alone():
+    row = next(row for row in ROWS if row.label == "transpose")
+    seconds = {name: [1.0, 1.0] for name in ("tapegraph native", "tapegraph tensorflow", "torch")}
+    timings = [ops.Timing(row, "float64", what, seconds) for what in ops.WHATS]
+    measured = ops.Measured(timings)
+    assert len(measured.ratios("tapegraph native")) == 2
+    assert list(measured.ratios("tapegraph tensorflow")) == [("transpose", "gradient", "float64")]
 
 
 # The protocol, on contenders that do no work
@@ -200,9 +339,9 @@ def test_equal_steps_agree():
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
-        ({"loss": 1.6}, "A and B differ in the loss by 0.1"),
-        ({"loss": np.nan}, "differ in the loss by nan"),
-        ({"gradient": 2 * GRADIENT}, "differ in the gradient 0 by 0.5"),
+        ({"loss": 1.6}, "A and B differ in the loss of step 1 by 0.1"),
+        ({"loss": np.nan}, "differ in the loss of step 1 by nan"),
+        ({"gradient": 2 * GRADIENT}, "differ in the gradient 0 of step 1 by 0.5"),
         ({"dtype": np.float64}, r"turned parameters of float32 \(2,\) into float64"),
     ],
 )
@@ -211,33 +350,75 @@ def test_a_wrong_contender_is_named(wrong, message):
         check_agreement([descends("A"), descends("B", **wrong)], PROBLEM)
 
 
+def test_what_a_replayed_step_does_wrong_is_seen():
+    """The first two calls of a compiled step are eager; a program that is wrong shows later."""
+
+    def replayed(name, later):
+        taken = []
+
+        def step():
+            taken.append(GRADIENT if len(taken) < 2 else later)
+            return 1.5
+
+        return Contender(name, lambda: Trainer(step, lambda: [PROBLEM.weights[0] - sum(taken) / 2]))
+
+    check_agreement([replayed("A", GRADIENT), replayed("B", GRADIENT)], PROBLEM)
+    with pytest.raises(protocol.Disagreement, match="gradient 0 of step 4"):
+        check_agreement([replayed("A", GRADIENT), replayed("B", 2 * GRADIENT)], PROBLEM)
+
+
 AGREEING = """
+    import sys
     import warnings
-    from benchmarks import contest, peers
-    from benchmarks.protocol import check_agreement
-    from benchmarks.workloads import WORKLOADS
+    from contextvars import copy_context
+    from benchmarks import peers
+    from benchmarks.contenders import load
+    from benchmarks.protocol import Contender, Unavailable, check_agreement
+    import tapegraph as tg
 
     warnings.simplefilter("ignore")  # of engines that fell back, and the peers' own
     peers.prepare(threads=1)
-    settings = contest.Settings(settling_seconds=0.0)
-    for name in WORKLOADS:
-        module = contest.load(name)
-        if hasattr(module, "problem"):  # `record` measures tapegraph alone
-            result = contest.Result(name, module.ABOUT)
-            problem = module.problem()
-            contenders = contest.gather(module.CONTENDERS, problem, settings, result)
-            check_agreement(contenders, problem)
-            print(name, *(c.name for c in contenders), sep=",")
+    for workload in sys.argv[1:]:
+        module, contenders = load(workload), []
+        given = [module.Sizes(2, 16, 8, 3, 11)] if workload == "gpt" else []
+        problem = module.problem(*given)
+        for name, build in module.CONTENDERS.items():
+            ours = peers.peer_of(name) == "tapegraph"
+            if not ours and peers.why_not(peers.peer_of(name)) is not None:
+                continue
+            for engine in ("native", "tensorflow") if ours else ("native",):
+                context = copy_context()
+                context.run(tg.set_backend, engine)
+                try:
+                    trainer = context.run(build, problem)
+                except Unavailable:
+                    continue
+                step = lambda context=context, step=trainer.step: context.run(step)
+                trainer = trainer._replace(step=step)
+                contenders.append(Contender(f"{name} {engine}", lambda trainer=trainer: trainer))
+        check_agreement(contenders, problem)
+        print(workload, *(c.name for c in contenders), sep=",")
 """
 
 
-def test_every_contender_computes_the_same(run_python):
+def check_contenders(run_python, workloads):
     """In a process of their own: the libraries change settings of the whole process."""
-    done = run_python(AGREEING, OPENBLAS_NUM_THREADS="1")
+    code = AGREEING.replace("sys.argv[1:]", repr(list(workloads)))
+    done = run_python(code, OPENBLAS_NUM_THREADS="1")
     assert done.returncode == 0, done.stderr
     compared = dict(line.split(",", 1) for line in done.stdout.splitlines())
-    assert set(compared) == set(WORKLOADS) - {"record"}
+    assert set(compared) == set(workloads)
     assert all(names.startswith("tapegraph") for names in compared.values()), compared
+
+
+def test_every_contender_computes_the_same(run_python):
+    check_contenders(run_python, ("mlp", "embedding", "scalar"))
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("workload", sorted(set(WORKLOADS) - {"record"}))
+def test_every_contender_of_a_workload_computes_the_same(run_python, workload):
+    check_contenders(run_python, [workload])
 
 
 # The report
