@@ -17,6 +17,7 @@ from tapegraph.compiling.compiled import compile, compile_disabled
 from tapegraph.compiling.errors import TraceMismatchError
 from tapegraph.differentiation.backend import get_backend, set_backend, use_backend
 from tapegraph.differentiation.backward import backward
+from tapegraph.differentiation.gradients import gradients
 from tapegraph.differentiation.report import last_backward
 from tapegraph.differentiation.stored import zero_grad
 from tapegraph.errors import LostGradientWarning
@@ -86,6 +87,7 @@ __all__ = [
     "defop",
     "get_backend",
     "grad",
+    "gradients",
     "jvp",
     "last_backward",
     "no_grad",
