@@ -92,6 +92,10 @@ def _parts(recording: Recording, slot: int, g: Any) -> Iterator[tuple[int, Any]]
         raise NotImplementedError(f"gradients: {error} ({recording.describe(slot)})") from None
     slots, attrs = program.inputs[slot], program.attrs[slot]
     needed = [program.needs[i] for i in slots]
+    if program.ops[slot].rules is not None:
+        g = tensor(g)
+        if program.ops[slot].saves:
+            attrs = {**attrs, "saved": recording.saved(slot)}
     operands = [recording.values[i] if nodes[i] is None else nodes[i] for i in slots]
     if isinstance(row, Joint):
         parts = row.rule(needed, g, nodes[slot], *operands, **attrs)

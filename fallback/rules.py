@@ -54,6 +54,8 @@ def recorded_row(op: Op) -> Row:
     NotImplementedError
         The operation has no gradient, or one that cannot be recorded.
     """
+    if op.rules is not None and op.rules.recorded is not None:
+        return Joint(op.rules.recorded)
     row = RECORDED.get(op.name, VJPS.get(op.name))
     if row is None:
         reason = "no gradient rule" if op.rules is None else "a gradient rule for arrays alone"

@@ -15,8 +15,9 @@ from tapegraph.differentiation.report import LAST
 from tapegraph.errors import explain, kind_of, line_of
 from tapegraph.recording import concretization
 from tapegraph.recording.no_grad import no_grad
-from tapegraph.recording.node import Node, constant
+from tapegraph.recording.node import Node, constant, next_seq
 from tapegraph.recording.program import Program
+from tapegraph.recording.recorded import Recording
 from tapegraph.recording.scopes import RECORDING, Scope
 from tapegraph.recording.trace import linearise, stale
 from tapegraph.typed import ArrayLike
@@ -84,7 +85,7 @@ def gradients(
     for i, x in enumerate(targets):
         if not isinstance(x, Node):
             raise TypeError(explain("gradients", f"{kind_of(x)} for xs[{i}]", "a Tensor"))
-    found = differentiate(y, targets, seed, record=create_graph)
+    found = Region([y], targets).gradients([seed], record=create_graph)
     for i, (x, grad) in enumerate(zip(targets, found, strict=True)):
         if grad is None and not allow_unused:
             fix = "Leave it out, or write allow_unused=True to get None for it."
@@ -99,72 +100,117 @@ def _described(x: Node) -> str:
     return label if code is None else f"{label} recorded at {line_of(code, x._lasti)}"
 
 
-def differentiate(
-    y: Any, targets: Sequence[Any], seed: Any = None, *, record: bool | None = None
-) -> list[Any]:
-    """Return the gradients of ``y`` as Tensors; None for what it does not depend on.
+class Region:
+    """What lies between some tensors and results that were computed from them.
 
     Parameters
     ----------
-    y : Tensor
-        The output.
+    ys : sequence of Tensor
+        The results.
     targets : sequence of Tensor
-        By what.
-    seed : array_like, optional
-        The cotangent of ``y``; ones where not given.
-    record : bool, optional
-        Record what computes them; where not given, where they depend on something else that needs
-        a gradient.
+        By what they are differentiated.
+    since : int, optional
+        When they began, in the order of entries: where given, what is older is a leaf, and no
+        gradient flows on from one target to another that it was computed from.
+
+    Attributes
+    ----------
+    outside : list of Tensor
+        The leaves, other than the targets, that need a gradient.
     """
-    whole = concretization.current()
-    if whole is not None:
-        targets = [whole.latest(x) for x in targets]
-    given = seed if seed is None or isinstance(seed, Node) else constant(cotangent_of(y, seed))
-    cotangent = cotangent_of(y, None if given is None else given._array)
-    if not y._requires_grad or not targets:
-        return [None] * len(targets)
-    recording = linearise([y], reads=_since(min(x._seq for x in targets)))
-    slot_of = {id(node): slot for slot, node in enumerate(recording.nodes)}
-    slots = [slot_of.get(id(x)) for x in targets]
-    program = recording.program
-    others = _ask_for(program, [slot for slot in slots if slot is not None])
-    if not program.needs[program.outputs[0]]:
-        return [None] * len(targets)
-    if record is None:
-        record = RECORDING.value() and (
-            others
-            or any(getattr(i, "_requires_grad", False) for x in targets for i in x._inputs)
-            or (given is not None and given._requires_grad)
+
+    def __init__(
+        self, ys: Sequence[Any], targets: Sequence[Any], *, since: int | None = None
+    ) -> None:
+        whole = concretization.current()
+        if whole is not None:
+            targets = [whole.latest(x) for x in targets]
+        self._ys = ys
+        self._targets = targets
+        self._recording: Recording | None = None
+        self._slots: list[int | None] = [None] * len(targets)
+        self.outside: list[Any] = []
+        ends: set[int] = set() if since is None else set(map(id, targets))
+        if since is None:
+            since = min((x._seq for x in targets), default=next_seq())
+        if not any(y._requires_grad for y in ys):
+            return
+        self._recording = linearise(ys, reads=_since(since, ends))
+        nodes, program = self._recording.nodes, self._recording.program
+        slot_of = {id(node): slot for slot, node in enumerate(nodes)}
+        self._slots = [slot_of.get(id(x)) for x in targets]
+        found = [slot for slot in self._slots if slot is not None]
+        leaves = {slot for slot in program.leaves if program.needs[slot]}
+        self.outside = [nodes[slot] for slot in sorted(leaves - set(found))]
+        _ask_for(program, found)
+
+    @property
+    def varies(self) -> bool:
+        """Whether results or gradients depend on something else that needs a gradient."""
+        return bool(self.outside) or any(
+            getattr(i, "_requires_grad", False) for x in self._targets for i in x._inputs
         )
-    if record:
-        start = constant(cotangent) if given is None else given
-        if start.dtype != y.dtype:
-            start = start.astype(y.dtype)
-        with Scope(RECORDING, True):
-            found = engines.engine(engines.NATIVE).recorded(recording, [start])
-    elif whole is not None:
-        with no_grad():
-            found = record_gradients(y, recording, given, cotangent)
-    else:
-        grads, report = differentiated(recording, [cotangent])
-        # Both operands of a + b receive the same array; each result must be its own.
-        found = [constant(g.dense() if isinstance(g, RowSparse) else np.array(g)) for g in grads]
-        LAST.set(report)
-    by_slot = dict(zip(program.wanted, found, strict=True))
-    return [None if slot is None else by_slot.get(slot) for slot in slots]
+
+    def gradients(self, seeds: Sequence[Any], *, record: bool, natively: bool = False) -> list[Any]:
+        """Return the gradient by each target as a Tensor; None where the results do not depend.
+
+        Parameters
+        ----------
+        seeds : sequence of Tensor or array_like or None
+            The cotangent of each result; ones for None.
+        record : bool
+            Record what computes them.
+        natively : bool
+            Run the native engine, and leave the report of the last backward alone.
+        """
+        pairs = list(zip(self._ys, seeds, strict=True))
+        given = [
+            s if s is None or isinstance(s, Node) else constant(cotangent_of(y, s))
+            for y, s in pairs
+        ]
+        arrays = [
+            cotangent_of(y, None if s is None else s._array)
+            for y, s in zip(self._ys, given, strict=True)
+        ]
+        recording = self._recording
+        if recording is None or not recording.program.wanted:
+            return [None] * len(self._slots)
+        if record:
+            starts = [constant(a) if s is None else s for s, a in zip(given, arrays, strict=True)]
+            starts = [
+                s if s.dtype == a.dtype else s.astype(a.dtype)
+                for s, a in zip(starts, arrays, strict=True)
+            ]
+            with Scope(RECORDING, True):
+                found = engines.engine(engines.NATIVE).recorded(recording, starts)
+        elif concretization.current() is not None:
+            (y,), (seed,), (cotangent,) = self._ys, given, arrays
+            with no_grad():
+                found = record_gradients(y, recording, seed, cotangent)
+        else:
+            if natively:
+                grads = engines.engine(engines.NATIVE).run(recording, arrays).grads
+            else:
+                grads, report = differentiated(recording, arrays)
+                LAST.set(report)
+            # Both operands of a + b receive the same array; each result must be its own.
+            dense = (g.dense() if isinstance(g, RowSparse) else np.array(g) for g in grads)
+            found = [constant(g) for g in dense]
+        by_slot = dict(zip(recording.program.wanted, found, strict=True))
+        return [None if slot is None else by_slot.get(slot) for slot in self._slots]
 
 
-def _since(start: int) -> Callable[[Node], tuple[Any, ...]]:
+def _since(start: int, ends: set[int]) -> Callable[[Node], tuple[Any, ...]]:
     """Return what entries read, as far back as anything can depend on what was made at ``start``.
 
-    What is older is a constant here, however long its own history.
+    What is older is a leaf here, however long its own history; so are ``ends``, by id.
     """
     whole = concretization.current()
     if whole is None:
-        return lambda node: node._inputs if node._seq > start else ()
+        return lambda node: node._inputs if node._seq > start and id(node) not in ends else ()
 
     def reads(node: Node) -> tuple[Any, ...]:
-        if node._seq <= start or whole.leaf_of(node) is not node:
+        if node._seq <= start or id(node) in ends or whole.leaf_of(node) is not node:
             return ()
         for x in node._inputs:
             if whole.changed_after(x, node):
@@ -174,11 +220,10 @@ def _since(start: int) -> Callable[[Node], tuple[Any, ...]]:
     return reads
 
 
-def _ask_for(program: Program, slots: Sequence[int]) -> bool:
-    """Let gradients flow to some slots alone; tell whether one could flow to another leaf."""
+def _ask_for(program: Program, slots: Sequence[int]) -> None:
+    """Let gradients flow to some slots alone, and ask for those that one can flow to."""
     wanted, before = set(slots), program.needs
     needs = [slot in wanted for slot in range(len(program))]
-    others = False
     for slot, inputs in enumerate(program.inputs):
         if inputs and before[slot]:
             flows = program.ops[slot].differentiable
@@ -186,12 +231,9 @@ def _ask_for(program: Program, slots: Sequence[int]) -> bool:
                 needs[i] and (flows is None or (place < len(flows) and flows[place]))
                 for place, i in enumerate(inputs)
             )
-        elif not inputs and before[slot] and slot not in wanted:
-            others = True
     program.needs[:] = needs
     reached = set(program.outputs)
     for slot in range(len(program) - 1, -1, -1):
         if slot in reached and needs[slot]:
             reached.update(i for i in program.inputs[slot] if needs[i])
     program.wanted[:] = [slot for slot in dict.fromkeys(slots) if slot in reached]
-    return others
