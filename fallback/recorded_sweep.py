@@ -11,11 +11,13 @@ from typing import Any
 
 import numpy as np
 
-from tapegraph.fallback.rules import Joint, recorded_row
+from tapegraph.fallback.rules import Joint, Row, recorded_row
 from tapegraph.fallback.strong_tensor import StrongTensor, tensor
 from tapegraph.fallback.sweep import unbroadcast
+from tapegraph.fallback.transposed import transposed
 from tapegraph.recording import concretization
 from tapegraph.recording.node import constant
+from tapegraph.recording.op import Op
 from tapegraph.recording.recorded import Recording
 
 
@@ -87,7 +89,7 @@ def _parts(recording: Recording, slot: int, g: Any) -> Iterator[tuple[int, Any]]
     """Yield the gradient of each input that needs one."""
     program, nodes = recording.program, recording.nodes
     try:
-        row = recorded_row(program.ops[slot])
+        row = _row(program.ops[slot])
     except NotImplementedError as error:
         raise NotImplementedError(f"gradients: {error} ({recording.describe(slot)})") from None
     slots, attrs = program.inputs[slot], program.attrs[slot]
@@ -107,3 +109,11 @@ def _parts(recording: Recording, slot: int, g: Any) -> Iterator[tuple[int, Any]]
     for i, wanted, part in zip(slots, needed, parts, strict=False):
         if wanted and part is not None:
             yield i, part
+
+
+def _row(op: Op) -> Row:
+    """Return the row on Tensors: of a user's operation, made of its tangent rule."""
+    rules = op.rules
+    if rules is not None and rules.recorded is None and rules.jvp is not None:
+        return transposed(rules.jvp)
+    return recorded_row(op)

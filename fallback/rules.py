@@ -58,8 +58,13 @@ def recorded_row(op: Op) -> Row:
         return Joint(op.rules.recorded)
     row = RECORDED.get(op.name, VJPS.get(op.name))
     if row is None:
-        reason = "no gradient rule" if op.rules is None else "a gradient rule for arrays alone"
-        raise NotImplementedError(f"{op.name}: it has {reason}, which cannot be differentiated")
+        reason = "no gradient rule, so there is nothing to differentiate"
+        if op.rules is not None:
+            reason = (
+                "a gradient rule for arrays alone, which cannot be differentiated again; "
+                "give jvp= to tg.defop, from which one is made that can"
+            )
+        raise NotImplementedError(f"{op.name}: it has {reason}")
     return row
 
 

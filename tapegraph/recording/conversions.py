@@ -43,7 +43,12 @@ def to_number(kind: str, conversion: str) -> None:
     if strict():
         raise TypeError(f"{message} ({STRICT} is set, at {user_line()})")
     if DIFFERENTIATING.value():
-        raise TypeError(f"{message} (at {user_line()})")
+        fix = (
+            "Use tapegraph's or NumPy's function in place of math's (tg.sin for math.sin), or "
+            f"write {read} where the value alone is meant."
+        )
+        received = f"a {kind}, whose derivative the number would lose"
+        raise TypeError(explain(conversion, received, "a plain number", fix))
     warn(message, LostGradientWarning)
 
 

@@ -7,6 +7,8 @@ from collections.abc import Callable, Sequence
 from typing import Any, Concatenate, Literal, overload
 
 from tapegraph.errors import explain
+from tapegraph.tensors.dual import Dual
+from tapegraph.tensors.tensor import Tensor
 from tapegraph.transforms.levels import (
     Lifted,
     check_callable,
@@ -242,11 +244,11 @@ class _Gradient:
     def _like(lifted: dict[int, Lifted]) -> Any:
         """Return what decides on the kind of the value: a tensor that came in, or a number."""
         given = [x for argument in lifted.values() for x in argument.given]
-        return next((x for x in given if hasattr(x, "requires_grad")), 0.0)
+        return next((x for x in given if isinstance(x, (Tensor, Dual))), 0.0)
 
 
 def _ended(x: Any, targets: Sequence[Any], like: Any) -> Any:
     """Return part of an auxiliary result without the level that has ended."""
-    if not hasattr(x, "requires_grad") or not hasattr(x, "detach"):
+    if not isinstance(x, (Tensor, Dual)):
         return x
     return plain(Pullback(x, targets).value, like)

@@ -10,9 +10,12 @@ from tapegraph.tensors.dual import direction
 from tapegraph.transforms.levels import Lifted, check_callable, next_tag, plain, result, stays
 from tapegraph.transforms.reverse import Pullback, recording, total
 from tapegraph.transforms.structure import leaves, replaced
+from tapegraph.typed import Structure
 
 
-def vjp(f: Callable[..., Any], *primals: Any) -> tuple[Any, Callable[[Any], Any]]:
+def vjp(
+    f: Callable[..., Any], *primals: Structure
+) -> tuple[Structure, Callable[[Structure], Structure]]:
     """Return a function's value and its pullback, which takes cotangents back to the arguments.
 
     The pullback gives vector-Jacobian products ``sum_i g_i (df_i/dx)``, one reverse pass each.
@@ -64,7 +67,7 @@ def vjp(f: Callable[..., Any], *primals: Any) -> tuple[Any, Callable[[Any], Any]
     like = next((x for x in given if hasattr(x, "shape")), 0.0)
     value = replaced(out, iter(values if kept else [plain(x, like) for x in values]))
 
-    def pullback(cotangent: Any) -> Any:
+    def pullback(cotangent: Structure) -> Structure:
         """Return the gradients for one cotangent."""
         seeds = list(leaves(cotangent, "the cotangent"))
         if len(seeds) != len(pullbacks):
