@@ -164,7 +164,7 @@ class Region:
             Run the native engine, and leave the report of the last backward alone.
         """
         pairs = list(zip(self._ys, seeds, strict=True))
-        given = [
+        given: list[Any] = [
             s if s is None or isinstance(s, Node) else constant(cotangent_of(y, s))
             for y, s in pairs
         ]
