@@ -16,10 +16,11 @@ from tapegraph.errors import explain, kind_of, line_of
 from tapegraph.recording import concretization
 from tapegraph.recording.no_grad import no_grad
 from tapegraph.recording.node import Node, constant, next_seq
+from tapegraph.recording.op import CLEARED
 from tapegraph.recording.program import Program
 from tapegraph.recording.recorded import Recording
 from tapegraph.recording.scopes import RECORDING, Scope
-from tapegraph.recording.trace import linearise, stale
+from tapegraph.recording.trace import cleared, linearise, stale
 from tapegraph.typed import ArrayLike
 
 if TYPE_CHECKING:
@@ -200,17 +201,21 @@ class Region:
         return [None if slot is None else by_slot.get(slot) for slot in self._slots]
 
 
-def _since(start: int, ends: set[int]) -> Callable[[Node], tuple[Any, ...]]:
-    """Return what entries read, as far back as anything can depend on what was made at ``start``.
+def _since(since: int, ends: set[int]) -> Callable[[Node], tuple[Any, ...]]:
+    """Return what entries read, as far back as anything can depend on what was made at ``since``.
 
     What is older is a leaf here, however long its own history; so are ``ends``, by id.
     """
     whole = concretization.current()
-    if whole is None:
-        return lambda node: node._inputs if node._seq > start and id(node) not in ends else ()
 
     def reads(node: Node) -> tuple[Any, ...]:
-        if node._seq <= start or id(node) in ends or whole.leaf_of(node) is not node:
+        if node._seq <= since or id(node) in ends:
+            return ()
+        if node._op is CLEARED:
+            raise cleared(node)
+        if whole is None:
+            return node._inputs
+        if whole.leaf_of(node) is not node:
             return ()
         for x in node._inputs:
             if whole.changed_after(x, node):

@@ -79,15 +79,15 @@ def jacobian(
         def run(inputs: dict[int, Any]) -> Any:
             return f(*(inputs.get(i, x) for i, x in enumerate(args)), **kwargs)
 
-        if mode == "forward":
+        targets = [x for argument in arguments for x in argument.targets]
+        elements = sum(x.size for x in targets)
+        if mode == "forward" and elements:
             form, rows = _forward(run, lifted)
         else:
             with recording():
                 form = run({i: argument.inside for i, argument in lifted.items()})
             outs = [result("jacobian", part, level) for _, part in leaves(form)]
-            targets = [x for argument in arguments for x in argument.targets]
-            fewer = sum(x.size for x in targets) < sum(out.size for out in outs)
-            if mode is None and fewer:
+            if mode is None and 0 < elements < sum(out.size for out in outs):
                 form, rows = _forward(run, lifted)
             else:
                 rows = [_by_rows(Pullback(out, targets), out, targets) for out in outs]

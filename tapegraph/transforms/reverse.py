@@ -52,7 +52,9 @@ class Pullback:
             )
             self.value: Any = dual_of(self._primal.value, self._tangent.value, out.tag)
         else:
-            self._region = Region([out], targets)
+            # The leaves of a level are not computed from each other.
+            since = min((x._seq for x in targets), default=None)
+            self._region = Region([out], targets, since=since)
             self.value = out if self._records() else out.detach() if out._requires_grad else out
 
     def _records(self) -> bool:
