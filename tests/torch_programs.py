@@ -36,15 +36,16 @@ def _tensor_slice(x: Any, *, begin: Any, size: Any) -> Any:
 
 def _getitem(x: Any, *, key: Any) -> Any:
     # By the places that NumPy takes: PyTorch has no steps below zero.
-    places = np.arange(x.numel()).reshape(x.shape)[key]
-    return x.reshape(-1)[torch.from_numpy(np.asarray(places).reshape(-1))].reshape(places.shape)
+    places = np.asarray(np.arange(x.numel()).reshape(x.shape)[key])
+    flat = torch.tensor(places.reshape(-1).tolist(), dtype=torch.int64)
+    return x.reshape(-1)[flat].reshape(places.shape)
 
 
 def _gather(x: Any, *, indices: Any, axis: int) -> Any:
     axis %= x.ndim
     index = np.asarray(indices)
     taken = x.index_select(axis, torch.from_numpy(index.reshape(-1)))
-    return taken.reshape(*x.shape[:axis], *index.shape, *x.shape[axis + 1 :])
+    return taken.reshape((*x.shape[:axis], *index.shape, *x.shape[axis + 1 :]))
 
 
 def _where(a: Any, b: Any, *, cond: Any) -> Any:
