@@ -54,6 +54,8 @@ def test_second_derivatives_of_thousands(program):
         agrees_with_pytorch(program)
 
 
+# Where an operation has no node.
+@pytest.mark.filterwarnings("ignore:backward ran in the native engine")
 @pytest.mark.thorough
 @repeatable(300)
 @given(programs(most=12))
