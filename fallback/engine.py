@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from tapegraph.differentiation.engine import Engine, Prepared
 from tapegraph.differentiation.engines import NATIVE
 from tapegraph.fallback.plan import Plan
+from tapegraph.fallback.recorded_sweep import recorded_gradients
 from tapegraph.fallback.sweep import gradients
 from tapegraph.recording.node import Node
 from tapegraph.recording.recorded import Recording
@@ -23,6 +25,10 @@ class Native(Engine):
     def prepare(self, recording: Recording) -> Prepared:
         """Return the sweep."""
         return _SWEEP
+
+    def recorded(self, recording: Recording, seeds: Sequence[Any]) -> list[Any]:
+        """Return the gradients as Tensors, by the sweep that is recorded."""
+        return recorded_gradients(recording, seeds)
 
     def whole(self, recording: Recording, state: Mapping[int, Node]) -> Plan:
         """Return a plan of straight-line NumPy."""

@@ -7,8 +7,8 @@ Operations that save something for their rule hand it over as ``saved=``. A rule
 full-shape gradient; the sweep undoes broadcasting.
 
 Where ``g`` is zero the gradient must be zero even if the local derivative is not finite: rules
-multiply and divide the cotangent itself (``g * b``, ``g / b``), to which the sweep can give strong
-zeros.
+multiply and divide the cotangent itself (``g * b``, ``g / b``), to which either sweep can give
+strong zeros.
 
 Rows are array code that runs on ndarrays and on Tensors; run on Tensors, it is recorded and can be
 differentiated again. Where the fast form for arrays cannot be that, a row in `RECORDED` stands
@@ -18,11 +18,8 @@ beside it, which computes from the inputs and ``y`` what the operation had saved
 from __future__ import annotations
 
 import inspect
-import math
 from collections.abc import Callable
 from typing import Any, TypeAlias
-
-import numpy as np
 
 from tapegraph.differentiation.slopes import Divisor, Linear, Slope, Slopes
 from tapegraph.recording.op import Op
@@ -57,10 +54,17 @@ def recorded_row(op: Op) -> Row:
     NotImplementedError
         The operation has no gradient, or one that cannot be recorded.
     """
+    if op.rules is not None and op.rules.recorded is not None:
+        return Joint(op.rules.recorded)
     row = RECORDED.get(op.name, VJPS.get(op.name))
     if row is None:
-        reason = "no gradient rule" if op.rules is None else "a gradient rule for arrays alone"
-        raise NotImplementedError(f"{op.name}: it has {reason}, which cannot be differentiated")
+        reason = "no gradient rule, so there is nothing to differentiate"
+        if op.rules is not None:
+            reason = (
+                "a gradient rule for arrays alone, which cannot be differentiated again; "
+                "give jvp= to tg.defop, from which one is made that can"
+            )
+        raise NotImplementedError(f"{op.name}: it has {reason}")
     return row
 
 
@@ -88,36 +92,3 @@ def _rule(slope: Slope, inputs: int) -> Rule:
     if divides:
         return lambda g, y, *xs, **attrs: g / of(y, *xs, **attrs)
     return lambda g, y, *xs, **attrs: g * of(y, *xs, **attrs)
-
-
-def recorded_rows_of(slopes: Slopes) -> dict[str, Row]:
-    """Return the same rows for Tensors, to which no sweep can give strong zeros."""
-    return {name: tuple(map(_recorded_rule, row)) for name, row in slopes.items()}
-
-
-def _recorded_rule(slope: Slope) -> Rule | None:
-    if slope is None or isinstance(slope, Linear):
-        return None if slope is None else slope.of
-    if isinstance(slope, Divisor):
-        divisor = slope.of
-        return lambda g, y, *xs, **attrs: g / _divisor(g, divisor(y, *xs, **attrs))
-    factor = slope
-    return lambda g, y, *xs, **attrs: g * _factor(g, factor(y, *xs, **attrs))
-
-
-def _factor(g: Any, x: Any) -> Any:
-    """Return a factor as it is, but 0 where it is not finite and the cotangent is 0."""
-    return _replaced(np.logical_and(g == 0, np.logical_not(np.isfinite(x))), 0.0, x)
-
-
-def _divisor(g: Any, x: Any) -> Any:
-    """Return a divisor as it is, but infinite where it is 0 or NaN and the cotangent is 0."""
-    singular = np.logical_or(x == 0, np.isnan(x))
-    return _replaced(np.logical_and(g == 0, singular), math.inf, x)
-
-
-def _replaced(where: Any, number: float, x: Any) -> Any:
-    # In a whole recording the places are a Tensor: another run may have some.
-    if isinstance(where, (np.ndarray, np.generic)) and not where.any():
-        return x
-    return np.where(where, number, x)

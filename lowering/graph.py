@@ -128,8 +128,13 @@ def differentiated(
         for position, slot in enumerate(fed_scalars):
             tensors[slot] = packed[position]
     constants = {slot: recording.values[slot] for slot in program.scalars}
+    wanted = set(program.wanted)
     with tf.GradientTape(watch_accessed_variables=False) as tape:
-        tape.watch([tensors[s] for s in program.wanted if tensors[s] is not None])
+
+        def watch(slot: int) -> None:
+            if slot in wanted:
+                tape.watch(tensors[slot])
+
         emit(
             tf,
             program,
@@ -137,6 +142,7 @@ def differentiated(
             constants,
             stand_ins=stand_ins,
             strong_zero=strong_zero,
+            emitted=watch,
             describe=recording.describe,
         )
     return tape.gradient(  # type: ignore[no-any-return]

@@ -17,6 +17,7 @@ from tapegraph.compiling.compiled import compile, compile_disabled
 from tapegraph.compiling.errors import TraceMismatchError
 from tapegraph.differentiation.backend import get_backend, set_backend, use_backend
 from tapegraph.differentiation.backward import backward
+from tapegraph.differentiation.gradients import gradients
 from tapegraph.differentiation.report import last_backward
 from tapegraph.differentiation.stored import zero_grad
 from tapegraph.errors import LostGradientWarning
@@ -51,7 +52,12 @@ from tapegraph.tensors.defop import defop
 from tapegraph.tensors.dual import Dual
 from tapegraph.tensors.tensor import Tensor, param, tensor
 from tapegraph.tensors.value import Value, vsum
-from tapegraph.transforms.forward import grad, jvp
+from tapegraph.transforms.checkpoint import checkpoint
+from tapegraph.transforms.forward import jvp
+from tapegraph.transforms.grad import elementwise_grad, grad, value_and_grad
+from tapegraph.transforms.hvp import hvp
+from tapegraph.transforms.jacobian import hessian, jacobian
+from tapegraph.transforms.vjp import vjp
 
 amax, amin = _reduce.max, _reduce.min  # NumPy's second names
 
@@ -83,9 +89,15 @@ __all__ = [
     "amax",
     "amin",
     "backward",
+    "checkpoint",
     "defop",
+    "elementwise_grad",
     "get_backend",
     "grad",
+    "gradients",
+    "hessian",
+    "hvp",
+    "jacobian",
     "jvp",
     "last_backward",
     "no_grad",
@@ -98,6 +110,8 @@ __all__ = [
     "tensor",
     "testing",
     "use_backend",
+    "value_and_grad",
+    "vjp",
     "vsum",
     "zero_grad",
 ]

@@ -38,6 +38,8 @@ if TYPE_CHECKING:
     from tapegraph.tensors.value import Number, Value
 
 P = ParamSpec("P")
+# Numbers, arrays, tensors and duals, and dicts, lists and tuples of them.
+Structure: TypeAlias = Any
 # What computes as an array does and gives results of its own kind: a tensor or a dual.
 A = TypeVar("A", bound="ArrayMethods")
 F = TypeVar("F")

@@ -24,6 +24,7 @@ from tapegraph.errors import explain, kind_of
 from tapegraph.locks import Lock
 from tapegraph.recording import concretization
 from tapegraph.recording.away import is_away
+from tapegraph.recording.conversions import DIFFERENTIATING
 from tapegraph.recording.scopes import RECORDING
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -125,8 +126,11 @@ class Compiled:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Call the function, or the program that stands for it."""
-        if concretization.current() is not None or not _enabled() or _checks_floats():
-            return self._fn(*args, **kwargs)  # inside another recording it is a part of that
+        if concretization.current() is not None or DIFFERENTIATING.value() or not _enabled():
+            # Inside another recording it is a part of that, and a transform differentiates it.
+            return self._fn(*args, **kwargs)
+        if _checks_floats():
+            return self._fn(*args, **kwargs)
         found: list[tuple[str, Any]] = []
         names = (flattened(list(args), "args", found), flattened(kwargs, "kwargs", found))
         structure = (tuple, names)

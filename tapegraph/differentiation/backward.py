@@ -78,17 +78,26 @@ def backward(y: Tensor | Value, seed: ArrayLike | None = None) -> None:
         )
     whole = concretization.current()
     if whole is not None:
-        given: Any = seed if seed is None or follows(seed) else constant(_seed(y, seed))
-        record_backward(whole, y, given, _seed(y, None if given is None else given._array))
+        given: Any = seed if seed is None or follows(seed) else constant(cotangent_of(y, seed))
+        record_backward(whole, y, given, cotangent_of(y, None if given is None else given._array))
         return
-    cotangent = _seed(y, seed)
+    cotangent = cotangent_of(y, seed)
     recording = linearise([y])
     grads, report = differentiated(recording, [cotangent])
     stored.write([recording.nodes[slot] for slot in recording.program.wanted], grads)
     LAST.set(report)
 
 
-def _seed(y: Node, seed: Any) -> Array:
+def cotangent_of(y: Node, seed: Any) -> Array:
+    """Return the seed as an array of y's type; ones where there is none.
+
+    Raises
+    ------
+    ValueError
+        Its shape is another.
+    TypeError
+        It is not numeric.
+    """
     data = y._array
     if seed is None:
         return np.ones_like(data)

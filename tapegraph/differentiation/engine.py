@@ -145,6 +145,18 @@ class Engine(ABC):
         grads = gradients(recording, seeds)
         return Outcome(grads, cached, compile_seconds, CLOCK.now() - start)
 
+    def recorded(self, recording: Recording, seeds: Sequence[Any]) -> list[Any]:
+        """Return the gradients of the wanted slots as Tensors, given a Tensor per output.
+
+        What computes them is recorded, and can be differentiated again.
+
+        Raises
+        ------
+        EngineDeclined
+            It records nothing.
+        """
+        raise EngineDeclined(f"{self.title} records no gradients")
+
     def whole(self, recording: Recording, state: Mapping[int, Node]) -> WholeProgram:
         """Prepare a program that was recorded whole, such as a training step, to run again.
 

@@ -10,11 +10,13 @@ from tapegraph.arrays.row_sparse import RowSparse
 from tapegraph.differentiation import engines
 from tapegraph.errors import explain
 from tapegraph.ops.elementwise import add
+from tapegraph.ops.shape import alias
 from tapegraph.recording.no_grad import no_grad
 from tapegraph.recording.node import Node
 from tapegraph.recording.op import GRADIENT, NO_ATTRS, PARAM
 from tapegraph.recording.program import Program
 from tapegraph.recording.record import remember
+from tapegraph.recording.recorded import Recording
 from tapegraph.recording.trace import linearise, stale
 from tapegraph.recording.whole import Whole
 from tapegraph.typed import Array
@@ -86,10 +88,40 @@ def record_backward(whole: Whole, y: Node, seed: Any, cotangent: Array) -> None:
     for slot, grad in zip(targets, grads, strict=True):
         node = recording.nodes[slot]
         leaf = whole.leaf_of(node)
-        value = grad.dense() if isinstance(grad, RowSparse) else np.array(grad)
-        inputs = (y, node) if seed is None else (y, node, seed)
-        entry = remember(type(y), GRADIENT, value, inputs, NO_ATTRS)
-        entry._requires_grad = False
+        entry = _entry(y, node, seed, grad)
         held = whole.added_up(leaf)
         with no_grad():
             whole.set_gradient(leaf, entry if held is None else add(held, entry))
+
+
+def _entry(y: Node, x: Node, seed: Any, grad: Any) -> Any:
+    value = grad.dense() if isinstance(grad, RowSparse) else np.array(grad)
+    inputs = (y, x) if seed is None else (y, x, seed)
+    entry = remember(type(y), GRADIENT, value, inputs, NO_ATTRS)
+    entry._requires_grad = False
+    return entry
+
+
+def record_gradients(y: Node, recording: Recording, seed: Any, cotangent: Array) -> list[Any]:
+    """Return the gradients of the wanted slots, as entries of the program.
+
+    Parameters
+    ----------
+    y : Node
+        The result to differentiate.
+    recording : Recording
+        What it was computed by.
+    seed : Tensor or None
+        The cotangent, where it is not ones.
+    cotangent : ndarray
+        Its numbers.
+    """
+    program = recording.program
+    grads = engines.engine(engines.NATIVE).run(recording, [cotangent]).grads
+    # Engines end a backward at what it is differentiated by. It is told from others by its y.
+    apart = any(program.needs[i] for slot in program.wanted for i in program.inputs[slot])
+    root = alias(y)
+    return [
+        _entry(alias(y) if apart else root, recording.nodes[slot], seed, grad)
+        for slot, grad in zip(program.wanted, grads, strict=True)
+    ]

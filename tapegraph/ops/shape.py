@@ -11,9 +11,10 @@ import numpy as np
 from tapegraph import typed
 from tapegraph.arrays.axes import integers, one_axis, some_axes
 from tapegraph.errors import explain, kind_of
+from tapegraph.recording import node as nodes
 from tapegraph.recording.numpy_functions import implements
 from tapegraph.recording.op import Op
-from tapegraph.recording.record import apply, tensor_like
+from tapegraph.recording.record import apply, remember, tensor_like
 from tapegraph.typed import Array, Axes, Shape, of_array, of_arrays, of_each, of_two, seen_as
 
 __all__ = [
@@ -61,6 +62,19 @@ TRANSPOSE = Op("transpose", _transpose)
 
 
 RESHAPE = Op("reshape", _reshape)
+
+
+def alias(x: Any) -> Any:
+    """Return the same numbers as an entry of their own, to and through which a gradient flows.
+
+    >>> import tapegraph as tg
+    >>> x = tg.tensor([1.0, 2.0])
+    >>> alias(x).requires_grad, x.requires_grad
+    (True, False)
+    """
+    # A leaf's numbers may be changed later on.
+    array = x._array.view() if x._inputs else x._array.copy("K")
+    return remember(nodes.tensor_class, RESHAPE, array, (x,), {"shape": array.shape})
 
 
 CONCAT = Op("concat", _concat, promotes=True)

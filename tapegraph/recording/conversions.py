@@ -7,8 +7,11 @@ from collections.abc import Callable
 from typing import Any, NoReturn
 
 from tapegraph.errors import LostGradientWarning, explain, kind_of, user_line, warn
+from tapegraph.recording.scopes import Setting
 
 STRICT = "TAPEGRAPH_STRICT"
+# Inside a function that a transform differentiates, as `tapegraph.grad` does.
+DIFFERENTIATING = Setting("tapegraph_differentiating", default=False)
 
 
 def strict() -> bool:
@@ -29,7 +32,7 @@ def to_number(kind: str, conversion: str) -> None:
     Raises
     ------
     TypeError
-        ``TAPEGRAPH_STRICT=1`` is set.
+        ``TAPEGRAPH_STRICT=1`` is set, or a transform such as `tapegraph.grad` would miss it.
     """
     read = "value.data" if kind == "Value" else "tensor.item()"
     message = (
@@ -39,6 +42,13 @@ def to_number(kind: str, conversion: str) -> None:
     )
     if strict():
         raise TypeError(f"{message} ({STRICT} is set, at {user_line()})")
+    if DIFFERENTIATING.value():
+        fix = (
+            "Use tapegraph's or NumPy's function in place of math's (tg.sin for math.sin), or "
+            f"write {read} where the value alone is meant."
+        )
+        received = f"a {kind}, whose derivative the number would lose"
+        raise TypeError(explain(conversion, received, "a plain number", fix))
     warn(message, LostGradientWarning)
 
 

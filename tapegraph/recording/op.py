@@ -15,12 +15,13 @@ class Rules(NamedTuple):
 
     Each has the form of a row of its table: ``vjp(needs, g, y, *inputs, **attrs)`` gives a
     gradient per input, ``jvp(tangents, y, *inputs, **attrs)`` the tangent of the result, and
-    ``lowering(out, *inputs, **attrs)`` the graph tensor.
+    ``lowering(out, *inputs, **attrs)`` the graph tensor. ``recorded`` is the vjp on Tensors.
     """
 
     vjp: Callable[..., Any]
     jvp: Callable[..., Any] | None
     lowering: Callable[..., Any] | None
+    recorded: Callable[..., Any] | None = None
 
 
 class Op:

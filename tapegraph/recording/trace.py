@@ -97,7 +97,7 @@ def linearise(
         if reads is not None and not slots and op not in (INPUT, PARAM):
             op = CONSTANT  # whatever made it
         if op is CLEARED and differentiate:
-            raise _cleared(node)
+            raise cleared(node)
         if node._requires_grad and (op is PARAM or node._retains):
             wanted.append(len(ops))
         slot_of[id(node)] = len(ops)
@@ -116,7 +116,8 @@ def linearise(
     return Recording(program, values, recorded)
 
 
-def _cleared(node: Node) -> RuntimeError:
+def cleared(node: Node) -> RuntimeError:
+    """Return the error of an entry that ``tape_reset()`` has cleared."""
     return RuntimeError(
         f"backward: a result of shape {node._array.shape} recorded at "
         f"{line_of(node._code, node._lasti)} was cleared by tape_reset(); call backward() before "

@@ -225,7 +225,7 @@ def _operands(name: str, values: tuple[Any, ...]) -> tuple[Any, ...]:
 
 def _read_only(array: Any) -> Any:
     """View an array so that a function that writes into its argument fails, and harms nothing."""
-    view = array.view()
+    view = np.asanyarray(array).view()  # of no axes it may be a number of NumPy's
     view.flags.writeable = False
     return view
 

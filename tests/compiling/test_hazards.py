@@ -1165,8 +1165,17 @@ def test_derivatives_from_outside_are_refused(engine):
     step = tg.compile(lambda x: tg.sum(x * x))
     for _ in range(3):
         with pytest.raises(TypeError, match=r"Dual .* for args\[0\]"):
-            tg.grad(step)(np.ones(2))
+            tg.jvp(step, (np.ones(2),), (np.ones(2),))
         step(np.ones(2))
+
+
+def test_a_transform_differentiates_the_function_itself(engine):
+    step = tg.compile(lambda x: tg.sum(x**3))
+    for k in range(4):
+        x = np.array([1.0, 2.0]) + k
+        np.testing.assert_allclose(tg.grad(step)(x), 3 * x**2)
+        np.testing.assert_allclose(tg.grad(lambda x: tg.sum(tg.grad(step)(x)))(x), 6 * x)
+        assert step(x).item() == pytest.approx(np.sum(x**3))
 
 
 class Counter:

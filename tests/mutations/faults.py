@@ -323,7 +323,7 @@ FAULTS = (
     Fault(
         "vjp",
         "recorded-zeros-are-not-strong",
-        "fallback/rules.py",
+        "fallback/strong_tensor.py",
         "np.logical_and(g == 0, singular)",
         "np.logical_and(g != g, singular)",
         f"{SLOPES} -k strong_zeros",
@@ -331,7 +331,7 @@ FAULTS = (
     Fault(
         "vjp",
         "recorded-zeros-hide-what-is-finite",
-        "fallback/rules.py",
+        "fallback/strong_tensor.py",
         "np.logical_and(g == 0, np.logical_not(np.isfinite(x)))",
         "np.logical_and(g == 0, x == x)",
         f"{SLOPES} -k zero_cotangent",

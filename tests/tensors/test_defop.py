@@ -120,7 +120,14 @@ def test_forward_mode_and_its_levels():
 def test_without_a_tangent_rule_forward_mode_says_so(name):
     f = tg.defop(np.exp, name=name, vjp=lambda g, y, x: g * y)
     with pytest.raises(NotImplementedError, match=rf"{name}: .*jvp= to tg\.defop"):
-        tg.grad(f)(1.0)
+        tg.jvp(f, (1.0,), (1.0,))
+
+
+def test_without_a_tangent_rule_there_is_a_first_derivative_and_no_second(name):
+    f = tg.defop(np.exp, name=name, vjp=lambda g, y, x: g * y)
+    assert tg.grad(f)(1.0) == np.exp(1.0)
+    with pytest.raises(NotImplementedError, match=rf"{name}: .*jvp= to tg\.defop"):
+        tg.grad(tg.grad(f))(1.0)
 
 
 def test_without_a_lowering_the_tape_runs_natively_and_says_why(name):

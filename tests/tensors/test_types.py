@@ -27,6 +27,8 @@ MISTAKES = {n: line.split("# error: ")[1] for n, line in enumerate(LINES, 1) if 
 # The public functions that say Any, each with the reason.
 ANY = {
     "tg.jvp": "a number, an array or a tensor, or a tuple of them: as what the function gives",
+    "tg.hvp": "as its primals are: numbers, arrays, tensors, and dicts, lists and tuples of them",
+    "tg.vjp": "the same, and what the function gives",
     "x.tolist": "a list as deep as the tensor has axes, which its type does not tell",
     "dual.tolist": "the same",
 }

@@ -48,6 +48,7 @@ ALLOWED: dict[str, tuple[set[str] | None, str]] = {
     ),
     "fallback/symbols.py": (None, "methods of NumPy's arrays, of which some are called alike"),
     "lowering/gaps.py": (None, "the list of gaps, read before the families are imported"),
+    "fallback/strong_tensor.py": (None, "the strong zeros of Tensors, by operation"),
     "lowering/strong_zero.py": (None, "the strong zeros of the graph, by operation"),
     "lowering/xla.py": (None, "what XLA rewrites, loses or clamps, by operation"),
 }

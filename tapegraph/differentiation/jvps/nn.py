@@ -9,7 +9,7 @@ import numpy as np
 
 from tapegraph.differentiation.jvps.rules import Rule, each, linear, times, value
 from tapegraph.ops import nn, reduce
-from tapegraph.ops.elementwise import exp, log, sqrt
+from tapegraph.ops.elementwise import exp, log, sqrt, where
 from tapegraph.ops.index import INDEX
 from tapegraph.ops.nn import Pair
 from tapegraph.recording.node import constant
@@ -57,8 +57,9 @@ def _softmax_crossentropy(tangents: tuple[Any, ...], y: Any, logits: Any, target
     total: Any = None
     if tlogits is not None:
         if targets.ndim < logits.ndim:
-            classes = np.arange(logits.shape[-1])
-            targets = constant((value(targets)[..., None] == classes).astype(logits.dtype))
+            one, zero = np.ones((), logits.dtype), np.zeros((), logits.dtype)
+            chosen = np.expand_dims(targets, -1) == np.arange(logits.shape[-1])
+            targets = where(chosen, one, zero)
         weight = reduce.sum(targets, axis=-1, keepdims=True)
         total = times(tlogits, reduce.softmax(logits) * weight - targets)
     if ttargets is not None:
@@ -72,7 +73,7 @@ def _softmax_crossentropy(tangents: tuple[Any, ...], y: Any, logits: Any, target
 def _mse_loss(tangents: tuple[Any, ...], y: Any, prediction: Any, target: Any) -> Any:
     moved, shifted = tangents
     approach = moved if shifted is None else -shifted if moved is None else moved - shifted
-    slope = (prediction - target) * (2.0 / max(1, value(prediction).size))
+    slope = (prediction - target) * (2.0 / max(1, prediction.size))
     return reduce.sum(times(approach, slope))
 
 

@@ -20,6 +20,7 @@ import numpy as np
 
 from tapegraph.differentiation.slopes.rules import FLAT, Divisor, Linear, Slope, Slopes
 from tapegraph.ops import elementwise
+from tapegraph.recording.concretization import check_stays, follows
 from tapegraph.recording.op import Op
 from tapegraph.recording.record import apply
 from tapegraph.typed import Array
@@ -90,15 +91,30 @@ def over(t: Any, divisor: Any) -> Any:
 
 
 def value(x: Any) -> Array:
-    """Return the array under all dual levels: what the operation computes with."""
-    while hasattr(x, "primal"):
-        x = x.primal
+    """Return the array under all dual levels: what the operation computes with.
+
+    Raises
+    ------
+    ConcretizationError
+        The program that it belongs to is recorded whole: a choice by it would be frozen.
+    """
+    x = _bottom(x)
+    check_stays(x, "a tangent rule", "Differentiate in reverse mode, by tg.grad or tg.gradients.")
     return np.asarray(getattr(x, "_array", x))
 
 
 def is_finite(x: Any) -> bool:
-    """Tell whether a value holds neither inf nor nan."""
-    return bool(np.isfinite(value(x)).all())
+    """Tell whether a value holds neither inf nor nan, as far as anyone can look.
+
+    In a program that is recorded whole nobody can: there 0 * inf is the NaN that it is.
+    """
+    return follows(_bottom(x)) or bool(np.isfinite(value(x)).all())
+
+
+def _bottom(x: Any) -> Any:
+    while hasattr(x, "primal"):
+        x = x.primal
+    return x
 
 
 def _not_finite(x: Any) -> Any:

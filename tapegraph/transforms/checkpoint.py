@@ -1,0 +1,179 @@
+"""`checkpoint`: a function whose intermediate results are computed again, not kept.
+
+Its results are one entry on the tape, with what it was called with, and the parameters and results
+that it reads from outside, for inputs. A backward runs the function again.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import math
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, TypeVar
+
+import numpy as np
+
+from tapegraph import random
+from tapegraph.differentiation.gradients import Region
+from tapegraph.errors import explain
+from tapegraph.ops.shape import alias
+from tapegraph.recording import concretization
+from tapegraph.recording.node import next_seq
+from tapegraph.recording.op import NO_ATTRS, Op, Rules
+from tapegraph.recording.record import remember
+from tapegraph.recording.scopes import RECORDING, Scope
+from tapegraph.tensors.tensor import Tensor
+from tapegraph.transforms.levels import check_callable
+from tapegraph.transforms.structure import leaves, replaced
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def checkpoint(f: F) -> F:
+    """Return the same function, whose intermediate results are computed again in the backward.
+
+    It takes the memory of its results alone, and the time of a second run. Gradients of any order
+    are those of ``f``, by its arguments and by whatever else it reads.
+
+    Parameters
+    ----------
+    f : callable
+        Takes and returns tensors, and dicts, lists and tuples of them. Run again it must compute
+        the same; what it draws from `tapegraph.random` is drawn again.
+
+    Returns
+    -------
+    callable
+        Takes what ``f`` takes, and gives what it gives. Where nothing is kept anyway (under
+        `no_grad`, in forward mode, in a compiled step) it is ``f`` itself.
+
+    Raises
+    ------
+    TypeError
+        ``f`` is not callable.
+    RuntimeError
+        In the backward: run again, ``f`` gave other numbers, or read other tensors.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import tapegraph as tg
+    >>> x = tg.param([1.0, 2.0])
+    >>> y = tg.checkpoint(lambda x: tg.exp(tg.sin(x)) * x)(x)
+    >>> y.op, len(tg.tape())
+    ('checkpoint', 2)
+    >>> y.sum().backward()
+    >>> bool(np.allclose(x.grad, np.exp(np.sin(x.data)) * (1 + x.data * np.cos(x.data))))
+    True
+    """
+    check_callable("checkpoint", f)
+
+    @functools.wraps(f)
+    def checkpointed(*args: Any, **kwargs: Any) -> Any:
+        given = [x for _, x in leaves((args, kwargs))]
+        foreign = any(hasattr(type(x), "__tapegraph_apply__") for x in given)
+        if foreign or not RECORDING.value() or concretization.current() is not None:
+            return f(*args, **kwargs)
+        return _Segment(f, (args, kwargs)).first()
+
+    return checkpointed  # type: ignore[return-value]
+
+
+class _Segment:
+    """One call of a function that is run again in every backward."""
+
+    def __init__(self, f: Callable[..., Any], call: tuple[Any, Any]) -> None:
+        self._f = f
+        self._call = call
+        self._given = [x for _, x in leaves(call) if isinstance(x, Tensor)]
+        self._stream = random.get_state()
+        self._closed_over: list[Any] = []
+
+    def first(self) -> Any:
+        """Run the function, and return its results without their history."""
+        start = next_seq()
+        form, targets = self._run()
+        results = [x for _, x in leaves(form)]
+        if any(hasattr(type(x), "__tapegraph_apply__") for x in results):
+            return form
+        outs = _flowing(results)
+        self._closed_over = Region(outs, targets, since=start).outside
+        inputs = (*self._given, *self._closed_over)
+        if not any(x._requires_grad for x in inputs):
+            ended = (x.detach() if isinstance(x, Tensor) else x for x in results)
+            return replaced(form, ended)
+        packed = remember(Tensor, CHECKPOINT, _packed(outs), inputs, NO_ATTRS)
+        packed._saved = self
+        parts = dict(zip(map(id, outs), _unpacked(packed, outs), strict=True))
+        return replaced(form, (parts.get(id(x), x) for x in results))
+
+    def gradients(self, needs: Sequence[bool], g: Any, y: Any, *, record: bool) -> list[Any]:
+        """Run the function again, and return the gradient of each input that needs one."""
+        start = next_seq()
+        with Scope(RECORDING, True), self._drawn_again():
+            form, targets = self._run()
+        outs = _flowing([x for _, x in leaves(form)])
+        if not np.array_equal(_packed(outs), y, equal_nan=True):
+            received = "a function that gives other numbers when it is run again"
+            fix = "Draw by tg.random, and change nothing that it reads before the backward."
+            raise RuntimeError(explain("checkpoint", received, "the same", fix))
+        inputs = [*targets, *self._closed_over]
+        region = Region(outs, inputs, since=start)
+        if region.outside:
+            received = "a function that reads other tensors when it is run again"
+            raise RuntimeError(explain("checkpoint", received, "the same"))
+        found = region.gradients(_unpacked(g, outs), record=record, natively=True)
+        return [grad if needed else None for grad, needed in zip(found, needs, strict=True)]
+
+    def _run(self) -> tuple[Any, list[Any]]:
+        """Run the function on leaves of its own, and return what it gives, and the leaves."""
+        targets = [alias(x) if x.dtype.kind == "f" else x for x in self._given]
+        own = iter(targets)
+        inside = (next(own) if isinstance(x, Tensor) else x for _, x in leaves(self._call))
+        args, kwargs = replaced(self._call, inside)
+        return self._f(*args, **kwargs), targets
+
+    @contextmanager
+    def _drawn_again(self) -> Iterator[None]:
+        now = random.get_state()
+        random.set_state(self._stream)
+        try:
+            yield
+        finally:
+            random.set_state(now)
+
+
+def _flowing(results: Sequence[Any]) -> list[Any]:
+    return [x for x in results if isinstance(x, Tensor) and x._requires_grad]
+
+
+def _packed(outs: Sequence[Any]) -> Any:
+    """Return the numbers of the results as one array."""
+    if len(outs) == 1:
+        return outs[0]._array
+    return np.concatenate([x._array.ravel() for x in outs])
+
+
+def _unpacked(packed: Any, outs: Sequence[Any]) -> list[Any]:
+    """Return what `_packed` joined, or the same of a cotangent."""
+    if len(outs) == 1:
+        return [packed]
+    ends = list(itertools.accumulate((math.prod(x.shape) for x in outs), initial=0))
+    return [
+        packed[start:end].reshape(x.shape).astype(x.dtype)
+        for x, start, end in zip(outs, ends, ends[1:], strict=False)
+    ]
+
+
+def _vjp(needs: list[bool], g: Any, y: Any, *inputs: Any, saved: _Segment) -> list[Any]:
+    found = saved.gradients(needs, np.asarray(g), y, record=False)
+    return [None if grad is None else grad._array for grad in found]
+
+
+def _recorded(needs: list[bool], g: Any, y: Any, *inputs: Any, saved: _Segment) -> list[Any]:
+    return saved.gradients(needs, g, y._array, record=True)
+
+
+CHECKPOINT = Op("checkpoint", saves=True, rules=Rules(_vjp, None, None, _recorded))

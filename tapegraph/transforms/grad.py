@@ -1,0 +1,254 @@
+"""`grad`, `value_and_grad` and `elementwise_grad`: gradients as functions."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any, Concatenate, Literal, overload
+
+from tapegraph.errors import explain
+from tapegraph.tensors.dual import Dual
+from tapegraph.tensors.tensor import Tensor
+from tapegraph.transforms.levels import (
+    Lifted,
+    check_callable,
+    check_positions,
+    next_tag,
+    plain,
+    positions,
+    result,
+)
+from tapegraph.transforms.reverse import Pullback, recording
+from tapegraph.transforms.structure import mapped
+from tapegraph.typed import Derivative, P
+
+
+@overload
+def grad(f: Callable[Concatenate[Any, P], Any], argnums: Literal[0] = 0) -> Derivative[P]: ...
+@overload
+def grad(
+    f: Callable[..., Any],
+    argnums: int | Sequence[int] = 0,
+    has_aux: bool = False,
+    *,
+    argnum: int | Sequence[int] | None = None,
+) -> Callable[..., Any]: ...
+def grad(
+    f: Callable[..., Any],
+    argnums: int | Sequence[int] = 0,
+    has_aux: bool = False,
+    *,
+    argnum: int | Sequence[int] | None = None,
+) -> Callable[..., Any]:
+    """Return the gradient of a scalar-valued function, itself a function of the same arguments.
+
+    Each call is one run of ``f`` and one reverse pass. Derivatives of any order are made by
+    repetition, ``tg.grad(tg.grad(f))``, and levels of `grad` and `jvp` nest in every way.
+
+    Parameters
+    ----------
+    f : callable
+        Returns one number: a Python number or a 0-d tensor.
+    argnums : int, or list or tuple of int
+        The positions of the arguments to differentiate with respect to. The others are constants,
+        and are passed on as they are.
+    has_aux : bool
+        ``f`` returns a pair, of which the second is not differentiated.
+    argnum
+        Another name for ``argnums``.
+
+    Returns
+    -------
+    callable
+        Takes ``f``'s arguments; gives the gradient, in the structure of the argument: numbers,
+        arrays, and dicts, lists and tuples of them. It is a float for a number and an array for an
+        array; a `Tensor` or `Dual` where that came in, or where it depends on a parameter or an
+        outer level. A list or tuple of gradients where ``argnums`` is one; with ``has_aux``, a
+        pair of gradient and the function's second result. By what the result does not depend on
+        the gradient is zero.
+
+    Raises
+    ------
+    TypeError
+        ``f`` is not callable, ``argnums`` are no integers; when called, ``f`` returns something
+        other than a number, or something in the argument is not numeric.
+    ValueError
+        ``argnums`` are negative; when called, one is not the position of an argument, or ``f``
+        returns something that is not 0-d.
+    NotImplementedError
+        When called inside another level: an operation has no derivative of that order.
+
+    Examples
+    --------
+    >>> import tapegraph as tg
+    >>> cube = lambda x: x**3
+    >>> tg.grad(cube)(2.0), tg.grad(tg.grad(cube))(2.0)
+    (12.0, 12.0)
+    >>> tg.grad(lambda p, x: p["w"] * x + p["b"])({"w": 2.0, "b": 1.0}, 3.0)
+    {'w': 3.0, 'b': 1.0}
+    """
+    found = _Gradient("grad", f, argnums if argnum is None else argnum, has_aux=has_aux)
+
+    @functools.wraps(f)
+    def derivative(*args: Any, **kwargs: Any) -> Any:
+        (_, aux), gradient = found(args, kwargs)
+        return (gradient, aux) if has_aux else gradient
+
+    derivative.__doc__ = f"Return the derivative of {found.title} by {found.by}."
+    return derivative
+
+
+def value_and_grad(
+    f: Callable[..., Any],
+    argnums: int | Sequence[int] = 0,
+    has_aux: bool = False,
+    *,
+    argnum: int | Sequence[int] | None = None,
+) -> Callable[..., Any]:
+    """Return a function that gives the value of a scalar-valued function and its gradient.
+
+    Parameters
+    ----------
+    f, argnums, has_aux, argnum
+        As for `grad`.
+
+    Returns
+    -------
+    callable
+        Takes ``f``'s arguments; gives a pair of value and gradient, or of ``(value, aux)`` and
+        gradient with ``has_aux``. The value is a float, or a `Tensor` or `Dual` as in `grad`.
+
+    Raises
+    ------
+    TypeError, ValueError, NotImplementedError
+        As for `grad`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import tapegraph as tg
+    >>> tg.value_and_grad(lambda x: tg.sum(x * x))(np.array([1.0, 2.0]))
+    (5.0, array([2., 4.]))
+    """
+    chosen = argnums if argnum is None else argnum
+    found = _Gradient("value_and_grad", f, chosen, has_aux=has_aux)
+
+    @functools.wraps(f)
+    def derivative(*args: Any, **kwargs: Any) -> Any:
+        (value, aux), gradient = found(args, kwargs)
+        return ((value, aux) if has_aux else value), gradient
+
+    derivative.__doc__ = f"Return {found.title} and its derivative by {found.by}."
+    return derivative
+
+
+def elementwise_grad(
+    f: Callable[..., Any],
+    argnums: int | Sequence[int] = 0,
+    *,
+    argnum: int | Sequence[int] | None = None,
+) -> Callable[..., Any]:
+    """Return the gradient of the sum of a function's results.
+
+    Where ``f`` works element by element that is its derivative at each.
+
+    Parameters
+    ----------
+    f : callable
+        Returns a number or tensor of any shape.
+    argnums, argnum
+        As for `grad`.
+
+    Returns
+    -------
+    callable
+        Takes ``f``'s arguments; gives the gradient as `grad` does.
+
+    Raises
+    ------
+    TypeError, ValueError, NotImplementedError
+        As for `grad`, but for results of any shape.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import tapegraph as tg
+    >>> tg.elementwise_grad(lambda x: x**2)(np.array([1.0, 2.0, 3.0]))
+    array([2., 4., 6.])
+    """
+    chosen = argnums if argnum is None else argnum
+    found = _Gradient("elementwise_grad", f, chosen, of_sum=True)
+
+    @functools.wraps(f)
+    def derivative(*args: Any, **kwargs: Any) -> Any:
+        return found(args, kwargs)[1]
+
+    derivative.__doc__ = f"Return the derivative of the sum of {found.title} by {found.by}."
+    return derivative
+
+
+class _Gradient:
+    """A function's value and gradient by some of its arguments, one call after another."""
+
+    def __init__(
+        self,
+        op: str,
+        f: Callable[..., Any],
+        argnums: Any,
+        *,
+        has_aux: bool = False,
+        of_sum: bool = False,
+    ) -> None:
+        check_callable(op, f)
+        self._op, self._f, self._has_aux, self._of_sum = op, f, has_aux, of_sum
+        self._wanted = positions(op, argnums)
+        # A list or tuple of gradients for a list or tuple of positions.
+        self._several = type(argnums) if isinstance(argnums, (tuple, list)) else None
+        self.title = getattr(f, "__name__", repr(f))
+        places = ", ".join(map(str, self._wanted))
+        self.by = f"its argument{'s' if len(self._wanted) > 1 else ''} {places}"
+
+    def __call__(self, args: Any, kwargs: Any) -> tuple[tuple[Any, Any], Any]:
+        """Return the value with the auxiliary result, and the gradient."""
+        op = self._op
+        check_positions(op, self._wanted, args)
+        lifted = {i: Lifted(op, args[i], f"argument {i}") for i in dict.fromkeys(self._wanted)}
+        targets = [x for argument in lifted.values() for x in argument.targets]
+        level = next_tag()
+        with recording():
+            inputs = (lifted[i].inside if i in lifted else x for i, x in enumerate(args))
+            out = self._f(*inputs, **kwargs)
+        aux = None
+        if self._has_aux:
+            if not isinstance(out, (tuple, list)) or len(out) != 2:
+                received = f"has_aux=True and a function returning {type(out).__name__}"
+                raise TypeError(explain(op, received, "a pair: a number, and anything"))
+            out, aux = out
+        out = result(op, out, level)
+        if out.shape != () and not self._of_sum:
+            fix = "Sum it, or use tg.jacobian, tg.elementwise_grad or tg.jvp."
+            received = f"a function returning shape {out.shape}"
+            raise ValueError(explain(op, received, "one that returns one number", fix))
+        pullback = Pullback(out, targets)
+        grads = iter(pullback())
+        by_position = {i: argument.regrouped(grads) for i, argument in lifted.items()}
+        like = self._like(lifted)
+        value = None if op == "grad" else plain(pullback.value, like)
+        if aux is not None:
+            aux = mapped(lambda x: _ended(x, targets, like), aux)
+        if self._several is None:
+            return (value, aux), by_position[self._wanted[0]]
+        return (value, aux), self._several(by_position[i] for i in self._wanted)
+
+    @staticmethod
+    def _like(lifted: dict[int, Lifted]) -> Any:
+        """Return what decides on the kind of the value: a tensor that came in, or a number."""
+        given = [x for argument in lifted.values() for x in argument.given]
+        return next((x for x in given if isinstance(x, (Tensor, Dual))), 0.0)
+
+
+def _ended(x: Any, targets: Sequence[Any], like: Any) -> Any:
+    """Return part of an auxiliary result without the level that has ended."""
+    if not isinstance(x, (Tensor, Dual)):
+        return x
+    return plain(Pullback(x, targets).value, like)

@@ -1,0 +1,76 @@
+"""`hvp`: the Hessian times a vector, without the Hessian."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from tapegraph.errors import explain
+from tapegraph.tensors.dual import direction, dual_of
+from tapegraph.transforms.forward import check_pairs, split
+from tapegraph.transforms.levels import Lifted, check_callable, next_tag
+from tapegraph.transforms.reverse import Pullback, recording
+from tapegraph.transforms.structure import leaves, replaced
+from tapegraph.typed import Structure
+
+
+def hvp(
+    f: Callable[..., Any], primals: Sequence[Structure], tangents: Sequence[Structure]
+) -> Structure:
+    """Return the Hessian of a scalar-valued function times a vector.
+
+    One run of ``f`` on dual numbers and one reverse pass, of their tangent: some three gradients'
+    worth, whatever the size.
+
+    Parameters
+    ----------
+    f : callable
+        Takes one argument per primal, returns one number.
+    primals : tuple
+        Where: numbers, arrays, tensors, duals, and dicts, lists and tuples of them.
+    tangents : tuple
+        The vector: as many, each of its primal's structure and shapes.
+
+    Returns
+    -------
+    array or structure
+        The product in the structure of the primal, a tuple of them where there are several. Kinds
+        of results are as for `grad`.
+
+    Raises
+    ------
+    TypeError, ValueError
+        As for `jvp` and `grad`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import tapegraph as tg
+    >>> x, v = np.array([1.0, 2.0]), np.array([1.0, 0.0])
+    >>> tg.hvp(lambda x: tg.sum(x**3), (x,), (v,))
+    array([6., 0.])
+    """
+    check_callable("hvp", f)
+    check_pairs("hvp", primals, tangents)
+    tag = next_tag()
+    lifted = [Lifted("hvp", x, f"primals[{i}]") for i, x in enumerate(primals)]
+    inputs = []
+    for i, (argument, tangent) in enumerate(zip(lifted, tangents, strict=True)):
+        points = [point for _, point in leaves(argument.inside)]
+        along = list(leaves(tangent, f"tangents[{i}]"))
+        if len(points) != len(along):
+            received = f"tangents[{i}] with {len(along)} arrays for {len(points)} in primals[{i}]"
+            raise ValueError(explain("hvp", received, "equal structures"))
+        duals = (
+            dual_of(point, direction("hvp", t, path, point), tag)
+            for point, (path, t) in zip(points, along, strict=True)
+        )
+        inputs.append(replaced(argument.inside, duals))
+    with recording():
+        value, tangent = split("hvp", f(*inputs), tag)
+    if value.shape != ():
+        received = f"a function returning shape {value.shape}"
+        raise ValueError(explain("hvp", received, "one that returns one number", "Sum it."))
+    products = iter(Pullback(tangent, [x for argument in lifted for x in argument.targets])())
+    parts = tuple(argument.regrouped(products) for argument in lifted)
+    return parts[0] if len(parts) == 1 else parts

@@ -1,0 +1,232 @@
+"""`jacobian` and `hessian`: all derivatives of a function at once."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any, Literal
+
+import numpy as np
+
+from tapegraph.errors import explain, kind_of
+from tapegraph.ops import shape
+from tapegraph.recording.node import constant
+from tapegraph.tensors.dual import dual_of
+from tapegraph.transforms.forward import split
+from tapegraph.transforms.grad import grad
+from tapegraph.transforms.levels import (
+    Lifted,
+    check_callable,
+    check_positions,
+    next_tag,
+    positions,
+    result,
+)
+from tapegraph.transforms.reverse import Pullback, recording
+from tapegraph.transforms.structure import leaves, replaced
+
+Mode = Literal["forward", "reverse"]
+
+
+def jacobian(
+    f: Callable[..., Any], argnums: int | Sequence[int] = 0, mode: Mode | None = None
+) -> Callable[..., Any]:
+    """Return the Jacobian of a function, itself a function of the same arguments.
+
+    Parameters
+    ----------
+    f : callable
+        Returns a number or tensor of any shape, or dicts, lists and tuples of them.
+    argnums : int, or list or tuple of int
+        The positions of the arguments to differentiate with respect to.
+    mode : str, optional
+        ``"forward"``: one run of ``f`` per element of the arguments. ``"reverse"``: one run, and
+        one reverse pass per element of the result. Whichever needs fewer where not given.
+
+    Returns
+    -------
+    callable
+        Takes ``f``'s arguments; gives an array of the result's shape followed by the argument's,
+        for each result in its structure and each argument in its own. Kinds are as for `grad`.
+
+    Raises
+    ------
+    TypeError, ValueError
+        As for `grad`, but for results of any shape; and ``mode`` is another.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import tapegraph as tg
+    >>> tg.jacobian(lambda x: x * x)(np.array([1.0, 2.0]))
+    array([[2., 0.],
+           [0., 4.]])
+    """
+    check_callable("jacobian", f)
+    wanted = positions("jacobian", argnums)
+    if mode not in (None, "forward", "reverse"):
+        received = f"{kind_of(mode)} for 'mode'"
+        raise ValueError(explain("jacobian", received, '"forward", "reverse" or None'))
+    several = type(argnums) if isinstance(argnums, (tuple, list)) else None
+
+    @functools.wraps(f)
+    def derivative(*args: Any, **kwargs: Any) -> Any:
+        check_positions("jacobian", wanted, args)
+        lifted = {i: Lifted("jacobian", args[i], f"argument {i}") for i in dict.fromkeys(wanted)}
+        arguments = list(lifted.values())
+        level = next_tag()
+
+        def run(inputs: dict[int, Any]) -> Any:
+            return f(*(inputs.get(i, x) for i, x in enumerate(args)), **kwargs)
+
+        targets = [x for argument in arguments for x in argument.targets]
+        elements = sum(x.size for x in targets)
+        if mode == "forward" and elements:
+            form, rows = _forward(run, lifted)
+        else:
+            with recording():
+                form = run({i: argument.inside for i, argument in lifted.items()})
+            outs = [result("jacobian", part, level) for _, part in leaves(form)]
+            if mode is None and 0 < elements < sum(out.size for out in outs):
+                form, rows = _forward(run, lifted)
+            else:
+                rows = [_by_rows(Pullback(out, targets), out, targets) for out in outs]
+        found = []
+        for row in rows:
+            blocks = iter(row)
+            by_position = {i: argument.regrouped(blocks) for i, argument in lifted.items()}
+            chosen = [by_position[i] for i in wanted]
+            found.append(chosen[0] if several is None else several(chosen))
+        return replaced(form, iter(found))
+
+    derivative.__doc__ = f"Return the Jacobian of {getattr(f, '__name__', repr(f))}."
+    return derivative
+
+
+def _units(size: int, dtype: np.dtype[Any]) -> Any:
+    """Yield a one at each place in turn among zeros."""
+    for place in range(size):
+        unit = np.zeros(size, dtype)
+        unit[place] = 1.0
+        yield unit
+
+
+def _by_rows(pullback: Pullback, out: Any, targets: Sequence[Any]) -> list[Any]:
+    """Return the Jacobian of one result by each leaf, a reverse pass per element."""
+    rows = [
+        pullback(constant(unit.reshape(out.shape)))
+        for unit in _units(out.size, out.dtype if out.dtype.kind == "f" else np.dtype(np.float64))
+    ]
+    return [
+        _stacked([row[i] for row in rows], 0, (*out.shape, *x.shape), x.dtype)
+        for i, x in enumerate(targets)
+    ]
+
+
+def _forward(run: Callable[..., Any], lifted: dict[int, Lifted]) -> tuple[Any, list[list[Any]]]:
+    """Return the form of the results, and the Jacobian of each by each leaf, a run per element."""
+    points = [leaf for argument in lifted.values() for _, leaf in leaves(argument.inside)]
+    points = [_without_level(x) for x in points]
+    columns: list[list[list[Any]]] = []
+    form: Any = None
+    outs: list[Any] = []
+    for at, point in enumerate(points):
+        columns.append([])
+        for unit in _units(point.size, point.dtype):
+            tag = next_tag()
+            moved = dual_of(point, constant(unit.reshape(point.shape)), tag)
+            content = iter([*points[:at], moved, *points[at + 1 :]])
+            form = run({i: replaced(x.inside, content) for i, x in lifted.items()})
+            pairs = [split("jacobian", part, tag) for _, part in leaves(form)]
+            outs = [value for value, _ in pairs]
+            columns[-1].append([tangent for _, tangent in pairs])
+    return form, [
+        [
+            _stacked([c[k] for c in column], -1, (*out.shape, *point.shape), point.dtype)
+            for column, point in zip(columns, points, strict=True)
+        ]
+        for k, out in enumerate(outs)
+    ]
+
+
+def _without_level(x: Any) -> Any:
+    """Return what a leaf of a level of reverse mode stands for."""
+    if hasattr(x, "tangent"):
+        return dual_of(_without_level(x.primal), x.tangent, x.tag)
+    return x._inputs[0]
+
+
+def _stacked(parts: list[Any], axis: int, lengths: tuple[int, ...], dtype: np.dtype[Any]) -> Any:
+    """Join rows or columns, of which there may be none."""
+    if not parts:
+        return constant(np.zeros(lengths, dtype))
+    return shape.reshape(shape.stack(parts, axis), lengths)
+
+
+def hessian(f: Callable[..., Any], argnums: int | Sequence[int] = 0) -> Callable[..., Any]:
+    """Return the Hessian of a scalar-valued function, itself a function of the same arguments.
+
+    The gradient is recorded once, and differentiated by a reverse pass per element.
+
+    Parameters
+    ----------
+    f : callable
+        Returns one number.
+    argnums : int, or list or tuple of int
+        The positions of the arguments to differentiate with respect to.
+
+    Returns
+    -------
+    callable
+        Takes ``f``'s arguments; gives an array of the argument's shape twice, which is exactly
+        symmetric. Of several arguments, and of dicts, lists and tuples, the blocks in their
+        structure twice, one within the other. Kinds are as for `grad`.
+
+    Raises
+    ------
+    TypeError, ValueError
+        As for `grad`.
+    NotImplementedError
+        When called: an operation has no second derivative.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import tapegraph as tg
+    >>> tg.hessian(lambda x: x[0] ** 2 * x[1])(np.array([1.0, 2.0]))
+    array([[4., 2.],
+           [2., 0.]])
+    """
+    check_callable("hessian", f)
+    found = jacobian(grad(f, argnums), argnums, "reverse")
+
+    @functools.wraps(f)
+    def derivative(*args: Any, **kwargs: Any) -> Any:
+        blocks = found(*args, **kwargs)
+        wanted = positions("hessian", argnums)
+        chosen = [args[i] for i in wanted]
+        form: Any = type(argnums)(chosen) if isinstance(argnums, (tuple, list)) else chosen[0]
+        ndims = [np.ndim(_shaped(x)) for _, x in leaves(form)]
+        flat = [block for _, block in leaves(blocks)]
+        n = len(ndims)
+        halves = [
+            _mean(flat[i * n + j], flat[j * n + i], ndims[i], ndims[j])
+            for i in range(n)
+            for j in range(n)
+        ]
+        return replaced(blocks, iter(halves))
+
+    derivative.__doc__ = f"Return the Hessian of {getattr(f, '__name__', repr(f))}."
+    return derivative
+
+
+def _shaped(x: Any) -> Any:
+    return np.empty(x.shape) if hasattr(x, "shape") else x
+
+
+def _mean(block: Any, other: Any, rows: int, columns: int) -> Any:
+    """Return the mean of a block and its mirror image, which differ by rounding alone."""
+    if rows + columns == 0:
+        return (block + other) / 2
+    axes = (*range(columns, columns + rows), *range(columns))
+    return (block + other.transpose(axes)) / 2

@@ -1,0 +1,139 @@
+"""What goes into a transformed function and what comes out: levels of differentiation.
+
+Every call of a transform is a level of its own. A level of forward mode is told from all others by
+its tag, one of reverse mode by its leaves, which nobody else has.
+"""
+
+from __future__ import annotations
+
+import itertools
+import operator
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from tapegraph.errors import explain, kind_of
+from tapegraph.ops.shape import alias
+from tapegraph.recording import concretization
+from tapegraph.recording.record import tensor_like
+from tapegraph.tensors.dual import Dual, dual_of, lifted
+from tapegraph.tensors.tensor import Tensor
+from tapegraph.tensors.value import Value
+from tapegraph.transforms.structure import leaves, replaced
+
+# Tag 0 is the level of all duals made by hand.
+next_tag = itertools.count(1).__next__
+NUMBERS = (bool, int, float, np.number, np.bool_)
+
+
+class Lifted:
+    """An argument as leaves of a new level of reverse mode.
+
+    Parameters
+    ----------
+    op : str
+        Who asks, for messages.
+    value
+        A number, array, Tensor or Dual, or dicts, lists and tuples of them.
+    path : str
+        What messages call it.
+
+    Attributes
+    ----------
+    inside
+        What the function is given: the same structure, of Tensors and Duals.
+    given : list
+        What the structure held.
+    targets : list of Tensor
+        What is differentiated by, one per element of ``given``.
+    """
+
+    def __init__(self, op: str, value: Any, path: str) -> None:
+        found = list(leaves(value, path))
+        self.value = value
+        self.given = [leaf for _, leaf in found]
+        self.targets: list[Any] = []
+        points = [self._point(lifted(op, leaf, name)) for name, leaf in found]
+        self.inside = replaced(value, iter(points))
+
+    def regrouped(self, results: Iterator[Any]) -> Any:
+        """Return a result per element, in the structure of the argument and as what came in."""
+        return replaced(self.value, (plain(next(results), x) for x in self.given))
+
+    def _point(self, x: Any) -> Any:
+        if type(x) is Dual:
+            return dual_of(self._point(x.primal), x.tangent, x.tag)
+        self.targets.append(alias(x))
+        return self.targets[-1]
+
+
+def positions(op: str, argnums: Any) -> list[int]:
+    """Return positions of arguments as a list.
+
+    Raises
+    ------
+    TypeError, ValueError
+        One is no integer, or negative.
+    """
+    several = isinstance(argnums, (tuple, list))
+    found = []
+    for argnum in argnums if several else (argnums,):
+        try:
+            found.append(operator.index(argnum))
+        except TypeError:
+            received = f"{kind_of(argnum)} for 'argnums'"
+            raise TypeError(explain(op, received, "the position of an argument")) from None
+        if found[-1] < 0:
+            raise ValueError(explain(op, f"argnum {found[-1]}", "a position, 0 or more"))
+    if not found:
+        raise ValueError(explain(op, "no argnums", "the position of an argument"))
+    return found
+
+
+def check_positions(op: str, wanted: Sequence[int], args: Sequence[Any]) -> None:
+    """Refuse positions at which no argument was given."""
+    for position in wanted:
+        if position >= len(args):
+            received = f"argnum {position} and {len(args)} positional arguments"
+            raise ValueError(explain(op, received, "an argument at that position"))
+
+
+def check_callable(op: str, f: Any) -> None:
+    """Refuse what is no function."""
+    if not callable(f):
+        raise TypeError(explain(op, kind_of(f), "a function"))
+
+
+def result(op: str, out: Any, level: int) -> Any:
+    """Return what a function gave as a Tensor or Dual.
+
+    Raises
+    ------
+    TypeError
+        It is no number or tensor.
+    ValueError
+        It is a Dual of a level that has ended.
+    """
+    if isinstance(out, (Value, tuple, list)):
+        received = f"a function returning a {type(out).__name__}"
+        raise TypeError(explain(op, received, "one that returns a number or a tensor"))
+    out = tensor_like(op, out, "the function's result")
+    if type(out) is Dual and out.tag > level:
+        received = f"a function returning a Dual of the finished level {out.tag}"
+        raise ValueError(explain(op, received, "a result of its own arguments"))
+    return out
+
+
+def stays(x: Any) -> bool:
+    """Tell whether a plain number would lose something: an outer level, or a gradient."""
+    return bool(x.requires_grad) or concretization.follows(x)
+
+
+def plain(x: Any, given: Any) -> Any:
+    """Return a result as what came in is: a float, an array, or the Tensor or Dual that it is."""
+    if isinstance(given, (Tensor, Dual)) or stays(x):
+        return x
+    if isinstance(given, NUMBERS) and x.shape == ():
+        return float(x._array)
+    return np.array(x._array)

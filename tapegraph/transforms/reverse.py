@@ -1,0 +1,111 @@
+"""Reverse mode from a result to leaves of a level: what `grad`, `vjp` and `jacobian` share.
+
+A result may carry outer levels of forward mode. Then so do its gradients: the tangent of a gradient
+is the gradient of the tangent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+
+from tapegraph.differentiation.gradients import Region
+from tapegraph.ops import elementwise
+from tapegraph.recording.conversions import DIFFERENTIATING
+from tapegraph.recording.node import constant
+from tapegraph.recording.scopes import RECORDING, Scope
+from tapegraph.tensors.dual import Dual, dual_of, parts
+
+
+@contextmanager
+def recording() -> Iterator[None]:
+    """Differentiate a function inside: it records under ``no_grad`` too, and drops no gradient."""
+    with Scope(RECORDING, True), Scope(DIFFERENTIATING, True):
+        yield
+
+
+class Pullback:
+    """From the cotangent of a result to those of a level's leaves.
+
+    Parameters
+    ----------
+    out : Tensor or Dual
+        The result.
+    targets : sequence of Tensor
+        The leaves.
+
+    Attributes
+    ----------
+    value : Tensor or Dual
+        The result, without the level that ends here.
+    """
+
+    def __init__(self, out: Any, targets: Sequence[Any]) -> None:
+        self._targets = targets
+        self._out = out
+        if type(out) is Dual:
+            self._primal, self._tangent = (
+                Pullback(part, targets) for part in (out.primal, out.tangent)
+            )
+            self.value: Any = dual_of(self._primal.value, self._tangent.value, out.tag)
+        else:
+            # The leaves of a level are not computed from each other.
+            since = min((x._seq for x in targets), default=None)
+            self._region = Region([out], targets, since=since)
+            self.value = out if self._records() else out.detach() if out._requires_grad else out
+
+    def _records(self) -> bool:
+        return RECORDING.value() and self._region.varies
+
+    def __call__(self, seed: Any = None) -> list[Any]:
+        """Return the cotangent of each leaf, zeros where the result does not depend on it."""
+        return total([self.found(seed)], self._targets)
+
+    def found(self, seed: Any = None) -> list[Any]:
+        """Return the same, and None where the result does not depend on a leaf."""
+        out = self._out
+        tag = max((x.tag for x in (out, seed) if type(x) is Dual), default=None)
+        if tag is None:
+            record = self._records() or (
+                RECORDING.value() and seed is not None and seed._requires_grad
+            )
+            return self._region.gradients([seed], record=record)
+        seed_primal, seed_tangent = (None, None) if seed is None else parts(seed, tag)
+        if type(out) is Dual and out.tag == tag:
+            primal = self._primal.found(seed_primal)
+            tangent = self._tangent.found(seed_primal)
+            if seed_tangent is not None:
+                tangent = list(map(_sum, tangent, self._primal.found(seed_tangent)))
+        else:
+            primal, tangent = self.found(seed_primal), self.found(seed_tangent)
+        return [
+            self._dual(p, t, x, tag) for p, t, x in zip(primal, tangent, self._targets, strict=True)
+        ]
+
+    @staticmethod
+    def _dual(primal: Any, tangent: Any, target: Any, tag: int) -> Any:
+        if tangent is None:
+            return primal
+        if primal is None:
+            primal = constant(np.zeros(target.shape, target.dtype))
+        return dual_of(primal, tangent, tag)
+
+
+def total(found: Sequence[Sequence[Any]], targets: Sequence[Any]) -> list[Any]:
+    """Return the sum of gradients by each leaf, zeros where there is none."""
+    grads: list[Any] = [None] * len(targets)
+    for more in found:
+        grads = list(map(_sum, grads, more))
+    return [
+        constant(np.zeros(x.shape, x.dtype)) if grad is None else grad
+        for x, grad in zip(targets, grads, strict=True)
+    ]
+
+
+def _sum(a: Any, b: Any) -> Any:
+    if a is None or b is None:
+        return b if a is None else a
+    return elementwise.add(a, b)

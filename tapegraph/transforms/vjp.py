@@ -1,0 +1,84 @@
+"""`vjp`: a function's value, and its gradients for cotangents that come later."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from tapegraph.errors import explain
+from tapegraph.tensors.dual import direction
+from tapegraph.transforms.levels import Lifted, check_callable, next_tag, plain, result, stays
+from tapegraph.transforms.reverse import Pullback, recording, total
+from tapegraph.transforms.structure import leaves, replaced
+from tapegraph.typed import Structure
+
+
+def vjp(
+    f: Callable[..., Any], *primals: Structure
+) -> tuple[Structure, Callable[[Structure], Structure]]:
+    """Return a function's value and its pullback, which takes cotangents back to the arguments.
+
+    The pullback gives vector-Jacobian products ``sum_i g_i (df_i/dx)``, one reverse pass each.
+
+    Parameters
+    ----------
+    f : callable
+        Takes one argument per primal; returns a number or tensor of any shape, or dicts, lists
+        and tuples of them.
+    *primals
+        Where to differentiate: numbers, arrays, tensors, duals, and dicts, lists and tuples of
+        them.
+
+    Returns
+    -------
+    value
+        Of the function; kinds of results are as for `grad`.
+    pullback : callable
+        Takes a cotangent in the structure and of the shapes of the value; returns the gradient in
+        the structure of the primal, a tuple of them where there are several.
+
+    Raises
+    ------
+    TypeError
+        ``f`` is not callable or returns something other than numbers, or a primal is not numeric.
+    ValueError
+        In the pullback: the cotangent's structure or a shape differs from the value's.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import tapegraph as tg
+    >>> value, pullback = tg.vjp(lambda x, y: x * y, np.array([1.0, 2.0]), 3.0)
+    >>> value
+    array([3., 6.])
+    >>> pullback(np.array([1.0, 0.0]))
+    (array([3., 0.]), 1.0)
+    """
+    check_callable("vjp", f)
+    lifted = [Lifted("vjp", x, f"primals[{i}]") for i, x in enumerate(primals)]
+    targets = [x for argument in lifted for x in argument.targets]
+    given = [x for argument in lifted for x in argument.given]
+    level = next_tag()
+    with recording():
+        out = f(*(argument.inside for argument in lifted))
+    pullbacks = [Pullback(result("vjp", part, level), targets) for _, part in leaves(out)]
+    values = [pullback.value for pullback in pullbacks]
+    kept = any(hasattr(x, "requires_grad") for x in given) or any(map(stays, values))
+    like = next((x for x in given if hasattr(x, "shape")), 0.0)
+    value = replaced(out, iter(values if kept else [plain(x, like) for x in values]))
+
+    def pullback(cotangent: Structure) -> Structure:
+        """Return the gradients for one cotangent."""
+        seeds = list(leaves(cotangent, "the cotangent"))
+        if len(seeds) != len(pullbacks):
+            received = f"{len(seeds)} cotangents for {len(pullbacks)} results"
+            raise ValueError(explain("vjp", received, "the structure of the function's result"))
+        found = [
+            pull.found(direction("vjp", seed, path, pull.value))
+            for pull, (path, seed) in zip(pullbacks, seeds, strict=True)
+        ]
+        grads = iter(total(found, targets))
+        parts = tuple(argument.regrouped(grads) for argument in lifted)
+        return parts[0] if len(parts) == 1 else parts
+
+    return value, pullback
