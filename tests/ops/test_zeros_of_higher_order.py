@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from test_zero_stays_zero import MASKED, REAL
 
 import tapegraph as tg
+from tests.ops.test_zero_stays_zero import MASKED, REAL
 
 
 @pytest.mark.parametrize("case", [*MASKED, *REAL])

@@ -10,7 +10,6 @@ import threading
 import numpy as np
 import pytest
 from promises import named
-from test_zero_stays_zero import MASKED, REAL
 
 import tapegraph as tg
 from tapegraph.differentiation.jvps import JVPS
@@ -18,6 +17,7 @@ from tapegraph.recording.op import OPS, Op
 from tapegraph.recording.record import apply
 from tapegraph.recording.trace import linearise
 from tapegraph.testing.cases import CASES
+from tests.ops.test_zero_stays_zero import MASKED, REAL
 
 
 @pytest.fixture(autouse=True)
