@@ -105,6 +105,9 @@ class Source:
         if not call.elementwise or size >= LARGE or len(dtypes) > 1 or arrays[0].dtype.kind != "f":
             return call.args
         (dtype,) = dtypes
+        result = call.results[0].value.dtype
+        if result.kind == "f" and result != dtype:  # SciPy's take a Python number as float64
+            return call.args
         return tuple(self._number(x, dtype) if type(x) in (int, float) else x for x in call.args)
 
     def _number(self, x: float, dtype: Any) -> Constant:

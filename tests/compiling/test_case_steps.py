@@ -26,7 +26,8 @@ SCALES = (1.0, 0.5, -1.5, 2.0, 0.25)
 def numbers(case, call, dtype):
     """The case's inputs with their numbers in another order: the same kinds at other places."""
     arrays = case.arrays(dtype)
-    if case.op == "cholesky":  # stays positive definite
+    # It stays positive definite; of equal singular values each engine chooses its vectors.
+    if case.op == "cholesky" or case.label == "equal":
         return [a * (1.0 - 0.1 * call) for a in arrays]
     return [
         np.roll(a, call) if a.ndim else np.asarray(a * (1.0 - 0.01 * call), a.dtype) for a in arrays
@@ -79,6 +80,7 @@ def test_in_float32(case):
     compare(case, np.float32, len(case.inputs), "native")
 
 
+@pytest.mark.filterwarnings("ignore:backward ran in the native engine.*(no node|up to their sign)")
 @pytest.mark.parametrize("case", thinned(STEPS, 100), ids=ID)
 def test_in_tensorflow(case):
     pytest.importorskip("tensorflow")
