@@ -238,6 +238,8 @@ def lifted(op: str, x: Any, argument: str) -> Any:
         fix = "A Value is differentiated by its own backward()."
         raise TypeError(explain(op, f"a Value for {argument!r}", "a number or an array", fix))
     x = tensor_like(op, x, argument)
+    if not isinstance(x, (Tensor, Dual)):  # a float argument of a compiled function
+        x = x * constant(np.ones(()))
     return x if x.dtype.kind == "f" else x * 1.0
 
 

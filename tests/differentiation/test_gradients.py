@@ -299,3 +299,12 @@ def test_transforms_in_a_compiled_step(name, backend):
         return step
 
     compared(write, backend)
+
+
+def test_transforms_take_the_floats_of_a_compiled_step(backend):
+    f = lambda x: x**3  # noqa: E731
+    step = tg.compile(lambda x: (tg.grad(f)(x), tg.grad(tg.grad(f))(x), tg.jvp(f, (x,), (1.0,))))
+    for x in (2.0, 3.0, -1.0, 0.5):
+        slope, second, (value, tangent) = step(x)
+        got = [float(v) for v in (slope, second, value, tangent)]
+        assert got == pytest.approx([3 * x**2, 6 * x, x**3, 3 * x**2], rel=1e-12)
