@@ -89,14 +89,14 @@ class _Writer:
             number = slot in self.numbers
             self.of[slot] = value if number else Leaf(value, hint=f"{VALUE}{slot}")
         self._gradients: dict[tuple[int, ...], dict[int, Held]] = {}
-        self._descents = descents(self.program)
+        moving = descents(self.program).values()
+        self._products = {d.product: d for d in moving}
+        self._differences = {d.difference: d for d in moving}
         self._readers = self.program.readers()
 
     def write(self) -> Source:
         """Write every slot."""
         program = self.program
-        descents = {d.difference: d for d in self._descents.values()}
-        products = {d.product: d for d in self._descents.values()}
         for slot, op in enumerate(program.ops):
             if not program.inputs[slot]:
                 continue
@@ -107,10 +107,10 @@ class _Writer:
                     backward = Backward(program, key, self._may_stay_rows(key))
                     self._gradients[key] = _Reverse(self, backward).gradients()
                 self.of[slot] = self._gradients[key][program.inputs[slot][1]]
-            elif slot in products and self._is_rows(products[slot].gradient):
+            elif slot in self._products and self._is_rows(self._products[slot].gradient):
                 continue  # its only reader is the next
-            elif slot in descents and self._is_rows(descents[slot].gradient):
-                gradient, scale = (self.of[i] for i in descents[slot][:2])
+            elif slot in self._differences and self._is_rows(self._differences[slot].gradient):
+                gradient, scale = (self.of[i] for i in self._differences[slot][:2])
                 call = Call(RowUpdate, RowUpdate.__name__, (gradient, scale), {})
                 self.of[slot] = self.calls.make(call, f"{VALUE}{slot}")
             else:
@@ -123,11 +123,10 @@ class _Writer:
     def _may_stay_rows(self, key: tuple[int, ...]) -> set[int]:
         """Return the targets of a backward whose gradients only a descent reads, or nobody."""
         program = self.program
-        read_by = {d.gradient: {d.product} for d in self._descents.values()}
         return {
             program.inputs[slot][1]
             for slot in program.gradients_of(key)
-            if self._readers[slot] == read_by.get(slot, set())
+            if self._readers[slot] <= self._products.keys()
         }
 
     def _is_rows(self, slot: int) -> bool:

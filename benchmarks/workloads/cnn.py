@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 
 from benchmarks import trainers
@@ -43,10 +45,6 @@ def with_tapegraph(problem: Problem, *, compiled: bool = False) -> Trainer:
         return tg.softmax_crossentropy(h.reshape(BATCH, FLAT) @ w + b, labels)
 
     return trainers.tapegraph(problem, loss, compiled=compiled)
-
-
-def with_compiled(problem: Problem) -> Trainer:
-    return with_tapegraph(problem, compiled=True)
 
 
 def with_torch(problem: Problem) -> Trainer:
@@ -132,10 +130,6 @@ def with_tf_function(problem: Problem, *, xla: bool = False) -> Trainer:
     return Trainer(trainer.step, lambda: channels_first(trainer.state()))
 
 
-def with_xla(problem: Problem) -> Trainer:
-    return with_tf_function(problem, xla=True)
-
-
 def channels_last(problem: Problem) -> Problem:
     """Return the same problem in TensorFlow's layout: NHWC images, HWIO kernels."""
     k1, b1, k2, b2, w, b = problem.weights
@@ -154,11 +148,11 @@ def channels_first(weights: list[Array]) -> list[Array]:
 
 CONTENDERS = {
     "tapegraph": with_tapegraph,
-    "tapegraph compiled": with_compiled,
+    "tapegraph compiled": partial(with_tapegraph, compiled=True),
     "torch": with_torch,
     "jax": with_jax,
     "autograd": with_autograd,
     "mygrad": with_mygrad,
     "tf.function": with_tf_function,
-    "tf.function xla": with_xla,
+    "tf.function xla": partial(with_tf_function, xla=True),
 }

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 import shutil
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -112,10 +113,6 @@ def with_tapegraph(problem: Problem, *, compiled: bool = False) -> Trainer:
         return tg.softmax_crossentropy(logits.reshape(-1, head.shape[1]), following)
 
     return trainers.tapegraph(problem, loss, compiled=compiled)
-
-
-def with_compiled(problem: Problem) -> Trainer:
-    return with_tapegraph(problem, compiled=True)
 
 
 def torch_loss(*, fused: bool) -> trainers.Loss:
@@ -236,17 +233,13 @@ def with_tf_function(problem: Problem, *, xla: bool = False) -> Trainer:
     return adam.tf_function(problem, loss, xla=xla)
 
 
-def with_xla(problem: Problem) -> Trainer:
-    return with_tf_function(problem, xla=True)
-
-
 CONTENDERS = {
     "tapegraph": with_tapegraph,
-    "tapegraph compiled": with_compiled,
+    "tapegraph compiled": partial(with_tapegraph, compiled=True),
     "torch": with_torch,
     "torch fused": with_torch_fused,
     "torch compiled": with_torch_compiled,
     "jax": with_jax,
     "tf.function": with_tf_function,
-    "tf.function xla": with_xla,
+    "tf.function xla": partial(with_tf_function, xla=True),
 }

@@ -7,6 +7,7 @@ takes PyTorch's fused layer_norm and attention instead.
 from __future__ import annotations
 
 import math
+from functools import partial
 
 import numpy as np
 
@@ -68,10 +69,6 @@ def with_tapegraph(problem: Problem, *, compiled: bool = False) -> Trainer:
         return tg.mean((x - target) ** 2)
 
     return trainers.tapegraph(problem, loss, compiled=compiled)
-
-
-def with_compiled(problem: Problem) -> Trainer:
-    return with_tapegraph(problem, compiled=True)
 
 
 def with_torch(problem: Problem) -> Trainer:
@@ -226,18 +223,14 @@ def with_tf_function(problem: Problem, *, xla: bool = False) -> Trainer:
     return trainers.tf_function(problem, loss, xla=xla)
 
 
-def with_xla(problem: Problem) -> Trainer:
-    return with_tf_function(problem, xla=True)
-
-
 CONTENDERS = {
     "tapegraph": with_tapegraph,
-    "tapegraph compiled": with_compiled,
+    "tapegraph compiled": partial(with_tapegraph, compiled=True),
     "torch": with_torch,
     "torch fused": with_torch_fused,
     "jax": with_jax,
     "autograd": with_autograd,
     "mygrad": with_mygrad,
     "tf.function": with_tf_function,
-    "tf.function xla": with_xla,
+    "tf.function xla": partial(with_tf_function, xla=True),
 }

@@ -133,15 +133,18 @@ def _repeated(rows: Array, length: int) -> tuple[Array, Array]:
         same = ordered[1:] == ordered[:-1]
         ends = np.flatnonzero(~np.append(same, False))
         run = np.cumsum(np.append(False, ~same))  # which row of those that differ
-        earlier, last = order[:-1][same], order[ends][run[:-1][same]]
-        order = np.argsort(earlier)
-        return earlier[order], last[order]
+        return order[:-1][same], order[ends][run[:-1][same]]
     held = np.empty(length, dtype=rows.dtype)  # only what is written is read: quicker than to sort
     places = np.arange(len(rows))
     held[rows] = places
     last = held.take(rows)
     earlier = np.flatnonzero(last != places)
     return earlier, last[earlier]
+
+
+def dense_copy(grad: Any) -> Array:
+    """Return a gradient as an array of its own."""
+    return grad.dense() if isinstance(grad, RowSparse) else np.array(grad)
 
 
 def has_nan(grad: Any) -> bool:

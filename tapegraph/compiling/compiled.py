@@ -126,10 +126,9 @@ class Compiled:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Call the function, or the program that stands for it."""
-        if concretization.current() is not None or DIFFERENTIATING.value() or not _enabled():
-            # Inside another recording it is a part of that, and a transform differentiates it.
-            return self._fn(*args, **kwargs)
-        if _checks_floats():
+        # Inside another recording it is a part of that, and a transform differentiates it.
+        part = concretization.current() is not None or DIFFERENTIATING.value()
+        if part or not _enabled() or _checks_floats():
             return self._fn(*args, **kwargs)
         found: list[tuple[str, Any]] = []
         names = (flattened(list(args), "args", found), flattened(kwargs, "kwargs", found))

@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
-from tapegraph.arrays.row_sparse import RowSparse
+from tapegraph.arrays.row_sparse import dense_copy
 from tapegraph.differentiation import engines
 from tapegraph.differentiation.backward import cotangent_of, differentiated
 from tapegraph.differentiation.recorded_backward import record_gradients
@@ -195,8 +193,7 @@ class Region:
                 grads, report = differentiated(recording, arrays)
                 LAST.set(report)
             # Both operands of a + b receive the same array; each result must be its own.
-            dense = (g.dense() if isinstance(g, RowSparse) else np.array(g) for g in grads)
-            found = [constant(g) for g in dense]
+            found = [constant(dense_copy(g)) for g in grads]
         by_slot = dict(zip(recording.program.wanted, found, strict=True))
         return [None if slot is None else by_slot.get(slot) for slot in self._slots]
 

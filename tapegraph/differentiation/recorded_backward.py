@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-
-from tapegraph.arrays.row_sparse import RowSparse
+from tapegraph.arrays.row_sparse import dense_copy
 from tapegraph.differentiation import engines
 from tapegraph.errors import explain
 from tapegraph.ops.elementwise import add
@@ -95,9 +93,8 @@ def record_backward(whole: Whole, y: Node, seed: Any, cotangent: Array) -> None:
 
 
 def _entry(y: Node, x: Node, seed: Any, grad: Any) -> Any:
-    value = grad.dense() if isinstance(grad, RowSparse) else np.array(grad)
     inputs = (y, x) if seed is None else (y, x, seed)
-    entry = remember(type(y), GRADIENT, value, inputs, NO_ATTRS)
+    entry = remember(type(y), GRADIENT, dense_copy(grad), inputs, NO_ATTRS)
     entry._requires_grad = False
     return entry
 

@@ -10,6 +10,7 @@ import pytest
 import tapegraph as tg
 from tapegraph.differentiation import tuner
 from tapegraph.differentiation.clock import CLOCK
+from tests.lowering.test_compiled_steps import descent
 
 pytest.importorskip("tensorflow")
 
@@ -57,20 +58,6 @@ def clock(monkeypatch):
 
 def ran(step) -> str:
     return step.explain().partition("ran in ")[2]
-
-
-def descent():
-    w = tg.param([1.0, 2.0])
-    optimizer = tg.SGD([w], lr=0.1)
-
-    def step(x):
-        loss = tg.sum((w * x) ** 2)
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-        return loss
-
-    return step, w
 
 
 X = np.array([0.5, -1.0])
@@ -201,8 +188,8 @@ def test_what_compiling_took_is_told_apart(clock):
 
 def test_what_fails_to_compile_is_dropped_once_and_told(clock, monkeypatch):
     monkeypatch.setattr(xla, "refusal", lambda recording: "")
-    eager, p = descent()
-    step, w = descent()
+    eager, (p,) = descent()
+    step, (w,) = descent()
 
     def with_bessel(step, leaf):
         return lambda x: (step(x), tg.special.i0(leaf.detach()))
@@ -231,7 +218,7 @@ def test_a_process_compiles_only_so_many(clock, monkeypatch):
 
 
 def test_a_nan_leaves_state_and_the_graph_decides(clock, monkeypatch):
-    step, w = descent()
+    step, (w,) = descent()
     step = tg.compile(step)
     for _ in range(SETTLED + 1):
         step(X)
