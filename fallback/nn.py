@@ -98,9 +98,9 @@ def _softmax_crossentropy(
     rows = max(1, math.prod(logits.shape[:-1]))
     share = g / rows
     if targets.ndim < logits.ndim:
-        glogits = np.ascontiguousarray(plain(odds * (share / total)))
-        glogits.ravel()[places_of(targets, logits.shape[-1])] -= plain(share)
-        return [glogits, None]
+        residual = np.ascontiguousarray(plain(odds * (share / total)))
+        residual.ravel()[places_of(targets, logits.shape[-1])] -= plain(share)
+        return [residual, None]
     glogits = gtargets = None
     if needs[0]:
         glogits = share * (odds / total * targets.sum(axis=-1, keepdims=True) - targets)

@@ -18,6 +18,9 @@ from tapegraph.lowering.rules import (
 )
 from tapegraph.lowering.runtime import tensorflow
 
+# Of fewer elements than this, single numbers are taken as quickly as whole rows.
+LARGE = 1 << 14
+
 
 def _tensor_slice(out: Any, x: Any, begin: Any, *, size: tuple[int, ...]) -> Any:
     return raw.Slice(input=x, begin=begin, size=ints(size))
@@ -29,7 +32,8 @@ def _gather(out: Any, x: Any, indices: Any, *, axis: int) -> Any:
     if not isinstance(x, tensorflow().Tensor):  # a variable, of which nothing else is read
         return raw.ResourceGather(resource=x.handle, indices=indices, dtype=x.dtype)
     count, last = math.prod(indices.shape), len(x.shape) - 1
-    if 0 < axis == last and indices.shape.rank == 1 and 2 * count > x.shape[last]:
+    large = math.prod(x.shape) >= LARGE and 2 * count > x.shape[last]
+    if 0 < axis == last and indices.shape.rank == 1 and large:
         # Whole rows are taken several times quicker than single numbers, and put back so too.
         order = (last, *range(last))
         rows = raw.GatherV2(params=permuted(x, order), indices=indices, axis=_first_axis())

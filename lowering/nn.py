@@ -12,7 +12,17 @@ from typing import Any
 
 import numpy as np
 
-from tapegraph.lowering.rules import BOTH, Row, Rule, ints, number, permuted, raw, reshaped
+from tapegraph.lowering.rules import (
+    BOTH,
+    Row,
+    Rule,
+    ints,
+    number,
+    permuted,
+    raw,
+    reshaped,
+    summed_to,
+)
 from tapegraph.lowering.runtime import tensorflow
 from tapegraph.ops.nn import Pair, valid_counts
 
@@ -93,7 +103,7 @@ def layer_normalised(out: Any, x: Any, gamma: Any, beta: Any, *, eps: float, tim
     @tf.custom_gradient  # type: ignore[untyped-decorator]
     def scaled(normal: Any, gamma: Any) -> Any:
         def gradient(g: Any) -> tuple[Any, Any]:
-            return times(gamma, g), _summed_to(times(normal, g), gamma.shape)
+            return times(gamma, g), summed_to(times(normal, g), gamma.shape)
 
         return raw.Mul(x=normal, y=gamma), gradient
 
@@ -110,14 +120,6 @@ def _as(x: Any, dtype: Any) -> Any:
 
 def _row_mean(x: Any) -> Any:
     return raw.Mean(input=x, axis=ints([x.shape.rank - 1]), keep_dims=True)
-
-
-def _summed_to(g: Any, shape: Any) -> Any:
-    """Sum a gradient over the axes along which its operand was broadcast."""
-    extra = g.shape.rank - shape.rank
-    kept = (1,) * extra + tuple(shape)
-    axes = [i for i, n in enumerate(kept) if i < extra or (n == 1 and g.shape[i] != 1)]
-    return reshaped(raw.Sum(input=g, axis=ints(axes)), tuple(shape)) if axes else g
 
 
 def _conv2d(out: Any, x: Any, k: Any, *, stride: Pair, pad: Pair, dilation: Pair) -> Any:
