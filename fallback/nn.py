@@ -37,9 +37,11 @@ def _layer_norm(
     normal, inverse = saved
     gx = None
     if needs[0]:
-        scaled = g * gamma
-        along = (scaled * normal).mean(axis=-1, keepdims=True)
-        gx = (scaled - scaled.mean(axis=-1, keepdims=True) - normal * along) * inverse
+        gx = g * gamma
+        along = np.expand_dims(np.vecdot(gx, normal), -1) / x.shape[-1]
+        gx -= gx.mean(axis=-1, keepdims=True)
+        gx -= normal * along
+        gx *= inverse
     return [gx, g * normal if needs[1] else None, g]
 
 
@@ -90,17 +92,18 @@ def _spread(parts: Iterable[Any], x: Array, ksize: Pair, stride: Pair, pad: Pair
 
 
 def _softmax_crossentropy(
-    needs: list[bool], g: Any, y: Array, logits: Array, targets: Array, *, saved: Array
+    needs: list[bool], g: Any, y: Array, logits: Array, targets: Array, *, saved: Any
 ) -> list[Any]:
+    odds, total = saved
     rows = max(1, math.prod(logits.shape[:-1]))
     share = g / rows
     if targets.ndim < logits.ndim:
-        residual = saved.copy("C")
-        residual.ravel()[places_of(targets, logits.shape[-1])] -= 1
-        return [share * residual, None]
+        residual = np.ascontiguousarray(plain(odds * (share / total)))
+        residual.ravel()[places_of(targets, logits.shape[-1])] -= plain(share)
+        return [residual, None]
     glogits = gtargets = None
     if needs[0]:
-        glogits = share * (saved * targets.sum(axis=-1, keepdims=True) - targets)
+        glogits = share * (odds / total * targets.sum(axis=-1, keepdims=True) - targets)
     if needs[1]:
         shifted = logits - logits.max(axis=-1, keepdims=True, initial=-np.inf)
         gtargets = share * (np.log(np.exp(shifted).sum(axis=-1, keepdims=True)) - shifted)

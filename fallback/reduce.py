@@ -44,7 +44,19 @@ def _extreme(g: Any, y: Array, x: Array, *, axis: tuple[int, ...], keepdims: boo
 
 
 def _prod(g: Any, y: Array, x: Array, *, axis: tuple[int, ...], keepdims: bool) -> Any:
-    return g.reshape(kept_shape(x.shape, axis)) * _others(x, axis)
+    kept = kept_shape(x.shape, axis)
+    if _in_range(x, math.prod(x.shape[a] for a in axis)):
+        return g.reshape(kept) * (y.reshape(kept) / x)
+    return g.reshape(kept) * _others(x, axis)
+
+
+def _in_range(x: Array, count: int) -> bool:
+    """Tell whether no product of up to ``count`` of the elements overflows or underflows."""
+    if not x.size:
+        return False
+    sizes = np.abs(x)
+    farthest = max(np.log2(sizes.max()), -np.log2(sizes.min()))
+    return bool(count * farthest < -np.finfo(x.dtype).minexp)
 
 
 def _others(x: Array, axis: tuple[int, ...]) -> Array:
@@ -65,13 +77,27 @@ def _cumsum(g: Any, y: Array, x: Array, *, axis: int) -> Any:
     return np.flip(np.flip(g, axis).cumsum(axis=axis), axis)
 
 
+# From so many running products side by side, a step at a time takes less than log2(length) passes.
+WIDE = 64
+
+
 def _cumprod(g: Any, y: Array, x: Array, *, axis: int) -> Any:
-    """Solve ``h[k] = g[k] + x[k+1] h[k+1]`` by doubling; then ``dx[k] = h[k] y[k-1]``.
+    """Solve ``h[k] = g[k] + x[k+1] h[k+1]``; then ``dx[k] = h[k] y[k-1]``.
 
     Nothing is divided by ``x``, so that zeros are exact.
     """
-    h = np.array(np.moveaxis(g, axis, 0), subok=True)
-    values = np.moveaxis(x, axis, 0)
+    h = np.array(np.moveaxis(g, axis, 0), order="C", subok=True)
+    values = np.ascontiguousarray(np.moveaxis(x, axis, 0))
+    if values.size >= WIDE * len(values):
+        for k in range(len(h) - 2, -1, -1):
+            h[k] += h[k + 1] * values[k + 1]
+    else:
+        _by_doubling(h, values)
+    h[1:] *= np.moveaxis(y, axis, 0)[:-1]
+    return np.moveaxis(h, 0, axis)
+
+
+def _by_doubling(h: Any, values: Array) -> None:
     reach = np.ones_like(values)  # the product from the next element to the farthest one in h
     reach[:-1] = values[1:]
     step = 1
@@ -79,9 +105,6 @@ def _cumprod(g: Any, y: Array, x: Array, *, axis: int) -> Any:
         h[:-step] += h[step:] * reach[:-step]
         reach[:-step] *= reach[step:].copy()
         step *= 2
-    before = np.ones_like(values)
-    before[1:] = np.moveaxis(y, axis, 0)[:-1]
-    return np.moveaxis(h * before, 0, axis)
 
 
 # On Tensors

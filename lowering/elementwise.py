@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from tapegraph.lowering.rules import BOTH, FED, Row, Rule, number, raw
+from tapegraph.lowering.rules import BOTH, FED, Row, Rule, number, raw, summed_to
 from tapegraph.lowering.runtime import tensorflow
 from tapegraph.lowering.symbols import by_slopes
 from tapegraph.ops.elementwise import GELU_CUBIC, GELU_SCALE, LN2, LN10
@@ -61,12 +61,33 @@ def _logaddexp(out: Any, a: Any, b: Any) -> Any:
 
 
 def _maximum(out: Any, a: Any, b: Any) -> Any:
-    # TensorFlow gives the first operand all of a tie: half of each order is half a tie each.
-    return _halves(raw.Maximum(x=a, y=b), raw.Maximum(x=b, y=a))
+    return _halving_ties("Maximum", raw.Greater, raw.Less, a, b)
 
 
 def _minimum(out: Any, a: Any, b: Any) -> Any:
-    return _halves(raw.Minimum(x=a, y=b), raw.Minimum(x=b, y=a))
+    return _halving_ties("Minimum", raw.Less, raw.Greater, a, b)
+
+
+def _halving_ties(node: str, first: Any, second: Any, a: Any, b: Any) -> Any:
+    """Emit a node whose gradient gives each operand half of a tie: TensorFlow gives one all."""
+
+    @tensorflow().custom_gradient  # type: ignore[untyped-decorator]
+    def lowered(a: Any, b: Any) -> Any:
+        y = getattr(raw, node)(x=a, y=b)
+
+        def gradient(g: Any) -> list[Any]:
+            won = raw.Cast(x=first(x=a, y=b), DstT=g.dtype)
+            lost = raw.Cast(x=second(x=a, y=b), DstT=g.dtype)
+            share = raw.Mul(x=raw.Sub(x=won, y=lost), y=number(0.5, g))
+            half = number(0.5, g)
+            return [
+                summed_to(raw.MulNoNan(x=g, y=raw.AddV2(x=half, y=share)), a.shape),
+                summed_to(raw.MulNoNan(x=g, y=raw.Sub(x=half, y=share)), b.shape),
+            ]
+
+        return y, gradient
+
+    return lowered(a, b)
 
 
 def _without_nan(rule: Rule) -> Rule:
@@ -78,11 +99,6 @@ def _without_nan(rule: Rule) -> Rule:
         return rule(out, one, other)
 
     return lowered
-
-
-def _halves(one: Any, other: Any) -> Any:
-    half = number(0.5, one)
-    return raw.AddV2(x=raw.Mul(x=one, y=half), y=raw.Mul(x=other, y=half))
 
 
 def _trunc(out: Any, x: Any) -> Any:

@@ -97,6 +97,14 @@ def permuted(x: Any, axes: Any) -> Any:
     return raw.Transpose(x=x, perm=ints(axes))
 
 
+def summed_to(g: Any, shape: Any) -> Any:
+    """Sum a gradient over the axes along which its operand was broadcast."""
+    extra = g.shape.rank - shape.rank
+    kept = (1,) * extra + tuple(shape)
+    axes = [i for i, n in enumerate(kept) if i < extra or (n == 1 and g.shape[i] != 1)]
+    return reshaped(raw.Sum(input=g, axis=ints(axes)), tuple(shape)) if axes else g
+
+
 def with_gradient(out: Any, compute: Rule, gradient: Callable[..., Any], *operands: Any) -> Any:
     """Emit nodes whose own gradient is not the one agreed, with the one that is.
 

@@ -24,7 +24,8 @@ def own(array: npt.ArrayLike, dtype: npt.DTypeLike | None = None) -> Array:
     NumPy aligns to 16 bytes, and an engine that wants 64 would have to copy at every run.
     """
     source = np.asarray(array)
-    kind = np.dtype(source.dtype if dtype is None else dtype).newbyteorder("=")
+    # NumPy's own instance of the native dtype: np.add.at is 30 times slower with any other.
+    kind = np.dtype(np.dtype(source.dtype if dtype is None else dtype).type)
     size = source.size * kind.itemsize
     if size < LARGE:
         return np.array(source, dtype=kind, order="C")

@@ -112,7 +112,8 @@ def valid_counts(shape: tuple[int, ...], ksize: Pair, stride: Pair, pad: Pair) -
 
 def _layer_norm(x: Array, gamma: Any, beta: Any, *, eps: float) -> Any:
     centred = x - _row_mean(x)
-    inverse = 1.0 / np.sqrt(_row_mean(centred * centred) + eps)
+    variance = np.expand_dims(np.vecdot(centred, centred), -1) / x.shape[-1]
+    inverse = 1.0 / np.sqrt(variance + eps)
     centred *= inverse
     return centred * gamma + beta, (centred, inverse)
 
@@ -163,17 +164,17 @@ def _softmax_crossentropy(logits: Array, targets: Array) -> Any:
     shifted = logits - logits.max(axis=-1, keepdims=True, initial=-np.inf)
     odds = np.exp(shifted)
     total = odds.sum(axis=-1, keepdims=True)
-    log_probabilities = shifted - np.log(total)
-    odds /= total
     if targets.ndim < logits.ndim:
-        picked = log_probabilities.ravel().take(places_of(targets, logits.shape[-1]))
-        return -np.add.reduce(picked) / picked.dtype.type(picked.size), odds
+        picked = shifted.ravel().take(places_of(targets, logits.shape[-1]))
+        picked -= np.log(total).ravel()
+        return -np.add.reduce(picked) / picked.dtype.type(picked.size), (odds, total)
+    log_probabilities = shifted - np.log(total)
     # 0 * log(0) is 0 here: a class of no weight costs nothing.
     weighted = np.multiply(
         targets, log_probabilities, where=targets != 0, out=np.zeros_like(log_probabilities)
     )
     rows = add_up(weighted, axis=-1)
-    return -add_up(rows, axis=None) / rows.size, odds
+    return -add_up(rows, axis=None) / rows.size, (odds, total)
 
 
 def places_of(classes: Array, count: int) -> Array:

@@ -26,6 +26,7 @@ SCALAR = ["Const"]
 
 # What TensorFlow wraps nodes in that come with a gradient of their own.
 OWN_GRADIENT = ["Identity", "IdentityN"]
+ROW_LOSSES = ["Max", "Sub", "Exp", "Sum", "GatherV2", "Log", "Sub", "Squeeze"]
 # Operation: (call on a 3x3 parameter, the nodes of each entry after the parameter's).
 UNARY = {
     "neg": ["Neg"],
@@ -82,12 +83,12 @@ NODES = {name: (getattr(tg, name), [nodes]) for name, nodes in UNARY.items()} | 
     "concat": (lambda x: tg.concat([x, x]), [["ConcatV2"]]),
     "gather": (lambda x: tg.gather(x, [0, -1]), [CONSTANT, ["GatherV2"]]),
     "where": (lambda x: tg.where(MASK, x, x), [CONSTANT, ["Cast", "SelectV2"]]),
-    "getitem": (lambda x: x[1:, None, ::-1], [CONSTANT, CONSTANT, ["StridedSlice"]]),
+    "getitem": (lambda x: x[1:, None, ::-1], [CONSTANT, CONSTANT, ["StridedSlice", *OWN_GRADIENT]]),
     "index": (lambda x: x[:, [0, 2]], [CONSTANT, ["GatherV2"]]),
     "index-pairs": (lambda x: x[[0, 1], [2, 2]], [CONSTANT, CONSTANT, ["Pack", "GatherNd"]]),
     "softmax_crossentropy": (
         lambda x: tg.softmax_crossentropy(x, CLASSES),
-        [CONSTANT, ["SparseSoftmaxCrossEntropyWithLogits", "Mean"]],
+        [CONSTANT, ["ExpandDims", *ROW_LOSSES, *OWN_GRADIENT, "Mean"]],
     ),
     "softmax_crossentropy-rows": (
         lambda x: tg.softmax_crossentropy(x, MASK),

@@ -373,3 +373,18 @@ def test_a_matrix_of_equal_eigenvalues_spoils_no_other_of_the_stack():
 def test_a_matrix_that_does_not_move_leaves_its_vectors_where_they_are():
     for f in (lambda a: LA.eigh(a)[1], lambda a: LA.svd(a).U):
         np.testing.assert_array_equal(tg.jvp(f, (np.eye(3),), (np.zeros((3, 3)),))[1], 0.0)
+
+
+@pytest.mark.parametrize("smallest", [1.0, 1e-4, 1e-9, 0.0])
+def test_the_gradient_of_a_determinant_is_its_cofactors(smallest):
+    generator = np.random.default_rng(2)
+    u, v = (np.linalg.qr(generator.normal(size=(4, 4)))[0] for _ in range(2))
+    matrix = u @ np.diag([3.0, 2.0, 1.5, smallest]) @ v
+    x = tg.param(matrix)
+    np.linalg.det(x).backward()
+    minors = [
+        [np.linalg.det(np.delete(np.delete(matrix, i, 0), j, 1)) for j in range(4)]
+        for i in range(4)
+    ]
+    signs = (-1.0) ** np.add.outer(np.arange(4), np.arange(4))
+    np.testing.assert_allclose(x.grad, signs * minors, atol=1e-13)

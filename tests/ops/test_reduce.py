@@ -348,3 +348,25 @@ def test_errors(call, kind, words):
         call(x)
     for word in words:
         assert word in str(caught.value)
+
+
+def test_running_products_side_by_side_have_the_gradient_of_each():
+    values = rng.uniform(-1.5, 1.5, (6, 500))
+    values[rng.random(values.shape) < 0.2] = 0.0
+    seed = rng.normal(size=values.shape)
+    together = tg.param(values)
+    tg.cumprod(together, 0).backward(seed)
+    for column in (0, 1, 250, 499):
+        alone = tg.param(values[:, column])  # which takes the other way through
+        tg.cumprod(alone, 0).backward(seed[:, column])
+        np.testing.assert_allclose(together.grad[:, column], alone.grad, rtol=1e-13, atol=1e-14)
+
+
+@pytest.mark.parametrize("row", [[1e-200, 1e-120, 1e200], [1e200, 1e200, 1e-300], [0.5, -2.0, 3.0]])
+def test_the_gradient_of_a_product_is_that_of_the_others(row):
+    x = tg.param(row)
+    with np.errstate(all="ignore"):
+        tg.prod(x).backward()
+        a, b, c = row
+        expected = [b * c, a * c, a * b]
+    np.testing.assert_allclose(x.grad, expected, rtol=1e-15)
