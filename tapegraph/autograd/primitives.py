@@ -32,8 +32,8 @@ from tapegraph.tensors.tensor import Tensor
 from tapegraph.transforms.structure import leaves, mapped, replaced
 
 Rule = Callable[..., Any]
-# By the function that `primitive` returned: ``rule(argnums, ans, args, kwargs)`` gives a function of
-# the cotangent, and ``rule(argnums, tangents, ans, args, kwargs)`` the tangent of the result.
+# By the function that `primitive` returned: ``rule(argnums, ans, args, kwargs)`` gives a function
+# of the cotangent, and ``rule(argnums, tangents, ans, args, kwargs)`` the tangent of the result.
 primitive_vjps: dict[Any, Rule] = {}
 primitive_jvps: dict[Any, Rule] = {}
 
@@ -219,8 +219,11 @@ def _name(fun: Any) -> str:
 
 
 def entry_of(name: str) -> Op:
-    """Return the operation of a primitive: it saves the call, and finds its rules when it is run."""
-    return Op(name, saves=True, rules=Rules(_swept, None, None, _recorded))
+    """Return the operation of a primitive: it saves the call, whose rules are found when it runs.
+
+    Its name is no identifier, as those of the library's operations and of `tapegraph.defop` are.
+    """
+    return Op(f"primitive {name}", saves=True, rules=Rules(_swept, None, None, _recorded))
 
 
 def called(fun: Any, f_raw: Any, entry: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

@@ -19,7 +19,7 @@ def scalar_close(a: float, b: float) -> bool:
 
 
 def make_numerical_jvp(f: Callable[[Any], Any], x: Any) -> Callable[[Any], Any]:
-    """Return the derivative along a direction by central differences, a function of the direction."""
+    """Return the derivative along a direction by central differences."""
     inside, outside = vspace(x), vspace(f(x))
 
     def jvp(v: Any) -> Any:

@@ -48,7 +48,7 @@ def flatten(value: Any) -> tuple[Any, Callable[[Any], Any]]:
 
 
 def flatten_func(func: Callable[..., Any], example: Any) -> tuple[Any, Any, Any]:
-    """Return a function of structures as one of vectors, `unflatten`, and the example as a vector."""
+    """Return a function of structures as one of vectors, `unflatten`, and the example's vector."""
     flat_example, unflatten = flatten(example)
 
     def flat_func(x: Any, *args: Any) -> Any:

@@ -22,7 +22,7 @@ def array(object: Any, dtype: Any = None, **options: Any) -> Any:
     if options:
         given = ", ".join(f"{k}=" for k in options)
         raise TypeError(explain("numpy.array", f"{given} with a tensor", "dtype= and ndmin="))
-    x = joined(object)
+    x = tensor_like("numpy.array", joined(object), "object")
     if dtype is not None:
         x = x.astype(dtype)
     missing = ndmin - x.ndim
@@ -35,8 +35,11 @@ def full(shape: Any, fill_value: Any, dtype: Any = None, **options: Any) -> Any:
 
 
 def full_like(a: Any, fill_value: Any, dtype: Any = None, *, shape: Any = None, **_: Any) -> Any:
-    """Record ``np.full_like`` of a traced number; the array gives its shape alone."""
-    return full(np.shape(a) if shape is None else shape, joined(fill_value), dtype)
+    """Record ``np.full_like`` of a traced number; the array gives its shape and dtype alone."""
+    shape = np.shape(a) if shape is None else shape
+    if holds_tensor(fill_value):
+        return full(shape, fill_value, dtype)
+    return np.full(shape, fill_value, np.result_type(a) if dtype is None else dtype)
 
 
 def linspace(
