@@ -6,10 +6,11 @@ Python's. Of a traced array `type` is ndarray or a NumPy number.
 
 from __future__ import annotations
 
-from builtins import dict, list, tuple
+import builtins
 
 from tapegraph.autograd.primitives import notrace_primitive
 
+dict, list, tuple = builtins.dict, builtins.list, builtins.tuple
 isinstance = notrace_primitive(isinstance)
 type = notrace_primitive(type)
 

@@ -261,12 +261,14 @@ def many_functions(p):
         np.real, np.negative, np.cumsum, np.sort, np.floor, np.angle, np.nan_to_num, np.flipud,
         np.exp2, np.log1p, np.arcsinh, np.reciprocal, np.diag, np.std, np.var, np.prod, np.max,
         np.min, np.ravel, np.transpose, np.atleast_2d, np.rad2deg, np.fabs,
-        lambda x: np.logaddexp(x, 2 * x), lambda x: np.maximum(x, 0.5), lambda x: np.clip(x, -0.5, 1),
+        lambda x: np.logaddexp(x, 2 * x), lambda x: np.maximum(x, 0.5),
+        lambda x: np.clip(x, -0.5, 1),
         lambda x: np.where(x > 0, x**2, -x), lambda x: np.arctan2(x, x**2 + 1),
         lambda x: np.tensordot(x, x, 0), lambda x: np.einsum("i,j->ij", x, x**2),
         lambda x: np.kron(x, x), lambda x: np.repeat(x, 2), lambda x: np.tile(x, (2, 2)),
         lambda x: np.roll(x, 1), lambda x: np.pad(x, 1, "constant"), lambda x: np.mod(x, 0.4),
-        lambda x: np.cross(x, x**2), lambda x: np.partition(x, 1), lambda x: np.array_split(x, 2)[0],
+        lambda x: np.cross(x, x**2), lambda x: np.partition(x, 1),
+        lambda x: np.array_split(x, 2)[0],
         lambda x: np.select([x > 0], [x**2], x), lambda x: np.power(np.abs(x), 1.7),
         lambda x: np.swapaxes(np.outer(x, x), 0, 1), lambda x: x.reshape(3, 1).T.sum(axis=0) ** 2,
         lambda x: np.full_like(x, 2.0) * x, lambda x: np.ones_like(x) * x, lambda x: x[::-1] * x[1],
@@ -368,7 +370,8 @@ def special(p):
         lambda x: special.betainc(1.5, 2.0, x / 3), lambda x: special.erfinv(x / 3),
         lambda x: special.erfcinv(x / 3), lambda x: special.logit(x / 3),
         lambda x: special.logsumexp(np.outer(x, x), axis=0),
-        lambda x: special.logsumexp(np.outer(x, x), b=2.0), lambda x: special.multigammaln(x + 2, 3),
+        lambda x: special.logsumexp(np.outer(x, x), b=2.0),
+        lambda x: special.multigammaln(x + 2, 3),
     )  # fmt: skip
     found = []
     for f in functions:
@@ -449,6 +452,22 @@ def convolutions(p):
     return [
         (f(a, b), p.ag.grad(lambda a, b, f=f: np.sum(f(a, b) ** 2), (0, 1))(a, b)) for f in calls
     ]
+
+
+def differential_equations(p):
+    np, odeint = p.np, p.scipy("integrate").odeint
+    times = np.array([0.0, 0.4, 1.0])
+
+    def slope(y, t, rate, coupling):
+        return np.array([y[1], -rate * y[0] - coupling * y[1] + np.sin(t)])
+
+    def loss(y0, times, rate, coupling):
+        ys = odeint(slope, y0, times, (rate, coupling), rtol=1e-10, atol=1e-10)
+        return np.sum(ys**2 * np.array([[1.0, 2.0]]))
+
+    y0 = np.array([1.0, -0.5])
+    found = p.ag.grad(loss, (0, 1, 2, 3))(y0, times, 1.3, 0.2)
+    return [np.round(part, 7) for part in found]
 
 
 PROGRAMS = [
