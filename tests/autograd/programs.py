@@ -462,7 +462,8 @@ def differential_equations(p):
         return np.array([y[1], -rate * y[0] - coupling * y[1] + np.sin(t)])
 
     def loss(y0, times, rate, coupling):
-        ys = odeint(slope, y0, times, (rate, coupling), rtol=1e-10, atol=1e-10)
+        arguments = p.builtins.tuple((rate, coupling))
+        ys = odeint(slope, y0, times, arguments, rtol=1e-10, atol=1e-10)
         return np.sum(ys**2 * np.array([[1.0, 2.0]]))
 
     y0 = np.array([1.0, -0.5])
