@@ -58,11 +58,6 @@ class ArrayMethods:
     def __array_function__(self, function: Any, types: Any, args: Any, options: Any) -> Any:
         return numpy_functions.function(function, args, options)
 
-    @property
-    def _value(self) -> Any:
-        """The plain value, by the name that it has in autograd's boxes."""
-        return np.array(numpy_functions.plain(self))[()]
-
     # Operators
 
     __add__ = elementwise.add

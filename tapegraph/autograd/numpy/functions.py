@@ -74,7 +74,8 @@ def append(arr: Any, values: Any, axis: int | None = None) -> Any:
 def meshgrid(*xi: Any, copy: bool = True, sparse: bool = False, indexing: str = "xy") -> Any:
     """Record ``np.meshgrid``."""
     vectors = [np.ravel(joined(x)) for x in xi]
-    places = np.meshgrid(*(np.arange(x.size) for x in vectors), sparse=sparse, indexing=indexing)
+    grid: Any = np.meshgrid
+    places = grid(*(np.arange(x.size) for x in vectors), sparse=sparse, indexing=indexing)
     return tuple(x[place] for x, place in zip(vectors, places, strict=True))
 
 

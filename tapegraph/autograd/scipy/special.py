@@ -7,13 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from tapegraph.autograd.scipy.of_scipy import formula_of, of_scipy, passed_on, primitive_of, slopes
+from tapegraph.autograd.scipy.of_scipy import formula_of, passed_on, primitive_of, slopes
 from tapegraph.ops import special as ops
 from tapegraph.recording.record import tensor_like
-
-
-def _special(name: str) -> Any:
-    return of_scipy("special", name)
 
 
 _in_special = formula_of("special")
@@ -26,19 +22,18 @@ slopes(
 erfcinv = primitive_of("special", "erfcinv")
 slopes(erfcinv, x0=lambda ans, x: -0.5 * math.sqrt(math.pi) * np.exp(ans**2))
 gammainc = primitive_of("special", "gammainc")
-slopes(gammainc, x1=lambda ans, a, x: np.exp(-x + (a - 1) * np.log(x) - _special("gammaln")(a)))
+slopes(gammainc, x1=lambda ans, a, x: np.exp(-x + (a - 1) * np.log(x) - ops.gammaln(a)))
 gammaincc = primitive_of("special", "gammaincc")
-slopes(gammaincc, x1=lambda ans, a, x: -np.exp(-x + (a - 1) * np.log(x) - _special("gammaln")(a)))
+slopes(gammaincc, x1=lambda ans, a, x: -np.exp(-x + (a - 1) * np.log(x) - ops.gammaln(a)))
 rgamma = primitive_of("special", "rgamma")
-slopes(rgamma, x0=lambda ans, x: -_special("psi")(x) * ans)
+slopes(rgamma, x0=lambda ans, x: -ops.psi(x) * ans)
 
 jn = primitive_of("special", "jn")
 slopes(jn, x1=lambda ans, n, x: 0.5 * (jn(n - 1, x) - jn(n + 1, x)))
 yn = primitive_of("special", "yn")
 slopes(yn, x1=lambda ans, n, x: 0.5 * (yn(n - 1, x) - yn(n + 1, x)))
-y0 = primitive_of("special", "y0")
+y0, y1 = primitive_of("special", "y0"), primitive_of("special", "y1")
 slopes(y0, x0=lambda ans, x: -y1(x))
-y1 = primitive_of("special", "y1")
 slopes(y1, x0=lambda ans, x: 0.5 * (y0(x) - yn(2, x)))
 iv = primitive_of("special", "iv")
 slopes(iv, x1=lambda ans, n, x: 0.5 * (iv(n - 1, x) + iv(n + 1, x)))
@@ -55,7 +50,7 @@ def polygamma(n: int, x: Any) -> Any:
 @_in_special
 def multigammaln(a: Any, d: int) -> Any:
     """Return the logarithm of the gamma function of ``d`` dimensions, a sum of ``gammaln``."""
-    parts = (_special("gammaln")(a - 0.5 * j) for j in range(d))
+    parts = (ops.gammaln(a - 0.5 * j) for j in range(d))
     return sum(parts, 0.25 * d * (d - 1) * math.log(math.pi))
 
 
