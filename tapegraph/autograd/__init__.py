@@ -8,6 +8,7 @@ array([0.    , 0.6397])
 
 from __future__ import annotations
 
+from tapegraph.autograd import core, extend, misc, numpy, test_util, tracer, wrap_util
 from tapegraph.autograd.builtins import dict, isinstance, list, tuple, type
 from tapegraph.autograd.differential_operators import (
     checkpoint,
@@ -33,6 +34,13 @@ from tapegraph.autograd.differential_operators import (
 from tapegraph.autograd.primitives import primitive
 
 __all__ = [
+    "wrap_util",
+    "tracer",
+    "test_util",
+    "numpy",
+    "misc",
+    "extend",
+    "core",
     "checkpoint",
     "deriv",
     "dict",

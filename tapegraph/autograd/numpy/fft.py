@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as _np
 
@@ -16,6 +16,7 @@ globals().update(_NAMES)
 
 __all__ = sorted(_NAMES)
 
-if TYPE_CHECKING:
 
-    def __getattr__(name: str) -> Any: ...
+def __getattr__(name: str) -> Any:
+    """Return what else NumPy has by a name, as it is."""
+    return getattr(_np.fft, name)

@@ -11,7 +11,6 @@ from tapegraph.autograd.scipy.of_scipy import formula_of, passed_on, primitive_o
 from tapegraph.ops import special as ops
 from tapegraph.recording.record import tensor_like
 
-
 _in_special = formula_of("special")
 
 betainc = primitive_of("special", "betainc")
