@@ -18,11 +18,10 @@ from tapegraph.autograd.primitives import primitive as primitive
 from tapegraph.autograd.primitives import primitive_jvps as primitive_jvps
 from tapegraph.autograd.primitives import primitive_vjps as primitive_vjps
 from tapegraph.autograd.traced import getval as getval
-from tapegraph.autograd.traced import holds_box, isbox, settled
+from tapegraph.autograd.traced import holds_box, settled
 from tapegraph.autograd.vspaces import VSpace as VSpace
 from tapegraph.autograd.vspaces import vspace as vspace
 from tapegraph.errors import explain, kind_of, warn
-from tapegraph.tensors.tensor import Tensor
 from tapegraph.transforms.forward import jvp as forward
 from tapegraph.transforms.structure import leaves, mapped, replaced
 from tapegraph.transforms.vjp import vjp as reverse
@@ -103,12 +102,11 @@ def make_jvp(fun: Callable[[Any], Any], x: Any) -> Callable[[Any], tuple[Any, An
 
 def _check_real(x: Any) -> None:
     for path, leaf in leaves(x, "the argument"):
-        if not isinstance(leaf, (np.ndarray, np.number, float, int)) and not isbox(leaf):
-            if not isinstance(leaf, Tensor):
-                raise TypeError(explain("make_vjp", f"{kind_of(leaf)} for {path}", "real numbers"))
-        if np.iscomplexobj(getval(leaf)):
-            fix = "Differentiate by the real and the imaginary part."
-            raise TypeError(explain("make_vjp", f"{kind_of(leaf)} for {path}", "reals", fix))
+        kind = getattr(getattr(leaf, "dtype", None), "kind", None)
+        if not isinstance(leaf, (float, int)) and kind not in tuple("fiub"):
+            fix = "Of a complex number, differentiate by the real and the imaginary part."
+            received = f"{kind_of(leaf)} for {path}"
+            raise TypeError(explain("make_vjp", received, "real numbers", fix))
 
 
 def _like(g: Any, value: Any) -> Any:

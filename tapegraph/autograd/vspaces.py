@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from tapegraph.autograd.traced import getval
+from tapegraph.autograd.traced import TENSORS
 from tapegraph.errors import explain, kind_of
 from tapegraph.transforms.structure import leaves, replaced
 
@@ -93,7 +93,7 @@ class ArrayVSpace(VSpace):
     """Real arrays of one shape and dtype; numbers are those of shape ()."""
 
     def __init__(self, value: Any) -> None:
-        array = np.asarray(value)
+        array = value if isinstance(value, TENSORS) else np.asarray(value)
         self.shape: Any = array.shape
         self.dtype = array.dtype
 
@@ -205,7 +205,8 @@ def vspace(value: Any) -> Any:
     >>> vspace({"w": [1.0, 2.0], "b": 3.0}).size
     3
     """
-    value = getval(value)
+    if isinstance(value, TENSORS):
+        return ArrayVSpace(value)
     maker = VSpace.mappings.get(type(value))
     if maker is not None:
         return maker(value)

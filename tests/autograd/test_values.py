@@ -269,9 +269,20 @@ def test_linear_and_untraced_functions():
 def test_a_primitive_in_a_compiled_step_is_refused():
     cube = cubes()
     defvjp(cube, lambda ans, x: lambda g: 3 * g * x**2)
-    step = tg.compile(lambda x: grad(cube)(x))
-    with pytest.raises(tg.ConcretizationError):
-        step(tg.tensor(2.0))
+    step = tg.compile(lambda x: elementwise_grad(cube)(x))
+    with pytest.raises(tg.ConcretizationError, match="plain value"):
+        step(X)
+
+
+def test_gradients_in_a_compiled_step():
+    step = tg.compile(value_and_grad(lambda x: np.sum(np.sin(x) * np.array([x[0], 1.0, x[2]]))))
+    for shift in range(4):
+        x = X + shift
+        value, gradient = step(x)
+        factor = numpy.array([x[0], 1.0, x[2]])
+        assert float(value) == pytest.approx(numpy.sum(numpy.sin(x) * factor))
+        expected = numpy.cos(x) * factor + numpy.sin(x) * numpy.array([1.0, 0.0, 1.0])
+        numpy.testing.assert_allclose(numpy.asarray(gradient), expected, rtol=1e-12)
 
 
 # Looking at traced values
