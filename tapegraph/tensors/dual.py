@@ -143,6 +143,11 @@ class Dual(ArrayMethods):
         """Return the value as an ordinary array of its own memory."""
         return np.array(array_of(self))
 
+    @property
+    def _value(self) -> Any:
+        """The value, by the name that it has in autograd's boxes; a number where it is 0-d."""
+        return self.numpy()[()]
+
     def detach(self) -> Tensor:
         """Return the value as a constant, without derivative."""
         return constant(self.numpy())  # type: ignore[no-any-return]

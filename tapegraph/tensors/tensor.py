@@ -194,6 +194,11 @@ class Tensor(ArrayMethods, Node, recorded=True):
         check_stays(self, "numpy", "Compute with the tensor itself, by NumPy's functions.")
         return np.array(self._array)
 
+    @property
+    def _value(self) -> Any:
+        """The value, by the name that it has in autograd's boxes; a number where it is 0-d."""
+        return self.numpy()[()]
+
     def detach(self) -> Tensor:
         """Return the value as a constant with no history."""
         if follows(self):

@@ -42,6 +42,10 @@ ALLOWED: dict[str, tuple[set[str] | None, str]] = {
         f"tapegraph/optim/{name}.py": ({"mean"}, "a slot's name")
         for name in ("adam", "lion", "rmsprop")
     },
+    "tapegraph/autograd/scipy/stats/__init__.py": (
+        {"beta", "gamma", "norm"},
+        "distributions, of which some are called alike",
+    ),
     "tapegraph/compiling/number.py": (
         None,
         "Python's own operators, of which some are called alike",

@@ -181,6 +181,7 @@ ROOMS = (
     "optim",
     "compiling",
     "transforms",
+    "autograd",
     "testing",
     "commands",
 )

@@ -1,0 +1,17 @@
+"""Python's `isinstance`, `type` and containers, as code that is differentiated may call them.
+
+A traced dict, list or tuple is one of Python's own here, of traced values; so the three are
+Python's. Of a traced array `type` is ndarray or a NumPy number.
+"""
+
+from __future__ import annotations
+
+import builtins
+
+from tapegraph.autograd.primitives import notrace_primitive
+
+dict, list, tuple = builtins.dict, builtins.list, builtins.tuple
+isinstance = notrace_primitive(isinstance)
+type = notrace_primitive(type)
+
+__all__ = ["dict", "isinstance", "list", "tuple", "type"]

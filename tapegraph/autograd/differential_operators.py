@@ -1,0 +1,202 @@
+"""The differential operators: functions of functions, by autograd's names and arguments."""
+
+from __future__ import annotations
+
+import inspect
+from collections import OrderedDict
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from tapegraph.autograd import core
+from tapegraph.autograd.vspaces import vspace
+from tapegraph.autograd.wrap_util import unary_to_nary
+from tapegraph.errors import explain, kind_of
+from tapegraph.transforms.checkpoint import checkpoint as checkpoint
+from tapegraph.transforms.structure import mapped
+
+make_vjp = unary_to_nary(core.make_vjp)
+make_jvp = unary_to_nary(core.make_jvp)
+
+
+@unary_to_nary
+def grad(fun: Callable[..., Any], x: Any) -> Any:
+    """Return the gradient of a function of one number, in the structure of the argument.
+
+    ``grad(fun, argnum=0)`` is a function of what ``fun`` takes.
+
+    Raises
+    ------
+    TypeError
+        ``fun`` does not return one real number.
+
+    Examples
+    --------
+    >>> import tapegraph.autograd.numpy as np
+    >>> from tapegraph.autograd import grad
+    >>> grad(np.sin)(0.0), grad(grad(grad(np.sin)))(0.0)
+    (1.0, -1.0)
+    """
+    return _value_and_grad("grad", fun, x)[1]
+
+
+@unary_to_nary
+def value_and_grad(fun: Callable[..., Any], x: Any) -> tuple[Any, Any]:
+    """Return the value of a function of one number, and its gradient.
+
+    Raises
+    ------
+    TypeError
+        ``fun`` does not return one real number.
+    """
+    return _value_and_grad("value_and_grad", fun, x)
+
+
+def _value_and_grad(op: str, fun: Callable[..., Any], x: Any) -> tuple[Any, Any]:
+    vjp, value = core.make_vjp(fun, x)
+    if isinstance(value, (dict, list, tuple)) or np.size(value) != 1:
+        received = f"a function returning {kind_of(value)}"
+        fix = "Sum it, or use jacobian or elementwise_grad."
+        raise TypeError(explain(op, received, "one that returns one real number", fix))
+    return value, vjp(vspace(value).ones())
+
+
+@unary_to_nary
+def elementwise_grad(fun: Callable[..., Any], x: Any) -> Any:
+    """Return the gradient of the sum of a function's results.
+
+    Where the function works element by element, that is its derivative at each.
+    """
+    vjp, value = core.make_vjp(fun, x)
+    return vjp(vspace(value).ones())
+
+
+@unary_to_nary
+def deriv(fun: Callable[..., Any], x: Any) -> Any:
+    """Return the derivative of a function of a number along one, in forward mode."""
+    return core.make_jvp(fun, x)(vspace(x).ones())[1]
+
+
+@unary_to_nary
+def jacobian(fun: Callable[..., Any], x: Any) -> Any:
+    """Return the Jacobian of a function of an array, of the result's shape and then the argument's.
+
+    One reverse pass for each element of the result.
+    """
+    vjp, value = core.make_vjp(fun, x)
+    rows = [vjp(unit) for unit in vspace(value).standard_basis()]
+    shape = np.shape(value) + np.shape(x)
+    return np.reshape(np.stack(rows), shape) if rows else np.zeros(shape)
+
+
+@unary_to_nary
+def hessian(fun: Callable[..., Any], x: Any) -> Any:
+    """Return the Hessian of a function of one number."""
+    return jacobian(jacobian(fun))(x)
+
+
+@unary_to_nary
+def holomorphic_grad(fun: Callable[..., Any], x: Any) -> Any:
+    """Refuse: complex numbers are not differentiated.
+
+    Raises
+    ------
+    TypeError
+        Always.
+    """
+    fix = "Differentiate by the real and the imaginary part."
+    raise TypeError(explain("holomorphic_grad", kind_of(x), "grad, of real numbers", fix))
+
+
+def grad_named(fun: Callable[..., Any], argname: str) -> Callable[..., Any]:
+    """Return `grad` of a function by the argument of a name."""
+    return grad(fun, list(inspect.signature(fun).parameters).index(argname))  # type: ignore[no-any-return]
+
+
+@unary_to_nary
+def grad_and_aux(fun: Callable[..., Any], x: Any) -> tuple[Any, Any]:
+    """Return the gradient of the first of a function's two results, and the second."""
+    vjp, (value, aux) = core.make_vjp(lambda x: tuple(fun(x)), x)
+    return vjp((vspace(value).ones(), mapped(np.zeros_like, aux))), aux
+
+
+def multigrad_dict(fun: Callable[..., Any]) -> Callable[..., Any]:
+    """Return the function that gives the gradients by all arguments, by their names."""
+    signature = inspect.signature(fun)
+
+    def gradients(*args: Any, **kwargs: Any) -> OrderedDict[str, Any]:
+        bound = signature.bind(*args, **kwargs)
+        bound.apply_defaults()
+
+        def by_name(values: dict[str, Any]) -> Any:
+            again = inspect.BoundArguments(signature, OrderedDict(values))
+            return fun(*again.args, **again.kwargs)
+
+        return OrderedDict(grad(by_name)(dict(bound.arguments)))
+
+    return gradients
+
+
+@unary_to_nary
+def make_hvp(fun: Callable[..., Any], x: Any) -> tuple[Callable[[Any], Any], Any]:
+    """Return the function that multiplies by the Hessian at a point, and the gradient there."""
+    return core.make_vjp(grad(fun), x)
+
+
+def hessian_tensor_product(fun: Callable[..., Any], argnum: int = 0) -> Callable[..., Any]:
+    """Return the function of ``(*args, tensor)`` that gives the Hessian times the tensor."""
+
+    def directional(*args: Any, **kwargs: Any) -> Any:
+        *rest, tensor = args
+        return np.tensordot(grad(fun, argnum)(*rest, **kwargs), tensor, np.ndim(tensor))
+
+    return grad(directional, argnum)  # type: ignore[no-any-return]
+
+
+hessian_vector_product = hessian_tensor_product
+
+
+def tensor_jacobian_product(fun: Callable[..., Any], argnum: int = 0) -> Callable[..., Any]:
+    """Return the function of ``(*args, tensor)`` that gives the tensor times the Jacobian."""
+
+    def contracted(*args: Any, **kwargs: Any) -> Any:
+        *rest, tensor = args
+        return np.tensordot(tensor, fun(*rest, **kwargs), np.ndim(tensor))
+
+    return jacobian(contracted, argnum)  # type: ignore[no-any-return]
+
+
+vector_jacobian_product = tensor_jacobian_product
+
+
+@unary_to_nary
+def make_jvp_reversemode(fun: Callable[..., Any], x: Any) -> Callable[[Any], Any]:
+    """Return the function that multiplies by the Jacobian, by reverse mode alone.
+
+    The pullback is linear in its cotangent, and the pullback of it is the Jacobian itself.
+    """
+    vjp, value = core.make_vjp(fun, x)
+    return core.make_vjp(vjp, vspace(value).zeros())[0]
+
+
+def _half_square(x: Any) -> Any:
+    return 0.5 * np.sum(x**2, axis=-1)
+
+
+def make_ggnvp(
+    f: Callable[..., Any], g: Callable[[Any], Any] = _half_square, f_argnum: int = 0
+) -> Callable[..., Any]:
+    """Return what gives, at a point, the function that multiplies by the Gauss-Newton matrix.
+
+    It is ``J^T H J``, with the Jacobian ``J`` of ``f`` and the Hessian ``H`` of ``g`` at ``f(x)``.
+    """
+
+    @unary_to_nary
+    def ggnvp_maker(f: Callable[..., Any], x: Any) -> Callable[[Any], Any]:
+        pull, value = core.make_vjp(f, x)
+        times_hessian, _ = core.make_vjp(grad(g), value)
+        push, _ = core.make_vjp(pull, vspace(value).zeros())
+        return lambda v: pull(times_hessian(push(v)))
+
+    return ggnvp_maker(f, f_argnum)  # type: ignore[no-any-return]

@@ -1,0 +1,32 @@
+"""What defines functions with derivatives of their own, and vector spaces."""
+
+from __future__ import annotations
+
+from tapegraph.autograd.numpy.numpy_boxes import ArrayBox as Box
+from tapegraph.autograd.primitives import (
+    def_linear,
+    defjvp,
+    defjvp_argnum,
+    defjvp_argnums,
+    defvjp,
+    defvjp_argnum,
+    defvjp_argnums,
+    notrace_primitive,
+    primitive,
+)
+from tapegraph.autograd.vspaces import VSpace, vspace
+
+__all__ = [
+    "Box",
+    "VSpace",
+    "def_linear",
+    "defjvp",
+    "defjvp_argnum",
+    "defjvp_argnums",
+    "defvjp",
+    "defvjp_argnum",
+    "defvjp_argnums",
+    "notrace_primitive",
+    "primitive",
+    "vspace",
+]

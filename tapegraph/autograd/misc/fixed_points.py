@@ -1,0 +1,47 @@
+"""`fixed_point`: where an iteration ends, differentiated by the equation that it solves."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from tapegraph.autograd.core import make_vjp
+from tapegraph.autograd.primitives import defvjp, primitive
+from tapegraph.autograd.vspaces import vspace
+
+
+@primitive
+def fixed_point(
+    f: Callable[[Any], Callable[[Any], Any]],
+    a: Any,
+    x0: Any,
+    distance: Callable[[Any, Any], float],
+    tol: float,
+) -> Any:
+    """Iterate ``x = f(a)(x)`` from ``x0`` until two in a row are within ``tol``.
+
+    Differentiable by ``a``, at any order, whatever the number of iterations: the cotangent ``w`` of
+    the fixed point solves ``w = g + (df/dx)^T w``, by the same iteration.
+    """
+    step = f(a)
+    x, previous = step(x0), x0
+    while distance(x, previous) > tol:
+        x, previous = step(x), x
+    return x
+
+
+def _vjp(ans: Any, f: Any, a: Any, x0: Any, distance: Any, tol: float) -> Callable[[Any], Any]:
+    def adjoint(parameters: Any) -> Callable[[Any], Any]:
+        a, x, g = parameters
+        pull, _ = make_vjp(f(a), x)
+        return lambda w: vspace(x).add(pull(w), g)
+
+    def vjp(g: Any) -> Any:
+        zero = vspace(ans).zeros()
+        w = fixed_point(adjoint, (a, ans, g), zero, distance, tol)
+        return make_vjp(lambda a: f(a)(ans), a)[0](w)
+
+    return vjp
+
+
+defvjp(fixed_point, None, _vjp, None)

@@ -1,0 +1,124 @@
+"""autograd's optimizers, with its formulas: functions of structures of arrays.
+
+`tapegraph.optim` has PyTorch's, which differ: here `rmsprop` starts from ones, and `sgd` scales the
+gradient by ``1 - mass``.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from tapegraph.autograd.misc.flatten import flatten
+
+Gradient = Callable[[Any, int], Any]
+Callback = Callable[[Any, int, Any], Any]
+
+
+def unflatten_optimizer(optimize: Callable[..., Any]) -> Callable[..., Any]:
+    """Make an optimizer of vectors one of structures of arrays; also a decorator."""
+
+    @functools.wraps(optimize)
+    def of_structures(
+        grad: Gradient, x0: Any, callback: Callback | None = None, *args: Any, **kwargs: Any
+    ) -> Any:
+        x, unflatten = flatten(x0)
+
+        def flat_grad(x: Any, i: int) -> Any:
+            return flatten(grad(unflatten(x), i))[0]
+
+        def flat_callback(x: Any, i: int, g: Any) -> None:
+            if callback is not None:
+                callback(unflatten(x), i, unflatten(g))
+
+        return unflatten(optimize(flat_grad, x, flat_callback, *args, **kwargs))
+
+    return of_structures
+
+
+@unflatten_optimizer
+def sgd(
+    grad: Gradient,
+    x: Any,
+    callback: Callback,
+    num_iters: int = 200,
+    step_size: float = 0.1,
+    mass: float = 0.9,
+) -> Any:
+    """Descend by ``v = mass v - (1 - mass) g``, ``x = x + step_size v``.
+
+    Parameters
+    ----------
+    grad : callable
+        ``grad(x, i)`` gives the gradient at step ``i``, in the structure of ``x``.
+    x
+        Where to start: arrays and numbers, in dicts, lists and tuples.
+    callback : callable, optional
+        ``callback(x, i, g)``, before every step.
+    num_iters : int
+        How many steps.
+    step_size, mass : float
+        As above.
+
+    Returns
+    -------
+    like x
+        Where it ended.
+    """
+    velocity = np.zeros(len(x))
+    for i in range(num_iters):
+        g = grad(x, i)
+        callback(x, i, g)
+        velocity = mass * velocity - (1.0 - mass) * g
+        x = x + step_size * velocity
+    return x
+
+
+@unflatten_optimizer
+def rmsprop(
+    grad: Gradient,
+    x: Any,
+    callback: Callback,
+    num_iters: int = 100,
+    step_size: float = 0.1,
+    gamma: float = 0.9,
+    eps: float = 1e-8,
+) -> Any:
+    """Descend by the gradient over its root mean square, ``s = gamma s + (1 - gamma) g^2``.
+
+    The mean square starts from ones. Parameters are as for `sgd`.
+    """
+    mean_square = np.ones(len(x))
+    for i in range(num_iters):
+        g = grad(x, i)
+        callback(x, i, g)
+        mean_square = gamma * mean_square + (1 - gamma) * g**2
+        x = x - step_size * g / (np.sqrt(mean_square) + eps)
+    return x
+
+
+@unflatten_optimizer
+def adam(
+    grad: Gradient,
+    x: Any,
+    callback: Callback,
+    num_iters: int = 100,
+    step_size: float = 0.001,
+    b1: float = 0.9,
+    b2: float = 0.999,
+    eps: float = 1e-8,
+) -> Any:
+    """Descend by Adam (Kingma and Ba, 2015). Parameters are as for `sgd`."""
+    first, second = np.zeros(len(x)), np.zeros(len(x))
+    for i in range(num_iters):
+        g = grad(x, i)
+        callback(x, i, g)
+        first = b1 * first + (1 - b1) * g
+        second = b2 * second + (1 - b2) * g**2
+        unbiased = first / (1 - b1 ** (i + 1))
+        scale = np.sqrt(second / (1 - b2 ** (i + 1))) + eps
+        x = x - step_size * unbiased / scale
+    return x

@@ -1,0 +1,221 @@
+"""Functions that NumPy does not dispatch, or tapegraph does not record, on traced values."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from tapegraph.autograd.numpy.wrapping import joined
+from tapegraph.autograd.traced import TENSORS, getval, holds_tensor
+from tapegraph.errors import explain
+from tapegraph.recording.record import tensor_like
+from tapegraph.transforms.structure import mapped
+
+
+def array(object: Any, dtype: Any = None, **options: Any) -> Any:
+    """Record ``np.array``: tensors in nested lists are stacked."""
+    ndmin = options.pop("ndmin", 0)
+    for name in ("copy", "order", "subok"):
+        options.pop(name, None)
+    if options:
+        given = ", ".join(f"{k}=" for k in options)
+        raise TypeError(explain("numpy.array", f"{given} with a tensor", "dtype= and ndmin="))
+    x = tensor_like("numpy.array", joined(object), "object")
+    if dtype is not None:
+        x = x.astype(dtype)
+    missing = ndmin - x.ndim
+    return np.reshape(x, (1,) * missing + x.shape) if missing > 0 else x
+
+
+def full(shape: Any, fill_value: Any, dtype: Any = None, **options: Any) -> Any:
+    """Record ``np.full`` of a traced number."""
+    return np.broadcast_to(array(fill_value, dtype), shape)
+
+
+def full_like(a: Any, fill_value: Any, dtype: Any = None, *, shape: Any = None, **_: Any) -> Any:
+    """Record ``np.full_like`` of a traced number; the array gives its shape and dtype alone."""
+    shape = np.shape(a) if shape is None else shape
+    if holds_tensor(fill_value):
+        return full(shape, fill_value, dtype)
+    return np.full(shape, fill_value, np.result_type(a) if dtype is None else dtype)
+
+
+def linspace(
+    start: Any,
+    stop: Any,
+    num: int = 50,
+    endpoint: bool = True,
+    retstep: bool = False,
+    dtype: Any = None,
+    axis: int = 0,
+) -> Any:
+    """Record ``np.linspace``: linear in both ends."""
+    start, stop = np.broadcast_arrays(joined(start), joined(stop))
+    parts = np.linspace(0.0, 1.0, num, endpoint=endpoint)
+    parts = parts.reshape((num,) + (1,) * start.ndim)
+    points = start * (1.0 - parts) + stop * parts
+    points = np.moveaxis(points, 0, axis) if axis else points
+    if dtype is not None:
+        points = points.astype(dtype)
+    steps = num - 1 if endpoint else num
+    return (points, (stop - start) / steps) if retstep else points
+
+
+def append(arr: Any, values: Any, axis: int | None = None) -> Any:
+    """Record ``np.append``."""
+    arr, values = joined(arr), joined(values)
+    if axis is None:
+        arr, values, axis = np.ravel(arr), np.ravel(values), 0
+    return np.concatenate((arr, values), axis=axis)
+
+
+def meshgrid(*xi: Any, copy: bool = True, sparse: bool = False, indexing: str = "xy") -> Any:
+    """Record ``np.meshgrid``."""
+    vectors = [np.ravel(joined(x)) for x in xi]
+    grid: Any = np.meshgrid
+    places = grid(*(np.arange(x.size) for x in vectors), sparse=sparse, indexing=indexing)
+    return tuple(x[place] for x, place in zip(vectors, places, strict=True))
+
+
+def gradient(
+    f: Any, *varargs: Any, axis: int | tuple[int, ...] | None = None, edge_order: int = 1
+) -> Any:
+    """Record ``np.gradient``: central differences of second order, one-sided at the ends."""
+    f = joined(f)
+    axes = range(f.ndim) if axis is None else np.atleast_1d(axis).tolist()
+    spacings = varargs if len(varargs) == len(axes) else (varargs or (1.0,)) * len(axes)
+    if len(spacings) != len(axes):
+        received = f"{len(varargs)} spacings for {len(axes)} axes"
+        raise TypeError(explain("numpy.gradient", received, "none, one, or one per axis"))
+    found = [_slope(f, h, a, edge_order) for h, a in zip(spacings, axes, strict=True)]
+    return found[0] if len(found) == 1 else tuple(found)
+
+
+def _slope(f: Any, spacing: Any, axis: int, edge_order: int) -> Any:
+    f = np.moveaxis(f, axis, -1)
+    if f.shape[-1] < edge_order + 1:
+        received = f"{f.shape[-1]} elements along axis {axis}"
+        raise ValueError(explain("numpy.gradient", received, f"{edge_order + 1} or more"))
+    h = np.diff(spacing) if np.ndim(spacing) else np.ones(f.shape[-1] - 1) * spacing
+    before, after = h[:-1], h[1:]
+    left, middle, right = f[..., :-2], f[..., 1:-1], f[..., 2:]
+    inner = ((right - middle) * before / after + (middle - left) * after / before) / (
+        before + after
+    )
+    rises = (f[..., 1:] - f[..., :-1]) / h
+    first, last = rises[..., :1], rises[..., -1:]
+    if edge_order == 2:  # the parabola through three points
+        first = first + (first - rises[..., 1:2]) * h[0] / (h[0] + h[1])
+        last = last + (last - rises[..., -2:-1]) * h[-1] / (h[-1] + h[-2])
+    return np.moveaxis(np.concatenate((first, inner, last), axis=-1), -1, axis)
+
+
+def identity(x: Any, *_: Any, **__: Any) -> Any:
+    """Record what leaves real numbers as they are, as ``np.conj`` does."""
+    return joined(x)
+
+
+def angle(z: Any, deg: bool = False) -> Any:
+    """Record ``np.angle`` of real numbers: a step function, whose derivative is zero."""
+    z = joined(z)
+    return np.where(np.less(z, 0), 180.0 if deg else np.pi, 0.0) + 0.0 * z
+
+
+def isscalar(element: Any) -> bool:
+    """Tell what ``np.isscalar`` tells of the plain value."""
+    return bool(np.isscalar(getval(element)))
+
+
+class ByIndex:
+    """`r_` or `c_` that also takes tensors.
+
+    NumPy joins the positions of the elements; the elements are taken at what it gives.
+    """
+
+    def __init__(self, joining: Any) -> None:
+        self._joining = joining
+
+    def __getitem__(self, key: Any) -> Any:
+        """Join what stands in the brackets."""
+        if not holds_tensor(key):
+            return self._joining[key]
+        parts: list[Any] = []
+        start = 0
+        places: list[Any] = []
+        for item in key if isinstance(key, tuple) else (key,):
+            if isinstance(item, str):
+                places.append(item)
+                continue
+            x = (
+                np.r_[mapped(getval, item)]
+                if isinstance(item, slice)
+                else tensor_like("numpy.r_", joined(item), "an item")
+            )
+            parts.append(np.ravel(x))
+            places.append(np.arange(start, start + x.size).reshape(x.shape))
+            start += x.size
+        return np.concatenate(parts)[self._joining[tuple(places)]]
+
+    def __len__(self) -> int:
+        return 0
+
+
+def make_diagonal(D: Any, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Any:
+    """Return arrays with given diagonals: the transpose of ``np.diagonal``.
+
+    Parameters
+    ----------
+    D : array_like
+        The diagonals, along the last axis, of shape (..., n).
+    offset, axis1, axis2 : int
+        0, -1 and -2: the diagonal goes to two new last axes.
+
+    Returns
+    -------
+    array
+        Of shape (..., n, n).
+
+    Raises
+    ------
+    NotImplementedError
+        For another place.
+    """
+    if (offset, axis1, axis2) != (0, -1, -2):
+        received = f"offset={offset}, axis1={axis1}, axis2={axis2}"
+        raise NotImplementedError(explain("make_diagonal", received, "0, -1 and -2"))
+    D = joined(D) if holds_tensor(D) else np.asarray(D)
+    return np.expand_dims(D, -1) * np.eye(D.shape[-1])
+
+
+def concatenate_args(axis: int, *args: Any) -> Any:
+    """Join arrays along an axis: ``np.concatenate`` with the arrays as arguments."""
+    return np.concatenate([joined(x) for x in args] if holds_tensor(args) else args, axis)
+
+
+def array_from_args(array_args: Any, array_kwargs: Any, *args: Any) -> Any:
+    """Make an array of its elements: ``np.array`` with the elements as arguments."""
+    if holds_tensor(args):
+        return array(list(args), *array_args, **array_kwargs)
+    return np.array(args, *array_args, **array_kwargs)
+
+
+def metadata(A: Any) -> tuple[Any, ...]:
+    """Return the shape, number of axes and dtype of an array, and whether it is complex."""
+    A = A if isinstance(A, TENSORS) else np.asarray(A)
+    return A.shape, A.ndim, A.dtype, np.iscomplexobj(A)
+
+
+# What serves NumPy's functions where an argument is a tensor or holds one.
+RECORDINGS: dict[str, Callable[..., Any]] = {
+    function.__name__: function
+    for function in (angle, append, array, full, full_like, gradient, isscalar, linspace, meshgrid)
+}
+RECORDINGS |= dict.fromkeys(("asarray", "asanyarray", "ascontiguousarray", "asfortranarray"), array)
+RECORDINGS |= dict.fromkeys(("conj", "conjugate", "real_if_close"), identity)
+# Step functions and questions, which have no derivative and give plain arrays.
+WITHOUT_GRADIENT = frozenset(
+    "bincount digitize fix floor_divide histogram iscomplex isneginf isposinf isreal lexsort "
+    "tril_indices_from triu_indices_from".split()
+)

@@ -1,0 +1,37 @@
+"""The names of `tapegraph.autograd.numpy`: NumPy's, wrapped, and a few of autograd's own."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as _np
+
+from tapegraph.autograd.numpy.functions import (
+    RECORDINGS,
+    WITHOUT_GRADIENT,
+    ByIndex,
+    array_from_args,
+    concatenate_args,
+    make_diagonal,
+    metadata,
+)
+from tapegraph.autograd.numpy.wrapping import wrap_namespace
+
+_NAMES = wrap_namespace(_np, RECORDINGS, WITHOUT_GRADIENT)
+_NAMES |= {
+    "array_from_args": array_from_args,
+    "c_": ByIndex(_np.c_),
+    "concatenate_args": concatenate_args,
+    "make_diagonal": make_diagonal,
+    "metadata": metadata,
+    "r_": ByIndex(_np.r_),
+}
+for _submodule in ("fft", "linalg", "random"):
+    _NAMES.pop(_submodule, None)
+globals().update(_NAMES)
+
+__all__ = sorted(_NAMES)
+
+if TYPE_CHECKING:
+
+    def __getattr__(name: str) -> Any: ...

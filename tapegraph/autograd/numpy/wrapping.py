@@ -1,0 +1,144 @@
+"""NumPy's functions, thinly wrapped: on plain arguments they are NumPy's own.
+
+A call that holds a tensor goes to NumPy too, which hands it to what records. Only lists that hold
+tensors are made tensors first, since NumPy does not look into them.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+
+from tapegraph.autograd.primitives import called, entry_of, primitive_jvps, primitive_vjps
+from tapegraph.autograd.traced import getval, holds_tensor
+from tapegraph.errors import explain
+from tapegraph.ops.shape import stack
+from tapegraph.tensors.dual import Dual
+from tapegraph.transforms.structure import leaves, mapped
+
+# Of these, a list holds several arrays; of the others it is one.
+OF_SEVERAL = {
+    np.block,
+    np.broadcast_arrays,
+    np.choose,
+    np.column_stack,
+    np.concatenate,
+    np.dstack,
+    np.einsum,
+    np.hstack,
+    np.linalg.multi_dot,
+    np.meshgrid,
+    np.select,
+    np.stack,
+    np.vstack,
+}
+_UFUNC = ("accumulate", "at", "identity", "nargs", "nin", "nout", "outer", "reduce", "reduceat")
+
+
+def joined(value: Any) -> Any:
+    """Return a nested list of tensors and numbers as one tensor."""
+    if isinstance(value, (list, tuple)):
+        return stack([joined(part) for part in value])
+    return value
+
+
+def wrapped(
+    function: Callable[..., Any],
+    recording: Callable[..., Any] | None = None,
+    without_gradient: bool = False,
+) -> Callable[..., Any]:
+    """Wrap one of NumPy's functions.
+
+    Parameters
+    ----------
+    function : callable
+        NumPy's.
+    recording : callable, optional
+        What serves it where an argument is a tensor or holds one; NumPy's dispatch otherwise.
+    without_gradient : bool
+        The function has derivative zero: tensors are given to it as plain arrays.
+    """
+    entry = entry_of(getattr(function, "__name__", "function"))
+    several = function in OF_SEVERAL
+
+    @functools.wraps(function)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        if not (any(map(holds_tensor, args)) or holds_tensor(kwargs)):
+            return function(*args, **kwargs)
+        if call in primitive_vjps or call in primitive_jvps:
+            rules = primitive_jvps if _is_forward(args) else primitive_vjps
+            if call in rules:
+                return called(call, function, entry, args, kwargs)
+        if without_gradient:
+            plain = (mapped(getval, x) if holds_tensor(x) else x for x in args)
+            return function(*plain, **{k: mapped(getval, v) for k, v in kwargs.items()})
+        if recording is not None:
+            return recording(*args, **kwargs)
+        return function(
+            *(_given(x, several) for x in args),
+            **{k: _given(v, several) for k, v in kwargs.items()},
+        )
+
+    call.fun = function  # type: ignore[attr-defined]
+    if isinstance(function, np.ufunc):
+        for name in _UFUNC:
+            setattr(call, name, getattr(function, name))
+    return call
+
+
+def wrap_namespace(
+    module: ModuleType,
+    recordings: dict[str, Callable[..., Any]],
+    without_gradient: frozenset[str] = frozenset(),
+) -> dict[str, Any]:
+    """Return the public names of one of NumPy's modules, its functions wrapped.
+
+    Parameters
+    ----------
+    module : module
+        NumPy's.
+    recordings : dict
+        By name, what serves a function where an argument is a tensor or holds one.
+    without_gradient : frozenset of str
+        Functions of derivative zero.
+    """
+    made: dict[int, Any] = {}
+    names: dict[str, Any] = {}
+    for name in _public(module):
+        value = getattr(module, name)
+        if isinstance(value, (type, ModuleType)) or not callable(value):
+            names[name] = value
+            continue
+        if id(value) not in made:  # two names of one function stay one
+            own = recordings.get(name) or recordings.get(getattr(value, "__name__", name))
+            made[id(value)] = wrapped(value, own, name in without_gradient)
+        names[name] = made[id(value)]
+    return names
+
+
+def _public(module: ModuleType) -> list[str]:
+    return [name for name in module.__all__ if hasattr(module, name)]
+
+
+def _is_forward(args: tuple[Any, ...]) -> bool:
+    return any(type(x) is Dual for _, x in leaves(args))
+
+
+def _given(x: Any, several: bool) -> Any:
+    """Return an argument as NumPy's dispatch sees the tensors in it."""
+    if not isinstance(x, (list, tuple)) or not holds_tensor(x):
+        return x
+    return type(x)(map(joined, x)) if several else joined(x)
+
+
+def unsupported(name: str, why: str) -> Callable[..., Any]:
+    """Return what refuses tensors, by the name of a function."""
+
+    def refuse(*args: Any, **kwargs: Any) -> Any:
+        raise TypeError(explain(name, "a tensor", "plain arrays", why))
+
+    return refuse

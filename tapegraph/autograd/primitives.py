@@ -1,0 +1,427 @@
+"""`primitive`: any Python function as one entry of the tape, with rules that users define.
+
+The rules are written in `tapegraph.autograd.numpy`. On arrays they compute; on tensors they record,
+and so they are differentiated again.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from tapegraph.autograd.traced import (
+    CONTAINERS,
+    getval,
+    holds_box,
+    holds_tensor,
+    isbox,
+    number,
+    without_constants,
+)
+from tapegraph.autograd.vspaces import vspace
+from tapegraph.errors import explain, kind_of
+from tapegraph.recording.node import constant
+from tapegraph.recording.op import NO_ATTRS, Op, Rules
+from tapegraph.recording.record import remember, tensor_like
+from tapegraph.recording.scopes import RECORDING
+from tapegraph.tensors.dual import Dual, dual_of, parts
+from tapegraph.tensors.tensor import Tensor
+from tapegraph.transforms.structure import leaves, mapped, replaced
+
+Rule = Callable[..., Any]
+# By the function that `primitive` returned: ``rule(argnums, ans, args, kwargs)`` gives a function
+# of the cotangent, and ``rule(argnums, tangents, ans, args, kwargs)`` the tangent of the result.
+primitive_vjps: dict[Any, Rule] = {}
+primitive_jvps: dict[Any, Rule] = {}
+
+
+def primitive(f_raw: Callable[..., Any]) -> Callable[..., Any]:
+    """Make a function one operation, whose derivatives `defvjp` and `defjvp` define.
+
+    Parameters
+    ----------
+    f_raw : callable
+        Takes and returns any Python values. Where an argument is traced, or is a list, tuple or
+        dict that holds what is, the function is given plain values, and what it returns (a number,
+        an array, or lists, tuples and dicts of them) is traced.
+
+    Returns
+    -------
+    callable
+        Takes what the function takes.
+
+    Raises
+    ------
+    NotImplementedError
+        When differentiated: no rule was defined for the function, or for a traced argument.
+    TypeError
+        When called: a keyword argument is traced, or the result is nothing to differentiate.
+
+    Examples
+    --------
+    >>> import tapegraph.autograd.numpy as np
+    >>> from tapegraph.autograd import grad
+    >>> from tapegraph.autograd.extend import defvjp, primitive
+    >>> @primitive
+    ... def cube(x):
+    ...     return x * x * x
+    >>> defvjp(cube, lambda ans, x: lambda g: g * 3.0 * x**2)
+    >>> grad(cube)(2.0), grad(grad(cube))(2.0)
+    (12.0, 12.0)
+    """
+    name = getattr(f_raw, "__name__", type(f_raw).__name__)
+    entry = entry_of(name)
+
+    @functools.wraps(f_raw)
+    def wrapped(*args: Any, **kwargs: Any) -> Any:
+        if any(map(holds_tensor, args)) or holds_tensor(kwargs):
+            return called(wrapped, f_raw, entry, args, kwargs)
+        return f_raw(*args, **kwargs)
+
+    wrapped.fun = f_raw  # type: ignore[attr-defined]
+    return wrapped
+
+
+def notrace_primitive(f_raw: Callable[..., Any]) -> Callable[..., Any]:
+    """Make a function run on plain values, so that no derivative flows through it."""
+
+    @functools.wraps(f_raw)
+    def wrapped(*args: Any, **kwargs: Any) -> Any:
+        return f_raw(*map(_plain, args), **{k: _plain(v) for k, v in kwargs.items()})
+
+    wrapped.fun = f_raw  # type: ignore[attr-defined]
+    return wrapped
+
+
+# Rules
+
+
+def defvjp(fun: Callable[..., Any], *vjpmakers: Rule | None, argnums: Any = None) -> None:
+    """Define the vector-Jacobian products of a primitive, argument by argument.
+
+    Parameters
+    ----------
+    fun : callable
+        Made by `primitive`, or a function of `tapegraph.autograd.numpy`. The last definition wins.
+    *vjpmakers : callable or None
+        ``maker(ans, *args, **kwargs)`` returns the function from the cotangent of the result to
+        that of the argument, written in `tapegraph.autograd.numpy`. None for a zero derivative.
+    argnums : sequence of int, optional
+        The positions that the makers are for; 0, 1, 2, ... where not given.
+    """
+    makers = dict(zip(range(len(vjpmakers)) if argnums is None else argnums, vjpmakers))  # noqa: B905
+    for maker in vjpmakers:
+        _check_rule("defvjp", fun, maker)
+
+    def rule(wanted: Sequence[int], ans: Any, args: Any, kwargs: Any) -> Rule:
+        made = [_of(makers, argnum, "VJP", fun) for argnum in wanted]
+        vjps = [None if maker is None else maker(ans, *args, **kwargs) for maker in made]
+        return lambda g: [None if vjp is None else vjp(g) for vjp in vjps]
+
+    primitive_vjps[fun] = rule
+
+
+def defvjp_argnum(fun: Callable[..., Any], vjpmaker: Rule) -> None:
+    """Define the products by one ``maker(argnum, ans, args, kwargs)`` for every argument."""
+
+    def rule(wanted: Sequence[int], ans: Any, args: Any, kwargs: Any) -> Rule:
+        vjps = [vjpmaker(argnum, ans, args, kwargs) for argnum in wanted]
+        return lambda g: [vjp(g) for vjp in vjps]
+
+    primitive_vjps[fun] = rule
+
+
+def defvjp_argnums(fun: Callable[..., Any], vjpmaker: Rule) -> None:
+    """Define the products by ``maker(argnums, ans, args, kwargs)``, for several arguments at once.
+
+    What the maker returns takes a cotangent, and gives one for each of ``argnums``.
+    """
+    primitive_vjps[fun] = vjpmaker
+
+
+def defjvp(fun: Callable[..., Any], *jvpfuns: Rule | str | None, argnums: Any = None) -> None:
+    """Define the Jacobian-vector products of a primitive, argument by argument.
+
+    Parameters
+    ----------
+    fun : callable
+        Made by `primitive`, or a function of `tapegraph.autograd.numpy`. The last definition wins.
+    *jvpfuns : callable, "same" or None
+        ``jvp(g, ans, *args, **kwargs)`` gives the tangent of the result for the tangent ``g`` of
+        the argument. ``"same"`` for a function that is linear in the argument, None for zero.
+    argnums : sequence of int, optional
+        The positions that the rules are for; 0, 1, 2, ... where not given.
+    """
+    rules = dict(zip(range(len(jvpfuns)) if argnums is None else argnums, jvpfuns))  # noqa: B905
+    for jvp in jvpfuns:
+        if jvp != "same":
+            _check_rule("defjvp", fun, jvp)
+
+    def one(argnum: int, g: Any, ans: Any, args: Any, kwargs: Any) -> Any:
+        jvp: Any = _of(rules, argnum, "JVP", fun)
+        if jvp == "same":
+            return fun(*args[:argnum], g, *args[argnum + 1 :], **kwargs)
+        return None if jvp is None else jvp(g, ans, *args, **kwargs)
+
+    defjvp_argnum(fun, one)
+
+
+def defjvp_argnum(fun: Callable[..., Any], jvpmaker: Rule) -> None:
+    """Define the products by one ``jvp(argnum, g, ans, args, kwargs)`` for every argument."""
+
+    def rule(wanted: Sequence[int], gs: Sequence[Any], ans: Any, args: Any, kwargs: Any) -> Any:
+        found = [jvpmaker(i, g, ans, args, kwargs) for i, g in zip(wanted, gs, strict=True)]
+        found = [part for part in found if part is not None]
+        add = vspace(ans).add
+        return functools.reduce(add, found) if found else None
+
+    primitive_jvps[fun] = rule
+
+
+def defjvp_argnums(fun: Callable[..., Any], jvpmaker: Rule) -> None:
+    """Define the products by ``jvp(argnums, gs, ans, args, kwargs)``, for all arguments at once."""
+    primitive_jvps[fun] = jvpmaker
+
+
+def def_linear(fun: Callable[..., Any]) -> None:
+    """Say that a function is linear in each of its arguments."""
+    defjvp_argnum(fun, lambda i, g, ans, args, kwargs: fun(*args[:i], g, *args[i + 1 :], **kwargs))
+
+
+def _check_rule(op: str, fun: Any, rule: Any) -> None:
+    if rule is not None and not callable(rule):
+        received = f"{kind_of(rule)} for {_name(fun)}"
+        raise TypeError(explain(op, received, "a function, or None for a zero derivative"))
+
+
+def _of(rules: dict[int, Any], argnum: int, kind: str, fun: Any) -> Any:
+    if argnum not in rules:
+        raise _undefined(kind, fun, f"argument {argnum}")
+    return rules[argnum]
+
+
+def _undefined(kind: str, fun: Any, where: str) -> NotImplementedError:
+    fix = f"Define it: def{kind.lower()}({_name(fun)}, ...)."
+    received = f"a derivative by {where}"
+    return NotImplementedError(
+        explain(_name(fun), received, f"a {kind} that is defined for it", fix)
+    )
+
+
+def _name(fun: Any) -> str:
+    return getattr(fun, "__name__", repr(fun))
+
+
+# Calls
+
+
+def entry_of(name: str) -> Op:
+    """Return the operation of a primitive: it saves the call, whose rules are found when it runs.
+
+    Its name is no identifier, as those of the library's operations and of `tapegraph.defop` are.
+    """
+    return Op(f"primitive {name}", saves=True, rules=Rules(_swept, None, None, _recorded))
+
+
+def called(fun: Any, f_raw: Any, entry: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Call a primitive with tensors or duals among its arguments."""
+    if holds_box(kwargs):
+        fix = "Pass it by position."
+        raise TypeError(explain(entry.name, "a traced keyword argument", "plain ones", fix))
+    tags = [x.tag for _, x in leaves(args) if type(x) is Dual]
+    if tags:
+        return _with_tangent(fun, max(tags), args, kwargs)
+    values = tuple(map(_plain, args))
+    out = f_raw(*values, **{k: _plain(v) for k, v in kwargs.items()})
+    if not RECORDING.value() or not any(map(holds_box, args)):
+        return out
+    return _Call(fun, entry.name, args, kwargs, out).on_tape(entry)
+
+
+def _plain(x: Any) -> Any:
+    """Return an argument without its levels; one that holds no tensor is the same object."""
+    if isinstance(x, CONTAINERS):
+        return mapped(getval, x) if holds_tensor(x) else x
+    return getval(x)
+
+
+def _with_tangent(fun: Any, tag: int, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Call a primitive on the values of a level of forward mode, and its rule beside it."""
+    rule = primitive_jvps.get(fun)
+    duals = [i for i, x in enumerate(args) if any(_of_level(leaf, tag) for _, leaf in leaves(x))]
+    if rule is None:
+        raise _undefined("JVP", fun, f"arguments {duals}")
+    primals, tangents = list(args), []
+    for i in duals:
+        primals[i] = without_constants(mapped(lambda x: parts(x, tag)[0], args[i]))
+        tangents.append(without_constants(mapped(lambda x: _tangent(x, tag), args[i])))
+    ans = fun(*primals, **kwargs)
+    tangent = rule(tuple(duals), tangents, ans, tuple(primals), kwargs)
+    if tangent is None:
+        return ans
+    pairs = list(zip(leaves(ans), leaves(tangent), strict=True))
+    return replaced(ans, (_dual(_name(fun), x, t, tag) for (_, x), (_, t) in pairs))
+
+
+def _of_level(x: Any, tag: int) -> bool:
+    return type(x) is Dual and x.tag == tag
+
+
+def _tangent(x: Any, tag: int) -> Any:
+    primal, tangent = parts(x, tag)
+    return np.zeros(np.shape(primal)) if tangent is None else tangent
+
+
+def _dual(name: str, primal: Any, tangent: Any, tag: int) -> Any:
+    x, t = (tensor_like(name, part, "a result") for part in (primal, tangent))
+    if x.dtype.kind != "f":
+        x = x * 1.0
+    if t.shape != x.shape or t.dtype != x.dtype:
+        t = t + constant(np.zeros(x.shape, x.dtype))
+    if t.shape != x.shape:
+        received = f"a tangent of shape {t.shape}"
+        raise ValueError(explain(name, received, f"the result's shape {x.shape}"))
+    return dual_of(x, t, tag)
+
+
+_TRACED = object()
+
+
+class _Call:
+    """One call of a primitive that is on the tape.
+
+    Kept are its arguments, with a mark in the place of every tensor, and the form of its result.
+    """
+
+    def __init__(self, fun: Any, name: str, args: Any, kwargs: Any, out: Any) -> None:
+        self._fun, self._name, self._kwargs = fun, name, kwargs
+        self.inputs = tuple(x for _, x in leaves(args) if isbox(x))
+        self._argnums = [i for i, x in enumerate(args) if holds_box(x)]
+        self._args = [_marked(x) if holds_box(x) else _plain(x) for x in args]
+        self._form = out
+        self._several = isinstance(out, CONTAINERS)
+        self._arrays = [self._result(x) for _, x in leaves(out)]
+        self._vjps: dict[tuple[int, ...], Rule] = {}
+
+    def on_tape(self, entry: Op) -> Any:
+        """Record the call, and return its result as tensors."""
+        flat = [a for a in self._arrays if a is not None]
+        if not self._several:
+            packed = flat[0]
+        elif flat:
+            packed = np.concatenate([a.ravel() for a in flat])
+        else:
+            return self._form
+        node = remember(Tensor, entry, packed, self.inputs, NO_ATTRS)
+        node._saved = self
+        return self._unpacked(node)
+
+    def gradients(self, needs: Sequence[bool], g: Any, y: Any, inputs: Any) -> list[Any]:
+        """Return the cotangent of each input, None where there is none."""
+        args = self._filled(inputs)
+        places = self._places(needs)
+        wanted = tuple(places)
+        recorded = isinstance(g, Tensor)
+        vjp = None if recorded else self._vjps.get(wanted)
+        if vjp is None:
+            rule = primitive_vjps.get(self._fun)
+            if rule is None:
+                raise _undefined("VJP", self._fun, f"arguments {list(wanted)}")
+            vjp = rule(wanted, self._unpacked(y), args, self._kwargs)
+            if not recorded:  # the same for every cotangent of the call
+                self._vjps[wanted] = vjp
+        found = list(vjp(self._unpacked(g)))
+        grads: list[Any] = [None] * len(inputs)
+        for argnum, part in zip(wanted, found, strict=True):
+            if part is None:
+                continue
+            given = [x for _, x in leaves(part)]
+            form = [x for _, x in leaves(self._args[argnum])]
+            if len(given) != len(form):
+                received = f"{len(given)} gradients for the {len(form)} parts of argument {argnum}"
+                raise ValueError(explain(self._name, received, "the structure of the argument"))
+            marked = [x for x, mark in zip(given, form, strict=True) if mark is _TRACED]
+            for place, x in zip(places[argnum], marked, strict=True):
+                if needs[place]:
+                    grads[place] = self._checked(argnum, x, inputs[place].shape, recorded)
+        return grads
+
+    def _result(self, x: Any) -> Any:
+        """Return a result as an array of floats; None for one that is no number."""
+        if isbox(x):
+            fix = "Pass what it is computed from as an argument."
+            raise TypeError(explain(self._name, "a traced result", "a plain one", fix))
+        if isinstance(x, (np.ndarray, np.generic, float, int)):
+            array = np.array(x)
+            if array.dtype.kind in "fbiu":
+                return array if array.dtype.kind == "f" else array.astype(np.float64)
+        if self._several and not np.iscomplexobj(x):
+            return None
+        raise TypeError(explain(self._name, f"a result, {kind_of(x)}", "real numbers"))
+
+    def _unpacked(self, packed: Any) -> Any:
+        """Return what `on_tape` joined, or the same of a cotangent, in the form of the result."""
+        if not self._several:
+            return packed if isinstance(packed, Tensor) else number(packed)
+        return replaced(self._form, self._split(packed))
+
+    def _split(self, packed: Any) -> Iterator[Any]:
+        start = 0
+        for array, (_, x) in zip(self._arrays, leaves(self._form), strict=True):
+            if array is None:
+                yield x
+            else:
+                stop = start + array.size
+                yield number(packed[start:stop].reshape(array.shape))
+                start = stop
+
+    def _filled(self, inputs: Sequence[Any]) -> tuple[Any, ...]:
+        """Return the arguments, with operands in the places of the tensors."""
+        operands = (x if isinstance(x, Tensor) else number(x) for x in inputs)
+        return tuple(
+            mapped(lambda x: next(operands) if x is _TRACED else x, argument)
+            if i in self._argnums
+            else argument
+            for i, argument in enumerate(self._args)
+        )
+
+    def _places(self, needs: Sequence[bool]) -> dict[int, list[int]]:
+        """Return which inputs belong to each argument that a gradient is asked for."""
+        places: dict[int, list[int]] = {}
+        start = 0
+        for i in self._argnums:
+            stop = start + sum(x is _TRACED for _, x in leaves(self._args[i]))
+            if any(needs[start:stop]):
+                places[i] = list(range(start, stop))
+            start = stop
+        return places
+
+    def _checked(self, argnum: int, grad: Any, shape: tuple[int, ...], recorded: bool) -> Any:
+        """Return a gradient as an array or tensor that the sweep can sum to the input's shape."""
+        grad = grad if recorded and isinstance(grad, Tensor) else np.asarray(getval(grad))
+        if grad.dtype.kind not in "fbiu":
+            received = f"{kind_of(grad)} as the gradient by argument {argnum}"
+            raise TypeError(explain(self._name, received, "real numbers"))
+        try:
+            common = np.broadcast_shapes(grad.shape, shape)
+        except ValueError:
+            received = f"a gradient of shape {grad.shape} by argument {argnum}"
+            expected = f"the argument's shape {shape}"
+            raise ValueError(explain(self._name, received, expected)) from None
+        return grad if common == grad.shape else np.broadcast_to(grad, common)
+
+
+def _marked(x: Any) -> Any:
+    return mapped(lambda leaf: _TRACED if isbox(leaf) else getval(leaf), x)
+
+
+def _swept(needs: list[bool], g: Any, y: Any, *inputs: Any, saved: _Call) -> list[Any]:
+    found = saved.gradients(needs, np.array(g), y, inputs)
+    return [None if x is None else np.array(x) for x in found]
+
+
+def _recorded(needs: list[bool], g: Any, y: Any, *inputs: Any, saved: _Call) -> list[Any]:
+    return saved.gradients(needs, g, y, inputs)

@@ -1,0 +1,73 @@
+"""`odeint`, differentiated by the adjoint equation."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from tapegraph.autograd.core import make_vjp
+from tapegraph.autograd.misc.flatten import flatten
+from tapegraph.autograd.primitives import defvjp_argnums
+from tapegraph.autograd.scipy.of_scipy import passed_on, primitive_of
+
+odeint = primitive_of("integrate", "odeint")
+
+
+def _vjps(
+    argnums: Sequence[int], ans: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Callable[[Any], list[Any]]:
+    """Give the cotangents of ``odeint(func, y0, t, args)``.
+
+    The cotangent ``w`` of the state obeys ``dw/dt = -(df/dy)^T w`` from the last time back to the
+    first, and jumps by the cotangent of each result on the way. Those of time and of the arguments
+    are integrals along with it (Pontryagin's adjoint method).
+    """
+    func, y0, t = args[:3]
+    parameters = args[3] if len(args) > 3 else ()
+
+    def vjp(g: Any) -> list[Any]:
+        w = g[-1]
+        by_first_time: Any = 0.0
+        by_time: list[Any] = []
+        by_parameters: Any = flatten(parameters)[0] * 0.0
+        shape = flatten(parameters)[1]
+        for i in range(len(t) - 1, 0, -1):
+            moved = np.dot(_vector(func(ans[i], t[i], *parameters)), g[i])
+            by_time.insert(0, moved)
+            by_first_time = by_first_time - moved
+            start, unflatten = flatten((ans[i], w, by_first_time, shape(by_parameters)))
+            back = _adjoint(func, unflatten)
+            end = odeint(back, start, np.stack([t[i], t[i - 1]]), (parameters,), **kwargs)[1]
+            _, w, by_first_time, found = unflatten(end)
+            by_parameters = flatten(found)[0]
+            w = w + g[i - 1]
+        times = np.stack([by_first_time, *by_time])
+        every = (None, w, times, shape(by_parameters))
+        return [every[i] for i in argnums]
+
+    return vjp
+
+
+def _adjoint(func: Callable[..., Any], unflatten: Callable[[Any], Any]) -> Callable[..., Any]:
+    """Return the right-hand side of the adjoint equation."""
+
+    def slope(state: Any, s: Any, parameters: Any) -> Any:
+        y, w, _, _ = unflatten(state)
+        pull, dy = make_vjp(lambda v: _vector(func(v[0], v[1], *v[2])), (y, s, parameters))
+        return flatten((dy, *pull(-w)))[0]
+
+    return slope
+
+
+def _vector(x: Any) -> Any:
+    return np.stack(x) if isinstance(x, (list, tuple)) else x
+
+
+defvjp_argnums(odeint, _vjps)
+
+
+def __getattr__(name: str) -> Any:
+    """Return SciPy's function of a name."""
+    return passed_on("integrate", name)

@@ -1,0 +1,79 @@
+"""`convolve` over chosen axes, as autograd has it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from tapegraph.autograd.scipy.of_scipy import passed_on
+from tapegraph.errors import explain
+
+
+def convolve(
+    A: Any,
+    B: Any,
+    axes: Any = None,
+    dot_axes: Any = ((), ()),
+    mode: str = "full",
+) -> Any:
+    """Convolve two arrays over some axes, and contract them over others.
+
+    Parameters
+    ----------
+    A, B : array
+        The arrays.
+    axes : pair of sequences of int, optional
+        Which axes of each are convolved, in order; all where not given.
+    dot_axes : pair of sequences of int
+        Which axes of each are summed over.
+    mode : {"full", "valid"}
+        Every overlap, or only complete ones; then ``B`` is the smaller along every axis.
+
+    Returns
+    -------
+    array
+        Its axes are the others of ``A``, the others of ``B``, and the convolved ones.
+
+    Raises
+    ------
+    ValueError
+        The mode is another, or ``B`` is larger than ``A`` and the mode is ``"valid"``.
+    """
+    if mode not in ("full", "valid"):
+        raise ValueError(explain("convolve", f"mode {mode!r}", "'full' or 'valid'"))
+    if axes is None:
+        axes = (range(np.ndim(A)), range(np.ndim(B)))
+    along_a, along_b = (
+        [axis % np.ndim(x) for axis in given] for x, given in zip((A, B), axes, strict=True)
+    )
+    dot_a, dot_b = (
+        [axis % np.ndim(x) for axis in given] for x, given in zip((A, B), dot_axes, strict=True)
+    )
+    other_a = [axis for axis in range(np.ndim(A)) if axis not in (*along_a, *dot_a)]
+    other_b = [axis for axis in range(np.ndim(B)) if axis not in (*along_b, *dot_b)]
+    # The others first, then what is summed over, then what is convolved.
+    A = np.transpose(A, (*other_a, *dot_a, *along_a))
+    B = np.transpose(B, (*other_b, *dot_b, *along_b))
+    n = len(along_a)
+    sizes = np.shape(B)[np.ndim(B) - n :]
+    if mode == "full":
+        A = np.pad(A, [(0, 0)] * (np.ndim(A) - n) + [(size - 1, size - 1) for size in sizes])
+    if any(a < b for a, b in zip(np.shape(A)[np.ndim(A) - n :], sizes, strict=True)):
+        received = f"shapes {np.shape(A)} and {np.shape(B)}"
+        raise ValueError(explain("convolve", received, "a second that fits into the first"))
+    for k, size in enumerate(sizes):
+        # Each convolved axis becomes windows, and an axis in the window, at the end.
+        axis = len(other_a) + len(dot_a) + k
+        places = np.arange(np.shape(A)[axis] - size + 1)[:, None] + np.arange(size)[::-1]
+        A = np.moveaxis(np.take(A, places, axis=axis), axis + 1, -1)
+    summed_a = [*range(len(other_a), len(other_a) + len(dot_a)), *range(np.ndim(A) - n, np.ndim(A))]
+    summed_b = range(len(other_b), np.ndim(B))
+    out = np.tensordot(A, B, (summed_a, list(summed_b)))
+    last = range(len(other_a), len(other_a) + n)
+    return np.moveaxis(out, list(last), list(range(np.ndim(out) - n, np.ndim(out))))
+
+
+def __getattr__(name: str) -> Any:
+    """Return SciPy's function of a name."""
+    return passed_on("signal", name)

@@ -1,0 +1,35 @@
+"""The chi-squared distribution."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from tapegraph.autograd.scipy.of_scipy import formula_of, passed_on
+from tapegraph.autograd.scipy.stats import gamma
+
+_of_stats = formula_of("stats.chi2")
+
+
+@_of_stats
+def logpdf(x: Any, df: Any, loc: Any = 0.0, scale: Any = 1.0) -> Any:
+    """Return the logarithm of the density: of a gamma distribution."""
+    return gamma.logpdf(x, 0.5 * df, loc, 2.0 * scale)
+
+
+@_of_stats
+def pdf(x: Any, df: Any, loc: Any = 0.0, scale: Any = 1.0) -> Any:
+    """Return the density."""
+    return np.exp(logpdf(x, df, loc, scale))
+
+
+@_of_stats
+def cdf(x: Any, df: Any, loc: Any = 0.0, scale: Any = 1.0) -> Any:
+    """Return the distribution function; it has no derivative by ``df``."""
+    return gamma.cdf(x, 0.5 * df, loc, 2.0 * scale)
+
+
+def __getattr__(name: str) -> Any:
+    """Return SciPy's method of a name."""
+    return passed_on("stats.chi2", name)

@@ -1,0 +1,31 @@
+"""The Dirichlet distribution."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from tapegraph.autograd.scipy.of_scipy import formula_of, passed_on
+from tapegraph.ops.special import gammaln, xlogy
+
+_of_stats = formula_of("stats.dirichlet")
+
+
+@_of_stats
+def logpdf(x: Any, alpha: Any) -> Any:
+    """Return the logarithm of the density, of components along the first axis."""
+    weights = np.reshape(alpha, np.shape(alpha) + (1,) * (np.ndim(x) - 1))
+    norm = gammaln(np.sum(alpha)) - np.sum(gammaln(alpha))
+    return norm + np.sum(xlogy(weights - 1.0, x), axis=0)
+
+
+@_of_stats
+def pdf(x: Any, alpha: Any) -> Any:
+    """Return the density, of components along the first axis."""
+    return np.exp(logpdf(x, alpha))
+
+
+def __getattr__(name: str) -> Any:
+    """Return SciPy's method of a name."""
+    return passed_on("stats.dirichlet", name)

@@ -1,0 +1,55 @@
+"""The multivariate normal distribution."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from tapegraph.autograd.numpy.functions import array
+from tapegraph.autograd.scipy.of_scipy import formula_of, passed_on
+from tapegraph.recording.record import tensor_like
+
+_of_stats = formula_of("stats.multivariate_normal")
+
+
+@_of_stats
+def logpdf(x: Any, mean: Any = 0.0, cov: Any = 1.0, allow_singular: bool = False) -> Any:
+    """Return the logarithm of the density, of vectors along the last axis."""
+    x, mean, cov = _arguments(x, mean, cov)
+    z = x - mean
+    n = cov.shape[-1]
+    solved = np.linalg.solve(cov, np.reshape(z, (-1, n)).T).T
+    squares = np.sum(z * np.reshape(solved, z.shape), axis=-1)
+    return -0.5 * (squares + n * math.log(2 * math.pi) + np.linalg.slogdet(cov)[1])
+
+
+@_of_stats
+def pdf(x: Any, mean: Any = 0.0, cov: Any = 1.0, allow_singular: bool = False) -> Any:
+    """Return the density, of vectors along the last axis."""
+    return np.exp(logpdf(x, mean, cov, allow_singular))
+
+
+@_of_stats
+def entropy(mean: Any = 0.0, cov: Any = 1.0) -> Any:
+    """Return the differential entropy."""
+    _, _, cov = _arguments(mean, mean, cov)
+    n = cov.shape[-1]
+    return 0.5 * (n * (1.0 + math.log(2 * math.pi)) + np.linalg.slogdet(cov)[1])
+
+
+def _arguments(x: Any, mean: Any, cov: Any) -> tuple[Any, Any, Any]:
+    """Return the arguments as tensors: vectors along a last axis, and a matrix."""
+    x, mean, cov = (tensor_like("multivariate_normal", array(part)) for part in (x, mean, cov))
+    n = max(cov.shape[-1] if cov.ndim else 1, mean.shape[-1] if mean.ndim else 1)
+    if cov.ndim < 2:
+        cov = np.eye(n) * cov
+    if n == 1 and (x.ndim == 0 or x.shape[-1] != 1):
+        x = np.expand_dims(x, -1)
+    return x, mean, cov
+
+
+def __getattr__(name: str) -> Any:
+    """Return SciPy's method of a name."""
+    return passed_on("stats.multivariate_normal", name)

@@ -1,0 +1,55 @@
+"""The normal distribution."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from tapegraph.autograd.scipy.of_scipy import formula_of, passed_on
+from tapegraph.ops.special import log_ndtr, ndtr
+
+_of_stats = formula_of("stats.norm")
+
+
+@_of_stats
+def logpdf(x: Any, loc: Any = 0.0, scale: Any = 1.0) -> Any:
+    """Return the logarithm of the density."""
+    z = (x - loc) / scale
+    return -0.5 * z**2 - np.log(scale) - 0.5 * math.log(2 * math.pi)
+
+
+@_of_stats
+def pdf(x: Any, loc: Any = 0.0, scale: Any = 1.0) -> Any:
+    """Return the density."""
+    return np.exp(logpdf(x, loc, scale))
+
+
+@_of_stats
+def cdf(x: Any, loc: Any = 0.0, scale: Any = 1.0) -> Any:
+    """Return the distribution function."""
+    return ndtr((x - loc) / scale)
+
+
+@_of_stats
+def sf(x: Any, loc: Any = 0.0, scale: Any = 1.0) -> Any:
+    """Return the survival function."""
+    return ndtr((loc - x) / scale)
+
+
+@_of_stats
+def logcdf(x: Any, loc: Any = 0.0, scale: Any = 1.0) -> Any:
+    """Return the logarithm of the distribution function."""
+    return log_ndtr((x - loc) / scale)
+
+
+@_of_stats
+def logsf(x: Any, loc: Any = 0.0, scale: Any = 1.0) -> Any:
+    """Return the logarithm of the survival function."""
+    return log_ndtr((loc - x) / scale)
+
+
+def __getattr__(name: str) -> Any:
+    """Return SciPy's method of a name."""
+    return passed_on("stats.norm", name)

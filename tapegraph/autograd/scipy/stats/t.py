@@ -1,0 +1,50 @@
+"""The Student's t distribution."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from tapegraph.autograd.scipy.of_scipy import formula_of, passed_on, primitive_of, slopes
+from tapegraph.ops.special import gammaln
+
+_of_stats = formula_of("stats.t")
+
+
+@_of_stats
+def logpdf(x: Any, df: Any, loc: Any = 0.0, scale: Any = 1.0) -> Any:
+    """Return the logarithm of the density."""
+    z = (x - loc) / scale
+    norm = gammaln(0.5 * (df + 1.0)) - gammaln(0.5 * df) - 0.5 * np.log(df * math.pi)
+    return norm - np.log(scale) - 0.5 * (df + 1.0) * np.log1p(z**2 / df)
+
+
+@_of_stats
+def pdf(x: Any, df: Any, loc: Any = 0.0, scale: Any = 1.0) -> Any:
+    """Return the density."""
+    return np.exp(logpdf(x, df, loc, scale))
+
+
+_cdf = primitive_of("stats.t", "cdf")
+slopes(_cdf, x0=lambda ans, z, df: pdf(z, df))
+_logcdf = primitive_of("stats.t", "logcdf")
+slopes(_logcdf, x0=lambda ans, z, df: np.exp(logpdf(z, df) - ans))
+
+
+@_of_stats
+def cdf(x: Any, df: Any, loc: Any = 0.0, scale: Any = 1.0) -> Any:
+    """Return the distribution function; it has no derivative by ``df``."""
+    return _cdf((x - loc) / scale, df)
+
+
+@_of_stats
+def logcdf(x: Any, df: Any, loc: Any = 0.0, scale: Any = 1.0) -> Any:
+    """Return the logarithm of the distribution function; it has no derivative by ``df``."""
+    return _logcdf((x - loc) / scale, df)
+
+
+def __getattr__(name: str) -> Any:
+    """Return SciPy's method of a name."""
+    return passed_on("stats.t", name)

@@ -1,0 +1,141 @@
+"""Derivatives checked by differences: `check_grads`, for tests of one's own functions."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from tapegraph.autograd.core import make_jvp, make_vjp
+from tapegraph.autograd.vspaces import vspace
+from tapegraph.autograd.wrap_util import get_name, unary_to_nary
+
+TOL = RTOL = EPS = 1e-6
+
+
+def scalar_close(a: float, b: float) -> bool:
+    """Tell whether two numbers agree, absolutely or relatively."""
+    return bool(abs(a - b) < TOL or abs(a - b) / abs(a + b) < RTOL)
+
+
+def make_numerical_jvp(f: Callable[[Any], Any], x: Any) -> Callable[[Any], Any]:
+    """Return the derivative along a direction by central differences."""
+    inside, outside = vspace(x), vspace(f(x))
+
+    def jvp(v: Any) -> Any:
+        after = f(inside.add(x, inside.scalar_mul(v, EPS / 2)))
+        before = f(inside.add(x, inside.scalar_mul(v, -EPS / 2)))
+        difference = outside.add(after, outside.scalar_mul(before, -1.0))
+        return outside.scalar_mul(difference, 1.0 / EPS)
+
+    return jvp
+
+
+def check_vjp(f: Callable[[Any], Any], x: Any) -> None:
+    """Check the pullback of a function at a point along random directions.
+
+    Raises
+    ------
+    AssertionError
+        It differs from central differences, or has another structure than ``x``.
+    """
+    vjp, value = make_vjp(f, x)
+    direction, cotangent = vspace(x).randn(), vspace(value).randn()
+    found = vjp(cotangent)
+    _check_space(found, x, get_name(f))
+    exact = vspace(x).inner_prod(direction, found)
+    numeric = vspace(value).inner_prod(cotangent, make_numerical_jvp(f, x)(direction))
+    if not scalar_close(numeric, exact):
+        raise AssertionError(
+            f"VJP of {get_name(f)} at {x}: received {exact}; expected {numeric}, by differences"
+        )
+
+
+def check_jvp(f: Callable[[Any], Any], x: Any) -> None:
+    """Check the derivative of a function at a point along a random direction.
+
+    Raises
+    ------
+    AssertionError
+        It differs from central differences.
+    """
+    direction = vspace(x).randn()
+    check_equivalent(make_jvp(f, x)(direction)[1], make_numerical_jvp(f, x)(direction))
+
+
+def check_equivalent(x: Any, y: Any) -> None:
+    """Check that two values have one structure and, along a random direction, the same numbers.
+
+    Raises
+    ------
+    AssertionError
+        They differ.
+    """
+    _check_space(x, y, "check_equivalent")
+    direction = vspace(x).randn()
+    first, second = (vspace(x).inner_prod(part, direction) for part in (x, y))
+    if not scalar_close(first, second):
+        raise AssertionError(f"check_equivalent: received {x}; expected {y}")
+
+
+def _check_space(x: Any, y: Any, name: str) -> None:
+    if vspace(x) != vspace(y):
+        raise AssertionError(f"{name}: received {vspace(x)}; expected {vspace(y)}")
+
+
+@unary_to_nary
+def check_grads(
+    f: Callable[[Any], Any], x: Any, modes: Sequence[str] = ("fwd", "rev"), order: int = 2
+) -> None:
+    """Check the derivatives of a function against central differences, in both modes.
+
+    ``check_grads(f, argnum=0, modes=["fwd", "rev"], order=2)`` is a function of what ``f`` takes.
+
+    Parameters
+    ----------
+    f : callable
+        The function.
+    x
+        Where to check.
+    modes : sequence of str
+        ``"fwd"`` and ``"rev"``: which are checked, and combined at higher orders.
+    order : int
+        Up to which order.
+
+    Raises
+    ------
+    AssertionError
+        A derivative differs.
+    ValueError
+        A mode is neither.
+    """
+    if not set(modes) <= {"fwd", "rev"}:
+        raise ValueError(f"check_grads: received modes {list(modes)}; expected 'fwd' or 'rev'")
+    if "fwd" in modes:
+        check_jvp(f, x)
+        if order > 1:
+
+            def slope(x: Any, v: Any) -> Any:
+                return make_jvp(f, x)(v)[1]
+
+            check_grads(slope, (0, 1), modes, order=order - 1)(x, vspace(x).randn())
+    if "rev" in modes:
+        check_vjp(f, x)
+        if order > 1:
+
+            def pulled(x: Any, v: Any) -> Any:
+                return make_vjp(f, x)[0](v)
+
+            check_grads(pulled, (0, 1), modes, order=order - 1)(x, vspace(f(x)).randn())
+
+
+def combo_check(fun: Callable[..., Any], *args: Any, **kwargs: Any) -> Callable[..., None]:
+    """Return `check_grads` for every combination of lists of arguments."""
+
+    def check(*choices: Sequence[Any], **options: Sequence[Any]) -> None:
+        for given in itertools.product(*choices):
+            for values in itertools.product(*options.values()):
+                named = dict(zip(options, values, strict=True))
+                check_grads(fun, *args, **kwargs)(*given, **named)
+
+    return check

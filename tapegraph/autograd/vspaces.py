@@ -1,0 +1,217 @@
+"""Vector spaces of values: which zeros, bases and inner products go with arrays and structures."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any, ClassVar
+
+import numpy as np
+
+from tapegraph.autograd.traced import TENSORS
+from tapegraph.errors import explain, kind_of
+from tapegraph.transforms.structure import leaves, replaced
+
+
+class VSpace:
+    """The vector space that a value belongs to; subclass it for a type of your own.
+
+    Parameters
+    ----------
+    value
+        An element of the space.
+    """
+
+    mappings: ClassVar[dict[type, Callable[[Any], Any]]] = {}
+    iscomplex = False
+
+    def __init__(self, value: Any) -> None:
+        pass
+
+    @classmethod
+    def register(cls, value_type: type, vspace_maker: Callable[[Any], Any] | None = None) -> None:
+        """Say that values of a type belong to this space, or to what a function makes of one."""
+        VSpace.mappings[value_type] = cls if vspace_maker is None else vspace_maker
+
+    def zeros(self) -> Any:
+        """Return the zero of the space."""
+        raise NotImplementedError(f"{type(self).__name__}: zeros is not defined")
+
+    def ones(self) -> Any:
+        """Return the element whose coordinates are all one."""
+        raise NotImplementedError(f"{type(self).__name__}: ones is not defined")
+
+    def standard_basis(self) -> Iterator[Any]:
+        """Yield the unit vectors."""
+        raise NotImplementedError(f"{type(self).__name__}: standard_basis is not defined")
+
+    def randn(self) -> Any:
+        """Return an element of normally distributed coordinates, from NumPy's global generator."""
+        raise NotImplementedError(f"{type(self).__name__}: randn is not defined")
+
+    def add(self, x_prev: Any, x_new: Any) -> Any:
+        """Return the sum of two elements."""
+        return self._add(x_prev, x_new)
+
+    def mut_add(self, x_prev: Any, x_new: Any) -> Any:
+        """Return the sum of two elements, of which the first may be None for zero."""
+        return x_new if x_prev is None else self._add(x_prev, x_new)
+
+    def scalar_mul(self, x: Any, a: Any) -> Any:
+        """Return an element times a number."""
+        return self._scalar_mul(x, a)
+
+    def inner_prod(self, x: Any, y: Any) -> Any:
+        """Return the inner product of two elements."""
+        return self._inner_prod(x, y)
+
+    def covector(self, x: Any) -> Any:
+        """Return the covector of an element: for real numbers, the element."""
+        return self._covector(x)
+
+    def _add(self, x: Any, y: Any) -> Any:
+        return x + y
+
+    def _scalar_mul(self, x: Any, a: Any) -> Any:
+        return x * a
+
+    def _inner_prod(self, x: Any, y: Any) -> Any:
+        raise NotImplementedError(f"{type(self).__name__}: inner_prod is not defined")
+
+    def _covector(self, x: Any) -> Any:
+        return x
+
+    def __eq__(self, other: object) -> bool:
+        return type(self) is type(other) and self.__dict__ == other.__dict__
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.__dict__})"
+
+
+class ArrayVSpace(VSpace):
+    """Real arrays of one shape and dtype; numbers are those of shape ()."""
+
+    def __init__(self, value: Any) -> None:
+        array = value if isinstance(value, TENSORS) else np.asarray(value)
+        self.shape: Any = array.shape
+        self.dtype = array.dtype
+
+    @property
+    def size(self) -> int:
+        """The dimension of the space."""
+        return int(np.prod(self.shape))
+
+    @property
+    def ndim(self) -> int:
+        """The number of axes."""
+        return len(self.shape)
+
+    def zeros(self) -> Any:
+        """Return the zero of the space."""
+        return np.zeros(self.shape, self.dtype)
+
+    def ones(self) -> Any:
+        """Return the array of ones."""
+        return np.ones(self.shape, self.dtype)
+
+    def standard_basis(self) -> Iterator[Any]:
+        """Yield the arrays with a single one."""
+        for place in np.ndindex(*self.shape):
+            unit = self.zeros()
+            unit[place] = 1
+            yield unit
+
+    def randn(self) -> Any:
+        """Return an array of normally distributed numbers, from NumPy's global generator."""
+        return np.asarray(np.random.randn(*self.shape)).astype(self.dtype)  # noqa: NPY002
+
+    def _inner_prod(self, x: Any, y: Any) -> Any:
+        return np.dot(np.ravel(x), np.ravel(y))
+
+
+class ContainerVSpace(VSpace):
+    """Dicts, lists and tuples of elements of other spaces: their product.
+
+    Attributes
+    ----------
+    shape
+        The same structure, of the spaces.
+    """
+
+    def __init__(self, value: Any) -> None:
+        self._parts = [vspace(leaf) for _, leaf in leaves(value)]
+        self.shape = replaced(value, iter(self._parts))
+
+    @property
+    def size(self) -> int:
+        """The dimension of the space."""
+        return sum(part.size for part in self._parts)
+
+    def zeros(self) -> Any:
+        """Return the zero of the space."""
+        return self._each(lambda part: part.zeros())
+
+    def ones(self) -> Any:
+        """Return the structure of ones."""
+        return self._each(lambda part: part.ones())
+
+    def standard_basis(self) -> Iterator[Any]:
+        """Yield the structures with a single one."""
+        for place, part in enumerate(self._parts):
+            for unit in part.standard_basis():
+                found = [other.zeros() for other in self._parts]
+                found[place] = unit
+                yield replaced(self.shape, iter(found))
+
+    def randn(self) -> Any:
+        """Return a structure of normally distributed numbers, from NumPy's global generator."""
+        return self._each(lambda part: part.randn())
+
+    def _each(self, function: Callable[..., Any], *elements: Any) -> Any:
+        return replaced(self.shape, self._results(function, *elements))
+
+    def _results(self, function: Callable[..., Any], *elements: Any) -> Iterator[Any]:
+        columns = [[leaf for _, leaf in leaves(element)] for element in elements]
+        return map(function, self._parts, *columns)
+
+    def _add(self, x: Any, y: Any) -> Any:
+        return self._each(lambda part, a, b: part.add(a, b), x, y)
+
+    def _scalar_mul(self, x: Any, a: Any) -> Any:
+        return self._each(lambda part, b: part.scalar_mul(b, a), x)
+
+    def _inner_prod(self, x: Any, y: Any) -> Any:
+        return sum(self._results(lambda part, a, b: part.inner_prod(a, b), x, y))
+
+
+def vspace(value: Any) -> Any:
+    """Return the vector space that a value belongs to.
+
+    Parameters
+    ----------
+    value
+        A number, an array, a traced value, dicts, lists and tuples of them, or a value of a type
+        that was registered with `VSpace.register`.
+
+    Raises
+    ------
+    TypeError
+        It belongs to none; complex numbers are refused by name.
+
+    Examples
+    --------
+    >>> from tapegraph.autograd.extend import vspace
+    >>> vspace({"w": [1.0, 2.0], "b": 3.0}).size
+    3
+    """
+    if isinstance(value, TENSORS):
+        return ArrayVSpace(value)
+    maker = VSpace.mappings.get(type(value))
+    if maker is not None:
+        return maker(value)
+    if isinstance(value, (dict, list, tuple)):
+        return ContainerVSpace(value)
+    if isinstance(value, (np.ndarray, np.number, float)) and not np.iscomplexobj(value):
+        return ArrayVSpace(value)
+    raise TypeError(explain("vspace", kind_of(value), "real numbers, and structures of them"))

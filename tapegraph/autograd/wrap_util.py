@@ -1,0 +1,62 @@
+"""From an operator on functions of one argument to one on functions of several."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+from tapegraph.transforms.levels import check_callable, check_positions, positions
+
+
+def unary_to_nary(unary_operator: Callable[..., Any]) -> Callable[..., Any]:
+    """Make an operator ``op(fun, x)`` on functions of one argument one on functions of several.
+
+    Parameters
+    ----------
+    unary_operator : callable
+        Takes a function of one argument, and the argument.
+
+    Returns
+    -------
+    callable
+        ``op(fun, argnum=0)``, a function of what ``fun`` takes. For a list or tuple of positions
+        the operator's argument is the tuple of those arguments.
+    """
+
+    @functools.wraps(unary_operator)
+    def nary_operator(fun: Any, argnum: Any = 0, *op_args: Any, **op_kwargs: Any) -> Any:
+        name = get_name(unary_operator)
+        check_callable(name, fun)
+        wanted = positions(name, argnum)
+        several = isinstance(argnum, (tuple, list))
+
+        @functools.wraps(fun)
+        def nary(*args: Any, **kwargs: Any) -> Any:
+            check_positions(name, wanted, args)
+
+            @functools.wraps(fun)
+            def unary(x: Any) -> Any:
+                given = list(args)
+                for place, value in zip(wanted, x if several else (x,), strict=True):
+                    given[place] = value
+                return fun(*given, **kwargs)
+
+            x = tuple(args[i] for i in wanted) if several else args[wanted[0]]
+            return unary_operator(unary, x, *op_args, **op_kwargs)
+
+        nary.__name__ = f"{name}_of_{get_name(fun)}_wrt_argnum_{argnum}"
+        nary.__doc__ = f"Return the {name} of {get_name(fun)} by its argument {argnum}."
+        return nary
+
+    return nary_operator
+
+
+def get_name(f: Any) -> str:
+    """Return a function's name, for messages."""
+    return str(getattr(f, "__name__", "[unknown name]"))
+
+
+def get_doc(f: Any) -> str:
+    """Return a function's docstring."""
+    return str(getattr(f, "__doc__", ""))

@@ -1,0 +1,141 @@
+"""On plain arguments every name is NumPy's, and nothing of it is lost on traced ones."""
+
+from __future__ import annotations
+
+import types
+
+import numpy
+import pytest
+
+import tapegraph.autograd.numpy as np
+from tapegraph.autograd import grad, jacobian
+from tapegraph.autograd.scipy import of_scipy, special
+
+X = numpy.array([0.3, -0.7, 1.9])
+
+
+@pytest.mark.parametrize("module", ["", "linalg", "fft", "random"])
+def test_every_name_is_there(module):
+    ours, theirs = (getattr(m, module) if module else m for m in (np, numpy))
+    for name in theirs.__all__:
+        value, expected = getattr(ours, name), getattr(theirs, name)
+        if isinstance(expected, types.ModuleType) or name in ("r_", "c_"):
+            continue
+        assert value is expected or value.fun is expected
+
+
+def test_plain_arguments_are_numpys_business():
+    out = numpy.zeros(3)
+    assert np.exp(X, out=out) is out and numpy.array_equal(out, numpy.exp(X))
+    assert np.array([1, "a", None], dtype=object).dtype == object
+    assert np.add.reduce([1, 2, 3]) == 6 and np.sum([[1, 2], [3, 4]]) == 10
+    assert np.array([1, 2]).dtype == numpy.array([1, 2]).dtype
+    assert type(np.sin(1.0)) is numpy.float64 and np.float32 is numpy.float32
+    assert np.r_[1:3, 7].tolist() == [1, 2, 7] and np.c_[[1, 2], [3, 4]].tolist() == [
+        [1, 3],
+        [2, 4],
+    ]
+    assert np.fft.fft(X).dtype == numpy.complex128
+    assert np.random.RandomState is numpy.random.RandomState
+    assert np.newaxis is None and np.pi == numpy.pi and np.mgrid is numpy.mgrid
+    with pytest.raises(AttributeError):
+        np.no_such_name  # noqa: B018
+
+
+@pytest.mark.parametrize("edge_order", [1, 2])
+@pytest.mark.parametrize("spacing", [(), (0.5,), (0.5, numpy.array([0.0, 0.3, 1.0, 1.2]))])
+def test_gradient_is_numpys(spacing, edge_order):
+    a = numpy.sin(numpy.arange(12.0)).reshape(3, 4)
+    seen = []
+
+    def f(a):
+        parts = np.gradient(a, *spacing, edge_order=edge_order)
+        seen.extend(part._value for part in parts)
+        return np.sum(parts[0] * 2.0) + np.sum(parts[1] ** 2)
+
+    found = grad(f)(a)
+    for part, expected in zip(
+        seen, numpy.gradient(a, *spacing, edge_order=edge_order), strict=True
+    ):
+        numpy.testing.assert_allclose(part, expected, rtol=1e-12, atol=1e-14)
+    step = 1e-6
+    moved = numpy.zeros_like(a)
+    moved[1, 2] = step
+
+    def plain(a):
+        parts = numpy.gradient(a, *spacing, edge_order=edge_order)
+        return numpy.sum(parts[0] * 2.0) + numpy.sum(parts[1] ** 2)
+
+    slope = (plain(a + moved) - plain(a - moved)) / (2 * step)
+    assert found[1, 2] == pytest.approx(slope, rel=1e-7)
+
+
+def linear(f, x):
+    """The values of a function that is linear in ``x``, from its Jacobian alone."""
+    return numpy.tensordot(jacobian(f)(x), x, x.ndim)
+
+
+@pytest.mark.parametrize(
+    "f",
+    [
+        lambda np, x: np.array([[x[0], x[1]], [x[2], 0.0]]),
+        lambda np, x: np.array([x, [x[0], 0.0, x[1]]], ndmin=3),
+        lambda np, x: np.asarray([x[0], x[2]]),
+        lambda np, x: np.linspace(x[0], x[1], 5),
+        lambda np, x: np.linspace(x, 2 * x, 3, endpoint=False, axis=1),
+        lambda np, x: np.full((2, 2), x[1]),
+        lambda np, x: np.full_like(numpy.ones((2, 3)), x[1]),
+        lambda np, x: np.append(x, [x[0], x[1]]),
+        lambda np, x: np.append([x], [[x[0], x[1], 0.0]], axis=0),
+        lambda np, x: np.meshgrid(x, x[:2])[0] + np.meshgrid(x, x[:2], indexing="ij")[1].T,
+        lambda np, x: np.r_["0,2", x, x[::-1]],
+        lambda np, x: np.r_[x[0], x, 0.0],
+        lambda np, x: np.c_[x, [x[0], x[1], 0.0]],
+        lambda np, x: np.concatenate([x, [x[0], x[1]]]),
+        lambda np, x: np.sum([x[0], x[1], 0.0]) * numpy.ones(1),
+        lambda np, x: np.dot([x[0], x[1]], numpy.ones((2, 2))),
+        lambda np, x: np.vstack(([x[0], x[1]], x[:2])),
+        lambda np, x: np.where(numpy.array([True, False]), [x[0], x[1]], 0.0),
+        lambda np, x: np.conj(np.real_if_close(x)),
+    ],
+)
+def test_what_numpy_does_not_dispatch_records(f):
+    expected = f(numpy, X)
+    numpy.testing.assert_allclose(linear(lambda x: f(np, x), X), expected, rtol=1e-12, atol=1e-15)
+
+
+def test_own_functions():
+    made = np.make_diagonal(X, offset=0, axis1=-1, axis2=-2)
+    assert numpy.array_equal(made, numpy.diag(X))
+    assert np.concatenate_args(0, X, X).shape == (6,)
+    assert np.array_from_args((), {}, 1, 2).tolist() == [1, 2]
+    assert np.metadata(X) == ((3,), 1, numpy.dtype(float), False)
+    with pytest.raises(NotImplementedError, match="make_diagonal"):
+        np.make_diagonal(X)
+
+
+def test_functions_without_gradient_give_plain_arrays():
+    def f(x):
+        assert type(np.floor_divide(x, 0.5)) is numpy.ndarray
+        assert np.isscalar(x[0]) and type(np.argsort(x)) is numpy.ndarray
+        return np.sum(x * np.fix(x))
+
+    assert grad(f)(X).tolist() == numpy.fix(X).tolist()
+
+
+def test_what_cannot_be_recorded_is_an_error_by_name():
+    with pytest.raises(TypeError, match="numpy.interp"):
+        grad(lambda x: np.interp(x, x, x))(X)
+    with pytest.raises(TypeError, match="asarray"):
+        grad(lambda x: np.sum(np.random.normal(x)))(X)
+
+
+def test_scipy_is_asked_for_by_name_where_it_is_missing(monkeypatch):
+    def missing(name):
+        raise ImportError(name)
+
+    monkeypatch.setattr(of_scipy.importlib, "import_module", missing)
+    with pytest.raises(ImportError, match="pip install scipy"):
+        special.gammainc(1.0, 2.0)
+    with pytest.raises(ImportError, match=r"scipy\.special\.erf"):
+        special.erf  # noqa: B018

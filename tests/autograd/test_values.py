@@ -1,0 +1,372 @@
+"""The drop-in against closed forms: nothing here needs autograd."""
+
+from __future__ import annotations
+
+import math
+from collections import OrderedDict
+
+import numpy
+import pytest
+
+import tapegraph as tg
+import tapegraph.autograd.numpy as np
+from tapegraph.autograd import (
+    checkpoint,
+    deriv,
+    elementwise_grad,
+    grad,
+    grad_and_aux,
+    hessian,
+    holomorphic_grad,
+    jacobian,
+    make_ggnvp,
+    make_jvp,
+    make_vjp,
+    multigrad_dict,
+    value_and_grad,
+)
+from tapegraph.autograd.extend import (
+    VSpace,
+    def_linear,
+    defjvp,
+    defjvp_argnums,
+    defvjp,
+    defvjp_argnums,
+    notrace_primitive,
+    primitive,
+    vspace,
+)
+from tapegraph.autograd.misc import flatten
+from tapegraph.autograd.misc.fixed_points import fixed_point
+from tapegraph.autograd.misc.optimizers import sgd
+from tapegraph.autograd.numpy.numpy_boxes import ArrayBox
+from tapegraph.autograd.test_util import check_grads, combo_check
+from tapegraph.autograd.tracer import getval, isbox
+
+X = numpy.array([0.3, -0.7, 1.9])
+
+
+def test_derivatives_of_any_order():
+    f = np.sin
+    for order in range(1, 8):
+        f = grad(f)
+        assert f(0.7) == pytest.approx(math.sin(0.7 + order * math.pi / 2), rel=1e-13)
+        assert isinstance(f(0.7), float)
+
+
+def test_jacobian_and_hessian():
+    assert numpy.array_equal(jacobian(lambda x: x**2)(X), numpy.diag(2 * X))
+    assert numpy.allclose(hessian(lambda x: np.sum(x) ** 3)(X), 6 * X.sum() * numpy.ones((3, 3)))
+    assert jacobian(lambda x: x[:0])(X).shape == (0, 3)
+
+
+def test_results_are_plain():
+    value, gradient = value_and_grad(lambda x: np.sum(x**2))(X)
+    assert isinstance(value, float) and type(gradient) is numpy.ndarray
+    vjp, out = make_vjp(np.exp)(X)
+    assert type(out) is numpy.ndarray and type(vjp(X)) is numpy.ndarray
+    # The pullback of a pullback was recorded; where every level has ended its results are plain.
+    product = make_ggnvp(np.tanh)(X)(X)
+    assert type(product) is numpy.ndarray
+    assert numpy.allclose(product, X / numpy.cosh(X) ** 4)
+
+
+def test_a_parameter_outside_keeps_the_result_on_the_tape():
+    w = tg.param(2.0)
+    slope = grad(lambda x: w**3 * x)(1.0)
+    slope.backward()
+    assert slope.item() == 8.0 and w.grad == 12.0
+
+
+def test_multigrad_and_aux():
+    gradients = multigrad_dict(lambda a, b=2.0, *, c: a * b * c)(3.0, c=5.0)
+    assert gradients == OrderedDict(a=10.0, b=15.0, c=6.0)
+    gradient, aux = grad_and_aux(lambda x: (np.sum(x**2), {"twice": 2 * x}))(X)
+    assert numpy.array_equal(gradient, 2 * X) and numpy.array_equal(aux["twice"], 2 * X)
+
+
+def test_independent_results_give_zeros_and_a_warning():
+    with pytest.warns(UserWarning, match="does not depend on the argument"):
+        assert grad(lambda x: 3.0)(1.0) == 0.0
+
+
+def test_no_scalar_is_an_error():
+    for f in (np.exp, lambda x: (np.sum(x), np.sum(x))):
+        with pytest.raises(TypeError, match="one real number"):
+            grad(f)(X)
+
+
+def test_a_float_of_a_traced_value_is_an_error():
+    with pytest.raises(TypeError, match="float"):
+        grad(lambda x: math.sin(x))(1.0)
+
+
+@pytest.mark.parametrize("x", [1j, numpy.array([1j]), {"z": [1j]}])
+def test_complex_numbers_are_refused(x):
+    with pytest.raises(TypeError, match="complex"):
+        grad(lambda x: 1.0)(x)
+    with pytest.raises(TypeError, match="complex"):
+        vspace(x)
+
+
+def test_complex_functions_are_refused_by_name():
+    for f in (np.fft.fft, np.linalg.eig, holomorphic_grad(np.sin)):
+        name = "fft" if f is np.fft.fft else "eig" if f is np.linalg.eig else "holomorphic_grad"
+        with pytest.raises(TypeError, match=name):
+            grad(lambda x, f=f: f(x))(X)
+
+
+# Primitives
+
+
+def cubes():
+    @primitive
+    def cube(x):
+        assert not isbox(x) and isinstance(x, (float, numpy.ndarray))
+        return x**3
+
+    return cube
+
+
+def test_a_primitive_of_any_order():
+    cube = cubes()
+    defvjp(cube, lambda ans, x: lambda g: 3 * g * x**2)
+    assert [f(2.0) for f in (cube, grad(cube), grad(grad(cube)))] == [8.0, 12.0, 12.0]
+    defjvp(cube, lambda g, ans, x: 3 * g * x**2)
+    assert make_jvp(cube)(2.0)(1.0) == (8.0, 12.0)
+    for nested in (deriv(grad(cube)), grad(deriv(cube)), deriv(deriv(cube))):
+        assert nested(2.0) == 12.0
+    check_grads(cube, order=3)(numpy.array([0.4, -1.2]))
+
+
+def test_a_primitive_without_rules_is_an_error_by_name():
+    cube = cubes()
+    with pytest.raises(NotImplementedError, match="cube.*VJP"):
+        grad(cube)(2.0)
+    with pytest.raises(NotImplementedError, match="cube.*JVP"):
+        deriv(cube)(2.0)
+    defvjp(cube, lambda ans, x: lambda g: g, argnums=(1,))
+    with pytest.raises(NotImplementedError, match="argument 0"):
+        grad(cube)(2.0)
+
+
+def test_the_last_definition_wins():
+    cube = cubes()
+    defvjp(cube, lambda ans, x: lambda g: g)
+    defvjp(cube, lambda ans, x: lambda g: 5.0 * g)
+    assert grad(cube)(2.0) == 5.0
+
+
+def test_a_function_of_numpy_may_be_redefined():
+    import tapegraph.autograd.numpy.numpy_wrapper as names
+    from tapegraph.autograd.primitives import primitive_vjps
+
+    assert elementwise_grad(np.heaviside)(X, 0.0).tolist() == [0.0, 0.0, 0.0]
+    defvjp(np.heaviside, lambda ans, x, y: lambda g: g * np.exp(-(x**2)), None)
+    try:
+        assert names.heaviside is np.heaviside
+        assert numpy.allclose(elementwise_grad(np.heaviside)(X, 0.0), numpy.exp(-(X**2)))
+        second = elementwise_grad(elementwise_grad(np.heaviside))(X, 0.0)
+        assert numpy.allclose(second, -2 * X * numpy.exp(-(X**2)))
+    finally:
+        del primitive_vjps[np.heaviside]
+
+
+def test_a_primitive_of_any_arguments():
+    @primitive
+    def chosen(name, table, options, x):
+        return table[name][0] * options["scale"] * x
+
+    def maker(argnums, ans, args, kwargs):
+        name, table, options, x = args
+        every = (
+            None,
+            lambda g: {"a": [np.sum(g * options["scale"] * x), 9.0], "b": [0.0]},
+            lambda g: {"scale": np.sum(g * table[name][0] * x), "unused": 1.0},
+            lambda g: g * table[name][0] * options["scale"],
+        )
+        return lambda g: [every[i](g) for i in argnums]
+
+    defvjp_argnums(chosen, maker)
+
+    def f(table, options, x):
+        return np.sum(chosen("a", table, options, x) ** 2)
+
+    table, options = {"a": [2.0, 0.0], "b": [7.0]}, {"scale": 3.0, "unused": 0.0}
+    found = grad(f, (0, 1, 2))(table, options, X)
+    square = numpy.sum(X**2)
+    assert found[0]["a"][0] == pytest.approx(2 * 2.0 * 9.0 * square)
+    assert found[0]["b"] == [0.0]
+    assert found[1]["scale"] == pytest.approx(2 * 3.0 * 4.0 * square)
+    assert numpy.allclose(found[2], 2 * 36 * X)
+    # Of a traced number inside a plain dict, at the second order.
+    inner = grad(grad(lambda s: f(table, {"scale": s, "unused": 0.0}, X)))
+    assert inner(3.0) == pytest.approx(2 * 4.0 * square)
+
+
+def test_a_primitive_of_several_results():
+    @primitive
+    def parts(x):
+        return {"square": x**2, "rest": [numpy.sum(x), "text"]}
+
+    defvjp(parts, lambda ans, x: lambda g: 2 * x * g["square"] + g["rest"][0])
+    defjvp_argnums(
+        parts,
+        lambda argnums, gs, ans, args, kwargs: {
+            "square": 2 * args[0] * gs[0],
+            "rest": [np.sum(gs[0]), 0.0],
+        },
+    )
+
+    def f(x):
+        found = parts(x)
+        assert found["rest"][1] == "text"
+        return np.sum(found["square"]) * found["rest"][0]
+
+    expected = 2 * X * X.sum() + numpy.sum(X**2)
+    assert numpy.allclose(grad(f)(X), expected)
+    second = 2 * numpy.add.outer(X, X) + 2 * numpy.eye(3) * X.sum()
+    assert numpy.allclose(hessian(f)(X), second)
+
+
+def test_whole_numbers_of_a_primitive_carry_its_gradient():
+    @primitive
+    def step(x):
+        return (x > 0).astype(int)
+
+    defvjp(step, lambda ans, x: lambda g: g)  # straight through
+    assert grad(lambda x: np.sum(step(x) * X))(X).tolist() == X.tolist()
+
+
+def test_what_a_primitive_refuses():
+    cube = cubes()
+    defvjp(cube, lambda ans, x: lambda g: numpy.ones(7))
+    with pytest.raises(ValueError, match=r"cube.*shape \(7,\).*\(3,\)"):
+        grad(lambda x: np.sum(cube(x)))(X)
+    with pytest.raises(TypeError, match="cube.*traced keyword"):
+        grad(lambda x: cube(x=x))(2.0)
+    with pytest.raises(TypeError, match="a result, str"):
+        grad(primitive(lambda x: "text"))(2.0)
+    with pytest.raises(TypeError, match="traced result"):
+        grad(lambda x: primitive(lambda y: x * y)(x))(2.0)
+    with pytest.raises(TypeError, match="expected a function"):
+        defvjp(cube, "same")
+
+
+def test_linear_and_untraced_functions():
+    @primitive
+    def product(x, y):
+        return x * y
+
+    def_linear(product)
+    assert make_jvp(product, (0, 1))(1.0, 2.0)((1.0, 1.0)) == (2.0, 3.0)
+    seen = []
+    look = notrace_primitive(lambda x: seen.append(x) or 2.0)
+    assert grad(lambda x: x * look(x))(5.0) == 2.0
+    assert seen == [5.0] and not isbox(seen[0])
+
+
+def test_a_primitive_in_a_compiled_step_is_refused():
+    cube = cubes()
+    defvjp(cube, lambda ans, x: lambda g: 3 * g * x**2)
+    step = tg.compile(lambda x: elementwise_grad(cube)(x))
+    with pytest.raises(tg.ConcretizationError, match="plain value"):
+        step(X)
+
+
+def test_gradients_in_a_compiled_step():
+    step = tg.compile(value_and_grad(lambda x: np.sum(np.sin(x) * np.array([x[0], 1.0, x[2]]))))
+    for shift in range(4):
+        x = X + shift
+        value, gradient = step(x)
+        factor = numpy.array([x[0], 1.0, x[2]])
+        assert float(value) == pytest.approx(numpy.sum(numpy.sin(x) * factor))
+        expected = numpy.cos(x) * factor + numpy.sin(x) * numpy.array([1.0, 0.0, 1.0])
+        numpy.testing.assert_allclose(numpy.asarray(gradient), expected, rtol=1e-12)
+
+
+# Looking at traced values
+
+
+def test_boxes():
+    def f(x):
+        assert isinstance(x, ArrayBox) and isbox(x)
+        assert type(x._value) is numpy.ndarray and numpy.array_equal(getval(x), X)
+        assert numpy.array_equal(x._value, X)
+        return np.sum(x)
+
+    grad(f)(X)
+    make_jvp(f)(X)(X)
+    assert not isinstance(X, ArrayBox) and not isbox(tg.tensor(X))
+
+
+def test_spaces_of_ones_own():
+    class Money:
+        pass
+
+    class MoneySpace(VSpace):
+        size = 1
+
+        def zeros(self):
+            return Money()
+
+    MoneySpace.register(Money)
+    try:
+        assert isinstance(vspace(Money()).zeros(), Money)
+    finally:
+        del VSpace.mappings[Money]
+    with pytest.raises(TypeError, match="vspace"):
+        vspace(Money())
+
+
+# Modules
+
+
+def test_flatten_is_differentiable():
+    tree = {"b": (numpy.ones((2, 2)), 3.0), "a": [X]}
+    flat, unflatten = flatten(tree)
+    assert flat.tolist() == [*X, 1, 1, 1, 1, 3.0]
+    again = unflatten(flat)
+    assert list(again) == ["b", "a"] and again["b"][1] == 3.0 and again["b"][0].shape == (2, 2)
+    found = grad(lambda t: np.sum(flatten(t)[0] ** 3))(tree)
+    assert numpy.allclose(found["a"][0], 3 * X**2) and found["b"][1] == 27.0
+    empty, back = flatten([])
+    assert empty.shape == (0,) and back(empty) == []
+
+
+def test_fixed_point_of_any_order():
+    def root(a):
+        return fixed_point(lambda a: lambda x: 0.5 * (x + a / x), a, 1.0, distance, 1e-13)
+
+    def distance(x, y):
+        return abs(x - y)
+
+    assert root(2.0) == pytest.approx(2**0.5)
+    assert grad(root)(2.0) == pytest.approx(0.5 * 2**-0.5)
+    assert grad(grad(root))(2.0) == pytest.approx(-0.25 * 2**-1.5)
+
+
+def test_sgd_against_its_formula():
+    x, velocity = 3.0, 0.0
+    for _ in range(4):
+        velocity = 0.9 * velocity - 0.1 * 2 * x
+        x += 0.1 * velocity
+    assert sgd(grad(lambda x, i: x**2), 3.0, num_iters=4) == pytest.approx(x)
+
+
+def test_checkpoint():
+    f = checkpoint(lambda x, y: np.exp(np.sin(x) * y))
+    x = 0.4
+    assert grad(f)(x, 2.0) == pytest.approx(2 * math.cos(x) * math.exp(2 * math.sin(x)))
+    expected = (4 * math.cos(x) ** 2 - 2 * math.sin(x)) * math.exp(2 * math.sin(x))
+    assert grad(grad(f))(x, 2.0) == pytest.approx(expected)
+
+
+def test_check_grads_finds_a_mistake():
+    cube = cubes()
+    defvjp(cube, lambda ans, x: lambda g: 3.001 * g * x**2)
+    with pytest.raises(AssertionError, match="cube"):
+        check_grads(cube, modes=["rev"], order=1)(2.0)
+    with pytest.raises(ValueError, match="modes"):
+        check_grads(cube, modes=["sideways"])(2.0)
+    combo_check(lambda x, y, power=1: x * y**power, (0, 1))([1.2], [0.7, 2.0], power=[1, 2])
