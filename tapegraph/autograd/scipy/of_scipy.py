@@ -22,7 +22,7 @@ def of_scipy(module: str, name: str) -> Any:
     Raises
     ------
     ImportError
-        SciPy is not installed.
+        If SciPy is missing.
     """
     package, *inside = module.split(".")
     try:
