@@ -6,8 +6,7 @@ import warnings
 
 import numpy as np
 import pytest
-
-from tests.autograd.programs import PROGRAMS, package
+from hips_programs import PROGRAMS, package
 
 OF_SCIPY = ("special", "stats", "linear_algebra_of_scipy", "convolutions", "differential_equations")
 

@@ -245,7 +245,7 @@ def test_memory_is_flat(name):
     tracemalloc.start()
     try:
         work(50)
-        held = [work(200) for _ in range(9)]
+        held = [work(200) for _ in range(4)]
         # Free lists fill up, more and more slowly; a number per step that stayed would be 4,800
         # bytes every time, an array 1.6 million.
         assert min(b - a for a, b in itertools.pairwise(held)) < 2_400
