@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from tapegraph.autograd.deprecated import primitive as primitive
 from tapegraph.autograd.primitives import def_linear as def_linear
 from tapegraph.autograd.primitives import defjvp as defjvp
 from tapegraph.autograd.primitives import defjvp_argnum as defjvp_argnum
@@ -14,7 +15,6 @@ from tapegraph.autograd.primitives import defjvp_argnums as defjvp_argnums
 from tapegraph.autograd.primitives import defvjp as defvjp
 from tapegraph.autograd.primitives import defvjp_argnum as defvjp_argnum
 from tapegraph.autograd.primitives import defvjp_argnums as defvjp_argnums
-from tapegraph.autograd.primitives import primitive as primitive
 from tapegraph.autograd.primitives import primitive_jvps as primitive_jvps
 from tapegraph.autograd.primitives import primitive_vjps as primitive_vjps
 from tapegraph.autograd.traced import getval as getval

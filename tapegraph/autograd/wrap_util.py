@@ -46,7 +46,10 @@ def unary_to_nary(unary_operator: Callable[..., Any]) -> Callable[..., Any]:
             return unary_operator(unary, x, *op_args, **op_kwargs)
 
         nary.__name__ = f"{name}_of_{get_name(fun)}_wrt_argnum_{argnum}"
-        nary.__doc__ = f"Return the {name} of {get_name(fun)} by its argument {argnum}."
+        nary.__doc__ = (
+            f"    {name} of function {get_name(fun)} with respect to argument number {argnum}. "
+            f"Takes what {get_name(fun)} takes."
+        )
         return nary
 
     return nary_operator
