@@ -149,7 +149,7 @@ def binary(
 ) -> Callable[[Any], Any]:
     """Make the recording function of an element-wise operation of two broadcast arrays.
 
-    ``forward`` computes it on ndarrays. Where that is an operator, ``ufunc`` is the same of NumPy's.
+    ``forward`` computes it on ndarrays; where that is an operator, ``ufunc`` is NumPy's for it.
     """
     op = Op(name, forward, promotes=True)
     called: Any = forward if ufunc is None else ufunc
