@@ -21,14 +21,14 @@ def unary_to_nary(unary_operator: Callable[..., Any]) -> Callable[..., Any]:
     -------
     callable
         ``op(fun, argnum=0)``, a function of what ``fun`` takes. For a list or tuple of positions
-        the operator's argument is the tuple of those arguments.
+        the operator's argument is the tuple of those arguments. Negative ones count from the end.
     """
 
     @functools.wraps(unary_operator)
     def nary_operator(fun: Any, argnum: Any = 0, *op_args: Any, **op_kwargs: Any) -> Any:
         name = get_name(unary_operator)
         check_callable(name, fun)
-        wanted = positions(name, argnum)
+        wanted = positions(name, argnum, from_end=True)
         several = isinstance(argnum, (tuple, list))
 
         @functools.wraps(fun)

@@ -89,8 +89,63 @@ def test_multigrad_and_aux():
 
 
 def test_independent_results_give_zeros_and_a_warning():
-    with pytest.warns(UserWarning, match="does not depend on the argument"):
+    with pytest.warns(UserWarning, match="^Output seems independent of input"):
         assert grad(lambda x: 3.0)(1.0) == 0.0
+    with pytest.warns(UserWarning, match="^Output seems independent of input"):
+        assert make_jvp(lambda x: 3.0)(X)(X) == (3.0, 0.0)
+    found = grad(lambda p: p["used"] ** 2)({"used": 2.0, "unused": X})
+    assert found["used"] == 4.0 and found["unused"].tolist() == [0.0, 0.0, 0.0]
+
+
+def test_positions_of_arguments():
+    def f(x, y):
+        return x * y**2
+
+    assert grad(f, -1)(2.0, 5.0) == grad(f, 1)(2.0, 5.0) == 20.0
+    assert grad(f, (-1, 0))(2.0, 5.0) == (20.0, 25.0)
+    for argnum in (2, -3, (0, 2)):
+        with pytest.raises(ValueError, match=r"argnum -?\d and 2 positional arguments"):
+            grad(f, argnum)(2.0, 5.0)
+    for argnum in (1.5, "y", ()):
+        with pytest.raises((TypeError, ValueError), match="the position of an argument"):
+            grad(f, argnum)
+
+
+@pytest.mark.parametrize("make", [make_vjp, make_jvp])
+def test_what_is_no_number_is_named_by_its_path(make):
+    tree = {"w": 2.0, "layers": [1.0, {"name": "first"}]}
+    with pytest.raises(TypeError, match=r"str 'first' for the argument\['layers'\]\[1\]\['name'\]"):
+        make(lambda p: p["w"])(tree)
+    with pytest.raises(TypeError, match="float16.*astype"):
+        make(np.sum)(X.astype(numpy.float16))
+
+
+def test_directions_have_the_structure_of_the_value():
+    vjp, _ = make_vjp(lambda x: {"twice": 2 * x, "sum": np.sum(x)})(X)
+    assert vjp({"twice": 1.0, "sum": 3.0}).tolist() == [5.0, 5.0, 5.0]
+    with pytest.raises(ValueError, match=r"shape \(2,\) for .*'twice'.*shape \(3,\)"):
+        vjp({"twice": X[:2], "sum": 1.0})
+    with pytest.raises(ValueError, match="1 parts; expected one for each of 2"):
+        vjp({"twice": X})
+    with pytest.raises(ValueError, match=r"shape \(2,\) for the direction; expected shape \(3,\)"):
+        make_jvp(np.exp)(X)(X[:2])
+
+
+def test_a_rule_without_a_derivative_of_its_own_is_an_error_by_name():
+    @primitive
+    def cube(x):
+        return x**3
+
+    @primitive
+    def square(x):
+        return x**2
+
+    defvjp(cube, lambda ans, x: lambda g: 3 * g * square(x))
+    assert grad(cube)(2.0) == 12.0
+    with pytest.raises(NotImplementedError, match="square.*VJP"):
+        grad(grad(cube))(2.0)
+    with pytest.raises(NotImplementedError, match="cube.*JVP"):
+        grad(deriv(cube))(2.0)
 
 
 def test_no_scalar_is_an_error():
