@@ -8,8 +8,9 @@ array([0.    , 0.6397])
 
 from __future__ import annotations
 
-from tapegraph.autograd import core, extend, misc, numpy, test_util, tracer, wrap_util
+from tapegraph.autograd import core, extend, misc, numpy, test_util, tracer, util, wrap_util
 from tapegraph.autograd.builtins import dict, isinstance, list, tuple, type
+from tapegraph.autograd.deprecated import primitive
 from tapegraph.autograd.differential_operators import (
     checkpoint,
     deriv,
@@ -31,10 +32,10 @@ from tapegraph.autograd.differential_operators import (
     value_and_grad,
     vector_jacobian_product,
 )
-from tapegraph.autograd.primitives import primitive
 
 __all__ = [
     "wrap_util",
+    "util",
     "tracer",
     "test_util",
     "numpy",

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from tapegraph.autograd.deprecated import primitive as primitive
 from tapegraph.autograd.primitives import def_linear as def_linear
 from tapegraph.autograd.primitives import defjvp as defjvp
 from tapegraph.autograd.primitives import defjvp_argnum as defjvp_argnum
@@ -14,7 +15,6 @@ from tapegraph.autograd.primitives import defjvp_argnums as defjvp_argnums
 from tapegraph.autograd.primitives import defvjp as defvjp
 from tapegraph.autograd.primitives import defvjp_argnum as defvjp_argnum
 from tapegraph.autograd.primitives import defvjp_argnums as defvjp_argnums
-from tapegraph.autograd.primitives import primitive as primitive
 from tapegraph.autograd.primitives import primitive_jvps as primitive_jvps
 from tapegraph.autograd.primitives import primitive_vjps as primitive_vjps
 from tapegraph.autograd.traced import getval as getval
@@ -25,6 +25,9 @@ from tapegraph.errors import explain, kind_of, warn
 from tapegraph.transforms.forward import jvp as forward
 from tapegraph.transforms.structure import leaves, mapped, replaced
 from tapegraph.transforms.vjp import vjp as reverse
+
+# What autograd says too, so that filters of the warning find it.
+INDEPENDENT = "Output seems independent of input"
 
 
 def make_vjp(fun: Callable[[Any], Any], x: Any) -> tuple[Callable[[Any], Any], Any]:
@@ -49,7 +52,7 @@ def make_vjp(fun: Callable[[Any], Any], x: Any) -> tuple[Callable[[Any], Any], A
     UserWarning
         The value does not depend on ``x``: the pullback gives zeros.
     """
-    _check_real(x)
+    _check_real("make_vjp", x)
     depends = True
 
     def run(inside: Any) -> Any:
@@ -60,12 +63,12 @@ def make_vjp(fun: Callable[[Any], Any], x: Any) -> tuple[Callable[[Any], Any], A
 
     value, pullback = reverse(run, x)
     if not depends:
-        warn("make_vjp: the result does not depend on the argument", UserWarning)
+        warn(f"{INDEPENDENT}: make_vjp gives zeros", UserWarning)
     value = mapped(settled, value)
 
     def vjp(g: Any) -> Any:
         """Return the cotangent of the argument."""
-        return mapped(settled, pullback(_like(g, value)))
+        return mapped(settled, pullback(_like("make_vjp", g, value)))
 
     return vjp, value
 
@@ -80,7 +83,7 @@ def make_jvp(fun: Callable[[Any], Any], x: Any) -> Callable[[Any], tuple[Any, An
     x
         A number, an array, or dicts, lists and tuples of them.
     """
-    _check_real(x)
+    _check_real("make_jvp", x)
     primals = tuple(leaf for _, leaf in leaves(x))
 
     def jvp(g: Any) -> tuple[Any, Any]:
@@ -90,9 +93,11 @@ def make_jvp(fun: Callable[[Any], Any], x: Any) -> Callable[[Any], tuple[Any, An
         def run(*inside: Any) -> tuple[Any, ...]:
             nonlocal form
             form = fun(replaced(x, iter(inside)))
+            if not holds_box(form):
+                warn(f"{INDEPENDENT}: make_jvp gives zeros", UserWarning)
             return tuple(leaf for _, leaf in leaves(form))
 
-        tangents = tuple(leaf for _, leaf in leaves(_like(g, x)))
+        tangents = tuple(leaf for _, leaf in leaves(_like("make_jvp", g, x)))
         values, slopes = forward(run, primals, tangents)
         value, slope = (replaced(form, map(settled, found)) for found in (values, slopes))
         return value, slope
@@ -100,26 +105,43 @@ def make_jvp(fun: Callable[[Any], Any], x: Any) -> Callable[[Any], tuple[Any, An
     return jvp
 
 
-def _check_real(x: Any) -> None:
+def _check_real(op: str, x: Any) -> None:
     for path, leaf in leaves(x, "the argument"):
-        kind = getattr(getattr(leaf, "dtype", None), "kind", None)
-        if not isinstance(leaf, (float, int)) and kind not in tuple("fiub"):
+        if isinstance(leaf, (float, int)):
+            continue
+        dtype = getattr(leaf, "dtype", np.dtype(object))
+        if dtype.kind in "iub" or (dtype.kind == "f" and dtype.itemsize in (4, 8)):
+            continue
+        fix = "Convert other floats first: x.astype(np.float64)." if dtype.kind == "f" else ""
+        if dtype.kind == "c" or isinstance(leaf, complex):
             fix = "Of a complex number, differentiate by the real and the imaginary part."
-            received = f"{kind_of(leaf)} for {path}"
-            raise TypeError(explain("make_vjp", received, "real numbers", fix))
+        expected = "real numbers (bool, integer, float32 or float64)"
+        raise TypeError(explain(op, f"{kind_of(leaf)} for {path}", expected, fix))
 
 
-def _like(g: Any, value: Any) -> Any:
-    """Return a cotangent whose parts have the shapes of a value's, where they broadcast to them."""
-    given, form = list(leaves(g)), list(leaves(value))
+def _like(op: str, g: Any, value: Any) -> Any:
+    """Return a direction whose parts have the shapes of a value's, where they broadcast to them.
+
+    Raises
+    ------
+    ValueError
+        They do not, or there are more parts or fewer.
+    """
+    given, form = list(leaves(g, "the direction")), list(leaves(value))
     if len(given) != len(form):
-        return g
+        received = f"a direction of {len(given)} parts"
+        raise ValueError(explain(op, received, f"one for each of {len(form)} numbers or arrays"))
     pairs = zip(given, form, strict=True)
-    return replaced(g, (_shaped(a, np.shape(b)) for (_, a), (_, b) in pairs))
+    return replaced(g, (_shaped(op, path, a, np.shape(b)) for (path, a), (_, b) in pairs))
 
 
-def _shaped(x: Any, shape: tuple[int, ...]) -> Any:
+def _shaped(op: str, path: str, x: Any, shape: tuple[int, ...]) -> Any:
     given = np.shape(x)
     if given == shape:
         return x
-    return np.reshape(x, shape) if np.prod(given) == np.prod(shape) else np.broadcast_to(x, shape)
+    if np.prod(given) == np.prod(shape):
+        return np.reshape(x, shape)
+    try:
+        return np.broadcast_to(x, shape)
+    except ValueError:
+        raise ValueError(explain(op, f"shape {given} for {path}", f"shape {shape}")) from None

@@ -7,6 +7,7 @@ and so they are differentiated again.
 from __future__ import annotations
 
 import functools
+import inspect
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -58,7 +59,8 @@ def primitive(f_raw: Callable[..., Any]) -> Callable[..., Any]:
     NotImplementedError
         When differentiated: no rule was defined for the function, or for a traced argument.
     TypeError
-        When called: a keyword argument is traced, or the result is nothing to differentiate.
+        When called: a keyword argument is traced that has no position in the signature, beside one
+        by position, or the result is nothing to differentiate.
 
     Examples
     --------
@@ -229,8 +231,12 @@ def entry_of(name: str) -> Op:
 def called(fun: Any, f_raw: Any, entry: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Call a primitive with tensors or duals among its arguments."""
     if holds_box(kwargs):
-        fix = "Pass it by position."
-        raise TypeError(explain(entry.name, "a traced keyword argument", "plain ones", fix))
+        if not any(map(holds_box, args)):  # the function itself is differentiated then
+            return f_raw(*args, **kwargs)
+        args, kwargs = _by_position(f_raw, args, kwargs)
+        if holds_box(kwargs):
+            fix = "Pass it by position, where rules can find it."
+            raise TypeError(explain(entry.name, "a traced keyword argument", "plain ones", fix))
     tags = [x.tag for _, x in leaves(args) if type(x) is Dual]
     if tags:
         return _with_tangent(fun, max(tags), args, kwargs)
@@ -239,6 +245,16 @@ def called(fun: Any, f_raw: Any, entry: Op, args: tuple[Any, ...], kwargs: dict[
     if not RECORDING.value() or not any(map(holds_box, args)):
         return out
     return _Call(fun, entry.name, args, kwargs, out).on_tape(entry)
+
+
+def _by_position(f_raw: Any, args: Any, kwargs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Return the arguments of a call with those by position that have one in the signature."""
+    try:
+        bound = inspect.signature(f_raw).bind(*args, **kwargs)
+    except ValueError:  # written in C, without one
+        return args, kwargs
+    bound.apply_defaults()
+    return bound.args, bound.kwargs
 
 
 def _plain(x: Any) -> Any:

@@ -47,7 +47,8 @@ def check_vjp(f: Callable[[Any], Any], x: Any) -> None:
     numeric = vspace(value).inner_prod(cotangent, make_numerical_jvp(f, x)(direction))
     if not scalar_close(numeric, exact):
         raise AssertionError(
-            f"VJP of {get_name(f)} at {x}: received {exact}; expected {numeric}, by differences"
+            f"Derivative (VJP) check of {get_name(f)} failed with arg {x}: received {exact}; "
+            f"expected {numeric}, by differences"
         )
 
 
@@ -118,6 +119,7 @@ def check_grads(
             def slope(x: Any, v: Any) -> Any:
                 return make_jvp(f, x)(v)[1]
 
+            slope.__name__ = f"jvp_{get_name(f)}"
             check_grads(slope, (0, 1), modes, order=order - 1)(x, vspace(x).randn())
     if "rev" in modes:
         check_vjp(f, x)
@@ -126,6 +128,7 @@ def check_grads(
             def pulled(x: Any, v: Any) -> Any:
                 return make_vjp(f, x)[0](v)
 
+            pulled.__name__ = f"vjp_{get_name(f)}"
             check_grads(pulled, (0, 1), modes, order=order - 1)(x, vspace(f(x)).randn())
 
 

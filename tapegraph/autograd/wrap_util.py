@@ -21,14 +21,14 @@ def unary_to_nary(unary_operator: Callable[..., Any]) -> Callable[..., Any]:
     -------
     callable
         ``op(fun, argnum=0)``, a function of what ``fun`` takes. For a list or tuple of positions
-        the operator's argument is the tuple of those arguments.
+        the operator's argument is the tuple of those arguments. Negative ones count from the end.
     """
 
     @functools.wraps(unary_operator)
     def nary_operator(fun: Any, argnum: Any = 0, *op_args: Any, **op_kwargs: Any) -> Any:
         name = get_name(unary_operator)
         check_callable(name, fun)
-        wanted = positions(name, argnum)
+        wanted = positions(name, argnum, from_end=True)
         several = isinstance(argnum, (tuple, list))
 
         @functools.wraps(fun)
@@ -46,7 +46,10 @@ def unary_to_nary(unary_operator: Callable[..., Any]) -> Callable[..., Any]:
             return unary_operator(unary, x, *op_args, **op_kwargs)
 
         nary.__name__ = f"{name}_of_{get_name(fun)}_wrt_argnum_{argnum}"
-        nary.__doc__ = f"Return the {name} of {get_name(fun)} by its argument {argnum}."
+        nary.__doc__ = (
+            f"    {name} of function {get_name(fun)} with respect to argument number {argnum}. "
+            f"Takes what {get_name(fun)} takes."
+        )
         return nary
 
     return nary_operator

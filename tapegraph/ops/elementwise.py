@@ -124,8 +124,7 @@ GELU_FLAT = 10.0
 LARGE = 1 << 13
 
 
-@implements(np.add)
-@binary("add", operator.add)
+@binary("add", operator.add, np.add)
 def add(a: Any, b: Any) -> Any:
     """Sum of two arrays, ``a + b``.
 
@@ -134,8 +133,7 @@ def add(a: Any, b: Any) -> Any:
     """
 
 
-@implements(np.subtract)
-@binary("sub", operator.sub)
+@binary("sub", operator.sub, np.subtract)
 def sub(a: Any, b: Any) -> Any:
     """Difference of two arrays, ``a - b``.
 
@@ -144,8 +142,7 @@ def sub(a: Any, b: Any) -> Any:
     """
 
 
-@implements(np.multiply)
-@binary("mul", operator.mul)
+@binary("mul", operator.mul, np.multiply)
 def mul(a: Any, b: Any) -> Any:
     """Product of two arrays, element by element, ``a * b``.
 
@@ -154,8 +151,7 @@ def mul(a: Any, b: Any) -> Any:
     """
 
 
-@implements(np.divide)
-@binary("div", operator.truediv)
+@binary("div", operator.truediv, np.divide)
 def div(a: Any, b: Any) -> Any:
     """Quotient of two arrays, ``a / b``.
 
@@ -164,8 +160,7 @@ def div(a: Any, b: Any) -> Any:
     """
 
 
-@implements(np.power)
-@binary("pow", operator.pow)
+@binary("pow", operator.pow, np.power)
 def pow(a: Any, b: Any) -> Any:
     """Power, ``a ** b``.
 

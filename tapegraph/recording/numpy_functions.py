@@ -156,6 +156,8 @@ def without_gradient(*functions: Any) -> Callable[[F], F]:
 
 def ufunc(called: Any, method: str, inputs: tuple[Any, ...], options: dict[str, Any]) -> Any:
     """Serve ``__array_ufunc__``."""
+    if len(inputs) > 1 and any(map(wraps_arrays, inputs)):
+        return NotImplemented
     name = _name(called)
     if method == "__call__":
         return _run(called, name, inputs, options)
@@ -178,6 +180,17 @@ def ufunc(called: Any, method: str, inputs: tuple[Any, ...], options: dict[str, 
 def function(called: Any, args: tuple[Any, ...], options: dict[str, Any]) -> Any:
     """Serve ``__array_function__``."""
     return _run(called, f"{called.__module__}.{called.__name__}", args, options)
+
+
+def wraps_arrays(value: Any) -> bool:
+    """Tell whether a value holds arrays of any kind and computes through ufuncs, as xarray's do.
+
+    A ufunc of it and a tensor is its own to compute. pandas leaves that to us: it holds no tensors.
+    """
+    kind = type(value)
+    if getattr(kind, "__array_ufunc__", None) is None or issubclass(kind, (np.ndarray, Node)):
+        return False
+    return not (hasattr(kind, "__tapegraph_apply__") or hasattr(kind, "__pandas_priority__"))
 
 
 def _name(called: Any) -> str:

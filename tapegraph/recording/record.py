@@ -42,7 +42,9 @@ _whole = concretization.current
 _tape = CURRENT.get
 _getframe = sys._getframe
 _modules = sys.modules
+wraps_arrays = numpy_functions.wraps_arrays
 _SCALARS = (float, int, bool)
+_PLAIN = frozenset({*_SCALARS, ndarray, np.float64})
 # The recording functions of element-wise operations, by the operation's name.
 ELEMENTWISE: dict[str, Callable[..., Any]] = {}
 
@@ -135,12 +137,22 @@ def unary(name: str, forward: Callable[[Any], Any]) -> Callable[[Any], Any]:
 
 
 @overload
-def binary(name: ValueBinary, forward: Callable[[Any, Any], Any]) -> Callable[[Any], Binary]: ...
+def binary(
+    name: ValueBinary, forward: Callable[[Any, Any], Any], ufunc: np.ufunc | None = None
+) -> Callable[[Any], Binary]: ...
 @overload
-def binary(name: str, forward: Callable[[Any, Any], Any]) -> Callable[[Any], OfTwo[[]]]: ...
-def binary(name: str, forward: Callable[[Any, Any], Any]) -> Callable[[Any], Any]:
-    """Make the recording function of an element-wise operation of two broadcast arrays."""
+def binary(
+    name: str, forward: Callable[[Any, Any], Any], ufunc: np.ufunc | None = None
+) -> Callable[[Any], OfTwo[[]]]: ...
+def binary(
+    name: str, forward: Callable[[Any, Any], Any], ufunc: np.ufunc | None = None
+) -> Callable[[Any], Any]:
+    """Make the recording function of an element-wise operation of two broadcast arrays.
+
+    ``forward`` computes it on ndarrays; where that is an operator, ``ufunc`` is NumPy's for it.
+    """
     op = Op(name, forward, promotes=True)
+    called: Any = forward if ufunc is None else ufunc
 
     def decorate(stub: Any) -> Any:
         def record(a: Any, b: Any) -> Any:
@@ -157,12 +169,16 @@ def binary(name: str, forward: Callable[[Any, Any], Any]) -> Callable[[Any], Any
                     handler = foreign((b,))
                     if handler is not None:
                         return handler(name, (a, b), NO_ATTRS)
+                    if type(b) is not ndarray and wraps_arrays(b):
+                        return called(a, b)
                     b = operand(name, b, "b")
                     y = b
                     if type(b) is cls:
                         y = b._array
                         needed = needed or b._requires_grad
             else:
+                if type(a) not in _PLAIN and (wraps_arrays(a) or wraps_arrays(b)):
+                    return called(a, b)
                 handler = foreign((a, b))
                 if handler is not None:
                     return handler(name, (a, b), NO_ATTRS)
@@ -190,7 +206,7 @@ def binary(name: str, forward: Callable[[Any, Any], Any]) -> Callable[[Any], Any
                 return _without_gradient(cls, op, out, (a, b), NO_ATTRS)
             return remember(cls, op, out, (a, b), NO_ATTRS)
 
-        return _registered(name, forward, _dressed(record, stub))
+        return _registered(name, called, _dressed(record, stub))
 
     return decorate
 

@@ -68,8 +68,8 @@ class Lifted:
         return self.targets[-1]
 
 
-def positions(op: str, argnums: Any) -> list[int]:
-    """Return positions of arguments as a list.
+def positions(op: str, argnums: Any, from_end: bool = False) -> list[int]:
+    """Return positions of arguments as a list; negative ones, from the end, where that is allowed.
 
     Raises
     ------
@@ -84,7 +84,7 @@ def positions(op: str, argnums: Any) -> list[int]:
         except TypeError:
             received = f"{kind_of(argnum)} for 'argnums'"
             raise TypeError(explain(op, received, "the position of an argument")) from None
-        if found[-1] < 0:
+        if found[-1] < 0 and not from_end:
             raise ValueError(explain(op, f"argnum {found[-1]}", "a position, 0 or more"))
     if not found:
         raise ValueError(explain(op, "no argnums", "the position of an argument"))
@@ -94,7 +94,7 @@ def positions(op: str, argnums: Any) -> list[int]:
 def check_positions(op: str, wanted: Sequence[int], args: Sequence[Any]) -> None:
     """Refuse positions at which no argument was given."""
     for position in wanted:
-        if position >= len(args):
+        if not -len(args) <= position < len(args):
             received = f"argnum {position} and {len(args)} positional arguments"
             raise ValueError(explain(op, received, "an argument at that position"))
 

@@ -452,6 +452,46 @@ def test_pandas_itself_defers():
     np.testing.assert_array_equal(x.grad, [1.0, 2.0])
 
 
+class Labelled(np.lib.mixins.NDArrayOperatorsMixin):
+    """What xarray does: it holds arrays of any kind, and computes with them through ufuncs."""
+
+    __array_priority__ = 50
+
+    def __init__(self, held):
+        self.held = held
+
+    def __array__(self, dtype=None, copy=None):
+        return np.asarray(self.held, dtype)
+
+    def __array_ufunc__(self, ufunc, method, *inputs, **options):
+        held = (x.held if isinstance(x, Labelled) else x for x in inputs)
+        return Labelled(getattr(ufunc, method)(*held, **options))
+
+
+WITH_LABELS = {
+    "x * l": lambda x, held: x * held,
+    "l * x": lambda x, held: held * x,
+    "np.multiply(x, l)": lambda x, held: np.multiply(x, held),
+    "tg.mul(x, l)": lambda x, held: tg.mul(x, held),
+    "l * (l * x) / l": lambda x, held: held * (held * x) / held,
+    "x * (l * x) / x": lambda x, held: x * (held * x) / x,
+}
+
+
+@pytest.mark.parametrize("name", WITH_LABELS)
+def test_wrappers_of_arrays_hold_tensors(name):
+    factor = np.array([2.0, -3.0])
+    f = WITH_LABELS[name]
+    for x in (tg.param([3.0, 4.0]), tg.Dual([3.0, 4.0], [1.0, 1.0])):
+        y = f(x, Labelled(factor))
+        assert type(y) is Labelled and type(y.held) is type(x)
+        np.testing.assert_allclose(y.held.data, [6.0, -12.0], rtol=1e-15)
+    np.testing.assert_allclose(y.held.tangent.data, factor, rtol=1e-15)
+    x = tg.param([3.0, 4.0])
+    tg.sum(f(x, Labelled(factor)).held).backward()
+    np.testing.assert_allclose(x.grad, factor, rtol=1e-15)
+
+
 SAVED = {
     "save": lambda file, x: np.save(file, x),
     "savez": lambda file, x: np.savez(file, x=x),

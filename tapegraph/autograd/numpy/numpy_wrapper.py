@@ -15,6 +15,7 @@ from tapegraph.autograd.numpy.functions import (
     make_diagonal,
     metadata,
 )
+from tapegraph.autograd.numpy.integers import INTEGERS
 from tapegraph.autograd.numpy.wrapping import wrap_namespace
 
 _NAMES = wrap_namespace(_np, RECORDINGS, WITHOUT_GRADIENT)
@@ -25,6 +26,8 @@ _NAMES |= {
     "make_diagonal": make_diagonal,
     "metadata": metadata,
     "r_": ByIndex(_np.r_),
+    "row_stack": _NAMES["vstack"],
+    **INTEGERS,
 }
 for _submodule in ("fft", "linalg", "random"):
     _NAMES.pop(_submodule, None)

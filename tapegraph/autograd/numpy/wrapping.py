@@ -7,7 +7,7 @@ tensors are made tensors first, since NumPy does not look into them.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from types import ModuleType
 from typing import Any
 
@@ -36,6 +36,8 @@ OF_SEVERAL = {
     np.stack,
     np.vstack,
 }
+# NumPy takes these by position alone, autograd by name too.
+BY_NAME = {np.where: ("condition", "x", "y")}
 _UFUNC = ("accumulate", "at", "identity", "nargs", "nin", "nout", "outer", "reduce", "reduceat")
 
 
@@ -64,9 +66,14 @@ def wrapped(
     """
     entry = entry_of(getattr(function, "__name__", "function"))
     several = function in OF_SEVERAL
+    names = BY_NAME.get(function, ())
 
     @functools.wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
+        if several:  # an iterator would be used up by who looks into it
+            args = tuple(list(x) if isinstance(x, Iterator) else x for x in args)
+        if names and kwargs:
+            args += tuple(kwargs.pop(name) for name in names[len(args) :] if name in kwargs)
         if not (any(map(holds_tensor, args)) or holds_tensor(kwargs)):
             return function(*args, **kwargs)
         if call in primitive_vjps or call in primitive_jvps:

@@ -27,8 +27,9 @@ def convolve(
         Which axes of each are convolved, in order; all where not given.
     dot_axes : pair of sequences of int
         Which axes of each are summed over.
-    mode : {"full", "valid"}
-        Every overlap, or only complete ones; then ``B`` is the smaller along every axis.
+    mode : {"full", "same", "valid"}
+        Every overlap; of these the middle ones, as many as ``A`` has elements; or only complete
+        ones, where ``B`` is the smaller along every axis.
 
     Returns
     -------
@@ -40,8 +41,8 @@ def convolve(
     ValueError
         The mode is another, or ``B`` is larger than ``A`` and the mode is ``"valid"``.
     """
-    if mode not in ("full", "valid"):
-        raise ValueError(explain("convolve", f"mode {mode!r}", "'full' or 'valid'"))
+    if mode not in ("full", "same", "valid"):
+        raise ValueError(explain("convolve", f"mode {mode!r}", "'full', 'same' or 'valid'"))
     if axes is None:
         axes = (range(np.ndim(A)), range(np.ndim(B)))
     along_a, along_b = (
@@ -57,8 +58,10 @@ def convolve(
     B = np.transpose(B, (*other_b, *dot_b, *along_b))
     n = len(along_a)
     sizes = np.shape(B)[np.ndim(B) - n :]
-    if mode == "full":
-        A = np.pad(A, [(0, 0)] * (np.ndim(A) - n) + [(size - 1, size - 1) for size in sizes])
+    if mode != "valid":
+        before = [size - 1 if mode == "full" else size // 2 for size in sizes]
+        after = [size - 1 if mode == "full" else (size - 1) // 2 for size in sizes]
+        A = np.pad(A, [(0, 0)] * (np.ndim(A) - n) + list(zip(before, after, strict=True)))
     if any(a < b for a, b in zip(np.shape(A)[np.ndim(A) - n :], sizes, strict=True)):
         received = f"shapes {np.shape(A)} and {np.shape(B)}"
         raise ValueError(explain("convolve", received, "a second that fits into the first"))

@@ -9,6 +9,8 @@ import numpy as np
 
 from tapegraph.autograd.numpy.functions import array
 from tapegraph.autograd.scipy.of_scipy import formula_of, passed_on
+from tapegraph.autograd.traced import getval, isbox
+from tapegraph.errors import explain
 from tapegraph.recording.record import tensor_like
 
 _of_stats = formula_of("stats.multivariate_normal")
@@ -20,9 +22,13 @@ def logpdf(x: Any, mean: Any = 0.0, cov: Any = 1.0, allow_singular: bool = False
     x, mean, cov = _arguments(x, mean, cov)
     z = x - mean
     n = cov.shape[-1]
-    solved = np.linalg.solve(cov, np.reshape(z, (-1, n)).T).T
-    squares = np.sum(z * np.reshape(solved, z.shape), axis=-1)
-    return -0.5 * (squares + n * math.log(2 * math.pi) + np.linalg.slogdet(cov)[1])
+    if allow_singular:
+        squares, n, logdet = _on_the_support(z, cov)
+    else:
+        solved = np.linalg.solve(cov, np.reshape(z, (-1, n)).T).T
+        squares = np.sum(z * np.reshape(solved, z.shape), axis=-1)
+        logdet = np.linalg.slogdet(cov)[1]
+    return -0.5 * (squares + n * math.log(2 * math.pi) + logdet)
 
 
 @_of_stats
@@ -37,6 +43,26 @@ def entropy(mean: Any = 0.0, cov: Any = 1.0) -> Any:
     _, _, cov = _arguments(mean, mean, cov)
     n = cov.shape[-1]
     return 0.5 * (n * (1.0 + math.log(2 * math.pi)) + np.linalg.slogdet(cov)[1])
+
+
+def _on_the_support(z: Any, cov: Any) -> tuple[Any, int, Any]:
+    """Return the squares, the rank and the logarithm of the determinant where the density lives.
+
+    As SciPy has it: eigenvalues below a million roundings of the largest are zero, and
+    outside of the space of the others the density is zero.
+    """
+    if isbox(cov):
+        fix = "Leave allow_singular= away, or differentiate by x and mean."
+        received = "a traced cov with allow_singular=True"
+        raise NotImplementedError(explain("multivariate_normal", received, "a plain one", fix))
+    values, vectors = np.linalg.eigh(getval(cov))
+    small = 1e6 * np.finfo(values.dtype).eps * np.abs(values).max(initial=0.0)
+    kept = values > small
+    squares = np.sum((z @ (vectors[:, kept] / np.sqrt(values[kept]))) ** 2, axis=-1)
+    if not kept.all():
+        off = np.linalg.norm(getval(z) @ vectors[:, ~kept], axis=-1)
+        squares = squares + np.where(off < 1e3 * small, 0.0, np.inf)
+    return squares, int(kept.sum()), np.log(values[kept]).sum()
 
 
 def _arguments(x: Any, mean: Any, cov: Any) -> tuple[Any, Any, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 from collections import OrderedDict
 
 import numpy
@@ -25,6 +26,7 @@ from tapegraph.autograd import (
     multigrad_dict,
     value_and_grad,
 )
+from tapegraph.autograd.core import primitive as old_primitive
 from tapegraph.autograd.extend import (
     VSpace,
     def_linear,
@@ -36,12 +38,13 @@ from tapegraph.autograd.extend import (
     primitive,
     vspace,
 )
-from tapegraph.autograd.misc import flatten
+from tapegraph.autograd.misc import const_graph, flatten
 from tapegraph.autograd.misc.fixed_points import fixed_point
 from tapegraph.autograd.misc.optimizers import sgd
 from tapegraph.autograd.numpy.numpy_boxes import ArrayBox
 from tapegraph.autograd.test_util import check_grads, combo_check
 from tapegraph.autograd.tracer import getval, isbox
+from tapegraph.autograd.util import quick_grad_check, subval, subvals
 
 X = numpy.array([0.3, -0.7, 1.9])
 
@@ -86,8 +89,63 @@ def test_multigrad_and_aux():
 
 
 def test_independent_results_give_zeros_and_a_warning():
-    with pytest.warns(UserWarning, match="does not depend on the argument"):
+    with pytest.warns(UserWarning, match="^Output seems independent of input"):
         assert grad(lambda x: 3.0)(1.0) == 0.0
+    with pytest.warns(UserWarning, match="^Output seems independent of input"):
+        assert make_jvp(lambda x: 3.0)(X)(X) == (3.0, 0.0)
+    found = grad(lambda p: p["used"] ** 2)({"used": 2.0, "unused": X})
+    assert found["used"] == 4.0 and found["unused"].tolist() == [0.0, 0.0, 0.0]
+
+
+def test_positions_of_arguments():
+    def f(x, y):
+        return x * y**2
+
+    assert grad(f, -1)(2.0, 5.0) == grad(f, 1)(2.0, 5.0) == 20.0
+    assert grad(f, (-1, 0))(2.0, 5.0) == (20.0, 25.0)
+    for argnum in (2, -3, (0, 2)):
+        with pytest.raises(ValueError, match=r"argnum -?\d and 2 positional arguments"):
+            grad(f, argnum)(2.0, 5.0)
+    for argnum in (1.5, "y", ()):
+        with pytest.raises((TypeError, ValueError), match="the position of an argument"):
+            grad(f, argnum)
+
+
+@pytest.mark.parametrize("make", [make_vjp, make_jvp])
+def test_what_is_no_number_is_named_by_its_path(make):
+    tree = {"w": 2.0, "layers": [1.0, {"name": "first"}]}
+    with pytest.raises(TypeError, match=r"str 'first' for the argument\['layers'\]\[1\]\['name'\]"):
+        make(lambda p: p["w"])(tree)
+    with pytest.raises(TypeError, match="float16.*astype"):
+        make(np.sum)(X.astype(numpy.float16))
+
+
+def test_directions_have_the_structure_of_the_value():
+    vjp, _ = make_vjp(lambda x: {"twice": 2 * x, "sum": np.sum(x)})(X)
+    assert vjp({"twice": 1.0, "sum": 3.0}).tolist() == [5.0, 5.0, 5.0]
+    with pytest.raises(ValueError, match=r"shape \(2,\) for .*'twice'.*shape \(3,\)"):
+        vjp({"twice": X[:2], "sum": 1.0})
+    with pytest.raises(ValueError, match="1 parts; expected one for each of 2"):
+        vjp({"twice": X})
+    with pytest.raises(ValueError, match=r"shape \(2,\) for the direction; expected shape \(3,\)"):
+        make_jvp(np.exp)(X)(X[:2])
+
+
+def test_a_rule_without_a_derivative_of_its_own_is_an_error_by_name():
+    @primitive
+    def cube(x):
+        return x**3
+
+    @primitive
+    def square(x):
+        return x**2
+
+    defvjp(cube, lambda ans, x: lambda g: 3 * g * square(x))
+    assert grad(cube)(2.0) == 12.0
+    with pytest.raises(NotImplementedError, match="square.*VJP"):
+        grad(grad(cube))(2.0)
+    with pytest.raises(NotImplementedError, match="cube.*JVP"):
+        grad(deriv(cube))(2.0)
 
 
 def test_no_scalar_is_an_error():
@@ -238,13 +296,74 @@ def test_whole_numbers_of_a_primitive_carry_its_gradient():
     assert grad(lambda x: np.sum(step(x) * X))(X).tolist() == X.tolist()
 
 
+def test_keyword_arguments_of_a_primitive():
+    @primitive
+    def product(x, y=2.0, *, by=1.0):
+        return x * y * by
+
+    defvjp(
+        product,
+        lambda ans, x, y, by: lambda g: g * y * by,
+        lambda ans, x, y, by: lambda g: g * x * by,
+    )
+    defjvp(
+        product,
+        lambda g, ans, x, y, by: g * y * by,
+        lambda g, ans, x, y, by: g * x * by,
+    )
+    # d/dx of 3 x**2, of 5 x, and of 7 x, whose factor the function itself is differentiated by.
+    functions = (
+        (lambda x: product(x, y=x, by=3.0), 12.0),
+        (lambda x: product(5.0, y=x), 5.0),
+        (lambda x: product(7.0, 1.0, by=x), 7.0),
+    )
+    for f, expected in functions:
+        assert grad(f)(2.0) == deriv(f)(2.0) == expected
+    assert grad(grad(functions[0][0]))(2.0) == 6.0
+
+
+def test_rules_by_methods():
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+
+        @old_primitive
+        def product(x, y, z):
+            return x * y + 0 * z
+
+        product.defgrad(lambda ans, x, y, z: lambda g: y * g)
+        product.defvjp(lambda g, ans, vs, gvs, x, y, z: x * g * vs.size / gvs.size, argnum=1)
+        product.defvjp_is_zero([2])
+    assert ["deprecated" in str(w.message) for w in caught] == [True] * 3
+    assert grad(product, (0, 1, 2))(2.0, 5.0, 7.0) == (5.0, 2.0, 0.0)
+    with pytest.warns(UserWarning, match="deprecated"):
+        quick_grad_check(lambda x, y: x**2 * y, 1.3, (2.0,))
+    with pytest.warns(UserWarning), pytest.raises(AssertionError, match=r"\(VJP\) check of"):
+        quick_grad_check(lambda x: x * getval(x), 1.3)
+
+
+def test_a_constant_graph_computes_anew():
+    f = const_graph(lambda scale, x, *, shift: scale * np.abs(x) + shift, 2.0, shift=1.0)
+    assert [f(3.0), f(-4.0)] == [7.0, 9.0]
+    assert grad(f)(-4.0) == -2.0
+
+
+def test_names_of_derivatives():
+    def cost(x):
+        return x
+
+    assert grad(cost, 1).__name__ == "grad_of_cost_wrt_argnum_1"
+    assert "grad of function cost" in grad(cost).__doc__
+    assert subvals((1, 2, 3), [(1, 5)]) == (1, 5, 3) == subval([1, 2, 3], 1, 5)
+
+
 def test_what_a_primitive_refuses():
     cube = cubes()
     defvjp(cube, lambda ans, x: lambda g: numpy.ones(7))
     with pytest.raises(ValueError, match=r"cube.*shape \(7,\).*\(3,\)"):
         grad(lambda x: np.sum(cube(x)))(X)
-    with pytest.raises(TypeError, match="cube.*traced keyword"):
-        grad(lambda x: cube(x=x))(2.0)
+    scaled = primitive(lambda x, *, by: x * by)
+    with pytest.raises(TypeError, match="traced keyword"):
+        grad(lambda x: scaled(x, by=x))(2.0)
     with pytest.raises(TypeError, match="a result, str"):
         grad(primitive(lambda x: "text"))(2.0)
     with pytest.raises(TypeError, match="traced result"):
@@ -365,8 +484,13 @@ def test_checkpoint():
 def test_check_grads_finds_a_mistake():
     cube = cubes()
     defvjp(cube, lambda ans, x: lambda g: 3.001 * g * x**2)
-    with pytest.raises(AssertionError, match="cube"):
+    with pytest.raises(AssertionError, match=r"\(VJP\) check of cube"):
         check_grads(cube, modes=["rev"], order=1)(2.0)
+    defvjp(cube, lambda ans, x: lambda g: 3 * g * wrong(x))
+    wrong = primitive(lambda x: x**2)
+    defvjp(wrong, lambda ans, x: lambda g: 1.999 * g * x)
+    with pytest.raises(AssertionError, match=r"\(VJP\) check of vjp_cube"):
+        check_grads(cube, modes=["rev"])(2.0)
     with pytest.raises(ValueError, match="modes"):
         check_grads(cube, modes=["sideways"])(2.0)
     combo_check(lambda x, y, power=1: x * y**power, (0, 1))([1.2], [0.7, 2.0], power=[1, 2])

@@ -19,9 +19,12 @@ def test_every_name_is_there(module):
     ours, theirs = (getattr(m, module) if module else m for m in (np, numpy))
     for name in theirs.__all__:
         value, expected = getattr(ours, name), getattr(theirs, name)
-        if isinstance(expected, types.ModuleType) or name in ("r_", "c_"):
+        if isinstance(expected, types.ModuleType) or name in ("r_", "c_", "row_stack"):
             continue
-        assert value is expected or value.fun is expected
+        if isinstance(expected, type):
+            assert value == expected and issubclass(expected, value)
+        else:
+            assert value is expected or value.fun is expected
 
 
 def test_plain_arguments_are_numpys_business():
@@ -68,6 +71,55 @@ def test_gradient_is_numpys(spacing, edge_order):
 
     slope = (plain(a + moved) - plain(a - moved)) / (2 * step)
     assert found[1, 2] == pytest.approx(slope, rel=1e-7)
+
+
+def test_integers_of_traced_values_are_plain():
+    seen = []
+
+    def f(x):
+        seen.append(np.int64(x))
+        return np.sum(x[np.int64(x)] * x)
+
+    x = numpy.array([0.0, 1.2, 1.9])
+    # x0 x0 + x1 x1 + x1 x2
+    numpy.testing.assert_allclose(grad(f)(x), [2 * x[0], 2 * x[1] + x[2], x[1]], rtol=1e-15)
+    assert type(seen[0]) is numpy.ndarray and seen[0].dtype == np.int64 == numpy.int64
+
+
+def test_integers_are_numpys_types():
+    assert type(np.int32(3)) is numpy.int32 and np.int64() == 0
+    assert isinstance(numpy.int16(1), np.integer) and not isinstance(1.0, np.int64)
+    assert numpy.issubdtype(numpy.uint8, np.integer) and numpy.iinfo(np.int8).max == 127
+    assert numpy.dtype(np.int32) == numpy.int32 == np.zeros(1, dtype=np.int32).dtype
+    assert {numpy.int64: 1}[np.int64] == 1
+
+
+@pytest.mark.parametrize("name", ["stack", "vstack", "row_stack", "hstack", "concatenate"])
+def test_iterators_are_joined(name):
+    join = getattr(np, name)
+    expected = getattr(numpy, "vstack" if name == "row_stack" else name)([X, 2 * X])
+    assert numpy.array_equal(join(k * X for k in (1, 2)), expected)
+    found = jacobian(lambda x: join(iter([x, 2 * x])))(X)
+    assert numpy.array_equal(numpy.tensordot(found, X, 1), expected)
+
+
+def test_row_stack_joins_arrays_of_several_rows():
+    def f(x):
+        return np.sum(np.row_stack((x, x[:1])) * numpy.arange(9.0).reshape(3, 3))
+
+    expected = numpy.arange(6.0).reshape(2, 3) + numpy.array([[6.0, 7.0, 8.0], [0.0, 0.0, 0.0]])
+    assert numpy.array_equal(grad(f)(numpy.ones((2, 3))), expected)
+
+
+def test_where_takes_names():
+    mask = [True, False, True]
+    for named in ({"condition": mask, "x": X, "y": -X}, {"condition": mask, "y": -X, "x": X}):
+        assert numpy.array_equal(np.where(**named), numpy.where(mask, X, -X))
+    assert grad(lambda x: np.sum(np.where(mask, x, y=2 * x)))(X).tolist() == [1.0, 2.0, 1.0]
+    assert np.where(condition=mask)[0].tolist() == [0, 2]
+    for wrong in ({"x": X}, {"x": X, "z": X}):
+        with pytest.raises((TypeError, ValueError)):
+            np.where(mask, **wrong)
 
 
 def linear(f, x):

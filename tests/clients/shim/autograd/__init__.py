@@ -1,0 +1,12 @@
+"""`autograd`, and every module of it, is `tapegraph.autograd` where this folder is found first."""
+
+import importlib
+import pkgutil
+import sys
+
+import tapegraph.autograd as drop_in
+
+for _module in pkgutil.walk_packages(drop_in.__path__, "tapegraph.autograd."):
+    _found = importlib.import_module(_module.name)
+    sys.modules[_module.name.removeprefix("tapegraph.")] = _found
+sys.modules["autograd"] = drop_in

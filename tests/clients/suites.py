@@ -1,0 +1,98 @@
+"""The clients: packages that use autograd, which of their tests are run, and what is left out."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class Client(NamedTuple):
+    """A package whose tests are run with autograd, and with the drop-in in its place.
+
+    Attributes
+    ----------
+    name, version : str
+        Of the source distribution.
+    tests : tuple of str
+        What pytest is given, in the folder that holds the package's ``tests``.
+    ignored : tuple of str
+        Files of tests that are not run; the note says why.
+    own : bool
+        The source distribution has no tests: what is run is `tests/clients/own`.
+    note : str
+        What a reader of the table should know.
+    """
+
+    name: str
+    version: str
+    tests: tuple[str, ...] = ("tests",)
+    ignored: tuple[str, ...] = ()
+    own: bool = False
+    note: str = ""
+
+
+CLIENTS = (
+    Client(
+        "autograd",
+        "1.9.1",
+        ignored=("tests/test_fft.py",),
+        note=(
+            "without its file of Fourier transforms, which are complex. Its helpers that try a "
+            "function on real and on complex arguments try the real ones (`test_complex=False`)"
+        ),
+    ),
+    Client(
+        "autograd-gamma",
+        "0.5.0",
+        tests=("own/gamma_checks.py",),
+        own=True,
+        note=(
+            "whose source distribution has no tests: each of its functions against differences of "
+            "SciPy's (`tests/clients/own`)"
+        ),
+    ),
+    Client("mici", "0.4.1", tests=("tests/test_autodiff.py",), note="its tests of derivatives"),
+    Client("reliability", "0.9.0"),
+)
+
+# What the tests need besides the clients.
+REQUIREMENTS = (
+    "matplotlib",
+    "mplcursors",
+    "multiprocess",
+    "numpy",
+    "pandas",
+    "pytest",
+    "scipy",
+    "xarray",
+)
+
+# Tests that fail with the drop-in and stay so, and why, by the beginning of their names.
+KNOWN = {
+    "autograd": {
+        "tests/test_linalg.py::test_pinv": (
+            "it calls `numpy.linalg._dot`, a private name of autograd's"
+        ),
+        "tests/test_misc.py::test_const_graph": (
+            "counts the calls of a function that `const_graph` has recorded; here it is called"
+        ),
+        "tests/test_wrappers.py::test_custom_where_dtypes": (
+            "autograd's `np.where` of Python numbers and lists gives such; here it is NumPy's own"
+        ),
+        "tests/test_wrappers.py::test_wrapped_name_and_docs": (
+            "compares the first words of a docstring"
+        ),
+    },
+    "reliability": {
+        "tests/test_ALT_fitters.py::test_Fit_Exponential_Power": (
+            "an optimizer stops on a flat likelihood where the last bit of the gradient decides: "
+            "autograd's own gradient moved up by one unit in the last place fails it too, with "
+            "the same numbers and a higher likelihood"
+        ),
+    },
+}
+
+
+def known(client: str, test: str) -> str | None:
+    """Return why a test is expected to fail with the drop-in, or None."""
+    reasons = KNOWN.get(client, {})
+    return next((why for start, why in reasons.items() if test.startswith(start)), None)

@@ -1,0 +1,60 @@
+"""SciPy's functions against SciPy, closed forms and differences."""
+
+from __future__ import annotations
+
+import numpy
+import pytest
+
+from tapegraph.autograd import grad
+from tapegraph.autograd.scipy.signal import convolve
+from tapegraph.autograd.test_util import check_grads
+
+RNG = numpy.random.default_rng(0)
+
+
+@pytest.mark.parametrize("mode", ["full", "same", "valid"])
+@pytest.mark.parametrize("shapes", [((6,), (4,)), ((7,), (3,)), ((5, 4), (2, 3)), ((4, 4), (4, 1))])
+def test_convolutions(shapes, mode):
+    signal = pytest.importorskip("scipy.signal")
+    a, b = (RNG.normal(size=shape) for shape in shapes)
+    numpy.testing.assert_allclose(
+        convolve(a, b, mode=mode), signal.convolve(a, b, mode), rtol=1e-12
+    )
+    check_grads(convolve, (0, 1), order=1)(a, b, mode=mode)
+
+
+def test_a_larger_second_array():
+    signal = pytest.importorskip("scipy.signal")
+    a, b = RNG.normal(size=3), RNG.normal(size=8)
+    for mode in ("full", "same"):
+        expected = signal.convolve(a, b, mode)
+        numpy.testing.assert_allclose(convolve(a, b, mode=mode), expected, rtol=1e-12)
+    with pytest.raises(ValueError, match="fits into"):
+        convolve(a, b, mode="valid")
+    with pytest.raises(ValueError, match="'full', 'same' or 'valid'"):
+        convolve(a, b, mode="sideways")
+
+
+def test_a_singular_covariance():
+    stats = pytest.importorskip("scipy.stats")
+    from tapegraph.autograd.scipy.stats import multivariate_normal as mvn
+
+    root = RNG.normal(size=(4, 2))
+    cov = root @ root.T  # of rank two
+    x, mean = root @ RNG.normal(size=2), root @ RNG.normal(size=2)
+    seen = []
+
+    def logpdf(x, mean):
+        value = mvn.logpdf(x, mean, cov, allow_singular=True)
+        seen.append(float(value._value))
+        return value
+
+    slope = -numpy.linalg.pinv(cov) @ (x - mean)
+    for argnum, sign in ((0, 1.0), (1, -1.0)):
+        numpy.testing.assert_allclose(grad(logpdf, argnum)(x, mean), sign * slope, rtol=1e-8)
+    expected = stats.multivariate_normal.logpdf(x, mean, cov, allow_singular=True)
+    assert seen == pytest.approx([expected] * 2)
+    grad(logpdf)(x + numpy.array([1.0, 0.0, 0.0, 0.0]), mean)
+    assert seen[-1] == -numpy.inf  # the density is zero outside of the plane
+    with pytest.raises(NotImplementedError, match="traced cov"):
+        grad(lambda c: mvn.logpdf(x, mean, c, allow_singular=True))(cov)
