@@ -129,7 +129,7 @@ class _Objective:
     """A function of a structure, and its derivatives, as functions of a vector."""
 
     def __init__(self, f: Callable[..., Any], layout: Layout, args: tuple[Any, ...]) -> None:
-        self._f = lambda structure: f(structure, *args)
+        self._f: Callable[[Any], Any] = lambda structure: f(structure, *args)
         self._layout = layout
 
     def value(self, x: Array) -> float:
