@@ -162,7 +162,8 @@ def _stacked(parts: list[Any], axis: int, lengths: tuple[int, ...], dtype: np.dt
 def hessian(f: Callable[..., Any], argnums: int | Sequence[int] = 0) -> Callable[..., Any]:
     """Return the Hessian of a scalar-valued function, itself a function of the same arguments.
 
-    The gradient is recorded once, and differentiated by a reverse pass per element.
+    The gradient is recorded once, and differentiated by a reverse pass per element, of which the
+    native engine makes many at a time.
 
     Parameters
     ----------
