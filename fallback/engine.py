@@ -7,11 +7,13 @@ from typing import Any
 
 from tapegraph.differentiation.engine import Engine, Prepared
 from tapegraph.differentiation.engines import NATIVE
+from tapegraph.fallback.batch_sweep import jacobian
 from tapegraph.fallback.plan import Plan
 from tapegraph.fallback.recorded_sweep import recorded_gradients
 from tapegraph.fallback.sweep import gradients
 from tapegraph.recording.node import Node
 from tapegraph.recording.recorded import Recording
+from tapegraph.typed import Array
 
 _SWEEP = Prepared(gradients, cached=False, compile_seconds=0.0)
 
@@ -29,6 +31,10 @@ class Native(Engine):
     def recorded(self, recording: Recording, seeds: Sequence[Any]) -> list[Any]:
         """Return the gradients as Tensors, by the sweep that is recorded."""
         return recorded_gradients(recording, seeds)
+
+    def jacobian(self, recording: Recording) -> list[Array]:
+        """Return the Jacobian of the one output by each wanted slot, many rows at a time."""
+        return jacobian(recording)
 
     def whole(self, recording: Recording, state: Mapping[int, Node]) -> Plan:
         """Return a plan of straight-line NumPy."""

@@ -105,7 +105,7 @@ def _sweep(recording: Recording, seeds: Sequence[Array], strong_zero: bool = Fal
         y = values[slot]
         attrs = all_attrs[slot]
         if type(row) is Joint or attrs or op.saves or len(slots) > 2:
-            for i, part in _parts(recording, slot, row, g):
+            for i, part in parts_of(recording, slot, row, g):
                 if type(part) is RowSparse:
                     add_rows(i, part)
                 else:
@@ -141,7 +141,7 @@ def own_row(recording: Recording, slot: int) -> Joint:
     return Joint(rules.vjp)
 
 
-def _parts(recording: Recording, slot: int, row: Any, g: Any) -> Iterator[tuple[int, Any]]:
+def parts_of(recording: Recording, slot: int, row: Any, g: Any) -> Iterator[tuple[int, Any]]:
     """Yield the gradient of each input that needs one."""
     program, values = recording.program, recording.values
     slots, attrs = program.inputs[slot], program.attrs[slot]

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from tapegraph.arrays.row_sparse import dense_copy
 from tapegraph.differentiation import auto, engines, stored
 from tapegraph.differentiation.auto import Decision
 from tapegraph.differentiation.backend import get_backend
+from tapegraph.differentiation.clock import CLOCK
 from tapegraph.differentiation.fallback_policy import Failure, account
 from tapegraph.differentiation.recorded_backward import record_backward
 from tapegraph.differentiation.report import LAST, Report
@@ -26,6 +29,7 @@ if TYPE_CHECKING:
 
 _ASKED = Failure("the backend is native")
 _ALONE = Failure("auto: no other engine is registered")
+_ROWS = Failure("auto: it takes the rows of a Jacobian at once")
 
 
 def backward(y: Tensor | Value, seed: ArrayLike | None = None) -> None:
@@ -107,6 +111,32 @@ def cotangent_of(y: Node, seed: Any) -> Array:
             explain("backward", f"a seed of shape {array.shape}", f"y's shape {data.shape}")
         )
     return array
+
+
+def jacobian(recording: Recording) -> list[Array]:
+    """Return the Jacobian of the one output by each wanted slot, its elements first.
+
+    The native engine has many rows in one sweep; any other that was asked for, one after another.
+    """
+    program, name = recording.program, get_backend()
+    if name in (engines.AUTO, engines.NATIVE):
+        start = CLOCK.now()
+        found = engines.engine(engines.NATIVE).jacobian(recording)
+        reason = (_ASKED if name == engines.NATIVE else _ROWS).reason
+        seconds = CLOCK.now() - start
+        LAST.set(Report(engines.NATIVE, reason, len(program), False, 0.0, seconds))
+        return found
+    (output,) = program.outputs
+    lengths, dtype = program.shapes[output], program.dtypes[output]
+    size = math.prod(lengths)
+    found = [np.empty((size, *program.shapes[i]), program.dtypes[i]) for i in program.wanted]
+    for place in range(size):
+        seed = np.eye(1, size, place, dtype).reshape(lengths)
+        grads, report = differentiated(recording, [seed])
+        LAST.set(report)
+        for jacobian, grad in zip(found, grads, strict=True):
+            jacobian[place] = dense_copy(grad)
+    return found
 
 
 def differentiated(recording: Recording, seeds: list[Array]) -> tuple[list[Array], Report]:

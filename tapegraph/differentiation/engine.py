@@ -157,6 +157,16 @@ class Engine(ABC):
         """
         raise EngineDeclined(f"{self.title} records no gradients")
 
+    def jacobian(self, recording: Recording) -> list[Array]:
+        """Return the Jacobian of the one output by each wanted slot, its elements first.
+
+        Raises
+        ------
+        EngineDeclined
+            It differentiates one element at a time.
+        """
+        raise EngineDeclined(f"{self.title} differentiates one element at a time")
+
     def whole(self, recording: Recording, state: Mapping[int, Node]) -> WholeProgram:
         """Prepare a program that was recorded whole, such as a training step, to run again.
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from tapegraph.arrays.row_sparse import dense_copy
 from tapegraph.differentiation import engines
-from tapegraph.differentiation.backward import cotangent_of, differentiated
+from tapegraph.differentiation.backward import cotangent_of, differentiated, jacobian
 from tapegraph.differentiation.recorded_backward import record_gradients
 from tapegraph.differentiation.report import LAST
 from tapegraph.errors import explain, kind_of, line_of
@@ -195,6 +195,17 @@ class Region:
             # Both operands of a + b receive the same array; each result must be its own.
             found = [constant(dense_copy(g)) for g in grads]
         by_slot = dict(zip(recording.program.wanted, found, strict=True))
+        return [None if slot is None else by_slot.get(slot) for slot in self._slots]
+
+    def jacobian(self) -> list[Any]:
+        """Return the Jacobian of the one result by each target, its elements first; None as above.
+
+        The arrays are constants, from sweeps over arrays: nothing is recorded.
+        """
+        recording = self._recording
+        if recording is None or not recording.program.wanted:
+            return [None] * len(self._slots)
+        by_slot = dict(zip(recording.program.wanted, jacobian(recording), strict=True))
         return [None if slot is None else by_slot.get(slot) for slot in self._slots]
 
 

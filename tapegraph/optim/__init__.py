@@ -1,4 +1,4 @@
-"""Optimizers, learning-rate schedules, and clipping of gradients."""
+"""Optimizers, learning-rate schedules, clipping of gradients, and SciPy's minimisers."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from tapegraph.optim.adagrad import Adagrad
 from tapegraph.optim.adam import Adam, AdamW
 from tapegraph.optim.clipping import clip_grad_norm, clip_grad_value
 from tapegraph.optim.lion import Lion
+from tapegraph.optim.minimizers import minimize
 from tapegraph.optim.optimizer import Optimizer
 from tapegraph.optim.rmsprop import RMSprop
 from tapegraph.optim.sgd import SGD
@@ -21,5 +22,6 @@ __all__ = [
     "RMSprop",
     "clip_grad_norm",
     "clip_grad_value",
+    "minimize",
     "schedules",
 ]

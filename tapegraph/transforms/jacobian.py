@@ -112,14 +112,10 @@ def _units(size: int, dtype: np.dtype[Any]) -> Any:
 
 
 def _by_rows(pullback: Pullback, out: Any, targets: Sequence[Any]) -> list[Any]:
-    """Return the Jacobian of one result by each leaf, a reverse pass per element."""
-    rows = [
-        pullback(constant(unit.reshape(out.shape)))
-        for unit in _units(out.size, out.dtype if out.dtype.kind == "f" else np.dtype(np.float64))
-    ]
+    """Return the Jacobian of one result by each leaf, in reverse mode."""
     return [
-        _stacked([row[i] for row in rows], 0, (*out.shape, *x.shape), x.dtype)
-        for i, x in enumerate(targets)
+        shape.reshape(block, (*out.shape, *x.shape))
+        for block, x in zip(pullback.jacobian(), targets, strict=True)
     ]
 
 
@@ -166,7 +162,8 @@ def _stacked(parts: list[Any], axis: int, lengths: tuple[int, ...], dtype: np.dt
 def hessian(f: Callable[..., Any], argnums: int | Sequence[int] = 0) -> Callable[..., Any]:
     """Return the Hessian of a scalar-valued function, itself a function of the same arguments.
 
-    The gradient is recorded once, and differentiated by a reverse pass per element.
+    The gradient is recorded once, and differentiated by a reverse pass per element, of which the
+    native engine makes many at a time.
 
     Parameters
     ----------

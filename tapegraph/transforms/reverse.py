@@ -13,7 +13,8 @@ from typing import Any
 import numpy as np
 
 from tapegraph.differentiation.gradients import Region
-from tapegraph.ops import elementwise
+from tapegraph.ops import elementwise, shape
+from tapegraph.recording import concretization
 from tapegraph.recording.conversions import DIFFERENTIATING
 from tapegraph.recording.node import constant
 from tapegraph.recording.scopes import RECORDING, Scope
@@ -63,6 +64,25 @@ class Pullback:
     def __call__(self, seed: Any = None) -> list[Any]:
         """Return the cotangent of each leaf, zeros where the result does not depend on it."""
         return total([self.found(seed)], self._targets)
+
+    def jacobian(self) -> list[Any]:
+        """Return the Jacobian of the result by each leaf, the result's elements along one axis."""
+        out = self._out
+        lengths = [(out.size, *x.shape) for x in self._targets]
+        if type(out) is Dual or self._records() or concretization.current() is not None:
+            dtype = out.dtype if out.dtype.kind == "f" else np.dtype(np.float64)
+            units = np.eye(out.size, dtype=dtype).reshape(-1, *out.shape)
+            rows = [self(constant(unit)) for unit in units]
+            return [
+                shape.reshape(shape.stack([row[i] for row in rows], 0), lengths[i])
+                if rows
+                else constant(np.zeros(lengths[i], x.dtype))
+                for i, x in enumerate(self._targets)
+            ]
+        return [
+            constant(np.zeros(n, x.dtype) if block is None else block)
+            for block, n, x in zip(self._region.jacobian(), lengths, self._targets, strict=True)
+        ]
 
     def found(self, seed: Any = None) -> list[Any]:
         """Return the same, and None where the result does not depend on a leaf."""

@@ -1,7 +1,9 @@
 """The benchmark's protocol: contenders must agree, take turns, and are compared round by round."""
 
+import importlib.util
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -10,7 +12,8 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from benchmarks import auto, contest, environment, ops, peers, protocol, report
+import tapegraph as tg
+from benchmarks import auto, contest, environment, ops, peers, protocol, report, second_order
 from benchmarks.operations import ROWS
 from benchmarks.processes import Failed, Process
 from benchmarks.protocol import Contender, Problem, Spread, Trainer, check_agreement, time_in_turns
@@ -467,3 +470,23 @@ def test_picture(tmp_path):
     pytest.importorskip("matplotlib")
     report.write_png(str(tmp_path / "ratios.png"), [result()])
     assert (tmp_path / "ratios.png").read_bytes()[:8] == b"\x89PNG\r\n\x1a\n"
+
+
+# Derivatives of second order
+
+
+@pytest.mark.parametrize("name", second_order.FUNCTIONS)
+def test_hessians_that_are_timed_are_autograds(name):
+    pytest.importorskip("autograd.numpy")
+    with tg.use_backend("native"):
+        (ours,), (theirs,) = (second_order.hessian(name, one)() for one in ("ours", "autograd"))
+    assert ours.shape == (second_order.VARIABLES,) * 2
+    np.testing.assert_allclose(ours, theirs, rtol=1e-9, atol=1e-9 * np.abs(theirs).max())
+
+
+@pytest.mark.thorough
+def test_the_command_of_second_order(tmp_path):
+    out = run("benchmarks.orders", "--rounds", "2", cwd=tmp_path)
+    for name in (*second_order.FUNCTIONS, "native", "tensorflow"):
+        assert re.search(rf"^{name} +([\d.]+  [\d.]+ \([\d.]+ to [\d.]+\)|left out: )", out, re.M)
+    assert ("it ran natively" in out) == (importlib.util.find_spec("tensorflow") is None)

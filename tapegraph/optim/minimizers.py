@@ -1,0 +1,197 @@
+"""`minimize`: SciPy's minimisers, with derivatives from the tape."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
+
+import numpy as np
+
+from tapegraph.errors import explain
+from tapegraph.recording.conversions import DIFFERENTIATING
+from tapegraph.recording.no_grad import no_grad
+from tapegraph.tensors.dual import lifted
+from tapegraph.transforms.grad import value_and_grad
+from tapegraph.transforms.hvp import hvp
+from tapegraph.transforms.jacobian import hessian
+from tapegraph.transforms.levels import NUMBERS, check_callable
+from tapegraph.transforms.structure import Layout, leaves, replaced
+from tapegraph.typed import Array, Structure
+
+# SciPy's methods by what they take besides the value; the others take the gradient.
+_VALUE_ALONE = {"nelder-mead", "powell", "cobyla", "cobyqa"}
+_PRODUCTS = {"newton-cg", "trust-ncg", "trust-krylov", "trust-constr"}
+_HESSIAN = {"dogleg", "trust-exact"}
+
+
+def minimize(
+    f: Callable[..., Any],
+    x0: Structure,
+    method: str | Callable[..., Any] | None = "L-BFGS-B",
+    *,
+    args: tuple[Any, ...] = (),
+    hess: bool = False,
+    bounds: Any = None,
+    constraints: Any = (),
+    tol: float | None = None,
+    callback: Callable[..., Any] | None = None,
+    options: Mapping[str, Any] | None = None,
+    **more_options: Any,
+) -> Any:
+    """Minimise a scalar-valued function by `scipy.optimize.minimize`.
+
+    Gradients are one reverse pass each. Newton-CG, trust-ncg, trust-krylov and trust-constr are
+    given Hessian-vector products by `tapegraph.hvp`, dogleg and trust-exact the Hessian by
+    `tapegraph.hessian`.
+
+    Parameters
+    ----------
+    f : callable
+        Takes ``x0`` or what has its structure, then ``args``; returns one number.
+    x0 : array_like, number, or dict, list or tuple of them
+        Where to start. SciPy, and so ``f``, sees float64 numbers.
+    method : str, optional
+        SciPy's name of a method, or a method as SciPy takes it; None lets SciPy choose.
+    args : tuple
+        What else ``f`` takes.
+    hess : bool
+        Give Hessians to methods that take either, in place of products.
+    bounds, constraints, tol
+        As SciPy takes them. Bounds and constraints are about the vector of all numbers in ``x0``,
+        in the order of the structure.
+    callback : callable, optional
+        Called as SciPy calls it, with ``x`` in the structure of ``x0``.
+    options : dict, optional
+        Options of the method, such as ``maxiter``; they may also be given by name.
+
+    Returns
+    -------
+    scipy.optimize.OptimizeResult
+        SciPy's result, in which ``x`` has the structure of ``x0``: floats for numbers, float64
+        arrays for arrays. Its other fields are about the vector.
+
+    Raises
+    ------
+    ImportError
+        SciPy is not installed.
+    TypeError
+        ``f`` is not callable or returns no number; something in ``x0`` is not numeric, or needs a
+        gradient.
+    ValueError
+        ``x0`` is empty, ``f`` returns something that is not 0-d, or SciPy refuses an argument.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import tapegraph as tg
+    >>> def f(p):
+    ...     return tg.sum((p["w"] - 3.0) ** 2) + p["b"] ** 2
+    >>> found = tg.optim.minimize(f, {"w": np.zeros(2), "b": 1.0})
+    >>> found.x["w"].round(6), found.success
+    (array([3., 3.]), True)
+    """
+    check_callable("minimize", f)
+    scipy = _scipy()
+    start = replaced(x0, (_start(leaf, path) for path, leaf in leaves(x0, "x0")))
+    layout = Layout(start)
+    vector = layout.vector(start)
+    if not vector.size:
+        raise ValueError(explain("minimize", f"x0={x0!r}, without a number", "what to vary"))
+    given = (args if isinstance(args, tuple) else (args,),)
+    objective = _Objective(f, layout, *given)
+    name = method.lower() if isinstance(method, str) else ""
+    derivatives: dict[str, Any] = {}
+    if name not in _VALUE_ALONE:
+        derivatives["jac"] = True
+    if name in _HESSIAN or (hess and name in _PRODUCTS):
+        derivatives["hess"] = objective.hessian
+    elif name in _PRODUCTS:
+        derivatives["hessp"] = objective.product
+    found = scipy.minimize(
+        objective.value_and_gradient if derivatives else objective.value,
+        vector,
+        method=method,
+        bounds=bounds,
+        constraints=constraints,
+        tol=tol,
+        callback=None if callback is None else _with_structure(callback, layout),
+        options={**(options or {}), **more_options},
+        **derivatives,
+    )
+    found.x = layout.structure(found.x)
+    return found
+
+
+class _Objective:
+    """A function of a structure, and its derivatives, as functions of a vector."""
+
+    def __init__(self, f: Callable[..., Any], layout: Layout, args: tuple[Any, ...]) -> None:
+        self._f: Callable[[Any], Any] = lambda structure: f(structure, *args)
+        self._layout = layout
+
+    def value(self, x: Array) -> float:
+        with _ending():
+            value = np.asarray(self._f(self._layout.structure(x)))
+        if value.shape != ():
+            received = f"a function returning shape {value.shape}"
+            raise ValueError(
+                explain("minimize", received, "one that returns one number", "Sum it.")
+            )
+        return float(value)
+
+    def value_and_gradient(self, x: Array) -> tuple[float, Array]:
+        with _ending():
+            value, gradient = value_and_grad(self._f)(self._layout.structure(x))
+        return float(value), self._layout.vector(gradient)
+
+    def product(self, x: Array, direction: Array) -> Array:
+        point, tangent = self._layout.structure(x), self._layout.structure(direction)
+        with _ending():
+            return self._layout.vector(hvp(self._f, (point,), (tangent,)))
+
+    def hessian(self, x: Array) -> Array:
+        point = self._layout.structure(x)
+        with _ending():
+            blocks = [block for _, block in leaves(hessian(self._f)(point))]
+        sizes = [np.size(leaf) for _, leaf in leaves(point)]
+        each = iter(blocks)
+        return np.block([[np.reshape(next(each), (m, n)) for n in sizes] for m in sizes])
+
+
+def _ending() -> AbstractContextManager[Any]:
+    """Let no gradient of parameters flow into SciPy; of an outer derivative that is an error."""
+    return nullcontext() if DIFFERENTIATING.value() else no_grad()
+
+
+def _start(leaf: Any, path: str) -> Any:
+    array = np.asarray(lifted("minimize", leaf, path), np.float64)
+    return float(array) if isinstance(leaf, NUMBERS) else array
+
+
+def _with_structure(callback: Callable[..., Any], layout: Layout) -> Callable[..., Any]:
+    """Return a callback of vectors; SciPy looks at its signature to see what it takes."""
+
+    def of_result(intermediate_result: Any) -> Any:
+        x = layout.structure(intermediate_result.x)
+        return callback(intermediate_result=type(intermediate_result)(intermediate_result, x=x))
+
+    def of_vector(x: Array, *state: Any) -> Any:
+        return callback(layout.structure(x), *state)
+
+    try:
+        named = set(inspect.signature(callback).parameters) == {"intermediate_result"}
+    except (TypeError, ValueError):  # of a built-in
+        named = False
+    return of_result if named else of_vector
+
+
+def _scipy() -> Any:
+    try:
+        return importlib.import_module("scipy.optimize")
+    except ImportError:
+        fix = 'Install it: pip install "tapegraph[scipy]".'
+        received = "a call in an environment without SciPy"
+        raise ImportError(explain("minimize", received, "SciPy", fix)) from None
