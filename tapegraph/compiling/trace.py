@@ -21,6 +21,7 @@ from tapegraph.recording.recorded import Recording
 from tapegraph.recording.structure import identity
 from tapegraph.recording.whole import ZERO, Whole
 from tapegraph.scalars.datum import Datum
+from tapegraph.scalars.numbers import Numbers
 from tapegraph.scalars.recorder import NUMBERS, recorder_of
 from tapegraph.scalars.state import State
 from tapegraph.tensors.value import Value
@@ -187,8 +188,8 @@ class Trace:
             return f"it returned {self._text()}, and then {other._text()}"
         for slot in range(min(len(a), len(b))):
             if a.ops[slot] is b.ops[slot] is NUMBERS:
-                programs = [program.attrs[slot]["numbers"] for program in (a, b)]
-                difference = programs[0].differs_from(programs[1])
+                numbers: Numbers = a.attrs[slot]["numbers"]
+                difference = numbers.differs_from(b.attrs[slot]["numbers"])
                 if difference is not None:
                     return difference
             one, two = a.entry(slot), b.entry(slot)

@@ -336,7 +336,10 @@ class Optimizer:
                     fix = "Let init give np.zeros(()), or step outside the compiled function."
                     raise ConcretizationError(explain(self._kind, received, "one float64", fix))
             params = [p for _, p in batch]
-            objects = [params, *([state[k] for state in states] for k in states[0])]
+            objects: list[list[Any]] = [
+                params,
+                *([state[k] for state in states] for k in states[0]),
+            ]
             numbers = [[recorder.index(x) for x in row] for row in objects]
             grads = [recorder.index(p, GRAD) for p in params]
             p, g, *slots = recorder.tensors([numbers[0], grads, *numbers[1:]], shape)

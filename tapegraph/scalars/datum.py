@@ -53,8 +53,8 @@ class Datum:
                 return handler(name, inputs, attrs)  # a Value's, or an argument's
         (recorder,) = {x._recorder for x in inputs if type(x) is Datum}
         found = [_number(recorder, x) for x in inputs]
-        if name in KINDS and not attrs and None not in found:
-            args = tuple(found)
+        args = tuple(i for i in found if i is not None)
+        if name in KINDS and not attrs and len(args) == len(inputs):
             data = KINDS[name].number(*[recorder.number(i) for i in args])
             return Datum(recorder, recorder.computed(name, args, data))
         tensors = [x.detach() if type(x) is Datum else x for x in inputs]

@@ -351,7 +351,9 @@ class Recorder:
             return inputs[id(node)][1]
 
         slot = {i: s for s, i in enumerate(needed)}
-        kinds, args, constants = [], [], {}
+        kinds: list[str] = []
+        args: list[tuple[int, ...]] = []
+        constants: dict[int, float] = {}
         for i in needed:
             kind = self._kinds[i]
             if kind == NUMBER:
