@@ -14,7 +14,7 @@ from tapegraph.compiling.errors import TraceMismatchError
 from tapegraph.compiling.number import Number
 from tapegraph.differentiation import stored
 from tapegraph.errors import explain
-from tapegraph.recording.concretization import current
+from tapegraph.recording.concretization import ConcretizationError, current
 from tapegraph.recording.node import Node, constant
 from tapegraph.recording.op import INPUT, SCALAR
 from tapegraph.recording.recorded import Recording
@@ -112,7 +112,11 @@ class Trace:
             else:
                 self.constants[slot] = self.recording.values[slot]
         if whole.numbers is not None:
-            whole.numbers.check_apart(list(self.state.values()))
+            try:
+                whole.numbers.check_apart(list(self.state.values()))
+            except ConcretizationError:
+                whole.undo()
+                raise
         self._kept = [grad._array for grad in kept]
 
     @property
@@ -186,12 +190,10 @@ class Trace:
         a, b = mine.program, theirs.program
         if repr(self.results) != repr(other.results) or not _same(self._plain, other._plain):
             return f"it returned {self._text()}, and then {other._text()}"
+        difference = self._differs_in_numbers(other)
+        if difference is not None:
+            return difference
         for slot in range(min(len(a), len(b))):
-            if a.ops[slot] is b.ops[slot] is NUMBERS:
-                numbers: Numbers = a.attrs[slot]["numbers"]
-                difference = numbers.differs_from(b.attrs[slot]["numbers"])
-                if difference is not None:
-                    return difference
             one, two = a.entry(slot), b.entry(slot)
             kept = ("op", "inputs", "shape", "dtype", "requires_grad")
             attrs = [[(k, identity(v)) for k, v in e.attrs.items()] for e in (one, two)]
@@ -207,13 +209,23 @@ class Trace:
                 return f"an array of shape {before.shape} with other numbers, in {reader}"
             elif self.state.get(slot) is not other.state.get(slot):
                 return f"another tensor from outside, in {_reader(mine, slot)}"
-        if self.numbers != other.numbers:
-            return f"{self.numbers!r}, and then other ones, of Values from outside"
         read, later = ([attrs for attrs, _ in t._readings] for t in (self, other))
         if read != later:
             return f"the numbers read anew were {read}, and then {later}"
         if a.key != b.key:
             return f"{len(a)} entries, and then {len(b)}"
+        return None
+
+    def _differs_in_numbers(self, other: Trace) -> str | None:
+        mine, theirs = self.recording.program, other.recording.program
+        for slot in range(min(len(mine), len(theirs))):
+            if mine.ops[slot] is theirs.ops[slot] is NUMBERS:
+                numbers: Numbers = mine.attrs[slot]["numbers"]
+                difference = numbers.differs_from(theirs.attrs[slot]["numbers"])
+                if difference is not None:
+                    return difference
+        if self.numbers != other.numbers:
+            return f"{self.numbers!r}, and then others, of other Values from outside"
         return None
 
     def _text(self) -> str:

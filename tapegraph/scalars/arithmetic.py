@@ -122,7 +122,7 @@ class Kind(NamedTuple):
 
 def _relu(x: Array, out: Array) -> None:
     np.copyto(out, x)
-    out[x <= 0] = 0.0
+    out[out <= 0] = 0.0
 
 
 def _step(x: Array, out: Array) -> None:
@@ -133,8 +133,10 @@ def _of_math(function: Callable[[float], float]) -> Kind:
     return Kind(lambda x: total(function, x), quick=function)
 
 
+# Which chains become one sum; and a slope by a cotangent.
+ADD, WEIGHED = "add", "weighed"
 KINDS: dict[str, Kind] = {
-    "add": Kind(operator.add, np.add),
+    ADD: Kind(operator.add, np.add),
     "sub": Kind(operator.sub, np.subtract),
     "mul": Kind(operator.mul, np.multiply),
     "div": Kind(divide, np.divide),
@@ -155,7 +157,7 @@ KINDS: dict[str, Kind] = {
     "tanh": _of_math(math.tanh),
     "sigmoid": Kind(lambda x: sigmoid(x)[0]),
     "sigmoid_slope": Kind(lambda x: sigmoid(x)[1]),
-    "weighed": Kind(weighed, np.multiply),  # `Levels` looks at NaN a second time
+    WEIGHED: Kind(weighed, np.multiply),  # `Levels` looks at NaN a second time
 }
 # Of any number of operands: Python's own sum, and one that adds up cotangents from 0.0 in order.
 SUM, TOTAL = "sum", "total"

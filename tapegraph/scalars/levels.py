@@ -13,11 +13,11 @@ from typing import Any
 
 import numpy as np
 
-from tapegraph.scalars.arithmetic import GIVEN, KINDS, NUMBER, SUM, TOTAL
+from tapegraph.scalars.arithmetic import ADD, GIVEN, KINDS, NUMBER, SUM, TOTAL, WEIGHED
 from tapegraph.typed import Array
 
 _LEAVES = (GIVEN, NUMBER)
-_FOLD, _WEIGHED = "fold", "weighed"
+_FOLD = "fold"
 
 
 class Levels:
@@ -73,7 +73,7 @@ class Levels:
             if weighed:
                 self._weighed = stop
             for key in order:
-                if (key[1] == _WEIGHED) == weighed:
+                if (key[1] == WEIGHED) == weighed:
                     members = groups[key]
                     places[key] = slice(stop, stop + len(members))
                     positions[members] = np.arange(stop, stop + len(members))
@@ -101,7 +101,7 @@ class Levels:
                 continue
             columns = [self._read(scratch, column) for column in found.T]
             run = np.add if kind == _FOLD else KINDS[kind].vector or KINDS[kind].run
-            if kind == _WEIGHED:
+            if kind == WEIGHED:
                 self._strong.append((len(self._calls), columns[1], out))
             self._calls.append((run, (*columns, out)))
         self.calls = len(self._calls)
@@ -178,7 +178,7 @@ def _folded(
     for i, (kind, given) in enumerate(zip(kinds, args, strict=True)):
         if kind == TOTAL:
             terms[i] = [None, *given]
-        elif kind == "add":
+        elif kind == ADD:
             a, b = given
             if a in terms and uses[a] == 1:
                 chain = terms.pop(a)

@@ -19,7 +19,7 @@ from tapegraph.recording.concretization import ConcretizationError
 from tapegraph.recording.node import Node
 from tapegraph.recording.op import Op
 from tapegraph.recording.record import remember
-from tapegraph.scalars.arithmetic import GIVEN, KINDS, NUMBER, SUM, TOTAL
+from tapegraph.scalars.arithmetic import GIVEN, KINDS, NUMBER, SUM, TOTAL, WEIGHED
 from tapegraph.scalars.numbers import Numbers, Place
 from tapegraph.scalars.state import DATA, GRAD, State, number_of, write_number
 from tapegraph.typed import Array
@@ -256,7 +256,7 @@ class Recorder:
     def _weighed(self, slope: int, cotangent: int) -> int:
         if self._kinds[slope] == NUMBER and abs(self._data[slope]) == 1.0:
             return cotangent if self._data[slope] == 1.0 else self._op("neg", cotangent)
-        return self._op("weighed", slope, cotangent)
+        return self._op(WEIGHED, slope, cotangent)
 
     def _slopes_of(self, i: int) -> tuple[int, ...]:
         """Return the derivatives of a number by its operands, as Values have them."""

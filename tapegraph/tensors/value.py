@@ -43,8 +43,8 @@ _recording = RECORDING.value
 class Value:
     """A differentiable number.
 
-    Parameters: ``data``, a number (Python, NumPy, or a 0-d array), kept as a float; ``label``, a
-    name for people. Raises ``TypeError`` if ``data`` is not a number.
+    Parameters: ``data``, a number (Python, NumPy, a 0-d array or constant tensor), kept as a float;
+    ``label``, a name for people. Raises ``TypeError`` if ``data`` is not a number.
 
     Arithmetic follows IEEE 754 as NumPy does: ``Value(1.0) / 0`` is inf, and nothing raises. Under
     ``tg.no_grad()`` results are leaves: nothing is recorded. Comparison is by value; hashing and
@@ -674,6 +674,8 @@ def _as_float(x: object) -> float | None:
         except OverflowError:
             received = "an integer beyond the range of a float"
             raise OverflowError(explain("Value", received, "at most 1.8e308")) from None
+    if isinstance(x, Node) and not x._requires_grad and current() is None:
+        x = x._array
     if isinstance(x, (np.generic, np.ndarray)) and x.ndim == 0 and x.dtype.kind in "biuf":
         return float(x)
     return None
