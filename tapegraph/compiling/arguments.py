@@ -15,8 +15,9 @@ Structure = Any
 _STATIC = (bool, int, str, bytes, type(None))
 
 
-# Stands for a tensor among the results of a call.
-RESULT = object()
+# Stand for a tensor, a `Value` and a float of the program among the results of a call.
+RESULT, VALUE, FLOAT = object(), object(), object()
+_RESULTS = {id(RESULT): "tensor", id(VALUE): "Value", id(FLOAT): "float"}
 
 
 class Leaf:
@@ -51,9 +52,9 @@ def flattened(value: Any, path: str, found: list[tuple[str, Any]]) -> Structure:
     kind = type(value)
     if kind in _STATIC:
         return (kind, value)
-    if value is RESULT:
+    if id(value) in _RESULTS:
         found.append((path, value))
-        return Leaf(("tensor",))
+        return Leaf((_RESULTS[id(value)],))
     if isinstance(value, Node):
         if value._requires_grad:
             return (Node, _Same(value))

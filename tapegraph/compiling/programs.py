@@ -27,6 +27,7 @@ from tapegraph.recording.descents import RowUpdate
 from tapegraph.recording.node import Node, mark_changed
 
 _ASKED = Failure("the backend is native")
+_NUMBERS = Failure("Values are computed by the native engine, level by level")
 
 
 class Programs:
@@ -115,6 +116,8 @@ class Programs:
         name = get_backend()
         if name == engines.NATIVE:
             return name, _ASKED
+        if self._trace.numbers is not None:
+            return engines.NATIVE, _NUMBERS
         if name != engines.AUTO:
             return (engines.NATIVE, self._failed[name]) if name in self._failed else (name, None)
         if self._structure is None:

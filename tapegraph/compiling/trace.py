@@ -9,16 +9,22 @@ from typing import Any
 import numpy as np
 
 from tapegraph.arrays.row_sparse import RowSparse
-from tapegraph.compiling.arguments import RESULT, Leaf, Structure, flattened, rebuilt
+from tapegraph.compiling.arguments import FLOAT, RESULT, VALUE, Leaf, Structure, flattened, rebuilt
 from tapegraph.compiling.errors import TraceMismatchError
 from tapegraph.compiling.number import Number
 from tapegraph.differentiation import stored
 from tapegraph.errors import explain
+from tapegraph.recording.concretization import ConcretizationError, current
 from tapegraph.recording.node import Node, constant
 from tapegraph.recording.op import INPUT, SCALAR
 from tapegraph.recording.recorded import Recording
 from tapegraph.recording.structure import identity
 from tapegraph.recording.whole import ZERO, Whole
+from tapegraph.scalars.datum import Datum
+from tapegraph.scalars.numbers import Numbers
+from tapegraph.scalars.recorder import NUMBERS, recorder_of
+from tapegraph.scalars.state import State
+from tapegraph.tensors.value import Value
 from tapegraph.typed import Array
 
 # Gives a leaf's value in a run.
@@ -46,6 +52,8 @@ class Trace:
         arguments' arrays and floats, and what `read` gives.
     constants : dict of int to ndarray
         The arrays that are the same in every run, by slot.
+    numbers : State or None
+        What is read and written of Values, if there are any.
     """
 
     def __init__(self, fn: Callable[..., Any], arguments: Structure, given: list[Any]) -> None:
@@ -68,10 +76,19 @@ class Trace:
             out = fn(*args, **kwargs)
             found: list[tuple[str, Any]] = []
             tensors: list[Any] = []
-            self.results = flattened(_marked(out, tensors), "the result", found)
+            numbers: list[int] = []
+            self.results = flattened(_marked(out, tensors, numbers), "the result", found)
             touched = [(p, grad) for p, grad in whole.gradients.values() if whole.is_state(p)]
             kept = [grad for _, grad in touched if isinstance(grad, Node)]
             self._plain = [value for _, value in found]
+            self.numbers: State | None = None
+            self._gives_numbers = bool(numbers)
+            if whole.numbers is not None:
+                self.numbers = whole.numbers.state
+                if numbers:
+                    tensors.append(whole.numbers.tensor(numbers))
+                written = whole.numbers.written()
+                kept += [] if written is None else [written]
             self.recording: Recording = whole.recording([*tensors, *kept])
         self.count = len(tensors)
         self.gradients = [(p, COMPUTED if isinstance(g, Node) else g) for p, g in touched]
@@ -94,6 +111,12 @@ class Trace:
                 self.state[slot] = node
             else:
                 self.constants[slot] = self.recording.values[slot]
+        if whole.numbers is not None:
+            try:
+                whole.numbers.check_apart(list(self.state.values()))
+            except ConcretizationError:
+                whole.undo()
+                raise
         self._kept = [grad._array for grad in kept]
 
     @property
@@ -112,9 +135,12 @@ class Trace:
     def store_gradients(self, arrays: list[Any]) -> None:
         """Give state the gradients that a run left it, from those it computed.
 
-        Each is an array, or a function that gives one when the gradient is read.
+        Each is an array, or a function that gives one when the gradient is read. After them come
+        the numbers of Values, if any are written.
         """
         given = iter(arrays)
+        if self.numbers is not None and self.numbers.written_to:
+            self.numbers.write(arrays[-1])
         for node, left in self.gradients:
             if left is COMPUTED:
                 grad = next(given)  # a sum of 0-d arrays is a number
@@ -130,11 +156,16 @@ class Trace:
     def result(self, arrays: list[Array]) -> Any:
         """Return what the function returns, from the arrays of its results."""
         left, plain = iter(arrays[: self.count]), iter(self._plain)
+        numbers = iter(arrays[self.count - 1].tolist() if self._gives_numbers else ())
 
         def leaf(_: Leaf) -> Any:
             value = next(plain)
             if value is RESULT:
                 return constant(next(left))
+            if value is VALUE:
+                return Value(next(numbers))
+            if value is FLOAT:
+                return next(numbers)
             return value.copy() if isinstance(value, np.ndarray) else value
 
         return rebuilt(self.results, leaf)
@@ -159,6 +190,9 @@ class Trace:
         a, b = mine.program, theirs.program
         if repr(self.results) != repr(other.results) or not _same(self._plain, other._plain):
             return f"it returned {self._text()}, and then {other._text()}"
+        difference = self._differs_in_numbers(other)
+        if difference is not None:
+            return difference
         for slot in range(min(len(a), len(b))):
             one, two = a.entry(slot), b.entry(slot)
             kept = ("op", "inputs", "shape", "dtype", "requires_grad")
@@ -182,24 +216,42 @@ class Trace:
             return f"{len(a)} entries, and then {len(b)}"
         return None
 
+    def _differs_in_numbers(self, other: Trace) -> str | None:
+        mine, theirs = self.recording.program, other.recording.program
+        for slot in range(min(len(mine), len(theirs))):
+            if mine.ops[slot] is theirs.ops[slot] is NUMBERS:
+                numbers: Numbers = mine.attrs[slot]["numbers"]
+                difference = numbers.differs_from(theirs.attrs[slot]["numbers"])
+                if difference is not None:
+                    return difference
+        if self.numbers != other.numbers:
+            return f"{self.numbers!r}, and then others, of other Values from outside"
+        return None
+
     def _text(self) -> str:
         return repr(self.results)
 
 
-def _marked(out: Any, tensors: list[Any]) -> Any:
-    """Return a result with its tensors taken out."""
+def _marked(out: Any, tensors: list[Any], numbers: list[int]) -> Any:
+    """Return a result with its tensors, and its numbers of Values, taken out."""
     if isinstance(out, Number):
         out = out.tensor()
     if isinstance(out, Node):
         tensors.append(out)
         return RESULT
+    if isinstance(out, Datum):
+        numbers.append(out.index)
+        return FLOAT
+    if isinstance(out, Value):
+        numbers.append(recorder_of(current()).index(out))
+        return VALUE
     kind = type(out)
     if kind in (dict, OrderedDict):
-        return kind((key, _marked(value, tensors)) for key, value in out.items())
+        return kind((key, _marked(value, tensors, numbers)) for key, value in out.items())
     if isinstance(out, tuple) and hasattr(kind, "_fields"):
-        return kind(*(_marked(value, tensors) for value in out))
+        return kind(*(_marked(value, tensors, numbers) for value in out))
     if kind in (list, tuple):
-        return kind(_marked(value, tensors) for value in out)
+        return kind(_marked(value, tensors, numbers) for value in out)
     return out
 
 

@@ -55,6 +55,7 @@ class Adagrad(Optimizer):
     array([ 1.5, -7.5])
     """
 
+    elementwise = True
     lr_decay = Number()
     initial_accumulator_value = Number()
     eps = Number()

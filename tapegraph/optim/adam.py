@@ -57,6 +57,7 @@ class Adam(Optimizer):
     array([ 1.5, -7.5])
     """
 
+    elementwise = True
     betas = Numbers(2)
     eps = Number()
     amsgrad = Flag()

@@ -9,7 +9,7 @@ import numpy as np
 
 from tapegraph.arrays.row_sparse import RowSparse
 from tapegraph.errors import warn
-from tapegraph.optim.leaves import Leaf, Leaves, checked, gradient_of, set_gradient
+from tapegraph.optim.leaves import Leaf, Leaves, checked, gradients_of, set_gradient
 from tapegraph.optim.options import in_interval
 from tapegraph.recording.concretization import current
 from tapegraph.recording.no_grad import no_grad
@@ -122,7 +122,7 @@ def _limit(op: str, name: str, value: float) -> float:
 
 
 def _gradients(leaves: list[Leaf]) -> list[tuple[Leaf, Any]]:
-    pairs = [(p, gradient_of(p, rows=True)) for p in leaves]
+    pairs = zip(leaves, gradients_of(leaves, rows=True), strict=True)
     return [(p, g) for p, g in pairs if g is not None and g.shape.count(0) == 0]
 
 

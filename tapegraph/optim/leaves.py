@@ -1,7 +1,7 @@
 """What optimizers read from parameters and write to them: the only place that knows how.
 
 A parameter is a `Tensor` leaf or a `Value`. Its number and its gradient are arrays; inside a
-program that is recorded whole they are tensors, of a `Tensor` leaf alone.
+program that is recorded whole they are tensors; those of many Values are made at once.
 """
 
 from __future__ import annotations
@@ -15,8 +15,10 @@ from tapegraph.arrays.buffers import is_shared, own
 from tapegraph.arrays.row_sparse import RowSparse
 from tapegraph.differentiation import stored
 from tapegraph.errors import explain, kind_of
-from tapegraph.recording.concretization import ConcretizationError, current
+from tapegraph.recording.concretization import current
 from tapegraph.recording.node import Node, constant, mark_changed
+from tapegraph.scalars.recorder import recorder_of
+from tapegraph.scalars.state import GRAD
 from tapegraph.tensors.tensor import Tensor
 from tapegraph.tensors.value import Value
 from tapegraph.typed import Array
@@ -31,10 +33,10 @@ def gradient_of(p: Leaf, *, rows: bool) -> Any:
     It is an ndarray, or a `RowSparse` that holds each row once where ``rows`` allows it, and the
     caller must not change it; inside a program that is recorded whole, it is a tensor.
     """
-    if current() is not None:
-        return _recordable(p).grad
     if isinstance(p, Value):
         return np.asarray(p.grad)
+    if current() is not None:
+        return p.grad
     held = stored.held(p)
     if rows and isinstance(held, RowSparse):
         return held.added_up()
@@ -42,10 +44,20 @@ def gradient_of(p: Leaf, *, rows: bool) -> Any:
     return None if grad is None else _read_only(fitting(p, grad))
 
 
+def gradients_of(params: list[Leaf], *, rows: bool) -> list[Any]:
+    """Return the gradient of each parameter, as `gradient_of` does; of Values too, as tensors."""
+    whole, values = current(), [p for p in params if isinstance(p, Value)]
+    if whole is None or not values:
+        return [gradient_of(p, rows=rows) for p in params]
+    recorder = recorder_of(whole)
+    found = iter(recorder.tensors([[recorder.index(p, GRAD)] for p in values], ()))
+    return [next(found) if isinstance(p, Value) else gradient_of(p, rows=rows) for p in params]
+
+
 def set_gradient(p: Leaf, grad: Any) -> None:
     """Replace a parameter's gradient by one that was computed from it."""
     if current() is not None:
-        _recordable(p).grad = grad
+        p.grad = grad
     elif isinstance(p, Value):
         p.grad = float(grad)
     else:
@@ -146,11 +158,3 @@ def _is_leaf(p: Any) -> bool:
     if isinstance(p, Node):
         return p._requires_grad and not p._inputs
     return isinstance(p, Value) and not p.args
-
-
-def _recordable(p: Leaf) -> Any:
-    if isinstance(p, Value):
-        fix = "Update Values outside the compiled step, or make it of tg.param."
-        received = f"{p!r} in a program that is recorded whole"
-        raise ConcretizationError(explain("optim", received, "tensors", fix))
-    return p

@@ -53,6 +53,7 @@ class Lion(Optimizer):
     """
 
     decoupled = True
+    elementwise = True
     betas = Numbers(2)
 
     def __init__(

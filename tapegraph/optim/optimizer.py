@@ -23,9 +23,12 @@ from tapegraph.optim.leaves import (
     slot,
 )
 from tapegraph.optim.saved import loaded, saved
-from tapegraph.recording.concretization import current
+from tapegraph.recording.concretization import ConcretizationError, current
 from tapegraph.recording.no_grad import no_grad
+from tapegraph.scalars.recorder import recorder_of
+from tapegraph.scalars.state import GRAD
 from tapegraph.tensors.tensor import Tensor
+from tapegraph.tensors.value import Value
 
 State = Mapping[str, Tensor]
 # What is left to do once everything has been computed, and cannot fail: a function, the leaf that
@@ -97,6 +100,14 @@ class Optimizer:
 
     # Weight decay acts on the parameter itself, and not through the gradient.
     decoupled = False
+    # The rule is element by element: a compiled step runs it once, on all Values together.
+    elementwise = False
+
+    def __init_subclass__(cls) -> None:
+        """Take a new rule for one that is not element by element, unless the class says so."""
+        super().__init_subclass__()
+        if "update" in vars(cls) and "elementwise" not in vars(cls):
+            cls.elementwise = False
 
     def __init__(self, params: Params, lr: Rate, weight_decay: float = 0.0) -> None:
         self._kind = type(self).__name__
@@ -288,8 +299,9 @@ class Optimizer:
         changes: list[tuple[Tensor, Any]] = []
         with no_grad():
             for group in self._groups:
+                self._record_values(group)
                 for name, p in zip(group.names, group.params, strict=True):
-                    g = gradient_of(p, rows=False)
+                    g = None if isinstance(p, Value) else gradient_of(p, rows=False)
                     if g is None:
                         continue
                     tensor: Any = p
@@ -304,6 +316,37 @@ class Optimizer:
             changes.append((self._steps, self._steps + 1))
             for leaf, value in changes:
                 leaf.assign(value)
+
+    def _record_values(self, group: Group) -> None:
+        """Take the step of a group's Values, all of them at once if the rule allows it."""
+        pairs = zip(group.names, group.params, strict=True)
+        values = [(name, p) for name, p in pairs if isinstance(p, Value)]
+        if not values:
+            return
+        whole = current()
+        recorder = recorder_of(whole)
+        lr = whole.reading(partial(self._rate, group), np.float64)
+        together = self.elementwise
+        shape = (len(values),) if together else ()
+        for batch in [values] if together else [[pair] for pair in values]:
+            states = [self._state[name] for name, _ in batch]
+            for x in states[0].values():
+                if x.shape != () or x.dtype != float:
+                    received = f"{self._kind} with a slot of {kind_of(x)} for a Value"
+                    fix = "Let init give np.zeros(()), or step outside the compiled function."
+                    raise ConcretizationError(explain(self._kind, received, "one float64", fix))
+            params = [p for _, p in batch]
+            objects: list[list[Any]] = [
+                params,
+                *([state[k] for state in states] for k in states[0]),
+            ]
+            numbers = [[recorder.index(x) for x in row] for row in objects]
+            grads = [recorder.index(p, GRAD) for p in params]
+            p, g, *slots = recorder.tensors([numbers[0], grads, *numbers[1:]], shape)
+            state = dict(zip(states[0], slots, strict=True))
+            new = self._updated(batch[0][0], p, g, state, lr, group.weight_decay)
+            for row, tensor in zip(objects, new, strict=True):
+                recorder.assign_all(row, tensor)
 
     def _updated(
         self, name: str, p: Any, g: Any, state: dict[str, Any], lr: Any, weight_decay: float

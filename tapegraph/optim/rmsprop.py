@@ -60,6 +60,7 @@ class RMSprop(Optimizer):
     array([ 1.5, -7.5])
     """
 
+    elementwise = True
     alpha = Number(below=1.0)
     eps = Number()
     momentum = Number()

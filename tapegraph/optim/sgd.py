@@ -62,6 +62,7 @@ class SGD(Optimizer):
     1.0
     """
 
+    elementwise = True
     momentum = Number()
     dampening = Number()
     nesterov = Flag()

@@ -20,6 +20,7 @@ from tapegraph.recording.concretization import CURRENT, ConcretizationError
 from tapegraph.recording.node import Node, constant, mark_changed, next_seq, numeric
 from tapegraph.recording.op import CONSTANT, INPUT
 from tapegraph.recording.recorded import Recording
+from tapegraph.recording.scopes import RECORDING
 from tapegraph.recording.trace import linearise
 from tapegraph.typed import Array
 
@@ -69,12 +70,15 @@ class Whole:
         self._before: list[Callable[[], None]] = []
         self.started: dict[int, Array] = {}  # what leaves held before their first new value, by id
         self.of_caller: set[int] = set()  # leaves that stand for arrays which others may hold
+        self.numbers: Any = None  # records single numbers (`tapegraph.scalars.recorder`)
 
     def __enter__(self) -> Whole:
         self._tokens.append(CURRENT.set(self))
+        RECORDING.enter(self, RECORDING.value())  # what looks for scopes is to find one
         return self
 
     def __exit__(self, kind: Any, *exception: object) -> None:
+        RECORDING.leave(self)
         CURRENT.reset(self._tokens.pop())
         if kind is not None:
             self.undo()
@@ -83,6 +87,10 @@ class Whole:
         """Take back what was done to state inside."""
         for undo in reversed(self._before):
             undo()
+
+    def on_undo(self, undo: Callable[[], None]) -> None:
+        """Add what takes back a change of state."""
+        self._before.append(undo)
 
     # Leaves
 
@@ -246,6 +254,8 @@ class Whole:
         ----------
         outputs : sequence of Tensor
         """
+        if self.numbers is not None:
+            self.numbers.finish()
         last = [versions[-1] for versions in self._updates.values()]
         recording = linearise(
             [self.latest(x) for x in outputs],

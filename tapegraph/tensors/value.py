@@ -23,7 +23,12 @@ import numpy as np
 from tapegraph.errors import explain
 from tapegraph.recording.concretization import ConcretizationError, current
 from tapegraph.recording.conversions import to_number
+from tapegraph.recording.node import Node
 from tapegraph.recording.scopes import RECORDING
+from tapegraph.scalars import arithmetic
+from tapegraph.scalars.datum import Datum
+from tapegraph.scalars.recorder import Recorder, recorder_of
+from tapegraph.scalars.state import DATA, GRAD
 
 __all__ = ["Value", "vsum"]
 
@@ -38,8 +43,8 @@ _recording = RECORDING.value
 class Value:
     """A differentiable number.
 
-    Parameters: ``data``, a number (Python, NumPy, or a 0-d array), kept as a float; ``label``, a
-    name for people. Raises ``TypeError`` if ``data`` is not a number.
+    Parameters: ``data``, a number (Python, NumPy, a 0-d array or constant tensor), kept as a float;
+    ``label``, a name for people. Raises ``TypeError`` if ``data`` is not a number.
 
     Arithmetic follows IEEE 754 as NumPy does: ``Value(1.0) / 0`` is inf, and nothing raises. Under
     ``tg.no_grad()`` results are leaves: nothing is recorded. Comparison is by value; hashing and
@@ -88,6 +93,8 @@ class Value:
 
     def __init__(self, data: Number, label: str = "") -> None:
         number = _as_float(data)
+        if number is None or _entered():
+            number = _number_inside(self, data, number)
         if number is None:
             raise TypeError(_not_a_number("Value(data)", data))
         self._a = self._b = self._mark = None
@@ -111,7 +118,7 @@ class Value:
         >>> w.data
         2.5
         """
-        return self._data
+        return _read(self, DATA) if _entered() else self._data
 
     @data.setter
     def data(self, data: Number) -> None:
@@ -119,11 +126,7 @@ class Value:
             received = f"a new number for {self!r}, the result of {self._op}"
             fix = "Set the data of a leaf and compute again, or make a new leaf with Value(...)."
             raise AttributeError(explain("Value.data", received, "a leaf", fix))
-        number = _as_float(data)
-        if number is None:
-            raise TypeError(_not_a_number("Value.data", data))
-        _check_outside("data")
-        self._data = number
+        _write(self, DATA, data)
 
     @property
     def grad(self) -> float:
@@ -138,15 +141,11 @@ class Value:
         6.0
         >>> x.grad = 0.0
         """
-        return self._grad
+        return _read(self, GRAD) if _entered() else self._grad
 
     @grad.setter
     def grad(self, grad: Number) -> None:
-        number = _as_float(grad)
-        if number is None:
-            raise TypeError(_not_a_number("Value.grad", grad))
-        _check_outside("grad")
-        self._grad = number
+        _write(self, GRAD, grad)
 
     @property
     def label(self) -> str:
@@ -196,6 +195,7 @@ class Value:
         >>> (tg.Value(3.0) * 2).local_grads
         (2.0, 3.0)
         """
+        _check_stays("Value.local_grads", self)
         if self._a is None:
             return (1.0,) * len(self._many)
         return (self._da,) if self._b is None else (self._da, self._db)
@@ -215,9 +215,12 @@ class Value:
         >>> x.grad, y.grad
         (4.0, 2.0)
         """
-        _check_outside("backward")
+        whole = current()
         with _turn:
-            _sweep(self)
+            if whole is None:
+                _sweep(self)
+            else:
+                recorder_of(whole).backward(self, _in_order(self))
 
     def zero_grad(self) -> None:
         """Set ``grad`` to 0.0.
@@ -229,15 +232,14 @@ class Value:
         >>> x.grad
         0.0
         """
-        _check_outside("zero_grad")
-        self._grad = 0.0
+        _write(self, GRAD, 0.0)
 
     # -- arithmetic --------------------------------------------------------------------------
 
     def __add__(self, other: Value | Number) -> Value:
         if isinstance(other, Value):
-            if _entered() and not _recording():
-                return _leaf(self._data + other._data)
+            if _entered():
+                return _aside("add", (self, other), self._data + other._data, (1.0, 1.0))
             # _binary written out, here and in __mul__: a network is made of little else.
             out = _new(Value)
             out._a = self
@@ -269,8 +271,8 @@ class Value:
     def __mul__(self, other: Value | Number) -> Value:
         if isinstance(other, Value):
             x, y = self._data, other._data
-            if _entered() and not _recording():
-                return _leaf(x * y)
+            if _entered():
+                return _aside("mul", (self, other), x * y, (y, x))
             out = _new(Value)
             out._a = self
             out._b = other
@@ -291,8 +293,10 @@ class Value:
     def __truediv__(self, other: Value | Number) -> Value:
         if isinstance(other, Value):
             x, y = self._data, other._data
-            out = _divide(x, y)
-            return _binary("div", self, other, out, _divide(1.0, y), _divide(-out, y))
+            out = arithmetic.divide(x, y)
+            return _binary(
+                "div", self, other, out, arithmetic.divide(1.0, y), arithmetic.divide(-out, y)
+            )
         number = _constant("div", other)
         return NotImplemented if number is None else self / number
 
@@ -303,11 +307,8 @@ class Value:
     def __pow__(self, other: Value | Number) -> Value:
         if isinstance(other, Value):
             x, y = self._data, other._data
-            out = _power(x, y)
-            # Conventions: 0**0 is flat in its base; in y x**y is where x <= 0, and nan**0 too.
-            dx = 0.0 if y == 0 else y * _power(x, y - 1.0)
-            dy = 0.0 if x <= 0 else out * (_log(x) if x > 0 else 0.0)
-            return _binary("pow", self, other, out, dx, dy)
+            out = arithmetic.power(x, y)
+            return _binary("pow", self, other, out, *arithmetic.power_slopes(x, y, out))
         number = _constant("pow", other)
         return NotImplemented if number is None else self**number
 
@@ -333,7 +334,7 @@ class Value:
         >>> tg.Value(0.0).exp().data
         1.0
         """
-        out = _total(math.exp, self._data)
+        out = arithmetic.total(math.exp, self._data)
         return _unary("exp", self, out, out)
 
     def log(self) -> Value:
@@ -344,7 +345,7 @@ class Value:
         0.0
         """
         x = self._data
-        return _unary("log", self, _log(x), _divide(1.0, x))
+        return _unary("log", self, arithmetic.log(x), arithmetic.divide(1.0, x))
 
     def sqrt(self) -> Value:
         """Return the square root, NaN below 0; derivative 1/(2 sqrt x), inf at 0.
@@ -353,8 +354,8 @@ class Value:
         >>> tg.Value(9.0).sqrt().data
         3.0
         """
-        out = _total(math.sqrt, self._data)
-        return _unary("sqrt", self, out, _divide(0.5, out))
+        out = arithmetic.total(math.sqrt, self._data)
+        return _unary("sqrt", self, out, arithmetic.divide(0.5, out))
 
     def sin(self) -> Value:
         """Return the sine, x in radians; derivative cos x.
@@ -364,7 +365,7 @@ class Value:
         (1.0,)
         """
         x = self._data
-        return _unary("sin", self, _total(math.sin, x), _total(math.cos, x))
+        return _unary("sin", self, arithmetic.total(math.sin, x), arithmetic.total(math.cos, x))
 
     def cos(self) -> Value:
         """Return the cosine, x in radians; derivative -sin x.
@@ -374,7 +375,7 @@ class Value:
         1.0
         """
         x = self._data
-        return _unary("cos", self, _total(math.cos, x), -_total(math.sin, x))
+        return _unary("cos", self, arithmetic.total(math.cos, x), -arithmetic.total(math.sin, x))
 
     def tan(self) -> Value:
         """Return the tangent, x in radians; derivative 1 + tan(x)**2.
@@ -383,7 +384,7 @@ class Value:
         >>> tg.Value(0.0).tan().local_grads
         (1.0,)
         """
-        out = _total(math.tan, self._data)
+        out = arithmetic.total(math.tan, self._data)
         return _unary("tan", self, out, 1.0 + out * out)
 
     def tanh(self) -> Value:
@@ -403,11 +404,7 @@ class Value:
         >>> tg.Value(0.0).sigmoid().local_grads
         (0.25,)
         """
-        x = self._data
-        # With z = e**-|x| <= 1 nothing overflows, and s (1 - s) keeps its digits in both tails.
-        z = math.exp(-abs(x))
-        out = 1.0 / (1.0 + z) if x >= 0 else z / (1.0 + z)
-        return _unary("sigmoid", self, out, z / (1.0 + z) ** 2)
+        return _unary("sigmoid", self, *arithmetic.sigmoid(self._data))
 
     def relu(self) -> Value:
         """Return max(x, 0); derivative 1 above 0, otherwise 0.
@@ -417,8 +414,7 @@ class Value:
         0.0
         """
         x = self._data
-        # Written so that NaN stays NaN.
-        return _unary("relu", self, 0.0 if x <= 0 else x, 1.0 if x > 0 else 0.0)
+        return _unary("relu", self, arithmetic.relu(x), arithmetic.step(x))
 
     def abs(self) -> Value:
         """Return the absolute value; derivative the sign of x, 0 at 0.
@@ -427,9 +423,7 @@ class Value:
         >>> tg.Value(-2.0).abs().data
         2.0
         """
-        x = self._data
-        sign = 1.0 if x > 0 else -1.0 if x < 0 else x - x  # the last is 0 at 0 and NaN at NaN
-        return _unary("abs", self, abs(x), sign)
+        return _unary("abs", self, abs(self._data), arithmetic.sign(self._data))
 
     # -- as a number -------------------------------------------------------------------------
 
@@ -437,41 +431,45 @@ class Value:
     __hash__ = object.__hash__
 
     def __eq__(self, other: object) -> bool:
-        number = _peer(other)
+        number = _peer(self, other)
         return NotImplemented if number is None else self._data == number
 
     def __ne__(self, other: object) -> bool:
-        number = _peer(other)
+        number = _peer(self, other)
         return NotImplemented if number is None else self._data != number
 
     def __lt__(self, other: Value | Number) -> bool:
-        number = _peer(other)
+        number = _peer(self, other)
         return NotImplemented if number is None else self._data < number
 
     def __le__(self, other: Value | Number) -> bool:
-        number = _peer(other)
+        number = _peer(self, other)
         return NotImplemented if number is None else self._data <= number
 
     def __gt__(self, other: Value | Number) -> bool:
-        number = _peer(other)
+        number = _peer(self, other)
         return NotImplemented if number is None else self._data > number
 
     def __ge__(self, other: Value | Number) -> bool:
-        number = _peer(other)
+        number = _peer(self, other)
         return NotImplemented if number is None else self._data >= number
 
     def __bool__(self) -> bool:
+        _check_stays("bool", self)
         return self._data != 0
 
     def __float__(self) -> float:
+        _check_stays("float", self)
         to_number("Value", "float")
         return self._data
 
     def __int__(self) -> int:
+        _check_stays("int", self)
         to_number("Value", "int")
         return int(self._data)
 
     def __format__(self, spec: str) -> str:
+        _check_stays("format", self)
         return format(self._data, spec) if spec else repr(self)
 
     def __repr__(self) -> str:
@@ -567,26 +565,43 @@ def vsum(values: Iterable[Value | Number]) -> Value:
         raise TypeError(explain("vsum", kind, "an iterable of Values", "Write vsum([a, b, c])."))
     operands = tuple([v if isinstance(v, Value) else _operand("sum", v) for v in values])
     total = sum([v._data for v in operands])
-    if not operands or (_entered() and not _recording()):
-        return _leaf(float(total))
-    out = _new(Value)
-    out._a = out._b = out._mark = None
-    out._data = total
-    out._grad = 0.0
-    out._many = operands
-    out._op = "sum"
-    return out
+    if not operands:
+        return Value(0.0)
+    if _entered():
+        return _aside("sum", operands, total, ())
+    return _sum(operands, total)
 
 
 # -- recording -------------------------------------------------------------------------------
 
 
-def _check_outside(what: str) -> None:
-    """Refuse to change a Value in a program that is recorded whole, whose runs would not."""
-    if current() is not None:
-        received = "a Value in a program that is recorded to be run again"
-        fix = "Make it of tg.param, or update Values outside the compiled function."
-        raise ConcretizationError(explain(f"Value.{what}", received, "tensors", fix))
+def _aside(op: str, args: tuple[Value, ...], data: float, slopes: tuple[float, ...]) -> Value:
+    """Record a result inside some scope: in a program that is recorded whole, or nothing at all."""
+    if not _recording():
+        out = _leaf(data)
+    elif op == "sum":
+        out = _sum(args, data)
+    else:
+        out = _leaf(data)
+        del out._many
+        out._op = op
+        out._a, out._da = args[0], slopes[0]
+        if len(args) == 2:
+            out._b, out._db = args[1], slopes[1]
+    whole = current()
+    if whole is not None:
+        recorder = recorder_of(whole)
+        index = recorder.index
+        recorder.enter(out, recorder.computed(op, tuple([index(x) for x in args]), data))
+    return out
+
+
+def _sum(operands: tuple[Value, ...], total: float) -> Value:
+    """Record a sum of any number of operands."""
+    out = _leaf(total)
+    out._many = operands
+    out._op = "sum"
+    return out
 
 
 def _leaf(data: float) -> Value:
@@ -606,6 +621,10 @@ def _copied(node: Value, out: Value, copies: Mapping[int, Value]) -> Value:
     out._a = out._b = None
     if node.label:
         out._label = node.label
+    whole = current()
+    if whole is not None:
+        recorder = recorder_of(whole)
+        recorder.enter(out, recorder.index(node))
     if node._a is None:
         out._many = tuple([copies.get(id(v), v) for v in node._many])
         return out
@@ -617,8 +636,8 @@ def _copied(node: Value, out: Value, copies: Mapping[int, Value]) -> Value:
 
 def _unary(op: str, a: Value, data: float, da: float) -> Value:
     """Record ``op(a) = data`` with d data / d a = ``da``."""
-    if _entered() and not _recording():
-        return _leaf(data)
+    if _entered():
+        return _aside(op, (a,), data, (da,))
     out = _new(Value)
     out._a = a
     out._b = out._mark = None
@@ -631,8 +650,8 @@ def _unary(op: str, a: Value, data: float, da: float) -> Value:
 
 def _binary(op: str, a: Value, b: Value, data: float, da: float, db: float) -> Value:
     """Record ``op(a, b) = data`` with its two partial derivatives."""
-    if _entered() and not _recording():
-        return _leaf(data)
+    if _entered():
+        return _aside(op, (a, b), data, (da, db))
     out = _new(Value)
     out._a = a
     out._b = b
@@ -655,16 +674,90 @@ def _as_float(x: object) -> float | None:
         except OverflowError:
             received = "an integer beyond the range of a float"
             raise OverflowError(explain("Value", received, "at most 1.8e308")) from None
+    if isinstance(x, Node) and not x._requires_grad and current() is None:
+        x = x._array
     if isinstance(x, (np.generic, np.ndarray)) and x.ndim == 0 and x.dtype.kind in "biuf":
         return float(x)
     return None
 
 
-def _peer(other: object) -> float | None:
+def _peer(value: Value, other: object) -> float | None:
     """Return what a comparison looks at, None for what a Value does not compare with."""
+    if _entered():
+        _check_stays("comparison", value, other)
     if isinstance(other, Value):
         return other._data
     return other if isinstance(other, int) else _as_float(other)  # Python compares any integer
+
+
+def _belongs(x: object) -> bool:
+    """Tell whether something is one number, without a gradient, of a program recorded whole."""
+    if current() is None:
+        return False
+    shape, needs = getattr(x, "shape", None), getattr(x, "requires_grad", True)
+    return shape == () and not needs and hasattr(x, "detach")
+
+
+def _number_inside(value: Value, data: object, number: float | None) -> float | None:
+    """Enter a new leaf in the program that is recorded whole, if any; return what it holds."""
+    whole = current()
+    if whole is None:
+        return number
+    recorder = recorder_of(whole)
+    i = _index(recorder, data, number)
+    if i is None:
+        return None
+    recorder.enter(value, i)
+    return recorder.number(i)
+
+
+def _index(recorder: Recorder, data: Any, number: float | None) -> int | None:
+    """Return which number of the program something is: a float or Datum, an array of one."""
+    if number is not None:
+        return recorder.constant(number)
+    if isinstance(data, Datum):
+        return data.index
+    if not _belongs(data):
+        return None
+    return recorder.element(data if isinstance(data, Node) else data.detach())
+
+
+def _read(value: Value, name: str) -> Any:
+    """Return the number of a Value or of its gradient: in a program recorded whole, as a Datum."""
+    whole = current()
+    if whole is None:
+        return getattr(value, name)
+    recorder = recorder_of(whole)
+    i = recorder.index(value, name)
+    return Datum(recorder, i) if recorder.stays(i) else recorder.number(i)
+
+
+def _write(value: Value, name: str, data: object) -> None:
+    """Give a Value or its gradient another number."""
+    number = _as_float(data)
+    whole = current()
+    if whole is None:
+        if number is None:
+            raise TypeError(_not_a_number(f"Value.{name[1:]}", data))
+        setattr(value, name, number)
+        return
+    recorder = recorder_of(whole)
+    i = _index(recorder, data, number)
+    if i is None:
+        raise TypeError(_not_a_number(f"Value.{name[1:]}", data))
+    recorder.assign(value, name, i)
+
+
+def _check_stays(what: str, *values: object) -> None:
+    """Refuse to look at a number that differs from run to run of a program recorded whole."""
+    whole = current()
+    if whole is None:
+        return
+    recorder = recorder_of(whole)
+    for value in values:
+        if isinstance(value, Value) and recorder.stays(i := recorder.index(value)):
+            fix = "Return it and read it outside; relu() and abs() choose by a number."
+            raise ConcretizationError(explain(what, recorder.origin(i), "Values", fix))
 
 
 # What NumPy and Python would otherwise answer for, in words that do not help.
@@ -676,6 +769,8 @@ def _constant(op: str, other: object) -> Value | None:
     number = _as_float(other)
     if number is not None:
         return Value(number)
+    if _belongs(other):
+        return Value(other)  # type: ignore[arg-type]
     if isinstance(other, _NEVER_OPERANDS):
         raise TypeError(_not_a_number(op, other))
     return None
@@ -739,6 +834,28 @@ _turn = _Turn()
 if hasattr(os, "register_at_fork"):
     # A child forked while another thread held the lock would wait for it for ever.
     os.register_at_fork(after_in_child=_turn.reset)
+
+
+def _in_order(root: Value) -> list[Value]:
+    """Return all that a root was computed from, in the order in which `_sweep` takes it."""
+    uses = {id(root): 0}
+    found = [root]
+    for node in found:  # grows as it goes
+        for arg in node.args:
+            if id(arg) not in uses:
+                uses[id(arg)] = 0
+                found.append(arg)
+            uses[id(arg)] += 1
+    order, ready = [], [root]
+    while ready:
+        node = ready.pop()
+        order.append(node)
+        # Of two operands `_sweep` makes the first ready first.
+        for arg in node.args:
+            uses[id(arg)] -= 1
+            if not uses[id(arg)]:
+                ready.append(arg)
+    return order
 
 
 def _sweep(root: Value) -> None:
@@ -810,48 +927,6 @@ def _sweep(root: Value) -> None:
     for node in nodes:
         # A first gradient is stored as it is: adding to 0.0 would allocate another float a node.
         node._grad = node._grad + node._cot if node._grad else node._cot
-
-
-# -- arithmetic that never raises ------------------------------------------------------------
-
-
-def _total(f: Callable[[float], float], x: float) -> float:
-    """Return ``f(x)``, inf on overflow and NaN outside the domain."""
-    try:
-        return f(x)
-    except OverflowError:
-        return math.inf
-    except ValueError:
-        return math.nan
-
-
-def _log(x: float) -> float:
-    """Return log x, -inf at 0 and NaN below."""
-    return _total(math.log, x) if x else -math.inf
-
-
-def _divide(x: float, y: float) -> float:
-    """Return x / y by IEEE 754."""
-    if y:
-        return x / y
-    if x == 0 or x != x:
-        return math.nan
-    return math.copysign(math.inf, x) * math.copysign(1.0, y)
-
-
-def _power(x: float, y: float) -> float:
-    """Return x ** y by IEEE 754: NaN for a negative base with a fractional exponent."""
-    try:
-        return math.pow(x, y)
-    except OverflowError:
-        size = math.inf
-    except ValueError:
-        if x:
-            return math.nan
-        size = math.inf
-    # Infinite, and negative where an odd power keeps the sign of the base.
-    odd = math.isfinite(y) and math.fmod(y, 2.0) in (1.0, -1.0)
-    return math.copysign(size, x) if odd else size
 
 
 # -- the operations tg's functions may ask for -----------------------------------------------

@@ -179,7 +179,6 @@ class Two(tuple):
         np.ones,
         (x for x in [1]),
         collections.defaultdict(list, a=np.ones(2)),
-        tg.Value(1.0),
         int,
         memoryview(b"12"),
         [[object()]],
@@ -206,6 +205,11 @@ def test_arguments_and_results_of_other_kinds_are_named(wrong, engine):  # noqa:
         with pytest.raises(TypeError, match="the result"):
             step(np.ones(2))
         agree(standing([w, optimizer]), before, "native")
+
+
+def test_a_value_is_no_argument_and_says_so(engine):  # noqa: F811
+    with pytest.raises(TypeError, match=r"Value.* for args\[1\]"):
+        tg.compile(lambda x, y: x)(np.ones(2), tg.Value(1.0))
 
 
 def generator(x):

@@ -144,11 +144,27 @@ def test_a_contest_of_two_processes_gives_ratios():
     assert result.rounds == 2
 
 
-def test_who_cannot_take_part_is_left_out_with_the_reason():
-    settings = contest.Settings(rounds=2, warmups=0, turn_seconds=0.0, peers=[])
+def test_who_cannot_take_part_is_left_out_with_the_reason(monkeypatch):
+    monkeypatch.setitem(peers.PEERS, "micrograd", peers.Peer("no_such_module"))
+    settings = contest.Settings(rounds=2, warmups=0, turn_seconds=0.0, peers=["micrograd"])
     result = contest.run("scalar", settings)
-    assert result.ours == ["tapegraph Value", "tapegraph vsum"]
-    assert "not compiled" in result.skipped["tapegraph compiled"]
+    assert result.ours == ["tapegraph Value", "tapegraph vsum", "tapegraph compiled"]
+    assert "no_such_module is not installed" in result.skipped["micrograd"]
+
+
+@pytest.mark.parametrize("kind", ["Unavailable", "ValueError"])
+def test_who_finds_out_in_its_own_process_is_left_out_and_an_error_is_told(kind):
+    def made():
+        raise Failed(kind, "for some reason", "")
+
+    result = contest.Result("scalar", "")
+    contender = SimpleNamespace(name="somebody", made=made)
+    if kind == "Unavailable":
+        assert not contest._is_there(contender, result)
+        assert result.skipped == {"somebody": "for some reason"}
+    else:
+        with pytest.raises(Failed, match="for some reason"):
+            contest._is_there(contender, result)
 
 
 def test_an_error_in_a_process_is_told_and_it_goes_on():

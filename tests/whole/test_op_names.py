@@ -32,6 +32,10 @@ FAMILY_FOLDERS = {
 ALLOWED: dict[str, tuple[set[str] | None, str]] = {
     "tapegraph/ops/__init__.py": ({"index"}, "a family's name"),
     "tapegraph/typed.py": (None, "what a type checker knows of each function"),
+    **{
+        f"tapegraph/scalars/{name}.py": (None, "the scalar engine's own operations, as vectors")
+        for name in ("arithmetic", "datum", "recorder")
+    },
     "tapegraph/tensors/value.py": (None, "the scalar engine's own operations are called alike"),
     "tapegraph/recording/numpy_functions.py": (
         {"where", "detach"},

@@ -174,6 +174,7 @@ ROOMS = (
     "numpy_warnings",
     "arrays",
     "recording",
+    "scalars",
     "random",
     "ops",
     "differentiation",

@@ -1,0 +1,165 @@
+"""Arithmetic on floats that never raises, by IEEE 754; and the same bits for whole vectors."""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from tapegraph.typed import Array
+
+# -- on floats -------------------------------------------------------------------------------
+
+
+def total(f: Callable[[float], float], x: float) -> float:
+    """Return ``f(x)``, inf on overflow and NaN outside the domain."""
+    try:
+        return f(x)
+    except OverflowError:
+        return math.inf
+    except ValueError:
+        return math.nan
+
+
+def log(x: float) -> float:
+    """Return log x, -inf at 0 and NaN below."""
+    return total(math.log, x) if x else -math.inf
+
+
+def divide(x: float, y: float) -> float:
+    """Return x / y by IEEE 754."""
+    if y:
+        return x / y
+    if x == 0 or x != x:
+        return math.nan
+    return math.copysign(math.inf, x) * math.copysign(1.0, y)
+
+
+def power(x: float, y: float) -> float:
+    """Return x ** y by IEEE 754: NaN for a negative base with a fractional exponent."""
+    try:
+        return math.pow(x, y)
+    except OverflowError:
+        size = math.inf
+    except ValueError:
+        if x:
+            return math.nan
+        size = math.inf
+    # Infinite, and negative where an odd power keeps the sign of the base.
+    odd = math.isfinite(y) and math.fmod(y, 2.0) in (1.0, -1.0)
+    return math.copysign(size, x) if odd else size
+
+
+def power_slopes(x: float, y: float, out: float) -> tuple[float, float]:
+    """Return the derivatives of ``x ** y = out`` in x and in y.
+
+    Conventions: 0**0 is flat in its base; in y x**y is where x <= 0, and nan**0 too.
+    """
+    dx = 0.0 if y == 0 else y * power(x, y - 1.0)
+    dy = 0.0 if x <= 0 else out * (log(x) if x > 0 else 0.0)
+    return dx, dy
+
+
+def sigmoid(x: float) -> tuple[float, float]:
+    """Return 1/(1 + e**-x) and its derivative.
+
+    With z = e**-abs(x) <= 1 nothing overflows, and s (1 - s) keeps its digits in both tails.
+    """
+    z = math.exp(-abs(x))
+    return (1.0 / (1.0 + z) if x >= 0 else z / (1.0 + z)), z / (1.0 + z) ** 2
+
+
+def relu(x: float) -> float:
+    """Return max(x, 0), written so that NaN stays NaN."""
+    return 0.0 if x <= 0 else x
+
+
+def step(x: float) -> float:
+    """Return the derivative of `relu`: 1 above 0, otherwise 0."""
+    return 1.0 if x > 0 else 0.0
+
+
+def sign(x: float) -> float:
+    """Return the derivative of the absolute value: 0 at 0, and NaN at NaN."""
+    return 1.0 if x > 0 else -1.0 if x < 0 else x - x
+
+
+def weighed(slope: float, cotangent: float) -> float:
+    """Return what a cotangent passes on: zero stays zero, whatever the slope; NaN is not zero."""
+    return slope * cotangent if cotangent else 0.0
+
+
+# -- on vectors ------------------------------------------------------------------------------
+
+
+class Kind(NamedTuple):
+    """One operation on floats.
+
+    ``vector(*arrays, out)`` gives the same bits as ``number`` does, element by element. So does
+    NumPy where a result is exactly rounded; where it is not (``exp``), NumPy's last bits are not
+    those of `math`, and ``math`` is called for each number: by ``quick``, which may raise.
+    """
+
+    number: Callable[..., float]
+    vector: Callable[..., Any] | None = None
+    quick: Callable[..., float] | None = None
+
+    def run(self, *operands: Array) -> None:
+        """Compute it for vectors, or vectors of one number; the last one takes the result."""
+        *arrays, out = operands
+        if self.vector is not None:
+            self.vector(*arrays, out)
+            return
+        lists = [x.tolist() * (out.size // x.size) for x in arrays]
+        try:
+            out[:] = [*map(self.quick or self.number, *lists)]
+        except (OverflowError, ValueError):
+            out[:] = [*map(self.number, *lists)]
+
+
+def _relu(x: Array, out: Array) -> None:
+    np.copyto(out, x)
+    out[out <= 0] = 0.0
+
+
+def _step(x: Array, out: Array) -> None:
+    np.greater(x, 0.0, out=out, casting="unsafe")
+
+
+def _of_math(function: Callable[[float], float]) -> Kind:
+    return Kind(lambda x: total(function, x), quick=function)
+
+
+# Which chains become one sum; and a slope by a cotangent.
+ADD, WEIGHED = "add", "weighed"
+KINDS: dict[str, Kind] = {
+    ADD: Kind(operator.add, np.add),
+    "sub": Kind(operator.sub, np.subtract),
+    "mul": Kind(operator.mul, np.multiply),
+    "div": Kind(divide, np.divide),
+    "pow": Kind(power, quick=math.pow),
+    "pow_slope_x": Kind(lambda x, y, out: power_slopes(x, y, out)[0]),
+    "pow_slope_y": Kind(lambda x, y, out: power_slopes(x, y, out)[1]),
+    "neg": Kind(operator.neg, np.negative),
+    "abs": Kind(abs, np.absolute),
+    "sign": Kind(sign, np.sign),
+    "relu": Kind(relu, _relu),
+    "step": Kind(step, _step),
+    "sqrt": Kind(lambda x: total(math.sqrt, x), np.sqrt),
+    "exp": _of_math(math.exp),
+    "log": Kind(log, quick=math.log),
+    "sin": _of_math(math.sin),
+    "cos": _of_math(math.cos),
+    "tan": _of_math(math.tan),
+    "tanh": _of_math(math.tanh),
+    "sigmoid": Kind(lambda x: sigmoid(x)[0]),
+    "sigmoid_slope": Kind(lambda x: sigmoid(x)[1]),
+    WEIGHED: Kind(weighed, np.multiply),  # `Levels` looks at NaN a second time
+}
+# Of any number of operands: Python's own sum, and one that adds up cotangents from 0.0 in order.
+SUM, TOTAL = "sum", "total"
+# Leaves: what a run is given, and what is the same in every run.
+GIVEN, NUMBER = "given", "number"

@@ -1,0 +1,157 @@
+"""`Datum`: a Python float that a whole recording computes, such as the ``data`` of a Value."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Mapping
+from typing import Any, NoReturn
+
+from tapegraph.errors import explain
+from tapegraph.recording.concretization import ConcretizationError
+from tapegraph.recording.node import Node
+from tapegraph.recording.op import OPS
+from tapegraph.recording.record import ELEMENTWISE, apply
+from tapegraph.scalars.arithmetic import KINDS
+from tapegraph.scalars.recorder import Recorder
+
+_BINARY = {"add": "add", "sub": "sub", "mul": "mul", "truediv": "div", "pow": "pow"}
+_UNARY = ("neg", "abs")
+
+
+class Datum:
+    """A number of the program: arithmetic with it is recorded, and anything else refused.
+
+    Parameters
+    ----------
+    recorder : Recorder
+        What records.
+    index : int
+        Which number it is.
+    """
+
+    __slots__ = ("_index", "_recorder")
+
+    # NumPy's numbers on the left then leave the operation to the methods below.
+    __array_ufunc__ = None
+    __pandas_priority__ = 10_000
+
+    def __init__(self, recorder: Recorder, index: int) -> None:
+        self._recorder = recorder
+        self._index = index
+
+    @property
+    def index(self) -> int:
+        """Which number it is."""
+        return self._index
+
+    @staticmethod
+    def __tapegraph_apply__(name: str, inputs: tuple[Any, ...], attrs: Mapping[str, object]) -> Any:
+        """Apply an operation: among numbers as one of the program, with arrays as a tensor."""
+        for x in inputs:
+            handler = getattr(type(x), "__tapegraph_apply__", None)
+            if handler is not None and type(x) is not Datum:
+                return handler(name, inputs, attrs)  # a Value's, or an argument's
+        (recorder,) = {x._recorder for x in inputs if type(x) is Datum}
+        found = [_number(recorder, x) for x in inputs]
+        args = tuple(i for i in found if i is not None)
+        if name in KINDS and not attrs and len(args) == len(inputs):
+            data = KINDS[name].number(*[recorder.number(i) for i in args])
+            return Datum(recorder, recorder.computed(name, args, data))
+        tensors = [x.detach() if type(x) is Datum else x for x in inputs]
+        call = ELEMENTWISE.get(name)
+        return call(*tensors) if call else apply(OPS[name], tuple(tensors), dict(attrs))
+
+    def detach(self) -> Any:
+        """Return the number as a tensor."""
+        return self._recorder.tensor([self._index])[0]
+
+    @property
+    def requires_grad(self) -> bool:
+        """False: gradients flow through Values."""
+        return False
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """That of a number."""
+        return ()
+
+    def __pos__(self) -> Datum:
+        return self
+
+    def _frozen(self, conversion: str) -> NoReturn:
+        received = self._recorder.origin(self._index)
+        fix = "Return it and read it outside, or compute with Values."
+        raise ConcretizationError(explain(conversion, received, "arithmetic with it", fix))
+
+    def __float__(self) -> float:
+        self._frozen("float")
+
+    def __int__(self) -> int:
+        self._frozen("int")
+
+    def __index__(self) -> int:
+        self._frozen("index")
+
+    def __bool__(self) -> bool:
+        self._frozen("bool")
+
+    def __hash__(self) -> int:
+        self._frozen("hash")
+
+    def __format__(self, spec: str) -> str:
+        self._frozen("format")
+
+    def __repr__(self) -> str:
+        return f"Datum({self._recorder.number(self._index)!r})"
+
+
+def _number(recorder: Recorder, x: Any) -> int | None:
+    """Return which number of the program an operand is, None for an array or something else."""
+    if type(x) is Datum:
+        return x.index
+    if isinstance(x, Node):
+        plain = x._array.shape == () and x._array.dtype == float and not x._requires_grad
+        return recorder.element(x) if plain else None
+    return recorder.constant(float(x)) if isinstance(x, (float, int)) else None
+
+
+def _operator(name: str, kind: str, reflected: bool = False) -> Callable[..., Any]:
+    python = getattr(operator, name)
+
+    def compute(self: Datum, *others: Any) -> Any:
+        recorder = self._recorder
+        args = [self._index]
+        for x in others:
+            number = getattr(x, "tensor", None)  # of a float argument
+            i = _number(recorder, number() if number is not None else x)
+            if i is None:
+                return NotImplemented
+            args.append(i)
+        if reflected:
+            args.reverse()
+        data = python(*[recorder.number(i) for i in args])
+        if type(data) is not float:
+            received = f"{name} of {[recorder.number(i) for i in args]}, which is {data!r}"
+            raise TypeError(explain("compile", received, "a float"))
+        return Datum(recorder, recorder.computed(kind, tuple(args), data))
+
+    compute.__name__ = f"__r{name}__" if reflected else f"__{name}__"
+    return compute
+
+
+def _refused(name: str) -> Callable[..., NoReturn]:
+    def compute(self: Datum, *others: Any) -> NoReturn:
+        self._frozen(name)
+
+    compute.__name__ = f"__{name}__"
+    return compute
+
+
+for _name, _kind in _BINARY.items():
+    setattr(Datum, f"__{_name}__", _operator(_name, _kind))
+    setattr(Datum, f"__r{_name}__", _operator(_name, _kind, reflected=True))
+for _name in _UNARY:
+    setattr(Datum, f"__{_name}__", _operator(_name, _name))
+_WITHOUT = ("eq", "ne", "lt", "le", "gt", "ge", "mod", "rmod", "floordiv", "rfloordiv")
+for _name in (*_WITHOUT, "divmod", "rdivmod", "round", "trunc", "floor", "ceil"):
+    setattr(Datum, f"__{_name}__", _refused(_name))

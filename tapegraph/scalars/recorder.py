@@ -1,0 +1,426 @@
+"""What Values compute in a whole recording: number by number, as entries of its program.
+
+Between tensors and numbers there are two entries: `NUMBERS` runs the arithmetic since the last one,
+and gives a vector of what is needed of it; `CHOSEN` are those of them that were asked for.
+"""
+
+from __future__ import annotations
+
+import sys
+from bisect import bisect_right
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from tapegraph.errors import explain, line_of, user_frame
+from tapegraph.recording import node as nodes
+from tapegraph.recording.concretization import ConcretizationError
+from tapegraph.recording.node import Node
+from tapegraph.recording.op import Op
+from tapegraph.recording.record import remember
+from tapegraph.scalars.arithmetic import GIVEN, KINDS, NUMBER, SUM, TOTAL, WEIGHED
+from tapegraph.scalars.numbers import Numbers, Place
+from tapegraph.scalars.state import DATA, GRAD, State, number_of, write_number
+from tapegraph.typed import Array
+
+NUMBERS, CHOSEN, COPIED = Op("numbers"), Op("chosen"), Op("copied")
+# Not `Op(name, forward)`, which would enter them in the table of what users call.
+NUMBERS.forward = lambda *vectors, numbers: numbers.run(vectors)
+CHOSEN.forward = lambda vector, positions: vector.take(positions.array)
+COPIED.forward = np.copy
+for _op in (NUMBERS, CHOSEN, COPIED):
+    _op.differentiable = ()
+
+
+class Positions:
+    """An array of places that can be an attribute."""
+
+    __slots__ = ("array",)
+
+    def __init__(self, positions: Sequence[int]) -> None:
+        self.array = np.array(positions, np.intp)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Positions) and np.array_equal(self.array, other.array)
+
+    def __hash__(self) -> int:
+        return hash(self.array.tobytes())
+
+    def __repr__(self) -> str:
+        return f"{self.array.size} positions"
+
+
+class _Segment:
+    """The numbers of one `NUMBERS` entry: those before ``stop`` that no earlier entry computes."""
+
+    def __init__(self, stop: int, node: Any, asked: list[int]) -> None:
+        self.stop = stop
+        self.node = node
+        self.exports = asked
+        self.position = {i: k for k, i in enumerate(asked)}
+
+    def export(self, i: int) -> int:
+        """Return where a number stands in the vector that the entry gives."""
+        if i not in self.position:
+            self.position[i] = len(self.exports)
+            self.exports.append(i)
+        return self.position[i]
+
+
+class Recorder:
+    """The numbers of one whole recording.
+
+    Parameters
+    ----------
+    whole : Whole
+        What records.
+
+    Attributes
+    ----------
+    state : State
+        The numbers from outside that are read and written.
+    """
+
+    def __init__(self, whole: Any) -> None:
+        self._whole = whole
+        self._kinds: list[str] = []
+        self._args: list[tuple[int, ...]] = []
+        self._data: list[float] = []
+        self._places: list[Place] = []
+        self._stays: list[bool] = []  # whether it depends on an argument or on state
+        self._of: dict[int, int] = {}  # the number of an object, by its id
+        self._of_grad: dict[int, int] = {}
+        self._inside: set[int] = set()  # the ids of objects that were made inside
+        self._held: list[Any] = []  # so that ids stay theirs
+        self._constants: dict[str, int] = {}
+        self._outside: dict[int, int] = {}  # where in the state a number is read from
+        self._elements: dict[int, tuple[Node, int]] = {}  # of which tensor it is, and where
+        self._sources: dict[int, tuple[Any, Array]] = {}
+        self._slopes: dict[int, tuple[int, ...]] = {}
+        self._written: dict[tuple[int, str], tuple[Any, str]] = {}
+        self._segments: list[_Segment] = []
+        self.state = State()
+        self._leaf = whole.reading(self.state.read, np.float64)
+
+    # Numbers
+
+    def constant(self, number: float) -> int:
+        """Return a number that is the same in every run."""
+        key = number.hex()
+        if key not in self._constants:
+            self._constants[key] = self._enter(NUMBER, (), number, stays=False)
+        return self._constants[key]
+
+    def element(self, tensor: Any, position: int = 0) -> int:
+        """Return a number of a tensor, which carries no gradient."""
+        source, places = self._source(tensor)
+        number = float(tensor._array.reshape(-1)[position])
+        i = self._enter(GIVEN, (), number, self._whole.depends(source))
+        self._elements[i] = (source, int(places.reshape(-1)[position]))
+        return i
+
+    def _source(self, tensor: Any) -> tuple[Any, Array]:
+        """Return what a tensor was picked from by indices, and the places of its numbers there."""
+        if id(tensor) not in self._sources:
+            source, *keys = (tensor, *tensor._inputs)[bool(tensor._inputs) :]
+            fixed = not any(self._whole.depends(key) for key in keys)
+            if tensor._op.name == "getitem" and fixed and not self._whole.is_state(source):
+                source, places = self._source(source)
+                arrays = [key._array for key in keys]
+                places = np.asarray(tensor._op.forward(places, *arrays, **tensor._attrs))
+            else:
+                source = tensor
+                if self._whole.is_state(tensor):  # it may be given another before this is run
+                    array = tensor._array.copy()
+                    copied = remember(nodes.tensor_class, COPIED, array, (tensor,), {})
+                    source = _entry(copied)
+                places = np.arange(source._array.size).reshape(source._array.shape)
+            self._held.append(tensor)
+            self._sources[id(tensor)] = source, places
+        return self._sources[id(tensor)]
+
+    def computed(self, kind: str, args: tuple[int, ...], number: float) -> int:
+        """Return the result of an operation, which the caller has made."""
+        frame = user_frame(sys._getframe(1))
+        stays = any(self._stays[a] for a in args)
+        return self._enter(kind, args, number, stays, (frame.f_code, frame.f_lasti))
+
+    def _enter(
+        self, kind: str, args: tuple[int, ...], number: float, stays: bool, place: Place = None
+    ) -> int:
+        self._kinds.append(kind)
+        self._args.append(args)
+        self._data.append(number)
+        self._stays.append(stays)
+        self._places.append(place)
+        return len(self._kinds) - 1
+
+    def _op(self, kind: str, *args: int) -> int:
+        data = KINDS[kind].number(*[self._data[a] for a in args])
+        return self._enter(kind, args, data, any(self._stays[a] for a in args))
+
+    def stays(self, i: int) -> bool:
+        """Tell whether a number has to stay in the program: it differs from run to run."""
+        return self._stays[i]
+
+    def number(self, i: int) -> float:
+        """Return what a number is in this call."""
+        return self._data[i]
+
+    def origin(self, i: int) -> str:
+        """Say of a number where it comes from, for a message."""
+        place = self._places[i]
+        where = f", recorded at {line_of(*place)}" if place else ""
+        kind = "a number from outside" if self._kinds[i] == GIVEN else f"the {self._kinds[i]}"
+        return f"{kind} of Values{where}, in a program that is recorded to be run again with others"
+
+    # Objects and their numbers
+
+    def enter(self, x: Any, i: int) -> None:
+        """Let an object that was made inside stand for a number."""
+        self._of[id(x)] = i
+        self._inside.add(id(x))
+        self._held.append(x)
+
+    def index(self, x: Any, name: str = DATA) -> int:
+        """Return which number an object, or its gradient, is now."""
+        table = self._of if name == DATA else self._of_grad
+        if id(x) not in table:
+            if id(x) in self._inside:
+                return self.constant(0.0)
+            self._held.append(x)
+            table[id(x)] = i = self._enter(GIVEN, (), number_of(x, name), stays=True)
+            self._outside[i] = len(self.state.read_from)
+            self.state.read_from.append((x, name))
+        return table[id(x)]
+
+    def assign(self, x: Any, name: str, i: int) -> None:
+        """Give a Value, its gradient, or a tensor another number, here and in the program."""
+        (self._of if name == DATA else self._of_grad)[id(x)] = i
+        if id(x) not in self._inside:
+            self._written[id(x), name] = x, name
+            self._held.append(x)
+            slot = "_array" if isinstance(x, Node) else name
+            before = getattr(x, slot)
+            self._whole.on_undo(lambda: setattr(x, slot, before))
+        write_number(x, name, self._data[i])
+
+    def assign_all(self, objects: Sequence[Any], tensor: Any) -> None:
+        """Give Values, or tensors of one number, those of a tensor, here and in the program."""
+        for position, x in enumerate(objects):
+            self.assign(x, DATA, self.element(tensor, position))
+
+    def backward(self, root: Any, order: Sequence[Any]) -> None:
+        """Enter the gradients of a Value, and add them to those of what it was computed from.
+
+        Parameters
+        ----------
+        root : Value
+            The result.
+        order : sequence of Value
+            Everything that it was computed from, itself first, as a sweep takes it.
+
+        Raises
+        ------
+        RuntimeError
+            It was computed from a result from outside.
+        """
+        for node in order:
+            if node.args and id(node) not in self._inside:
+                received = f"the result of {node.op}, from outside of what is recorded whole"
+                fix = "Compute it inside, or make a leaf of it: Value(result.data)."
+                raise RuntimeError(explain("Value.backward", received, "results made inside", fix))
+        arrived: dict[int, list[int]] = {id(root): [self.constant(1.0)]}
+        for node in order:
+            cotangent = self._total(arrived.pop(id(node)))
+            if node.args:
+                slopes = self._slopes_of(self.index(node))
+                for arg, slope in zip(node.args, slopes, strict=True):
+                    arrived.setdefault(id(arg), []).append(self._weighed(slope, cotangent))
+            held = self.index(node, GRAD)
+            new = cotangent
+            if self._kinds[held] != NUMBER or self._data[held]:
+                new = self._op("add", held, cotangent)
+            self.assign(node, GRAD, new)
+
+    def _total(self, arrived: list[int]) -> int:
+        """Return the sum of the cotangents that came to a number, in order, from 0.0."""
+        if len(arrived) == 1 and (self._kinds[arrived[0]] in (NUMBER, TOTAL)):
+            return arrived[0]  # 0.0 + x is x, but for -0.0, which neither is
+        data = 0.0
+        for i in arrived:
+            data += self._data[i]
+        return self._enter(TOTAL, tuple(arrived), data, any(self._stays[i] for i in arrived))
+
+    def _weighed(self, slope: int, cotangent: int) -> int:
+        if self._kinds[slope] == NUMBER and abs(self._data[slope]) == 1.0:
+            return cotangent if self._data[slope] == 1.0 else self._op("neg", cotangent)
+        return self._op(WEIGHED, slope, cotangent)
+
+    def _slopes_of(self, i: int) -> tuple[int, ...]:
+        """Return the derivatives of a number by its operands, as Values have them."""
+        if i not in self._slopes:
+            args = self._args[i]
+            kind = self._kinds[i]
+            if kind == SUM:
+                self._slopes[i] = (self.constant(1.0),) * len(args)
+            else:
+                self._slopes[i] = _SLOPES[kind](self, i, *args)
+        return self._slopes[i]
+
+    # Tensors
+
+    def tensor(self, numbers: Sequence[int]) -> Any:
+        """Return numbers as a vector, an entry of the program."""
+        cls = nodes.tensor_class
+        stop = len(self._kinds)
+        node = _entry(remember(cls, NUMBERS, np.zeros(0), (), {}))
+        self._segments.append(_Segment(stop, node, list(dict.fromkeys(numbers))))
+        segment = self._segments[-1]
+        positions = [segment.position[i] for i in numbers]
+        array = np.array([self._data[i] for i in numbers], np.float64)
+        chosen = Positions(positions)
+        return _entry(remember(cls, CHOSEN, array, (node,), {"positions": chosen}))
+
+    def tensors(self, rows: Sequence[Sequence[int]], shape: tuple[int, ...]) -> list[Any]:
+        """Return a tensor of a shape for each row of numbers."""
+        found = self.tensor([i for row in rows for i in row]).reshape(len(rows), *shape)
+        return [found[k] for k in range(len(rows))]
+
+    def check_apart(self, nodes: Sequence[Any]) -> None:
+        """Refuse tensors that a program has as a whole, and that were updated number by number."""
+        for x in nodes:
+            if (id(x), DATA) in self._written:
+                received = "a slot of an optimizer of Values, read in the step that changes it"
+                raise ConcretizationError(explain("compile", received, "a look from outside"))
+
+    def written(self) -> Any:
+        """Return the state's new numbers as a vector, or None where nothing is written."""
+        self.state.written_to = list(self._written.values())
+        if not self._written:
+            return None
+        return self.tensor([self.index(x, name) for x, name in self.state.written_to])
+
+    def finish(self) -> None:
+        """Say of each entry what it computes: it is known only now what the later ones need."""
+        self._leaf._array = self.start()
+        self._leaf._attrs = {"state": self.state}
+        needed = []
+        for k in range(len(self._segments) - 1, -1, -1):
+            needed.append(self._needed(k))
+        for k, found in enumerate(reversed(needed)):
+            self._close(k, sorted(found))
+
+    def start(self) -> Array:
+        """Return what the state was before the recording."""
+        found = np.zeros(len(self.state.read_from))
+        for i, position in self._outside.items():
+            found[position] = self._data[i]
+        return found
+
+    def _needed(self, k: int) -> set[int]:
+        """Return the numbers of an entry; what an earlier one has, that one is to export."""
+        first = self._segments[k - 1].stop if k else 0
+        stops = [segment.stop for segment in self._segments]
+        found = set(self._segments[k].exports)
+        left = list(found)
+        while left:
+            i = left.pop()
+            if i < first and self._kinds[i] not in (GIVEN, NUMBER):
+                self._segments[bisect_right(stops, i)].export(i)
+                continue
+            for a in self._args[i]:
+                if a not in found:
+                    found.add(a)
+                    left.append(a)
+        return found
+
+    def _close(self, k: int, needed: list[int]) -> None:
+        segment = self._segments[k]
+        first = self._segments[k - 1].stop if k else 0
+        stops = [s.stop for s in self._segments]
+        inputs: dict[int, tuple[Any, int]] = {}  # what is read, and where it begins
+        size = 0
+
+        def begin(node: Any, length: int) -> int:
+            nonlocal size
+            if id(node) not in inputs:
+                inputs[id(node)] = node, size
+                size += length
+            return inputs[id(node)][1]
+
+        slot = {i: s for s, i in enumerate(needed)}
+        kinds: list[str] = []
+        args: list[tuple[int, ...]] = []
+        constants: dict[int, float] = {}
+        for i in needed:
+            kind = self._kinds[i]
+            if kind == NUMBER:
+                constants[len(kinds)] = self._data[i]
+                args.append(())
+            elif kind == GIVEN:
+                if i in self._outside:
+                    at = begin(self._leaf, len(self.state.read_from)) + self._outside[i]
+                else:
+                    tensor, position = self._elements[i]
+                    at = begin(tensor, tensor._array.size) + position
+                args.append((at,))
+            elif i < first:
+                kind, owner = GIVEN, self._segments[bisect_right(stops, i)]
+                args.append((begin(owner.node, len(owner.exports)) + owner.position[i],))
+            else:
+                args.append(tuple(slot[a] for a in self._args[i]))
+            kinds.append(kind)
+        exports = [slot[i] for i in segment.exports]
+        places = [self._places[i] for i in needed]
+        numbers = Numbers(kinds, args, constants, exports, size, places)
+        segment.node._inputs = tuple(node for node, _ in inputs.values())
+        segment.node._attrs = {"numbers": numbers}
+        segment.node._array = np.array([self._data[i] for i in segment.exports], np.float64)
+
+
+def _entry(node: Any) -> Any:
+    node._requires_grad = False
+    return node
+
+
+_Slopes = Callable[..., "tuple[int, ...]"]
+
+
+def _one(f: Callable[[Recorder, int, int], int]) -> _Slopes:
+    return lambda r, out, x: (f(r, out, x),)
+
+
+# The derivatives of `Value`, operand by operand: a recorder, the result, and the operands.
+_SLOPES: dict[str, _Slopes] = {
+    "add": lambda r, out, x, y: (r.constant(1.0), r.constant(1.0)),
+    "sub": lambda r, out, x, y: (r.constant(1.0), r.constant(-1.0)),
+    "mul": lambda r, out, x, y: (y, x),
+    "div": lambda r, out, x, y: (
+        r._op("div", r.constant(1.0), y),
+        r._op("div", r._op("neg", out), y),
+    ),
+    "pow": lambda r, out, x, y: (
+        r._op("pow_slope_x", x, y, out),
+        r._op("pow_slope_y", x, y, out),
+    ),
+    "neg": _one(lambda r, out, x: r.constant(-1.0)),
+    "exp": _one(lambda r, out, x: out),
+    "log": _one(lambda r, out, x: r._op("div", r.constant(1.0), x)),
+    "sqrt": _one(lambda r, out, x: r._op("div", r.constant(0.5), out)),
+    "sin": _one(lambda r, out, x: r._op("cos", x)),
+    "cos": _one(lambda r, out, x: r._op("neg", r._op("sin", x))),
+    "tan": _one(lambda r, out, x: r._op("add", r.constant(1.0), r._op("mul", out, out))),
+    "tanh": _one(lambda r, out, x: r._op("sub", r.constant(1.0), r._op("mul", out, out))),
+    "sigmoid": _one(lambda r, out, x: r._op("sigmoid_slope", x)),
+    "relu": _one(lambda r, out, x: r._op("step", x)),
+    "abs": _one(lambda r, out, x: r._op("sign", x)),
+}
+
+
+def recorder_of(whole: Any) -> Recorder:
+    """Return what records the numbers of a whole recording."""
+    if whole.numbers is None:
+        whole.numbers = Recorder(whole)
+    return whole.numbers  # type: ignore[no-any-return]
