@@ -11,15 +11,13 @@ from tapegraph.lowering.rules import (
     Row,
     Rule,
     ints,
+    is_large,
     number,
     permuted,
     raw,
     reshaped,
 )
 from tapegraph.lowering.runtime import tensorflow
-
-# Of fewer elements than this, single numbers are taken as quickly as whole rows.
-LARGE = 1 << 14
 
 
 def _tensor_slice(out: Any, x: Any, begin: Any, *, size: tuple[int, ...]) -> Any:
@@ -32,8 +30,8 @@ def _gather(out: Any, x: Any, indices: Any, *, axis: int) -> Any:
     if not isinstance(x, tensorflow().Tensor):  # a variable, of which nothing else is read
         return raw.ResourceGather(resource=x.handle, indices=indices, dtype=x.dtype)
     count, last = math.prod(indices.shape), len(x.shape) - 1
-    large = math.prod(x.shape) >= LARGE and 2 * count > x.shape[last]
-    if 0 < axis == last and indices.shape.rank == 1 and large:
+    many = is_large(x) and 2 * count > x.shape[last]  # few are taken as quickly one by one
+    if 0 < axis == last and indices.shape.rank == 1 and many:
         # Whole rows are taken several times quicker than single numbers, and put back so too.
         order = (last, *range(last))
         rows = raw.GatherV2(params=permuted(x, order), indices=indices, axis=_first_axis())

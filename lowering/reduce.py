@@ -6,7 +6,18 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from tapegraph.lowering.rules import BOTH, Row, Rule, ints, number, permuted, raw, reshaped
+from tapegraph.lowering.rules import (
+    BOTH,
+    Row,
+    Rule,
+    ints,
+    is_large,
+    number,
+    permuted,
+    raw,
+    reshaped,
+    unless,
+)
 from tapegraph.lowering.runtime import tensorflow
 from tapegraph.ops.reduce import kept_shape, last_order
 
@@ -26,11 +37,26 @@ def _of(out: Any, x: Any) -> Any:
 
 def _softmax(out: Any, x: Any, *, axis: int) -> Any:
     last = len(out.shape) - 1
-    if axis == last:
-        return raw.Softmax(logits=x)
-    swap = list(range(last + 1))
-    swap[axis], swap[last] = last, axis
-    return permuted(raw.Softmax(logits=permuted(x, swap)), swap)
+    return raw.Softmax(logits=x) if axis == last else _softmax_along(x, ints([axis]))
+
+
+def _softmax_along(x: Any, axis: Any) -> Any:
+    """Emit plain nodes: Softmax takes the last axis alone, and two transposes take longer."""
+
+    def total(parts: Any) -> Any:
+        return raw.Sum(input=parts, axis=axis, keep_dims=True)
+
+    @tensorflow().custom_gradient  # type: ignore[untyped-decorator]
+    def lowered(x: Any) -> Any:
+        odds = raw.Exp(x=raw.Sub(x=x, y=raw.Max(input=x, axis=axis, keep_dims=True)))
+        y = raw.RealDiv(x=odds, y=total(odds))
+
+        def gradient(g: Any) -> Any:
+            return raw.Mul(x=raw.Sub(x=g, y=total(raw.Mul(x=g, y=y))), y=y)
+
+        return y, gradient
+
+    return lowered(x)
 
 
 def _max(out: Any, x: Any, *, axis: tuple[int, ...], keepdims: bool) -> Any:
@@ -127,29 +153,38 @@ def _shifted(x: Any, step: int, axis: int, filling: float = 1.0) -> Any:
 
 
 def _argmax(out: Any, x: Any, *, axis: int | None, keepdims: bool) -> Any:
-    """Return the first place of the largest element, or of a NaN, as NumPy does."""
+    return _place("ArgMax", out, x, axis)
+
+
+def _argmin(out: Any, x: Any, *, axis: int | None, keepdims: bool) -> Any:
+    return _place("ArgMin", out, x, axis)
+
+
+def _place(node: str, out: Any, x: Any, axis: int | None) -> Any:
+    """Return the first place of the largest or smallest element, or of a NaN, as NumPy does."""
     along = 0 if axis is None else axis
     x = reshaped(x, (-1,)) if axis is None else x
     if x.dtype == tensorflow().bool:
         x = raw.Cast(x=x, DstT="int32")
-    found = _first(x, along)
+    found = _first(node, x, along)
     if x.dtype.is_floating:
-        nan = raw.IsNan(x=x)
-        some = raw.Any(input=nan, axis=ints([along]), keep_dims=False)
-        found = raw.SelectV2(
-            condition=some, t=_first(raw.Cast(x=nan, DstT="int32"), along), e=found
-        )
+        if is_large(x):
+            total = raw.Sum(input=x, axis=ints(range(x.shape.rank)))  # NaN where there is one
+            found = unless(total == total, found, lambda: _first_nan(x, along, found))
+        else:
+            found = _first_nan(x, along, found)
     return reshaped(found, out.shape)
 
 
-def _first(x: Any, axis: int) -> Any:
-    return raw.ArgMax(input=x, dimension=axis, output_type="int64")
+def _first(node: str, x: Any, axis: int) -> Any:
+    return getattr(raw, node)(input=x, dimension=axis, output_type="int64")
 
 
-def _argmin(out: Any, x: Any, *, axis: int | None, keepdims: bool) -> Any:
-    x = raw.Cast(x=x, DstT="int32") if x.dtype == tensorflow().bool else x
-    below = raw.Neg(x=x) if x.dtype.is_floating else raw.Invert(x=x)
-    return _argmax(out, below, axis=axis, keepdims=keepdims)
+def _first_nan(x: Any, axis: int, otherwise: Any) -> Any:
+    nan = raw.IsNan(x=x)
+    some = raw.Any(input=nan, axis=ints([axis]), keep_dims=False)
+    first = _first("ArgMax", raw.Cast(x=nan, DstT="int32"), axis)
+    return raw.SelectV2(condition=some, t=first, e=otherwise)
 
 
 def _truths(node: str) -> Rule:
