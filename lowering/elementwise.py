@@ -166,15 +166,36 @@ def _halving_ties(node: str, first: Any, second: Any, a: Any, b: Any) -> Any:
     return lowered(a, b)
 
 
-def _without_nan(rule: Rule) -> Rule:
-    """Return a rule that is given the other operand where one is NaN."""
+def _fmax(out: Any, a: Any, b: Any) -> Any:
+    return _unless_nan(raw.GreaterEqual, a, b)
 
-    def lowered(out: Any, a: Any, b: Any) -> Any:
-        one = raw.SelectV2(condition=raw.IsNan(x=a), t=b, e=a)
-        other = raw.SelectV2(condition=raw.IsNan(x=b), t=a, e=b)
-        return rule(out, one, other)
 
-    return lowered
+def _fmin(out: Any, a: Any, b: Any) -> Any:
+    return _unless_nan(raw.LessEqual, a, b)
+
+
+def _unless_nan(wins: Any, a: Any, b: Any) -> Any:
+    """Emit the operand that wins or is beside a NaN; its gradient halves ties, two NaN too."""
+
+    @tensorflow().custom_gradient  # type: ignore[untyped-decorator]
+    def lowered(a: Any, b: Any) -> Any:
+        first = raw.LogicalOr(x=wins(x=a, y=b), y=raw.IsNan(x=b))
+        y = raw.SelectV2(condition=first, t=a, e=b)
+
+        def gradient(g: Any) -> list[Any]:
+            same = raw.Equal(x=a, y=b, incompatible_shape_error=True)
+            tie = raw.Cast(x=raw.LogicalOr(x=same, y=raw.IsNan(x=y)), DstT=g.dtype)
+            half = raw.Mul(x=tie, y=number(0.5, g))
+            share = raw.Sub(x=raw.Cast(x=first, DstT=g.dtype), y=half)
+            rest = raw.Sub(x=number(1.0, g), y=share)
+            return [
+                summed_to(raw.MulNoNan(x=g, y=share), a.shape),
+                summed_to(raw.MulNoNan(x=g, y=rest), b.shape),
+            ]
+
+        return y, gradient
+
+    return lowered(a, b)
 
 
 def _trunc(out: Any, x: Any) -> Any:
@@ -277,8 +298,8 @@ LOWERINGS: dict[str, Row | Rule] = {
     "logaddexp": by_slopes("logaddexp", _logaddexp),
     "maximum": _maximum,
     "minimum": _minimum,
-    "fmax": _without_nan(_maximum),
-    "fmin": _without_nan(_minimum),
+    "fmax": _fmax,
+    "fmin": _fmin,
     "sign": lambda out, x: raw.Sign(x=x),
     "floor": lambda out, x: raw.Floor(x=x),
     "ceil": lambda out, x: raw.Ceil(x=x),
