@@ -5,7 +5,8 @@ with respect to every input that takes one. Natively that is an eager call, whic
 ``backward``. In the graph it is one concrete function, traced beforehand, of the nodes that a
 compiled step would hold (``emit`` of the operation recorded whole, and ``GradientTape``), whose
 inputs are TensorFlow's own tensors and whose results stay there: nothing is recorded, copied or
-fetched. In PyTorch it is the eager call and ``backward``.
+fetched. In PyTorch it is the eager call and ``backward``. Both of ours let the allocator keep what
+is freed, as the first backward and the first compiled step of a program do.
 """
 
 from __future__ import annotations
@@ -94,7 +95,9 @@ class Native(Library):
 
     def made(self, row: Row, arrays: list[Array], fixed: list[Array]) -> Calls:
         import tapegraph as tg
+        from tapegraph.arrays.buffers import keep_freed_memory
 
+        keep_freed_memory()
         tg.set_backend("native")
         make = tg.param if row.gradient else tg.tensor
         tensors = [make(a) for a in arrays]
@@ -129,10 +132,12 @@ class Graph(Library):
         with peers.silence():
             import tensorflow as tf
         import tapegraph as tg
+        from tapegraph.arrays.buffers import keep_freed_memory
         from tapegraph.lowering.direct import DirectCall
         from tapegraph.lowering.translate import emit
         from tapegraph.recording.whole import Whole
 
+        keep_freed_memory()
         with Whole() as whole:
             inputs = [whole.input(a) for a in arrays]
             y = row.ours(tg, *inputs, *map(whole.input, fixed))

@@ -490,7 +490,9 @@ def without_gradient() -> Iterator[Row]:
         lambda rng: np.sort(rng.uniform(-2, 2, SIDE)),
         ANYWHERE,
     )
-    yield forward("detach", lambda tg, x: x.detach(), lambda torch, x: x.detach(), ANYWHERE)
+    yield forward(
+        "detach", lambda tg, x: x.detach(), lambda torch, x: x.detach(), ANYWHERE, view=True
+    )
     yield forward("within", lambda tg, x: x, "the check of indices within a whole recording")
 
 

@@ -5,7 +5,20 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from tapegraph.lowering.rules import BOTH, FED, Row, Rule, number, raw, summed_to
+import numpy as np
+
+from tapegraph.lowering.rules import (
+    BOTH,
+    FED,
+    Row,
+    Rule,
+    ints,
+    is_large,
+    number,
+    raw,
+    summed_to,
+    unless,
+)
 from tapegraph.lowering.runtime import tensorflow
 from tapegraph.lowering.symbols import by_slopes
 from tapegraph.ops.elementwise import GELU_CUBIC, GELU_SCALE, LN2, LN10
@@ -31,6 +44,56 @@ def _gelu(out: Any, x: Any) -> Any:
     return lowered(x)
 
 
+def _exp2(out: Any, x: Any) -> Any:
+    """Emit ``2**x`` with its integer part as the bits of an exponent: exact there.
+
+    TensorFlow's node is a power of the C library, number by number.
+    """
+    least, most, digits, integer = _EXPONENTS[x.dtype.size]
+    whole = raw.Minimum(x=raw.Floor(x=x), y=number(most, x))
+    whole = raw.Maximum(x=whole, y=number(least, x))  # below it the other factor is as small
+    biased = raw.Mul(x=raw.AddV2(x=whole, y=number(1.0 - least, x)), y=number(digits, x))
+    power = raw.Bitcast(input=raw.Cast(x=biased, DstT=integer), type=x.dtype)
+    rest = raw.Exp(x=raw.Mul(x=raw.Sub(x=x, y=whole), y=number(LN2, x)))
+    return raw.Mul(x=rest, y=power)
+
+
+# By the bytes of a float: its exponents from the least of a normal number to that of infinity, what
+# the lowest bit of one counts for, and the integer of as many bits.
+_EXPONENTS = {4: (-126.0, 128.0, 2.0**23, "int32"), 8: (-1022.0, 1024.0, 2.0**52, "int64")}
+
+
+def _cosh(out: Any, x: Any) -> Any:
+    """Emit ``exp(|x|) / 2 + exp(-|x|) / 2`` by one exponential, which overflows no sooner."""
+    root = raw.Exp(x=raw.Mul(x=raw.Abs(x=x), y=number(0.5, x)))
+    half = raw.Mul(x=raw.Mul(x=root, y=number(0.5, x)), y=root)
+    return raw.AddV2(x=half, y=raw.RealDiv(x=number(0.25, x), y=half))
+
+
+def _sinh(out: Any, x: Any) -> Any:
+    return raw.Mul(x=raw.Tanh(x=x), y=_cosh(out, x))
+
+
+def _tan(out: Any, x: Any) -> Any:
+    if x.dtype.size != 4:  # in float64 Sin and Cos call the C library as well
+        return raw.Tan(x=x)
+    return raw.RealDiv(x=raw.Sin(x=x), y=raw.Cos(x=x))
+
+
+def _arcsin(out: Any, x: Any) -> Any:
+    if x.dtype.size == 4:
+        return raw.Asin(x=x)
+    below, above = raw.Sub(x=number(1.0, x), y=x), raw.AddV2(x=number(1.0, x), y=x)
+    return raw.Atan(x=raw.RealDiv(x=x, y=raw.Sqrt(x=raw.Mul(x=below, y=above))))
+
+
+def _arccos(out: Any, x: Any) -> Any:
+    if x.dtype.size == 4:
+        return raw.Acos(x=x)
+    below, above = raw.Sub(x=number(1.0, x), y=x), raw.AddV2(x=number(1.0, x), y=x)
+    return raw.Mul(x=number(2.0, x), y=raw.Atan(x=raw.Sqrt(x=raw.RealDiv(x=below, y=above))))
+
+
 def _cbrt(out: Any, x: Any) -> Any:
     return raw.Mul(x=raw.Sign(x=x), y=raw.Pow(x=raw.Abs(x=x), y=number(1.0 / 3.0, x)))
 
@@ -42,6 +105,19 @@ def _sinc(out: Any, x: Any) -> Any:
 
 
 def _hypot(out: Any, a: Any, b: Any) -> Any:
+    if not is_large(a):
+        return _scaled_hypot(a, b)
+    plain = raw.Sqrt(x=raw.AddV2(x=raw.Mul(x=a, y=a), y=raw.Mul(x=b, y=b)))
+    every, limits = ints(range(a.shape.rank)), np.finfo(a.dtype.as_numpy_dtype)
+    # Nothing has overflowed, and no square that counts has lost digits: nor is there a NaN.
+    least = math.sqrt(float(limits.tiny)) * 2.0 ** (limits.nmant // 2 + 2)
+    right = raw.IsFinite(x=raw.Sum(input=plain, axis=every)) & (
+        raw.Min(input=plain, axis=every) > least
+    )
+    return unless(right, plain, lambda: _scaled_hypot(a, b))
+
+
+def _scaled_hypot(a: Any, b: Any) -> Any:
     """Emit ``sqrt(a^2 + b^2)`` without overflow or underflow of the squares."""
     a, b = raw.Abs(x=a), raw.Abs(x=b)
     long, short = raw.Maximum(x=a, y=b), raw.Minimum(x=a, y=b)
@@ -90,15 +166,36 @@ def _halving_ties(node: str, first: Any, second: Any, a: Any, b: Any) -> Any:
     return lowered(a, b)
 
 
-def _without_nan(rule: Rule) -> Rule:
-    """Return a rule that is given the other operand where one is NaN."""
+def _fmax(out: Any, a: Any, b: Any) -> Any:
+    return _unless_nan(raw.GreaterEqual, a, b)
 
-    def lowered(out: Any, a: Any, b: Any) -> Any:
-        one = raw.SelectV2(condition=raw.IsNan(x=a), t=b, e=a)
-        other = raw.SelectV2(condition=raw.IsNan(x=b), t=a, e=b)
-        return rule(out, one, other)
 
-    return lowered
+def _fmin(out: Any, a: Any, b: Any) -> Any:
+    return _unless_nan(raw.LessEqual, a, b)
+
+
+def _unless_nan(wins: Any, a: Any, b: Any) -> Any:
+    """Emit the operand that wins or is beside a NaN; its gradient halves ties, two NaN too."""
+
+    @tensorflow().custom_gradient  # type: ignore[untyped-decorator]
+    def lowered(a: Any, b: Any) -> Any:
+        first = raw.LogicalOr(x=wins(x=a, y=b), y=raw.IsNan(x=b))
+        y = raw.SelectV2(condition=first, t=a, e=b)
+
+        def gradient(g: Any) -> list[Any]:
+            same = raw.Equal(x=a, y=b, incompatible_shape_error=True)
+            tie = raw.Cast(x=raw.LogicalOr(x=same, y=raw.IsNan(x=y)), DstT=g.dtype)
+            half = raw.Mul(x=tie, y=number(0.5, g))
+            share = raw.Sub(x=raw.Cast(x=first, DstT=g.dtype), y=half)
+            rest = raw.Sub(x=number(1.0, g), y=share)
+            return [
+                summed_to(raw.MulNoNan(x=g, y=share), a.shape),
+                summed_to(raw.MulNoNan(x=g, y=rest), b.shape),
+            ]
+
+        return y, gradient
+
+    return lowered(a, b)
 
 
 def _trunc(out: Any, x: Any) -> Any:
@@ -141,7 +238,24 @@ def _of_floats(node: str, otherwise: bool) -> Rule:
 
 
 def _true(x: Any) -> Any:
+    """Return where a number is not zero, as of a NaN: a cast takes longer."""
+    if x.dtype.is_floating:
+        return raw.NotEqual(x=x, y=number(0.0, x), incompatible_shape_error=True)
     return raw.Cast(x=x, DstT=tensorflow().bool)
+
+
+def _not(out: Any, x: Any) -> Any:
+    # Not by LogicalNot: Grappler makes `a >= b` of `not a < b`, and a NaN tells them apart.
+    if x.dtype.is_floating:
+        return raw.Equal(x=x, y=number(0.0, x), incompatible_shape_error=True)
+    return raw.Equal(x=_true(x), y=tensorflow().constant(False), incompatible_shape_error=True)
+
+
+def _xor(out: Any, a: Any, b: Any) -> Any:
+    a, b = _true(a), _true(b)
+    both = raw.LogicalAnd(x=a, y=b)
+    # A tenth of the time of NotEqual, which compares bools one by one.
+    return raw.LogicalAnd(x=raw.LogicalOr(x=a, y=b), y=raw.LogicalNot(x=both))
 
 
 LOWERINGS: dict[str, Row | Rule] = {
@@ -154,7 +268,7 @@ LOWERINGS: dict[str, Row | Rule] = {
     "neg": Row(lambda out, x: raw.Neg(x=x), BOTH, cheap=True),
     "sin": Row(lambda out, x: raw.Sin(x=x), BOTH),
     "cos": Row(lambda out, x: raw.Cos(x=x), BOTH),
-    "tan": Row(lambda out, x: raw.Tan(x=x), BOTH),
+    "tan": Row(by_slopes("tan", _tan), BOTH),
     "exp": Row(lambda out, x: raw.Exp(x=x), BOTH),
     "log": Row(lambda out, x: raw.Log(x=x), BOTH),
     "sqrt": Row(lambda out, x: raw.Sqrt(x=x), BOTH),
@@ -169,14 +283,14 @@ LOWERINGS: dict[str, Row | Rule] = {
     "expm1": lambda out, x: raw.Expm1(x=x),
     "log2": lambda out, x: raw.RealDiv(x=raw.Log(x=x), y=number(LN2, x)),
     "log10": lambda out, x: raw.RealDiv(x=raw.Log(x=x), y=number(LN10, x)),
-    "exp2": lambda out, x: raw.Pow(x=number(2.0, x), y=x),
-    "sinh": lambda out, x: raw.Sinh(x=x),
-    "cosh": lambda out, x: raw.Cosh(x=x),
-    "arcsin": lambda out, x: raw.Asin(x=x),
-    "arccos": lambda out, x: raw.Acos(x=x),
+    "exp2": by_slopes("exp2", _exp2),
+    "sinh": by_slopes("sinh", _sinh),
+    "cosh": by_slopes("cosh", _cosh),
+    "arcsin": by_slopes("arcsin", _arcsin),
+    "arccos": by_slopes("arccos", _arccos),
     "arctan": lambda out, x: raw.Atan(x=x),
     "arcsinh": lambda out, x: raw.Asinh(x=x),
-    "arccosh": lambda out, x: raw.Acosh(x=x),
+    "arccosh": by_slopes("arccosh", lambda out, x: raw.Acosh(x=x)),
     "arctanh": lambda out, x: raw.Atanh(x=x),
     "sinc": by_slopes("sinc", _sinc),
     "arctan2": by_slopes("arctan2", lambda out, a, b: raw.Atan2(y=a, x=b)),
@@ -184,8 +298,8 @@ LOWERINGS: dict[str, Row | Rule] = {
     "logaddexp": by_slopes("logaddexp", _logaddexp),
     "maximum": _maximum,
     "minimum": _minimum,
-    "fmax": _without_nan(_maximum),
-    "fmin": _without_nan(_minimum),
+    "fmax": _fmax,
+    "fmin": _fmin,
     "sign": lambda out, x: raw.Sign(x=x),
     "floor": lambda out, x: raw.Floor(x=x),
     "ceil": lambda out, x: raw.Ceil(x=x),
@@ -204,11 +318,8 @@ LOWERINGS: dict[str, Row | Rule] = {
     "greater_equal": lambda out, a, b: raw.GreaterEqual(x=a, y=b),
     "logical_and": lambda out, a, b: raw.LogicalAnd(x=_true(a), y=_true(b)),
     "logical_or": lambda out, a, b: raw.LogicalOr(x=_true(a), y=_true(b)),
-    "logical_xor": lambda out, a, b: raw.NotEqual(
-        x=_true(a), y=_true(b), incompatible_shape_error=True
-    ),
-    # Not by LogicalNot: Grappler makes `a >= b` of `not a < b`, and a NaN tells them apart.
-    "logical_not": lambda out, x: raw.Equal(x=_true(x), y=tensorflow().constant(False)),
+    "logical_xor": _xor,
+    "logical_not": _not,
     "isnan": _of_floats("IsNan", False),
     "isinf": _of_floats("IsInf", False),
     "isfinite": _of_floats("IsFinite", True),

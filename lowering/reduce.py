@@ -6,7 +6,20 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from tapegraph.lowering.rules import BOTH, Row, Rule, ints, number, permuted, raw, reshaped
+import numpy as np
+
+from tapegraph.lowering.rules import (
+    BOTH,
+    Row,
+    Rule,
+    ints,
+    is_large,
+    number,
+    permuted,
+    raw,
+    reshaped,
+    unless,
+)
 from tapegraph.lowering.runtime import tensorflow
 from tapegraph.ops.reduce import kept_shape, last_order
 
@@ -26,11 +39,26 @@ def _of(out: Any, x: Any) -> Any:
 
 def _softmax(out: Any, x: Any, *, axis: int) -> Any:
     last = len(out.shape) - 1
-    if axis == last:
-        return raw.Softmax(logits=x)
-    swap = list(range(last + 1))
-    swap[axis], swap[last] = last, axis
-    return permuted(raw.Softmax(logits=permuted(x, swap)), swap)
+    return raw.Softmax(logits=x) if axis == last else _softmax_along(x, ints([axis]))
+
+
+def _softmax_along(x: Any, axis: Any) -> Any:
+    """Emit plain nodes: Softmax takes the last axis alone, and two transposes take longer."""
+
+    def total(parts: Any) -> Any:
+        return raw.Sum(input=parts, axis=axis, keep_dims=True)
+
+    @tensorflow().custom_gradient  # type: ignore[untyped-decorator]
+    def lowered(x: Any) -> Any:
+        odds = raw.Exp(x=raw.Sub(x=x, y=raw.Max(input=x, axis=axis, keep_dims=True)))
+        y = raw.RealDiv(x=odds, y=total(odds))
+
+        def gradient(g: Any) -> Any:
+            return raw.Mul(x=raw.Sub(x=g, y=total(raw.Mul(x=g, y=y))), y=y)
+
+        return y, gradient
+
+    return lowered(x)
 
 
 def _max(out: Any, x: Any, *, axis: tuple[int, ...], keepdims: bool) -> Any:
@@ -72,8 +100,22 @@ def _chosen(x: Any, y: Any, axis: tuple[int, ...]) -> Any:
     return raw.RealDiv(x=chosen, y=raw.Sum(input=chosen, axis=ints(axis), keep_dims=True))
 
 
+def _limits(x: Any) -> Any:
+    return np.finfo(x.dtype.as_numpy_dtype)
+
+
 def _others(x: Any, y: Any, axis: tuple[int, ...]) -> Any:
-    """Multiply all other elements along the axes, without dividing."""
+    """Multiply all other elements along the axes; divide where no product leaves the range."""
+    if not is_large(x):
+        return _products_of_others(x, axis)
+    sizes, every = raw.Abs(x=x), ints(range(x.shape.rank))
+    most, least = raw.Max(input=sizes, axis=every), raw.Min(input=sizes, axis=every)
+    reach = 2.0 ** (-float(_limits(x).minexp) / math.prod(x.shape[a] for a in axis))
+    right = (most < reach) & (least > 1.0 / reach)
+    return unless(right, raw.RealDiv(x=y, y=x), lambda: _products_of_others(x, axis))
+
+
+def _products_of_others(x: Any, axis: tuple[int, ...]) -> Any:
     order = last_order(len(x.shape), axis)
     moved = permuted(x, order)
     rest = len(order) - len(axis)
@@ -87,7 +129,45 @@ def _others(x: Any, y: Any, axis: tuple[int, ...]) -> Any:
 
 
 def _cumsum(out: Any, x: Any, *, axis: int) -> Any:
-    return raw.Cumsum(x=x, axis=tensorflow().constant(axis), exclusive=False, reverse=False)
+    @tensorflow().custom_gradient  # type: ignore[untyped-decorator]
+    def lowered(x: Any) -> Any:
+        return _running_sum(x, axis), lambda g: _running_sum(g, axis, reverse=True)
+
+    return lowered(x)
+
+
+def _running_sum(x: Any, axis: int, *, reverse: bool = False) -> Any:
+    def one_by_one() -> Any:
+        along = tensorflow().constant(axis)
+        return raw.Cumsum(x=x, axis=along, exclusive=False, reverse=reverse)
+
+    block = next((b for b in BLOCKS if x.shape[axis] % b == 0), None)
+    if block is None or axis != x.shape.rank - 1 or not is_large(x):
+        return one_by_one()
+    quick = _sums_of_blocks(x, block, reverse)
+    # A product with zeros carries a NaN and an infinity backwards too.
+    total = raw.Sum(input=quick, axis=ints(range(x.shape.rank)))
+    return unless(raw.IsFinite(x=total), quick, one_by_one)
+
+
+BLOCKS = range(16, 65)
+
+
+def _sums_of_blocks(x: Any, block: int, reverse: bool) -> Any:
+    """Add up blocks by a product with a triangle of ones, and before each what others come to.
+
+    Cumsum adds one number at a time, which takes up to four times as long.
+    """
+    shape = (*x.shape[:-1], x.shape[-1] // block, block)
+    ones = np.triu(np.ones((block, block), x.dtype.as_numpy_dtype))
+    triangle = tensorflow().constant(ones.T if reverse else ones)
+    within = reshaped(raw.MatMul(a=reshaped(x, (-1, block)), b=triangle), shape)
+    last = [0] * (len(shape) - 1) + [0 if reverse else block - 1]
+    totals = raw.Slice(input=within, begin=ints(last), size=ints((*shape[:-1], 1)))
+    others = raw.Cumsum(
+        x=totals, axis=tensorflow().constant(len(shape) - 2), exclusive=True, reverse=reverse
+    )
+    return reshaped(raw.AddV2(x=within, y=others), tuple(x.shape))
 
 
 def _cumprod(out: Any, x: Any, *, axis: int) -> Any:
@@ -96,7 +176,21 @@ def _cumprod(out: Any, x: Any, *, axis: int) -> Any:
 
     @tf.custom_gradient  # type: ignore[untyped-decorator]
     def lowered(x: Any) -> Any:
+        y = raw.Cumprod(x=x, axis=along, exclusive=False, reverse=False)
+
         def gradient(g: Any) -> Any:
+            if not is_large(x):
+                return by_doubling(g)
+            sizes, every, limits = raw.Abs(x=y), ints(range(x.shape.rank)), _limits(x)
+            least = number(float(limits.tiny / limits.eps), x)
+            most = number(float(limits.max * limits.eps), x)
+            right = (raw.Min(input=sizes, axis=every) > least) & (
+                raw.Sum(input=sizes, axis=every) < most
+            )
+            sums = _running_sum(raw.Mul(x=g, y=y), axis, reverse=True)
+            return unless(right, raw.RealDiv(x=sums, y=x), lambda: by_doubling(g))
+
+        def by_doubling(g: Any) -> Any:
             # h[k] = g[k] + x[k+1] h[k+1] by doubling; then dx[k] = h[k] y[k-1].
             h, reach = g, _shifted(x, 1, axis)
             step = 1
@@ -108,7 +202,7 @@ def _cumprod(out: Any, x: Any, *, axis: int) -> Any:
             before = raw.Cumprod(x=x, axis=along, exclusive=True, reverse=False)
             return raw.MulNoNan(x=before, y=h)
 
-        return raw.Cumprod(x=x, axis=along, exclusive=False, reverse=False), gradient
+        return y, gradient
 
     return lowered(x)
 
@@ -127,29 +221,38 @@ def _shifted(x: Any, step: int, axis: int, filling: float = 1.0) -> Any:
 
 
 def _argmax(out: Any, x: Any, *, axis: int | None, keepdims: bool) -> Any:
-    """Return the first place of the largest element, or of a NaN, as NumPy does."""
+    return _place("ArgMax", out, x, axis)
+
+
+def _argmin(out: Any, x: Any, *, axis: int | None, keepdims: bool) -> Any:
+    return _place("ArgMin", out, x, axis)
+
+
+def _place(node: str, out: Any, x: Any, axis: int | None) -> Any:
+    """Return the first place of the largest or smallest element, or of a NaN, as NumPy does."""
     along = 0 if axis is None else axis
     x = reshaped(x, (-1,)) if axis is None else x
     if x.dtype == tensorflow().bool:
         x = raw.Cast(x=x, DstT="int32")
-    found = _first(x, along)
+    found = _first(node, x, along)
     if x.dtype.is_floating:
-        nan = raw.IsNan(x=x)
-        some = raw.Any(input=nan, axis=ints([along]), keep_dims=False)
-        found = raw.SelectV2(
-            condition=some, t=_first(raw.Cast(x=nan, DstT="int32"), along), e=found
-        )
+        if is_large(x):
+            total = raw.Sum(input=x, axis=ints(range(x.shape.rank)))  # NaN where there is one
+            found = unless(total == total, found, lambda: _first_nan(x, along, found))
+        else:
+            found = _first_nan(x, along, found)
     return reshaped(found, out.shape)
 
 
-def _first(x: Any, axis: int) -> Any:
-    return raw.ArgMax(input=x, dimension=axis, output_type="int64")
+def _first(node: str, x: Any, axis: int) -> Any:
+    return getattr(raw, node)(input=x, dimension=axis, output_type="int64")
 
 
-def _argmin(out: Any, x: Any, *, axis: int | None, keepdims: bool) -> Any:
-    x = raw.Cast(x=x, DstT="int32") if x.dtype == tensorflow().bool else x
-    below = raw.Neg(x=x) if x.dtype.is_floating else raw.Invert(x=x)
-    return _argmax(out, below, axis=axis, keepdims=keepdims)
+def _first_nan(x: Any, axis: int, otherwise: Any) -> Any:
+    nan = raw.IsNan(x=x)
+    some = raw.Any(input=nan, axis=ints([axis]), keep_dims=False)
+    first = _first("ArgMax", raw.Cast(x=nan, DstT="int32"), axis)
+    return raw.SelectV2(condition=some, t=first, e=otherwise)
 
 
 def _truths(node: str) -> Rule:

@@ -7,6 +7,7 @@ operation than its rule, it is a `Row`.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
@@ -95,6 +96,20 @@ def reshaped(x: Any, shape: tuple[int, ...]) -> Any:
 def permuted(x: Any, axes: Any) -> Any:
     """Return a tensor with its axes in another order."""
     return raw.Transpose(x=x, perm=ints(axes))
+
+
+# From so many elements on, a look whether the quick nodes are right costs less than others take.
+LARGE = 1 << 14
+
+
+def is_large(x: Any) -> bool:
+    """Tell whether a tensor has so many elements that quick nodes are worth a condition."""
+    return math.prod(x.shape) >= LARGE
+
+
+def unless(right: Any, quick: Any, careful: Callable[[], Any]) -> Any:
+    """Return what quick nodes gave where that is right, and what others give where it is not."""
+    return tensorflow().cond(right, lambda: quick, careful)
 
 
 def summed_to(g: Any, shape: Any) -> Any:

@@ -1,0 +1,216 @@
+"""Nodes that are quicker than TensorFlow's own are right at the edges, or step aside there."""
+
+from __future__ import annotations
+
+import importlib.util
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tapegraph as tg
+from tapegraph.recording.whole import Whole
+
+pytestmark = pytest.mark.skipif(
+    importlib.util.find_spec("tensorflow") is None, reason="needs TensorFlow"
+)
+
+inf, nan = math.inf, math.nan
+SIDE = 150  # squared, enough elements for the nodes of large arrays
+DTYPES = pytest.mark.parametrize("dtype", [np.float32, np.float64])
+
+
+def in_graph(call: Callable[..., Any], *arrays: Any) -> Any:
+    """Compute in the graph of a compiled step."""
+    from tapegraph.lowering.forward import forward
+
+    with Whole() as whole, np.errstate(all="ignore"):
+        y = call(*map(whole.input, arrays))
+        recording = whole.recording([y])
+    run = forward(recording)
+    return run([recording.values[slot] for slot in recording.program.fed])[0]
+
+
+def gradient_in_graph(call: Callable[..., Any], *arrays: Any, seed: Any = None) -> list[Any]:
+    from tapegraph.lowering.forward import gradient
+
+    with Whole() as whole, np.errstate(all="ignore"):
+        inputs = [whole.input(a) for a in arrays]
+        y = call(*inputs)
+        recording = whole.recording([y])
+    wanted = [next(s for s, n in enumerate(recording.nodes) if n is leaf) for leaf in inputs]
+    run = gradient(recording, wanted)
+    feeds = [recording.values[slot] for slot in recording.program.fed]
+    seed = np.ones(y.shape, y.dtype) if seed is None else seed
+    with np.errstate(over="ignore"):
+        return run(feeds, [seed])[1]
+
+
+# ------------------------------------------------------------------ one number at a time
+
+EDGES = [0.0, -0.0, inf, -inf, nan, 1.0, -1.0, 2.0, -3.5, 1e-3, -1e-3, 1e-10, -1e-10]
+EXPONENTIAL = [*EDGES, 88.0, -88.0, 89.3, -89.3, 127.999, 128.0, -124.5, 200.0, -200.0, 1e6, -1e6]
+ANGLES = [*EDGES, 0.785, 1.57, -1.57, 3.14159, 100.0, -1e4, 1e6]
+SINES = [*EDGES, 0.5, -0.5, 0.999999, -0.999999, 1.5, -1.5]
+# What is 1 ulp of a formula of a few nodes, each within 2: no more than 8.
+FUNCTIONS = {
+    "exp2": (tg.exp2, np.exp2, lambda x, y: y * np.log(np.longdouble(2)), EXPONENTIAL),
+    "sinh": (tg.sinh, np.sinh, lambda x, y: np.cosh(x), EXPONENTIAL),
+    "cosh": (tg.cosh, np.cosh, lambda x, y: np.sinh(x), EXPONENTIAL),
+    "tan": (tg.tan, np.tan, lambda x, y: 1 + y * y, ANGLES),
+    "arcsin": (tg.arcsin, np.arcsin, lambda x, y: 1 / np.sqrt((1 - x) * (1 + x)), SINES),
+    "arccos": (tg.arccos, np.arccos, lambda x, y: -1 / np.sqrt((1 - x) * (1 + x)), SINES),
+}
+
+
+@DTYPES
+@pytest.mark.parametrize("name", FUNCTIONS)
+@np.errstate(all="ignore")
+def test_functions_at_their_edges(name, dtype):
+    ours, true, slope, edges = FUNCTIONS[name]
+    between = np.random.default_rng(0).uniform(-0.99, 0.99, 200)
+    x = np.concatenate([edges, between]).astype(dtype)
+    exact = x.astype(np.longdouble)
+    y = true(exact)
+    ulp = float(np.finfo(dtype).eps)
+    got = in_graph(ours, x)
+    np.testing.assert_allclose(got, y.astype(dtype), rtol=8 * ulp, atol=0)
+    zeros = got == 0
+    np.testing.assert_array_equal(np.signbit(got[zeros]), np.signbit(y.astype(dtype)[zeros]))
+    # Slopes magnify what rounding did to the result.
+    (grad,) = gradient_in_graph(ours, x)
+    want = slope(exact, y.astype(dtype)).astype(dtype)
+    np.testing.assert_allclose(grad, want, rtol=64 * ulp, atol=0)
+
+
+@DTYPES
+def test_exp2_of_integers_is_exact(dtype):
+    least, most = np.finfo(dtype).minexp, np.finfo(dtype).maxexp
+    x = np.arange(least, most).astype(dtype)
+    np.testing.assert_array_equal(in_graph(tg.exp2, x), np.ldexp(dtype(1), np.arange(least, most)))
+
+
+@pytest.mark.parametrize("shape", [(), (0,), (2, 0)], ids=str)
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_functions_of_no_axes_and_of_nothing(name, shape):
+    x = np.full(shape, 0.5)
+    ours, true, _, _ = FUNCTIONS[name]
+    np.testing.assert_allclose(in_graph(ours, x), true(x), rtol=1e-14)
+    assert gradient_in_graph(ours, x)[0].shape == shape
+
+
+TRUTHS = np.array([0.0, -0.0, 1.0, -2.0, nan, inf, -inf])
+
+
+@DTYPES
+@pytest.mark.parametrize(
+    "f", [np.logical_and, np.logical_or, np.logical_xor, np.logical_not], ids=lambda f: f.__name__
+)
+def test_numbers_as_truths(f, dtype):
+    a, b = (x.ravel().astype(dtype) for x in np.meshgrid(TRUTHS, TRUTHS))
+    operands = (a, b)[: f.nin]
+    np.testing.assert_array_equal(in_graph(f, *operands), f(*operands))
+    masks = tuple(x > 0 for x in operands)
+    np.testing.assert_array_equal(in_graph(f, *masks), f(*masks))
+
+
+# ------------------------------------------------------------------ large arrays
+
+
+def legs(dtype: Any) -> dict[str, Any]:
+    """Return pairs that the plain square root serves, and pairs that it does not."""
+    a, b = np.random.default_rng(1).uniform(0.5, 2.0, (2, SIDE, SIDE))
+    huge, tiny = (float(np.finfo(dtype).max) / 4, float(np.finfo(dtype).tiny) * 2**30)
+    special = a.copy()
+    special[0, :5] = [inf, -inf, nan, 0.0, -0.0]
+    other = b.copy()
+    other[0, :5] = [nan, 1.0, 2.0, 0.0, -0.0]
+    pairs = {
+        "plain": (a, -b),
+        "huge": (a * huge, b * huge),
+        "tiny": (a * tiny, b * tiny),
+        "one tiny": (np.where(np.eye(SIDE) > 0, tiny, a), np.where(np.eye(SIDE) > 0, tiny, b)),
+        "special": (special, other),
+        "a row": (a, b[0]),
+    }
+    return {name: tuple(x.astype(dtype) for x in pair) for name, pair in pairs.items()}
+
+
+@DTYPES
+@pytest.mark.parametrize("name", ["plain", "huge", "tiny", "one tiny", "special", "a row"])
+@np.errstate(all="ignore")
+def test_hypot_of_many(name, dtype):
+    a, b = legs(dtype)[name]
+    want = np.hypot(a.astype(np.longdouble), b.astype(np.longdouble))
+    rtol = 8 * float(np.finfo(dtype).eps)
+    np.testing.assert_allclose(in_graph(tg.hypot, a, b), want.astype(dtype), rtol=rtol, atol=0)
+    if name != "special":
+        ga, gb = gradient_in_graph(tg.hypot, a, b)
+        np.testing.assert_allclose(ga, (a / want).astype(dtype), rtol=2 * rtol, atol=0)
+        wanted = (b / want).sum(axis=0) if name == "a row" else b / want
+        np.testing.assert_allclose(gb, wanted.astype(dtype), rtol=SIDE * rtol, atol=0)
+
+
+@DTYPES
+@pytest.mark.parametrize("axis", [None, 0, 1])
+@pytest.mark.parametrize("f", [np.argmax, np.argmin], ids=lambda f: f.__name__)
+def test_places_among_many(f, axis, dtype):
+    x = np.random.default_rng(2).integers(-3, 4, (SIDE, SIDE)).astype(dtype)  # many ties
+    np.testing.assert_array_equal(in_graph(lambda x: f(x, axis=axis), x), f(x, axis=axis))
+    x[0, :2] = inf, -inf
+    np.testing.assert_array_equal(in_graph(lambda x: f(x, axis=axis), x), f(x, axis=axis))
+    x[3, 5] = x[3, 7] = x[9, 5] = nan
+    np.testing.assert_array_equal(in_graph(lambda x: f(x, axis=axis), x), f(x, axis=axis))
+
+
+@pytest.mark.parametrize("kind", ["regular", "singular", "nearly singular", "huge"])
+def test_gradient_of_large_determinants(kind):
+    rng = np.random.default_rng(3)
+    a = np.eye(SIDE) + rng.normal(0, 0.25 / SIDE**0.5, (SIDE, SIDE))
+    if kind == "singular":
+        a[0] = a[1]
+    if kind == "nearly singular":
+        a[0] = a[1] + 1e-9 * rng.normal(size=SIDE)
+    if kind == "huge":
+        a *= 50.0  # its determinant is some 1e255
+    (grad,) = gradient_in_graph(np.linalg.det, a)
+    # A cofactor is the determinant of what is left without its row and column.
+    for i, j in [(0, 0), (0, 1), (1, 1), (7, 3)]:
+        minor = np.delete(np.delete(a, i, 0), j, 1)
+        with np.errstate(all="ignore"):
+            want = (-1) ** (i + j) * np.linalg.det(minor)
+        np.testing.assert_allclose(grad[i, j], want, rtol=1e-5, atol=1e-9)
+
+
+@DTYPES
+def test_norm_of_everything(dtype):
+    x = np.random.default_rng(4).uniform(-2, 2, (SIDE, SIDE)).astype(dtype)
+    want = math.sqrt(math.fsum(float(v) ** 2 for v in x.ravel()))
+    got = in_graph(lambda x: np.linalg.norm(x), x)
+    assert math.isclose(got, want, rel_tol=SIDE * float(np.finfo(dtype).eps))
+    for values in ([0.0, 0.0], [inf, 1.0], [nan, 1.0], [3.0, -4.0], []):
+        vector = np.array(values, dtype)
+        with np.errstate(all="ignore"):
+            want = np.linalg.norm(vector)
+        np.testing.assert_array_equal(in_graph(lambda x: np.linalg.norm(x), vector), want)
+
+
+@DTYPES
+@pytest.mark.parametrize("axis", [0, 1])
+@np.errstate(all="ignore")
+def test_softmax_along_another_axis(axis, dtype):
+    rng = np.random.default_rng(5)
+    x = rng.uniform(-2, 2, (3, 4, 5)).astype(dtype)
+    x[0, 0, :4] = [1e30, -1e30, -inf, nan]
+    exact = x.astype(np.longdouble)
+    odds = np.exp(exact - exact.max(axis=axis, keepdims=True))
+    y = odds / odds.sum(axis=axis, keepdims=True)
+    g = rng.uniform(-1, 1, x.shape).astype(dtype)
+    rtol = 32 * float(np.finfo(dtype).eps)
+    got = in_graph(lambda x: tg.softmax(x, axis=axis), x)
+    np.testing.assert_allclose(got, y.astype(dtype), rtol=rtol)
+    want = (g - (g * y).sum(axis=axis, keepdims=True)) * y
+    (grad,) = gradient_in_graph(lambda x: tg.softmax(x, axis=axis), x, seed=g)
+    np.testing.assert_allclose(grad, want.astype(dtype), rtol=rtol, atol=rtol)
