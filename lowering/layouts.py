@@ -33,14 +33,9 @@ _ATTRS: dict[str, Callable[[Attrs], Attrs | None]] = {
 
 def emitted_last(name: str, out: Result, rule: Rule, attrs: Attrs) -> tuple[Result, Rule, Attrs]:
     """Return an operation's result, rule and attributes where images lie channels last."""
-    images = len(out.shape) == RANK
-    known = _ATTRS[name](attrs)
-    assert known is not None
-    return (
-        Result(channels_last(out.shape), out.dtype) if images else out,
-        nn.LAST_LOWERINGS.get(name, rule),
-        known,
-    )
+    if len(out.shape) == RANK:
+        out = Result(channels_last(out.shape), out.dtype)
+    return out, nn.LAST_LOWERINGS.get(name, rule), _ATTRS[name](attrs) or attrs
 
 
 class Tensors:
@@ -95,18 +90,26 @@ class Tensors:
             and translate(program.attrs[slot]) is not None
         )
 
-    def read_by(self, slot: int) -> _ReadLast:
-        """Return the tensors as an operation reads them that is emitted channels last."""
-        layer = self._program.ops[slot].name in nn.LAST_LOWERINGS
-        return _ReadLast(self, self._program.inputs[slot][1:] if layer else None)
+    def read_by(self, slot: int, *, last: bool) -> dict[int, Any]:
+        """Return the tensors that an operation reads, by slot, in the layouts that it wants.
 
-    def laid_last(self, slot: int) -> Any:
+        A layer wants images channels last, and its other inputs as they are; any other operation
+        what broadcasts to images.
+        """
+        inputs = self._program.inputs[slot]
+        if not last:
+            return {i: self[i] for i in inputs}
+        if self._program.ops[slot].name not in nn.LAST_LOWERINGS:
+            return {i: self._beside_last(i) for i in inputs}
+        return {inputs[0]: self._laid_last(inputs[0]), **{i: self[i] for i in inputs[1:]}}
+
+    def _laid_last(self, slot: int) -> Any:
         """Return images channels last."""
         if slot not in self._last:
             self._last[slot] = transposed(self._first[slot], TO_LAST)
         return self._last[slot]
 
-    def beside_last(self, slot: int) -> Any:
+    def _beside_last(self, slot: int) -> Any:
         """Return what broadcasts to images as it does to those channels last."""
         size = self._program.shapes[slot]
         if slot in self._made_last or self._first[slot] is None or not size:
@@ -115,29 +118,5 @@ class Tensors:
         if all(n == 1 for n in (batch, *pixels)):  # as TensorFlow's biases are
             return reshaped(self._first[slot], (channels,))
         if size == full:
-            return self.laid_last(slot)
+            return self._laid_last(slot)
         return transposed(reshaped(self._first[slot], full), TO_LAST)
-
-
-class _ReadLast:
-    """A layer's tensors, images channels last; of any other operation, what broadcasts to those.
-
-    Parameters
-    ----------
-    tensors : Tensors
-        All.
-    rest : tuple of int, optional
-        A layer's inputs besides the images, which it reads as they are.
-    """
-
-    def __init__(self, tensors: Tensors, rest: tuple[int, ...] | None) -> None:
-        self._tensors = tensors
-        self._rest = rest
-
-    def __getitem__(self, slot: int) -> Any:
-        if self._rest is None:
-            return self._tensors.beside_last(slot)
-        return self._tensors[slot] if slot in self._rest else self._tensors.laid_last(slot)
-
-    def __setitem__(self, slot: int, tensor: Any) -> None:
-        self._tensors[slot] = tensor

@@ -77,6 +77,7 @@ class Step:
         self.tuner = Tuner(candidates, trials=tuner.POLICY.variant_trials, horizon=0)
         self.compile_seconds = 0.0
         self._setbacks = 0
+        self._numbers: dict[int, tuple[bytes, Any]] = {}  # what was fed last, and its tensor
         self._latest = self._graph
 
     @property
@@ -96,7 +97,16 @@ class Step:
         for variable, node in zip(self._kept.values(), values, strict=False):
             variable.push(node)
         arrays = zip(values[len(self._kept) :], self._dtypes, strict=True)
-        return [_fed(np.asarray(a, dtype)) for a, dtype in arrays]  # some are numbers
+        return [self._fed(i, np.asarray(a, dtype)) for i, (a, dtype) in enumerate(arrays)]
+
+    def _fed(self, position: int, array: Array) -> Any:
+        """Return a tensor of memory of its own: a variable or a gradient may share it for long."""
+        if array.ndim:
+            return to_tensorflow(own(array) if array.size else array)
+        bits = array.tobytes()  # a learning rate, say, is the same most of the time
+        if self._numbers.get(position, (None,))[0] != bits:
+            self._numbers[position] = bits, to_tensorflow(array)
+        return self._numbers[position][1]
 
     def run(self, values: list[Any]) -> tuple[list[Any], list[Any]]:
         """Compute the outputs, and the new numbers of state in its variables.
@@ -154,8 +164,3 @@ class Step:
     def _drop(self, candidate: Candidate, reason: str) -> None:
         self.tuner.drop(candidate)
         self._without_xla = reason
-
-
-def _fed(array: Array) -> Any:
-    """Return a tensor of memory of its own: a variable or a gradient may share it for long."""
-    return to_tensorflow(own(array)) if array.size else to_tensorflow(array)

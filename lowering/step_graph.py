@@ -203,10 +203,8 @@ class _Writer:
         program, describe = self._program, self._recording.describe
         lets_through = nullcontext() if program.needs[slot] else tape.stop_recording()
         last = self._tensors.runs_last(slot)
-        tensors = self._tensors.read_by(slot) if last else self._tensors
-        # Others may read what is transposed for this one, so that happens on the tape.
-        for i in program.inputs[slot]:
-            tensors[i]
+        # Others may read what is transposed for this one: before the tape stops recording.
+        tensors = self._tensors.read_by(slot, last=last)
         arguments = (tensorflow(), program, slot, tensors, self._numbers)
         try:
             with lets_through:

@@ -14,7 +14,7 @@ from tapegraph.lowering.nn import WHOLE_LOWERINGS
 from tapegraph.lowering.rules import LOWERINGS, Result, Row, Rule
 from tapegraph.lowering.strong_zero import strong_zeros
 from tapegraph.ops import rules_of_families
-from tapegraph.recording.op import GRADIENT, SCALAR, Op
+from tapegraph.recording.op import GRADIENT, SCALAR, Attrs, Op
 from tapegraph.recording.program import Program
 
 _rows = rules_of_families("tapegraph.lowering", "LOWERINGS")
@@ -147,7 +147,8 @@ def emit_entry(
 
     Where ``last``, images lie channels last, in ``tensors`` and in the result.
     """
-    op, attrs = program.ops[slot], program.attrs[slot]
+    op = program.ops[slot]
+    attrs: Attrs = program.attrs[slot]
     out = Result(program.shapes[slot], program.dtypes[slot].name)
     operands = _operands(tf, program, slot, tensors, constants, out, emitted)
     rule = _rule(op, strong_zero=strong_zero, whole=whole)
