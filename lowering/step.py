@@ -8,6 +8,7 @@ it has changed nothing, and the graph runs. So does a run that fails: it changes
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import nullcontext
 from functools import partial
 from typing import Any
 
@@ -22,6 +23,7 @@ from tapegraph.lowering.gaps import NotLowered
 from tapegraph.lowering.step_graph import StepGraph
 from tapegraph.lowering.transfer import to_tensorflow
 from tapegraph.lowering.variables import kept
+from tapegraph.progress import told
 from tapegraph.recording.node import Node
 from tapegraph.recording.op import INPUT
 from tapegraph.recording.recorded import Recording
@@ -61,6 +63,7 @@ class Step:
 
     def __init__(self, recording: Recording, state: Mapping[int, Node]) -> None:
         program = recording.program
+        self._entries = len(program)
         self._kept = {slot: kept(node) for slot, node in state.items()}
         inputs = [slot for slot in program.fed if program.ops[slot] is INPUT]
         self.leaves = [*self._kept, *inputs]
@@ -144,13 +147,15 @@ class Step:
         """Return the outputs, or None: then nothing has been changed, and the graph is to run."""
         start, compiles = CLOCK.now(), not isinstance(candidate.way, StepGraph)
         outputs = None
+        what = f"compiling a step with XLA: {self._entries} entries"
         try:
-            if compiles:
-                if not xla.claim():
-                    raise NotLowered(f"this process has compiled {xla.LIMIT} programs with it")
-                candidate.way = candidate.way()
-            self._latest = candidate.way
-            outputs = candidate.way(feeds)
+            with told(what) if compiles else nullcontext():
+                if compiles:
+                    if not xla.claim():
+                        raise NotLowered(f"this process has compiled {xla.LIMIT} programs with it")
+                    candidate.way = candidate.way()
+                self._latest = candidate.way
+                outputs = candidate.way(feeds)
         except Exception as error:  # what XLA cannot compile is no failure: the graph runs
             self._drop(candidate, str(error).partition("\n")[0])
         else:
