@@ -1,30 +1,25 @@
-"""TensorFlow nodes: neural networks.
-
-Images are lowered with their channels last: TensorFlow's CPU kernels for channels first lack
-float64. Where two layers meet, the transposes cancel in the graph.
-"""
+"""TensorFlow nodes: neural networks."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
 
+from tapegraph.lowering import images
 from tapegraph.lowering.rules import (
     BOTH,
     Row,
     Rule,
+    converted,
     ints,
     number,
-    permuted,
     raw,
     reshaped,
     summed_to,
 )
 from tapegraph.lowering.runtime import tensorflow
-from tapegraph.ops.nn import Pair, valid_counts
 
 
 def _softmax_crossentropy(out: Any, logits: Any, targets: Any) -> Any:
@@ -108,166 +103,14 @@ def layer_normalised(out: Any, x: Any, gamma: Any, beta: Any, *, eps: float, tim
         return raw.Mul(x=normal, y=gamma), gradient
 
     # Every step in the precision that NumPy computes it in.
-    normal = normalised(x if x.dtype.is_floating else _as(x, "float64"))
+    normal = normalised(x if x.dtype.is_floating else converted(x, "float64"))
     kind = np.result_type(normal.dtype.as_numpy_dtype, gamma.dtype.as_numpy_dtype)
-    y = scaled(_as(normal, kind), _as(gamma, kind))
-    return raw.AddV2(x=_as(y, out.dtype), y=_as(beta, out.dtype))
-
-
-def _as(x: Any, dtype: Any) -> Any:
-    return x if x.dtype == dtype else raw.Cast(x=x, DstT=dtype)
+    y = scaled(converted(normal, kind), converted(gamma, kind))
+    return raw.AddV2(x=converted(y, out.dtype), y=converted(beta, out.dtype))
 
 
 def _row_mean(x: Any) -> Any:
     return raw.Mean(input=x, axis=ints([x.shape.rank - 1]), keep_dims=True)
-
-
-def _conv2d(out: Any, x: Any, k: Any, *, stride: Pair, pad: Pair, dilation: Pair) -> Any:
-    if "float" not in out.dtype:
-        return convolved_by_columns(
-            out, x, k, stride=stride, pad=pad, dilation=dilation, product=tensorflow().matmul
-        )
-    if 0 in out.shape or 0 in k.shape:
-        return tensorflow().zeros(out.shape, out.dtype)
-    image, kernel = _image(_as(x, out.dtype), pad), permuted(_as(k, out.dtype), (2, 3, 1, 0))
-    if _apart(k, dilation) == (1, 1):
-        y = raw.Conv2D(input=image, filter=kernel, strides=[1, *stride, 1], padding="VALID")
-    else:
-        y = _dilated(image, kernel, stride, _apart(k, dilation))
-    return _channels_first(y)
-
-
-def _apart(k: Any, dilation: Pair) -> Pair:
-    """Return how far apart a kernel's pixels stand: 1 where it has but one."""
-    rows, columns = (d if n > 1 else 1 for d, n in zip(dilation, k.shape[2:], strict=True))
-    return rows, columns
-
-
-def _dilated(image: Any, kernel: Any, stride: Pair, dilation: Pair) -> Any:
-    """Convolve every d-th pixel as an image of its own.
-
-    On the CPU, TensorFlow has no gradient of a dilated convolution. Every stride is 1 until the
-    end: pixels that are a stride apart may be of different images.
-    """
-    missing = [-n % d for n, d in zip(image.shape[1:3], dilation, strict=True)]
-    borders = np.array([[0, n] for n in missing])
-    apart = raw.SpaceToBatchND(input=image, block_shape=ints(dilation), paddings=borders)
-    y = raw.Conv2D(input=apart, filter=kernel, strides=[1, 1, 1, 1], padding="VALID")
-    y = raw.BatchToSpaceND(input=y, block_shape=ints(dilation), crops=borders)
-    return y if stride == (1, 1) else y[:, :: stride[0], :: stride[1]]
-
-
-def convolved_by_columns(
-    out: Any,
-    x: Any,
-    k: Any,
-    *,
-    stride: Pair,
-    pad: Pair,
-    dilation: Pair,
-    product: Callable[[Any, Any], Any],
-) -> Any:
-    """Lower ``conv2d`` as a ``product`` of two matrices, as the native engine computes it."""
-    o, c, kh, kw = k.shape
-    n, _, oh, ow = out.shape
-    image = _image(_as(x, out.dtype), pad)
-    ends = ((oh - 1) * stride[0] + 1, (ow - 1) * stride[1] + 1)
-    reads = [
-        image[:, i : i + ends[0] : stride[0], j : j + ends[1] : stride[1]]
-        for i in range(0, kh * dilation[0], dilation[0])
-        for j in range(0, kw * dilation[1], dilation[1])
-    ]
-    columns = reshaped(raw.Pack(values=reads, axis=3), (n * oh * ow, len(reads) * c))
-    kernel = reshaped(permuted(_as(k, out.dtype), (2, 3, 1, 0)), (len(reads) * c, o))
-    return _channels_first(reshaped(product(columns, kernel), (n, oh, ow, o)))
-
-
-def _max_pool2d(out: Any, x: Any, *, ksize: Pair, stride: Pair, pad: Pair) -> Any:
-    if 0 in out.shape:
-        return reshaped(x, out.shape)
-    tf = tensorflow()
-    windows = _windows(ksize, stride)
-    inside = _image(tf.ones_like(x), pad)
-
-    @tf.custom_gradient  # type: ignore[untyped-decorator]
-    def pooled(image: Any) -> Any:
-        best = raw.MaxPool(input=image, **windows)
-        # TensorFlow's kernels skip a NaN, and know nothing below the lowest number.
-        total = raw.Sum(input=x, axis=ints(range(4)))
-        least = raw.Min(input=best, axis=ints(range(4)))
-        plain = raw.IsFinite(x=total) & (least > x.dtype.min)
-
-        def best_of_any() -> Any:
-            y = best
-            for value, _, _, won in _kinds(image, best, inside, windows):
-                if value is not None:
-                    y = raw.SelectV2(condition=won, t=number(value, y), e=y)
-            return y
-
-        def gradient(g: Any) -> Any:
-            def spread(image: Any, best: Any, g: Any) -> Any:
-                return raw.MaxPoolGrad(orig_input=image, orig_output=best, grad=g, **windows)
-
-            def spread_any() -> Any:
-                parts = [
-                    spread(at, top, raw.SelectV2(condition=won, t=g, e=number(0.0, g)))
-                    for _, at, top, won in _kinds(image, best, inside, windows)
-                ]
-                return raw.AddN(inputs=parts)
-
-            return tf.cond(plain, lambda: spread(image, best, g), spread_any)
-
-        return tf.cond(plain, lambda: best, best_of_any), gradient
-
-    return _channels_first(pooled(_image(x, pad, -math.inf)))
-
-
-def _kinds(image: Any, best: Any, inside: Any, windows: dict[str, Any]) -> Iterator[Any]:
-    """Yield what a maximum can be, the greatest first, each with the windows that it wins.
-
-    Its value, unless it is what TensorFlow found; an image whose first maximum is the window's
-    own; the maxima of that image; and the windows.
-    """
-    lowest = image.dtype.min
-    waiting = tensorflow().ones_like(best, dtype="bool")
-    for value, here in (
-        (math.nan, raw.IsNan(x=image)),
-        (None, image > lowest),
-        (lowest, image == lowest),
-        (-math.inf, inside > 0.0),
-    ):
-        mask = raw.Cast(x=here, DstT=image.dtype)
-        top = raw.MaxPool(input=mask, **windows)
-        won = waiting & (top > 0.0)
-        waiting &= top == 0.0
-        yield (None, image, best, won) if value is None else (value, mask, top, won)
-
-
-def _avg_pool2d(out: Any, x: Any, *, ksize: Pair, stride: Pair, pad: Pair) -> Any:
-    if 0 in out.shape:
-        return reshaped(x, out.shape)
-    y = raw.AvgPool(value=_image(x, pad), **_windows(ksize, stride))
-    if pad != (0, 0):  # which is not counted
-        counts = valid_counts(tuple(x.shape), ksize, stride, pad).transpose(0, 2, 3, 1)
-        y = raw.Mul(x=y, y=tensorflow().constant(math.prod(ksize) / counts, y.dtype))
-    return _channels_first(y)
-
-
-def _windows(ksize: Pair, stride: Pair) -> dict[str, Any]:
-    return {"ksize": [1, *ksize, 1], "strides": [1, *stride, 1], "padding": "VALID"}
-
-
-def _image(x: Any, pad: Pair, value: float = 0.0) -> Any:
-    """Return padded images, channels last."""
-    image = permuted(x, (0, 2, 3, 1))
-    if pad == (0, 0):
-        return image
-    borders = np.array([[0, 0], [pad[0]] * 2, [pad[1]] * 2, [0, 0]])
-    return raw.PadV2(input=image, paddings=borders, constant_values=number(value, image))
-
-
-def _channels_first(image: Any) -> Any:
-    return permuted(image, (0, 3, 1, 2))
 
 
 LOWERINGS: dict[str, Row | Rule] = {
@@ -275,10 +118,15 @@ LOWERINGS: dict[str, Row | Rule] = {
     "mse_loss": Row(_mse_loss, BOTH),
 }
 
+# Layers whose first input and result are images channels last.
+LAST_LOWERINGS: dict[str, Rule] = {
+    "conv2d": images.conv2d,
+    "max_pool2d": images.max_pool2d,
+    "avg_pool2d": images.avg_pool2d,
+}
+
 # Used where a whole recording becomes one graph; a plain backward runs these natively.
 WHOLE_LOWERINGS: dict[str, Rule] = {
     "layer_norm": _layer_norm,
-    "conv2d": _conv2d,
-    "max_pool2d": _max_pool2d,
-    "avg_pool2d": _avg_pool2d,
+    **{name: images.of_channels_first(rule) for name, rule in LAST_LOWERINGS.items()},
 }

@@ -10,8 +10,10 @@ import numpy as np
 
 from tapegraph.lowering.rules import (
     BOTH,
+    TO_FIRST,
     Row,
     Rule,
+    converted,
     ints,
     is_large,
     number,
@@ -22,19 +24,16 @@ from tapegraph.lowering.rules import (
 )
 from tapegraph.lowering.runtime import tensorflow
 from tapegraph.ops.reduce import kept_shape, last_order
+from tapegraph.recording.op import Attrs
 
 
 def _sum(out: Any, x: Any, *, axis: tuple[int, ...], keepdims: bool) -> Any:
-    return raw.Sum(input=_of(out, x), axis=ints(axis), keep_dims=keepdims)
+    # NumPy adds up bools as integers.
+    return raw.Sum(input=converted(x, out.dtype), axis=ints(axis), keep_dims=keepdims)
 
 
 def _mean(out: Any, x: Any, *, axis: tuple[int, ...], keepdims: bool) -> Any:
-    return raw.Mean(input=_of(out, x), axis=ints(axis), keep_dims=keepdims)
-
-
-def _of(out: Any, x: Any) -> Any:
-    """Return an operand in the result's dtype: NumPy adds up bools as integers."""
-    return x if x.dtype == out.dtype else raw.Cast(x=x, DstT=out.dtype)
+    return raw.Mean(input=converted(x, out.dtype), axis=ints(axis), keep_dims=keepdims)
 
 
 def _softmax(out: Any, x: Any, *, axis: int) -> Any:
@@ -263,6 +262,17 @@ def _truths(node: str) -> Rule:
     return rule
 
 
+def _over(attrs: Attrs) -> Attrs | None:
+    left = [TO_FIRST[a] for a in range(len(TO_FIRST)) if a not in attrs["axis"]]
+    if not attrs["keepdims"] and left != sorted(left):
+        return None
+    return {**attrs, "axis": tuple(sorted(TO_FIRST[a] for a in attrs["axis"]))}
+
+
+def _along(attrs: Attrs) -> Attrs:
+    return {**attrs, "axis": TO_FIRST[attrs["axis"]]}
+
+
 LOWERINGS: dict[str, Row | Rule] = {
     "argmax": _argmax,
     "argmin": _argmin,
@@ -276,4 +286,10 @@ LOWERINGS: dict[str, Row | Rule] = {
     "prod": _prod,
     "cumsum": _cumsum,
     "cumprod": _cumprod,
+}
+
+# The attributes for images channels last; None where the result would be neither layout.
+LAST_ATTRS: dict[str, Callable[[Attrs], Attrs | None]] = {
+    **dict.fromkeys(("sum", "mean", "max", "min"), _over),
+    "softmax": _along,
 }

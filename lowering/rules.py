@@ -66,6 +66,10 @@ def keeps_zeros(rule: Rule) -> Rule:
     return rule
 
 
+# The orders of axes that take images from channels first to last, and back.
+TO_LAST, TO_FIRST = (0, 2, 3, 1), (0, 3, 1, 2)
+
+
 class RawOps:
     """``tf.raw_ops``, looked up when used: the families are imported without TensorFlow."""
 
@@ -88,6 +92,11 @@ def number(value: float, like: Any) -> Any:
     return tensorflow().constant(value, dtype=like.dtype)
 
 
+def converted(x: Any, dtype: Any) -> Any:
+    """Return a tensor in another dtype."""
+    return x if x.dtype == dtype else raw.Cast(x=x, DstT=dtype)
+
+
 def reshaped(x: Any, shape: tuple[int, ...]) -> Any:
     """Return a tensor in another shape."""
     return raw.Reshape(tensor=x, shape=ints(shape))
@@ -96,6 +105,19 @@ def reshaped(x: Any, shape: tuple[int, ...]) -> Any:
 def permuted(x: Any, axes: Any) -> Any:
     """Return a tensor with its axes in another order."""
     return raw.Transpose(x=x, perm=ints(axes))
+
+
+def transposed(x: Any, axes: tuple[int, ...]) -> Any:
+    """Return a tensor with its axes in another order: a reshape where no number moves."""
+    shape = tuple(x.shape)
+    if [i for i in axes if shape[i] != 1] == [i for i, n in enumerate(shape) if n != 1]:
+        return reshaped(x, tuple(shape[i] for i in axes))
+    return permuted(x, axes)
+
+
+def channels_last(shape: tuple[int, ...]) -> tuple[int, ...]:
+    """Return the shape of images when their channels come last."""
+    return tuple(shape[i] for i in TO_LAST)
 
 
 # From so many elements on, a look whether the quick nodes are right costs less than others take.

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
-from tapegraph.lowering.rules import BOTH, Row, Rule, ints, permuted, raw, reshaped
+from tapegraph.lowering.rules import BOTH, TO_FIRST, Row, Rule, ints, permuted, raw, reshaped
 from tapegraph.lowering.runtime import tensorflow
+from tapegraph.recording.op import Attrs
 
 
 def _concat(out: Any, *parts: Any, axis: int) -> Any:
@@ -23,4 +25,9 @@ LOWERINGS: dict[str, Row | Rule] = {
     "reshape": Row(lambda out, x, *, shape: reshaped(x, shape), BOTH, cheap=True),
     "concat": Row(_concat, BOTH),
     "broadcast_to": _broadcast_to,
+}
+
+# The attributes for images channels last.
+LAST_ATTRS: dict[str, Callable[[Attrs], Attrs]] = {
+    "concat": lambda attrs: {**attrs, "axis": TO_FIRST[attrs["axis"]]},
 }

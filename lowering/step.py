@@ -8,6 +8,7 @@ it has changed nothing, and the graph runs. So does a run that fails: it changes
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import nullcontext
 from functools import partial
 from typing import Any
 
@@ -22,6 +23,7 @@ from tapegraph.lowering.gaps import NotLowered
 from tapegraph.lowering.step_graph import StepGraph
 from tapegraph.lowering.transfer import to_tensorflow
 from tapegraph.lowering.variables import kept
+from tapegraph.progress import told
 from tapegraph.recording.node import Node
 from tapegraph.recording.op import INPUT
 from tapegraph.recording.recorded import Recording
@@ -61,6 +63,7 @@ class Step:
 
     def __init__(self, recording: Recording, state: Mapping[int, Node]) -> None:
         program = recording.program
+        self._entries = len(program)
         self._kept = {slot: kept(node) for slot, node in state.items()}
         inputs = [slot for slot in program.fed if program.ops[slot] is INPUT]
         self.leaves = [*self._kept, *inputs]
@@ -77,6 +80,7 @@ class Step:
         self.tuner = Tuner(candidates, trials=tuner.POLICY.variant_trials, horizon=0)
         self.compile_seconds = 0.0
         self._setbacks = 0
+        self._numbers: dict[int, tuple[bytes, Any]] = {}  # what was fed last, and its tensor
         self._latest = self._graph
 
     @property
@@ -96,7 +100,16 @@ class Step:
         for variable, node in zip(self._kept.values(), values, strict=False):
             variable.push(node)
         arrays = zip(values[len(self._kept) :], self._dtypes, strict=True)
-        return [_fed(np.asarray(a, dtype)) for a, dtype in arrays]  # some are numbers
+        return [self._fed(i, np.asarray(a, dtype)) for i, (a, dtype) in enumerate(arrays)]
+
+    def _fed(self, position: int, array: Array) -> Any:
+        """Return a tensor of memory of its own: a variable or a gradient may share it for long."""
+        if array.ndim:
+            return to_tensorflow(own(array) if array.size else array)
+        bits = array.tobytes()  # a learning rate, say, is the same most of the time
+        if self._numbers.get(position, (None,))[0] != bits:
+            self._numbers[position] = bits, to_tensorflow(array)
+        return self._numbers[position][1]
 
     def run(self, values: list[Any]) -> tuple[list[Any], list[Any]]:
         """Compute the outputs, and the new numbers of state in its variables.
@@ -134,13 +147,15 @@ class Step:
         """Return the outputs, or None: then nothing has been changed, and the graph is to run."""
         start, compiles = CLOCK.now(), not isinstance(candidate.way, StepGraph)
         outputs = None
+        what = f"compiling a step with XLA: {self._entries} entries"
         try:
-            if compiles:
-                if not xla.claim():
-                    raise NotLowered(f"this process has compiled {xla.LIMIT} programs with it")
-                candidate.way = candidate.way()
-            self._latest = candidate.way
-            outputs = candidate.way(feeds)
+            with told(what) if compiles else nullcontext():
+                if compiles:
+                    if not xla.claim():
+                        raise NotLowered(f"this process has compiled {xla.LIMIT} programs with it")
+                    candidate.way = candidate.way()
+                self._latest = candidate.way
+                outputs = candidate.way(feeds)
         except Exception as error:  # what XLA cannot compile is no failure: the graph runs
             self._drop(candidate, str(error).partition("\n")[0])
         else:
@@ -154,8 +169,3 @@ class Step:
     def _drop(self, candidate: Candidate, reason: str) -> None:
         self.tuner.drop(candidate)
         self._without_xla = reason
-
-
-def _fed(array: Array) -> Any:
-    """Return a tensor of memory of its own: a variable or a gradient may share it for long."""
-    return to_tensorflow(own(array)) if array.size else to_tensorflow(array)

@@ -18,6 +18,7 @@ from tapegraph.arrays.row_sparse import RowSparse
 from tapegraph.lowering import xla
 from tapegraph.lowering.direct import DirectCall
 from tapegraph.lowering.gaps import NotLowered
+from tapegraph.lowering.layouts import Tensors
 from tapegraph.lowering.runtime import tensorflow
 from tapegraph.lowering.tables import tables
 from tapegraph.lowering.translate import emit_entry
@@ -132,7 +133,7 @@ class _Writer:
         self._gradients: dict[int, Any] = {}
         self._sums: list[Any] = []
         self._guards: list[Any] = []
-        self._tensors: list[Any] = [None] * len(program)
+        self._tensors = Tensors(program)
         self._targets = {
             i[1] for op, i in zip(program.ops, program.inputs, strict=True) if op is GRADIENT
         }
@@ -144,6 +145,7 @@ class _Writer:
                     self._emit(slot, tape)
         del tape
         outputs = []
+        new = {u.leaf: self._tensors[u.slot] for u in program.updates}
         for slot in program.outputs:
             tensor = self._tensors[slot]
             if isinstance(tensor, tf.IndexedSlices):
@@ -157,7 +159,7 @@ class _Writer:
         right = tf.reduce_all(tf.stack(self._guards)) if self._guards else tf.constant(True)
         if program.updates:
             with tf.control_dependencies([right, *outputs]):
-                tf.cond(right, self._assign, lambda: tf.constant(False))
+                tf.cond(right, partial(self._assign, new), lambda: tf.constant(False))
         return [right, *outputs]
 
     def _emit(self, slot: int, tape: Any) -> None:
@@ -169,17 +171,19 @@ class _Writer:
         elif slot in self._variables:
             self._tensors[slot] = self._variables[slot].read_value()
         elif program.ops[slot] is GRADIENT:
+            y = self._tensors[program.inputs[slot][0]]  # transposed, if need be, on the tape
             with tape.stop_recording():
                 if slot not in self._gradients:
-                    self._differentiate(slot, tape)
-            self._tensors[slot] = self._gradients[slot]
+                    self._differentiate(slot, y, tape)
+            last = self._tensors.lies_last(program.inputs[slot][1])
+            self._tensors.put(slot, self._gradients[slot], last=last)
         elif program.inputs[slot]:
-            self._tensors[slot] = self._entry(slot, tape)
+            self._entry(slot, tape)
         elif slot not in self._inputs:
             known = self._constants.get(slot, self._recording.values[slot])
             self._tensors[slot] = tf.convert_to_tensor(known)
         if slot in self._targets:
-            tape.watch(self._tensors[slot])
+            tape.watch(self._tensors.as_made(slot))
 
     def _by_rows(self, slot: int) -> None:
         """Emit the update of a table: the scaled rows, which `_assign` subtracts."""
@@ -194,35 +198,38 @@ class _Writer:
                 else values * scale
             )
 
-    def _entry(self, slot: int, tape: Any) -> Any:
+    def _entry(self, slot: int, tape: Any) -> None:
         """Emit an operation; where the recording lets no gradient through, none flows here."""
         program, describe = self._program, self._recording.describe
         lets_through = nullcontext() if program.needs[slot] else tape.stop_recording()
-        arguments = (tensorflow(), program, slot, self._tensors, self._numbers)
+        last = self._tensors.runs_last(slot)
+        # Others may read what is transposed for this one: before the tape stops recording.
+        tensors = self._tensors.read_by(slot, last=last)
+        arguments = (tensorflow(), program, slot, tensors, self._numbers)
         try:
             with lets_through:
-                result = emit_entry(*arguments, whole=True, describe=describe)
+                result = emit_entry(*arguments, whole=True, last=last, describe=describe)
         except TypeError as error:
             kinds = {program.dtypes[i].name for i in program.inputs[slot]}
             if kinds <= COMMON:
                 raise
             names = " and ".join(sorted(kinds))
             raise NotLowered(f"{describe(slot)} has no node of {names} in TensorFlow") from error
+        self._tensors.put(slot, result, last=last)
         if self._xla:
+            operands = [tensors[i] for i in program.inputs[slot]]  # numbers have theirs by now
             with tape.stop_recording():
-                operands = [self._tensors[i] for i in program.inputs[slot]]
                 self._guards += xla.guards(program.ops[slot].name, operands, result)
-        return result
 
-    def _differentiate(self, slot: int, tape: Any) -> None:
-        """Emit the gradients of one backward, all at the first of them."""
+    def _differentiate(self, slot: int, y: Any, tape: Any) -> None:
+        """Emit the gradients of one backward, that of ``y``, all at the first of them."""
         tf, program = tensorflow(), self._program
-        y, *seed = backward = program.backward_of(slot)
+        _, *seed = backward = program.backward_of(slot)
         slots = program.gradients_of(backward)
         targets = [program.inputs[s][1] for s in slots]
         found = tape.gradient(
-            self._tensors[y],
-            [self._tensors[target] for target in targets],
+            y,
+            [self._tensors.as_made(target) for target in targets],
             output_gradients=self._tensors[seed[0]] if seed else None,
             unconnected_gradients=tf.UnconnectedGradients.ZERO,
         )
@@ -232,12 +239,13 @@ class _Writer:
             by_rows = program.inputs[s][1] in self._tables
             self._gradients[s] = grad if by_rows else tf.convert_to_tensor(grad)
 
-    def _assign(self) -> Any:
+    def _assign(self, new: dict[int, Any]) -> Any:
+        """Give each leaf its new value, and a table of rows what is new of it."""
         tf, program = tensorflow(), self._program
         for update in program.updates:
             variable, table = self._variables[update.leaf], self._tables.get(update.leaf)
             if table is None:
-                variable.assign(self._tensors[update.slot], read_value=False)
+                variable.assign(new[update.leaf], read_value=False)
             elif isinstance(self._tensors[table.product], tf.IndexedSlices):
                 variable.scatter_sub(self._tensors[table.product])
             else:

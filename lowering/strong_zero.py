@@ -9,8 +9,9 @@ from functools import partial
 from typing import Any
 
 from tapegraph.differentiation.slopes import SLOPES, Linear
+from tapegraph.lowering.images import convolved_by_columns, of_channels_first
 from tapegraph.lowering.linalg import strong_zero_einsum
-from tapegraph.lowering.nn import convolved_by_columns, layer_normalised
+from tapegraph.lowering.nn import layer_normalised
 from tapegraph.lowering.rules import KEEPING_ZEROS, Rule, ints, raw
 from tapegraph.lowering.runtime import tensorflow
 from tapegraph.lowering.symbols import by_slopes
@@ -32,7 +33,7 @@ def strong_zeros(name: str, rule: Rule) -> Rule:
         return partial(layer_normalised, times=lambda factor, g: raw.MulNoNan(x=factor, y=g))
     if name == "conv2d":
         product = partial(_matmul, lambda out, a, b: raw.MatMul(a=a, b=b), None)
-        return partial(convolved_by_columns, product=product)
+        return of_channels_first(partial(convolved_by_columns, product=product))
     if name in ("softmax_crossentropy", "mse_loss"):
         return lambda out, *xs: _scaled(rule, out, *xs)
     return rule

@@ -9,11 +9,12 @@ from typing import Any
 import numpy as np
 
 from tapegraph.lowering.gaps import GAPS, MetNaN, NotLowered
+from tapegraph.lowering.layouts import emitted_last
 from tapegraph.lowering.nn import WHOLE_LOWERINGS
 from tapegraph.lowering.rules import LOWERINGS, Result, Row, Rule
 from tapegraph.lowering.strong_zero import strong_zeros
 from tapegraph.ops import rules_of_families
-from tapegraph.recording.op import GRADIENT, SCALAR, Op
+from tapegraph.recording.op import GRADIENT, SCALAR, Attrs, Op
 from tapegraph.recording.program import Program
 
 _rows = rules_of_families("tapegraph.lowering", "LOWERINGS")
@@ -133,20 +134,27 @@ def emit_entry(
     tf: Any,
     program: Program,
     slot: int,
-    tensors: list[Any],
+    tensors: Any,
     constants: Mapping[int, float],
     *,
     strong_zero: bool = False,
     whole: bool = False,
+    last: bool = False,
     emitted: Callable[[int], None] = lambda slot: None,
     describe: Callable[[int], str] | None = None,
 ) -> Any:
-    """Return the graph tensor of one operation, whose inputs have theirs; as in `emit`."""
+    """Return the graph tensor of one operation, whose inputs have theirs; as in `emit`.
+
+    Where ``last``, images lie channels last, in ``tensors`` and in the result.
+    """
     op = program.ops[slot]
+    attrs: Attrs = program.attrs[slot]
     out = Result(program.shapes[slot], program.dtypes[slot].name)
     operands = _operands(tf, program, slot, tensors, constants, out, emitted)
     rule = _rule(op, strong_zero=strong_zero, whole=whole)
-    result = rule(out, *operands, **program.attrs[slot])
+    if last:
+        out, rule, attrs = emitted_last(op.name, out, rule, attrs)
+    result = rule(out, *operands, **attrs)
     if tuple(result.shape) != out.shape or result.dtype != out.dtype:
         raise TypeError(
             f"the lowering of {op.name} gives {result.dtype.name} {tuple(result.shape)} where "
@@ -169,7 +177,7 @@ def _operands(
     tf: Any,
     program: Program,
     slot: int,
-    tensors: list[Any],
+    tensors: Any,
     constants: Mapping[int, float],
     out: Result,
     emitted: Callable[[int], None],

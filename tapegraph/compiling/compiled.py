@@ -183,7 +183,7 @@ class Compiled:
                 difference = before.differs_from(trace)
                 if difference is not None:
                     raise mismatch(self.__name__, difference)
-                entry.programs = Programs(trace)
+                entry.programs = Programs(trace, self.__name__)
         except BaseException:
             entry.trace = None
             trace.undo()

@@ -7,7 +7,7 @@ made when that engine is first chosen for the step.
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from typing import Any
 
@@ -22,6 +22,7 @@ from tapegraph.differentiation.engine import Engine, EngineDeclined, Outcome, Wh
 from tapegraph.differentiation.fallback_policy import Failure, account
 from tapegraph.differentiation.report import LAST, Report
 from tapegraph.differentiation.tuner import POLICY
+from tapegraph.progress import told
 from tapegraph.recording.away import send_away
 from tapegraph.recording.descents import RowUpdate
 from tapegraph.recording.node import Node, mark_changed
@@ -37,6 +38,8 @@ class Programs:
     ----------
     trace : Trace
         What was recorded.
+    name : str
+        The function's.
 
     Attributes
     ----------
@@ -46,10 +49,13 @@ class Programs:
         What preparing it took, in all engines so far.
     """
 
-    def __init__(self, trace: Trace) -> None:
+    def __init__(self, trace: Trace, name: str = "a step") -> None:
         start = CLOCK.now()
         self._trace = trace
-        self.native: Any = engines.engine(engines.NATIVE).whole(trace.recording, trace.state)
+        self._name = name
+        with self._told(engines.NATIVE):
+            native = engines.engine(engines.NATIVE)
+            self.native: Any = native.whole(trace.recording, trace.state)
         self.seconds = CLOCK.now() - start
         self._last: tuple[str, WholeProgram, str | None] = ("", self.native, None)
         self._others: dict[str, WholeProgram] = {}
@@ -66,6 +72,22 @@ class Programs:
     def run(self, given: list[Any]) -> Any:
         """Run the step, and then write state: a run that fails changes nothing."""
         name, failure = self._choose()
+        first = name != engines.NATIVE and name not in self._others
+        # The first run counts: it prepares the graph.
+        with self._told(name) if first else nullcontext():
+            return self._run(name, failure, given)
+
+    def _told(self, name: str) -> AbstractContextManager[None]:
+        """Tell of compiling it, where that takes long."""
+        try:
+            engine = engines.engine(name)
+        except Exception:  # what is wrong there, compiling will tell
+            return nullcontext()
+        loading = "" if engine.loaded() else f"importing {engine.title} and "
+        length = len(self._trace.recording)
+        return told(f"{loading}compiling {self._name} in {engine.title}: {length} entries")
+
+    def _run(self, name: str, failure: Failure | None, given: list[Any]) -> Any:
         program, compiled = self.native, 0.0
         if name != engines.NATIVE:
             before = self.seconds

@@ -35,8 +35,9 @@ def send_away(node: Node, fetch: Fetch) -> None:
     """
     with _lock():
         _held.__set__(node, fetch)
-        node.__class__ = nodes.away_class
-        _travellers[id(node)] = node
+        if not is_away(node):
+            node.__class__ = nodes.away_class
+            _travellers[id(node)] = node
 
 
 def is_away(node: Node) -> bool:
