@@ -73,7 +73,7 @@ class Buffers:
             return False
         result = call.results[0].value
         operands = [h for h in call.reads if any(id(r) == root for r in h.roots)]
-        return all(id(h) == root and _same_layout(h.value, result) for h in operands)
+        return all(_is_whole(h) and _same_layout(h.value, result) for h in operands)
 
     def _take(self, held: Held) -> None:
         array = held.value
@@ -97,6 +97,14 @@ class Buffers:
     def nbytes(self) -> int:
         """How much memory they take."""
         return sum(block.nbytes for free in self._free.values() for block in free)
+
+
+def _is_whole(held: Held) -> bool:
+    """Tell whether a value is all of the memory it lies in, as a reshaped array is."""
+    root = held.roots[0].value
+    if len(held.roots) > 1 or not isinstance(root, np.ndarray):
+        return False
+    return bool(root.nbytes == held.value.nbytes and root.ctypes.data == held.value.ctypes.data)
 
 
 def _same_layout(a: Array, b: Array) -> bool:

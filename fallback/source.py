@@ -11,7 +11,17 @@ from typing import Any
 import numpy as np
 
 from tapegraph.arrays.row_sparse import has_nan
-from tapegraph.fallback.calls import ITEM, METHOD, Call, Check, Constant, Held, Leaf, held_in
+from tapegraph.fallback.calls import (
+    ITEM,
+    METHOD,
+    Call,
+    Check,
+    Constant,
+    Held,
+    Leaf,
+    held_in,
+    mapped,
+)
 from tapegraph.fallback.memory import Buffers, last_reads
 
 # Their result's place may be a last operand, which is quicker than by keyword; of np.maximum and
@@ -59,22 +69,50 @@ class Source:
         self._numbers: dict[str, Iterator[int]] = {}
         self._of: dict[int, str] = {}
         self._arrays: dict[tuple[str, Any], Constant] = {}
+        self._fixed: set[int] = set()  # the views of buffers, by id
+        self._whole: dict[int, Constant] = {}  # buffers, as what views are taken of
         self._buffers = Buffers(lines, [*outputs, *updates])
         self.nbytes = self._buffers.nbytes
         parameters = ", ".join(self._name(held) for held in leaves)
         dropped = self._dropped(lines, {id(r) for h in (*outputs, *updates) for r in h.roots})
-        body = [f"def plan({parameters}):"]
+        once, body = [], [f"def plan({parameters}):"]
         for number, call in enumerate(lines):
+            place = f"  # {call.place}" if call.place else ""
+            if self._is_fixed_view(call):
+                once.append(self._fixed_view(call) + place)
+                continue
             text = self._check(call) if isinstance(call, Check) else self._line(call)
-            body.append(f"    {text}" + (f"  # {call.place}" if call.place else ""))
+            body.append(f"    {text}{place}")
             gone = [self._name(held) for held in dropped.get(number, ())]
             if gone:
                 body.append(f"    del {', '.join(gone)}")
         results = [", ".join(map(self._result, part)) for part in (outputs, updates)]
         body.append(f"    return [{results[0]}], [{results[1]}]")
-        self.text = "\n".join(body) + "\n"
+        self.text = "\n".join([*once, *body]) + "\n"
 
     # Lines
+
+    def _is_fixed_view(self, call: Call) -> bool:
+        """Tell whether a call only looks at a buffer, in the same way in every run."""
+        if call.into or call.kept or len(call.reads) != 1:
+            return False
+        (operand,), (result,) = call.reads, call.results
+        if id(operand) not in self._buffers.of and id(operand) not in self._fixed:
+            return False
+        return result.roots == operand.roots
+
+    def _fixed_view(self, call: Call) -> str:
+        """Write a view as one of the buffer that the plan will fill."""
+        buffer = self._buffers.of.get(id(call.reads[0]))
+        args = call.args
+        if buffer is not None:
+            self._known(buffer, "b")
+            held = self._whole.setdefault(id(buffer), Constant(buffer))
+            args = mapped(lambda x: held if isinstance(x, Held) else x, args)
+        view = Call(call.function, call.name, args, call.kwargs, form=call.form)
+        view.results = call.results
+        self._fixed.add(id(call.results[0]))
+        return self._line(view)
 
     def _line(self, call: Call) -> str:
         targets = ", ".join(self._name(held) for held in call.results)
