@@ -134,6 +134,10 @@ class Call:
         """The values it reads."""
         return [*held_in(self.args), *held_in(self.kwargs)]
 
+    def may_overwrite(self, held: Held, place: int) -> bool:
+        """Tell whether it can write a result over an operand as it goes along."""
+        return self.elementwise and lies_alike(held, self.results[place])
+
 
 class Check(Call):
     """The second look at gradients that hold a NaN: it gives each of them a name of its own."""
@@ -240,6 +244,16 @@ def _may_be_of(call: Call, a: Any, b: Any) -> bool:
     # A function may give back what it was given as soon as the numbers allow that.
     returned = call.kept and a.shape == b.shape and a.dtype == b.dtype
     return returned or np.may_share_memory(a, b)
+
+
+def lies_alike(a: Held, b: Held) -> bool:
+    """Tell whether a value is all of the memory it lies in, and of another's layout."""
+    root, one, two = a.roots[0].value, a.value, b.value
+    if len(a.roots) > 1 or not isinstance(root, np.ndarray):
+        return False
+    if root.nbytes != one.nbytes or root.ctypes.data != one.ctypes.data:
+        return False
+    return bool((one.shape, one.strides, one.dtype) == (two.shape, two.strides, two.dtype))
 
 
 def held_in(tree: Any) -> Iterator[Held]:

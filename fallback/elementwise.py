@@ -31,19 +31,20 @@ def _pow_base(g: Any, y: Array, a: Any, b: Any) -> Any:
 def _gelu(g: Any, y: Array, x: Array) -> Any:
     if isinstance(g, StrongZero):  # after a NaN, which may be an infinite x^3 times zero
         x = np.clip(x, -GELU_FLAT, GELU_FLAT)
-    # 0.5 (1 + t) + 0.5 x (1 - t^2) inner' = (1 + t) (0.5 + 0.5 x inner' (1 - t)), in few passes.
+    # 0.5 (1 + t) + 0.5 x (1 - t^2) inner' = u (0.5 + 0.5 x inner' (2 - u)) where u = 1 + t.
+    # u is computed as the forward does, and so once in a plan; x^2 is not, or it would be kept.
+    u = x * (GELU_SCALE * GELU_CUBIC) * x
+    u += GELU_SCALE
+    u *= x
+    u = np.tanh(u)
+    u += 1.0
     slope = x * x
-    t = slope * (GELU_SCALE * GELU_CUBIC)
-    t += GELU_SCALE
-    t *= x
-    t = np.tanh(t)
     slope *= 1.5 * GELU_SCALE * GELU_CUBIC
     slope += 0.5 * GELU_SCALE
     slope *= x
-    slope *= 1.0 - t
+    slope *= 2.0 - u
     slope += 0.5
-    t += 1.0
-    slope *= t
+    slope *= u
     slope *= g
     return slope
 

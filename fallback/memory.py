@@ -12,6 +12,9 @@ from tapegraph.arrays.buffers import own
 from tapegraph.fallback.calls import Call, Held
 from tapegraph.typed import Array
 
+# From this many bytes on memory is worth planning.
+LARGE = 1 << 14
+
 
 def live(lines: list[Call], results: Iterable[Held]) -> list[Call]:
     """Return the calls that somebody reads, or that may raise."""
@@ -43,6 +46,8 @@ class Buffers:
         The plan.
     results : iterable of Held
         What leaves it: never in a buffer.
+    free : dict of int to list of ndarray, optional
+        Memory that nobody uses, by its size, to begin with; in the end it holds all.
 
     Attributes
     ----------
@@ -50,30 +55,34 @@ class Buffers:
         The buffer of each value that has one, by id.
     """
 
-    def __init__(self, lines: list[Call], results: Iterable[Held]) -> None:
+    def __init__(
+        self,
+        lines: list[Call],
+        results: Iterable[Held],
+        free: dict[int, list[Array]] | None = None,
+    ) -> None:
         self.of: dict[int, Array] = {}
-        self._free: dict[int, list[Array]] = {}
+        self._free: dict[int, list[Array]] = {} if free is None else free
         self._blocks: dict[int, Array] = {}  # of the values that are in use
         self._views: dict[tuple[object, ...], Array] = {}
         given = [held for call in lines if call.users for held in call.reads]
         outside = {id(root) for held in (*results, *given) for root in held.roots}
         last = last_reads(lines)
         for number, call in enumerate(lines):
-            dying = {id(r) for held in call.reads for r in held.roots if last[id(r)] == number}
-            overwritten = {i for i in dying if self._may_overwrite(call, i)}
-            self._release(overwritten)
-            if call.into and id(call.results[0]) not in outside:
-                self._take(call.results[0])
-            self._release(dying - overwritten)
+            dying: dict[int, list[Held]] = {}  # operands, by whose memory they lie in
+            for held in call.reads:
+                for root in held.roots:
+                    if last[id(root)] == number:
+                        dying.setdefault(id(root), []).append(held)
+            for place, result in enumerate(call.results if call.into else ()):
+                for root in [*dying]:
+                    if all(call.may_overwrite(held, place) for held in dying[root]):
+                        self._release({root})
+                        del dying[root]
+                if id(result) not in outside:
+                    self._take(result)
+            self._release({*dying})
             self._release({id(h) for h in call.results if last[id(h.roots[0])] == number})
-
-    def _may_overwrite(self, call: Call, root: int) -> bool:
-        """Tell whether a call may write over an operand, read by nobody else, as it goes along."""
-        if not call.elementwise:
-            return False
-        result = call.results[0].value
-        operands = [h for h in call.reads if any(id(r) == root for r in h.roots)]
-        return all(id(h) == root and _same_layout(h.value, result) for h in operands)
 
     def _take(self, held: Held) -> None:
         array = held.value
@@ -97,10 +106,6 @@ class Buffers:
     def nbytes(self) -> int:
         """How much memory they take."""
         return sum(block.nbytes for free in self._free.values() for block in free)
-
-
-def _same_layout(a: Array, b: Array) -> bool:
-    return a.shape == b.shape and a.strides == b.strides and a.dtype == b.dtype
 
 
 def _is_dense(array: Array) -> bool:

@@ -39,7 +39,7 @@ def _layer_norm(
     if needs[0]:
         gx = g * gamma
         along = np.expand_dims(np.vecdot(gx, normal), -1) / x.shape[-1]
-        gx -= gx.mean(axis=-1, keepdims=True)
+        gx -= gx.sum(axis=-1, keepdims=True) / x.shape[-1]
         gx -= normal * along
         gx *= inverse
     return [gx, g * normal if needs[1] else None, g]

@@ -15,6 +15,7 @@ import numpy as np
 from tapegraph.arrays.buffers import keep_freed_memory
 from tapegraph.arrays.row_sparse import RowSparse, has_nan
 from tapegraph.fallback.again import Again, Backward
+from tapegraph.fallback.blocks import by_blocks
 from tapegraph.fallback.calls import ITEM, METHOD, Call, Calls, Check, Constant, Held, Leaf
 from tapegraph.fallback.memory import live
 from tapegraph.fallback.rules import VJPS, Joint
@@ -47,6 +48,8 @@ class Plan:
         The slots whose values it takes, in order: all but Python numbers.
     nbytes : int
         The memory of its buffers.
+    chains : int
+        How many chains of calls it makes block by block.
     """
 
     keeps_state = False
@@ -61,7 +64,7 @@ class Plan:
         self._types = [(v.dtype, "C" if v.flags.c_contiguous else "K") for v in values]
         with np.errstate(all="ignore"):
             source = _Writer(recording).write()
-        self.source, self.nbytes = source.text, source.nbytes
+        self.source, self.nbytes, self.chains = source.text, source.nbytes, source.chains
         exec(compile(self.source, "<tapegraph plan>", "exec"), source.names)
         self._run: Callable[..., Any] = source.names["plan"]
 
@@ -117,8 +120,10 @@ class _Writer:
                 self._forward(slot)
         outputs = [self.of[slot] for slot in program.outputs]
         updates = [self.of[update.slot] for update in program.updates]
-        lines = live(self.calls.lines, [*outputs, *updates])
-        return Source(lines, [self.of[slot] for slot in program.fed], outputs, updates)
+        results = [*outputs, *updates]
+        lines, scratch = by_blocks(live(self.calls.lines, results), results)
+        leaves = [self.of[slot] for slot in program.fed]
+        return Source(live(lines, results), leaves, outputs, updates, scratch)
 
     def _may_stay_rows(self, key: tuple[int, ...]) -> set[int]:
         """Return the targets of a backward whose gradients only a descent reads, or nobody."""

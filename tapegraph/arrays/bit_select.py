@@ -28,7 +28,13 @@ def chosen(mask: Array, a: Any, b: Any) -> Any:
     dtype = np.result_type(a, b)
     if dtype.char not in _BITS or max(mask.size, np.size(a), np.size(b)) < LARGE:
         return np.where(mask, a, b)
-    first = kept(np.asarray(a, dtype), mask).view(_BITS[dtype.char])
-    second = kept(np.asarray(b, dtype), ~mask).view(_BITS[dtype.char])
+    first = np.multiply(_bits(a, dtype), mask)
+    second = np.multiply(_bits(b, dtype), ~mask)
     out = first if first.shape == np.broadcast_shapes(first.shape, second.shape) else None
     return np.bitwise_or(first, second, out=out).view(dtype)
+
+
+def _bits(x: Any, dtype: np.dtype[Any]) -> Any:
+    if not hasattr(x, "dtype") or x.dtype != dtype:
+        x = np.asarray(x, dtype)
+    return x.view(_BITS[dtype.char])

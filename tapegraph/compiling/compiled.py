@@ -233,6 +233,7 @@ class Compiled:
             else:
                 programs = entry.programs
                 line += f"{programs.native.nbytes / 1e6:.3g} MB of native buffers, "
+                line += f"{programs.native.chains} chains in blocks, "
                 line += f"made in {programs.seconds:.3g} s, ran in {programs.ran or 'none yet'}"
             lines.append(line)
         return "\n".join(lines)
