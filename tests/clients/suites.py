@@ -70,7 +70,8 @@ REQUIREMENTS = (
 KNOWN = {
     "autograd": {
         "tests/test_linalg.py::test_pinv": (
-            "it calls `numpy.linalg._dot`, a private name of autograd's, and passes where it is given"
+            "it calls `numpy.linalg._dot`, a private name of autograd's, and passes where it is "
+            "given"
         ),
         "tests/test_misc.py::test_const_graph": (
             "counts the calls of a function that `const_graph` has recorded; here it is called"
