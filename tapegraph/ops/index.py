@@ -844,6 +844,8 @@ def _expanded(key: tuple[Any, ...], shape: tuple[int, ...]) -> list[Any]:
         if isinstance(part, Node):
             # The places of a mask decide the shape.
             part = plain(part) if _is_mask(part) else numbers(part)
+        elif hasattr(part, "__array__") and not isinstance(part, np.generic):
+            part = np.asarray(part)  # of pandas, for one
         if part is None or part is Ellipsis or isinstance(part, slice):
             parts.append(part)
         elif isinstance(part, (bool, np.bool_)):

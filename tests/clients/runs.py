@@ -141,5 +141,6 @@ def _environment(library: str, report: Path) -> dict[str, str]:
         "MPLBACKEND": "Agg",
         "OMP_NUM_THREADS": "1",
         "OPENBLAS_NUM_THREADS": "1",
+        "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
         "PYTHONPATH": os.pathsep.join(map(str, path)),
     }

@@ -70,7 +70,8 @@ REQUIREMENTS = (
 KNOWN = {
     "autograd": {
         "tests/test_linalg.py::test_pinv": (
-            "it calls `numpy.linalg._dot`, a private name of autograd's"
+            "it calls `numpy.linalg._dot`, a private name of autograd's, and passes where it is "
+            "given"
         ),
         "tests/test_misc.py::test_const_graph": (
             "counts the calls of a function that `const_graph` has recorded; here it is called"
@@ -85,8 +86,8 @@ KNOWN = {
     "reliability": {
         "tests/test_ALT_fitters.py::test_Fit_Exponential_Power": (
             "an optimizer stops on a flat likelihood where the last bit of the gradient decides: "
-            "autograd's own gradient moved up by one unit in the last place fails it too, with "
-            "the same numbers and a higher likelihood"
+            "autograd's own gradient, moved up by one unit in the last place, fails it too, and "
+            "both end at a higher likelihood than the one that is expected"
         ),
     },
 }

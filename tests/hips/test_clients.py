@@ -50,6 +50,7 @@ def test_the_drop_in_is_what_autograd_names(suite):
     assert "1 of 3 pass" in said[-1]
 
 
+@pytest.mark.thorough
 def test_a_suite_that_records_nothing_proves_nothing(suite):
     (suite / "tests" / "test_client.py").write_text("import autograd\ndef test(): pass\n")
     with pytest.raises(RuntimeError, match="nothing was recorded"):
@@ -59,6 +60,7 @@ def test_a_suite_that_records_nothing_proves_nothing(suite):
         run(Client("ours", "1"), "tapegraph.autograd", sys.executable, suite, print, 300.0)
 
 
+@pytest.mark.thorough
 def test_both_libraries_side_by_side(suite):
     pytest.importorskip("autograd")
     pytest.importorskip("scipy")

@@ -26,6 +26,7 @@ from tapegraph.autograd import (
     multigrad_dict,
     value_and_grad,
 )
+from tapegraph.autograd.builtins import DictBox, SequenceBox
 from tapegraph.autograd.core import primitive as old_primitive
 from tapegraph.autograd.extend import (
     VSpace,
@@ -417,6 +418,14 @@ def test_boxes():
     grad(f)(X)
     make_jvp(f)(X)(X)
     assert not isinstance(X, ArrayBox) and not isbox(tg.tensor(X))
+
+    def of_structures(p):
+        assert isinstance(p, DictBox) and not isinstance(p, SequenceBox)
+        assert isinstance(p["w"], SequenceBox) and not isinstance(p["w"], DictBox)
+        return p["w"][0]
+
+    grad(of_structures)({"w": [2.0]})
+    assert not isinstance({"w": 2.0}, DictBox) and not isinstance([2.0], SequenceBox)
 
 
 def test_spaces_of_ones_own():

@@ -390,6 +390,29 @@ def test_index_may_be_a_tensor():
     np.testing.assert_array_equal(x[tg.tensor([1, 0])].data, DATA[[1, 0]])
 
 
+class Column:
+    """Values with an array, as of pandas."""
+
+    def __init__(self, values):
+        self.values = values
+
+    def __array__(self, dtype=None, copy=None):
+        return np.array(self.values, dtype)
+
+
+@pytest.mark.parametrize(
+    "values", [[True, False], [[True, False, True], [False] * 3], [1, 0, 1], 1]
+)
+def test_index_may_be_what_has_an_array(values):
+    x = tg.param(DATA)
+    key = Column(values)
+    np.testing.assert_array_equal(x[key].data, DATA[key], strict=True)
+    tg.sum(x[key] ** 2).backward()
+    chosen = np.zeros((2, 3))
+    np.add.at(chosen, np.array(values), 1.0)
+    np.testing.assert_array_equal(x.grad, 2 * DATA * chosen)
+
+
 def test_empty_mask_selects_nothing():
     x = tg.param(np.zeros((0, 3)))
     assert x[np.zeros((0, 3), dtype=bool)].shape == (0,)
