@@ -280,6 +280,37 @@ def test_vjp_of_structures():
         pullback({"y": np.ones(2), "n": 1.0})
 
 
+def test_one_reverse_pass_for_several_results(backend, monkeypatch):
+    from tapegraph.differentiation.gradients import Region
+
+    passes = []
+    run = Region.gradients
+
+    def noted(region, seeds, **how):
+        passes.append(seeds)
+        return run(region, seeds, **how)
+
+    monkeypatch.setattr(Region, "gradients", noted)
+
+    def f(x, y):
+        return {"a": A @ x, "b": (tg.sum(x) * y, np.float32([7.0])), "c": x.astype(np.float32)}
+
+    value, pullback = tg.vjp(f, X, 2.0)
+    assert value["c"].dtype == np.float32 and value["b"][1].dtype == np.float32
+    u, v = np.array([1.0, -2.0, 0.5]), np.float32([0.25, 0.5, 2.0])
+    by_x, by_y = pullback({"a": u, "b": (3.0, np.ones(1)), "c": v})
+    np.testing.assert_allclose(by_x, A.T @ u + 6.0 + v, rtol=1e-12)
+    assert by_y == pytest.approx(3.0 * X.sum())
+    assert len(passes) == 1
+    # Of results, and cotangents, that carry an outer level.
+    got = tg.grad(lambda x: tg.sum(tg.vjp(lambda y: (y**2, y**3), x)[1]((x, x**2))))(X)
+    np.testing.assert_allclose(got, 4 * X + 12 * X**3, rtol=1e-12)
+    _, got = tg.jvp(lambda x: tg.vjp(lambda y: (y**2, X), x)[1]((x, x)), (X,), (np.ones(3),))
+    np.testing.assert_allclose(got, 4 * X, rtol=1e-12)
+    _, pullback = tg.vjp(lambda x: (X, 3.0), X)
+    np.testing.assert_array_equal(pullback((X, 1.0)), 0.0)
+
+
 def test_a_cotangent_is_differentiated():
     """What a pullback gives is linear in the cotangent, and varies with the point."""
     _, pullback = tg.vjp(lambda x: x**2, X)
