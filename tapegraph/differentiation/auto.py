@@ -167,8 +167,15 @@ KNOWN = _Known()
 
 def decide(program: Program) -> Decision:
     """Choose the engine that a program runs in now."""
-    rivals: list[Engine] = []
     refused: list[tuple[str, Exception]] = []
+    try:
+        return _decided(program, refused)
+    finally:
+        refused.clear()  # an error's traceback holds its frame, and so this list and the program
+
+
+def _decided(program: Program, refused: list[tuple[str, Exception]]) -> Decision:
+    rivals: list[Engine] = []
     for name in engines.rivals():
         try:
             engine = engines.engine(name)

@@ -158,7 +158,7 @@ class Dual(ArrayMethods):
         return bool(self.detach())
 
     def __len__(self) -> int:
-        return len(self.detach())
+        return len(self.primal)
 
     def __repr__(self) -> str:
         return f"Dual({_text(self.primal)}, tangent={_text(self.tangent)})"

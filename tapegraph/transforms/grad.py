@@ -87,7 +87,7 @@ def grad(
     >>> tg.grad(lambda p, x: p["w"] * x + p["b"])({"w": 2.0, "b": 1.0}, 3.0)
     {'w': 3.0, 'b': 1.0}
     """
-    found = _Gradient("grad", f, argnums if argnum is None else argnum, has_aux=has_aux)
+    found = Gradient("grad", f, argnums if argnum is None else argnum, has_aux=has_aux)
 
     @functools.wraps(f)
     def derivative(*args: Any, **kwargs: Any) -> Any:
@@ -131,7 +131,7 @@ def value_and_grad(
     (5.0, array([2., 4.]))
     """
     chosen = argnums if argnum is None else argnum
-    found = _Gradient("value_and_grad", f, chosen, has_aux=has_aux)
+    found = Gradient("value_and_grad", f, chosen, has_aux=has_aux)
 
     @functools.wraps(f)
     def derivative(*args: Any, **kwargs: Any) -> Any:
@@ -177,7 +177,7 @@ def elementwise_grad(
     array([2., 4., 6.])
     """
     chosen = argnums if argnum is None else argnum
-    found = _Gradient("elementwise_grad", f, chosen, of_sum=True)
+    found = Gradient("elementwise_grad", f, chosen, of_sum=True)
 
     @functools.wraps(f)
     def derivative(*args: Any, **kwargs: Any) -> Any:
@@ -187,8 +187,18 @@ def elementwise_grad(
     return derivative
 
 
-class _Gradient:
-    """A function's value and gradient by some of its arguments, one call after another."""
+class Gradient:
+    """A function's value and gradient by some of its arguments, one call after another.
+
+    Parameters
+    ----------
+    op : str
+        Who asks, for messages.
+    f, argnums, has_aux
+        As for `grad`.
+    of_sum : bool
+        Of the sum of the results, in place of one number.
+    """
 
     def __init__(
         self,

@@ -13,7 +13,7 @@ from tapegraph.ops import shape
 from tapegraph.recording.node import constant
 from tapegraph.tensors.dual import dual_of
 from tapegraph.transforms.forward import split
-from tapegraph.transforms.grad import grad
+from tapegraph.transforms.grad import Gradient
 from tapegraph.transforms.levels import (
     Lifted,
     check_callable,
@@ -62,17 +62,25 @@ def jacobian(
     array([[2., 0.],
            [0., 4.]])
     """
-    check_callable("jacobian", f)
-    wanted = positions("jacobian", argnums)
     if mode not in (None, "forward", "reverse"):
         received = f"{kind_of(mode)} for 'mode'"
         raise ValueError(explain("jacobian", received, '"forward", "reverse" or None'))
+    check_callable("jacobian", f)
+    derivative = functools.wraps(f)(_jacobian("jacobian", f, argnums, mode))
+    derivative.__doc__ = f"Return the Jacobian of {getattr(f, '__name__', repr(f))}."
+    return derivative
+
+
+def _jacobian(
+    op: str, f: Callable[..., Any], argnums: int | Sequence[int], mode: Mode | None
+) -> Callable[..., Any]:
+    """Return the Jacobian for `jacobian`, or for who else asks."""
+    wanted = positions(op, argnums)
     several = type(argnums) if isinstance(argnums, (tuple, list)) else None
 
-    @functools.wraps(f)
     def derivative(*args: Any, **kwargs: Any) -> Any:
-        check_positions("jacobian", wanted, args)
-        lifted = {i: Lifted("jacobian", args[i], f"argument {i}") for i in dict.fromkeys(wanted)}
+        check_positions(op, wanted, args)
+        lifted = {i: Lifted(op, args[i], f"argument {i}") for i in dict.fromkeys(wanted)}
         arguments = list(lifted.values())
         level = next_tag()
 
@@ -86,7 +94,7 @@ def jacobian(
         else:
             with recording():
                 form = run({i: argument.inside for i, argument in lifted.items()})
-            outs = [result("jacobian", part, level) for _, part in leaves(form)]
+            outs = [result(op, part, level) for _, part in leaves(form)]
             if mode is None and 0 < elements < sum(out.size for out in outs):
                 form, rows = _forward(run, lifted)
             else:
@@ -99,7 +107,6 @@ def jacobian(
             found.append(chosen[0] if several is None else several(chosen))
         return replaced(form, iter(found))
 
-    derivative.__doc__ = f"Return the Jacobian of {getattr(f, '__name__', repr(f))}."
     return derivative
 
 
@@ -195,7 +202,8 @@ def hessian(f: Callable[..., Any], argnums: int | Sequence[int] = 0) -> Callable
            [2., 0.]])
     """
     check_callable("hessian", f)
-    found = jacobian(grad(f, argnums), argnums, "reverse")
+    gradient = Gradient("hessian", f, argnums)
+    found = _jacobian("hessian", lambda *args, **kw: gradient(args, kw)[1], argnums, "reverse")
 
     @functools.wraps(f)
     def derivative(*args: Any, **kwargs: Any) -> Any:

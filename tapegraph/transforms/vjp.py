@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from itertools import compress
 from typing import Any
 
 from tapegraph.errors import explain
+from tapegraph.ops import shape
 from tapegraph.tensors.dual import direction
 from tapegraph.transforms.levels import Lifted, check_callable, next_tag, plain, result, stays
 from tapegraph.transforms.reverse import Pullback, recording, total
@@ -61,8 +63,11 @@ def vjp(
     level = next_tag()
     with recording():
         out = f(*(argument.inside for argument in lifted))
-    pullbacks = [Pullback(result("vjp", part, level), targets) for _, part in leaves(out)]
-    values = [pullback.value for pullback in pullbacks]
+    outs = [result("vjp", part, level) for _, part in leaves(out)]
+    values = [Pullback(x, targets).value for x in outs]
+    flowing = [x.requires_grad for x in outs]
+    with recording():
+        pull = Pullback(_joined(compress(outs, flowing)), targets) if any(flowing) else None
     kept = any(hasattr(x, "requires_grad") for x in given) or any(map(stays, values))
     like = next((x for x in given if hasattr(x, "shape")), 0.0)
     value = replaced(out, iter(values if kept else [plain(x, like) for x in values]))
@@ -70,15 +75,24 @@ def vjp(
     def pullback(cotangent: Structure) -> Structure:
         """Return the gradients for one cotangent."""
         seeds = list(leaves(cotangent, "the cotangent"))
-        if len(seeds) != len(pullbacks):
-            received = f"{len(seeds)} cotangents for {len(pullbacks)} results"
+        if len(seeds) != len(values):
+            received = f"{len(seeds)} cotangents for {len(values)} results"
             raise ValueError(explain("vjp", received, "the structure of the function's result"))
-        found = [
-            pull.found(direction("vjp", seed, path, pull.value))
-            for pull, (path, seed) in zip(pullbacks, seeds, strict=True)
+        cotangents = [
+            direction("vjp", seed, path, value)
+            for value, (path, seed) in zip(values, seeds, strict=True)
         ]
+        found = [] if pull is None else [pull.found(_joined(compress(cotangents, flowing)))]
         grads = iter(total(found, targets))
         parts = tuple(argument.regrouped(grads) for argument in lifted)
         return parts[0] if len(parts) == 1 else parts
 
     return value, pullback
+
+
+def _joined(parts: Iterable[Any]) -> Any:
+    """Return several results, or their cotangents, as one, which takes one reverse pass."""
+    several = list(parts)
+    if len(several) == 1:
+        return several[0]
+    return shape.concat([shape.reshape(x, (-1,)) for x in several])

@@ -11,6 +11,8 @@ import numpy as np
 import pytest
 
 import tapegraph as tg
+from tapegraph.differentiation import engines
+from tapegraph.differentiation.engine import EngineDeclined
 from tapegraph.recording import scopes
 
 KILOBYTE = 2**10
@@ -200,3 +202,20 @@ def test_abandoned_scopes_leave_nothing_behind():
     for _ in range(100):
         next(quiet())
     assert scopes.RECORDING.entered.get() == scopes.BACKEND.entered.get() == ()
+
+
+def test_an_engine_that_refuses_keeps_no_program_alive(no_collector, monkeypatch):
+    """Its error holds the frames that it went through."""
+
+    def refuse(program):
+        raise EngineDeclined("not today")
+
+    monkeypatch.setattr(engines.engine("tensorflow"), "check", refuse)
+    x = tg.param([1.0, 2.0])
+    with tg.use_backend("auto"):
+        y = tg.sum(x * x)
+        y.backward()
+        assert tg.last_backward().reason == "not today"
+    seen = weakref.ref(y)
+    del y
+    assert seen() is None

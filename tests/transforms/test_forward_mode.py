@@ -260,6 +260,17 @@ def test_iteration_and_length():
         iter(tg.Dual(1.0, 1.0))
 
 
+def test_length_in_a_compiled_step():
+    """It is of the structure: nothing of what is recorded to be run again leaves the program."""
+
+    @tg.compile
+    def step(x):
+        return tg.jvp(lambda x: tg.sum(x**2) / len(x), (x,), (np.ones(3),))[1]
+
+    for x in (np.array([1.0, 2.0, 3.0]), np.zeros(3), np.ones(3)):
+        assert step(x).item() == pytest.approx(2 * x.sum() / 3)
+
+
 def test_value_of_a_dual():
     x = tg.Dual([1.0, -2.0], [3.0, 4.0])
     assert (x.shape, x.ndim, x.size, x.dtype) == ((2,), 1, 2, np.float64)

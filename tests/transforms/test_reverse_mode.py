@@ -280,6 +280,37 @@ def test_vjp_of_structures():
         pullback({"y": np.ones(2), "n": 1.0})
 
 
+def test_one_reverse_pass_for_several_results(backend, monkeypatch):
+    from tapegraph.differentiation.gradients import Region
+
+    passes = []
+    run = Region.gradients
+
+    def noted(region, seeds, **how):
+        passes.append(seeds)
+        return run(region, seeds, **how)
+
+    monkeypatch.setattr(Region, "gradients", noted)
+
+    def f(x, y):
+        return {"a": A @ x, "b": (tg.sum(x) * y, np.float32([7.0])), "c": x.astype(np.float32)}
+
+    value, pullback = tg.vjp(f, X, 2.0)
+    assert value["c"].dtype == np.float32 and value["b"][1].dtype == np.float32
+    u, v = np.array([1.0, -2.0, 0.5]), np.float32([0.25, 0.5, 2.0])
+    by_x, by_y = pullback({"a": u, "b": (3.0, np.ones(1)), "c": v})
+    np.testing.assert_allclose(by_x, A.T @ u + 6.0 + v, rtol=1e-12)
+    assert by_y == pytest.approx(3.0 * X.sum())
+    assert len(passes) == 1
+    # Of results, and cotangents, that carry an outer level.
+    got = tg.grad(lambda x: tg.sum(tg.vjp(lambda y: (y**2, y**3), x)[1]((x, x**2))))(X)
+    np.testing.assert_allclose(got, 4 * X + 12 * X**3, rtol=1e-12)
+    _, got = tg.jvp(lambda x: tg.vjp(lambda y: (y**2, X), x)[1]((x, x)), (X,), (np.ones(3),))
+    np.testing.assert_allclose(got, 4 * X, rtol=1e-12)
+    _, pullback = tg.vjp(lambda x: (X, 3.0), X)
+    np.testing.assert_array_equal(pullback((X, 1.0)), 0.0)
+
+
 def test_a_cotangent_is_differentiated():
     """What a pullback gives is linear in the cotangent, and varies with the point."""
     _, pullback = tg.vjp(lambda x: x**2, X)
@@ -411,7 +442,7 @@ def test_threads_do_not_mix_levels():
     [
         (lambda: tg.grad(tg.exp)(X), ValueError, ["grad", "(3,)", "tg.jacobian"]),
         (lambda: tg.value_and_grad(tg.exp)(X), ValueError, ["value_and_grad", "(3,)"]),
-        (lambda: tg.hessian(tg.exp)(X), ValueError, ["(3,)"]),
+        (lambda: tg.hessian(tg.exp)(X), ValueError, ["hessian", "(3,)"]),
         (lambda: tg.hvp(tg.exp, (X,), (X,)), ValueError, ["hvp", "(3,)"]),
         (lambda: tg.grad(tg.exp, ()), ValueError, ["no argnums"]),
         (lambda: tg.grad(tg.exp, "a"), TypeError, ["argnums", "'a'"]),
@@ -436,6 +467,14 @@ def test_threads_do_not_mix_levels():
             ["argument 1['k']['m']", "None"],
         ),
         (lambda: tg.vjp(lambda x: "no", X), TypeError, ["result", "'no'"]),
+        (lambda: tg.vjp(tg.sum, {"a": [X, "no"]}), TypeError, ["vjp", "primals[0]['a'][1]"]),
+        (
+            lambda: tg.vjp(lambda x: {"k": x}, X)[1]({"k": "no"}),
+            TypeError,
+            ["vjp", "the cotangent['k']", "'no'"],
+        ),
+        (lambda: tg.hvp(tg.sum, ({"a": "no"},), ({"a": X},)), TypeError, ["primals[0]['a']"]),
+        (lambda: tg.hvp(tg.sum, ({"a": X},), ({"a": "no"},)), TypeError, ["tangents[0]['a']"]),
         (lambda: tg.grad(lambda x: math.sin(x))(1.0), TypeError, ["tg.sin for math.sin"]),
         (lambda: tg.jacobian(lambda x: np.array([float(x)]))(1.0), TypeError, ["float"]),
     ],
@@ -444,6 +483,54 @@ def test_errors(call, kind, words):
     with pytest.raises(kind) as caught:
         call()
     assert all(word in str(caught.value) for word in words)
+
+
+BY_ARGNUMS = ("grad", "value_and_grad", "elementwise_grad", "jacobian", "hessian")
+
+
+@pytest.mark.parametrize("name", BY_ARGNUMS)
+def test_bad_arguments_are_named_by_whom_they_came_to(name):
+    transform = getattr(tg, name)
+
+    def raises(kind, *words):
+        return pytest.raises(kind, match=f"^{name}: .*" + ".*".join(words))
+
+    with raises(TypeError, "str 'no'", r"argument 0\['a'\]\[1\]"):
+        transform(lambda p: tg.sum(p["a"][0]))({"a": [X, "no"]})
+    with raises(TypeError, "complex128", "argument 0"):
+        transform(tg.sum)(X * 1j)
+    with raises(ValueError, "argnum 1", "1 positional"):
+        transform(lambda x, y: tg.sum(x * y), 1)(X, y=X)
+    with raises(ValueError, "argnum -1"):
+        transform(tg.sum, -1)
+    with raises(TypeError, "result", "real numbers"):
+        transform(lambda x: None)(X)
+    with raises(TypeError, "int 3", "a function"):
+        transform(3)
+
+
+def test_an_operation_without_a_second_derivative():
+    cube = tg.defop(lambda x: x**3, vjp=lambda g, y, x: g * 3.0 * x**2, name="only_once")
+
+    def f(x):
+        return tg.sum(cube(x))
+
+    np.testing.assert_allclose(tg.grad(f)(X), 3 * X**2)
+    w = tg.param(X)
+    y, before = f(w), len(tg.tape())
+    for call in (
+        lambda: tg.hessian(f)(X),
+        lambda: tg.hvp(f, (X,), (X,)),
+        lambda: tg.jacobian(tg.grad(f))(X),
+        lambda: tg.grad(lambda x: tg.sum(tg.grad(f)(x)))(X),
+        lambda: tg.jvp(tg.grad(f), (X,), (X,)),
+        lambda: tg.gradients(y, [w], create_graph=True),
+    ):
+        with pytest.raises(NotImplementedError, match="only_once: .*jvp="):
+            call()
+    assert w.grad is None and len(tg.tape()) == before
+    y.backward()  # what was recorded is as it was
+    np.testing.assert_allclose(w.grad, 3 * X**2)
 
 
 def test_an_error_inside_leaves_the_scope():
