@@ -98,7 +98,9 @@ class Chain:
             spread = np.broadcast_shapes(*(held.value.shape for held, _, _ in operands))
             if call.kwargs or LINE in kinds or spread != out.shape:
                 return ""
-            return FULL if out.shape == shape else ROW if out.shape == row else ""
+            if out.shape == shape:
+                return FULL
+            return ROW if out.shape == row and self.reads(call) else ""
         if call.name.endswith(".reduce"):
             last = _is_last(call.kwargs.get("axis", 0), len(shape))
             wanted = call.kwargs.keys() <= {"axis", "keepdims", "initial"}

@@ -53,6 +53,8 @@ class Buffers:
     ----------
     of : dict of int to ndarray
         The buffer of each value that has one, by id.
+    over : dict of int to Held
+        The operand that a result which leaves is written over, by id: made anew in every run.
     """
 
     def __init__(
@@ -68,6 +70,8 @@ class Buffers:
         given = [held for call in lines if call.users for held in call.reads]
         outside = {id(root) for held in (*results, *given) for root in held.roots}
         last = last_reads(lines)
+        self.over = _written_over(lines, outside, last)
+        outside.update(id(held) for held in self.over.values())
         for number, call in enumerate(lines):
             dying: dict[int, list[Held]] = {}  # operands, by whose memory they lie in
             for held in call.reads:
@@ -106,6 +110,21 @@ class Buffers:
     def nbytes(self) -> int:
         """How much memory they take."""
         return sum(block.nbytes for free in self._free.values() for block in free)
+
+
+def _written_over(lines: list[Call], outside: set[int], last: dict[int, int]) -> dict[int, Held]:
+    """Return what takes the memory of an operand that nobody else reads, and leaves the plan."""
+    over: dict[int, Held] = {}
+    made = {id(held) for call in lines if call.into for held in call.results}
+    for number, call in enumerate(lines):
+        for place, result in enumerate(call.results if call.into else ()):
+            for held in call.reads if id(result) in outside else ():
+                free = id(held) in made and last[id(held)] == number and id(held) not in outside
+                if free and held.roots == (held,) and call.may_overwrite(held, place):
+                    over[id(result)] = held
+                    made.discard(id(held))
+                    break
+    return over
 
 
 def _is_dense(array: Array) -> bool:

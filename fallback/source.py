@@ -52,6 +52,7 @@ class Source(Lines):
         self._rows: dict[str, str] = {}  # the names of buffers cut into blocks
         self._whole: dict[int, Constant] = {}  # buffers, as what views are taken of
         buffers = Buffers(lines, [*outputs, *updates])
+        self.over = buffers.over
         self.buffers, self.nbytes = buffers.of, buffers.nbytes + scratch
         self.chains = sum(isinstance(call, Blocks) for call in lines)
         parameters = ", ".join(self.name(held) for held in leaves)
@@ -106,6 +107,8 @@ class Source(Lines):
         for held in blocks.results:
             if id(held) in self.buffers:
                 place = self.known(self.buffers[id(held)], "b")
+            elif id(held) in self.over:
+                place = self.name(self.over[id(held)])
             else:
                 place = f"{self.known(np.empty_like, 'empty_like')}({self.mould(held)})"
             lines.append(f"{self.name(held)} = {place}")

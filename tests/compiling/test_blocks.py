@@ -12,6 +12,7 @@ from programs import programs
 import tapegraph as tg
 from tapegraph.differentiation.clock import CLOCK
 from tapegraph.fallback import blocks
+from tests.compiling.attention import attention
 from tests.compiling.beside import beside
 from tests.compiling.test_random_steps import steps
 
@@ -73,39 +74,6 @@ def test_random_programs_by_single_rows(tiny, thorough):
 
     one()
     assert cut > 30
-
-
-def attention(dtype, optimizer):
-    """Return the maker of a step of attention and a feed-forward layer."""
-    rng = np.random.default_rng(0)
-    shapes = [(64, 64), (64, 64), (64, 64), (64, 256), (256,), (256, 64), (64,), (64,)]
-    start = [rng.normal(0, 0.1, shape).astype(dtype) for shape in shapes]
-
-    def make():
-        params = [tg.param(w) for w in start]
-        update = optimizer(params)
-        q, k, v, w1, c1, w2, gain, bias = params
-
-        def step(x, target, past):
-            h = tg.layer_norm(x, gain, bias)
-            scores = (h @ q) @ (h @ k).transpose(0, 2, 1) * 0.125
-            h = x + tg.softmax(tg.where(past, scores, -1e9)) @ (h @ v)
-            centred = h - tg.mean(h, axis=-1, keepdims=True)
-            spread = tg.sqrt(tg.mean(centred * centred, axis=-1, keepdims=True) + 1e-5)
-            h = h + tg.gelu(centred / spread @ w1 + c1) @ w2
-            update.zero_grad()
-            loss = tg.mean((h - target) ** 2)
-            loss.backward()
-            update.step()
-            return loss, h
-
-        return step, [*params, update]
-
-    def batch():
-        x, target = rng.normal(size=(2, 32, 64, 64)).astype(dtype)
-        return x, target, np.tril(np.ones((64, 64), bool))
-
-    return make, [batch() for _ in range(5)]
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
