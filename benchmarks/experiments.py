@@ -433,6 +433,30 @@ def flat() -> Ways:
     }
 
 
+def heads() -> Ways:
+    """Attention's products (8, 4, 128, ...) of float32, on heads that lie side by side in rows."""
+    rng = np.random.default_rng(0)
+    weights = rng.normal(size=(8, 4, 128, 128)).astype(np.float32)
+    rows = rng.normal(size=(2, 8, 128, 4, 64)).astype(np.float32)
+    q, k = rows.transpose(0, 1, 3, 2, 4)
+    apart, side_by_side = np.empty((8, 4, 128, 64), np.float32), np.empty((8, 128, 256), np.float32)
+    among = side_by_side.reshape(8, 128, 4, 64).transpose(0, 2, 1, 3)
+    scores = np.empty_like(weights)
+
+    def copied() -> None:
+        np.matmul(weights, k, apart).transpose(0, 2, 1, 3).reshape(8, 128, 256)
+
+    def laid_out() -> None:
+        np.matmul(q, np.ascontiguousarray(k.swapaxes(-1, -2)), scores)
+
+    return {
+        "weights @ values, then copied": copied,
+        "written where the copy would lie": lambda: np.matmul(weights, k, among),
+        "queries @ keys, transposed views": lambda: np.matmul(q, k.swapaxes(-1, -2), scores),
+        "keys copied transposed first": laid_out,
+    }
+
+
 def masks() -> Ways:
     """Keep half of 500k float32, and set the others to zero."""
     from tapegraph.arrays.bit_select import kept
@@ -559,6 +583,7 @@ EXPERIMENTS = {
     "descent": descent,
     "chains": chains,
     "flat": flat,
+    "heads": heads,
     "masks": masks,
     "images": images,
     "pages": pages,

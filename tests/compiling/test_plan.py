@@ -272,6 +272,19 @@ def test_a_view_that_is_read_late_keeps_what_it_views():
         assert compiled(x).item() == np.sum(other * y.T)
 
 
+def test_results_are_written_over_what_nobody_reads_later():
+    def f(x):
+        y = np.exp(x)
+        z = np.sin(y)
+        return y * 2.0, y + 1.0, z * y, z - y
+
+    compiled = tg.compile(f)
+    for i in range(5):
+        x = np.full(3, float(i))
+        for got, want in zip(compiled(x), f(x), strict=True):
+            np.testing.assert_array_equal(got.data, want)
+
+
 def test_arguments_and_state_are_never_written_to():
     w = tg.param(np.full(5, 0.5))
     slot = tg.tensor(np.zeros(5))
