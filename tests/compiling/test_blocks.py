@@ -132,6 +132,23 @@ def test_what_is_given_in_any_order_of_memory(tiny):
         beside(make, calls, "native")
 
 
+def test_what_others_read_of_a_chain(tiny):
+    def f(x, v, mask):
+        y = tg.exp(x)
+        rows = np.broadcast_to(tg.sum(y, axis=-1, keepdims=True), y.shape)
+        chosen = tg.where(mask, tg.tanh(y / rows), 0.5)  # through its bits, seen as integers
+        return chosen @ v, tg.sum(rows, axis=0), chosen * 2.0
+
+    rng = np.random.default_rng(0)
+    step = tg.compile(f)
+    for _ in range(5):
+        x, v = rng.normal(size=(128, 160)), rng.normal(size=(160, 3))
+        mask = rng.random(x.shape) < 0.5
+        for got, want in zip(step(x, v, mask), f(x, v, mask), strict=True):
+            np.testing.assert_array_equal(got.data, want.data)
+    assert any("bitwise_or(" in text and "tanh(" in text for text in blocks_of(step))
+
+
 # ------------------------------------------------------------------ memory
 
 
