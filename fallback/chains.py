@@ -166,10 +166,12 @@ class Blocks(Call):
                 kwargs["axis"] = -1
             if call.function is np.expand_dims:
                 args = (args[0], -1)
-            how = {"into": call.into, "elementwise": call.elementwise, "form": call.form}
+            how: dict[str, Any] = {"into": call.into, "elementwise": call.elementwise}
             calls.place = call.place
             (result,) = call.results
-            found = calls.make(Call(call.function, call.name, args, kwargs, **how), result.hint)
+            found = calls.make(
+                Call(call.function, call.name, args, kwargs, form=call.form, **how), result.hint
+            )
             inside[id(result)] = found
             if result.roots[0] is result and id(result) in read:
                 _, kind, _ = chain.operand(result) or (None, FULL, 0)

@@ -149,6 +149,19 @@ def test_what_others_read_of_a_chain(tiny):
     assert any("bitwise_or(" in text and "tanh(" in text for text in blocks_of(step))
 
 
+def test_a_view_of_a_view_that_others_read(tiny):
+    def f(x, mask, masks):  # through their bits, seen as integers
+        return tg.where(masks, tg.where(mask, tg.tanh(x), 0.5), 0.0)
+
+    rng = np.random.default_rng(0)
+    step = tg.compile(f)
+    for _ in range(5):
+        x = rng.normal(size=(128, 160))
+        given = x, rng.random(x.shape) < 0.5, rng.random((2, *x.shape)) < 0.5
+        np.testing.assert_array_equal(step(*given).data, f(*given).data)
+    assert any("bitwise_or(" in text and "tanh(" in text for text in blocks_of(step))
+
+
 # ------------------------------------------------------------------ memory
 
 

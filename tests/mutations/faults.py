@@ -1315,8 +1315,8 @@ FAULTS = (
         "compile",
         "small-arrays-in-blocks",
         "fallback/blocks.py",
-        "    if _largest(lines[start]) < SMALLEST:\n        return None\n",
-        "",
+        "SMALLEST = 1 << 18",
+        "SMALLEST = 1 << 8",
         BLOCKS,
     ),
     # ------------------------------------------------------------------ locks
