@@ -21,7 +21,9 @@ import numpy as np
 Ways = dict[str, Callable[[], object]]
 
 
-def timed(ways: Ways, rounds: int) -> dict[str, float]:
+def timed(
+    ways: Ways, rounds: int, clock: Callable[[], float] = time.perf_counter
+) -> dict[str, float]:
     """Return the median milliseconds of each way, in turns after three warm-ups.
 
     The turns are in random order: who follows a way that empties the caches would pay for it.
@@ -30,10 +32,10 @@ def timed(ways: Ways, rounds: int) -> dict[str, float]:
     shuffler = random.Random(0)
     for turn in range(rounds + 3):
         for name, run in shuffler.sample(list(ways.items()), len(ways)):
-            start = time.perf_counter()
+            start = clock()
             run()
             if turn >= 3:
-                seconds[name].append(time.perf_counter() - start)
+                seconds[name].append(clock() - start)
     return {name: float(np.median(s)) * 1e3 for name, s in seconds.items()}
 
 
@@ -65,21 +67,19 @@ def compiled_step(workload: str):
     import importlib
 
     import tapegraph as tg
-    from benchmarks import compiled, trainers
     from tapegraph.lowering.step import Step
 
     ran = []
-    run, eager = Step.run, trainers.tapegraph
+    run = Step.run
     Step.run = lambda step, values: ran.append((step, values)) or run(step, values)
-    trainers.tapegraph = compiled.compiled
     module = importlib.import_module(f"benchmarks.workloads.{workload}")
     try:
         with tg.use_backend("tensorflow"):
-            trainer = module.CONTENDERS["tapegraph"](module.problem())
+            trainer = module.CONTENDERS["tapegraph compiled"](module.problem())
             for _ in range(3):
                 trainer.step()
     finally:
-        Step.run, trainers.tapegraph = run, eager
+        Step.run = run
     ((step, values),) = ran
     (with_xla,) = step.tuner.untried
     return step.tuner.first.way, with_xla.way(), step.feeds(values)
@@ -372,6 +372,91 @@ def descent() -> Ways:
     return {"whole": lambda: np.subtract(p, g * 1e-6, out=p), "blocks of 16k": in_blocks}
 
 
+def chains() -> Ways:
+    """A compiled step of the transformer block: its chains of calls in blocks, or whole."""
+    import tapegraph as tg
+    from benchmarks.workloads import transformer
+    from tapegraph.fallback import blocks
+
+    tg.set_backend("native")
+    measured = blocks.fastest
+    choices = {
+        "blocks where they measured faster": measured,
+        "all whole": lambda trials: trials[0],
+        "all in blocks of 128 kB": lambda trials: trials[min(1, len(trials) - 1)],
+        "all in blocks of 512 kB": lambda trials: trials[-1],
+    }
+    ways = {}
+    for name, choice in choices.items():
+        blocks.fastest = choice
+        try:
+            trainer = transformer.CONTENDERS["tapegraph compiled"](transformer.problem())
+            for _ in range(3):
+                trainer.step()
+            ways[name] = trainer.step
+        finally:
+            blocks.fastest = measured
+    return ways
+
+
+def flat() -> Ways:
+    """Adam on the 53 parameters of the gpt workload: one by one, or in one flat array each."""
+    from benchmarks.workloads import gpt
+
+    params = gpt.problem().weights
+    grads, means, squares = ([np.abs(p) + 1e-3 for p in params] for _ in range(3))
+    size = sum(p.size for p in params)
+    p, g, m, v = (np.concatenate([a.ravel() for a in x]) for x in (params, grads, means, squares))
+    one, two = np.empty((2, size), np.float32)
+
+    def rule(p, g, m, v, one, two):  # type: ignore[no-untyped-def]
+        m = np.add(np.multiply(m, 0.9, one), np.multiply(g, 0.1, two))
+        np.multiply(np.multiply(g, g, two), 0.001, two)
+        v = np.add(np.multiply(v, 0.999, one), two)
+        np.divide(np.multiply(m, 0.01, one), np.add(np.sqrt(v, two), 1e-8, two), one)
+        return np.subtract(p, one), m, v
+
+    def one_by_one() -> None:
+        for arrays in zip(params, grads, means, squares, strict=True):
+            n = arrays[0].size
+            spare = (x[:n].reshape(arrays[0].shape) for x in (one, two))
+            rule(*arrays, *spare)
+
+    def gathered() -> None:
+        np.concatenate([a.ravel() for a in grads], out=g)
+        rule(p, g, m, v, one, two)
+
+    return {
+        "one by one": one_by_one,
+        "flat, gradients gathered": gathered,
+        "flat, gradients there already": lambda: rule(p, g, m, v, one, two),
+    }
+
+
+def heads() -> Ways:
+    """Attention's products (8, 4, 128, ...) of float32, on heads that lie side by side in rows."""
+    rng = np.random.default_rng(0)
+    weights = rng.normal(size=(8, 4, 128, 128)).astype(np.float32)
+    rows = rng.normal(size=(2, 8, 128, 4, 64)).astype(np.float32)
+    q, k = rows.transpose(0, 1, 3, 2, 4)
+    apart, side_by_side = np.empty((8, 4, 128, 64), np.float32), np.empty((8, 128, 256), np.float32)
+    among = side_by_side.reshape(8, 128, 4, 64).transpose(0, 2, 1, 3)
+    scores = np.empty_like(weights)
+
+    def copied() -> None:
+        np.matmul(weights, k, apart).transpose(0, 2, 1, 3).reshape(8, 128, 256)
+
+    def laid_out() -> None:
+        np.matmul(q, np.ascontiguousarray(k.swapaxes(-1, -2)), scores)
+
+    return {
+        "weights @ values, then copied": copied,
+        "written where the copy would lie": lambda: np.matmul(weights, k, among),
+        "queries @ keys, transposed views": lambda: np.matmul(q, k.swapaxes(-1, -2), scores),
+        "keys copied transposed first": laid_out,
+    }
+
+
 def masks() -> Ways:
     """Keep half of 500k float32, and set the others to zero."""
     from tapegraph.arrays.bit_select import kept
@@ -496,6 +581,9 @@ EXPERIMENTS = {
     "products": products,
     "threads": threads,
     "descent": descent,
+    "chains": chains,
+    "flat": flat,
+    "heads": heads,
     "masks": masks,
     "images": images,
     "pages": pages,
@@ -507,7 +595,9 @@ def main() -> int:
     p = argparse.ArgumentParser(prog="python -m benchmarks.experiments", description=__doc__)
     p.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(EXPERIMENTS)}")
     p.add_argument("--rounds", type=int, default=15, metavar="N")
+    p.add_argument("--clock", choices=["wall", "cpu"], default="wall", help="which time counts")
     options = p.parse_args()
+    clock = time.process_time if options.clock == "cpu" else time.perf_counter
     if unknown := set(options.names) - set(EXPERIMENTS):
         p.error(f"no experiment named {', '.join(sorted(unknown))}")
     print(f"OPENBLAS_THREAD_TIMEOUT={os.environ.get('OPENBLAS_THREAD_TIMEOUT', '(not set)')}")
@@ -519,7 +609,7 @@ def main() -> int:
             print(f"  left out: {error}")
             continue
         if ways is not None:
-            medians = timed(ways, options.rounds)
+            medians = timed(ways, options.rounds, clock)
             first = next(iter(medians.values()))
             for way, ms in medians.items():
                 print(f"  {way:34} {ms:8.3f} ms  {ms / first:6.2f} x")

@@ -92,9 +92,9 @@ def _in_blocks(
     whole = Trial(Blocks(chain, total, read, {}))
     key = whole.key
     if key not in known:
-        trials = [Trial(Blocks(chain, rows, read, {})) for rows in _choices(chain)]
-        trials = [trial for trial in trials if trial.is_right()]
-        known[key] = fastest([whole, *trials]).blocks.rows
+        trials = [whole, *(Trial(Blocks(chain, rows, read, {})) for rows in _choices(chain))]
+        right = [trial for trial in trials if trial.is_right()]  # and each has touched its memory
+        known[key] = fastest(right).blocks.rows if whole in right else total
     rows = known[key]
     if rows == total or not Trial(Blocks(chain, rows, read, {})).is_right():
         return None

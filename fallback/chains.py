@@ -98,7 +98,9 @@ class Chain:
             spread = np.broadcast_shapes(*(held.value.shape for held, _, _ in operands))
             if call.kwargs or LINE in kinds or spread != out.shape:
                 return ""
-            return FULL if out.shape == shape else ROW if out.shape == row else ""
+            if out.shape == shape:
+                return FULL
+            return ROW if out.shape == row and self.reads(call) else ""
         if call.name.endswith(".reduce"):
             last = _is_last(call.kwargs.get("axis", 0), len(shape))
             wanted = call.kwargs.keys() <= {"axis", "keepdims", "initial"}
@@ -164,10 +166,12 @@ class Blocks(Call):
                 kwargs["axis"] = -1
             if call.function is np.expand_dims:
                 args = (args[0], -1)
-            how = {"into": call.into, "elementwise": call.elementwise, "form": call.form}
+            how: dict[str, Any] = {"into": call.into, "elementwise": call.elementwise}
             calls.place = call.place
             (result,) = call.results
-            found = calls.make(Call(call.function, call.name, args, kwargs, **how), result.hint)
+            found = calls.make(
+                Call(call.function, call.name, args, kwargs, form=call.form, **how), result.hint
+            )
             inside[id(result)] = found
             if result.roots[0] is result and id(result) in read:
                 _, kind, _ = chain.operand(result) or (None, FULL, 0)

@@ -33,11 +33,14 @@ class Lines:
         What the text refers to.
     buffers : dict of int to ndarray
         What a value is written into, by id.
+    over : dict of int to Held
+        The operand that a value is written over, by id.
     """
 
     def __init__(self, *taken: str, within: Lines | None = None) -> None:
         self.names: dict[str, Any] = {} if within is None else within.names
         self.buffers: dict[int, Array] = {}
+        self.over: dict[int, Held] = {}
         self._within = within
         self._given: set[int] = set()  # the values whose memory is a parameter, by id
         self._taken: set[str] = set(taken)
@@ -60,6 +63,8 @@ class Lines:
             into, target = targets, ""
         elif id(result) in self.buffers:
             into = self.known(self.buffers[id(result)], "b")
+        elif id(result) in self.over:
+            into = self.name(self.over[id(result)])
         elif call.moulded:
             into = f"{self.known(np.empty_like, 'empty_like')}({self.mould(call.results[0])})"
         if into:

@@ -37,6 +37,25 @@ def last_reads(lines: list[Call]) -> dict[int, int]:
     return last
 
 
+def written_over(lines: list[Call], results: Iterable[Held]) -> dict[int, Held]:
+    """Return operands whose memory can leave a plan as a result's, by that one's id.
+
+    Nobody reads them later, and they are arrays that the plan makes.
+    """
+    outside = {id(root) for held in results for root in held.roots}
+    last, over = last_reads(lines), dict[int, Held]()
+    made = {id(held) for call in lines if call.into for held in call.results} - outside
+    for number, call in enumerate(lines):
+        for place, result in enumerate(call.results if call.into else ()):
+            for held in call.reads if id(result) in outside else ():
+                free = id(held) in made and last[id(held)] == number and held.roots == (held,)
+                if free and call.may_overwrite(held, place):
+                    over[id(result)] = held
+                    made.discard(id(held))
+                    break
+    return over
+
+
 class Buffers:
     """The buffers of a plan.
 
@@ -75,10 +94,10 @@ class Buffers:
                     if last[id(root)] == number:
                         dying.setdefault(id(root), []).append(held)
             for place, result in enumerate(call.results if call.into else ()):
-                for root in [*dying]:
-                    if all(call.may_overwrite(held, place) for held in dying[root]):
-                        self._release({root})
-                        del dying[root]
+                for gone, operands in [*dying.items()]:
+                    if all(call.may_overwrite(held, place) for held in operands):
+                        self._release({gone})
+                        del dying[gone]
                 if id(result) not in outside:
                     self._take(result)
             self._release({*dying})

@@ -10,7 +10,7 @@ from tapegraph.arrays.row_sparse import has_nan
 from tapegraph.fallback.calls import Call, Check, Constant, Held, Leaf, mapped
 from tapegraph.fallback.chains import SAME, Blocks, inner
 from tapegraph.fallback.lines import Lines
-from tapegraph.fallback.memory import LARGE, Buffers, last_reads
+from tapegraph.fallback.memory import LARGE, Buffers, last_reads, written_over
 
 
 class Source(Lines):
@@ -51,7 +51,8 @@ class Source(Lines):
         self._fixed: set[int] = set()  # the views of buffers, by id
         self._rows: dict[str, str] = {}  # the names of buffers cut into blocks
         self._whole: dict[int, Constant] = {}  # buffers, as what views are taken of
-        buffers = Buffers(lines, [*outputs, *updates])
+        self.over = written_over(lines, [*outputs, *updates])
+        buffers = Buffers(lines, [*outputs, *updates, *self.over.values()])
         self.buffers, self.nbytes = buffers.of, buffers.nbytes + scratch
         self.chains = sum(isinstance(call, Blocks) for call in lines)
         parameters = ", ".join(self.name(held) for held in leaves)
@@ -106,6 +107,8 @@ class Source(Lines):
         for held in blocks.results:
             if id(held) in self.buffers:
                 place = self.known(self.buffers[id(held)], "b")
+            elif id(held) in self.over:
+                place = self.name(self.over[id(held)])
             else:
                 place = f"{self.known(np.empty_like, 'empty_like')}({self.mould(held)})"
             lines.append(f"{self.name(held)} = {place}")

@@ -12,6 +12,7 @@ from programs import programs
 import tapegraph as tg
 from tapegraph.differentiation.clock import CLOCK
 from tapegraph.fallback import blocks
+from tests.compiling.attention import attention
 from tests.compiling.beside import beside
 from tests.compiling.test_random_steps import steps
 
@@ -75,39 +76,6 @@ def test_random_programs_by_single_rows(tiny, thorough):
     assert cut > 30
 
 
-def attention(dtype, optimizer):
-    """Return the maker of a step of attention and a feed-forward layer."""
-    rng = np.random.default_rng(0)
-    shapes = [(64, 64), (64, 64), (64, 64), (64, 256), (256,), (256, 64), (64,), (64,)]
-    start = [rng.normal(0, 0.1, shape).astype(dtype) for shape in shapes]
-
-    def make():
-        params = [tg.param(w) for w in start]
-        update = optimizer(params)
-        q, k, v, w1, c1, w2, gain, bias = params
-
-        def step(x, target, past):
-            h = tg.layer_norm(x, gain, bias)
-            scores = (h @ q) @ (h @ k).transpose(0, 2, 1) * 0.125
-            h = x + tg.softmax(tg.where(past, scores, -1e9)) @ (h @ v)
-            centred = h - tg.mean(h, axis=-1, keepdims=True)
-            spread = tg.sqrt(tg.mean(centred * centred, axis=-1, keepdims=True) + 1e-5)
-            h = h + tg.gelu(centred / spread @ w1 + c1) @ w2
-            update.zero_grad()
-            loss = tg.mean((h - target) ** 2)
-            loss.backward()
-            update.step()
-            return loss, h
-
-        return step, [*params, update]
-
-    def batch():
-        x, target = rng.normal(size=(2, 32, 64, 64)).astype(dtype)
-        return x, target, np.tril(np.ones((64, 64), bool))
-
-    return make, [batch() for _ in range(5)]
-
-
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("rule", [tg.Adam, tg.Lion, tg.RMSprop], ids=lambda rule: rule.__name__)
 def test_a_training_step_by_blocks(always, monkeypatch, dtype, rule):
@@ -162,6 +130,36 @@ def test_what_is_given_in_any_order_of_memory(tiny):
     for turn in range(len(forms)):
         calls = [(form,) for form in forms[turn:] + forms[:turn]]
         beside(make, calls, "native")
+
+
+def test_what_others_read_of_a_chain(tiny):
+    def f(x, v, mask):
+        y = tg.exp(x)
+        rows = np.broadcast_to(tg.sum(y, axis=-1, keepdims=True), y.shape)
+        chosen = tg.where(mask, tg.tanh(y / rows), 0.5)  # through its bits, seen as integers
+        return chosen @ v, tg.sum(rows, axis=0), chosen * 2.0
+
+    rng = np.random.default_rng(0)
+    step = tg.compile(f)
+    for _ in range(5):
+        x, v = rng.normal(size=(128, 160)), rng.normal(size=(160, 3))
+        mask = rng.random(x.shape) < 0.5
+        for got, want in zip(step(x, v, mask), f(x, v, mask), strict=True):
+            np.testing.assert_array_equal(got.data, want.data)
+    assert any("bitwise_or(" in text and "tanh(" in text for text in blocks_of(step))
+
+
+def test_a_view_of_a_view_that_others_read(tiny):
+    def f(x, mask, masks):  # through their bits, seen as integers
+        return tg.where(masks, tg.where(mask, tg.tanh(x), 0.5), 0.0)
+
+    rng = np.random.default_rng(0)
+    step = tg.compile(f)
+    for _ in range(5):
+        x = rng.normal(size=(128, 160))
+        given = x, rng.random(x.shape) < 0.5, rng.random((2, *x.shape)) < 0.5
+        np.testing.assert_array_equal(step(*given).data, f(*given).data)
+    assert any("bitwise_or(" in text and "tanh(" in text for text in blocks_of(step))
 
 
 # ------------------------------------------------------------------ memory

@@ -13,6 +13,7 @@ from programs import programs
 
 import tapegraph as tg
 from tapegraph.differentiation import engines
+from tests.compiling.attention import attention
 
 
 @pytest.fixture(autouse=True)
@@ -223,10 +224,12 @@ def test_nothing_is_allocated_for_what_nobody_keeps():
         if re.search(r" = (mult|add|sub|tanh|mat)", line)
     ]
     fresh = [line for line in body if not re.search(r"b\d+\)", line)]
-    # The gradient, which leaves, is the only array of the plan that is new in every run.
+    # The gradient, which leaves, is the only array of the plan that is new in every run, written
+    # over what was added up before.
     assert len(body) > 25
-    (new,) = [line.split(" = ")[0].strip() for line in fresh if "reduce" not in line]
-    assert f"d0 = {new}\n" in step.source()
+    new, last = (line.split(" = ")[0].strip() for line in fresh if "reduce" not in line)
+    assert re.search(rf"{last} = add\({new}, \w+, {new}\)", step.source())
+    assert f"d0 = {last}\n" in step.source()
 
 
 @pytest.mark.parametrize("name", ["reshape", "transpose", "getitem", "broadcast", "itself"])
@@ -267,6 +270,19 @@ def test_a_view_that_is_read_late_keeps_what_it_views():
         for _ in range(5):
             other = np.tanh(other * x + 1.0)
         assert compiled(x).item() == np.sum(other * y.T)
+
+
+def test_results_are_written_over_what_nobody_reads_later():
+    def f(x):
+        y = np.exp(x)
+        z = np.sin(y)
+        return y * 2.0, y + 1.0, z * y, z - y
+
+    compiled = tg.compile(f)
+    for i in range(5):
+        x = np.full(3, float(i))
+        for got, want in zip(compiled(x), f(x), strict=True):
+            np.testing.assert_array_equal(got.data, want)
 
 
 def test_arguments_and_state_are_never_written_to():
@@ -410,6 +426,30 @@ def test_memory_is_flat_over_many_calls():
     assert held[1] - held[0] < w.data.nbytes  # not one array of 500 calls
 
 
+def peak(step, state, calls):
+    """Return the most memory that a step holds, state and buffers included."""
+    tracemalloc.start()
+    try:
+        for given in calls[:4]:
+            step(*given)
+        gc.collect()
+        tracemalloc.reset_peak()
+        step(*calls[4])
+        return tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+
+
+def test_a_compiled_step_takes_no_more_memory_than_the_eager_one():
+    make, calls = attention(np.float32, tg.Adam)
+    step, state = make()
+    eager = peak(step, state, calls)
+    step, state = make()
+    compiled = tg.compile(step)
+    assert peak(compiled, state, calls) < eager
+    assert "ran in native" in compiled.explain()
+
+
 # ------------------------------------------------------------------ less work
 
 
@@ -430,6 +470,29 @@ def test_what_is_computed_twice_is_computed_once_and_what_nobody_reads_not_at_al
     assert source.count("cos(") == 1  # the slope of the sine
     assert source.count("multiply(v0, v1") + source.count("multiply(v1, v0") == 1
     assert "def plan(" in source and "test_plan.py" in source
+
+
+def test_gelu_and_its_gradient_share_their_tanh():
+    w = tg.param(np.linspace(-2.0, 2.0, 5))
+
+    @tg.compile
+    def step(x):
+        w.grad = None
+        tg.sum(tg.gelu(w * x)).backward()
+
+    for _ in range(3):
+        step(np.ones(5))
+    assert step.source().count("tanh(") == 1
+
+
+def test_views_of_buffers_are_made_once():
+    w = tg.param(np.ones((4, 6)))
+    step = tg.compile(lambda x: tg.sum(tg.exp(x @ w).reshape(2, 2, 6).transpose(1, 0, 2) * 2.0))
+    for _ in range(3):
+        assert step(np.ones((4, 4))).item() == pytest.approx(48.0 * np.exp(4.0), rel=1e-14)
+    once, each = step.source().split("def plan(")
+    assert "reshape" in once and "transpose" in once
+    assert "reshape" not in each and "transpose" not in each
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])

@@ -51,6 +51,8 @@ RECORDED = "tests/differentiation/test_recorded_rules.py"
 RANDOM = "tests/random/test_random.py"
 HAZARDS = "tests/compiling/test_hazards.py"
 BAD_INPUT = "tests/compiling/test_bad_input.py"
+PLAN = "tests/compiling/test_plan.py"
+BLOCKS = "tests/compiling/test_blocks.py"
 
 FAULTS = (
     # ------------------------------------------------------------------ forward
@@ -1197,8 +1199,8 @@ FAULTS = (
         "compile",
         "seeds-of-the-plan-are-handed-out",
         "fallback/source.py",
-        'f"{self._name(held)}.copy()" if of_the_plan else self._name(held)',
-        "self._name(held)",
+        'f"{self.name(held)}.copy()" if of_the_plan else self.name(held)',
+        "self.name(held)",
         HAZARDS,
     ),
     Fault(
@@ -1252,6 +1254,70 @@ FAULTS = (
         "return array.apart(fed)",
         "return array",
         "tests/compiling/test_tables.py",
+    ),
+    Fault(
+        "compile",
+        "a-copy-taken-for-a-view-of-a-buffer",
+        "fallback/source.py",
+        "return result.roots == operand.roots",
+        "return True",
+        PLAN,
+    ),
+    Fault(
+        "compile",
+        "result-over-an-operand-that-is-read-later",
+        "fallback/memory.py",
+        "id(held) in made and last[id(held)] == number and",
+        "id(held) in made and",
+        f"{PLAN} {BLOCKS}",
+    ),
+    Fault(
+        "compile",
+        "block-over-an-operand-that-is-read-later",
+        "fallback/chains.py",
+        "return lies_alike(held, result) and self._last[id(held)] <= written",
+        "return lies_alike(held, result)",
+        BLOCKS,
+    ),
+    Fault(
+        "compile",
+        "reader-of-a-repeated-row-before-its-chain",
+        "fallback/chains.py",
+        "bool(read & (late | repeats))",
+        "bool(read & late)",
+        BLOCKS,
+    ),
+    Fault(
+        "compile",
+        "view-of-a-chain-read-by-nobody",
+        "fallback/chains.py",
+        "if call.function is np.broadcast_to or (id(call) in own and not call.into):",
+        "if call.function is np.broadcast_to:",
+        BLOCKS,
+    ),
+    Fault(
+        "compile",
+        "blocks-with-other-bits",
+        "fallback/blocks.py",
+        "return all(a.tobytes() == held.value.tobytes()",
+        "return True or all(a.tobytes() == held.value.tobytes()",
+        BLOCKS,
+    ),
+    Fault(
+        "compile",
+        "blocks-that-are-hardly-faster",
+        "fallback/blocks.py",
+        "seconds[best] <= POLICY.edge * seconds[0]",
+        "seconds[best] <= seconds[0]",
+        BLOCKS,
+    ),
+    Fault(
+        "compile",
+        "small-arrays-in-blocks",
+        "fallback/blocks.py",
+        "SMALLEST = 1 << 18",
+        "SMALLEST = 1 << 8",
+        BLOCKS,
     ),
     # ------------------------------------------------------------------ locks
     Fault(
