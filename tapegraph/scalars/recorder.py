@@ -16,12 +16,12 @@ import numpy as np
 from tapegraph.errors import explain, line_of, user_frame
 from tapegraph.recording import node as nodes
 from tapegraph.recording.concretization import ConcretizationError
-from tapegraph.recording.node import Node
+from tapegraph.recording.node import Node, mark_changed
 from tapegraph.recording.op import OPS, Op
 from tapegraph.recording.record import remember
 from tapegraph.scalars.arithmetic import GIVEN, KINDS, NUMBER, SUM, TOTAL, WEIGHED
 from tapegraph.scalars.numbers import Numbers, Place
-from tapegraph.scalars.state import DATA, GRAD, State, number_of, write_number
+from tapegraph.scalars.state import DATA, GRAD, State, number_of, slot_of
 from tapegraph.typed import Array
 
 NUMBERS, CHOSEN, COPIED = Op("numbers"), Op("chosen"), Op("copied")
@@ -201,10 +201,14 @@ class Recorder:
         if id(x) not in self._inside:
             self._written[id(x), name] = x, name
             self._held.append(x)
-            slot = "_array" if isinstance(x, Node) else name
+            slot = slot_of(x, name)
             before = getattr(x, slot)
             self._whole.on_undo(lambda: setattr(x, slot, before))
-        write_number(x, name, self._data[i])
+        if isinstance(x, Node):
+            x._array = np.array(self._data[i])
+            mark_changed(x)
+        else:
+            setattr(x, name, self._data[i])
 
     def assign_all(self, objects: Sequence[Any], tensor: Any) -> None:
         """Give Values, or tensors of one number, those of a tensor, here and in the program."""
@@ -304,6 +308,7 @@ class Recorder:
 
     def finish(self) -> None:
         """Say of each entry what it computes: it is known only now what the later ones need."""
+        self.state.close()
         self._leaf._array = self.start()
         self._leaf._attrs = {"state": self.state}
         needed = []
