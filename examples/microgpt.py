@@ -129,17 +129,23 @@ def mean_bits(model, letters, following, counts):
 # -- training --------------------------------------------------------------------------------------
 
 
-def new_step(model, steps: int):
-    """Make the training step: it takes an encoded word, updates the model, and returns the loss."""
+def new_step(model):
+    """Make the training step: it takes an encoded word, a learning rate and the number of the step,
+    updates the model by Adam, and returns the loss.
+    """
     parameters = [p for matrix in model.values() for row in matrix for p in row]
-    rate = schedules.warmup(50, schedules.cosine(0.01, steps))
-    optimizer = tg.Adam(parameters, lr=rate, betas=(0.9, 0.99))
+    moments = [(Value(0.0), Value(0.0)) for _ in parameters]
 
-    def step(letters, following, counts):
+    def step(letters, following, counts, rate, number):
         bits = mean_bits(model, letters, following, counts)
-        optimizer.zero_grad()
+        for p in parameters:
+            p.grad = 0.0
         bits.backward()
-        optimizer.step()
+        for p, (mean, square) in zip(parameters, moments, strict=True):
+            mean.data = 0.9 * mean.data + 0.1 * p.grad
+            square.data = 0.99 * square.data + 0.01 * (p.grad * p.grad)
+            unbiased, spread = mean.data / (1 - 0.9**number), square.data / (1 - 0.99**number)
+            p.data -= rate * unbiased / (spread**0.5 + 1e-8)
         return bits
 
     return step
@@ -147,12 +153,12 @@ def new_step(model, steps: int):
 
 def seconds_a_step(words, steps: int):
     """Medians of eager and of compiled steps, taken in turns on models of their own."""
-    both = [new_step(new_model(np.random.default_rng(0)), steps) for _ in range(2)]
+    both = [new_step(new_model(np.random.default_rng(0))) for _ in range(2)]
     taken = {both[0]: [], tg.compile(both[1]): []}
     for turn, word in enumerate(words[: steps + 2]):
         for step, seconds in taken.items():
             start = time.perf_counter()
-            step(*encoded(word))
+            step(*encoded(word), 0.01, turn + 1.0)
             if turn >= 2:  # the first two are recorded and compared
                 seconds.append(time.perf_counter() - start)
     return [np.median(seconds) for seconds in taken.values()]
@@ -216,13 +222,14 @@ def main() -> None:
     words, test_words = documentation_words(rng)
     model = new_model(rng)
     steps = 4 if args.quick else 5000
-    step = new_step(model, steps)
+    step = new_step(model)
+    rate = schedules.warmup(50, schedules.cosine(0.01, steps))
     measure = tg.no_grad(lambda *word: mean_bits(model, *word))
     if args.compile:
         step, measure = tg.compile(step), tg.compile(measure)
     bits = []
-    for _ in (bar := progress(range(steps), "training")):
-        bits.append(step(*encoded(rng.choice(words))).data)
+    for i in (bar := progress(range(steps), "training")):
+        bits.append(step(*encoded(rng.choice(words)), rate(i), i + 1.0).data)
         bar.set_postfix(bits=f"{np.mean(bits[-100:]):.3f}")
     if args.quick:
         test_words = test_words[:4]
