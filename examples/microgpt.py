@@ -151,16 +151,14 @@ def new_step(model):
     return step
 
 
-def seconds_a_step(words, steps: int):
-    """Medians of eager and of compiled steps, taken in turns on models of their own."""
-    both = [new_step(new_model(np.random.default_rng(0))) for _ in range(2)]
-    taken = {both[0]: [], tg.compile(both[1]): []}
-    for turn, word in enumerate(words[: steps + 2]):
+def seconds_a_step(compiled, words):
+    """Medians of the eager steps of a model of their own and of compiled steps, taken in turns."""
+    taken = {new_step(new_model(np.random.default_rng(0))): [], compiled: []}
+    for word in words:
         for step, seconds in taken.items():
             start = time.perf_counter()
-            step(*encoded(word), 0.01, turn + 1.0)
-            if turn >= 2:  # the first two are recorded and compared
-                seconds.append(time.perf_counter() - start)
+            step(*encoded(word), 0.0, 1.0)
+            seconds.append(time.perf_counter() - start)
     return [np.median(seconds) for seconds in taken.values()]
 
 
@@ -239,9 +237,9 @@ def main() -> None:
     save(draw(bits, yardstick, bits_test, shown, [guesses_for(model, w) for w in shown]), args.out)
     print("spelled  ", *(spell(model, rng) for _ in range(2 if args.quick else 20)))
     print(f"test      {bits_test:.3f} bits a letter; {yardstick:.3f} by pairs of letters")
-    print_engine(step if args.compile else None)
     if args.compile:
-        eager, compiled = seconds_a_step(words, 2 if args.quick else 10)
+        print_engine(step)
+        eager, compiled = seconds_a_step(step, words[: 2 if args.quick else 20])
         print(
             f"compiled  {eager / compiled:.1f} times as fast as eager steps "
             f"({1000 * compiled:.2f} against {1000 * eager:.2f} ms a step)"
