@@ -92,13 +92,16 @@ def trained(monkeypatch):
     """Every optimizer's parameters, in the order in which the optimizers were made."""
     found = []
 
-    def make(params, *args, **kwargs):
-        optimizer = SGD(params, *args, **kwargs)
-        found.append(optimizer.params)
-        return optimizer
+    def noting(optimizer):
+        def make(params, *args, **kwargs):
+            made = optimizer(params, *args, **kwargs)
+            found.append(made.params)
+            return made
 
-    SGD = tg.SGD
-    monkeypatch.setattr(tg, "SGD", make)
+        return make
+
+    for name in ("SGD", "Adam"):
+        monkeypatch.setattr(tg, name, noting(getattr(tg, name)))
     return found
 
 
