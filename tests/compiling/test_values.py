@@ -259,6 +259,24 @@ OPTIMIZERS = {
 }
 
 
+def test_a_new_rule_is_not_taken_for_one_of_elements():
+    class Whole(tg.Adam):
+        def update(self, p, g, state, lr):
+            return p - lr * g / np.sqrt(np.sum(g * g)), state
+
+    class Elements(tg.Adam):
+        elementwise = True
+
+        def update(self, p, g, state, lr):
+            return p - lr * g, state
+
+    class Renamed(tg.Adam):
+        pass
+
+    kinds = [Whole, Elements, Renamed, Projected, tg.AdamW]
+    assert [kind.elementwise for kind in kinds] == [False, True, True, False, True]
+
+
 @pytest.mark.parametrize("clip", [None, "norm", "value"])
 @pytest.mark.parametrize("name", OPTIMIZERS)
 def test_optimizers(name, clip):
