@@ -3,7 +3,7 @@
 You learn that a neural network is nothing but arithmetic on scalars: every weight is a `tg.Value`,
 every neuron a sum of products, and `backward()` fills in 337 derivatives. It is micrograd's
 demonstration: a 2-16-16-1 network, a max-margin loss and an L2 penalty, on scikit-learn's moons.
-Scalars have one engine, their own, whatever `--backend` says.
+Scalars have one engine, their own, whatever `--backend` says; compiled, they run as vectors.
 """
 
 from __future__ import annotations
@@ -11,10 +11,11 @@ from __future__ import annotations
 from itertools import pairwise
 
 import numpy as np
-from _common import arguments, extra, progress, pyplot, save
+from _common import arguments, extra, print_engine, progress, pyplot, save
 
 import tapegraph as tg
 from tapegraph import Value
+from tapegraph.optim import schedules
 
 with extra():
     from sklearn.datasets import make_moons
@@ -52,20 +53,27 @@ def objective(layers, parameters, points, signs):
     return loss + PENALTY * tg.vsum([p * p for p in parameters]), scores
 
 
-def train(layers, points, signs, steps: int) -> list[float]:
+def train(layers, points, signs, steps: int, compile: bool):
+    """Return the loss of every step, and the step."""
     parameters = [p for layer in layers for neuron in layer for p in neuron]
-    optimizer = tg.SGD(parameters, lr=1.0)
-    losses = []
-    for step in (bar := progress(range(steps), "training")):
-        optimizer.lr = 1.0 - 0.9 * step / steps
+    optimizer = tg.SGD(parameters, schedules.linear(1.0, 0.1, steps))
+
+    def step():
         loss, scores = objective(layers, parameters, points, signs)
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
+        return loss, scores
+
+    if compile:
+        step = tg.compile(step)
+    losses = []
+    for _ in (bar := progress(range(steps), "training")):
+        loss, scores = step()
         losses.append(loss.data)
         hits = sum((s.data > 0) == (sign > 0) for s, sign in zip(scores, signs, strict=True))
         bar.set_postfix(loss=f"{loss.data:.4f}", accuracy=f"{hits / len(signs):.0%}")
-    return losses
+    return losses, step
 
 
 @tg.no_grad()
@@ -89,19 +97,18 @@ def draw(layers, points, signs, losses):
 
 
 def main() -> None:
-    args = arguments(
-        __doc__,
-        picture="moons.png",
-        compiles="changes nothing here: single numbers are not compiled in this version",
-    )
+    args = arguments(__doc__, picture="moons.png")
     points, classes = make_moons(n_samples=100, noise=0.1, random_state=args.seed)
     signs = [1 if c else -1 for c in classes]
     layers = new_layers(np.random.default_rng(args.seed))
-    losses = train(layers, points.tolist(), signs, 10 if args.quick else 100)
+    steps = 10 if args.quick else 100
+    losses, step = train(layers, points.tolist(), signs, steps, args.compile)
     accuracy = np.mean((score_all(layers, points.tolist()) > 0) == (classes == 1))
     save(draw(layers, points, signs, losses), args.out)
     print(f"accuracy  {accuracy:.0%} of {len(points)} points")
     print(f"loss      {losses[0]:.4f} -> {losses[-1]:.4f}")
+    if args.compile:
+        print_engine(step)
 
 
 if __name__ == "__main__":

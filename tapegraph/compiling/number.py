@@ -13,6 +13,7 @@ from tapegraph.recording.concretization import ConcretizationError
 from tapegraph.recording.node import Node
 from tapegraph.recording.op import OPS, Attrs
 from tapegraph.recording.record import ELEMENTWISE, apply
+from tapegraph.recording.structure import identity
 from tapegraph.tensors.array_methods import ArrayMethods
 
 # Python's own arithmetic, which every run does anew: a tuple of the name and the operands.
@@ -49,16 +50,25 @@ class Number(ArrayMethods):
         Which of the arguments' arrays and floats it is, or how it is computed from them.
     inputs : list
         Where its leaves are entered: one per dtype that it is met in.
+    leaves : dict
+        Those there are, shared with what is computed from the same arguments.
     """
 
     __slots__ = ("_expression", "_inputs_of", "_leaves", "_value", "_whole")
 
-    def __init__(self, whole: Any, value: float, expression: Expression, inputs: list[Any]) -> None:
+    def __init__(
+        self,
+        whole: Any,
+        value: float,
+        expression: Expression,
+        inputs: list[Any],
+        leaves: dict[Any, Any],
+    ) -> None:
         self._whole = whole
         self._value = value
         self._expression = expression
         self._inputs_of = inputs
-        self._leaves: dict[Any, Any] = {}
+        self._leaves = leaves
 
     @staticmethod
     def __tapegraph_apply__(name: str, inputs: tuple[Any, ...], attrs: Attrs) -> Any:
@@ -73,14 +83,15 @@ class Number(ArrayMethods):
     def tensor(self, dtype: Any = np.float64) -> Any:
         """Return the number as a leaf of the program."""
         kind = np.dtype(dtype)
-        if kind not in self._leaves:
+        key = kind, identity(self._expression)
+        if key not in self._leaves:
             leaf = self._whole.input(np.asarray(self._value, kind))
             expression = self._expression
             leaf._attrs = {"number": expression}  # two recordings must agree on it
             source = lambda given, read: np.asarray(evaluated(expression, given), kind)  # noqa: E731
             self._inputs_of.append((source, leaf))
-            self._leaves[kind] = leaf
-        return self._leaves[kind]
+            self._leaves[key] = leaf
+        return self._leaves[key]
 
     def detach(self) -> Any:
         """Return the number as a tensor."""
@@ -144,7 +155,7 @@ def _python(name: str, reflected: bool = False) -> Callable[..., Any]:
         if reflected:
             operands, values = operands[::-1], values[::-1]
         value = _ARITHMETIC[name](*values)
-        return Number(self._whole, value, (name, *operands), self._inputs_of)
+        return Number(self._whole, value, (name, *operands), self._inputs_of, self._leaves)
 
     compute.__name__ = method
     return compute

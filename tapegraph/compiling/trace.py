@@ -59,13 +59,15 @@ class Trace:
     def __init__(self, fn: Callable[..., Any], arguments: Structure, given: list[Any]) -> None:
         whole = Whole()
         inputs: list[tuple[Any, Node]] = []  # what gives each, and the leaf
+        leaves: dict[Any, Any] = {}
         with whole:
             left = iter(range(len(given)))
 
             def leaf(kind: Leaf) -> Any:
                 position = next(left)
                 if type(given[position]) is float:
-                    return Number(whole, given[position], ("argument", position), inputs)
+                    expression = ("argument", position)
+                    return Number(whole, given[position], expression, inputs, leaves)
                 tensor = whole.input(given[position])
                 inputs.append((_argument(position, tensor.dtype), tensor))
                 if kind.kind[0] == "array":

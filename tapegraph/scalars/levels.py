@@ -1,7 +1,7 @@
 """A program on floats, levelled: what has the same depth and operation is one call on vectors.
 
 Sums are added up in the order in which they were written, so that a run gives the bits of the
-recorded call: a chain of additions is one row of a matrix whose columns are added one by one.
+recorded call: a chain of additions is a column of a matrix whose rows are added one by one.
 """
 
 from __future__ import annotations
@@ -91,13 +91,13 @@ class Levels:
             _, kind, width = key
             out, members = pool[places[key]], groups[key]
             rows = [operands[i][1] for i in members]
-            if kind == _FOLD:
+            if kind in (_FOLD, SUM):
                 rows = [(*row, *[nothing] * (width - len(row))) for row in rows]
                 rows = [tuple(zero if x is None else x for x in row) for row in rows]
             found = positions[np.array(rows, np.intp)]
             if kind == SUM or (kind == _FOLD and width > 2):
-                matrix = self._read(scratch, found.T if kind == _FOLD else found)
-                self._calls.append((_sums if kind == SUM else _added, (matrix, out)))
+                matrix = self._read(scratch, found.T)
+                self._calls.append((python_sums if kind == SUM else _added, (matrix, out)))
                 continue
             columns = [self._read(scratch, column) for column in found.T]
             run = np.add if kind == _FOLD else KINDS[kind].vector or KINDS[kind].run
@@ -207,7 +207,7 @@ def _depths(operands: dict[int, tuple[str, Sequence[Any]]]) -> dict[int, int]:
 
 def _width(kind: str, count: int) -> int:
     """Return how many operands a call on vectors takes: sums of like lengths share one."""
-    if kind != _FOLD or count <= 4:
+    if kind not in (_FOLD, SUM) or count <= 4:
         return count
     unit = 1 << (count.bit_length() - 3)  # at most a quarter more
     return -(-count // unit) * unit
@@ -223,6 +223,21 @@ def _added(terms: Array, out: Array) -> None:
         np.add(out, row, out)
 
 
-def _sums(rows: Array, out: Array) -> None:
-    """Let Python add up each row: from 3.12 on it keeps what rounding loses."""
-    out[:] = [*map(sum, rows.tolist())]
+def python_sums(terms: Array, out: Array) -> None:
+    """Add up the rows of a matrix as Python's `sum` adds up numbers.
+
+    From 3.12 on it keeps what rounding loses, by Neumaier's algorithm, and adds that at the end.
+    """
+    total = terms[0] + 0.0
+    if sum([1.0, 1e16, -1e16]) == 0.0:
+        for row in terms[1:]:
+            np.add(total, row, total)
+        np.copyto(out, total)
+        return
+    lost = np.zeros_like(total)
+    for row in terms[1:]:
+        new = total + row
+        larger = np.abs(total) >= np.abs(row)
+        lost += np.where(larger, (total - new) + row, (row - new) + total)
+        total = new
+    np.copyto(out, np.where((lost != 0.0) & np.isfinite(lost), total + lost, total))

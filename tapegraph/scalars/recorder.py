@@ -16,12 +16,12 @@ import numpy as np
 from tapegraph.errors import explain, line_of, user_frame
 from tapegraph.recording import node as nodes
 from tapegraph.recording.concretization import ConcretizationError
-from tapegraph.recording.node import Node
-from tapegraph.recording.op import Op
+from tapegraph.recording.node import Node, mark_changed
+from tapegraph.recording.op import OPS, Op
 from tapegraph.recording.record import remember
 from tapegraph.scalars.arithmetic import GIVEN, KINDS, NUMBER, SUM, TOTAL, WEIGHED
 from tapegraph.scalars.numbers import Numbers, Place
-from tapegraph.scalars.state import DATA, GRAD, State, number_of, write_number
+from tapegraph.scalars.state import DATA, GRAD, State, number_of, slot_of
 from tapegraph.typed import Array
 
 NUMBERS, CHOSEN, COPIED = Op("numbers"), Op("chosen"), Op("copied")
@@ -122,22 +122,22 @@ class Recorder:
 
     def _source(self, tensor: Any) -> tuple[Any, Array]:
         """Return what a tensor was picked from by indices, and the places of its numbers there."""
+        if self._whole.is_state(tensor):  # it may be given another number before this is run
+            array = tensor._array.copy()
+            copied = _entry(remember(nodes.tensor_class, COPIED, array, (tensor,), {}))
+            return copied, _places(copied)
         if id(tensor) not in self._sources:
-            source, *keys = (tensor, *tensor._inputs)[bool(tensor._inputs) :]
-            fixed = not any(self._whole.depends(key) for key in keys)
-            if tensor._op.name == "getitem" and fixed and not self._whole.is_state(source):
-                source, places = self._source(source)
-                arrays = [key._array for key in keys]
-                places = np.asarray(tensor._op.forward(places, *arrays, **tensor._attrs))
-            else:
-                source = tensor
-                if self._whole.is_state(tensor):  # it may be given another before this is run
-                    array = tensor._array.copy()
-                    copied = remember(nodes.tensor_class, COPIED, array, (tensor,), {})
-                    source = _entry(copied)
-                places = np.arange(source._array.size).reshape(source._array.shape)
+            found = tensor, _places(tensor)
+            if tensor._op is OPS["getitem"]:
+                source, *keys = tensor._inputs
+                fixed = not any(self._whole.depends(key) for key in keys)
+                if fixed and not self._whole.is_state(source):
+                    source, places = self._source(source)
+                    arrays = [key._array for key in keys]
+                    places = tensor._op.forward(places, *arrays, **tensor._attrs)
+                    found = source, np.asarray(places)
             self._held.append(tensor)
-            self._sources[id(tensor)] = source, places
+            self._sources[id(tensor)] = found
         return self._sources[id(tensor)]
 
     def computed(self, kind: str, args: tuple[int, ...], number: float) -> int:
@@ -201,10 +201,14 @@ class Recorder:
         if id(x) not in self._inside:
             self._written[id(x), name] = x, name
             self._held.append(x)
-            slot = "_array" if isinstance(x, Node) else name
+            slot = slot_of(x, name)
             before = getattr(x, slot)
             self._whole.on_undo(lambda: setattr(x, slot, before))
-        write_number(x, name, self._data[i])
+        if isinstance(x, Node):
+            x._array = np.array(self._data[i])
+            mark_changed(x)
+        else:
+            setattr(x, name, self._data[i])
 
     def assign_all(self, objects: Sequence[Any], tensor: Any) -> None:
         """Give Values, or tensors of one number, those of a tensor, here and in the program."""
@@ -304,6 +308,7 @@ class Recorder:
 
     def finish(self) -> None:
         """Say of each entry what it computes: it is known only now what the later ones need."""
+        self.state.close()
         self._leaf._array = self.start()
         self._leaf._attrs = {"state": self.state}
         needed = []
@@ -378,6 +383,10 @@ class Recorder:
         segment.node._inputs = tuple(node for node, _ in inputs.values())
         segment.node._attrs = {"numbers": numbers}
         segment.node._array = np.array([self._data[i] for i in segment.exports], np.float64)
+
+
+def _places(tensor: Any) -> Array:
+    return np.arange(tensor._array.size).reshape(tensor._array.shape)
 
 
 def _entry(node: Any) -> Any:

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
 
-from tapegraph.recording.node import Node, mark_changed
+from tapegraph.recording.node import Node, next_seq
 from tapegraph.typed import Array
 
-DATA, GRAD = "_data", "_grad"
+# What an object holds: the number of a Value, its gradient, or the array of a tensor.
+DATA, GRAD, ARRAY = "_data", "_grad", "_array"
+Item = tuple[Any, str]
+# What is alike: which slot of which objects, and where their numbers stand in a vector.
+Group = tuple[str, list[Any], Array]
 
 
 class State:
@@ -18,21 +23,42 @@ class State:
     Attributes
     ----------
     read_from, written_to : list of (object, str)
-        What is read, and what is written: a `Value` and which of its slots, or a tensor.
+        What is read, and what is written, once the recording has ended.
     """
 
     def __init__(self) -> None:
-        self.read_from: list[tuple[Any, str]] = []
-        self.written_to: list[tuple[Any, str]] = []
+        self.read_from: list[Item] = []
+        self.written_to: list[Item] = []
+        self._read_in: list[Group] = []
+        self._written_in: list[Group] = []
+
+    def close(self) -> None:
+        """Take what is read and written for complete."""
+        self._read_in, self._written_in = _grouped(self.read_from), _grouped(self.written_to)
 
     def read(self) -> Array:
         """Return the numbers as they are now."""
-        return np.array([number_of(x, name) for x, name in self.read_from], np.float64)
+        found = np.zeros(len(self.read_from))
+        for slot, objects, places in self._read_in:
+            held = map(attrgetter(slot), objects)
+            found[places] = [array.item() for array in held] if slot == ARRAY else [*held]
+        return found
 
     def write(self, numbers: Array) -> None:
         """Give everything that is written its new number."""
-        for (x, name), number in zip(self.written_to, numbers.tolist(), strict=True):
-            write_number(x, name, number)
+        changed = next_seq()
+        for slot, objects, places in self._written_in:
+            new = numbers[places].tolist()
+            if slot == DATA:
+                for x, number in zip(objects, new, strict=True):
+                    x._data = number
+            elif slot == GRAD:
+                for x, number in zip(objects, new, strict=True):
+                    x._grad = number
+            else:
+                for x, array in zip(objects, map(np.array, new), strict=True):
+                    x._array = array
+                    x._changed = changed
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, State) and self._keys() == other._keys()
@@ -47,15 +73,21 @@ class State:
         return [(id(x), name) for x, name in (*self.read_from, *self.written_to)]
 
 
+def _grouped(items: list[Item]) -> list[Group]:
+    slots = [slot_of(x, name) for x, name in items]
+    groups = []
+    for slot in dict.fromkeys(slots):
+        places = [place for place, other in enumerate(slots) if other == slot]
+        objects = [items[place][0] for place in places]
+        groups.append((slot, objects, np.array(places, np.intp)))
+    return groups
+
+
+def slot_of(x: Any, name: str) -> str:
+    """Return where an object holds its number: a tensor has but one place for it."""
+    return ARRAY if isinstance(x, Node) else name
+
+
 def number_of(x: Any, name: str) -> float:
     """Return the present number of a `Value`, of its gradient, or of a tensor."""
     return x._array.item() if isinstance(x, Node) else getattr(x, name)  # type: ignore[no-any-return]
-
-
-def write_number(x: Any, name: str, number: float) -> None:
-    """Give a `Value`, its gradient, or a tensor another number."""
-    if isinstance(x, Node):
-        x._array = np.array(number)
-        mark_changed(x)
-    else:
-        setattr(x, name, number)

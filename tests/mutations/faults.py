@@ -53,6 +53,7 @@ HAZARDS = "tests/compiling/test_hazards.py"
 BAD_INPUT = "tests/compiling/test_bad_input.py"
 PLAN = "tests/compiling/test_plan.py"
 BLOCKS = "tests/compiling/test_blocks.py"
+VALUES = "tests/compiling/test_values.py"
 
 FAULTS = (
     # ------------------------------------------------------------------ forward
@@ -1393,5 +1394,102 @@ FAULTS = (
         "    return not (hasattr(kind",
         "    return False and (hasattr(kind",
         "tests/tensors/test_numpy_functions.py -k wrappers",
+    ),
+    # ------------------------------------------------------------------ steps of Values
+    Fault(
+        "compile",
+        "values-sums-from-the-right",
+        "tapegraph/scalars/levels.py",
+        "                chain.append(b)\n",
+        "                chain.insert(0, b)\n",
+        f"{VALUES} -k order",
+    ),
+    Fault(
+        "compile",
+        "values-weak-zeros",
+        "tapegraph/scalars/levels.py",
+        "            if self._strong and np.isnan(pool[self._weighed :]).any():",
+        "            if not self._strong and np.isnan(pool[self._weighed :]).any():",
+        f"{VALUES} -k infinite",
+    ),
+    Fault(
+        "compile",
+        "values-chain-of-what-is-used-twice",
+        "tapegraph/scalars/levels.py",
+        "            if a in terms and uses[a] == 1:",
+        "            if a in terms:",
+        f"{VALUES} -k random",
+    ),
+    Fault(
+        "compile",
+        "values-negative-zero-gradient",
+        "tapegraph/scalars/recorder.py",
+        "(self._kinds[arrived[0]] in (NUMBER, TOTAL))",
+        "arrived",
+        f"{VALUES} -k kind_of_number",
+    ),
+    Fault(
+        "compile",
+        "values-failed-call-is-kept",
+        "tapegraph/scalars/recorder.py",
+        "            self._whole.on_undo(lambda: setattr(x, slot, before))\n",
+        "",
+        f"{VALUES} -k fails",
+    ),
+    Fault(
+        "compile",
+        "values-late-version-of-a-tensor",
+        "tapegraph/scalars/recorder.py",
+        "        if self._whole.is_state(tensor):  # it may be",
+        "        if self._whole is None:  # it may be",
+        f"{VALUES} -k from_outside",
+    ),
+    Fault(
+        "compile",
+        "values-in-another-order-than-the-sweep",
+        "tapegraph/tensors/value.py",
+        "        node = ready.pop()\n        order.append(node)",
+        "        node = ready.pop(0)\n        order.append(node)",
+        f"{VALUES} -k random",
+    ),
+    Fault(
+        "compile",
+        "values-comparison-frozen",
+        "tapegraph/tensors/value.py",
+        '        _check_stays("comparison", value, other)\n',
+        "        pass\n",
+        f"{VALUES} -k frozen",
+    ),
+    Fault(
+        "compile",
+        "values-from-outside-not-compared",
+        "tapegraph/compiling/trace.py",
+        "        if self.numbers != other.numbers:\n",
+        "        if self.numbers is None:\n",
+        f"{VALUES} -k differ",
+    ),
+    Fault(
+        "compile",
+        "values-other-constants-not-compared",
+        "tapegraph/scalars/numbers.py",
+        "                if not np.array_equal(scalar_bits([before]), scalar_bits([after])):",
+        "                if before is None:",
+        f"{VALUES} -k differ",
+    ),
+    Fault(
+        "compile",
+        "values-gradients-not-written",
+        "tapegraph/scalars/state.py",
+        "                    x._grad = number\n",
+        "                    pass\n",
+        f"{VALUES} -k between",
+    ),
+    Fault(
+        "compile",
+        "values-any-rule-on-all-at-once",
+        "tapegraph/optim/optimizer.py",
+        "            cls.elementwise = False\n",
+        "            pass\n",
+        f"{VALUES} -k new_rule",
     ),
 )
