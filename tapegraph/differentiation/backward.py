@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from tapegraph.arrays.buffers import own
 from tapegraph.differentiation import auto, engines, stored
 from tapegraph.differentiation.auto import Decision
 from tapegraph.differentiation.backend import get_backend
@@ -81,11 +82,24 @@ def backward(y: Tensor | Value, seed: ArrayLike | None = None) -> None:
         given: Any = seed if seed is None or follows(seed) else constant(cotangent_of(y, seed))
         record_backward(whole, y, given, cotangent_of(y, None if given is None else given._array))
         return
-    cotangent = cotangent_of(y, seed)
+    cotangent = _borrowed(y, seed)
+    if cotangent is None:
+        cotangent = cotangent_of(y, seed)
     recording = linearise([y])
     grads, report = differentiated(recording, [cotangent])
     stored.write([recording.nodes[slot] for slot in recording.program.wanted], grads)
     LAST.set(report)
+
+
+def _borrowed(y: Node, seed: Any) -> Array | None:
+    """Return a view of a seed that is an array of y's type: nothing writes there or keeps it."""
+    if type(seed) is not np.ndarray or seed.dtype != y._array.dtype or not seed.dtype.isnative:
+        return None
+    if seed.shape != y._array.shape:
+        return None
+    view = seed.view()
+    view.flags.writeable = False
+    return view
 
 
 def cotangent_of(y: Node, seed: Any) -> Array:
@@ -109,14 +123,20 @@ def cotangent_of(y: Node, seed: Any) -> Array:
     return array
 
 
+def _owned(seed: Array) -> Array:
+    return seed if seed.flags.writeable else own(seed)
+
+
 def differentiated(recording: Recording, seeds: list[Array]) -> tuple[list[Array], Report]:
     """Run the chosen engine; where another one does not run, the native engine does."""
     program, name = recording.program, get_backend()
+    if any(op.rules is not None for op in program.ops):  # a user's own may do with it as they like
+        seeds = [_owned(s) for s in seeds]
     tuned = name == engines.AUTO
     chosen, failure, structure = auto.decide(program) if tuned else Decision(name, _ASKED, None)
     if chosen != engines.NATIVE:
         try:
-            outcome = engines.engine(chosen).run(recording, seeds)
+            outcome = engines.engine(chosen).run(recording, [_owned(s) for s in seeds])
         except Exception as error:
             failure = account(chosen, error)
             if structure is not None:

@@ -47,7 +47,7 @@ UNARY = {
     "softmax": ["Softmax"],
     "transpose": ["Transpose"],
     "log1p": ["Log1p"],
-    "expm1": ["Expm1"],
+    "expm1": ["Mul", "Tanh", "Exp", "AddV2", "Mul", *OWN_GRADIENT],
     "exp2": [
         *("Floor", "Minimum", "Maximum", "AddV2", "Mul", "Cast", "Bitcast"),  # 2**floor(x)
         *("Sub", "Mul", "Exp", "Mul", *OWN_GRADIENT),

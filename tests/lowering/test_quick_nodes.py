@@ -60,6 +60,7 @@ FUNCTIONS = {
     "exp2": (tg.exp2, np.exp2, lambda x, y: y * np.log(np.longdouble(2)), EXPONENTIAL),
     "sinh": (tg.sinh, np.sinh, lambda x, y: np.cosh(x), EXPONENTIAL),
     "cosh": (tg.cosh, np.cosh, lambda x, y: np.sinh(x), EXPONENTIAL),
+    "expm1": (tg.expm1, np.expm1, lambda x, y: np.exp(x), EXPONENTIAL),
     "tan": (tg.tan, np.tan, lambda x, y: 1 + y * y, ANGLES),
     "arcsin": (tg.arcsin, np.arcsin, lambda x, y: 1 / np.sqrt((1 - x) * (1 + x)), SINES),
     "arccos": (tg.arccos, np.arccos, lambda x, y: -1 / np.sqrt((1 - x) * (1 + x)), SINES),
@@ -83,7 +84,8 @@ def test_functions_at_their_edges(name, dtype):
     # Slopes magnify what rounding did to the result.
     (grad,) = gradient_in_graph(ours, x)
     want = slope(exact, y.astype(dtype)).astype(dtype)
-    np.testing.assert_allclose(grad, want, rtol=64 * ulp, atol=0)
+    tiny = float(np.finfo(dtype).tiny)  # below it TensorFlow gives 0
+    np.testing.assert_allclose(grad, want, rtol=64 * ulp, atol=tiny)
 
 
 @DTYPES
@@ -100,6 +102,15 @@ def test_functions_of_no_axes_and_of_nothing(name, shape):
     ours, true, _, _ = FUNCTIONS[name]
     np.testing.assert_allclose(in_graph(ours, x), true(x), rtol=1e-14)
     assert gradient_in_graph(ours, x)[0].shape == shape
+
+
+@DTYPES
+@np.errstate(all="ignore")
+def test_remainders(dtype):
+    sides = [0.0, -0.0, 1.0, -1.0, 5.5, -5.5, 3.0, 1e-30, -1e-30, 3e-30, inf, -inf, nan]
+    a, b = (x.ravel().astype(dtype) for x in np.meshgrid(sides, sides))
+    got = in_graph(np.mod, a, b)
+    np.testing.assert_array_equal(got, np.mod(a, b))
 
 
 TRUTHS = np.array([0.0, -0.0, 1.0, -2.0, nan, inf, -inf])
@@ -172,6 +183,35 @@ def test_many_numbers_are_scattered(dtype):
     seed = rng.normal(size=(50, 100)).astype(dtype)
     (grad,) = gradient_in_graph(lambda x: scatter(x, at, (50, 100)), x, seed=seed)
     np.testing.assert_array_equal(grad, seed.ravel()[at])
+
+
+@DTYPES
+@pytest.mark.parametrize("special", [False, True])
+@np.errstate(all="ignore")
+def test_logaddexp_of_many(special, dtype):
+    a, b = np.random.default_rng(2).uniform(-50, 50, (2, SIDE, SIDE)).astype(dtype)
+    if special:
+        a[0, :6], b[0, :6] = [inf, -inf, -inf, inf, nan, 1.0], [inf, -inf, 2.0, 3.0, 1.0, nan]
+    want = np.logaddexp(a.astype(np.longdouble), b.astype(np.longdouble)).astype(dtype)
+    ulp = float(np.finfo(dtype).eps)
+    np.testing.assert_allclose(in_graph(np.logaddexp, a, b), want, rtol=8 * ulp, atol=8 * ulp)
+
+
+@pytest.mark.parametrize("kind", ["positive", "zeros", "far"])
+@np.errstate(all="ignore")
+def test_gradient_of_many_powers(kind):
+    rng = np.random.default_rng(2)
+    a, b = rng.uniform(0.5, 2.0, (SIDE, SIDE)), rng.uniform(-2.0, 2.0, (SIDE, SIDE))
+    if kind == "zeros":
+        a[0, :3], b[0, :3] = 0.0, [1.0, 2.0, 3.0]
+    if kind == "far":
+        a[0, :2], b[0, :2] = [1e-200, 1e200], [1.6, 1.6]
+    ga, gb = gradient_in_graph(lambda a, b: a**b, a, b)
+    exact = a.astype(np.longdouble)
+    want = b * exact ** (b - 1)
+    np.testing.assert_allclose(ga, want.astype(np.float64), rtol=1e-12)
+    rates = np.where(a > 0, np.log(np.where(a > 0, exact, 1.0)), 0.0)
+    np.testing.assert_allclose(gb, (exact**b * rates).astype(np.float64), rtol=1e-12, atol=1e-300)
 
 
 @DTYPES
