@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tapegraph.arrays.buffers import own
+from tapegraph.arrays.row_sparse import RowSparse
 from tapegraph.differentiation import auto, engines, stored
 from tapegraph.differentiation.auto import Decision
 from tapegraph.differentiation.backend import get_backend
@@ -82,11 +83,12 @@ def backward(y: Tensor | Value, seed: ArrayLike | None = None) -> None:
         given: Any = seed if seed is None or follows(seed) else constant(cotangent_of(y, seed))
         record_backward(whole, y, given, cotangent_of(y, None if given is None else given._array))
         return
-    cotangent = _borrowed(y, seed)
-    if cotangent is None:
-        cotangent = cotangent_of(y, seed)
+    borrowed = _borrowed(y, seed)
+    cotangent = cotangent_of(y, seed) if borrowed is None else borrowed
     recording = linearise([y])
     grads, report = differentiated(recording, [cotangent])
+    if borrowed is not None:  # what is dense and a view of it is copied as it is stored
+        grads = [g.apart([borrowed]) if isinstance(g, RowSparse) else g for g in grads]
     stored.write([recording.nodes[slot] for slot in recording.program.wanted], grads)
     LAST.set(report)
 
@@ -124,14 +126,13 @@ def cotangent_of(y: Node, seed: Any) -> Array:
 
 
 def _owned(seed: Array) -> Array:
+    """Return a seed that an engine may keep: a borrowed one is read-only."""
     return seed if seed.flags.writeable else own(seed)
 
 
 def differentiated(recording: Recording, seeds: list[Array]) -> tuple[list[Array], Report]:
     """Run the chosen engine; where another one does not run, the native engine does."""
     program, name = recording.program, get_backend()
-    if any(op.rules is not None for op in program.ops):  # a user's own may do with it as they like
-        seeds = [_owned(s) for s in seeds]
     tuned = name == engines.AUTO
     chosen, failure, structure = auto.decide(program) if tuned else Decision(name, _ASKED, None)
     if chosen != engines.NATIVE:
