@@ -10,7 +10,7 @@ from tapegraph.arrays.bit_select import kept
 from tapegraph.differentiation.slopes.elementwise import SLOPES
 from tapegraph.fallback.rules import Rule, rows_of
 from tapegraph.fallback.strong_zero import StrongZero, plain
-from tapegraph.ops.elementwise import GELU_CUBIC, GELU_FLAT, GELU_SCALE
+from tapegraph.ops.elementwise import GELU_CUBIC, GELU_FLAT, GELU_SCALE, logistic
 from tapegraph.typed import Array
 
 
@@ -49,7 +49,28 @@ def _gelu(g: Any, y: Array, x: Array) -> Any:
     return slope
 
 
+def _sigmoid(g: Any, y: Array, x: Array) -> Any:
+    slope = 1.0 - y
+    slope *= y
+    slope *= g
+    return slope
+
+
+def _silu(g: Any, y: Array, x: Array) -> Any:
+    share = logistic(x)
+    slope = 1.0 - share
+    slope *= y
+    slope += share
+    slope *= g
+    return slope
+
+
 def _arctan2(g: Any, across: Any, a: Any, b: Any) -> Any:
+    square = a * a + b * b
+    limits = np.finfo(square.dtype)
+    # Where no square overflows or loses digits: a hypotenuse takes several times as long.
+    if square.size and limits.tiny / limits.eps < square.min() and square.max() < np.inf:
+        return g * (across / square)
     r = np.hypot(a, b)
     return g / r * (across / r)
 
@@ -78,6 +99,8 @@ FAST: dict[str, tuple[Rule | None, ...]] = {
     "log": (lambda g, y, x: g / x,),
     "sin": (lambda g, y, x: g * np.cos(x),),
     "tanh": (lambda g, y, x: g * (1.0 - y * y),),
+    "sigmoid": (_sigmoid,),
+    "silu": (_silu,),
     "gelu": (_gelu,),
     "arctan2": (
         lambda g, y, a, b: _arctan2(g, b, a, b),

@@ -74,6 +74,12 @@ def _sinh(out: Any, x: Any) -> Any:
     return raw.Mul(x=raw.Tanh(x=x), y=_cosh(out, x))
 
 
+def _expm1(out: Any, x: Any) -> Any:
+    """Emit ``tanh(x / 2) (exp(x) + 1)``, as precise near 0 as tanh is."""
+    bend = raw.Tanh(x=raw.Mul(x=x, y=number(0.5, x)))
+    return raw.Mul(x=bend, y=raw.AddV2(x=raw.Exp(x=x), y=number(1.0, x)))
+
+
 def _tan(out: Any, x: Any) -> Any:
     if x.dtype.size != 4:  # in float64 Sin and Cos call the C library as well
         return raw.Tan(x=x)
@@ -130,10 +136,59 @@ def _scaled_hypot(a: Any, b: Any) -> Any:
 
 
 def _logaddexp(out: Any, a: Any, b: Any) -> Any:
+    if not is_large(a):
+        return _careful_logaddexp(a, b)
+    tail = raw.Log1p(x=raw.Exp(x=raw.Neg(x=raw.Abs(x=raw.Sub(x=a, y=b)))))
+    y = raw.AddV2(x=raw.Maximum(x=a, y=b), y=tail)
+    total = raw.Sum(input=y, axis=ints(range(a.shape.rank)))  # NaN after inf - inf
+    return unless(total == total, y, lambda: _careful_logaddexp(a, b))
+
+
+def _careful_logaddexp(a: Any, b: Any) -> Any:
     same = (a == b) & (raw.Abs(x=a) == math.inf)  # inf - inf
     gap = raw.SelectV2(condition=same, t=number(0.0, a), e=a - b)
     tail = raw.Log1p(x=raw.Exp(x=-raw.Abs(x=gap)))
     return raw.AddV2(x=raw.Maximum(x=a, y=b), y=tail)
+
+
+def _mod(out: Any, a: Any, b: Any) -> Any:
+    """Emit C's remainder, with the divisor added where its sign is another, as FloorMod gives it.
+
+    That node takes up to twice as long.
+    """
+    if not a.dtype.is_floating:
+        return raw.FloorMod(x=a, y=b)
+    rest = raw.Mod(x=a, y=b)
+    across = raw.Less(x=raw.Mul(x=rest, y=raw.Sign(x=b)), y=number(0.0, a))
+    return raw.SelectV2(condition=across, t=raw.AddV2(x=rest, y=b), e=rest)
+
+
+def _pow(out: Any, a: Any, b: Any) -> Any:
+    if not (is_large(a) and is_large(b)):
+        return raw.Pow(x=a, y=b)
+
+    @tensorflow().custom_gradient  # type: ignore[untyped-decorator]
+    def lowered(a: Any, b: Any) -> Any:
+        y = raw.Pow(x=a, y=b)
+
+        def gradient(g: Any) -> list[Any]:
+            sizes, every = raw.Abs(x=y), ints(range(y.shape.rank))
+            limits = np.finfo(y.dtype.as_numpy_dtype)
+            right = (
+                raw.IsFinite(x=raw.Sum(input=sizes, axis=every))
+                & (raw.Min(input=sizes, axis=every) > float(limits.tiny / limits.eps))
+                & (raw.Min(input=raw.Abs(x=a), axis=ints(range(a.shape.rank))) > 0.0)
+            )
+            # One more power would take as long as the first.
+            power = unless(right, raw.RealDiv(x=y, y=a), lambda: raw.Pow(x=a, y=b - 1.0))
+            above = a > 0.0
+            known = raw.SelectV2(condition=above, t=a, e=number(1.0, a))
+            rate = raw.SelectV2(condition=above, t=raw.Log(x=known), e=number(0.0, a))
+            return [summed_to(g * b * power, a.shape), summed_to(g * y * rate, b.shape)]
+
+        return y, gradient
+
+    return lowered(a, b)
 
 
 def _maximum(out: Any, a: Any, b: Any) -> Any:
@@ -264,7 +319,7 @@ LOWERINGS: dict[str, Row | Rule] = {
     "mul": Row(lambda out, a, b: raw.Mul(x=a, y=b), BOTH, cheap=True),
     # XLA turns the gradient with respect to b, a / b / b, into a / (b * b), which overflows.
     "div": Row(lambda out, a, b: raw.RealDiv(x=a, y=b), frozenset((FED,)), cheap=True),
-    "pow": Row(lambda out, a, b: raw.Pow(x=a, y=b), BOTH),
+    "pow": Row(_pow, BOTH),
     "neg": Row(lambda out, x: raw.Neg(x=x), BOTH, cheap=True),
     "sin": Row(lambda out, x: raw.Sin(x=x), BOTH),
     "cos": Row(lambda out, x: raw.Cos(x=x), BOTH),
@@ -280,7 +335,7 @@ LOWERINGS: dict[str, Row | Rule] = {
     "silu": Row(lambda out, x: raw.Mul(x=x, y=raw.Sigmoid(x=x)), BOTH),
     "cbrt": by_slopes("cbrt", _cbrt),
     "log1p": lambda out, x: raw.Log1p(x=x),
-    "expm1": lambda out, x: raw.Expm1(x=x),
+    "expm1": by_slopes("expm1", _expm1),
     "log2": lambda out, x: raw.RealDiv(x=raw.Log(x=x), y=number(LN2, x)),
     "log10": lambda out, x: raw.RealDiv(x=raw.Log(x=x), y=number(LN10, x)),
     "exp2": by_slopes("exp2", _exp2),
@@ -305,7 +360,7 @@ LOWERINGS: dict[str, Row | Rule] = {
     "ceil": lambda out, x: raw.Ceil(x=x),
     "rint": lambda out, x: raw.Rint(x=x),
     "trunc": _trunc,
-    "mod": by_slopes("mod", lambda out, a, b: raw.FloorMod(x=a, y=b)),
+    "mod": by_slopes("mod", _mod),
     "astype": _astype,
     "round": _round,
     "where": Row(_where, BOTH, cheap=True),

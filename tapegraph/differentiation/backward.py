@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tapegraph.arrays.row_sparse import dense_copy
+from tapegraph.arrays.buffers import own
+from tapegraph.arrays.row_sparse import RowSparse, dense_copy
 from tapegraph.differentiation import auto, engines, stored
 from tapegraph.differentiation.auto import Decision
 from tapegraph.differentiation.backend import get_backend
@@ -85,11 +86,30 @@ def backward(y: Tensor | Value, seed: ArrayLike | None = None) -> None:
         given: Any = seed if seed is None or follows(seed) else constant(cotangent_of(y, seed))
         record_backward(whole, y, given, cotangent_of(y, None if given is None else given._array))
         return
-    cotangent = cotangent_of(y, seed)
+    borrowed = _borrowed(y, seed)
+    cotangent = cotangent_of(y, seed) if borrowed is None else borrowed
     recording = linearise([y])
     grads, report = differentiated(recording, [cotangent])
+    if borrowed is not None:  # what is dense and a view of it is copied as it is stored
+        grads = [g.apart([borrowed]) if isinstance(g, RowSparse) else g for g in grads]
     stored.write([recording.nodes[slot] for slot in recording.program.wanted], grads)
     LAST.set(report)
+
+
+def _borrowed(y: Node, seed: Any) -> Array | None:
+    """Return a view of a seed that is an array of y's type: nothing writes there or keeps it."""
+    if type(seed) is not np.ndarray or seed.dtype != y._array.dtype or not seed.dtype.isnative:
+        return None
+    if seed.shape != y._array.shape:
+        return None
+    view = seed.view()
+    view.flags.writeable = False
+    return view
+
+
+def _owned(seed: Array) -> Array:
+    """Return a seed that an engine may keep: a borrowed one is read-only."""
+    return seed if seed.flags.writeable else own(seed)
 
 
 def cotangent_of(y: Node, seed: Any) -> Array:
@@ -146,7 +166,7 @@ def differentiated(recording: Recording, seeds: list[Array]) -> tuple[list[Array
     chosen, failure, structure = auto.decide(program) if tuned else Decision(name, _ASKED, None)
     if chosen != engines.NATIVE:
         try:
-            outcome = engines.engine(chosen).run(recording, seeds)
+            outcome = engines.engine(chosen).run(recording, [_owned(s) for s in seeds])
         except Exception as error:
             failure = account(chosen, error)
             if structure is not None:

@@ -259,7 +259,9 @@ def tanh(x: Any) -> Any:
 @np.errstate(over="ignore")  # far below zero exp(-x) is infinite, and the result 0
 def logistic(x: Array) -> Any:
     """``1 / (1 + exp(-x))`` on an array."""
-    return 1.0 / (1.0 + np.exp(0.0 - x))
+    odds = np.exp(0.0 - x)
+    odds += 1.0
+    return 1.0 / odds
 
 
 @unary("sigmoid", logistic)
@@ -321,7 +323,9 @@ def gelu(x: Any) -> Any:
 
 @np.errstate(over="ignore")
 def _silu(x: Array) -> Any:
-    return x / (1.0 + np.exp(0.0 - x))
+    odds = np.exp(0.0 - x)
+    odds += 1.0
+    return x / odds
 
 
 @unary("silu", _silu)

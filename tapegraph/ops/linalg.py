@@ -999,6 +999,12 @@ def _pinv(x: Array, *, rcond: float) -> Any:
 
 
 def _norm(x: Array, *, axis: tuple[int, ...], keepdims: bool, ord: float) -> Any:
+    if ord == 2 and len(axis) == x.ndim and x.dtype.kind == "f":
+        flat = x.ravel("K")
+        length = np.sqrt(np.dot(flat, flat))  # as numpy.linalg.norm has it
+        return length.reshape((1,) * x.ndim) if keepdims else length
+    if ord == 2:
+        return np.sqrt(reduce.add_up(x * x, axis=axis, keepdims=keepdims))
     sizes = np.abs(x)
     if ord == math.inf:
         return sizes.max(axis=axis, keepdims=keepdims)
@@ -1006,8 +1012,6 @@ def _norm(x: Array, *, axis: tuple[int, ...], keepdims: bool, ord: float) -> Any
         return sizes.min(axis=axis, keepdims=keepdims)
     if ord == 1:
         return reduce.add_up(sizes, axis=axis, keepdims=keepdims)
-    if ord == 2:
-        return np.sqrt(reduce.add_up(x * x, axis=axis, keepdims=keepdims))
     return reduce.add_up(sizes**ord, axis=axis, keepdims=keepdims) ** (1.0 / ord)
 
 

@@ -115,7 +115,11 @@ def _layer_norm(x: Array, gamma: Any, beta: Any, *, eps: float) -> Any:
     variance = np.expand_dims(np.vecdot(centred, centred), -1) / x.shape[-1]
     inverse = 1.0 / np.sqrt(variance + eps)
     centred *= inverse
-    return centred * gamma + beta, (centred, inverse)
+    y = centred * gamma
+    if np.result_type(y, beta) != y.dtype:
+        return y + beta, (centred, inverse)
+    y += beta
+    return y, (centred, inverse)
 
 
 def _row_mean(x: Array) -> Any:

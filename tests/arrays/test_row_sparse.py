@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import tapegraph as tg
-from tapegraph.arrays.row_sparse import RowSparse
+from tapegraph.arrays.row_sparse import RowSparse, has_nan
 
 ROWS = np.array([3, 1, 3, 0, 1, 3])
 
@@ -159,3 +159,11 @@ def test_retained_results_are_arrays(backend):
     middle.retain_grad()
     tg.sum(tg.gather(middle, ROWS)).backward()
     np.testing.assert_array_equal(middle.grad, dense(ROWS, np.ones((6, 2)), (9, 2)))
+
+
+@pytest.mark.parametrize("shape", [(3, 4), (0, 4), (3, 0)], ids=str)
+def test_a_nan_is_found_among_numbers_that_repeat(shape):
+    for thin in (np.zeros(()), np.zeros((shape[0], 1)), np.zeros((1, shape[1]))):
+        assert not has_nan(np.broadcast_to(thin, shape))
+        thin[...] = np.nan
+        assert has_nan(np.broadcast_to(thin, shape)) == bool(np.isnan(np.full(shape, np.nan)).any())

@@ -47,7 +47,7 @@ UNARY = {
     "softmax": ["Softmax"],
     "transpose": ["Transpose"],
     "log1p": ["Log1p"],
-    "expm1": ["Expm1"],
+    "expm1": ["Mul", "Tanh", "Exp", "AddV2", "Mul", *OWN_GRADIENT],
     "exp2": [
         *("Floor", "Minimum", "Maximum", "AddV2", "Mul", "Cast", "Bitcast"),  # 2**floor(x)
         *("Sub", "Mul", "Exp", "Mul", *OWN_GRADIENT),
@@ -91,7 +91,10 @@ NODES = {name: (getattr(tg, name), [nodes]) for name, nodes in UNARY.items()} | 
     "where": (lambda x: tg.where(MASK, x, x), [CONSTANT, ["Cast", "SelectV2"]]),
     "getitem": (lambda x: x[1:, None, ::-1], [CONSTANT, CONSTANT, ["StridedSlice", *OWN_GRADIENT]]),
     "index": (lambda x: x[:, [0, 2]], [CONSTANT, ["GatherV2"]]),
-    "index-pairs": (lambda x: x[[0, 1], [2, 2]], [CONSTANT, CONSTANT, ["Pack", "GatherNd"]]),
+    "index-pairs": (
+        lambda x: x[[0, 1], [2, 2]],
+        [CONSTANT, CONSTANT, ["Pack", "GatherNd", *OWN_GRADIENT]],
+    ),
     "softmax_crossentropy": (
         lambda x: tg.softmax_crossentropy(x, CLASSES),
         [CONSTANT, ["ExpandDims", *ROW_LOSSES, *OWN_GRADIENT, "Mean"]],

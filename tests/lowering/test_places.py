@@ -54,3 +54,28 @@ def test_many_columns_add_up_where_they_repeat():
     np.add.at(expected, np.s_[:, :, columns], np.arange(1.0, 32001.0).reshape(4, 40, 200))
     np.testing.assert_array_equal(graph, expected)
     np.testing.assert_array_equal(native, expected)
+
+
+LARGE = np.s_[140:10:-3, ::2, 5:]
+PAIRS = [(1, 0), (2, 0), (0, 2), (0, 1, 2)]
+
+
+def test_steps_through_a_large_array():
+    array = rng.normal(size=(150, 12, 11))
+    graph, native = gradients(lambda x: x[LARGE], array)
+    expected = np.zeros_like(array)
+    expected[LARGE] = np.arange(1.0, expected[LARGE].size + 1.0).reshape(expected[LARGE].shape)
+    np.testing.assert_array_equal(graph, expected)
+    np.testing.assert_array_equal(native, expected)
+
+
+@pytest.mark.parametrize("axes", PAIRS, ids=str)
+def test_places_along_several_axes_add_up_where_they_repeat(axes):
+    key: list = [slice(None)] * 3
+    for axis in axes:
+        key[axis] = rng.integers(-CUBE.shape[axis], CUBE.shape[axis], (40, 2))
+    key = tuple(key)
+    expected = np.zeros_like(CUBE)
+    np.add.at(expected, key, np.arange(1.0, CUBE[key].size + 1.0).reshape(CUBE[key].shape))
+    for found in gradients(lambda x: x[key], CUBE):
+        np.testing.assert_array_equal(found, expected)

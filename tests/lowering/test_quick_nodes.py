@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import tapegraph as tg
+from tapegraph.ops.index import scatter
 from tapegraph.recording.whole import Whole
 
 pytestmark = pytest.mark.skipif(
@@ -59,6 +60,7 @@ FUNCTIONS = {
     "exp2": (tg.exp2, np.exp2, lambda x, y: y * np.log(np.longdouble(2)), EXPONENTIAL),
     "sinh": (tg.sinh, np.sinh, lambda x, y: np.cosh(x), EXPONENTIAL),
     "cosh": (tg.cosh, np.cosh, lambda x, y: np.sinh(x), EXPONENTIAL),
+    "expm1": (tg.expm1, np.expm1, lambda x, y: np.exp(x), EXPONENTIAL),
     "tan": (tg.tan, np.tan, lambda x, y: 1 + y * y, ANGLES),
     "arcsin": (tg.arcsin, np.arcsin, lambda x, y: 1 / np.sqrt((1 - x) * (1 + x)), SINES),
     "arccos": (tg.arccos, np.arccos, lambda x, y: -1 / np.sqrt((1 - x) * (1 + x)), SINES),
@@ -82,7 +84,8 @@ def test_functions_at_their_edges(name, dtype):
     # Slopes magnify what rounding did to the result.
     (grad,) = gradient_in_graph(ours, x)
     want = slope(exact, y.astype(dtype)).astype(dtype)
-    np.testing.assert_allclose(grad, want, rtol=64 * ulp, atol=0)
+    tiny = float(np.finfo(dtype).tiny)  # below it TensorFlow gives 0
+    np.testing.assert_allclose(grad, want, rtol=64 * ulp, atol=tiny)
 
 
 @DTYPES
@@ -99,6 +102,15 @@ def test_functions_of_no_axes_and_of_nothing(name, shape):
     ours, true, _, _ = FUNCTIONS[name]
     np.testing.assert_allclose(in_graph(ours, x), true(x), rtol=1e-14)
     assert gradient_in_graph(ours, x)[0].shape == shape
+
+
+@DTYPES
+@np.errstate(all="ignore")
+def test_remainders(dtype):
+    sides = [0.0, -0.0, 1.0, -1.0, 5.5, -5.5, 3.0, 1e-30, -1e-30, 3e-30, inf, -inf, nan]
+    a, b = (x.ravel().astype(dtype) for x in np.meshgrid(sides, sides))
+    got = in_graph(np.mod, a, b)
+    np.testing.assert_array_equal(got, np.mod(a, b))
 
 
 TRUTHS = np.array([0.0, -0.0, 1.0, -2.0, nan, inf, -inf])
@@ -151,6 +163,55 @@ def test_hypot_of_many(name, dtype):
         np.testing.assert_allclose(ga, (a / want).astype(dtype), rtol=2 * rtol, atol=0)
         wanted = (b / want).sum(axis=0) if name == "a row" else b / want
         np.testing.assert_allclose(gb, wanted.astype(dtype), rtol=SIDE * rtol, atol=0)
+
+
+def test_steps_through_many():
+    x = np.random.default_rng(2).normal(size=(SIDE, 12, 11))
+    for key in (np.s_[140:10:-3, ::2, 5:], np.s_[::-1, 3, ::-1], np.s_[None, 1::7], np.s_[5:5:2]):
+        np.testing.assert_array_equal(in_graph(lambda x, key=key: x[key], x), x[key])
+
+
+@DTYPES
+def test_many_numbers_are_scattered(dtype):
+    rng = np.random.default_rng(2)
+    x, at = rng.normal(size=(SIDE, SIDE)).astype(dtype), rng.integers(0, 5000, (SIDE, SIDE))
+    x[0, :2] = inf, nan
+    want = np.zeros(5000, dtype)
+    np.add.at(want, at, x)
+    got = in_graph(lambda x, at: scatter(x, at, (50, 100)), x, at)
+    np.testing.assert_allclose(got, want.reshape(50, 100), rtol=1e-5, atol=1e-5)
+    seed = rng.normal(size=(50, 100)).astype(dtype)
+    (grad,) = gradient_in_graph(lambda x: scatter(x, at, (50, 100)), x, seed=seed)
+    np.testing.assert_array_equal(grad, seed.ravel()[at])
+
+
+@DTYPES
+@pytest.mark.parametrize("special", [False, True])
+@np.errstate(all="ignore")
+def test_logaddexp_of_many(special, dtype):
+    a, b = np.random.default_rng(2).uniform(-50, 50, (2, SIDE, SIDE)).astype(dtype)
+    if special:
+        a[0, :6], b[0, :6] = [inf, -inf, -inf, inf, nan, 1.0], [inf, -inf, 2.0, 3.0, 1.0, nan]
+    want = np.logaddexp(a.astype(np.longdouble), b.astype(np.longdouble)).astype(dtype)
+    ulp = float(np.finfo(dtype).eps)
+    np.testing.assert_allclose(in_graph(np.logaddexp, a, b), want, rtol=8 * ulp, atol=8 * ulp)
+
+
+@pytest.mark.parametrize("kind", ["positive", "zeros", "far"])
+@np.errstate(all="ignore")
+def test_gradient_of_many_powers(kind):
+    rng = np.random.default_rng(2)
+    a, b = rng.uniform(0.5, 2.0, (SIDE, SIDE)), rng.uniform(-2.0, 2.0, (SIDE, SIDE))
+    if kind == "zeros":
+        a[0, :3], b[0, :3] = 0.0, [1.0, 2.0, 3.0]
+    if kind == "far":
+        a[0, :2], b[0, :2] = [1e-200, 1e200], [1.6, 1.6]
+    ga, gb = gradient_in_graph(lambda a, b: a**b, a, b)
+    exact = a.astype(np.longdouble)
+    want = b * exact ** (b - 1)
+    np.testing.assert_allclose(ga, want.astype(np.float64), rtol=1e-12)
+    rates = np.where(a > 0, np.log(np.where(a > 0, exact, 1.0)), 0.0)
+    np.testing.assert_allclose(gb, (exact**b * rates).astype(np.float64), rtol=1e-12, atol=1e-300)
 
 
 @DTYPES
@@ -214,3 +275,90 @@ def test_softmax_along_another_axis(axis, dtype):
     want = (g - (g * y).sum(axis=axis, keepdims=True)) * y
     (grad,) = gradient_in_graph(lambda x: tg.softmax(x, axis=axis), x, seed=g)
     np.testing.assert_allclose(grad, want.astype(dtype), rtol=rtol, atol=rtol)
+
+
+# ------------------------------------------------------------------ choices and running products
+
+CHOICES = np.array([0.0, 1.0, -2.0, nan, inf, -inf])
+
+
+@DTYPES
+@pytest.mark.parametrize("f", [np.fmax, np.fmin], ids=lambda f: f.__name__)
+def test_choices_beside_nan(f, dtype):
+    a, b = (x.ravel().astype(dtype) for x in np.meshgrid(CHOICES, CHOICES))
+    np.testing.assert_array_equal(in_graph(f, a, b), f(a, b))
+    g = np.linspace(1.0, 2.0, a.size).astype(dtype)
+    mine = (f(a, b) == a) | (np.isnan(a) & np.isnan(b))
+    other = (f(a, b) == b) | (np.isnan(a) & np.isnan(b))
+    ga, gb = gradient_in_graph(f, a, b, seed=g)
+    np.testing.assert_array_equal(ga, g * mine / (1.0 * mine + other))
+    np.testing.assert_array_equal(gb, g * other / (1.0 * mine + other))
+
+
+def factors(kind: str, shape: tuple[int, ...], dtype: Any) -> Any:
+    """Return factors whose products stay in range, or do not."""
+    rng = np.random.default_rng(6)
+    x = rng.uniform(0.97, 1.03, shape) * rng.choice([-1.0, 1.0], shape)
+    if kind == "zeros":
+        x[0, 3] = x[1, 3] = x[1, 9] = 0.0
+    if kind == "far":
+        x[0, 2], x[0, 7] = 1e30, 1e-30
+        x[2, 2:4], x[2, 7:9] = 1e-30, 1e30
+    return x.astype(dtype)
+
+
+def others_multiplied(x: Any) -> Any:
+    """Multiply all others of a row, in extended precision."""
+    left, right = np.ones(x.shape, np.longdouble), np.ones(x.shape, np.longdouble)
+    left[:, 1:] = np.cumprod(x[:, :-1].astype(np.longdouble), axis=1)
+    right[:, :-1] = np.cumprod(x[:, :0:-1].astype(np.longdouble), axis=1)[:, ::-1]
+    return left * right
+
+
+@pytest.mark.parametrize("shape", [(130, 130), (3, 20)], ids=str)
+@pytest.mark.parametrize("kind", ["near one", "zeros", "far"])
+def test_gradient_of_products(kind, shape):
+    x = factors(kind, shape, np.float64)
+    g = np.random.default_rng(7).uniform(-1, 1, shape[0])
+    (grad,) = gradient_in_graph(lambda x: np.prod(x, axis=1), x, seed=g)
+    want = others_multiplied(x) * g[:, None]
+    np.testing.assert_allclose(grad, want.astype(np.float64), rtol=1e-12, atol=1e-300)
+
+
+@pytest.mark.parametrize("shape", [(130, 130), (3, 20)], ids=str)
+@pytest.mark.parametrize("kind", ["near one", "zeros", "far"])
+def test_gradient_of_running_products(kind, shape):
+    x = factors(kind, shape, np.float64)
+    g = np.random.default_rng(8).uniform(-1, 1, shape)
+    (grad,) = gradient_in_graph(lambda x: np.cumprod(x, axis=1), x, seed=g)
+    for i in range(3):
+        for k in (0, 1, 5, shape[1] - 1):
+            exact = x[i].astype(np.longdouble)
+            exact[k] = 1.0
+            products = np.cumprod(exact)[k:]
+            want = float((g[i, k:] * products).sum())
+            room = 1e-12 * float(np.abs(g[i, k:] * products).sum())
+            np.testing.assert_allclose(grad[i, k], want, rtol=1e-12, atol=room)
+
+
+@DTYPES
+@pytest.mark.parametrize("axis", [0, 1])
+@pytest.mark.parametrize("shape", [(100, 200), (128, 131), (2, 5)], ids=str)
+def test_running_sums(shape, axis, dtype):
+    x = np.random.default_rng(9).uniform(-1, 1, shape).astype(dtype)
+    room = 4 * shape[axis] * float(np.finfo(dtype).eps)
+    want = np.cumsum(x.astype(np.longdouble), axis=axis)
+    np.testing.assert_allclose(in_graph(lambda x: np.cumsum(x, axis=axis), x), want, atol=room)
+    g = x[::-1].copy()
+    (grad,) = gradient_in_graph(lambda x: np.cumsum(x, axis=axis), x, seed=g)
+    back = np.flip(np.cumsum(np.flip(g.astype(np.longdouble), axis), axis=axis), axis)
+    np.testing.assert_allclose(grad, back, atol=room)
+
+
+@DTYPES
+@pytest.mark.parametrize("value", [nan, inf, -inf])
+def test_running_sums_carry_nothing_backwards(value, dtype):
+    x = np.ones((100, 200), dtype)
+    x[1, 50] = value
+    want = np.cumsum(x, axis=1)
+    np.testing.assert_array_equal(in_graph(lambda x: np.cumsum(x, axis=1), x), want)

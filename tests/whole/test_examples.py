@@ -30,8 +30,8 @@ REGISTERS = "defop_scipy"
 HERE = [name for name in EXAMPLES if name != REGISTERS]
 # Single numbers, which have an engine of their own.
 SCALARS = {"microgpt", "moons"}
-# No graph node for conv2d; one trains nothing. The graphs of a Hessian through a Cholesky factor take
-# long to compile: thorough runs compare those.
+# No graph node for conv2d; one trains nothing. The graphs of a Hessian through a Cholesky factor
+# take long to compile: thorough runs compare those.
 NATIVE = {"cnn_digits", "gaussian_process", "verify_gradients", *SCALARS}
 # Steps that are SciPy's minimisers', and not compiled.
 EAGER = {"gaussian_process"}
