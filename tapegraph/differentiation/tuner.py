@@ -14,7 +14,7 @@ from enum import Enum
 from statistics import median
 from typing import Any
 
-from tapegraph.differentiation.choices import Choice
+from tapegraph.differentiation.choices import Kept
 from tapegraph.locks import Lock
 
 NEVER = float("inf")
@@ -132,7 +132,7 @@ class Tuner:
         How often each runs before it is judged.
     horizon : int
         How many steps are foreseen.
-    kept : Choice, optional
+    kept : Kept, optional
         What an earlier process measured, and where to keep what this one does.
 
     Attributes
@@ -153,7 +153,7 @@ class Tuner:
         *,
         trials: int,
         horizon: int,
-        kept: Choice | None = None,
+        kept: Kept | None = None,
     ) -> None:
         self.measured = [candidates[0]]
         self.untried = list(candidates[1:])

@@ -12,14 +12,14 @@ import numpy as np
 import pytest
 
 import tapegraph as tg
-from tapegraph.differentiation import choices
+from tapegraph.differentiation import choice_file, choices
 from tapegraph.recording.trace import linearise
 
 
 @pytest.fixture(autouse=True)
 def nothing_read(monkeypatch):
-    monkeypatch.setattr(choices, "_read", {})
-    monkeypatch.setattr(choices, "_warned", set())
+    monkeypatch.setattr(choice_file, "_read", {})
+    monkeypatch.setattr(choice_file, "_warned", set())
 
 
 @pytest.fixture
@@ -44,7 +44,7 @@ def test_what_was_kept_is_found_by_structure_and_by_which_choice_it_is(folder):
         assert choices.kept("an engine", key(3)).recall() == {"native": 0.25, "other": 0.5}
         assert choices.kept("an engine", key(4)).recall() == {}
         assert choices.kept("a graph", key(3)).recall() == {}
-        choices._read.clear()  # as another process does
+        choice_file._read.clear()  # as another process does
     (file,) = folder.iterdir()
     assert json.loads(file.read_text())["machine"]["numpy"] == np.__version__
 
@@ -58,23 +58,23 @@ def test_another_number_of_threads_is_another_machine(folder, monkeypatch, varia
 
 def test_another_version_is_another_machine(folder, monkeypatch):
     choices.kept("an engine", key(3)).remember({"native": 0.25})
-    monkeypatch.setattr(choices, "VERSION", "77.0")
+    monkeypatch.setattr(choice_file, "VERSION", "77.0")
     assert choices.kept("an engine", key(3)).recall() == {}
 
 
 def test_what_another_process_wrote_meanwhile_stays(folder):
     ours = choices.kept("an engine", key(3))
     assert ours.recall() == {}
-    choices._read.clear()
+    choice_file._read.clear()
     choices.kept("an engine", key(4)).remember({"native": 1.0})
     ours.remember({"native": 2.0})
-    choices._read.clear()
+    choice_file._read.clear()
     assert choices.kept("an engine", key(4)).recall() == {"native": 1.0}
     assert choices.kept("an engine", key(3)).recall() == {"native": 2.0}
 
 
 def test_the_oldest_leave_first(folder, monkeypatch):
-    monkeypatch.setattr(choices, "LIMIT", 2)
+    monkeypatch.setattr(choice_file, "LIMIT", 2)
     for size in (1, 2, 3, 2, 4):
         choices.kept("an engine", key(size)).remember({"native": float(size)})
     found = [choices.kept("an engine", key(size)).recall() for size in (1, 2, 3, 4)]
@@ -87,13 +87,13 @@ def test_a_broken_file_is_measured_anew_and_said_once(folder, text):
     choice.remember({"native": 1.0})
     (file,) = folder.iterdir()
     file.write_text(text)
-    choices._read.clear()
+    choice_file._read.clear()
     with pytest.warns(RuntimeWarning, match="cannot be read, and is measured anew"):
         assert choice.recall() == {}
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         choice.remember({"native": 2.0})
-        choices._read.clear()
+        choice_file._read.clear()
         assert choice.recall() == {"native": 2.0}
     assert [file] == list(folder.iterdir())
 
@@ -122,17 +122,17 @@ def test_a_crash_while_writing_leaves_the_file_as_it_was(folder, monkeypatch):
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
         patch.setattr(os, "replace", fails)
         choice.remember({"native": 2.0})
-    choices._read.clear()
+    choice_file._read.clear()
     assert choice.recall() == {"native": 1.0}
     assert len(list(folder.iterdir())) == 1
 
 
 WRITERS = """
 import sys
-from tapegraph.differentiation import choices
+from tapegraph.differentiation import choice_file, choices
 for i in range(40):
     choices.kept("an engine", (sys.argv[1], i)).remember({"native": 1.0 + i})
-    if choices._warned:
+    if choice_file._warned:
         sys.exit("a file that is not whole")
 """
 
