@@ -68,6 +68,10 @@ class Plan:
         exec(compile(self.source, "<tapegraph plan>", "exec"), source.names)
         self._run: Callable[..., Any] = source.names["plan"]
 
+    def try_variant(self, limit: float) -> bool:
+        """Tell that there is but one."""
+        return False
+
     def run(self, values: list[Any]) -> tuple[list[Any], list[Any]]:
         """Return the outputs, and the new values of the state that changes."""
         typed = zip(values, self._types, strict=True)

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from tapegraph.arrays.row_sparse import has_nan
-from tapegraph.differentiation import tuner
+from tapegraph.differentiation import choices, tuner
 from tapegraph.differentiation.clock import CLOCK
 from tapegraph.differentiation.tuner import Candidate, Tuner
 from tapegraph.locks import Lock
@@ -63,10 +63,14 @@ class Compiled:
         self._with_strong_zeros: Graph | None = None
         traces: dict[str, Trace] = {FED: self._fed_results, XLA: self._fed_results_with_xla}
         agreeing = variants(program)
-        first = Candidate(Graph(recording, self._fed_scalars))
+        first = Candidate(Graph(recording, self._fed_scalars), name="graph")
         price = partial(VARIANT.__mul__, len(program))
-        others = [Candidate(traces[name], price) for name in (FED, XLA) if name in agreeing]
-        self.tuner = Tuner([first, *others], trials=tuner.POLICY.variant_trials, horizon=0)
+        others = [
+            Candidate(traces[name], price, name=name) for name in (FED, XLA) if name in agreeing
+        ]
+        kept = choices.kept("the graph of a backward", (program.key, tuple(varying)))
+        trials = tuner.POLICY.variant_trials
+        self.tuner = Tuner([first, *others], trials=trials, horizon=0, kept=kept)
         self.seconds = CLOCK.now() - start
 
     @property

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from tapegraph.arrays.buffers import keep_freed_memory, own
-from tapegraph.differentiation import tuner
+from tapegraph.differentiation import choices, tuner
 from tapegraph.differentiation.clock import CLOCK
 from tapegraph.differentiation.tuner import Candidate, Tuner
 from tapegraph.lowering import xla
@@ -72,12 +72,15 @@ class Step:
         variables = {slot: k.variable for slot, k in self._kept.items()}
         trace = partial(StepGraph, recording, variables, inputs)
         self._graph = trace()
-        candidates = [Candidate(self._graph)]
+        candidates = [Candidate(self._graph, name="graph")]
         self._without_xla = xla.refusal(recording)  # why
         if not self._without_xla:
             price = xla.STEP + xla.STEP_ENTRY * len(program)
-            candidates.append(Candidate(partial(trace, with_xla=True), lambda: price))
-        self.tuner = Tuner(candidates, trials=tuner.POLICY.variant_trials, horizon=0)
+            with_xla = partial(trace, with_xla=True)
+            candidates.append(Candidate(with_xla, lambda: price, name="graph with XLA"))
+        kept_choice = choices.kept("the graph of a step", program.key)
+        trials = tuner.POLICY.variant_trials
+        self.tuner = Tuner(candidates, trials=trials, horizon=0, kept=kept_choice)
         self.compile_seconds = 0.0
         self._setbacks = 0
         self._numbers: dict[int, tuple[bytes, Any]] = {}  # what was fed last, and its tensor
@@ -93,6 +96,14 @@ class Step:
             (_, plain), (_, compiled) = self.tuner.verdict
             text += f"; {1e3 * compiled:.3g} ms with XLA, {1e3 * plain:.3g} ms without"
         return text
+
+    def try_variant(self, limit: float) -> bool:
+        """Compile it with XLA next, if that costs at most so many seconds; tell whether."""
+        untried = self.tuner.untried
+        if not untried or untried[0].price() > limit:
+            return False
+        self.tuner.try_next()
+        return True
 
     def feeds(self, values: list[Any]) -> list[Any]:
         """Bring state to its variables, and return what the graphs are fed; as in `run`."""

@@ -62,6 +62,8 @@ class Programs:
         self._failed: dict[str, Failure] = {}
         self._setbacks = 0
         self._structure: Structure | None = None
+        self._runs = 0  # since the native engine was found to be the fastest
+        self._tried_a_variant = False
 
     @property
     def ran(self) -> str:
@@ -143,9 +145,24 @@ class Programs:
         if name != engines.AUTO:
             return (engines.NATIVE, self._failed[name]) if name in self._failed else (name, None)
         if self._structure is None:
-            self._structure = Structure(len(self._trace.recording), self._rivals())
+            self._structure = Structure(self._trace.recording.program, self._rivals(), whole=True)
         decision = self._structure.choose()
+        if decision.engine == engines.NATIVE and self._tries_a_variant(self._structure):
+            decision = self._structure.choose()
         return decision.engine, decision.failure
+
+    def _tries_a_variant(self, structure: Structure) -> bool:
+        """Let a slower engine try another variant, once, where that pays; tell whether."""
+        native = {c.way: seconds for c, seconds in structure.tuner.verdict}.get(engines.NATIVE)
+        if native is None or self._tried_a_variant:  # None: nothing has been decided
+            return False
+        self._runs += 1
+        limit = POLICY.share * native * max(POLICY.horizon, self._runs)
+        for name, program in self._others.items():
+            if program.try_variant(limit):
+                self._tried_a_variant = True
+                structure.tuner.measure_again(structure.candidates[name])
+        return self._tried_a_variant
 
     def _rivals(self) -> list[Engine]:
         rivals = []

@@ -13,6 +13,7 @@ from functools import cache, partial
 from typing import NamedTuple
 
 from tapegraph.differentiation import engines, tuner
+from tapegraph.differentiation.choices import kept
 from tapegraph.differentiation.clock import CLOCK
 from tapegraph.differentiation.engine import Engine, Outcome
 from tapegraph.differentiation.fallback_policy import Failure, account
@@ -38,17 +39,22 @@ class Structure:
 
     __slots__ = ("candidates", "entries", "failure", "setbacks", "tuner")
 
-    def __init__(self, entries: int, rivals: list[Engine]) -> None:
-        self.entries = entries
+    def __init__(self, program: Program, rivals: list[Engine], *, whole: bool = False) -> None:
+        self.entries = entries = len(program)
         self.failure: Failure | None = None
         self.setbacks = 0
-        self.candidates = {engines.NATIVE: Candidate(engines.NATIVE)}
+        self.candidates = {engines.NATIVE: Candidate(engines.NATIVE, name=engines.NATIVE)}
         for engine in rivals:
             price = partial(KNOWN.price, engine, entries)
-            self.candidates[engine.name] = Candidate(engine.name, price, engine.costs.call)
+            self.candidates[engine.name] = Candidate(
+                engine.name, price, engine.costs.call, engine.name
+            )
         policy = tuner.POLICY
         self.tuner = Tuner(
-            list(self.candidates.values()), trials=policy.trials, horizon=policy.horizon
+            list(self.candidates.values()),
+            trials=policy.trials,
+            horizon=policy.horizon,
+            kept=kept("the engine of a step" if whole else "the engine of a backward", program.key),
         )
 
     def choose(self) -> Decision:
@@ -154,7 +160,7 @@ class _Known:
         with self.lock():
             known = self.structures.get(key)
             if known is None:
-                known = self.structures[key] = Structure(len(program), rivals)
+                known = self.structures[key] = Structure(program, rivals)
                 while len(self.structures) > tuner.POLICY.structures:
                     self.structures.popitem(last=False)
             else:

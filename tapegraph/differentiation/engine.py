@@ -92,6 +92,9 @@ class WholeProgram(Protocol):
     def variant(self) -> str:
         """As above."""
 
+    def try_variant(self, limit: float) -> bool:
+        """Try another variant next, if that costs at most so many seconds; tell whether."""
+
     def run(self, values: list[Any]) -> tuple[list[Any], list[Any]]:
         """Return the outputs, and the new values of the state that changes.
 

@@ -14,6 +14,7 @@ from enum import Enum
 from statistics import median
 from typing import Any
 
+from tapegraph.differentiation.choices import Kept
 from tapegraph.locks import Lock
 
 NEVER = float("inf")
@@ -64,6 +65,8 @@ class Candidate:
         What trying it costs, in seconds, asked for until it is tried.
     call : float
         The least that a run of it takes.
+    name : str
+        What it is called where choices are kept.
 
     Attributes
     ----------
@@ -76,12 +79,17 @@ class Candidate:
         costs all else: its threads may keep the processors busy.
     """
 
-    __slots__ = ("_latest", "_steps", "call", "price", "run", "runs", "step", "way")
+    __slots__ = ("_latest", "_steps", "call", "name", "price", "run", "runs", "step", "way")
 
     def __init__(
-        self, way: Any, price: Callable[[], float] = lambda: 0.0, call: float = 0.0
+        self,
+        way: Any,
+        price: Callable[[], float] = lambda: 0.0,
+        call: float = 0.0,
+        name: str = "",
     ) -> None:
         self.way = way
+        self.name = name
         self.price = price
         self.call = call
         self.forget()
@@ -124,6 +132,8 @@ class Tuner:
         How often each runs before it is judged.
     horizon : int
         How many steps are foreseen.
+    kept : Kept, optional
+        What an earlier process measured, and where to keep what this one does.
 
     Attributes
     ----------
@@ -137,7 +147,14 @@ class Tuner:
         What counted in the end, in seconds.
     """
 
-    def __init__(self, candidates: Sequence[Candidate], *, trials: int, horizon: int) -> None:
+    def __init__(
+        self,
+        candidates: Sequence[Candidate],
+        *,
+        trials: int,
+        horizon: int,
+        kept: Kept | None = None,
+    ) -> None:
         self.measured = [candidates[0]]
         self.untried = list(candidates[1:])
         self.dear = 0.0
@@ -149,6 +166,11 @@ class Tuner:
         self._again = False
         self._settled: Candidate | None = None
         self._lock = Lock()
+        self._kept = kept
+        # The seconds of each, where an earlier process measured these very ones.
+        seconds = {} if kept is None else kept.recall()
+        named = {c.name for c in candidates} == seconds.keys()
+        self._known = [(c, seconds[c.name]) for c in candidates] if named else []
 
     @property
     def first(self) -> Candidate:
@@ -181,10 +203,25 @@ class Tuner:
                     known.remove(candidate)
             if candidate is self._settled:
                 self._settled = None
+            self._known = []
+
+    def try_next(self) -> None:
+        """Let the next untried candidate run now, whatever it costs."""
+        with self._lock():
+            if self.untried:
+                self.measured.append(self.untried.pop(0))
+
+    def measure_again(self, candidate: Candidate) -> None:
+        """Measure a candidate that has changed, and what runs anyway, and decide anew."""
+        with self._lock():
+            self._settled, self._known, self._again = None, [], False
+            candidate.forget()
 
     def _choose(self) -> tuple[Candidate, Stage]:
         first = self.first
-        for candidate in self.measured:
+        if self._known:
+            return self._choose_by_what_is_known()
+        for candidate in reversed(self.measured):
             if candidate.runs < self._trials:
                 if candidate is not first:
                     return candidate, Stage.TRIAL
@@ -203,12 +240,29 @@ class Tuner:
             self._again = True
             first.forget()
             return first, Stage.AGAIN
-        self._settled = self._fastest()
-        return self._settled, Stage.FASTEST
-
-    def _fastest(self) -> Candidate:
         steps = all(c.step < NEVER for c in self.measured)  # else others run in between
         self.verdict = [(c, c.step if steps else c.run) for c in self.measured]
-        (first, limit), *others = self.verdict
-        best, seconds = min(others, key=lambda pair: pair[1], default=(first, limit))
-        return best if seconds <= POLICY.edge * limit else first
+        self._settled, _ = _fastest(self.verdict)
+        if self._kept is not None and len(self.verdict) > 1:
+            self._kept.remember({c.name: seconds for c, seconds in self.verdict})
+        return self._settled, Stage.FASTEST
+
+    def _choose_by_what_is_known(self) -> tuple[Candidate, Stage]:
+        """Choose what was the fastest, once what it saves in the steps foreseen pays for it."""
+        best, saved = _fastest(self._known)
+        if best in self.untried:
+            self.dear = best.price()
+            if saved * max(POLICY.horizon, self._runs) < self.dear:
+                return self.first, Stage.DEAR
+            self.untried.remove(best)
+            self.measured.append(best)
+        self.verdict = self._known
+        self._settled = best
+        return best, Stage.FASTEST
+
+
+def _fastest(verdict: list[tuple[Candidate, float]]) -> tuple[Candidate, float]:
+    """Return the candidate to stay with, and what a run of it saves."""
+    (first, limit), *others = verdict
+    best, seconds = min(others, key=lambda pair: pair[1], default=(first, limit))
+    return (best, limit - seconds) if seconds <= POLICY.edge * limit else (first, 0.0)

@@ -59,6 +59,71 @@ def test_a_way_is_tried_when_a_share_of_what_passes_pays_for_it(horizon, runs):
     assert choices[-1][0] == 1
 
 
+def test_a_way_may_be_tried_before_it_pays_and_all_be_measured_again():
+    chooser = tuned(1e9, 1e9, trials=2, horizon=0)
+    run(chooser, {0: 1.0, 1: 0.5, 2: 0.25}, 5)
+    chooser.try_next()
+    ways = [way for way, _ in run(chooser, {0: 1.0, 1: 0.5, 2: 0.25}, 6)]
+    assert ways == [1, 1, 1, 1, 1, 1]  # the other one is still too dear
+    chooser = tuned(0.0, trials=2)
+    assert run(chooser, {0: 1.0, 1: 2.0}, 7)[-1] == (0, Stage.FASTEST)
+    chooser.measure_again(chooser.measured[1])
+    assert run(chooser, {0: 1.0, 1: 0.5}, 5) == [
+        *[(1, Stage.TRIAL)] * 2,
+        *[(0, Stage.AGAIN)] * 2,
+        (1, Stage.FASTEST),
+    ]
+
+
+class Kept:
+    """What is kept of one structure, in memory."""
+
+    def __init__(self, **seconds: float) -> None:
+        self.seconds = seconds
+
+    def recall(self) -> dict[str, float]:
+        return dict(self.seconds)
+
+    def remember(self, seconds: dict[str, float]) -> None:
+        self.seconds = seconds
+
+
+def named(kept: Kept, *prices: float) -> Tuner:
+    names = "first", "second", "third"
+    prices = 0.0, *prices
+    ways = [Candidate(i, lambda p=p: p, name=names[i]) for i, p in enumerate(prices)]
+    return Tuner(ways, trials=2, horizon=0, kept=kept)
+
+
+def test_what_was_measured_is_kept_and_not_measured_again():
+    kept = Kept()
+    run(named(kept, 0.0), {0: 1.0, 1: 0.5}, 7)
+    assert kept.seconds == {"first": 1.0, "second": 0.5}
+    again = named(kept, 0.0)
+    assert run(again, {1: 0.5}, 3) == [(1, Stage.FASTEST)] * 3
+    assert [(c.way, s) for c, s in again.verdict] == [(0, 1.0), (1, 0.5)]
+    assert run(named(Kept(first=1.0, second=2.0), 0.0), {0: 1.0}, 9) == [(0, Stage.FASTEST)] * 9
+
+
+def test_what_was_faster_is_prepared_once_what_it_saves_pays():
+    chooser = named(Kept(first=1.0, second=0.5), 0.5 * (POLICY.horizon + 1))
+    choices = run(chooser, {0: 1.0, 1: 0.5}, POLICY.horizon + 2)
+    assert choices[-2:] == [(0, Stage.DEAR), (1, Stage.FASTEST)]
+    assert chooser.dear == 0.5 * (POLICY.horizon + 1)
+
+
+def test_what_was_kept_of_other_ways_does_not_count():
+    for kept in (Kept(first=1.0), Kept(first=1.0, other=0.5), Kept(first=1, second=1, third=1)):
+        assert run(named(kept, 0.0), {0: 1.0, 1: 1.0}, 1) == [(0, Stage.FIRST)]
+
+
+def test_what_was_faster_and_does_not_run_is_forgotten():
+    chooser = named(Kept(first=1.0, second=0.5, third=0.7), 0.0, 0.0)
+    candidate, _ = chooser.choose()
+    chooser.drop(candidate)
+    assert [way for way, _ in run(chooser, {0: 1.0, 2: 0.7}, 7)] == [0, 0, 2, 2, 0, 0, 2]
+
+
 def test_each_further_way_must_be_paid_for_as_well():
     chooser = tuned(10.0, 10.0, horizon=0)
     ways = [way for way, _ in run(chooser, {0: 0.1, 1: 0.1, 2: 0.1}, 2010)]

@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 
 import tapegraph as tg
-from tapegraph.differentiation import tuner
+from tapegraph.differentiation import choices, tuner
 from tapegraph.differentiation.clock import CLOCK
+from tapegraph.fallback.plan import Plan
 from tests.lowering.test_compiled_steps import descent
 
 pytest.importorskip("tensorflow")
@@ -314,3 +315,88 @@ def test_what_xla_may_compute_otherwise_is_not_given_to_it(clock, f, name):
         step(np.array([2.0, 5.0]))
     assert True not in clock.ran
     assert ran(step) == f"tensorflow; not with XLA: {name} is not known to give the same there"
+
+
+# ------------------------------------------------------------------ under auto
+
+
+@pytest.mark.parametrize(("with_xla", "engine"), [(1.0, "tensorflow"), (1.7, "native")])
+def test_auto_has_xla_tried_before_a_step_stays_native(clock, monkeypatch, with_xla, engine):
+    run = Plan.run
+
+    def timed(plan, values):
+        clock.now += 1.5
+        return run(plan, values)
+
+    monkeypatch.setattr(Plan, "run", timed)
+    clock.with_xla = with_xla
+    step, (w,) = descent()
+    step = tg.compile(step)
+    with tg.use_backend("auto"):
+        for _ in range(60):
+            step(X)
+        assert False in clock.ran and True in clock.ran
+        assert tg.last_backward().backend == engine
+    before = clock.ran.count(True)
+    with tg.use_backend("auto"):
+        for _ in range(60):
+            step(X)
+    assert (clock.ran.count(True) == before) is (engine == "native")
+    np.testing.assert_allclose(w.data, (1.0 - 0.2 * X**2) ** 120 * [1.0, 2.0], rtol=1e-9)
+
+
+def test_auto_leaves_xla_alone_that_would_not_pay(clock, monkeypatch):
+    run = Plan.run
+
+    def timed(plan, values):
+        clock.now += 1.5
+        return run(plan, values)
+
+    monkeypatch.setattr(Plan, "run", timed)
+    monkeypatch.setattr(xla, "STEP", 1e9)
+    step, _ = descent()
+    step = tg.compile(step)
+    with tg.use_backend("auto"):
+        for _ in range(60):
+            step(X)
+    assert False in clock.ran and True not in clock.ran
+
+
+# ------------------------------------------------------------------ choices kept on disk
+
+
+@pytest.mark.parametrize(("with_xla", "kept"), [(1.0, [True]), (3.0, [False])])
+def test_what_was_measured_is_not_measured_again(clock, monkeypatch, tmp_path, with_xla, kept):
+    monkeypatch.setenv(choices.VARIABLE, str(tmp_path))
+    clock.with_xla = with_xla
+
+    def steps(count):
+        clock.ran.clear()
+        step, (w,) = descent()
+        step = tg.compile(step)
+        for _ in range(count):
+            step(X)
+        np.testing.assert_allclose(w.data, (1.0 - 0.2 * X**2) ** count * [1.0, 2.0], rtol=1e-9)
+        return step
+
+    steps(SETTLED)
+    assert True in clock.ran and False in clock.ran
+    step = steps(12)
+    assert clock.ran == kept * 10  # nothing else is compiled
+    assert f"{with_xla:.0e} ms with XLA, 2e+03 ms without".replace("e+00", "e+03") in ran(step)
+
+
+def test_xla_that_was_faster_and_fails_now_leaves_the_graph(clock, monkeypatch, tmp_path):
+    monkeypatch.setenv(choices.VARIABLE, str(tmp_path))
+    step, _ = descent()
+    step = tg.compile(step)
+    for _ in range(SETTLED):
+        step(X)
+    monkeypatch.setattr(xla, "claim", lambda: False)
+    step, (w,) = descent()
+    step = tg.compile(step)
+    clock.ran.clear()
+    for _ in range(12):
+        step(X)
+    assert clock.ran == [False] * 10
+    np.testing.assert_allclose(w.data, (1.0 - 0.2 * X**2) ** 12 * [1.0, 2.0], rtol=1e-9)

@@ -169,6 +169,8 @@ ROOMS = (
     "checkout",
     "errors",
     "locks",
+    "version",
+    "progress",
     "docstrings",
     "typed",
     "numpy_warnings",
