@@ -101,8 +101,8 @@ def write(model, data, opening: str, length: int, rng: np.random.Generator) -> s
 
 def draw(bits, yardstick: float, bits_test: float, letters: str, weights):
     """The loss, and what each head of the last layer looks at from every letter of a passage."""
-    figure = pyplot.figure(figsize=(15, 5.5), layout="constrained")
-    left, right = figure.subfigures(1, 2, width_ratios=[1, 1.9])
+    figure = pyplot.figure(figsize=(13, 6.5), layout="constrained")
+    left, right = figure.subfigures(1, 2, width_ratios=[1, 1.1])
     axis = left.subplots()
     axis.plot(bits, color="tab:blue", linewidth=0.6, label="training batches")
     axis.axhline(yardstick, color="black", linestyle=":", label="test, pairs of letters")
@@ -111,7 +111,7 @@ def draw(bits, yardstick: float, bits_test: float, letters: str, weights):
     axis.legend()
     right.suptitle("attention in the last layer: from each letter (row) to those before; by head")
     names = letters.replace("\n", "¶")
-    for cell, seen in zip(right.subplots(1, HEADS), weights, strict=True):
+    for cell, seen in zip(right.subplots(2, HEADS // 2).flat, weights, strict=True):
         shown = np.where(EARLIER, seen, np.nan)[: len(names), : len(names)]
         cell.imshow(shown, cmap="viridis", vmin=0, vmax=1)
         cell.set_xticks(range(len(names)), names, family="monospace", fontsize=7)

@@ -225,15 +225,21 @@ class Compiled:
         lines = [f"{self.__name__}: {len(self._entries)} of {self._max_traces} traces"]
         for (structure, recording), entry in self._entries.items():
             line = f"- {structure!r}{'' if recording else ', under no_grad'}: "
+            levels = []
             if entry.trace is not None:
                 line += f"{len(entry.trace.recording)} entries, "
+                levels = entry.trace.levels
             line += f"{entry.calls} calls, "
             if entry.programs is None:
                 line += "recorded once"
             else:
                 programs = entry.programs
-                line += f"{programs.native.nbytes / 1e6:.3g} MB of native buffers, "
+                nbytes = programs.native.nbytes + sum(part.nbytes for part in levels)
+                line += f"{nbytes / 1e6:.3g} MB of native buffers, "
                 line += f"{programs.native.chains} chains in blocks, "
+                if levels:
+                    calls = sum(part.calls for part in levels)
+                    line += f"{sum(map(len, levels))} numbers of Values in {calls} calls, "
                 line += f"made in {programs.seconds:.3g} s, ran in {programs.ran or 'none yet'}"
             lines.append(line)
         return "\n".join(lines)

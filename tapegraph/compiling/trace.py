@@ -21,6 +21,7 @@ from tapegraph.recording.recorded import Recording
 from tapegraph.recording.structure import identity
 from tapegraph.recording.whole import ZERO, Whole
 from tapegraph.scalars.datum import Datum
+from tapegraph.scalars.levels import Levels
 from tapegraph.scalars.numbers import Numbers
 from tapegraph.scalars.recorder import NUMBERS, recorder_of
 from tapegraph.scalars.state import State
@@ -129,6 +130,13 @@ class Trace:
     def guards_hold(self) -> bool:
         """Tell whether it is so now."""
         return all(_has_gradient(node) == had for node, had in self._guarded)
+
+    @property
+    def levels(self) -> list[Levels]:
+        """What computes the numbers of Values."""
+        program = self.recording.program
+        entries = zip(program.ops, program.attrs, strict=True)
+        return [attrs["numbers"].levels for op, attrs in entries if op is NUMBERS]
 
     def read(self) -> list[Any]:
         """Read anew what every run reads, such as learning rates and random numbers, in order."""

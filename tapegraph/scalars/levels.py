@@ -46,6 +46,7 @@ class Levels:
         exports: list[int],
         given: int,
     ) -> None:
+        self._count = len(kinds)
         operands = _folded(kinds, args, exports)
         depths = _depths(operands)
         self.depth = max(depths.values(), default=0)
@@ -106,6 +107,9 @@ class Levels:
             self._calls.append((run, (*columns, out)))
         self.calls = len(self._calls)
         self.nbytes = pool.nbytes + scratch.nbytes
+
+    def __len__(self) -> int:
+        return self._count
 
     def _read(self, scratch: _Scratch, positions: Array) -> Array:
         """Return where an operand is found: in place, or gathered by a call before."""

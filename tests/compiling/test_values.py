@@ -6,6 +6,7 @@ import gc
 import math
 import operator
 import random
+import re
 import sys
 
 import numpy as np
@@ -154,9 +155,7 @@ def test_long_chains_and_many_uses_are_a_few_calls():
 
 def levels_of(compiled):
     (entry,) = compiled._entries.values()
-    attrs = entry.trace.recording.program.attrs
-    found = [given["numbers"].levels for given in attrs if "numbers" in given]
-    return [levels for levels in found if levels.depth]
+    return [levels for levels in entry.trace.levels if levels.depth]
 
 
 # -- whole steps ---------------------------------------------------------------------------------
@@ -180,6 +179,7 @@ def test_micrograds_demonstration():
     assert engine_of(steps[0]) == "native"
     (levels,) = levels_of(steps[0])
     assert levels.depth < 40 and levels.calls < 150
+    assert re.search(rf"numbers of Values in {levels.calls} calls", steps[0].explain())
 
 
 def random_step(seed):
