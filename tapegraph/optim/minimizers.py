@@ -76,7 +76,7 @@ def minimize(
     Raises
     ------
     ImportError
-        SciPy is not installed.
+        If SciPy is missing.
     TypeError
         ``f`` is not callable or returns no number; something in ``x0`` is not numeric, or needs a
         gradient.
