@@ -134,10 +134,8 @@ class Source(Lines):
         return lines
 
     def _same(self, held: Held) -> str:
-        shape = getattr(held.value, "shape", ())
-        return (
-            self.name(held) if shape[:1] != (1,) else f"{self.name(held)}.reshape({inner(shape)})"
-        )
+        name, shape = self.name(held), getattr(held.value, "shape", ())
+        return f"{name}.reshape({inner(shape)})" if shape[:1] == (1,) else name
 
     def _check(self, call: Check) -> str:
         targets = ", ".join(self.name(held) for held in call.results)
