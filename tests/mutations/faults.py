@@ -946,9 +946,9 @@ FAULTS = (
     Fault(
         "value",
         "sigmoid-loses-its-tail",
-        "tapegraph/tensors/value.py",
-        "out, z / (1.0 + z) ** 2)",
-        "out, out * (1.0 - out))",
+        "tapegraph/scalars/arithmetic.py",
+        "z / (1.0 + z)), z / (1.0 + z) ** 2",
+        "z / (1.0 + z)), (1.0 - 1.0 / (1.0 + z)) / (1.0 + z)",
         "tests/tensors/test_value.py -k sigmoid",
     ),
     # ------------------------------------------------------------------ defop
