@@ -219,7 +219,7 @@ def main() -> None:
     rng = np.random.default_rng(args.seed)
     words, test_words = documentation_words(rng)
     model = new_model(rng)
-    steps = 4 if args.quick else 5000
+    steps = 3 if args.quick else 5000
     step = new_step(model)
     rate = schedules.warmup(50, schedules.cosine(0.01, steps))
     measure = tg.no_grad(lambda *word: mean_bits(model, *word))
@@ -230,16 +230,16 @@ def main() -> None:
         bits.append(step(*encoded(rng.choice(words)), rate(i), i + 1.0).data)
         bar.set_postfix(bits=f"{np.mean(bits[-100:]):.3f}")
     if args.quick:
-        test_words = test_words[:4]
+        test_words = test_words[:3]
     bits_test = np.mean([measure(*encoded(word)).data for word in test_words])
     yardstick = bigram_bits(words, test_words)
     shown = sorted(test_words, key=len)[-4:]
     save(draw(bits, yardstick, bits_test, shown, [guesses_for(model, w) for w in shown]), args.out)
-    print("spelled  ", *(spell(model, rng) for _ in range(2 if args.quick else 20)))
+    print("spelled  ", *(spell(model, rng) for _ in range(1 if args.quick else 20)))
     print(f"test      {bits_test:.3f} bits a letter; {yardstick:.3f} by pairs of letters")
     if args.compile:
         print_engine(step)
-        eager, compiled = seconds_a_step(step, words[: 2 if args.quick else 20])
+        eager, compiled = seconds_a_step(step, words[: 1 if args.quick else 20])
         print(
             f"compiled  {eager / compiled:.1f} times as fast as eager steps "
             f"({1000 * compiled:.2f} against {1000 * eager:.2f} ms a step)"

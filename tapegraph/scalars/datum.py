@@ -46,7 +46,7 @@ class Datum:
 
     @staticmethod
     def __tapegraph_apply__(name: str, inputs: tuple[Any, ...], attrs: Mapping[str, object]) -> Any:
-        """Apply an operation: among numbers as one of the program, with arrays as a tensor."""
+        """Apply an operation: Python's arithmetic among numbers, and else one of tensors."""
         for x in inputs:
             handler = getattr(type(x), "__tapegraph_apply__", None)
             if handler is not None and type(x) is not Datum:
@@ -54,7 +54,7 @@ class Datum:
         (recorder,) = {x._recorder for x in inputs if type(x) is Datum}
         found = [_number(recorder, x) for x in inputs]
         args = tuple(i for i in found if i is not None)
-        if name in KINDS and not attrs and len(args) == len(inputs):
+        if name in _BINARY.values() and not attrs and len(args) == len(inputs):
             data = KINDS[name].number(*[recorder.number(i) for i in args])
             return Datum(recorder, recorder.computed(name, args, data))
         tensors = [x.detach() if type(x) is Datum else x for x in inputs]

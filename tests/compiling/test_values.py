@@ -355,7 +355,7 @@ def test_values_and_tensors_in_one_step():
             v.grad = 0.0
             (scale * np.sum(x * x) + scale * np.max(x)).backward()
             v.data = v.data - 0.1 * v.grad + 0.01 * np.sum(x)
-            return loss, scale, x * v.data
+            return loss, scale, x * v.data, tg.exp(v.data), Value(x[0] * v.data), v.data**2
 
         return step, [w, v]
 

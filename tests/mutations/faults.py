@@ -949,8 +949,8 @@ FAULTS = (
         "value",
         "sigmoid-loses-its-tail",
         "tapegraph/scalars/arithmetic.py",
-        "z / (1.0 + z)), z / (1.0 + z) ** 2\n",
-        "z / (1.0 + z)), 1.0 / (1.0 + z) * (1.0 - 1.0 / (1.0 + z))\n",
+        "z / (1.0 + z)), z / (1.0 + z) ** 2",
+        "z / (1.0 + z)), (1.0 - 1.0 / (1.0 + z)) / (1.0 + z)",
         "tests/tensors/test_value.py -k sigmoid",
     ),
     # ------------------------------------------------------------------ defop
