@@ -126,7 +126,7 @@ LARGE = 1 << 14
 
 def is_large(x: Any) -> bool:
     """Tell whether a tensor has so many elements that quick nodes are worth a condition."""
-    return math.prod(x.shape) >= LARGE
+    return bool(math.prod(x.shape) >= LARGE)
 
 
 def unless(right: Any, quick: Any, careful: Callable[[], Any]) -> Any:
