@@ -1,6 +1,7 @@
 """A fresh process's first steps: ``python -m benchmarks.first_steps WORKLOAD ENGINE STEPS``.
 
-Prints, as JSON, the seconds of the first step and of all, and the engine that ran the last.
+Prints, as JSON, the seconds of the first step and of all, and the engine that ran the last; with
+``--compiled`` the processor seconds of the third step too, which prepares the program.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ def main() -> None:
     p.add_argument("engine", choices=("native", "tensorflow", "auto"))
     p.add_argument("steps", type=int)
     p.add_argument("--import-tensorflow", action="store_true", help="before the clock starts")
+    p.add_argument("--compiled", action="store_true", help="by tg.compile")
     options = p.parse_args()
 
     import tapegraph as tg
@@ -31,15 +33,20 @@ def main() -> None:
     warnings.simplefilter("ignore")
     tg.set_backend(options.engine)
     module = load(options.workload)
-    step = module.CONTENDERS[OURS](module.problem()).step
+    name = f"{OURS} compiled" if options.compiled else OURS
+    step = module.CONTENDERS[name](module.problem()).step
 
     start = time.perf_counter()
     step()
     first = time.perf_counter() - start
-    for _ in range(options.steps - 1):
+    found: dict[str, float] = {"first": first}
+    for number in range(2, options.steps + 1):
+        before = time.process_time()
         step()
-    total = time.perf_counter() - start
-    print(json.dumps({"first": first, "total": total, "ran": tg.last_backward().backend}))
+        if options.compiled and number == 3:
+            found["third"] = time.process_time() - before
+    found["total"] = time.perf_counter() - start
+    print(json.dumps({**found, "ran": tg.last_backward().backend}))
 
 
 if __name__ == "__main__":

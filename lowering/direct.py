@@ -27,10 +27,16 @@ class DirectCall:
         How long the program is that it came from.
     xla : bool
         It is compiled with XLA, at its first call.
+
+    Attributes
+    ----------
+    xla : bool
+        As given.
     """
 
     def __init__(self, function: Any, entries: int, *, xla: bool = False) -> None:
         self.function = function
+        self.xla = xla
         self._captured = list(function.captured_inputs)
         config = tensorflow().compat.v1.ConfigProto(allow_soft_placement=True)
         config.graph_options.rewrite_options.disable_meta_optimizer = entries > GRAPPLER_LIMIT

@@ -9,7 +9,13 @@ import numpy as np
 
 from tapegraph.differentiation.engine import Costs, Engine, Prepared
 from tapegraph.lowering.gaps import check_gaps
-from tapegraph.lowering.runtime import Unavailable, check_installed, loaded, tensorflow
+from tapegraph.lowering.runtime import (
+    Unavailable,
+    check_installed,
+    is_transient,
+    loaded,
+    tensorflow,
+)
 from tapegraph.recording.node import Node
 from tapegraph.recording.program import Program
 from tapegraph.recording.recorded import Recording
@@ -94,22 +100,7 @@ class TensorFlow(Engine):
 
     def is_transient(self, error: Exception) -> bool:
         """Tell whether it may pass: others hold the memory, or a device is busy."""
-        if isinstance(error, MemoryError):
-            return True
-        if not loaded():
-            return False
-        try:
-            errors = tensorflow().errors
-        except Unavailable:
-            return False
-        kinds = (
-            errors.AbortedError,
-            errors.CancelledError,
-            errors.DeadlineExceededError,
-            errors.ResourceExhaustedError,
-            errors.UnavailableError,
-        )
-        return isinstance(error, kinds)
+        return is_transient(error)
 
     def version(self) -> str:
         """Return TensorFlow's version, importing it."""

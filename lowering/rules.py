@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
+from weakref import WeakKeyDictionary
 
 from tapegraph.lowering.runtime import tensorflow
 
@@ -80,16 +81,31 @@ class RawOps:
 raw = RawOps()
 
 
+# The constants of each graph: a step would have hundreds of the same axes and numbers.
+_constants: WeakKeyDictionary[Any, dict[Any, Any]] = WeakKeyDictionary()
+
+
+def constant(value: Any, dtype: Any, shape: tuple[int, ...] = ()) -> Any:
+    """Return a constant of the graph that is being traced, which has it once."""
+    tf = tensorflow()
+    if tf.executing_eagerly():
+        return tf.constant(value, dtype, shape)
+    made = _constants.setdefault(tf.compat.v1.get_default_graph(), {})
+    key = repr(value), tf.as_dtype(dtype), shape  # by their text 0.0 and -0.0 differ
+    if key not in made:
+        made[key] = tf.constant(value, dtype, shape)
+    return made[key]
+
+
 def ints(values: Any) -> Any:
     """Return an int64 constant."""
-    tf = tensorflow()
     numbers = [int(v) for v in values]
-    return tf.constant(numbers, dtype=tf.int64, shape=(len(numbers),))
+    return constant(numbers, "int64", (len(numbers),))
 
 
 def number(value: float, like: Any) -> Any:
     """Return a scalar constant of another tensor's dtype."""
-    return tensorflow().constant(value, dtype=like.dtype)
+    return constant(value, like.dtype)
 
 
 def converted(x: Any, dtype: Any) -> Any:

@@ -84,6 +84,26 @@ def loaded() -> bool:
     return sys.modules.get("tensorflow") is not None
 
 
+def is_transient(error: Exception) -> bool:
+    """Tell whether it may pass: others hold the memory, or a device is busy."""
+    if isinstance(error, MemoryError):
+        return True
+    if not loaded():
+        return False
+    try:
+        errors = tensorflow().errors
+    except Unavailable:
+        return False
+    kinds = (
+        errors.AbortedError,
+        errors.CancelledError,
+        errors.DeadlineExceededError,
+        errors.ResourceExhaustedError,
+        errors.UnavailableError,
+    )
+    return isinstance(error, kinds)
+
+
 def _load() -> None:
     global _module, _reason
     from tapegraph.lowering import quiet

@@ -20,6 +20,7 @@ from tapegraph.differentiation.clock import CLOCK
 from tapegraph.differentiation.tuner import Candidate, Tuner
 from tapegraph.lowering import xla
 from tapegraph.lowering.gaps import NotLowered
+from tapegraph.lowering.runtime import is_transient
 from tapegraph.lowering.step_graph import StepGraph
 from tapegraph.lowering.transfer import to_tensorflow
 from tapegraph.lowering.variables import kept
@@ -168,14 +169,25 @@ class Step:
                 self._latest = candidate.way
                 outputs = candidate.way(feeds)
         except Exception as error:  # what XLA cannot compile is no failure: the graph runs
-            self._drop(candidate, str(error).partition("\n")[0])
+            reason = str(error).partition("\n")[0]
+            if compiles or not is_transient(error):
+                self._drop(candidate, reason)
+            else:
+                self._set_back(candidate, reason)
         else:
-            self._setbacks = 0 if outputs is not None else self._setbacks + 1
-            if self._setbacks >= tuner.POLICY.trials:
-                self._drop(candidate, "its numbers may not have been the graph's")
+            if outputs is None:
+                self._set_back(candidate, "its numbers may not have been the graph's")
+            else:
+                self._setbacks = 0
         if compiles:
             self.compile_seconds += CLOCK.now() - start
         return outputs
+
+    def _set_back(self, candidate: Candidate, reason: str) -> None:
+        """Note that the graph has to run instead; after a few times in a row it stays."""
+        self._setbacks += 1
+        if self._setbacks >= tuner.POLICY.trials:
+            self._drop(candidate, reason)
 
     def _drop(self, candidate: Candidate, reason: str) -> None:
         self.tuner.drop(candidate)

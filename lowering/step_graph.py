@@ -19,6 +19,7 @@ from tapegraph.lowering import xla
 from tapegraph.lowering.direct import DirectCall
 from tapegraph.lowering.gaps import NotLowered
 from tapegraph.lowering.layouts import Tensors
+from tapegraph.lowering.rules import converted, ints, raw
 from tapegraph.lowering.runtime import tensorflow
 from tapegraph.lowering.tables import tables
 from tapegraph.lowering.translate import emit_entry
@@ -159,7 +160,13 @@ class _Writer:
         right = tf.reduce_all(tf.stack(self._guards)) if self._guards else tf.constant(True)
         if program.updates:
             with tf.control_dependencies([right, *outputs]):
-                tf.cond(right, partial(self._assign, new), lambda: tf.constant(False))
+                if self._xla:
+                    tf.cond(right, partial(self._assign, new), lambda: tf.constant(False))
+                else:
+                    # What a cond becomes. To trace its branches takes a quarter of all tracing.
+                    _, stands = raw.Switch(data=right, pred=right)
+                    with tf.control_dependencies([tf.identity(stands)]):
+                        self._assign(new)
         return [right, *outputs]
 
     def _emit(self, slot: int, tape: Any) -> None:
@@ -169,7 +176,8 @@ class _Writer:
         elif slot in self._of_tables:
             self._by_rows(slot)
         elif slot in self._variables:
-            self._tensors[slot] = self._variables[slot].read_value()
+            handle = self._variables[slot].handle
+            self._tensors[slot] = raw.ReadVariableOp(resource=handle, dtype=program.dtypes[slot])
         elif program.ops[slot] is GRADIENT:
             y = self._tensors[program.inputs[slot][0]]  # transposed, if need be, on the tape
             with tape.stop_recording():
@@ -235,7 +243,8 @@ class _Writer:
         )
         for s, grad in zip(slots, found, strict=True):
             held = grad.values if isinstance(grad, tf.IndexedSlices) else grad
-            self._sums.append(tf.cast(tf.reduce_sum(held), tf.float64))  # a NaN stays one
+            total = raw.Sum(input=held, axis=ints(range(held.shape.rank)))
+            self._sums.append(converted(total, tf.float64))  # a NaN stays one
             by_rows = program.inputs[s][1] in self._tables
             self._gradients[s] = grad if by_rows else tf.convert_to_tensor(grad)
 
@@ -245,7 +254,7 @@ class _Writer:
         for update in program.updates:
             variable, table = self._variables[update.leaf], self._tables.get(update.leaf)
             if table is None:
-                variable.assign(new[update.leaf], read_value=False)
+                raw.AssignVariableOp(resource=variable.handle, value=new[update.leaf])
             elif isinstance(self._tensors[table.product], tf.IndexedSlices):
                 variable.scatter_sub(self._tensors[table.product])
             else:

@@ -11,7 +11,7 @@ import numpy as np
 from tapegraph.lowering.gaps import GAPS, MetNaN, NotLowered
 from tapegraph.lowering.layouts import emitted_last
 from tapegraph.lowering.nn import WHOLE_LOWERINGS
-from tapegraph.lowering.rules import LOWERINGS, Result, Row, Rule
+from tapegraph.lowering.rules import LOWERINGS, Result, Row, Rule, constant
 from tapegraph.lowering.strong_zero import strong_zeros
 from tapegraph.ops import rules_of_families
 from tapegraph.recording.op import GRADIENT, SCALAR, Attrs, Op
@@ -194,7 +194,7 @@ def _operands(
     for position, i in enumerate(program.inputs[slot]):
         tensor = tensors[i]
         if tensor is None:
-            tensor = tensors[i] = tf.constant(constants[i], dtype=wanted)
+            tensor = tensors[i] = constant(constants[i], wanted)
             emitted(i)
         converted = op.promotes and (op.differentiable is None or op.differentiable[position])
         if op.rules is not None:  # NumPy has promoted its floats among each other

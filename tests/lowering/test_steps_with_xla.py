@@ -17,6 +17,7 @@ pytest.importorskip("tensorflow")
 
 from tapegraph.lowering import step as step_module
 from tapegraph.lowering import xla
+from tapegraph.lowering.direct import DirectCall
 from tapegraph.lowering.step_graph import StepGraph
 
 TRIALS = tuner.POLICY.variant_trials
@@ -315,6 +316,84 @@ def test_what_xla_may_compute_otherwise_is_not_given_to_it(clock, f, name):
         step(np.array([2.0, 5.0]))
     assert True not in clock.ran
     assert ran(step) == f"tensorflow; not with XLA: {name} is not known to give the same there"
+
+
+# ------------------------------------------------------------------ failures at run time
+
+
+@pytest.mark.parametrize("kind", ["ResourceExhaustedError", "InternalError"])
+def test_a_run_with_xla_that_fails_changes_nothing_and_the_graph_runs(clock, monkeypatch, kind):
+    import tensorflow as tf
+
+    step, (w,) = descent()
+    step = tg.compile(step)
+    for _ in range(SETTLED + 1):
+        step(X)
+    assert clock.ran[-1]
+    moved = w.numpy()
+    call = DirectCall.__call__
+    fails = {"now": True}
+
+    def failing(direct, feeds):
+        if fails["now"] and direct.xla:
+            raise getattr(tf.errors, kind)(None, None, "out of memory")
+        return call(direct, feeds)
+
+    monkeypatch.setattr(DirectCall, "__call__", failing)
+    for _ in range(2):
+        loss = step(X)
+        np.testing.assert_allclose(loss.data, np.sum((moved * X) ** 2), rtol=1e-12)
+        moved = moved * (1.0 - 0.2 * X**2)  # once, though two graphs were called
+        np.testing.assert_allclose(w.data, moved, rtol=1e-12)
+    fails["now"] = False
+    step(X)
+    # What may pass is tried again, what may not is dropped.
+    assert clock.ran[-1] is (kind == "ResourceExhaustedError")
+    assert ("with XLA: out of memory" in ran(step)) is (kind == "InternalError")
+
+
+def test_what_fails_for_want_of_memory_time_and_again_is_dropped(clock, monkeypatch):
+    import tensorflow as tf
+
+    step, (w,) = descent()
+    step = tg.compile(step)
+    for _ in range(SETTLED + 1):
+        step(X)
+    call = DirectCall.__call__
+
+    def failing(direct, feeds):
+        if direct.xla:
+            raise tf.errors.ResourceExhaustedError(None, None, "out of memory")
+        return call(direct, feeds)
+
+    monkeypatch.setattr(DirectCall, "__call__", failing)
+    clock.ran.clear()
+    for _ in range(tuner.POLICY.trials + 2):
+        step(X)
+    assert clock.ran == [True, False] * tuner.POLICY.trials + [False] * 2
+    count = SETTLED + 3 + tuner.POLICY.trials
+    np.testing.assert_allclose(w.data, (1.0 - 0.2 * X**2) ** count * [1.0, 2.0], rtol=1e-9)
+
+
+def test_a_graph_that_fails_while_it_runs_changes_nothing(monkeypatch):
+    step, (w,) = descent()
+    step = tg.compile(step)
+    for _ in range(4):
+        step(X)
+    before = w.numpy()
+
+    def failing(direct, feeds):
+        raise MemoryError("of the graph")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(DirectCall, "__call__", failing)
+        with pytest.warns(RuntimeWarning, match="of the graph"):
+            step(X)
+    np.testing.assert_allclose(w.data, before * (1.0 - 0.2 * X**2), rtol=1e-12)
+    assert tg.last_backward().backend == "native"
+    step(X)
+    assert tg.last_backward().backend == "tensorflow"
+    np.testing.assert_allclose(w.data, before * (1.0 - 0.2 * X**2) ** 2, rtol=1e-12)
 
 
 # ------------------------------------------------------------------ under auto
