@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from tapegraph.errors import explain
 from tapegraph.typed import Array
 
 # -- on floats -------------------------------------------------------------------------------
@@ -92,6 +93,23 @@ def weighed(slope: float, cotangent: float) -> float:
     return slope * cotangent if cotangent else 0.0
 
 
+def python_power(x: float, y: float) -> float:
+    """Return x ** y as Python does, which raises where there is no float.
+
+    Raises
+    ------
+    ZeroDivisionError, OverflowError
+        As Python's own.
+    TypeError
+        The power is complex.
+    """
+    out = x**y
+    if type(out) is not float:
+        fix = "Take powers of what is positive, or of Values, which give NaN."
+        raise TypeError(explain("pow", f"{x!r} ** {y!r}, which is complex", "a float", fix))
+    return out
+
+
 # -- on vectors ------------------------------------------------------------------------------
 
 
@@ -125,6 +143,12 @@ def _relu(x: Array, out: Array) -> None:
     out[out <= 0] = 0.0
 
 
+def _python_divide(x: Array, y: Array, out: Array) -> None:
+    if not y.all():
+        raise ZeroDivisionError("float division by zero")
+    np.divide(x, y, out)
+
+
 def _step(x: Array, out: Array) -> None:
     np.greater(x, 0.0, out=out, casting="unsafe")
 
@@ -141,6 +165,9 @@ KINDS: dict[str, Kind] = {
     "mul": Kind(operator.mul, np.multiply),
     "div": Kind(divide, np.divide),
     "pow": Kind(power, quick=math.pow),
+    # Of Python's floats, which raise.
+    "python_div": Kind(operator.truediv, _python_divide),
+    "python_pow": Kind(python_power),
     "pow_slope_x": Kind(lambda x, y, out: power_slopes(x, y, out)[0]),
     "pow_slope_y": Kind(lambda x, y, out: power_slopes(x, y, out)[1]),
     "neg": Kind(operator.neg, np.negative),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Callable, Mapping
 from typing import Any, NoReturn
 
@@ -14,7 +13,8 @@ from tapegraph.recording.record import ELEMENTWISE, apply
 from tapegraph.scalars.arithmetic import KINDS
 from tapegraph.scalars.recorder import Recorder
 
-_BINARY = {"add": "add", "sub": "sub", "mul": "mul", "truediv": "div", "pow": "pow"}
+# What Python's floats do: a division by zero raises, where a Value's is infinite.
+_BINARY = {"add": "add", "sub": "sub", "mul": "mul", "truediv": "python_div", "pow": "python_pow"}
 _UNARY = ("neg", "abs")
 
 
@@ -116,8 +116,6 @@ def _number(recorder: Recorder, x: Any) -> int | None:
 
 
 def _operator(name: str, kind: str, reflected: bool = False) -> Callable[..., Any]:
-    python = getattr(operator, name)
-
     def compute(self: Datum, *others: Any) -> Any:
         recorder = self._recorder
         args = [self._index]
@@ -129,10 +127,7 @@ def _operator(name: str, kind: str, reflected: bool = False) -> Callable[..., An
             args.append(i)
         if reflected:
             args.reverse()
-        data = python(*[recorder.number(i) for i in args])
-        if type(data) is not float:
-            received = f"{name} of {[recorder.number(i) for i in args]}, which is {data!r}"
-            raise TypeError(explain("compile", received, "a float"))
+        data = KINDS[kind].number(*[recorder.number(i) for i in args])
         return Datum(recorder, recorder.computed(kind, tuple(args), data))
 
     compute.__name__ = f"__r{name}__" if reflected else f"__{name}__"

@@ -484,6 +484,36 @@ def test_one_call_in_so_many_is_compared():
         step(1.0)
 
 
+@pytest.mark.parametrize(
+    ("compute", "at", "error"),
+    [
+        (lambda x, y: x / y, 0.0, ZeroDivisionError),
+        (lambda x, y: y**-1.5, 0.0, ZeroDivisionError),
+        (lambda x, y: y**0.5, -2.0, TypeError),
+        (lambda x, y: y**300.5, 1e300, OverflowError),
+    ],
+)
+@pytest.mark.parametrize("call", [1, 2, 3, 4])
+def test_pythons_floats_raise_in_every_call_as_eagerly(compute, at, error, call):
+    v, w, out = Value(3.0), Value(2.0), Value(0.0)
+
+    @tg.compile
+    def step():
+        out.data = compute(v.data, w.data)
+
+    for _ in range(call - 1):
+        step()
+    if call > 1:
+        assert out.data == compute(3.0, 2.0)
+    before, w.data = out.data, at
+    with pytest.raises(error):
+        step()
+    assert (out.data, w.data) == (before, at)
+    w.data = 2.0
+    step()
+    assert out.data == compute(3.0, 2.0)
+
+
 @pytest.mark.parametrize("call", [1, 2, 3])
 def test_a_call_that_fails_changes_nothing(call):
     v, other, optimizer = Value(1.0), Value(5.0), None
