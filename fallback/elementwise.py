@@ -45,15 +45,13 @@ def _gelu(g: Any, y: Array, x: Array) -> Any:
     slope *= 2.0 - u
     slope += 0.5
     slope *= u
-    slope *= g
-    return slope
+    return g * slope
 
 
 def _sigmoid(g: Any, y: Array, x: Array) -> Any:
     slope = 1.0 - y
     slope *= y
-    slope *= g
-    return slope
+    return g * slope
 
 
 def _silu(g: Any, y: Array, x: Array) -> Any:
@@ -61,12 +59,11 @@ def _silu(g: Any, y: Array, x: Array) -> Any:
     slope = 1.0 - share
     slope *= y
     slope += share
-    slope *= g
-    return slope
+    return g * slope
 
 
-def _arctan2(g: Any, across: Any, a: Any, b: Any) -> Any:
-    square = a * a + b * b
+def _arctan2(g: Any, y: Array, across: Any, a: Any, b: Any) -> Any:
+    square = np.square(a, dtype=y.dtype) + np.square(b, dtype=y.dtype)
     limits = np.finfo(square.dtype)
     # Where no square overflows or loses digits: a hypotenuse takes several times as long.
     if square.size and limits.tiny / limits.eps < square.min() and square.max() < np.inf:
@@ -103,8 +100,8 @@ FAST: dict[str, tuple[Rule | None, ...]] = {
     "silu": (_silu,),
     "gelu": (_gelu,),
     "arctan2": (
-        lambda g, y, a, b: _arctan2(g, b, a, b),
-        lambda g, y, a, b: _arctan2(-g, a, a, b),
+        lambda g, y, a, b: _arctan2(g, y, b, a, b),
+        lambda g, y, a, b: _arctan2(-g, y, a, a, b),
     ),
     "maximum": (lambda g, y, a, b: _larger(g, a, b), lambda g, y, a, b: _larger(g, b, a)),
     "minimum": (lambda g, y, a, b: _larger(g, b, a), lambda g, y, a, b: _larger(g, a, b)),

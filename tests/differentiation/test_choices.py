@@ -167,6 +167,10 @@ def step(x):
     loss.backward()
     return loss
 
+steps = 0
+while steps < 400 and not made:  # until TensorFlow's price is a tenth of what has run
+    step(np.ones((300, 300)))
+    steps += 1
 for _ in range(20):
     step(np.ones((300, 300)))
 print(len(made), step.explain().partition("ran in ")[2])

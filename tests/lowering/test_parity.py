@@ -18,6 +18,7 @@ import pytest
 from discrepancies import DISCREPANCIES
 from hypothesis import HealthCheck, Phase, assume, given, seed, settings
 from programs import Program, programs
+from quick import thinned
 
 import tapegraph as tg
 from tapegraph import fallback
@@ -159,8 +160,11 @@ def alternatives_agree(f: Callable[..., Any], *inputs: Any, alternatives: Any) -
             np.testing.assert_allclose(got, want, rtol=rtol, atol=atol, err_msg=str(options))
 
 
+VARIED = sorted(name for name, row in LOWERINGS.items() if row.variants)
+
+
 @pytest.mark.parametrize("alternative", [FED, WITH_XLA], ids=["fed", "xla"])
-@pytest.mark.parametrize("op", sorted(name for name, row in LOWERINGS.items() if row.variants))
+@pytest.mark.parametrize("op", thinned(VARIED, 3))
 def test_alternative_graphs_of_cases_agree(op, alternative, thorough):
     check = functools.partial(alternatives_agree, alternatives=[alternative])
     squared = alternative is FED  # not with XLA too, which takes its time to compile them

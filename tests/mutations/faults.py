@@ -1369,7 +1369,7 @@ FAULTS = (
         "tapegraph/autograd/primitives.py",
         "        args, kwargs = _by_position(f_raw, args, kwargs)\n",
         "",
-        "tests/hips/test_values.py -k keyword",
+        "tests/hips/test_drop_in.py -k keyword",
     ),
     Fault(
         "autograd",
@@ -1377,7 +1377,7 @@ FAULTS = (
         "tapegraph/autograd/core.py",
         "    if not depends:\n",
         "    if False:\n",
-        "tests/hips/test_values.py -k independent",
+        "tests/hips/test_drop_in.py -k independent",
     ),
     Fault(
         "autograd",
@@ -1385,7 +1385,7 @@ FAULTS = (
         "tapegraph/autograd/primitives.py",
         "    primitive_vjps[fun] = rule\n\n\ndef defvjp_argnum(",
         "    primitive_vjps.setdefault(fun, rule)\n\n\ndef defvjp_argnum(",
-        "tests/hips/test_values.py -k last_definition",
+        "tests/hips/test_drop_in.py -k last_definition",
     ),
     Fault(
         "autograd",
