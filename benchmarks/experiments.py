@@ -296,6 +296,47 @@ def steps() -> None:
             print(f"  {name:34} {ms:8.3f} ms  {ms / medians[workload]:6.2f} x")
 
 
+def given() -> Ways:
+    """A compiled step in TensorFlow; a tf.function of its arrays; and of tensors that are held."""
+    import tapegraph as tg
+    from benchmarks.workloads import cnn, mlp
+
+    tg.set_backend("tensorflow")
+    ways: Ways = {}
+    for workload in (mlp, cnn):
+        name, problem = workload.__name__.rpartition(".")[2], workload.problem()
+        step = workload.with_tapegraph(problem, compiled=True).step
+        for _ in range(5):  # recorded, and compiled
+            step()
+        ways[f"{name}, compiled"] = step
+        for of, held in (("arrays", False), ("tensors", True)):
+            trainer = workload.with_tf_function(problem, held=held)
+            ways[f"{name}, tf.function of {of}"] = trainer.step
+    return ways
+
+
+def plans() -> None:
+    """A step natively, eager and compiled, in turns: the quotient of each turn."""
+    import tapegraph as tg
+    from benchmarks.workloads import cnn, embedding, gpt, mlp, tiny, transformer
+
+    tg.set_backend("native")
+    for workload in (mlp, transformer, cnn, tiny, embedding, gpt):
+        problem = workload.problem()
+        eager, compiled = (workload.with_tapegraph(problem, compiled=c).step for c in (False, True))
+        quotients = []
+        for turn in range(26):
+            start = time.process_time()
+            eager()
+            between = time.process_time()
+            compiled()
+            if turn >= 5:  # recorded, and made
+                quotients.append((time.process_time() - between) / (between - start))
+        low, median, high = np.quantile(quotients, [0.25, 0.5, 0.75])
+        name = workload.__name__.rpartition(".")[2]
+        print(f"  {name:34} {median:8.3f} of the eager step ({low:.3f} to {high:.3f})")
+
+
 def products() -> Ways:
     """A step of the mlp workload, and its eight matrix products alone, all in NumPy."""
     import tapegraph as tg
@@ -577,6 +618,8 @@ EXPERIMENTS = {
     "background": background,
     "calls": calls,
     "steps": steps,
+    "given": given,
+    "plans": plans,
     "imports": imports,
     "products": products,
     "threads": threads,

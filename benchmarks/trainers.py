@@ -115,11 +115,12 @@ def mygrad(problem: Problem, loss: Loss) -> Trainer:
     return Trainer(step, lambda: [w.data for w in weights])
 
 
-def tf_function(problem: Problem, loss: Loss, *, xla: bool) -> Trainer:
+def tf_function(problem: Problem, loss: Loss, *, xla: bool, held: bool = True) -> Trainer:
+    """Hold the data as tensors, or have NumPy's copied in every step."""
     import tensorflow as tf
 
     weights = [tf.Variable(w) for w in problem.weights]
-    data = [tf.constant(a) for a in problem.data]
+    data = [tf.constant(a) if held else a for a in problem.data]
 
     @tf.function(jit_compile=xla)
     def update(*data: Any) -> Any:

@@ -116,7 +116,7 @@ def with_mygrad(problem: Problem) -> Trainer:
     return trainers.mygrad(problem, loss)
 
 
-def with_tf_function(problem: Problem, *, xla: bool = False) -> Trainer:
+def with_tf_function(problem: Problem, *, xla: bool = False, held: bool = True) -> Trainer:
     import tensorflow as tf
 
     def loss(k1, b1, k2, b2, w, b, x, labels):
@@ -126,7 +126,7 @@ def with_tf_function(problem: Problem, *, xla: bool = False) -> Trainer:
         entropies = tf.nn.sparse_softmax_cross_entropy_with_logits(labels, logits)
         return tf.reduce_mean(entropies)
 
-    trainer = trainers.tf_function(channels_last(problem), loss, xla=xla)
+    trainer = trainers.tf_function(channels_last(problem), loss, xla=xla, held=held)
     return Trainer(trainer.step, lambda: channels_first(trainer.state()))
 
 

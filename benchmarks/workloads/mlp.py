@@ -86,7 +86,7 @@ def with_mygrad(problem: Problem) -> Trainer:
     return trainers.mygrad(problem, loss)
 
 
-def with_tf_function(problem: Problem, *, xla: bool = False) -> Trainer:
+def with_tf_function(problem: Problem, *, xla: bool = False, held: bool = True) -> Trainer:
     import tensorflow as tf
 
     def loss(w1, b1, w2, b2, w3, b3, x, labels):
@@ -95,7 +95,7 @@ def with_tf_function(problem: Problem, *, xla: bool = False) -> Trainer:
         entropies = tf.nn.sparse_softmax_cross_entropy_with_logits(labels, h @ w3 + b3)
         return tf.reduce_mean(entropies)
 
-    return trainers.tf_function(problem, loss, xla=xla)
+    return trainers.tf_function(problem, loss, xla=xla, held=held)
 
 
 CONTENDERS = {
