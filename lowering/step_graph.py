@@ -160,13 +160,7 @@ class _Writer:
         right = tf.reduce_all(tf.stack(self._guards)) if self._guards else tf.constant(True)
         if program.updates:
             with tf.control_dependencies([right, *outputs]):
-                if self._xla:
-                    tf.cond(right, partial(self._assign, new), lambda: tf.constant(False))
-                else:
-                    # What a cond becomes. To trace its branches takes a quarter of all tracing.
-                    _, stands = raw.Switch(data=right, pred=right)
-                    with tf.control_dependencies([tf.identity(stands)]):
-                        self._assign(new)
+                tf.cond(right, partial(self._assign, new), lambda: tf.constant(False))
         return [right, *outputs]
 
     def _emit(self, slot: int, tape: Any) -> None:
