@@ -70,12 +70,18 @@ def sealed(monkeypatch):
         report.LAST: None,
     }
     tokens = [(variable, variable.set(value)) for variable, value in fresh.items()]
-    gc.freeze()  # with TensorFlow and all that was collected, each `gc.collect()` takes a second
     with np.errstate(divide="warn", over="warn", under="ignore", invalid="warn"):
         yield
-    gc.unfreeze()
     for variable, token in tokens:
         variable.reset(token)
+
+
+@pytest.fixture
+def few_objects():
+    """Hide what lives from the collector: beside TensorFlow each `gc.collect()` takes a second."""
+    gc.freeze()
+    yield
+    gc.unfreeze()
 
 
 @pytest.fixture(params=["native", "tensorflow"])

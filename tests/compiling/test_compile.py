@@ -612,6 +612,7 @@ def test_threads():
     assert len(losses) == 80 and len(set(losses)) == 1
 
 
+@pytest.mark.usefixtures("few_objects")
 def test_memory_is_flat_over_calls_and_shapes(thorough):
     params = network()
     step = tg.compile(stepper(params, tg.SGD(params, lr=0.1)), max_traces=4)

@@ -400,6 +400,7 @@ def test_random_programs_give_the_very_numbers_of_eager_ones(program):
     both(make, [(np.array(scale),) for scale in (1.0, 1.0, 0.9, 1.1, 1.0)])
 
 
+@pytest.mark.usefixtures("few_objects")
 def test_memory_is_flat_over_many_calls():
     w = tg.param(np.full((32, 32), 0.5))
     optimizer = tg.Adam([w])

@@ -15,6 +15,8 @@ from tapegraph.differentiation import engines
 from tapegraph.differentiation.engine import EngineDeclined
 from tapegraph.recording import scopes
 
+pytestmark = pytest.mark.usefixtures("few_objects")
+
 KILOBYTE = 2**10
 
 

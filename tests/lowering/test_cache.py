@@ -342,6 +342,7 @@ def alternate(first: int, last: int) -> None:
     gc.collect()
 
 
+@pytest.mark.usefixtures("few_objects")
 def test_evicted_graphs_are_dropped():
     from tensorflow.python.eager import context
 

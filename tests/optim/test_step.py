@@ -229,6 +229,7 @@ def test_empty_and_0d_parameters(name, made):
     "name",
     ["SGD", "SGD dampening", "Adam amsgrad", "AdamW", "RMSprop everything", "Adagrad everything"],
 )
+@pytest.mark.usefixtures("few_objects")
 def test_memory_is_flat(name):
     x = tg.param(np.ones(1000))
     optimizer = make(name, [x], lr=1e-3)
