@@ -10,7 +10,7 @@ from tapegraph.arrays.bit_select import kept
 from tapegraph.differentiation.slopes.elementwise import SLOPES
 from tapegraph.fallback.rules import Rule, rows_of
 from tapegraph.fallback.strong_zero import StrongZero, plain
-from tapegraph.ops.elementwise import GELU_CUBIC, GELU_FLAT, GELU_SCALE, logistic
+from tapegraph.ops.elementwise import GELU_CUBIC, GELU_FLAT, GELU_SCALE
 from tapegraph.typed import Array
 
 
@@ -48,20 +48,6 @@ def _gelu(g: Any, y: Array, x: Array) -> Any:
     return g * slope
 
 
-def _sigmoid(g: Any, y: Array, x: Array) -> Any:
-    slope = 1.0 - y
-    slope *= y
-    return g * slope
-
-
-def _silu(g: Any, y: Array, x: Array) -> Any:
-    share = logistic(x)
-    slope = 1.0 - share
-    slope *= y
-    slope += share
-    return g * slope
-
-
 def _arctan2(g: Any, y: Array, across: Any, a: Any, b: Any) -> Any:
     square = np.square(a, dtype=y.dtype) + np.square(b, dtype=y.dtype)
     limits = np.finfo(square.dtype)
@@ -96,8 +82,6 @@ FAST: dict[str, tuple[Rule | None, ...]] = {
     "log": (lambda g, y, x: g / x,),
     "sin": (lambda g, y, x: g * np.cos(x),),
     "tanh": (lambda g, y, x: g * (1.0 - y * y),),
-    "sigmoid": (_sigmoid,),
-    "silu": (_silu,),
     "gelu": (_gelu,),
     "arctan2": (
         lambda g, y, a, b: _arctan2(g, y, b, a, b),

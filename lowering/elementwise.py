@@ -5,13 +5,12 @@ from __future__ import annotations
 import math
 from typing import Any
 
-import numpy as np
-
 from tapegraph.lowering.rules import (
     BOTH,
     FED,
     Row,
     Rule,
+    finfo,
     ints,
     is_large,
     number,
@@ -114,7 +113,7 @@ def _hypot(out: Any, a: Any, b: Any) -> Any:
     if not is_large(a):
         return _scaled_hypot(a, b)
     plain = raw.Sqrt(x=raw.AddV2(x=raw.Mul(x=a, y=a), y=raw.Mul(x=b, y=b)))
-    every, limits = ints(range(a.shape.rank)), np.finfo(a.dtype.as_numpy_dtype)
+    every, limits = ints(range(a.shape.rank)), finfo(a)
     # Nothing has overflowed, and no square that counts has lost digits: nor is there a NaN.
     least = math.sqrt(float(limits.tiny)) * 2.0 ** (limits.nmant // 2 + 2)
     right = raw.IsFinite(x=raw.Sum(input=plain, axis=every)) & (
@@ -173,7 +172,7 @@ def _pow(out: Any, a: Any, b: Any) -> Any:
 
         def gradient(g: Any) -> list[Any]:
             sizes, every = raw.Abs(x=y), ints(range(y.shape.rank))
-            limits = np.finfo(y.dtype.as_numpy_dtype)
+            limits = finfo(y)
             right = (
                 raw.IsFinite(x=raw.Sum(input=sizes, axis=every))
                 & (raw.Min(input=sizes, axis=every) > float(limits.tiny / limits.eps))

@@ -6,12 +6,11 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
-
 from tapegraph.lowering.rules import (
     BOTH,
     Row,
     Rule,
+    finfo,
     ints,
     is_large,
     number,
@@ -116,7 +115,7 @@ def _det(out: Any, a: Any) -> Any:
             if not is_large(a):
                 return by_cofactors()
             # Where no determinant is zero, there are inverses.
-            far = tf.reduce_all(tf.math.is_finite(y) & (tf.abs(y) > _limits(a).tiny))
+            far = tf.reduce_all(tf.math.is_finite(y) & (tf.abs(y) > finfo(a).tiny))
             return tf.cond(far, lambda: _by_inverse(g * y, a, by_cofactors), by_cofactors)
 
         return y, gradient
@@ -129,13 +128,9 @@ def _by_inverse(scale: Any, a: Any, by_cofactors: Callable[[], Any]) -> Any:
     tf = tensorflow()
     inverse = raw.MatrixInverse(input=a, adjoint=False)
     condition = tf.norm(a, 1, (-2, -1)) * tf.norm(inverse, 1, (-2, -1))
-    right = tf.reduce_max(condition) < float(_limits(a).eps) ** (-1 / 3)
+    right = tf.reduce_max(condition) < float(finfo(a).eps) ** (-1 / 3)
     quick = scale[..., None, None] * tf.linalg.matrix_transpose(inverse)
     return unless(right, quick, by_cofactors)
-
-
-def _limits(x: Any) -> Any:
-    return np.finfo(x.dtype.as_numpy_dtype)
 
 
 def _cofactors(a: Any) -> Any:

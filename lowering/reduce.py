@@ -14,6 +14,7 @@ from tapegraph.lowering.rules import (
     Row,
     Rule,
     converted,
+    finfo,
     ints,
     is_large,
     number,
@@ -99,17 +100,13 @@ def _chosen(x: Any, y: Any, axis: tuple[int, ...]) -> Any:
     return raw.RealDiv(x=chosen, y=raw.Sum(input=chosen, axis=ints(axis), keep_dims=True))
 
 
-def _limits(x: Any) -> Any:
-    return np.finfo(x.dtype.as_numpy_dtype)
-
-
 def _others(x: Any, y: Any, axis: tuple[int, ...]) -> Any:
     """Multiply all other elements along the axes; divide where no product leaves the range."""
     if not is_large(x):
         return _products_of_others(x, axis)
     sizes, every = raw.Abs(x=x), ints(range(x.shape.rank))
     most, least = raw.Max(input=sizes, axis=every), raw.Min(input=sizes, axis=every)
-    reach = 2.0 ** (-float(_limits(x).minexp) / math.prod(x.shape[a] for a in axis))
+    reach = 2.0 ** (-float(finfo(x).minexp) / math.prod(x.shape[a] for a in axis))
     right = (most < reach) & (least > 1.0 / reach)
     return unless(right, raw.RealDiv(x=y, y=x), lambda: _products_of_others(x, axis))
 
@@ -180,7 +177,7 @@ def _cumprod(out: Any, x: Any, *, axis: int) -> Any:
         def gradient(g: Any) -> Any:
             if not is_large(x):
                 return by_doubling(g)
-            sizes, every, limits = raw.Abs(x=y), ints(range(x.shape.rank)), _limits(x)
+            sizes, every, limits = raw.Abs(x=y), ints(range(x.shape.rank)), finfo(x)
             least = number(float(limits.tiny / limits.eps), x)
             most = number(float(limits.max * limits.eps), x)
             right = (raw.Min(input=sizes, axis=every) > least) & (

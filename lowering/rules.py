@@ -12,6 +12,8 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
+import numpy as np
+
 from tapegraph.lowering.runtime import tensorflow
 
 Rule = Callable[..., Any]
@@ -143,6 +145,11 @@ LARGE = 1 << 14
 def is_large(x: Any) -> bool:
     """Tell whether a tensor has so many elements that quick nodes are worth a condition."""
     return bool(math.prod(x.shape) >= LARGE)
+
+
+def finfo(x: Any) -> Any:
+    """Return what NumPy knows of the range and the digits of a tensor's floats."""
+    return np.finfo(x.dtype.as_numpy_dtype)
 
 
 def unless(right: Any, quick: Any, careful: Callable[[], Any]) -> Any:

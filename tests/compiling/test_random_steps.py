@@ -51,6 +51,20 @@ def steps(program: Program, fixed: int) -> tuple[Callable, list]:
     return make, calls
 
 
+def beside_eager(program, engine):
+    """Hold a compiled step of a program equal to the eager one, and return it.
+
+    None where no parameter is read: neither step has a gradient.
+    """
+    make, calls = steps(program, 1 + len(program.steps) % len(program.inputs))
+    try:
+        return beside(make, calls, engine)
+    except RuntimeError as error:
+        if "needs no gradient" in str(error):
+            return None
+        raise
+
+
 def check(count: int, number: int, engine: str) -> None:
     """Draw programs, and hold each compiled step equal to the eager one."""
     tried = compared = elsewhere = 0
@@ -67,15 +81,9 @@ def check(count: int, number: int, engine: str) -> None:
     def one(program):
         nonlocal tried, compared, elsewhere
         tried += 1
-        fixed = 1 + len(program.steps) % len(program.inputs)
-        make, calls = steps(program, fixed)
-        try:
-            compiled = beside(make, calls, engine)
-        except RuntimeError as error:
-            # No parameter is read: neither step has a gradient.
-            if "needs no gradient" in str(error):
-                return
-            raise
+        compiled = beside_eager(program, engine)
+        if compiled is None:
+            return
         ran = engine_of(compiled)
         assert ran in ("native", engine) and compiled.traces == 1, compiled.explain()
         compared += 1
