@@ -94,7 +94,7 @@ class Chain:
     def _kind(self, call: Call, out: Array, operands: list[tuple[Held, str, int]]) -> str:
         shape, row = self.shape, (*self.shape[:-1], 1)
         kinds = [kind for _, kind, _ in operands]
-        if (call.into and call.elementwise) or call.function is np.clip:
+        if call.into and call.elementwise:
             spread = np.broadcast_shapes(*(held.value.shape for held, _, _ in operands))
             if call.kwargs or LINE in kinds or spread != out.shape:
                 return ""

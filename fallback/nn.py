@@ -32,7 +32,7 @@ from tapegraph.typed import Array
 
 
 def _layer_norm(
-    needs: list[bool], g: Any, y: Array, x: Array, gamma: Any, beta: Any, *, eps: float, saved: Any
+    needs: list[bool], g: Any, _: Any, x: Array, gamma: Any, beta: Any, *, eps: float, saved: Any
 ) -> list[Any]:
     normal, inverse = saved
     gx = None
@@ -48,7 +48,7 @@ def _layer_norm(
 def _conv2d(
     needs: list[bool],
     g: Any,
-    y: Array,
+    _: Any,
     x: Array,
     k: Array,
     *,
@@ -57,7 +57,7 @@ def _conv2d(
     dilation: Pair,
     saved: Array,
 ) -> list[Any]:
-    n, o, oh, ow = y.shape
+    n, o, oh, ow = g.shape
     flat = images_last(g).reshape(o, oh * ow * n)
     gx = gk = None
     if needs[0]:
@@ -204,8 +204,8 @@ def _mse_loss_recorded(
 
 
 VJPS: dict[str, Row] = {
-    "layer_norm": Joint(_layer_norm),
-    "conv2d": Joint(_conv2d),
+    "layer_norm": Joint(_layer_norm, reads_result=False),
+    "conv2d": Joint(_conv2d, reads_result=False),
     "max_pool2d": (_max_pool2d,),
     "avg_pool2d": (_avg_pool2d,),
     "softmax_crossentropy": Joint(_softmax_crossentropy),

@@ -247,8 +247,10 @@ class _Reverse:
         attrs = dict(program.attrs[slot])
         if op.saves:
             attrs["saved"] = self.writer.saved[slot]
-        given = (self.held[slot], of[slot], *(of[i] for i in slots))
-        if isinstance(row, Joint):
+        joint = isinstance(row, Joint)
+        y = of[slot] if not joint or row.reads_result else None
+        given = (self.held[slot], y, *(of[i] for i in slots))
+        if joint:
             needed = [flows[i] for i in slots]
             own = op.rules is not None
             parts = self._called(row.rule, f"{op.name}_vjp", (needed, *given), attrs, own)

@@ -28,12 +28,21 @@ Rule = Callable[..., Any]
 
 
 class Joint:
-    """One rule for all inputs, for operations whose gradients share their work."""
+    """One rule for all inputs, for operations whose gradients share their work.
 
-    __slots__ = ("rule",)
+    Parameters
+    ----------
+    rule : callable
+        The rule.
+    reads_result : bool
+        Whether it reads ``y``; a plan gives one that does not None, and lets go of ``y`` earlier.
+    """
 
-    def __init__(self, rule: Rule) -> None:
+    __slots__ = ("reads_result", "rule")
+
+    def __init__(self, rule: Rule, *, reads_result: bool = True) -> None:
         self.rule = rule
+        self.reads_result = reads_result
 
 
 Row: TypeAlias = "tuple[Rule | None, ...] | Joint"

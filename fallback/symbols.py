@@ -135,8 +135,8 @@ class Symbol(NDArrayOperatorsMixin):
             return getattr(args[0], _METHODS[function])(*args[1:], **kwargs)
         if function not in _FUNCTIONS or "out" in kwargs:
             raise Untraceable(function.__name__)
-        into = _FUNCTIONS[function]
-        return self._made(function, function.__name__, args, kwargs, into=into)
+        how = {"into": _FUNCTIONS[function], "elementwise": function is np.clip}
+        return self._made(function, function.__name__, args, kwargs, **how)
 
     def __pow__(self, other: Any) -> Any:
         return self._power(self, other)

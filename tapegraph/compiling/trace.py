@@ -191,7 +191,7 @@ class Trace:
         self.store_gradients([np.array(a) for a in self._kept])
         self._kept = []
         result = self.result([np.array(a) for a in self.recording.seeds()])
-        self.recording.forget_results()
+        self.recording.forget(self.constants)
         return result
 
     def differs_from(self, other: Trace) -> str | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import Any
 
 from tapegraph.errors import line_of
@@ -55,11 +55,11 @@ class Recording:
         """Return the outputs' values, to which cotangents are to fit."""
         return [self.values[slot] for slot in self.program.outputs]
 
-    def forget_results(self) -> None:
-        """Let go of everything but the leaves: of results their names and lines stay."""
-        for slot, inputs in enumerate(self.program.inputs):
-            node = self.nodes[slot]
-            if inputs:
+    def forget(self, kept: Collection[int]) -> None:
+        """Let go of the arrays of all slots but some; of results names and lines stay."""
+        numbers = set(self.program.scalars)
+        for slot, node in enumerate(self.nodes):
+            if slot not in kept and slot not in numbers:
                 self.values[slot] = None
             if node is not None:
                 self.nodes[slot] = _Origin(node)

@@ -115,7 +115,7 @@ SLOPES: Slopes = {
     "sqrt": (Divisor(lambda y, x: 2.0 * y),),
     "tanh": (lambda y, x: 1.0 - y * y,),
     "sigmoid": (lambda y, x: y * (1.0 - y),),
-    "relu": (lambda y, x: x > 0,),
+    "relu": (lambda y, x: y > 0,),  # so that y may lie where x did
     "abs": (lambda y, x: np.sign(x),),
     "gelu": (_gelu,),
     "silu": (_silu,),
