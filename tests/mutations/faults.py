@@ -135,8 +135,8 @@ FAULTS = (
         "vjp",
         "relu-kink",
         "tapegraph/differentiation/slopes/elementwise.py",
-        "lambda y, x: x > 0",
-        "lambda y, x: x >= 0",
+        "lambda y, x: y > 0",
+        "lambda y, x: y >= 0",
         f"{OPS} -k relu-",
     ),
     Fault(
