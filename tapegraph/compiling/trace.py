@@ -73,6 +73,8 @@ class Trace:
                 inputs.append((_argument(position, tensor.dtype), tensor))
                 if kind.kind[0] == "array":
                     whole.of_caller.add(id(tensor))
+                elif kind.kind[0] == "tensor":
+                    whole.tensors_of_caller.add(id(tensor))
                 return tensor
 
             args, kwargs = rebuilt(arguments, leaf)
@@ -102,6 +104,8 @@ class Trace:
         self._readings = [(leaf._attrs, read) for leaf, read in whole.readings]
         self.draws = any("draw" in attrs for attrs, _ in self._readings)
         by_id.update({id(grad): _gradient(leaf) for grad, leaf in whole.read_gradients})
+        for copy, given_by in whole.copies:
+            by_id[id(copy)] = _converted(by_id[id(given_by)], copy._array.dtype)
         self.sources: dict[int, Source] = {}
         self.constants: dict[int, Array] = {}
         self.state: dict[int, Node] = {}
@@ -268,6 +272,10 @@ def _marked(out: Any, tensors: list[Any], numbers: list[int]) -> Any:
 def _argument(position: int, dtype: Any) -> Source:
     # Laid out as an eager operation would take it: sums have an order.
     return lambda given, read: np.asarray(given[position], dtype, "C")
+
+
+def _converted(source: Source, dtype: Any) -> Source:
+    return lambda given, read: np.asarray(source(given, read), dtype)
 
 
 def _reading(position: int) -> Source:

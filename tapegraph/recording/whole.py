@@ -69,7 +69,10 @@ class Whole:
         self._versions: dict[int, Node] = {}
         self._before: list[Callable[[], None]] = []
         self.started: dict[int, Array] = {}  # what leaves held before their first new value, by id
+        self._inputs: dict[int, Node] = {}  # by id, whatever they have become since
+        self.copies: list[tuple[Node, Node]] = []  # of inputs: the new leaf, and whose numbers
         self.of_caller: set[int] = set()  # leaves that stand for arrays which others may hold
+        self.tensors_of_caller: set[int] = set()  # leaves that stand for tensors of the caller's
         self.numbers: Any = None  # records single numbers (`tapegraph.scalars.recorder`)
 
     def __enter__(self) -> Whole:
@@ -99,6 +102,17 @@ class Whole:
         leaf = constant(np.array(numeric(value, "input", "value")))
         leaf._op = INPUT
         leaf._name = name
+        self._inputs[id(leaf)] = leaf
+        return leaf
+
+    def is_input(self, x: Any) -> bool:
+        """Tell whether a tensor stands for numbers that every run is given."""
+        return id(x) in self._inputs
+
+    def copy(self, source: Node, array: Array) -> Any:
+        """Return another leaf with the numbers of an input, as ``array`` has them now."""
+        leaf = self.input(array)
+        self.copies.append((leaf, source))
         return leaf
 
     def reading(self, read: Callable[[], Any], dtype: Any) -> Any:
@@ -117,7 +131,9 @@ class Whole:
 
     def depends(self, x: Any) -> bool:
         """Tell whether a tensor comes from an input or from state."""
-        return isinstance(x, Node) and (x._op is not CONSTANT or x._seq < self._start)
+        if not isinstance(x, Node):
+            return False
+        return x._op is not CONSTANT or x._seq < self._start or self.is_input(x)
 
     def is_state(self, x: Node) -> bool:
         """Tell whether a tensor is from before the scope."""
@@ -133,7 +149,7 @@ class Whole:
         ConcretizationError
             The leaf is an argument, which is no state.
         """
-        if leaf._op is INPUT:
+        if self.is_input(leaf):
             fix = (
                 "Return the new value, or reach the tensor through the function's closure or self."
             )
@@ -155,6 +171,23 @@ class Whole:
             raise NotImplementedError("assign: a whole recording takes values of the state's type")
         self._updates.setdefault(id(leaf), []).append((next_seq(), leaf, node))
         self._versions[id(node)] = leaf
+
+    def check_may_need_gradient(self, leaf: Node) -> None:
+        """Refuse a tensor of the caller's, which a run would leave without its gradient.
+
+        Raises
+        ------
+        ConcretizationError
+            The leaf stands for one.
+        """
+        if id(leaf) in self.tensors_of_caller:
+            fix = (
+                "Pass its array, tensor.numpy(), and return the gradient; or call requires_grad_() "
+                "before the step, which then counts it as a parameter."
+            )
+            received = "an argument that is a tensor, whose gradient would not reach the caller's"
+            expected = "an array, or a parameter"
+            raise ConcretizationError(explain("requires_grad_", received, expected, fix))
 
     def gradient(self, leaf: Node) -> Any:
         """Return the gradient of a leaf as a tensor; None where there is none."""
@@ -266,6 +299,8 @@ class Whole:
         for slot in recording.program.fed:  # a run begins with what there was
             node = recording.nodes[slot]
             recording.values[slot] = self.started.get(id(node), node._array)
+            if self.is_input(node):  # also one that was made a parameter
+                recording.program.ops[slot] = INPUT
         return recording
 
 

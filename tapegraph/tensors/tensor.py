@@ -277,6 +277,8 @@ class Tensor(ArrayMethods, Node, recorded=True):
             The tensor is a result.
         TypeError
             Its elements are not floating-point numbers.
+        ConcretizationError
+            It is an argument of a compiled function that was given a tensor, not an array.
 
         Examples
         --------
@@ -302,6 +304,9 @@ class Tensor(ArrayMethods, Node, recorded=True):
                 explain("requires_grad_", f"a tensor of dtype {self.dtype}", "floats", fix)
             )
         if wanted != self._requires_grad:
+            whole = concretization.current()
+            if whole is not None:
+                whole.check_may_need_gradient(self)
             mark_changed(self)
             if wanted:
                 _as_parameter(self, user_frame(sys._getframe(1)))
@@ -464,12 +469,12 @@ def param(data: ArrayLike, dtype: npt.DTypeLike | None = None, name: str | None 
     >>> tg.param([1, 2], name="w")
     Tensor([1., 2.], name='w', op='param')
     """
-    array = numeric(data, "param", "data")
+    array = numeric(_numbers(data), "param", "data")
     if dtype is not None:
         array = own(array, _float_type(dtype))
     elif array.dtype.kind != "f":
         array = own(array, np.float64)
-    node: Tensor = constant(array)
+    node = _constant(array, data)
     node.name = name
     _as_parameter(node, user_frame(sys._getframe(1)))
     return node
@@ -513,9 +518,26 @@ def tensor(data: ArrayLike, dtype: npt.DTypeLike | None = None) -> Tensor:
     >>> tg.tensor([1.0, 2.0])
     Tensor([1., 2.])
     """
-    array = numeric(data, "tensor", "data")
+    array = numeric(_numbers(data), "tensor", "data")
     if dtype is not None:
         array = numeric(array.astype(dtype, copy=False), "tensor", "data")
+    return _constant(array, data)
+
+
+def _is_argument(data: Any) -> bool:
+    """Tell whether data are numbers that a program recorded whole is given anew in every run."""
+    whole = concretization.current()
+    return whole is not None and whole.is_input(data) and not data._requires_grad
+
+
+def _numbers(data: Any) -> Any:
+    return data._array if _is_argument(data) else data
+
+
+def _constant(array: Array, data: Any) -> Tensor:
+    """Return a leaf of numbers made from data, or from an argument's in every run."""
+    if _is_argument(data):
+        return concretization.current().copy(data, array)  # type: ignore[no-any-return]
     return constant(array)  # type: ignore[no-any-return]
 
 

@@ -210,6 +210,26 @@ def a_parameter_made_inside(ps, optimizer, x):
     return inner.grad
 
 
+@works()
+def a_parameter_made_of_an_argument(ps, optimizer, x):
+    inner, other = tg.param(x, dtype=np.float32), tg.tensor(x).requires_grad_()
+    loss = tg.sum(ps[0] * inner * other**2)
+    loss.backward()
+    optimizer.step()
+    return loss, inner.grad, other.grad
+
+
+@works()
+def an_argument_by_which_is_differentiated(ps, optimizer, x):
+    x = tg.tensor(x)
+    x.requires_grad_()
+    tg.sum(x**2 * ps[0]).backward()
+    slope = x.grad
+    x.requires_grad_(False)
+    descend(ps, optimizer, x + 0.1 * np.sign(slope))
+    return slope, x * 2.0
+
+
 @works(params=2)
 def a_parameter_that_is_not_used(ps, optimizer, x):
     descend(ps, optimizer, x)
@@ -469,6 +489,39 @@ def derivatives_inside(ps, optimizer, x):
 @pytest.mark.parametrize(("make", "calls"), WORKS.values())
 def test_it_gives_what_it_gives_eagerly(make, calls, engine):
     beside(make, calls, engine, max_traces=20)
+
+
+@pytest.mark.filterwarnings("ignore:backward ran in the native engine.*(no node|no lowering)")
+@pytest.mark.parametrize(("make", "calls"), WORKS.values())
+def test_nothing_is_frozen_that_two_like_calls_do_not_show(make, calls):
+    """Both recordings are made of one call, so that comparing them finds nothing."""
+    beside(make, [calls[0], *calls], "native", max_traces=20)
+
+
+@pytest.mark.parametrize("leave", [lambda x: x, lambda x: x.requires_grad_(False)])
+def test_an_argument_that_is_differentiated_by_is_given_anew(leave, engine):
+    @tg.compile
+    def step(x):
+        x.requires_grad_()
+        tg.sum(x**2).backward()
+        slope = x.grad
+        return slope, leave(x) * 1.0
+
+    for x in (X[0], X[0], X[1], X[2]):
+        slope, same = step(*x)
+        np.testing.assert_allclose(slope.data, 2.0 * x[0], rtol=1e-15)
+        np.testing.assert_array_equal(same.data, x[0])
+
+
+def test_a_tensor_that_is_given_is_made_no_parameter(engine):
+    """Eagerly its gradient would be found there, and a run would leave it without."""
+    x = tg.tensor(X[0][0])
+    for step in (lambda x: x.requires_grad_(), lambda x: [x.requires_grad_()]):
+        with pytest.raises(tg.ConcretizationError, match="requires_grad_.*argument that is a ten"):
+            tg.compile(step)(x)
+    assert not x.requires_grad and x.grad is None
+    doubled = tg.compile(lambda x: x.requires_grad_(False) * 2.0)
+    np.testing.assert_array_equal([doubled(x).data for _ in range(3)], [2.0 * X[0][0]] * 3)
 
 
 # ------------------------------------------------------------------ what raises

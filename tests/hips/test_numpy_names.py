@@ -170,9 +170,9 @@ def test_functions_without_gradient_give_plain_arrays():
     def f(x):
         assert type(np.floor_divide(x, 0.5)) is numpy.ndarray
         assert np.isscalar(x[0]) and type(np.argsort(x)) is numpy.ndarray
-        return np.sum(x * np.fix(x))
+        return np.sum(x * np.trunc(x))
 
-    assert grad(f)(X).tolist() == numpy.fix(X).tolist()
+    assert grad(f)(X).tolist() == numpy.trunc(X).tolist()
 
 
 def test_what_cannot_be_recorded_is_an_error_by_name():

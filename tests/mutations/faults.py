@@ -1223,6 +1223,22 @@ FAULTS = (
     ),
     Fault(
         "compile",
+        "an-argument-made-a-parameter-is-frozen",
+        "tapegraph/recording/whole.py",
+        "                recording.program.ops[slot] = INPUT\n",
+        "                pass\n",
+        HAZARDS + " -k anew",
+    ),
+    Fault(
+        "compile",
+        "a-parameter-made-of-an-argument-is-frozen",
+        "tapegraph/tensors/tensor.py",
+        "    return whole is not None and whole.is_input(data) and not data._requires_grad\n",
+        "    return False\n",
+        HAZARDS + " -k made_of",
+    ),
+    Fault(
+        "compile",
         "an-interrupt-halves-the-commit",
         "tapegraph/compiling/programs.py",
         """            for write in writes:  # an interrupt fell between two of them
