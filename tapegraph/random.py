@@ -25,7 +25,7 @@ import numpy.typing as npt
 from tapegraph.arrays import axes
 from tapegraph.errors import explain, kind_of, user_frame
 from tapegraph.locks import Lock
-from tapegraph.recording.concretization import current
+from tapegraph.recording.concretization import check_outside, current
 from tapegraph.typed import Array, Shape
 
 __all__ = [
@@ -90,7 +90,9 @@ def generator() -> np.random.Generator:
     >>> tg.random.generator()
     Generator(PCG64) at 0x...
     """
-    _outside("random.generator", "Draw with tg.random.normal, uniform, integers or permutation.")
+    check_outside(
+        "random.generator", "Draw with tg.random.normal, uniform, integers or permutation."
+    )
     return _shared()
 
 
@@ -119,7 +121,7 @@ def seed(n: SupportsIndex) -> None:
     True
     """
     name = "random.seed"
-    _outside(name, "Its runs go on with the stream: seed it before the first.")
+    check_outside(name, "Its runs go on with the stream: seed it before the first.")
     try:
         number = operator.index(n)
     except TypeError:
@@ -153,7 +155,7 @@ def get_state() -> dict[str, Any]:
     >>> bool((tg.random.uniform(size=3) == first).all())
     True
     """
-    _outside("random.get_state", "Read it before or after a run.")
+    check_outside("random.get_state", "Read it before or after a run.")
     bits = _shared().bit_generator
     with bits.lock:
         state: dict[str, Any] = {**bits.state}
@@ -185,7 +187,7 @@ def set_state(state: dict[str, Any]) -> None:
     array([9, 6, 6, 8, 5])
     """
     name = "random.set_state"
-    _outside(name, "Its runs go on with the stream: set it before the first.")
+    check_outside(name, "Its runs go on with the stream: set it before the first.")
     if not isinstance(state, dict):
         raise TypeError(explain(name, f"{kind_of(state)} for 'state'", "a dict"))
     taken: Any = np.random.PCG64(0)
@@ -219,13 +221,6 @@ def taken_back() -> Iterator[None]:
         if state is not None:
             _move_to(state)
         raise
-
-
-def _outside(op: str, fix: str) -> None:
-    """Refuse what would happen while a program is recorded whole, and in no later run of it."""
-    if current() is not None:
-        received = "a call inside a program that is recorded to be run again"
-        raise RuntimeError(explain(op, received, "one before or after it", fix))
 
 
 # Draws

@@ -9,6 +9,7 @@ from typing import Any, TypeAlias
 from tapegraph.errors import explain, kind_of
 from tapegraph.optim.leaves import Leaf, Leaves, check_distinct, checked
 from tapegraph.optim.options import in_interval
+from tapegraph.recording.concretization import check_not_read, check_outside
 from tapegraph.recording.node import Node
 from tapegraph.tensors.value import Value
 
@@ -47,16 +48,18 @@ class Group:
         self._kind = kind
         self.params = params
         self.names = names
-        self.lr = lr
+        self._lr = None if lr is None else rate(kind, lr)
         self._weight_decay = in_interval(kind, "weight_decay", weight_decay)
 
     @property
     def lr(self) -> Rate | None:
         """Its own learning rate, or None where it follows the optimizer's."""
+        check_not_read("lr", "a learning rate", "Read it outside, or pass it as a float argument.")
         return self._lr
 
     @lr.setter
     def lr(self, value: Rate | None) -> None:
+        check_outside("lr", "Its runs read the rate anew: set it between them, or give a schedule.")
         self._lr = None if value is None else rate(self._kind, value)
 
     @property

@@ -23,7 +23,12 @@ from tapegraph.optim.leaves import (
     slot,
 )
 from tapegraph.optim.saved import loaded, saved
-from tapegraph.recording.concretization import ConcretizationError, current
+from tapegraph.recording.concretization import (
+    ConcretizationError,
+    check_not_read,
+    check_outside,
+    current,
+)
 from tapegraph.recording.no_grad import no_grad
 from tapegraph.scalars.recorder import recorder_of
 from tapegraph.scalars.state import GRAD
@@ -112,7 +117,7 @@ class Optimizer:
     def __init__(self, params: Params, lr: Rate, weight_decay: float = 0.0) -> None:
         self._kind = type(self).__name__
         self._groups = tuple(grouped(self._kind, params, weight_decay))
-        self.lr = lr
+        self._lr = rate(self._kind, lr)
         # A tensor like the slots: a compiled step counts too.
         self._steps = slot(np.zeros((), np.int64))
         self._state: dict[str, State] = {}
@@ -178,15 +183,21 @@ class Optimizer:
     @property
     def lr(self) -> float:
         """The learning rate of the next step, but for groups with one of their own."""
+        check_not_read("lr", "a learning rate", "Read it outside, or pass it as a float argument.")
         return rate_at(self._kind, self._lr, self.steps)
 
     @lr.setter
     def lr(self, value: Rate) -> None:
+        check_outside("lr", "Its runs read the rate anew: set it between them, or give a schedule.")
         self._lr = rate(self._kind, value)
 
     @property
     def steps(self) -> int:
         """The number of steps taken."""
+        check_not_read("steps", "a count of steps", "Read it outside, or count in a tensor.")
+        return self._taken()
+
+    def _taken(self) -> int:
         return int(self._steps._array)
 
     @property
@@ -204,6 +215,11 @@ class Optimizer:
             optimizer and of each group, None for a schedule or where there is none; and
             ``"state"``, arrays by the name of the parameter and of the slot.
 
+        Raises
+        ------
+        RuntimeError
+            It is called inside a compiled step.
+
         Examples
         --------
         >>> import tapegraph as tg
@@ -211,6 +227,7 @@ class Optimizer:
         >>> optimizer.state_dict()["state"]
         {'w': {'momentum': array([0., 0.])}}
         """
+        check_outside("state_dict", "Call it between its runs.")
         return saved(self)
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
@@ -231,7 +248,10 @@ class Optimizer:
             It is not such a mapping, or a dtype differs.
         ValueError
             The class, a name, a shape or the number of groups differs.
+        RuntimeError
+            It is called inside a compiled step.
         """
+        check_outside("load_state_dict", "Call it between its runs.")
         loaded(self, state_dict)
 
     def zero_grad(self) -> None:
@@ -265,7 +285,7 @@ class Optimizer:
 
     def _rate(self, group: Group) -> float:
         chosen = self._lr if group._lr is None else group._lr
-        return chosen if type(chosen) is float else rate_at(self._kind, chosen, self.steps)
+        return chosen if type(chosen) is float else rate_at(self._kind, chosen, self._taken())
 
     def _changes(self, group: Group, lr: float) -> Iterable[Change]:
         """Yield what the step changes in a group, everything computed."""

@@ -56,6 +56,26 @@ def check_stays(value: Any, conversion: str, fix: str) -> None:
         raise ConcretizationError(explain(conversion, _origin(value), "tensors", fix))
 
 
+def check_not_read(op: str, what: str, fix: str) -> None:
+    """Refuse to read a plain number that the runs of a program recorded whole read anew.
+
+    Raises
+    ------
+    ConcretizationError
+        Names it.
+    """
+    if current() is not None:
+        received = f"{what}, in a program that is recorded to be run again with others"
+        raise ConcretizationError(explain(op, received, "tensors, or arguments", fix))
+
+
+def check_outside(op: str, fix: str) -> None:
+    """Refuse what would happen while a program is recorded whole, and in no later run of it."""
+    if current() is not None:
+        received = "a call inside a program that is recorded to be run again"
+        raise RuntimeError(explain(op, received, "one before or after it", fix))
+
+
 def _origin(x: Any) -> str:
     code = getattr(x, "_code", None)
     place = f", recorded at {line_of(code, x._lasti)}" if code is not None else ""

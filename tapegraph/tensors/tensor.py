@@ -398,6 +398,7 @@ class Tensor(ArrayMethods, Node, recorded=True):
             raise TypeError(
                 explain("pickle", f"a result of {self.op}", "a leaf", "Pickle tensor.detach().")
             )
+        check_stays(self, "a copy", "Write tensor.detach() for its numbers.")
         return _leaf, (self._array, self._op is PARAM, self.name)
 
     def __copy__(self) -> Tensor:
