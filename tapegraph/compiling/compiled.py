@@ -18,6 +18,7 @@ import numpy as np
 
 from tapegraph import random
 from tapegraph.compiling.arguments import flattened
+from tapegraph.compiling.left_behind import expire
 from tapegraph.compiling.programs import Programs
 from tapegraph.compiling.trace import Trace, mismatch
 from tapegraph.errors import explain, kind_of
@@ -25,6 +26,7 @@ from tapegraph.locks import Lock
 from tapegraph.recording import concretization
 from tapegraph.recording.away import is_away
 from tapegraph.recording.conversions import DIFFERENTIATING
+from tapegraph.recording.node import Node
 from tapegraph.recording.scopes import RECORDING
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -74,9 +76,10 @@ def _checks_floats() -> bool:
 class _Entry:
     """What is known of one combination of arguments: a recording, and then programs."""
 
-    __slots__ = ("calls", "programs", "trace")
+    __slots__ = ("calls", "left", "programs", "trace")
 
     def __init__(self) -> None:
+        self.left: list[weakref.ref[Node]] = []  # what recorded calls left behind
         self.trace: Trace | None = None
         self.programs: Programs | None = None
         self.calls = 0
@@ -168,6 +171,9 @@ class Compiled:
         if self._verify_every and entry.calls % self._verify_every == 0:
             with random.taken_back():
                 return self._verified(entry, structure, given)
+        if entry.left:
+            expire(entry.left, self.__name__)
+            entry.left = []
         if entry.trace is not None and entry.trace.draws:
             with random.taken_back():
                 return entry.programs.run(given)
@@ -185,10 +191,12 @@ class Compiled:
                     raise mismatch(self.__name__, difference)
                 entry.programs = Programs(trace, self.__name__)
         except BaseException:
-            entry.trace = None
+            entry.trace, entry.left = None, []
             trace.undo()
             raise
-        return trace.first()
+        result = trace.first()
+        entry.left += trace.left_behind()
+        return result
 
     def _verified(self, entry: _Entry, structure: Any, given: list[Any]) -> Any:
         """Make a real call and compare it with the recording; go on with the recording."""
@@ -198,7 +206,9 @@ class Compiled:
             entry.programs = entry.trace = None
             trace.undo()
             raise mismatch(self.__name__, difference)
-        return trace.first()
+        result = trace.first()
+        entry.left = trace.left_behind()
+        return result
 
     def reset(self) -> None:
         """Forget every recording."""

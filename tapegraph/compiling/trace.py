@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable
 from typing import Any
+from weakref import ref
 
 import numpy as np
 
 from tapegraph.arrays.row_sparse import RowSparse
 from tapegraph.compiling.arguments import FLOAT, RESULT, VALUE, Leaf, Structure, flattened, rebuilt
 from tapegraph.compiling.errors import TraceMismatchError
+from tapegraph.compiling.left_behind import left_behind
 from tapegraph.compiling.number import Number
 from tapegraph.differentiation import stored
 from tapegraph.errors import explain
@@ -125,6 +127,8 @@ class Trace:
                 whole.undo()
                 raise
         self._kept = [grad._array for grad in kept]
+        self._start = whole.start
+        self._given = [ref(leaf) for leaf in whole.inputs]
 
     @property
     def guards(self) -> list[tuple[int, bool]]:
@@ -197,6 +201,10 @@ class Trace:
         result = self.result([np.array(a) for a in self.recording.seeds()])
         self.recording.forget(self.constants)
         return result
+
+    def left_behind(self) -> list[ref[Node]]:
+        """Return what somebody still holds of the tensors that the call worked with."""
+        return left_behind(self._start, self._given)
 
     def differs_from(self, other: Trace) -> str | None:
         """Say how another recording of the same call differs, or None."""

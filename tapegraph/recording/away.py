@@ -23,7 +23,7 @@ _held: Any = Node.__dict__["_array"]  # the slot, whatever the class
 _travellers: weakref.WeakValueDictionary[int, Node] = weakref.WeakValueDictionary()
 
 
-def send_away(node: Node, fetch: Fetch) -> None:
+def send_away(node: Node, fetch: Fetch, *, comes_back: bool = True) -> None:
     """Leave a tensor's numbers with an engine.
 
     Parameters
@@ -32,12 +32,15 @@ def send_away(node: Node, fetch: Fetch) -> None:
         A leaf.
     fetch : callable
         Gives an array that nobody else holds.
+    comes_back : bool
+        False where it raises, as there are no numbers to be had.
     """
     with _lock():
         _held.__set__(node, fetch)
         if not is_away(node):
             node.__class__ = nodes.away_class
-            _travellers[id(node)] = node
+            if comes_back:
+                _travellers[id(node)] = node
 
 
 def is_away(node: Node) -> bool:

@@ -36,6 +36,8 @@ class Whole:
 
     Attributes
     ----------
+    start : int
+        When it began, in the time that entries are recorded by.
     readings : list of (Node, callable)
         Leaves whose numbers are read anew before every run, such as a learning rate.
     gradients : dict of int to (Node, Tensor or None or object)
@@ -56,7 +58,7 @@ class Whole:
     """
 
     def __init__(self) -> None:
-        self._start = next_seq()
+        self.start = next_seq()
         self._tokens: list[Token[Any]] = []
         self.readings: list[tuple[Node, Callable[[], Any]]] = []
         self.gradients: dict[int, tuple[Node, Any]] = {}
@@ -105,6 +107,11 @@ class Whole:
         self._inputs[id(leaf)] = leaf
         return leaf
 
+    @property
+    def inputs(self) -> list[Node]:
+        """The leaves whose numbers every run is given."""
+        return list(self._inputs.values())
+
     def is_input(self, x: Any) -> bool:
         """Tell whether a tensor stands for numbers that every run is given."""
         return id(x) in self._inputs
@@ -133,11 +140,11 @@ class Whole:
         """Tell whether a tensor comes from an input or from state."""
         if not isinstance(x, Node):
             return False
-        return x._op is not CONSTANT or x._seq < self._start or self.is_input(x)
+        return x._op is not CONSTANT or x._seq < self.start or self.is_input(x)
 
     def is_state(self, x: Node) -> bool:
         """Tell whether a tensor is from before the scope."""
-        return x._seq < self._start
+        return x._seq < self.start
 
     # State
 
@@ -255,7 +262,7 @@ class Whole:
 
     def reads(self, node: Node) -> tuple[Any, ...]:
         """Return what an entry reads: of state that was updated, the version of its time."""
-        if node._seq < self._start:
+        if node._seq < self.start:
             return ()  # state: how it was made is no part of this program
         return tuple(self._version(x, node._seq) for x in node._inputs)
 

@@ -513,6 +513,60 @@ def test_an_argument_that_is_differentiated_by_is_given_anew(leave, engine):
         np.testing.assert_array_equal(same.data, x[0])
 
 
+@pytest.mark.parametrize("verify_every", [None, 5])
+def test_what_a_call_left_behind_is_not_read_as_though_it_were_new(verify_every, engine):
+    ps, left = [tg.param([1.0, 2.0, 3.0])], []
+    optimizer = momentum(ps)
+
+    def step(x):
+        y = ps[0] * x
+        fixed = tg.tensor([1.0, 2.0])
+        left.append([x, y, tg.tensor(x), *(x > 0)])
+        loss = descend(ps, optimizer, x)
+        left[-1] += [loss, ps[0].grad, fixed, ps[0]]
+        return y, loss
+
+    step = tg.compile(step, verify_every=verify_every)
+    for (x,) in X[:2]:
+        y, loss = step(x)
+        *_, left_loss, grad, fixed, p = left[-1]
+        np.testing.assert_array_equal(left[-1][1].data, y.data)
+        assert left_loss.item() == loss.item()
+        np.testing.assert_array_equal(grad.data, ps[0].grad)
+    for (x,) in X[2:6]:
+        y, _ = step(x)
+    assert len(left) == (2 if verify_every is None else 3)
+    for *stale, fixed, p in left:
+        assert fixed.data.tolist() == [1.0, 2.0] and p is ps[0]
+        for t in stale:
+            for read in (repr, float, tg.sum, lambda t: t * 2.0, lambda t: t.data, copy.deepcopy):
+                with pytest.raises((RuntimeError, TypeError), match="earlier call|a result of"):
+                    read(t)
+    assert y.shape == (3,) and np.isfinite(y.data).all()  # what was returned is the caller's
+
+
+def test_a_layer_that_is_made_in_its_first_call_stays_usable(engine):
+    """The two recordings differ; those that come after it do not."""
+    made = []
+
+    @tg.compile
+    def step(x):
+        if not made:
+            made.append(tg.param([1.0, 2.0, 3.0]))
+        made[0].grad = None
+        loss = tg.sum(made[0] * x)
+        loss.backward()
+        return loss
+
+    step(X[0][0])
+    with pytest.raises(tg.TraceMismatchError, match="calls that differ"):
+        step(X[0][0])
+    for (x,) in X:
+        assert step(x).item() == pytest.approx(np.dot([1.0, 2.0, 3.0], x), rel=1e-14)
+        np.testing.assert_allclose(made[0].grad, x)
+    assert engine_of(step) == engine
+
+
 def test_a_tensor_that_is_given_is_made_no_parameter(engine):
     """Eagerly its gradient would be found there, and a run would leave it without."""
     x = tg.tensor(X[0][0])

@@ -1235,7 +1235,25 @@ FAULTS = (
         "tapegraph/tensors/tensor.py",
         "    return whole is not None and whole.is_input(data) and not data._requires_grad\n",
         "    return False\n",
-        HAZARDS + " -k made_of",
+        HAZARDS + " -k argument",
+    ),
+    Fault(
+        "compile",
+        "what-is-left-behind-grows-stale",
+        "tapegraph/compiling/compiled.py",
+        "            expire(entry.left, self.__name__)\n",
+        "",
+        HAZARDS + " -k left_behind",
+    ),
+    Fault(
+        "compile",
+        "a-learning-rate-that-is-read-is-frozen",
+        "tapegraph/recording/concretization.py",
+        """    if current() is not None:
+        received = f"{what}""",
+        """    if not op:
+        received = f"{what}""",
+        HAZARDS + " -k rate",
     ),
     Fault(
         "compile",
