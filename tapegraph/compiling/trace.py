@@ -72,7 +72,7 @@ class Trace:
                     expression = ("argument", position)
                     return Number(whole, given[position], expression, inputs, leaves)
                 tensor = whole.input(given[position])
-                inputs.append((_argument(position, tensor.dtype), tensor))
+                inputs.append((_argument(position), tensor))
                 if kind.kind[0] == "array":
                     whole.of_caller.add(id(tensor))
                 elif kind.kind[0] == "tensor":
@@ -277,9 +277,8 @@ def _marked(out: Any, tensors: list[Any], numbers: list[int]) -> Any:
     return out
 
 
-def _argument(position: int, dtype: Any) -> Source:
-    # Laid out as an eager operation would take it: sums have an order.
-    return lambda given, read: np.asarray(given[position], dtype, "C")
+def _argument(position: int) -> Source:
+    return lambda given, read: given[position]
 
 
 def _converted(source: Source, dtype: Any) -> Source:

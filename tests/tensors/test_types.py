@@ -63,9 +63,11 @@ def told(tmp_path_factory, pytestconfig) -> dict[str, dict[int, list[str]]]:
     (folder / "names.py").write_text(names + "\n".join(lines))
     (folder / "calls.py").write_text(names + "\n".join(calls))
     files = ("program.py", "names.py", "calls.py")
+    kept = getattr(pytestconfig, "cache", None)  # which a run may do without
+    cache = folder / "cache" if kept is None else kept.mkdir("mypy")
     done = subprocess.run(
         [sys.executable, "-m", "mypy", "--strict", "--hide-error-context", "--no-error-summary"]
-        + ["--config-file", "", "--cache-dir", pytestconfig.cache.mkdir("mypy"), *files],
+        + ["--config-file", "", "--cache-dir", cache, *files],
         cwd=folder,
         env={"MYPYPATH": str(installed.parent), "PATH": ""},
         capture_output=True,
