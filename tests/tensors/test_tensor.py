@@ -312,12 +312,25 @@ def test_unreachable_leaf_keeps_none():
     assert other.grad is None
 
 
-def test_gradients_do_not_share_memory():
-    a, b, seed = tg.param([1.0]), tg.param([2.0]), np.array([1.0])
-    (a + b).backward(seed)
+SHARED = {
+    "sum": (lambda a, b: a + b, [1.0]),
+    "function of a sum": (lambda a, b: tg.exp(a + b), [np.exp(3.0)]),
+    "joined": (lambda a, b: tg.concat([a, b]), [1.0]),
+}
+
+
+@pytest.mark.parametrize(("f", "slope"), SHARED.values(), ids=SHARED)
+def test_gradients_do_not_share_memory(f, slope, backend):
+    a, b = tg.param([1.0]), tg.param([2.0])
+    y = f(a, b)
+    seed = np.ones(y.shape)
+    y.backward(seed)
     a.grad[:] = 9.0
     seed[:] = 8.0
-    np.testing.assert_array_equal(b.grad, [1.0])
+    np.testing.assert_allclose(b.grad, slope, rtol=1e-15)
+    f(a, b).backward(np.ones(y.shape))  # it is added to what there is, in place
+    np.testing.assert_allclose(b.grad, 2.0 * np.array(slope), rtol=1e-15)
+    np.testing.assert_allclose(a.grad, 9.0 + np.array(slope), rtol=1e-15)
 
 
 PASSED_ON = {
