@@ -14,7 +14,7 @@ from weakref import ref
 from tapegraph.errors import explain, line_of
 from tapegraph.recording.away import send_away
 from tapegraph.recording.node import Node
-from tapegraph.recording.tape import current
+from tapegraph.recording.tape import clear, current
 
 
 def left_behind(since: int, inputs: Iterable[ref[Node]]) -> list[ref[Node]]:
@@ -32,6 +32,8 @@ def expire(tensors: list[ref[Node]], name: str) -> None:
             code = getattr(node, "_code", None)
             place = "" if code is None else f", recorded at {line_of(code, node._lasti)}"
             received = f"{what} of an earlier call{place}"
+            if node._inputs:
+                clear(node)
             send_away(node, partial(_refuse, name, received), comes_back=False)
 
 

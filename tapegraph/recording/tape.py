@@ -52,7 +52,8 @@ class Tape:
 
     def live(self) -> list[Node]:
         """Return the live entries."""
-        return [node for r in self.refs if (node := r()) is not None]
+        alive = (node for r in self.refs if (node := r()) is not None)
+        return [node for node in alive if node._op is not CLEARED]
 
     def recording(self) -> Recording:
         """Return every live entry and what it reads."""
@@ -62,9 +63,7 @@ class Tape:
         """Clear every live operation; parameters stay usable and keep their gradients."""
         for node in self.live():
             if node._inputs:
-                node._op = CLEARED
-                node._inputs = ()
-                node._saved = None
+                clear(node)
         self.refs = []
         self.limit = _MIN_LIMIT
 
@@ -79,6 +78,13 @@ class Tape:
 
     def __repr__(self) -> str:
         return f"<tape of {len(self)} entries>"
+
+
+def clear(node: Node) -> None:
+    """Take a result off the tape: it can no longer be differentiated."""
+    node._op = CLEARED
+    node._inputs = ()
+    node._saved = None
 
 
 CURRENT: ContextVar[Tape | None] = ContextVar("tapegraph_tape", default=None)

@@ -543,6 +543,7 @@ def test_what_a_call_left_behind_is_not_read_as_though_it_were_new(verify_every,
                 with pytest.raises((RuntimeError, TypeError), match="earlier call|a result of"):
                     read(t)
     assert y.shape == (3,) and np.isfinite(y.data).all()  # what was returned is the caller's
+    assert [entry.op for entry in tg.tape()] == ["param"]
 
 
 def test_a_layer_that_is_made_in_its_first_call_stays_usable(engine):
