@@ -19,6 +19,7 @@ from tapegraph.fallback.blocks import by_blocks
 from tapegraph.fallback.calls import ITEM, METHOD, Call, Calls, Check, Constant, Held, Leaf
 from tapegraph.fallback.memory import live
 from tapegraph.fallback.rules import VJPS, Joint
+from tapegraph.fallback.schedule import by_lifetime
 from tapegraph.fallback.source import Source
 from tapegraph.fallback.sweep import own_row, unbroadcast
 from tapegraph.fallback.symbols import Untraceable, written
@@ -127,7 +128,8 @@ class _Writer:
         results = [*outputs, *updates]
         lines, scratch = by_blocks(live(self.calls.lines, results), results)
         leaves = [self.of[slot] for slot in program.fed]
-        return Source(live(lines, results), leaves, outputs, updates, scratch)
+        lines = by_lifetime(live(lines, results), results)
+        return Source(lines, leaves, outputs, updates, scratch)
 
     def _may_stay_rows(self, key: tuple[int, ...]) -> set[int]:
         """Return the targets of a backward whose gradients only a descent reads, or nobody."""

@@ -1307,6 +1307,22 @@ FAULTS = (
     ),
     Fault(
         "compile",
+        "moved-up-before-it-is-ready",
+        "fallback/schedule.py",
+        "            if call.kept or not ready:",
+        "            if call.kept:",
+        "tests/compiling/test_plan.py",
+    ),
+    Fault(
+        "compile",
+        "moved-up-at-any-cost",
+        "fallback/schedule.py",
+        "        return 2 * cost <= size",
+        "        return False",
+        "tests/compiling/test_plan.py -k die_earlier",
+    ),
+    Fault(
+        "compile",
         "block-over-an-operand-that-is-read-later",
         "fallback/chains.py",
         "return lies_alike(held, result) and self._last[id(held)] <= written",

@@ -1,0 +1,99 @@
+"""In which order a plan makes its calls, so that values die early."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+import numpy as np
+
+from tapegraph.fallback.calls import Call, Held
+from tapegraph.fallback.memory import LARGE
+
+# More last readers than these are not looked at: they are seldom ready together.
+FEW = 8
+
+
+def by_lifetime(lines: list[Call], results: Iterable[Held]) -> list[Call]:
+    """Return the calls with the last readers of a large value made as soon as they can be.
+
+    Where they all can be, and what they give takes at most half of its memory, they are moved up:
+    the mask of a relu and the gradient of the weights that it is multiplied with, say, before the
+    gradient that can then lie where the relu's result did. What leaves the plan is not counted: it
+    is there in the end in any order.
+    """
+    return _Order(lines, results).made
+
+
+class _Order:
+    def __init__(self, lines: list[Call], results: Iterable[Held]) -> None:
+        self._lines = lines
+        self._outside = {id(root) for held in results for root in held.roots}
+        made_by = {id(held): n for n, call in enumerate(lines) for held in call.results}
+        self._needs = [
+            {made_by[id(held)] for held in call.reads if id(held) in made_by} for call in lines
+        ]
+        self._users: dict[int, list[int]] = {}  # of a line's results, by the line
+        for n, needed in enumerate(self._needs):
+            for other in needed:
+                self._users.setdefault(other, []).append(n)
+        # Of each large value that a call makes and the plan keeps: the lines that read its memory.
+        self._readers: dict[int, list[int]] = {}
+        self._size: dict[int, int] = {}
+        for call in lines:
+            for held in call.results:
+                if held.roots == (held,) and id(held) not in self._outside and _size(held) >= LARGE:
+                    self._size[id(held)] = _size(held)
+        for n, call in enumerate(lines):
+            for root in _roots(call):
+                if root in self._size:
+                    self._readers.setdefault(root, []).append(n)
+        self._left = {root: len(readers) for root, readers in self._readers.items()}
+        self._done = [False] * len(lines)
+        self.made: list[Call] = []
+        for n in range(len(lines)):
+            self._make(n)
+
+    def _make(self, n: int) -> None:
+        """Make a call, and then what it lets others die by."""
+        pending = [iter((n,))]  # not by recursion: a program may be long
+        while pending:
+            n = next(pending[-1], -1)
+            if n < 0:
+                pending.pop()
+            elif not self._done[n]:
+                self._done[n] = True
+                self.made.append(self._lines[n])
+                for root in _roots(self._lines[n]).keys() & self._left.keys():
+                    self._left[root] -= 1
+                pending.append(self._moved_up(n))
+
+    def _moved_up(self, n: int) -> Iterator[int]:
+        """Yield the lines that can be made early once a line has been."""
+        for user in self._users.get(n, ()):
+            for root in _roots(self._lines[user]):
+                if 0 < self._left.get(root, 0) <= FEW:
+                    left = [reader for reader in self._readers[root] if not self._done[reader]]
+                    if self._may_move(left, self._size[root]):
+                        yield from left
+
+    def _may_move(self, left: list[int], size: int) -> bool:
+        """Tell whether the last readers of a value can be made now, and take less than it."""
+        cost = 0
+        for n in left:
+            call = self._lines[n]
+            ready = all(self._done[other] or other in left for other in self._needs[n])
+            if call.kept or not ready:
+                return False
+            for held in call.results:
+                if held.roots == (held,) and id(held) not in self._outside:
+                    cost += _size(held)
+        return 2 * cost <= size
+
+
+def _roots(call: Call) -> dict[int, None]:
+    """Return whose memory a call reads, by id, in order."""
+    return dict.fromkeys(id(root) for held in call.reads for root in held.roots)
+
+
+def _size(held: Held) -> int:
+    return held.value.nbytes if isinstance(held.value, np.ndarray) else 0
