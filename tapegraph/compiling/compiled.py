@@ -195,7 +195,7 @@ class Compiled:
             trace.undo()
             raise
         result = trace.first()
-        entry.left += trace.left_behind()
+        entry.left = trace.left_behind(entry.left)
         return result
 
     def _verified(self, entry: _Entry, structure: Any, given: list[Any]) -> Any:
@@ -207,7 +207,7 @@ class Compiled:
             trace.undo()
             raise mismatch(self.__name__, difference)
         result = trace.first()
-        entry.left = trace.left_behind()
+        entry.left = trace.left_behind(entry.left)
         return result
 
     def reset(self) -> None:

@@ -202,9 +202,14 @@ class Trace:
         self.recording.forget(self.constants)
         return result
 
-    def left_behind(self) -> list[ref[Node]]:
-        """Return what somebody still holds of the tensors that the call worked with."""
-        return left_behind(self._start, self._given)
+    def left_behind(self, before: list[ref[Node]]) -> list[ref[Node]]:
+        """Return what somebody still holds of the tensors that the call made, or one before it.
+
+        What this one read from outside is state of the program, kept there to be used again.
+        """
+        state = set(map(id, self.state.values()))
+        stale = [held for held in before if id(held()) not in state]
+        return stale + left_behind(self._start, self._given)
 
     def differs_from(self, other: Trace) -> str | None:
         """Say how another recording of the same call differs, or None."""

@@ -546,6 +546,25 @@ def test_what_a_call_left_behind_is_not_read_as_though_it_were_new(verify_every,
     assert [entry.op for entry in tg.tape()] == ["param"]
 
 
+def test_what_the_first_call_made_to_be_used_again_stays_usable(engine):
+    """The second call reads it from outside: for the program it is state."""
+    p, frequencies, cache = tg.param([1.0, 2.0, 3.0]), tg.tensor([1.0, 2.0, 3.0]), []
+
+    @tg.compile
+    def step(x):
+        if not cache:
+            cache.append(np.sin(frequencies * 2.0))
+        loss = tg.sum(p * x * cache[0])
+        loss.backward()
+        p.grad = p.grad * 0.5  # there is one from the second call on: that is no mismatch
+        return loss
+
+    for (x,) in X:
+        want = np.sum([1.0, 2.0, 3.0] * x * np.sin([2.0, 4.0, 6.0]))
+        assert step(x).item() == pytest.approx(want, rel=1e-12)
+    assert engine_of(step) == engine and len(cache) == 1
+
+
 def test_a_layer_that_is_made_in_its_first_call_stays_usable(engine):
     """The two recordings differ; those that come after it do not."""
     made = []
