@@ -18,6 +18,9 @@ from collections.abc import Callable
 
 import numpy as np
 
+from benchmarks.contenders import load
+from benchmarks.protocol import ratio
+
 Ways = dict[str, Callable[[], object]]
 
 
@@ -299,12 +302,12 @@ def steps() -> None:
 def given() -> Ways:
     """A compiled step in TensorFlow; a tf.function of its arrays; and of tensors that are held."""
     import tapegraph as tg
-    from benchmarks.workloads import cnn, mlp
 
     tg.set_backend("tensorflow")
     ways: Ways = {}
-    for workload in (mlp, cnn):
-        name, problem = workload.__name__.rpartition(".")[2], workload.problem()
+    for name in ("mlp", "cnn"):
+        workload = load(name)
+        problem = workload.problem()
         step = workload.with_tapegraph(problem, compiled=True).step
         for _ in range(5):  # recorded, and compiled
             step()
@@ -318,22 +321,21 @@ def given() -> Ways:
 def plans() -> None:
     """A step natively, eager and compiled, in turns: the quotient of each turn."""
     import tapegraph as tg
-    from benchmarks.workloads import cnn, embedding, gpt, mlp, tiny, transformer
 
     tg.set_backend("native")
-    for workload in (mlp, transformer, cnn, tiny, embedding, gpt):
+    for name in ("mlp", "transformer", "cnn", "tiny", "embedding", "gpt"):
+        workload = load(name)
         problem = workload.problem()
         eager, compiled = (workload.with_tapegraph(problem, compiled=c).step for c in (False, True))
-        quotients = []
+        seconds: list[tuple[float, float]] = []
         for turn in range(26):
             start = time.process_time()
             eager()
             between = time.process_time()
             compiled()
             if turn >= 5:  # recorded, and made
-                quotients.append((time.process_time() - between) / (between - start))
-        low, median, high = np.quantile(quotients, [0.25, 0.5, 0.75])
-        name = workload.__name__.rpartition(".")[2]
+                seconds.append((time.process_time() - between, between - start))
+        low, median, high = ratio(*zip(*seconds, strict=True))
         print(f"  {name:34} {median:8.3f} of the eager step ({low:.3f} to {high:.3f})")
 
 

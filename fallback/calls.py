@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import numpy as np
@@ -254,6 +254,11 @@ def lies_alike(a: Held, b: Held) -> bool:
     if root.nbytes != one.nbytes or root.ctypes.data != one.ctypes.data:
         return False
     return bool((one.shape, one.strides, one.dtype) == (two.shape, two.strides, two.dtype))
+
+
+def root_ids(values: Iterable[Held]) -> dict[int, None]:
+    """Return the ids of the values in whose memory these lie, in order."""
+    return dict.fromkeys(id(root) for held in values for root in held.roots)
 
 
 def held_in(tree: Any) -> Iterator[Held]:

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
 from tapegraph.arrays.buffers import own
-from tapegraph.fallback.calls import Call, Held
+from tapegraph.fallback.calls import Call, Held, root_ids
 from tapegraph.typed import Array
 
 # From this many bytes on memory is worth planning.
@@ -42,9 +42,9 @@ def written_over(lines: list[Call], results: Iterable[Held]) -> dict[int, Held]:
 
     Nobody reads them later, and they are arrays that the plan makes.
     """
-    outside = {id(root) for held in results for root in held.roots}
+    outside = root_ids(results)
     last, over = last_reads(lines), dict[int, Held]()
-    made = {id(held) for call in lines if call.into for held in call.results} - outside
+    made = {id(held) for call in lines if call.into for held in call.results} - outside.keys()
     for number, call in enumerate(lines):
         for place, result in enumerate(call.results if call.into else ()):
             for held in call.reads if id(result) in outside else ():
@@ -85,7 +85,7 @@ class Buffers:
         self._blocks: dict[int, Array] = {}  # of the values that are in use
         self._views: dict[tuple[object, ...], Array] = {}
         given = [held for call in lines if call.users for held in call.reads]
-        outside = {id(root) for held in (*results, *given) for root in held.roots}
+        outside = root_ids((*results, *given))
         last = last_reads(lines)
         for number, call in enumerate(lines):
             dying: dict[int, list[Held]] = {}  # operands, by whose memory they lie in

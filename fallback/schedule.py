@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 
 import numpy as np
 
-from tapegraph.fallback.calls import Call, Held
+from tapegraph.fallback.calls import Call, Held, root_ids
 from tapegraph.fallback.memory import LARGE
 
 # More last readers than these are not looked at: they are seldom ready together.
@@ -27,7 +27,7 @@ def by_lifetime(lines: list[Call], results: Iterable[Held]) -> list[Call]:
 class _Order:
     def __init__(self, lines: list[Call], results: Iterable[Held]) -> None:
         self._lines = lines
-        self._outside = {id(root) for held in results for root in held.roots}
+        self._outside = root_ids(results)
         made_by = {id(held): n for n, call in enumerate(lines) for held in call.results}
         self._needs = [
             {made_by[id(held)] for held in call.reads if id(held) in made_by} for call in lines
@@ -44,18 +44,18 @@ class _Order:
                 if held.roots == (held,) and id(held) not in self._outside and _size(held) >= LARGE:
                     self._size[id(held)] = _size(held)
         for n, call in enumerate(lines):
-            for root in _roots(call):
+            for root in root_ids(call.reads):
                 if root in self._size:
                     self._readers.setdefault(root, []).append(n)
         self._left = {root: len(readers) for root, readers in self._readers.items()}
         self._done = [False] * len(lines)
         self.made: list[Call] = []
-        for n in range(len(lines)):
-            self._make(n)
+        self._make_all()
 
-    def _make(self, n: int) -> None:
-        """Make a call, and then what it lets others die by."""
-        pending = [iter((n,))]  # not by recursion: a program may be long
+    def _make_all(self) -> None:
+        """Make the calls in order, and after each what it lets others die by."""
+        # Not by recursion: a program may be long.
+        pending: list[Iterator[int]] = [iter(range(len(self._lines)))]
         while pending:
             n = next(pending[-1], -1)
             if n < 0:
@@ -63,14 +63,14 @@ class _Order:
             elif not self._done[n]:
                 self._done[n] = True
                 self.made.append(self._lines[n])
-                for root in _roots(self._lines[n]).keys() & self._left.keys():
+                for root in root_ids(self._lines[n].reads).keys() & self._left.keys():
                     self._left[root] -= 1
                 pending.append(self._moved_up(n))
 
     def _moved_up(self, n: int) -> Iterator[int]:
         """Yield the lines that can be made early once a line has been."""
         for user in self._users.get(n, ()):
-            for root in _roots(self._lines[user]):
+            for root in root_ids(self._lines[user].reads):
                 if 0 < self._left.get(root, 0) <= FEW:
                     left = [reader for reader in self._readers[root] if not self._done[reader]]
                     if self._may_move(left, self._size[root]):
@@ -88,11 +88,6 @@ class _Order:
                 if held.roots == (held,) and id(held) not in self._outside:
                     cost += _size(held)
         return 2 * cost <= size
-
-
-def _roots(call: Call) -> dict[int, None]:
-    """Return whose memory a call reads, by id, in order."""
-    return dict.fromkeys(id(root) for held in call.reads for root in held.roots)
 
 
 def _size(held: Held) -> int:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 
 import numpy as np
 
 from tapegraph.arrays.row_sparse import has_nan
-from tapegraph.fallback.calls import Call, Check, Constant, Held, Leaf, mapped
+from tapegraph.fallback.calls import Call, Check, Constant, Held, Leaf, mapped, root_ids
 from tapegraph.fallback.chains import SAME, Blocks, inner
 from tapegraph.fallback.lines import Lines
 from tapegraph.fallback.memory import LARGE, Buffers, last_reads, written_over
@@ -56,7 +56,7 @@ class Source(Lines):
         self.buffers, self.nbytes = buffers.of, buffers.nbytes + scratch
         self.chains = sum(isinstance(call, Blocks) for call in lines)
         parameters = ", ".join(self.name(held) for held in leaves)
-        dropped = self._dropped(lines, {id(r) for h in (*outputs, *updates) for r in h.roots})
+        dropped = self._dropped(lines, root_ids((*outputs, *updates)))
         once, body = [], [f"def plan({parameters}):"]
         for number, call in enumerate(lines):
             place = f"  # {call.place}" if call.place else ""
@@ -149,7 +149,7 @@ class Source(Lines):
             f"        {targets}{',' * (len(call.results) == 1)} = {again}({given})"
         )
 
-    def _dropped(self, lines: list[Call], outside: set[int]) -> dict[int, list[Held]]:
+    def _dropped(self, lines: list[Call], outside: Container[int]) -> dict[int, list[Held]]:
         """Return the names to drop after each line, so that large memory is free again."""
         last = last_reads(lines)
         dropped: dict[int, list[Held]] = {}

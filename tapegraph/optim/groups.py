@@ -54,18 +54,28 @@ class Group:
     @property
     def lr(self) -> Rate | None:
         """Its own learning rate, or None where it follows the optimizer's."""
-        check_not_read("lr", "a learning rate", "Read it outside, or pass it as a float argument.")
+        check_rate_is_not_read()
         return self._lr
 
     @lr.setter
     def lr(self, value: Rate | None) -> None:
-        check_outside("lr", "Its runs read the rate anew: set it between them, or give a schedule.")
+        check_rate_is_set_outside()
         self._lr = None if value is None else rate(self._kind, value)
 
     @property
     def weight_decay(self) -> float:
         """The weight decay of its parameters."""
         return self._weight_decay
+
+
+def check_rate_is_not_read() -> None:
+    """Refuse to read a learning rate in a program that is recorded whole: it would be frozen."""
+    check_not_read("lr", "a learning rate", "Read it outside, or pass it as a float argument.")
+
+
+def check_rate_is_set_outside() -> None:
+    """Refuse to set a learning rate in a program that is recorded whole: its runs would not."""
+    check_outside("lr", "Its runs read the rate anew: set it between them, or give a schedule.")
 
 
 def rate(kind: str, value: Rate) -> Rate:

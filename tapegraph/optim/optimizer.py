@@ -12,7 +12,16 @@ import numpy as np
 from tapegraph.arrays.buffers import own
 from tapegraph.arrays.row_sparse import RowSparse
 from tapegraph.errors import explain, kind_of
-from tapegraph.optim.groups import Group, Params, Rate, grouped, rate, rate_at
+from tapegraph.optim.groups import (
+    Group,
+    Params,
+    Rate,
+    check_rate_is_not_read,
+    check_rate_is_set_outside,
+    grouped,
+    rate,
+    rate_at,
+)
 from tapegraph.optim.leaves import (
     Leaf,
     array_of,
@@ -183,12 +192,12 @@ class Optimizer:
     @property
     def lr(self) -> float:
         """The learning rate of the next step, but for groups with one of their own."""
-        check_not_read("lr", "a learning rate", "Read it outside, or pass it as a float argument.")
-        return rate_at(self._kind, self._lr, self.steps)
+        check_rate_is_not_read()
+        return rate_at(self._kind, self._lr, self._taken())
 
     @lr.setter
     def lr(self, value: Rate) -> None:
-        check_outside("lr", "Its runs read the rate anew: set it between them, or give a schedule.")
+        check_rate_is_set_outside()
         self._lr = rate(self._kind, value)
 
     @property
