@@ -6,22 +6,27 @@ import functools
 import inspect
 import logging
 import os
+import sys
 import weakref
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from threading import get_ident
-from typing import Any, TypeVar, overload
+from types import FunctionType, MethodType
+from typing import Any, Literal, TypeVar, get_args, overload
 
 import numpy as np
 
 from tapegraph import random
 from tapegraph.compiling.arguments import flattened
+from tapegraph.compiling.code_names import NONE
+from tapegraph.compiling.errors import TraceMismatchError
+from tapegraph.compiling.guards import View, look
 from tapegraph.compiling.left_behind import expire
 from tapegraph.compiling.programs import Programs
 from tapegraph.compiling.trace import Trace, mismatch
-from tapegraph.errors import explain, kind_of
+from tapegraph.errors import explain, kind_of, warn
 from tapegraph.locks import Lock
 from tapegraph.recording import concretization
 from tapegraph.recording.away import is_away
@@ -31,7 +36,15 @@ from tapegraph.recording.scopes import RECORDING
 
 F = TypeVar("F", bound=Callable[..., Any])
 
+VerifyEvery = int | Literal["doubling"] | None
+OnRetrace = Literal["allow", "raise"]
+
 VARIABLE = "TAPEGRAPH_COMPILE"
+# So many traces in hardly more calls are said, once.
+_MANY = 8
+# The attribute of an instance that holds its compiled methods; and of how many instances that
+# cannot have one the methods are held.
+_STEPS, _MOST_BOUND = "_compiled_steps", 64
 # Functions whose bodies run after the call.
 _NOT_ONE_CALL = {
     "the generator function": inspect.isgeneratorfunction,
@@ -74,15 +87,31 @@ def _checks_floats() -> bool:
 
 
 class _Entry:
-    """What is known of one combination of arguments: a recording, and then programs."""
+    """What is known of one combination of arguments, and of what the function sees besides them.
 
-    __slots__ = ("calls", "left", "programs", "trace")
+    Attributes
+    ----------
+    arguments : tuple
+        The structure of the arguments, and whether operations are recorded.
+    view : View
+        What the function saw before the first call, by other objects where they were made anew.
+    reason : str
+        Why there is this trace, beside the ones before.
+    unchecked : int
+        How many calls have run the program since the last real one.
+    """
 
-    def __init__(self) -> None:
+    __slots__ = ("arguments", "calls", "left", "programs", "reason", "trace", "unchecked", "view")
+
+    def __init__(self, arguments: Any, view: View, reason: str) -> None:
+        self.arguments = arguments
+        self.view = view
+        self.reason = reason
         self.left: list[weakref.ref[Node]] = []  # what recorded calls left behind
         self.trace: Trace | None = None
         self.programs: Programs | None = None
         self.calls = 0
+        self.unchecked = 0
 
 
 class Compiled:
@@ -91,36 +120,62 @@ class Compiled:
     Attributes
     ----------
     traces : int
-        How many combinations of arguments it holds recordings of.
+        How many combinations of arguments, and of what it sees besides them, it holds recordings of.
     """
 
-    def __init__(self, fn: Callable[..., Any], max_traces: int, verify_every: int | None) -> None:
+    def __init__(
+        self,
+        fn: Callable[..., Any],
+        max_traces: int = 8,
+        verify_every: VerifyEvery = "doubling",
+        on_retrace: OnRetrace = "allow",
+    ) -> None:
         self._fn = fn
         self._max_traces = max_traces
         self._verify_every = verify_every
-        self._entries: OrderedDict[Any, _Entry] = OrderedDict()
+        self._on_retrace = on_retrace
+        self._entries: list[_Entry] = []  # the last called one is last
+        self._names = NONE  # that a look at what the function sees goes by
+        self._calls = self._made = 0
         self._lock = Lock()
         self._runs_in: int | None = None  # the thread
-        # By identity: instances may be equal and yet hold other parameters.
-        self._bound: dict[int, tuple[weakref.ref[Any], Compiled]] = {}
-        functools.update_wrapper(self, fn)
-        self.__name__: str = getattr(fn, "__name__", "function")
+        # Of instances that have no attributes of their own: by identity, as they may be equal.
+        self._bound: OrderedDict[int, Compiled] = OrderedDict()
+        functools.update_wrapper(self, fn, updated=())
+        if isinstance(fn, FunctionType):  # an object's attributes are its own
+            vars(self).update({k: v for k, v in vars(fn).items() if not hasattr(self, k)})
+        self.__name__: str = getattr(fn, "__name__", type(fn).__name__)
 
     def __get__(self, instance: Any, owner: Any = None) -> Any:
         if instance is None:
             return self
-        key, held = id(instance), self._bound
-        if key in held and held[key][0]() is instance:
-            return held[key][1]
-        reference = weakref.ref(instance, lambda _: held.pop(key, None))
+        try:
+            attributes = instance.__dict__
+        except AttributeError:
+            return self._held_by(self._bound, instance, most=_MOST_BOUND)
+        steps = attributes.get(_STEPS)
+        if steps is None or steps.owner() is not instance:  # none, or those of a copied one
+            steps = attributes[_STEPS] = _Steps(instance)
+        return self._held_by(steps, instance)
 
-        def method(*args: Any, **kwargs: Any) -> Any:
-            return self._fn(reference(), *args, **kwargs)
+    def _held_by(self, steps: Any, instance: Any, most: int | None = None) -> Compiled:
+        """Return the compiled method of an instance: one as long as there is the instance."""
+        key = id(self) if most is None else id(instance)
+        if key not in steps:
+            method = MethodType(self._fn, instance)
+            steps[key] = Compiled(method, self._max_traces, self._verify_every, self._on_retrace)
+            if most is not None and len(steps) > most:
+                steps.popitem(last=False)
+        return steps[key]  # type: ignore[no-any-return]
 
-        functools.update_wrapper(method, self._fn)
-        bound = Compiled(method, self._max_traces, self._verify_every)
-        held[key] = (reference, bound)
-        return bound
+    def __reduce__(self) -> Any:
+        """Go by name, as functions do, or else as the function and the options, without traces."""
+        named: Any = sys.modules.get(self.__module__)
+        for part in self.__qualname__.split("."):
+            named = getattr(named, part, None)
+        if named is self:
+            return self.__qualname__
+        return Compiled, (self._fn, self._max_traces, self._verify_every, self._on_retrace)
 
     @property
     def traces(self) -> int:
@@ -155,22 +210,15 @@ class Compiled:
                 self._runs_in = None
 
     def _call(self, structure: Any, given: list[Any]) -> Any:
-        key = (structure, RECORDING.value())
-        entry = self._entries.get(key)
-        if entry is None:
-            entry = self._entries[key] = _Entry()
-            _logger.info("compile: %s: a new trace for %r", self.__name__, structure)
-            if len(self._entries) > self._max_traces:
-                self._entries.popitem(last=False)
-        else:
-            self._entries.move_to_end(key)
+        entry = self._entry((structure, RECORDING.value()))
         entry.calls += 1
         if entry.programs is None or not _still_holds(entry.trace):
             with random.taken_back():
                 return self._record(entry, structure, given)
-        if self._verify_every and entry.calls % self._verify_every == 0:
+        if self._is_real(entry.calls):
             with random.taken_back():
                 return self._verified(entry, structure, given)
+        entry.unchecked += 1
         if entry.left:
             expire(entry.left, self.__name__)
             entry.left = []
@@ -178,6 +226,57 @@ class Compiled:
             with random.taken_back():
                 return entry.programs.run(given)
         return entry.programs.run(given)
+
+    def _entry(self, arguments: Any) -> _Entry:
+        """Return what is known of some arguments and what the function sees now."""
+        self._calls += 1
+        for entry in reversed(self._entries):
+            if entry.arguments == arguments and entry.view.holds():
+                break
+        else:
+            view, self._names = look(self._fn, self._names)
+            alike = [entry for entry in self._entries if entry.arguments == arguments]
+            entry = next((e for e in alike if e.view.key == view.key), None)
+            if entry is None:
+                return self._new_entry(arguments, view, alike)
+            entry.view = view
+        if entry is not self._entries[-1]:
+            self._entries.remove(entry)
+            self._entries.append(entry)
+        return entry
+
+    def _new_entry(self, arguments: Any, view: View, alike: list[_Entry]) -> _Entry:
+        reason = alike[-1].view.difference(view) if alike else "other arguments"
+        if not self._made:
+            reason = "the first call"
+        elif self._on_retrace == "raise":
+            received = f"a call that takes a new trace: {reason}"
+            fix = "Keep it the same, pass it as an array or a float, or allow new traces."
+            raise TraceMismatchError(
+                explain(f"compile: {self.__name__}", received, "the calls it has a trace of", fix)
+            )
+        self._made += 1
+        if self._made == _MANY and self._made > 0.75 * self._calls:
+            received = f"{self._made} new traces in {self._calls} calls; the last because {reason}"
+            fix = "Pass what changes as a float or an array, or keep it in a tensor: none is stale, "
+            fix += "but nothing is compiled."
+            warn(
+                explain(f"compile: {self.__name__}", received, "calls like earlier ones", fix),
+                RuntimeWarning,
+            )
+        entry = _Entry(arguments, view, reason)
+        self._entries.append(entry)
+        _logger.info("compile: %s: a new trace for %r: %s", self.__name__, arguments[0], reason)
+        if len(self._entries) > self._max_traces:
+            del self._entries[0]
+        return entry
+
+    def _is_real(self, calls: int) -> bool:
+        """Tell whether a call of a trace is to be a real one, compared with the recording."""
+        every = self._verify_every
+        if isinstance(every, str):
+            return calls >= 4 and calls & (calls - 1) == 0
+        return bool(every) and calls % every == 0  # type: ignore[operator]
 
     def _record(self, entry: _Entry, structure: Any, given: list[Any]) -> Any:
         """Make a real call; the second one that is like the first makes the plan."""
@@ -205,7 +304,8 @@ class Compiled:
         if difference is not None:
             entry.programs = entry.trace = None
             trace.undo()
-            raise mismatch(self.__name__, difference)
+            raise mismatch(self.__name__, difference, entry.unchecked)
+        entry.unchecked = 0
         result = trace.first()
         entry.left = trace.left_behind(entry.left)
         return result
@@ -223,7 +323,7 @@ class Compiled:
         RuntimeError
             It has not been called three times yet.
         """
-        for entry in reversed(self._entries.values()):
+        for entry in reversed(self._entries):
             if entry.programs is not None:
                 return str(entry.programs.native.source)
         raise RuntimeError(
@@ -233,8 +333,9 @@ class Compiled:
     def explain(self) -> str:
         """Say what it holds: traces, the engine that ran last and why, entries, seconds."""
         lines = [f"{self.__name__}: {len(self._entries)} of {self._max_traces} traces"]
-        for (structure, recording), entry in self._entries.items():
-            line = f"- {structure!r}{'' if recording else ', under no_grad'}: "
+        for entry in self._entries:
+            structure, recording = entry.arguments
+            line = f"- {structure!r}{'' if recording else ', under no_grad'}: {entry.reason}; "
             levels = []
             if entry.trace is not None:
                 line += f"{len(entry.trace.recording)} entries, "
@@ -258,6 +359,16 @@ class Compiled:
         return f"<compiled {self.__name__}, {self.traces} traces>"
 
 
+class _Steps(dict[int, Compiled]):
+    """The compiled methods of one instance, held among its attributes: a copy makes its own."""
+
+    def __init__(self, owner: Any = None) -> None:
+        self.owner: Any = (lambda: None) if owner is None else weakref.ref(owner)
+
+    def __reduce__(self) -> Any:
+        return _Steps, ()
+
+
 def _still_holds(trace: Trace | None) -> bool:
     """Tell whether state is of the types that were recorded, and has gradients where it had."""
     if trace is None:
@@ -274,14 +385,33 @@ def _still_holds(trace: Trace | None) -> bool:
 
 
 @overload
-def compile(fn: F, *, max_traces: int = 8, verify_every: int | None = None) -> F: ...
+def compile(
+    fn: F,
+    *,
+    max_traces: int = 8,
+    verify_every: VerifyEvery = "doubling",
+    on_retrace: OnRetrace = "allow",
+) -> F: ...
 @overload
-def compile(*, max_traces: int = 8, verify_every: int | None = None) -> Callable[[F], F]: ...
-def compile(fn: Any = None, *, max_traces: int = 8, verify_every: int | None = None) -> Any:
+def compile(
+    *,
+    max_traces: int = 8,
+    verify_every: VerifyEvery = "doubling",
+    on_retrace: OnRetrace = "allow",
+) -> Callable[[F], F]: ...
+def compile(
+    fn: Any = None,
+    *,
+    max_traces: int = 8,
+    verify_every: VerifyEvery = "doubling",
+    on_retrace: OnRetrace = "allow",
+) -> Any:
     """Compile a function, such as a training step, to one program that is run as a whole.
 
     The first two calls are real ones: they run eagerly, are recorded whole and compared. From the
-    third on the recorded program runs: the same numbers, without recording anything.
+    third on the recorded program runs: the same numbers, without recording anything. What the
+    function sees besides its arguments (closure, globals, attributes) is checked at every call:
+    where it has changed, there is a new trace.
 
     Parameters
     ----------
@@ -290,9 +420,13 @@ def compile(fn: Any = None, *, max_traces: int = 8, verify_every: int | None = N
         call ``backward()`` and an optimizer's ``step()``. Arrays count by shape and dtype, floats
         are fed, and ints, bools, strings and None count by value.
     max_traces : int
-        How many combinations of arguments to hold; the least recently used are forgotten.
-    verify_every : int, optional
-        Make one real call in so many, and compare it with the recording.
+        How many combinations of arguments, and of what the function sees besides them, to hold;
+        the least recently used are forgotten.
+    verify_every : int, "doubling" or None
+        Which calls of each trace are real ones and compared with the recording: every so many, the
+        4th, 8th, 16th, 32nd and so on, or none.
+    on_retrace : {"allow", "raise"}
+        What to do about a call that takes a new trace, once there is one.
 
     Returns
     -------
@@ -305,7 +439,8 @@ def compile(fn: Any = None, *, max_traces: int = 8, verify_every: int | None = N
     ConcretizationError
         In the first call: a number that depends on an argument or on state became a plain one.
     TraceMismatchError
-        In the second: it did something else than the first.
+        In the second, or a later real one: it did something else than the first. In a call that
+        takes a new trace under ``on_retrace="raise"``.
 
     Examples
     --------
@@ -324,7 +459,11 @@ def compile(fn: Any = None, *, max_traces: int = 8, verify_every: int | None = N
     [5.0, 3.2, 2.048, 1.3107]
     """
     if fn is None:
-        return functools.partial(compile, max_traces=max_traces, verify_every=verify_every)
+        return functools.partial(
+            compile, max_traces=max_traces, verify_every=verify_every, on_retrace=on_retrace
+        )
+    if isinstance(fn, Compiled):  # with other options
+        fn = fn._fn
     if not callable(fn):
         raise TypeError(explain("compile", kind_of(fn), "a function"))
     for kind, is_kind in _NOT_ONE_CALL.items():
@@ -333,4 +472,10 @@ def compile(fn: Any = None, *, max_traces: int = 8, verify_every: int | None = N
             raise TypeError(explain("compile", f"{kind} {fn!r}", "a function", fix))
     if not isinstance(max_traces, int) or max_traces < 1:
         raise ValueError(explain("compile", f"max_traces={max_traces!r}", "1 or more"))
-    return Compiled(fn, max_traces, verify_every)
+    whole = isinstance(verify_every, int) and not isinstance(verify_every, bool)
+    if not (verify_every is None or verify_every == "doubling" or (whole and verify_every > 0)):
+        expected = "a number of calls from 1, 'doubling' or None"
+        raise ValueError(explain("compile", f"verify_every={verify_every!r}", expected))
+    if on_retrace not in get_args(OnRetrace):
+        raise ValueError(explain("compile", f"on_retrace={on_retrace!r}", "'allow' or 'raise'"))
+    return Compiled(fn, max_traces, verify_every, on_retrace)

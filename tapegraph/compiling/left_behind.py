@@ -19,6 +19,7 @@ from tapegraph.recording.tape import clear, current
 
 def left_behind(since: int, inputs: Iterable[ref[Node]]) -> list[ref[Node]]:
     """Return the live results that were recorded after a point in time, and the live inputs."""
+    current().prune()  # of what the call recorded, hardly anything is left
     results = [node for node in current().live() if node._inputs and node._seq > since]
     return [*map(ref, results), *(held for held in inputs if held() is not None)]
 

@@ -87,6 +87,8 @@ class Trace:
             self.results = flattened(_marked(out, tensors, numbers), "the result", found)
             touched = [(p, grad) for p, grad in whole.gradients.values() if whole.is_state(p)]
             kept = [grad for _, grad in touched if isinstance(grad, Node)]
+            # Leaves that were made inside may stay with the user, who sees the first calls' gradients.
+            self._inside = [pair for pair in whole.gradients.values() if not whole.is_state(pair[0])]
             self._plain = [value for _, value in found]
             self.numbers: State | None = None
             self._gives_numbers = bool(numbers)
@@ -197,7 +199,9 @@ class Trace:
         """Let what the recorded call did stand, and return what it returned."""
         self._undo = None
         self.store_gradients([np.array(a) for a in self._kept])
-        self._kept = []
+        for leaf, grad in self._inside:
+            leaf._grad = np.array(grad._array) if isinstance(grad, Node) else None
+        self._kept, self._inside = [], []
         result = self.result([np.array(a) for a in self.recording.seeds()])
         self.recording.forget(self.constants)
         return result
@@ -323,12 +327,23 @@ def _reader(recording: Recording, slot: int) -> str:
     return "the result" if first is None else recording.describe(first)
 
 
-def mismatch(name: str, difference: str) -> TraceMismatchError:
-    """Return the error of a step that is not the same each time."""
+def mismatch(name: str, difference: str, unchecked: int = 0) -> TraceMismatchError:
+    """Return the error of a step that is not the same each time.
+
+    Parameters
+    ----------
+    name : str
+        The function's.
+    difference : str
+        The first that was found.
+    unchecked : int
+        How many calls since the last real one may have gone by what is no longer true.
+    """
+    since = "" if not unchecked else f" ({unchecked} calls since the last real one may be affected)"
     return TraceMismatchError(
         explain(
             f"compile: {name}",
-            f"calls that differ: {difference}",
+            f"calls that differ: {difference}{since}",
             "the same operations on the same constants in every call",
             "Pass what changes as an argument (floats and arrays), keep it in a tensor made "
             "outside, or draw it by tg.random.",

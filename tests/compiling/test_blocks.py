@@ -44,7 +44,7 @@ def blocks_of(step):
 
 
 def plan_of(step):
-    (entry,) = step._entries.values()
+    (entry,) = step._entries
     return entry.programs.native
 
 

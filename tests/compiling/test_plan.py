@@ -493,7 +493,7 @@ def test_values_die_earlier_than_in_the_order_of_the_program(monkeypatch):
             loss = step(x)
         lines = step.source().partition("def plan(")[2].splitlines()[1:]
         calls = sorted(re.sub(r"\b[a-z]\d+\b", "_", line) for line in lines)
-        (entry,) = step._entries.values()
+        (entry,) = step._entries
         return [loss.data, w1.grad, w2.grad, w3.grad], calls, entry.programs.native.nbytes
 
     got, calls, nbytes = trained()

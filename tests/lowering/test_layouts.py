@@ -125,7 +125,7 @@ def both_states(make, calls):
 
 def nodes(step) -> list[str]:
     """Return the kinds of nodes of a step's graph."""
-    (program,) = next(iter(step._entries.values())).programs._others.values()
+    (program,) = step._entries[0].programs._others.values()
     return [node.type for node in program._graph.call.function.graph.get_operations()]
 
 

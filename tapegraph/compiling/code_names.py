@@ -1,0 +1,75 @@
+"""The names that a function's code reads: globals, and attributes, used as values or only called."""
+
+from __future__ import annotations
+
+import dis
+from collections.abc import Iterable
+from functools import lru_cache
+from types import CodeType
+from typing import NamedTuple
+
+
+class Names(NamedTuple):
+    """The names in some code.
+
+    Attributes
+    ----------
+    globals : frozenset of str
+        Names of globals, and of built-in functions.
+    reads : frozenset of str
+        Names of attributes whose value is used, and strings that may be one (``getattr``).
+    calls : frozenset of str
+        Names of attributes that are called at once, such as methods.
+    """
+
+    globals: frozenset[str]
+    reads: frozenset[str]
+    calls: frozenset[str]
+
+
+NONE = Names(frozenset(), frozenset(), frozenset())
+
+
+@lru_cache(maxsize=4096)
+def names_of(code: CodeType) -> Names:
+    """Return the names in a function's code, and in that of the functions it defines.
+
+    Parameters
+    ----------
+    code : code
+        That of a function.
+
+    Returns
+    -------
+    Names
+
+    Examples
+    --------
+    >>> def f(model, x):
+    ...     return model.scale * x.sum() + offset
+    >>> names = names_of(f.__code__)
+    >>> sorted(names.globals), sorted(names.reads), sorted(names.calls)
+    (['offset'], ['scale'], ['sum'])
+    """
+    names: tuple[set[str], set[str], set[str]] = (set(), set(), set())
+    for step in dis.get_instructions(code):
+        if step.opname in ("LOAD_GLOBAL", "LOAD_NAME"):
+            names[0].add(step.argval)
+        elif step.opname == "LOAD_METHOD":
+            names[2].add(step.argval)
+        elif step.opname in ("LOAD_ATTR", "LOAD_SUPER_ATTR"):
+            names[2 if _is_call(step) else 1].add(step.argval)
+    if names[0] & {"getattr", "hasattr"}:
+        names[1].update(text for text in code.co_consts if isinstance(text, str))
+    inner = (names_of(part) for part in code.co_consts if isinstance(part, CodeType))
+    return union([Names(*map(frozenset, names)), *inner])
+
+
+def union(parts: Iterable[Names]) -> Names:
+    """Return all the names of some parts."""
+    return Names(*(frozenset().union(*which) for which in zip(NONE, *parts, strict=True)))
+
+
+def _is_call(step: dis.Instruction) -> bool:
+    """Tell whether an attribute is loaded as a method to call, as Python 3.12 and later mark it."""
+    return "NULL|self" in step.argrepr

@@ -1,0 +1,376 @@
+"""Guards: what a captured function sees besides its arguments, and whether it is still the same.
+
+A program holds what the function saw when it was captured: a flag, a number, a function, a list of
+parameters. `look` walks over all of that, from the function's closure, defaults, and the globals
+and attributes that its code names, through the user's own functions, objects and containers. What
+it finds is a `View`: a key that tells one state of affairs from another, and a cheap check, by
+identity, that nothing has changed since.
+
+What a look does not see: containers below two others, attributes whose name is computed, and most
+of the elements of large arrays and containers. Real calls find those.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from itertools import islice
+from operator import attrgetter, is_, itemgetter
+from types import CodeType, FunctionType, MethodType, ModuleType
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from tapegraph.compiling.code_names import NONE, Names, names_of, union
+from tapegraph.errors import LIBRARY, ORIGINS, USER
+from tapegraph.recording.node import Node
+from tapegraph.recording.structure import identity
+from tapegraph.tensors.value import Value
+
+# Of a container with more entries so many are seen, evenly spread; of an array with more bytes, so
+# many elements.
+MOST_ENTRIES, MOST_BYTES = 256, 1 << 14
+# Containers in containers: a list in a list is seen, and no further.
+_DEPTH = 2
+# How many containers, objects and functions one look covers.
+_MOST_OWNERS = 4096
+_ATOMS = frozenset((bool, int, float, complex, str, bytes, type(None)))
+_CALLED_BY_SYNTAX = frozenset(
+    f"__{name}__" for name in ("call", "enter", "exit", "getattr", "getitem", "iter", "len")
+)
+_LIBRARIES = frozenset(("builtins", "numpy", "tapegraph"))
+_FUNCTIONS = (FunctionType, MethodType, partial)
+Get = Callable[[Any], tuple[Any, ...]]
+
+
+class Same:
+    """Something that counts by identity."""
+
+    __slots__ = ("value",)
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Same) and self.value is other.value
+
+    def __hash__(self) -> int:
+        return id(self.value)
+
+
+class Check(NamedTuple):
+    """What ``get`` gave of an owner, and must give again."""
+
+    get: Get
+    owner: Any
+    values: tuple[Any, ...]
+
+
+class View:
+    """What a function saw at one time.
+
+    Attributes
+    ----------
+    key : tuple of (str, object)
+        What the user calls each thing (``self.training``, ``sizes[0]``), and what it was: a number
+        or string with its type, `Same` for an object, the contents of an array. Two views with
+        equal keys are of the same state of affairs.
+    """
+
+    __slots__ = ("_arrays", "_checks", "key")
+
+    def __init__(self, walk: _Walk) -> None:
+        self.key = tuple(walk.seen)
+        self._checks = walk.checks
+        self._arrays = walk.arrays
+
+    def holds(self) -> bool:
+        """Return whether the function sees the very same objects, and arrays as they were.
+
+        A number made anew, of the same value, is another object: then `look` decides.
+        """
+        try:
+            for get, owner, values in self._checks:
+                now = get(owner)
+                if len(now) != len(values) or not all(map(is_, now, values)):
+                    return False
+            return all(contents(array) == before for array, before in self._arrays)
+        except (AttributeError, KeyError, RuntimeError, ValueError):  # something is gone
+            return False
+
+    def difference(self, later: View) -> str:
+        """Say what a later view sees otherwise: the first of the differences."""
+        before, now = dict(self.key), dict(later.key)
+        for name in {**before, **now}:
+            one, two = before.get(name, _NOTHING), now.get(name, _NOTHING)
+            if one != two:
+                kinds = _text(one), _text(two)
+                was, is_now = kinds if kinds[0] != kinds[1] else (kinds[0], "another one")
+                return f"{name} was {was}, and is {is_now}"
+        return "what it sees is in another order"
+
+
+def look(function: Any, known: Names = NONE) -> tuple[View, Names]:
+    """Walk over what a function sees.
+
+    Parameters
+    ----------
+    function : callable
+        A function, a bound method, a partial, or an object with ``__call__``.
+    known : Names
+        What an earlier look has found its code, and that of what it calls, to name.
+
+    Returns
+    -------
+    View
+    Names
+        What to give the next look, which saves it the search.
+
+    Examples
+    --------
+    >>> sizes = [2, 3]
+    >>> view, _ = look(lambda x: x * sizes[0])
+    >>> sizes[0] = 5
+    >>> view.holds(), view.difference(look(lambda x: x * sizes[0])[0])
+    (False, 'sizes[0] was 2, and is 5')
+    """
+    while True:
+        walk = _Walk(known, getattr(function, "__module__", None))
+        walk.value(function, "")
+        found = union([known, *map(names_of, walk.codes)])
+        if found == known:
+            return View(walk), found
+        known = found  # other names may lead further
+
+
+class _Walk:
+    """One walk, with the names that attributes are looked up by."""
+
+    def __init__(self, names: Names, module: str | None) -> None:
+        self.seen: list[tuple[str, Any]] = []
+        self.checks: list[Check] = []
+        self.arrays: list[tuple[Any, Any]] = []
+        self.codes: dict[CodeType, None] = {}
+        self._reads, self._attributes = names.reads, sorted(names.reads | names.calls)
+        self._package = _top(module)
+        self._visited: dict[int, Any] = {}  # the objects themselves, so that ids stay theirs
+
+    def value(self, value: Any, name: str, depth: int = 0) -> None:
+        """Look at what is found under a name."""
+        kind = type(value)
+        if kind in _ATOMS:
+            self._see(name, identity(value))
+        elif isinstance(value, (Node, Value)):
+            self._see(name, Same(value))
+        elif isinstance(value, np.ndarray):
+            found = contents(value)
+            self.arrays.append((value, found))
+            self._see(name, (Same(value), found) if value.nbytes > MOST_BYTES else found)
+        elif isinstance(value, np.generic):
+            self._see(name, (kind, value.tobytes()))
+        elif isinstance(value, _FUNCTIONS):
+            self._function(value, name)
+        elif isinstance(value, (staticmethod, classmethod)):
+            self.value(value.__func__, name)
+        elif isinstance(value, property):
+            self.value(value.fget, name)
+        elif isinstance(value, (dict, list, tuple, set, frozenset, deque)):
+            self._see(name, (kind, len(value)))
+            if depth < _DEPTH and self._is_new(value):
+                self._container(value, name, depth + 1)
+                self._attributes_of(value, name)
+        else:
+            self._see(name, Same(value))
+            if self._is_new(value):
+                self._object(value, name)
+
+    def _see(self, name: str, what: Any) -> None:
+        self.seen.append((name or "the function", what))
+
+    def _is_new(self, owner: Any) -> bool:
+        if id(owner) in self._visited or len(self._visited) >= _MOST_OWNERS:
+            return False
+        self._visited[id(owner)] = owner
+        return True
+
+    def _watch(self, get: Get, owner: Any, names: Sequence[str], depth: int = 0) -> None:
+        """Check an owner from now on, and look at the last of what it gives, by their names."""
+        values = get(owner)
+        self.checks.append(Check(get, owner, values))
+        for name, value in zip(names, values[len(values) - len(names) :], strict=True):
+            self.value(value, name, depth)
+
+    # Owners
+
+    def _container(self, value: Any, name: str, depth: int) -> None:
+        if isinstance(value, dict):
+            keys = _some(value)
+            self._see(f"the keys of {name}", tuple(map(_as_key, keys)))
+            self._watch(_items, value, [f"{name}[{key!r}]" for key in keys], depth)
+        elif isinstance(value, (set, frozenset)):
+            self._see(f"the members of {name}", frozenset(map(_as_key, value)))
+            self._watch(_some, value, ())
+        else:
+            self._watch(_some, value, [f"{name}[{i}]" for i in _some(range(len(value)))], depth)
+
+    def _object(self, value: Any, name: str) -> None:
+        kind = type(value)
+        if isinstance(value, ModuleType):
+            if self._is_users(getattr(value, "__file__", None) or "", value.__name__):
+                self._namespace(vars(value), name)
+            return
+        if isinstance(value, type):
+            self._class(value, name)
+            return
+        wrapped = getattr(value, "__wrapped__", None)  # a compiled function, an lru_cache
+        if isinstance(wrapped, _FUNCTIONS):
+            self.value(wrapped, name)
+        if _top(kind.__module__) not in _LIBRARIES:
+            if self._is_new(kind):
+                self._class(kind, kind.__name__)
+            self._attributes_of(value, name)
+
+    def _attributes_of(self, value: Any, name: str) -> None:
+        held = [n for n in self._attributes if self._is_data(value, n)]
+        if held:
+            prefix = f"{name}." if name else ""
+            get = _picked(attrgetter, ["__class__", *held])
+            self._watch(get, value, [prefix + n for n in held])
+        attributes = getattr(value, "__dict__", None)
+        if attributes is not None:  # a new one may hide a method
+            self.checks.append(Check(tuple, attributes, tuple(attributes)))
+
+    def _is_data(self, value: Any, name: str) -> bool:
+        """Return whether an attribute is there, and is data that counts; runs no code to see."""
+        try:
+            found = value.__dict__[name]
+        except (AttributeError, KeyError):
+            namespaces = (vars(kind) for kind in type(value).__mro__)
+            found = next((names[name] for names in namespaces if name in names), _NOTHING)
+            if type(found).__name__ == "member_descriptor":  # a slot
+                found = getattr(value, name, _NOTHING)
+            elif hasattr(found, "__get__"):
+                return False
+        if found is _NOTHING:
+            return False
+        return name in self._reads or type(found) not in _ATOMS
+
+    def _class(self, kind: type, name: str) -> None:
+        """Look at the methods, and the data, that an object's classes hold."""
+        for base in kind.__mro__:
+            if _top(base.__module__) not in _LIBRARIES and (base is kind or self._is_new(base)):
+                self._namespace(vars(base), name, sorted(_CALLED_BY_SYNTAX & vars(base).keys()))
+
+    def _namespace(self, namespace: Any, name: str, more: Iterable[str] = ()) -> None:
+        held = [*(n for n in self._attributes if n in namespace), *more]
+        if held:
+            self._watch(_picked(itemgetter, held), namespace, [f"{name}.{n}" for n in held])
+
+    # Functions
+
+    def _function(self, function: Any, name: str) -> None:
+        if isinstance(function, MethodType):
+            self.value(function.__self__, f"the object of {name}" if name else "self")
+            self.value(function.__func__, name)
+        elif isinstance(function, partial):
+            whose = name or "the partial"
+            self._watch(_parts, function, [whose, f"arguments of {whose}", f"keywords of {whose}"])
+        elif self._is_users(function.__code__.co_filename, function.__module__):
+            self._see(name, (function.__code__, id(function.__globals__)))
+            if self._is_new(function):
+                self._users_function(function, name)
+        else:
+            self._see(name, Same(function))
+            if self._is_new(function):  # it may wrap the user's
+                wrapped = (getattr(function, "__wrapped__", None), *_contents(function.__closure__))
+                for part in wrapped:
+                    if isinstance(part, _FUNCTIONS):
+                        self.value(part, name)
+
+    def _users_function(self, function: FunctionType, name: str) -> None:
+        code = function.__code__
+        self.codes[code] = None
+        defaults = [f"{what} of {function.__name__}" for what in ("defaults", "keyword defaults")]
+        self._watch(_picked(attrgetter, _SIGNATURE), function, defaults)
+        named = sorted(names_of(code).globals & function.__globals__.keys())
+        if named:
+            self._watch(_picked(itemgetter, named), function.__globals__, named)
+        if function.__closure__:
+            self._watch(_contents, function.__closure__, code.co_freevars)
+        if vars(function):
+            self._attributes_of(function, name or function.__name__)
+
+    def _is_users(self, file: str, module: str | None) -> bool:
+        """Return whether code is the user's own: so is a program that is itself installed."""
+        origin = ORIGINS[file]
+        return origin == USER or (origin == LIBRARY and _top(module) == self._package)
+
+
+_NOTHING = Same("nothing")
+_SIGNATURE = ["__code__", "__defaults__", "__kwdefaults__"]
+
+
+def contents(array: Any) -> Any:
+    """Return what tells an array from others: all of a small one's bytes, of a large one some."""
+    if array.nbytes <= MOST_BYTES:
+        return array.shape, array.dtype, array.tobytes()
+    return array.shape, array.dtype, array.flat[:: -(-array.size // MOST_ENTRIES)].tobytes()
+
+
+def _some(values: Any) -> tuple[Any, ...]:
+    """Return the entries of a container: all of a small one's, of a large one some."""
+    if len(values) <= MOST_ENTRIES:
+        return tuple(values)
+    return tuple(islice(values, None, None, -(-len(values) // MOST_ENTRIES)))
+
+
+def _items(values: Any) -> tuple[Any, ...]:
+    return (*_some(values), *_some(values.values()))
+
+
+def _contents(cells: Any) -> tuple[Any, ...]:
+    """Return what cells hold; `_NOTHING` for one that is empty."""
+    try:
+        return tuple(map(_CELL, cells or ()))
+    except ValueError:
+        return tuple(getattr(cell, "cell_contents", _NOTHING) for cell in cells)
+
+
+_CELL = attrgetter("cell_contents")
+_parts = attrgetter("func", "args", "keywords")
+
+
+def _picked(getter: Callable[..., Any], names: Sequence[str]) -> Get:
+    """Return what gives a tuple of the named entries."""
+    if len(names) > 1:
+        return getter(*names)  # type: ignore[no-any-return]
+    get = getter(*names)
+    return lambda owner: (get(owner),)
+
+
+def _as_key(value: Any) -> Any:
+    return identity(value) if type(value) in _ATOMS else Same(value)
+
+
+def _top(module: str | None) -> str:
+    return (module or "").partition(".")[0]
+
+
+def _text(mark: Any) -> str:
+    if mark is _NOTHING:
+        return "not there"
+    if isinstance(mark, Same):
+        return f"a {type(mark.value).__name__}"
+    if isinstance(mark, tuple) and isinstance(mark[0], type):
+        kind, value = mark
+        if kind is float:
+            return repr(float.fromhex(value))
+        if kind in _ATOMS:
+            return repr(value)
+        return f"a {kind.__name__} of {value}" if type(value) is int else f"a {kind.__name__}"
+    if isinstance(mark, tuple) and isinstance(mark[0], CodeType):
+        return f"the function {mark[0].co_name}"
+    if isinstance(mark, (tuple, frozenset)) and mark:
+        return "an array" if isinstance(mark, tuple) and len(mark) == 3 else "others"
+    return "none"
