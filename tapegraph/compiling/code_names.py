@@ -1,4 +1,4 @@
-"""The names that a function's code reads: globals, and attributes, used as values or only called."""
+"""The names that a function's code reads: of globals, and of attributes, read or only called."""
 
 from __future__ import annotations
 

@@ -120,7 +120,7 @@ class Compiled:
     Attributes
     ----------
     traces : int
-        How many combinations of arguments, and of what it sees besides them, it holds recordings of.
+        How many recordings it holds: of combinations of arguments, and of what it sees besides.
     """
 
     def __init__(
@@ -258,7 +258,9 @@ class Compiled:
         self._made += 1
         if self._made == _MANY and self._made > 0.75 * self._calls:
             received = f"{self._made} new traces in {self._calls} calls; the last because {reason}"
-            fix = "Pass what changes as a float or an array, or keep it in a tensor: none is stale, "
+            fix = (
+                "Pass what changes as a float or an array, or keep it in a tensor: none is stale, "
+            )
             fix += "but nothing is compiled."
             warn(
                 explain(f"compile: {self.__name__}", received, "calls like earlier ones", fix),

@@ -87,8 +87,10 @@ class Trace:
             self.results = flattened(_marked(out, tensors, numbers), "the result", found)
             touched = [(p, grad) for p, grad in whole.gradients.values() if whole.is_state(p)]
             kept = [grad for _, grad in touched if isinstance(grad, Node)]
-            # Leaves that were made inside may stay with the user, who sees the first calls' gradients.
-            self._inside = [pair for pair in whole.gradients.values() if not whole.is_state(pair[0])]
+            # Leaves that were made inside may stay with the user, who sees their gradients.
+            self._inside = [
+                pair for pair in whole.gradients.values() if not whole.is_state(pair[0])
+            ]
             self._plain = [value for _, value in found]
             self.numbers: State | None = None
             self._gives_numbers = bool(numbers)

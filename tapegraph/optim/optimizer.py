@@ -135,6 +135,14 @@ class Optimizer:
                 slots = self.init(array_of(p))
                 self._state[name] = MappingProxyType({k: slot(v) for k, v in slots.items()})
 
+    def __getstate__(self) -> dict[str, Any]:
+        """Return what copies and pickles are made of: plain dicts, as views cannot be copied."""
+        return {**vars(self), "_state": {name: dict(slots) for name, slots in self._state.items()}}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        held = {name: MappingProxyType(slots) for name, slots in state["_state"].items()}
+        vars(self).update(state, _state=held)
+
     # The rule
 
     def init(self, p: Any) -> dict[str, Any]:

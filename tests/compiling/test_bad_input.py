@@ -238,8 +238,6 @@ def test_bounds_that_are_none_are_refused(wrong):
         tg.compile(lambda x: x, max_traces=wrong)
 
 
-
-
 def test_numbers_of_numpy_as_flags_and_axes_say_what_they_are(engine):  # noqa: F811
     with pytest.raises(tg.ConcretizationError, match="bool"):
         tg.compile(lambda x, flag: x if flag else -x)(np.ones(2), np.bool_(True))
