@@ -18,7 +18,7 @@ from tapegraph.recording.op import CLEARED
 from tapegraph.recording.program import Program
 from tapegraph.recording.recorded import Recording
 from tapegraph.recording.scopes import RECORDING, Scope
-from tapegraph.recording.trace import cleared, linearise, stale
+from tapegraph.recording.trace import cleared, linearise
 from tapegraph.typed import ArrayLike
 
 if TYPE_CHECKING:
@@ -122,6 +122,10 @@ class Region:
         self, ys: Sequence[Any], targets: Sequence[Any], *, since: int | None = None
     ) -> None:
         whole = concretization.current()
+        if since is None:
+            since, ends = min((x._seq for x in targets), default=next_seq()), set[int]()
+        else:
+            ends = set(map(id, targets))
         if whole is not None:
             targets = [whole.latest(x) for x in targets]
         self._ys = ys
@@ -129,12 +133,10 @@ class Region:
         self._recording: Recording | None = None
         self._slots: list[int | None] = [None] * len(targets)
         self.outside: list[Any] = []
-        ends: set[int] = set() if since is None else set(map(id, targets))
-        if since is None:
-            since = min((x._seq for x in targets), default=next_seq())
         if not any(y._requires_grad for y in ys):
             return
-        self._recording = linearise(ys, reads=_since(since, ends))
+        reads = _since(since, ends)
+        self._recording = linearise(ys, differentiate=whole is None, reads=reads)
         nodes, program = self._recording.nodes, self._recording.program
         slot_of = {id(node): slot for slot, node in enumerate(nodes)}
         self._slots = [slot_of.get(id(x)) for x in targets]
@@ -182,10 +184,10 @@ class Region:
             ]
             with Scope(RECORDING, True):
                 found = engines.engine(engines.NATIVE).recorded(recording, starts)
-        elif concretization.current() is not None:
+        elif (whole := concretization.current()) is not None:
             (y,), (seed,), (cotangent,) = self._ys, given, arrays
             with no_grad():
-                found = record_gradients(y, recording, seed, cotangent)
+                found = record_gradients(whole, y, recording, seed, cotangent)
         else:
             if natively:
                 grads = engines.engine(engines.NATIVE).run(recording, arrays).grads
@@ -221,14 +223,7 @@ def _since(since: int, ends: set[int]) -> Callable[[Node], tuple[Any, ...]]:
             return ()
         if node._op is CLEARED:
             raise cleared(node)
-        if whole is None:
-            return node._inputs
-        if whole.leaf_of(node) is not node:
-            return ()
-        for x in node._inputs:
-            if whole.changed_after(x, node):
-                raise stale(x, node)
-        return whole.reads(node)  # type: ignore[no-any-return]
+        return node._inputs if whole is None else whole.history(node)
 
     return reads
 

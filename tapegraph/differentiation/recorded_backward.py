@@ -15,7 +15,7 @@ from tapegraph.recording.op import GRADIENT, NO_ATTRS, PARAM
 from tapegraph.recording.program import Program
 from tapegraph.recording.record import remember
 from tapegraph.recording.recorded import Recording
-from tapegraph.recording.trace import linearise, stale
+from tapegraph.recording.trace import linearise
 from tapegraph.recording.whole import Whole
 from tapegraph.typed import Array
 
@@ -52,22 +52,12 @@ def record_backward(whole: Whole, y: Node, seed: Any, cotangent: Array) -> None:
     cotangent : ndarray
         Its numbers.
     """
-
-    def reads(node: Node) -> tuple[Any, ...]:
-        if whole.leaf_of(node) is not node:
-            return ()
-        if node._requires_grad:
-            for x in node._inputs:
-                if whole.changed_after(x, node):
-                    raise stale(x, node)
-        return whole.reads(node)
-
-    recording = linearise([y], differentiate=False, reads=reads)
+    recording = linearise([y], differentiate=False, reads=whole.history)
     program = recording.program
     # A version of a parameter stands for it: where it was computed, no gradient flowed.
     for slot in program.leaves:
         node = recording.nodes[slot]
-        leaf = None if node is None else whole.leaf_of(node)
+        leaf = whole.leaf_of(node)
         program.needs[slot] = leaf is not None and leaf._requires_grad and _is_outer(whole, leaf)
     reached = _reached(program)
     targets = [slot for slot in program.leaves if slot in reached]
@@ -86,24 +76,29 @@ def record_backward(whole: Whole, y: Node, seed: Any, cotangent: Array) -> None:
     for slot, grad in zip(targets, grads, strict=True):
         node = recording.nodes[slot]
         leaf = whole.leaf_of(node)
-        entry = _entry(y, node, seed, grad)
+        entry = _entry(whole, y, node, seed, grad)
         held = whole.added_up(leaf)
         with no_grad():
             whole.set_gradient(leaf, entry if held is None else add(held, entry))
 
 
-def _entry(y: Node, x: Node, seed: Any, grad: Any) -> Any:
+def _entry(whole: Whole, y: Node, x: Node, seed: Any, grad: Any) -> Any:
+    whole.differentiated_by(x)
     inputs = (y, x) if seed is None else (y, x, seed)
     entry = remember(type(y), GRADIENT, dense_copy(grad), inputs, NO_ATTRS)
     entry._requires_grad = False
     return entry
 
 
-def record_gradients(y: Node, recording: Recording, seed: Any, cotangent: Array) -> list[Any]:
+def record_gradients(
+    whole: Whole, y: Node, recording: Recording, seed: Any, cotangent: Array
+) -> list[Any]:
     """Return the gradients of the wanted slots, as entries of the program.
 
     Parameters
     ----------
+    whole : Whole
+        What records.
     y : Node
         The result to differentiate.
     recording : Recording
@@ -119,6 +114,6 @@ def record_gradients(y: Node, recording: Recording, seed: Any, cotangent: Array)
     apart = any(program.needs[i] for slot in program.wanted for i in program.inputs[slot])
     root = alias(y)
     return [
-        _entry(alias(y) if apart else root, recording.nodes[slot], seed, grad)
+        _entry(whole, alias(y) if apart else root, recording.nodes[slot], seed, grad)
         for slot, grad in zip(program.wanted, grads, strict=True)
     ]

@@ -615,7 +615,8 @@ def square(x: Any) -> Any:
     array([1., 9.])
     """
     x = operand("square", x, "x")
-    return mul(x, x)
+    # NumPy's squares of bools are small integers, their products bools.
+    return pow(x, 2) if getattr(x, "dtype", None) == np.bool_ else mul(x, x)
 
 
 @implements(np.reciprocal)

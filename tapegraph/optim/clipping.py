@@ -28,7 +28,8 @@ def clip_grad_norm(params: Leaves, max_norm: float) -> Tensor:
     With the norm ``n`` of all gradients as one vector, each becomes ``g * min(1, max_norm / (n +
     1e-6))``, PyTorch's formula. It is computed so that neither huge nor tiny gradients overflow or
     vanish. Where the norm is infinite or NaN there is no such factor: every gradient becomes NaN,
-    and a `RuntimeWarning` says so, but for compiled steps; a finite step would hide it.
+    of a table in all its rows, and a `RuntimeWarning` says so, but for compiled steps; a finite
+    step would hide it.
 
     Parameters
     ----------
@@ -73,6 +74,7 @@ def clip_grad_norm(params: Leaves, max_norm: float) -> Tensor:
                 return constant(np.asarray(norm))  # type: ignore[no-any-return]
             if not np.isfinite(norm):
                 _warn_of(found, norm)
+                found = [(p, g.dense() if isinstance(g, RowSparse) else g) for p, g in found]
         scaled = [(p, _map(g, lambda x: x * factor.astype(x.dtype))) for p, g in found]
         for p, g in scaled:
             set_gradient(p, g)

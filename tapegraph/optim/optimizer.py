@@ -39,6 +39,7 @@ from tapegraph.recording.concretization import (
     current,
 )
 from tapegraph.recording.no_grad import no_grad
+from tapegraph.recording.node import constant
 from tapegraph.scalars.recorder import recorder_of
 from tapegraph.scalars.state import GRAD
 from tapegraph.tensors.tensor import Tensor
@@ -300,9 +301,25 @@ class Optimizer:
                 change(leaf, value)
         self._steps._array = steps
 
-    def _rate(self, group: Group) -> float:
+    def _rate(self, group: Group, ahead: int = 0) -> float:
+        """Return the learning rate of a group in the next step, or so many steps after it."""
         chosen = self._lr if group._lr is None else group._lr
-        return chosen if type(chosen) is float else rate_at(self._kind, chosen, self._taken())
+        if type(chosen) is float:
+            return chosen
+        return rate_at(self._kind, chosen, self._taken() + ahead)
+
+    def _recorded_rate(self, group: Group, dtype: Any) -> Any:
+        """Return the learning rate of a group in a step that is recorded whole, as a tensor.
+
+        It is read anew before every run, where it may be that of a later step: another rate needs
+        no other program.
+        """
+        whole, now = current(), self._rate(group)
+        if not whole.is_state(self._steps):  # made inside, as in every run
+            return constant(np.asarray(now, dtype))
+        start = whole.started.get(id(self._steps), self._steps._array)
+        read = partial(self._rate, group, self._taken() - int(start))
+        return whole.reading(read, dtype, now)
 
     def _changes(self, group: Group, lr: float) -> Iterable[Change]:
         """Yield what the step changes in a group, everything computed."""
@@ -331,7 +348,6 @@ class Optimizer:
 
     def _record(self) -> None:
         """Take the step on tensors, so that the program that is recorded whole holds it."""
-        whole = current()
         rates: dict[Any, Any] = {}
         changes: list[tuple[Tensor, Any]] = []
         with no_grad():
@@ -342,11 +358,10 @@ class Optimizer:
                     if g is None:
                         continue
                     tensor: Any = p
-                    if (group, tensor.dtype) not in rates:
-                        # Read anew at every run: another rate needs no other program.
-                        read = partial(self._rate, group)
-                        rates[group, tensor.dtype] = whole.reading(read, tensor.dtype)
-                    lr = rates[group, tensor.dtype]
+                    key = group, tensor.dtype
+                    if key not in rates:
+                        rates[key] = self._recorded_rate(*key)
+                    lr = rates[key]
                     slots = self._state[name]
                     new = self._updated(name, p, g, dict(slots), lr, group.weight_decay)
                     changes.extend(zip((tensor, *slots.values()), new, strict=True))
@@ -360,9 +375,8 @@ class Optimizer:
         values = [(name, p) for name, p in pairs if isinstance(p, Value)]
         if not values:
             return
-        whole = current()
-        recorder = recorder_of(whole)
-        lr = whole.reading(partial(self._rate, group), np.float64)
+        recorder = recorder_of(current())
+        lr = self._recorded_rate(group, np.float64)
         together = self.elementwise
         shape = (len(values),) if together else ()
         for batch in [values] if together else [[pair] for pair in values]:

@@ -10,19 +10,39 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextvars import Token
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from tapegraph.errors import explain
 from tapegraph.recording import node as nodes
-from tapegraph.recording.concretization import CURRENT, ConcretizationError
+from tapegraph.recording.concretization import CURRENT, ConcretizationError, check_stays
 from tapegraph.recording.node import Node, constant, mark_changed, next_seq, numeric
-from tapegraph.recording.op import CONSTANT, INPUT
+from tapegraph.recording.op import CONSTANT, INPUT, OPS
+from tapegraph.recording.record import remember
 from tapegraph.recording.recorded import Recording
 from tapegraph.recording.scopes import RECORDING
-from tapegraph.recording.trace import linearise
+from tapegraph.recording.trace import linearise, stale
 from tapegraph.typed import Array
+
+
+class Version(NamedTuple):
+    """What a leaf is from an assignment on: for a gradient a leaf as well, without a history.
+
+    Attributes
+    ----------
+    leaf : Node
+        What was assigned to.
+    node : Node
+        What the leaf stands for, from its place in time on.
+    value : Node
+        What it was given.
+    """
+
+    leaf: Node
+    node: Node
+    value: Node
+
 
 # Gradients that were zeroed: one that there was, and one that there may be from before the scope.
 ZERO, ZEROED = object(), object()
@@ -66,9 +86,9 @@ class Whole:
         self.read_gradients: list[tuple[Node, Node]] = []
         self.asked: list[tuple[Node, bool]] = []
         self._handed_out: dict[int, Node] = {}  # gradients that were read, by id: whose
-        # The values that state was given inside, in time order, by the leaf's id.
-        self._updates: dict[int, list[tuple[int, Node, Node]]] = {}
-        self._versions: dict[int, Node] = {}
+        self._versions: dict[int, list[Version]] = {}  # of each leaf, by its id, in time order
+        self._version_of: dict[int, Version] = {}  # by the id of the node
+        self._ends: set[int] = set()  # the ids of the versions that gradients are by
         self._before: list[Callable[[], None]] = []
         self.started: dict[int, Array] = {}  # what leaves held before their first new value, by id
         self._inputs: dict[int, Node] = {}  # by id, whatever they have become since
@@ -122,29 +142,41 @@ class Whole:
         self.copies.append((leaf, source))
         return leaf
 
-    def reading(self, read: Callable[[], Any], dtype: Any) -> Any:
+    def reading(self, read: Callable[[], Any], dtype: Any, now: Any = None) -> Any:
         """Return a number as a leaf that every run reads anew, such as a learning rate.
 
         Parameters
         ----------
         read : callable
-            Gives the number.
+            Gives the number, before a run.
         dtype : dtype
             What it is read as: that of the arrays it meets, as a Python number would take it.
+        now : number, optional
+            What it is here, where that is not what ``read`` gives at this moment.
         """
-        leaf = self.input(np.asarray(read(), dtype))
+        leaf = self.input(np.asarray(read() if now is None else now, dtype))
         self.readings.append((leaf, read))
         return leaf
 
     def depends(self, x: Any) -> bool:
-        """Tell whether a tensor comes from an input or from state."""
+        """Tell whether a tensor, as it is now, comes from an input or from state."""
         if not isinstance(x, Node):
             return False
-        return x._op is not CONSTANT or x._seq < self.start or self.is_input(x)
+        if x._op is not CONSTANT or x._seq < self.start or self.is_input(x):
+            return True
+        versions = self._versions.get(id(x))
+        return versions is not None and self.depends(versions[-1].value)
 
     def is_state(self, x: Node) -> bool:
         """Tell whether a tensor is from before the scope."""
         return x._seq < self.start
+
+    def may_change(self, x: Node) -> bool:
+        """Tell whether a tensor may be assigned to inside: what reads it reads that of its time."""
+        if self.is_state(x):
+            return True
+        given = self.is_input(x) and not any(x is copy for copy, _ in self.copies)
+        return not x._inputs and not given
 
     # State
 
@@ -156,7 +188,7 @@ class Whole:
         ConcretizationError
             The leaf is an argument, which is no state.
         """
-        if self.is_input(leaf):
+        if not self.may_change(leaf):
             fix = (
                 "Return the new value, or reach the tensor through the function's closure or self."
             )
@@ -171,22 +203,50 @@ class Whole:
 
         self._before.append(undo)
         self.started.setdefault(id(leaf), before)
+        given = self._value(value) if isinstance(value, Node) else constant(array.copy())
+        if given._array.shape != array.shape or given._array.dtype != array.dtype:
+            raise NotImplementedError("assign: a whole recording takes values of the state's type")
         leaf._array = array
         mark_changed(leaf)
-        node = value if isinstance(value, Node) else constant(array)
-        if node._array.shape != array.shape or node._array.dtype != array.dtype:
-            raise NotImplementedError("assign: a whole recording takes values of the state's type")
-        self._updates.setdefault(id(leaf), []).append((next_seq(), leaf, node))
-        self._versions[id(node)] = leaf
+        self._stands_for(leaf, given)
 
-    def check_may_need_gradient(self, leaf: Node) -> None:
-        """Refuse a tensor of the caller's, which a run would leave without its gradient.
+    def before_write(self, leaf: Node) -> None:
+        """Keep what a leaf holds, into whose array something is about to be written.
 
         Raises
         ------
         ConcretizationError
-            The leaf stands for one.
+            A run would not write there.
         """
+        check_stays(leaf, "data", "Write tensor.assign(value).")
+        self.started.setdefault(id(leaf), leaf._array.copy())
+
+    def written(self, leaf: Node) -> None:
+        """Let a leaf stand for what has been written into its array."""
+        self._stands_for(leaf, constant(leaf._array.copy()))
+
+    def _stands_for(self, leaf: Node, value: Node) -> None:
+        """Let a leaf stand for a value from now on."""
+        attrs = {"shape": value._array.shape}
+        node = remember(type(value), OPS["reshape"], value._array, (value,), attrs)
+        node._requires_grad = leaf._requires_grad
+        version = Version(leaf, node, value)
+        self._versions.setdefault(id(leaf), []).append(version)
+        self._version_of[id(node)] = version
+
+    def set_requires_grad(self, leaf: Node, wanted: bool) -> None:
+        """Let what a leaf was and is need a gradient, or none.
+
+        Raises
+        ------
+        ConcretizationError
+            It stands for a tensor of the caller's, which a run would leave without its gradient.
+        """
+        self._check_may_need_gradient(leaf)
+        for version in self._versions.get(id(leaf), ()):
+            version.node._requires_grad = wanted
+
+    def _check_may_need_gradient(self, leaf: Node) -> None:
         if id(leaf) in self.tensors_of_caller:
             fix = (
                 "Pass its array, tensor.numpy(), and return the gradient; or call requires_grad_() "
@@ -260,32 +320,52 @@ class Whole:
 
     # The program
 
-    def reads(self, node: Node) -> tuple[Any, ...]:
-        """Return what an entry reads: of state that was updated, the version of its time."""
-        if node._seq < self.start:
-            return ()  # state: how it was made is no part of this program
+    def history(self, node: Node) -> tuple[Any, ...]:
+        """Return what a gradient may flow to from an entry: of a leaf its version of that time.
+
+        Raises
+        ------
+        RuntimeError
+            An operand was changed since the entry read it.
+        """
+        if id(node) in self._version_of or self.is_state(node) or not node._requires_grad:
+            return ()
+        for x in node._inputs:
+            leaf = self.leaf_of(x)
+            if getattr(leaf, "_changed", 0) > node._seq:
+                raise stale(leaf, node)
         return tuple(self._version(x, node._seq) for x in node._inputs)
 
-    def leaf_of(self, node: Node) -> Node:
-        """Return the state that a node is a version of, or the node itself."""
-        return self._versions.get(id(node), node)
-
-    def changed_after(self, x: Any, reader: Node) -> bool:
-        """Tell whether an operand of an entry has been given a new value since."""
-        versions = self._updates.get(id(x))
-        if versions is None or versions[-1][1] is not x:
-            return False
-        return not self.is_state(reader) and versions[-1][0] > reader._seq
+    def leaf_of(self, node: Any) -> Any:
+        """Return the leaf that a node is a version of, or the node itself."""
+        version = self._version_of.get(id(node))
+        return node if version is None else version.leaf
 
     def latest(self, leaf: Node) -> Node:
-        """Return the present version of state."""
+        """Return what stands for a leaf now: itself, or its last version."""
         return self._version(leaf, next_seq())  # type: ignore[no-any-return]
 
+    def differentiated_by(self, node: Node) -> None:
+        """Let a version be an entry of the program, for engines to differentiate by."""
+        self._ends.add(id(node))
+
     def _version(self, x: Any, seq: int) -> Any:
-        for time, leaf, value in reversed(self._updates.get(id(x), ())):
-            if leaf is x and time < seq:
-                return value
+        for version in reversed(self._versions.get(id(x), ())):
+            if version.node._seq < seq:
+                return version.node
         return x
+
+    def _value(self, x: Any, seq: int | None = None) -> Any:
+        """Return what computes a tensor, as it was at a time or is now, in the program."""
+        node = self._version(x, next_seq() if seq is None else seq)
+        version = None if id(node) in self._ends else self._version_of.get(id(node))
+        return node if version is None else version.value
+
+    def _reads(self, node: Node) -> tuple[Any, ...]:
+        """Return what an entry of the program reads."""
+        if self.is_state(node):
+            return ()  # how it was made is no part of this program
+        return tuple(self._value(x, node._seq) for x in node._inputs)
 
     def recording(self, outputs: Sequence[Any]) -> Recording:
         """Return the program from inputs and state to some results and to the state's new values.
@@ -296,13 +376,16 @@ class Whole:
         """
         if self.numbers is not None:
             self.numbers.finish()
-        last = [versions[-1] for versions in self._updates.values()]
+        last = [versions[-1] for versions in self._versions.values()]
         recording = linearise(
-            [self.latest(x) for x in outputs],
+            [self._value(x) for x in outputs],
             differentiate=False,
-            reads=self.reads,
-            updates=[(leaf, value) for _, leaf, value in last if self.is_state(leaf)],
+            reads=self._reads,
+            updates=[(leaf, value) for leaf, _, value in last if self.is_state(leaf)],
         )
+        for slot, node in enumerate(recording.nodes):
+            if id(node) in self._version_of:  # no gradient flows on to what it was given
+                recording.program.needs[slot] = False
         for slot in recording.program.fed:  # a run begins with what there was
             node = recording.nodes[slot]
             recording.values[slot] = self.started.get(id(node), node._array)

@@ -114,15 +114,17 @@ class Recorder:
 
     def element(self, tensor: Any, position: int = 0) -> int:
         """Return a number of a tensor, which carries no gradient."""
-        source, places = self._source(tensor)
         number = float(tensor._array.reshape(-1)[position])
-        i = self._enter(GIVEN, (), number, self._whole.depends(source))
+        if not self._whole.depends(tensor):
+            return self.constant(number)
+        source, places = self._source(tensor)
+        i = self._enter(GIVEN, (), number, stays=True)
         self._elements[i] = (source, int(places.reshape(-1)[position]))
         return i
 
     def _source(self, tensor: Any) -> tuple[Any, Array]:
         """Return what a tensor was picked from by indices, and the places of its numbers there."""
-        if self._whole.is_state(tensor):  # it may be given another number before this is run
+        if self._whole.may_change(tensor):  # before this is run
             array = tensor._array.copy()
             copied = _entry(remember(nodes.tensor_class, COPIED, array, (tensor,), {}))
             return copied, _places(copied)
@@ -131,7 +133,7 @@ class Recorder:
             if tensor._op is OPS["getitem"]:
                 source, *keys = tensor._inputs
                 fixed = not any(self._whole.depends(key) for key in keys)
-                if fixed and not self._whole.is_state(source):
+                if fixed and not self._whole.may_change(source):
                     source, places = self._source(source)
                     arrays = [key._array for key in keys]
                     places = tensor._op.forward(places, *arrays, **tensor._attrs)

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from tapegraph.errors import explain
+from tapegraph.recording.concretization import current
 from tapegraph.recording.node import Node, mark_changed
 from tapegraph.recording.op import CLEARED
 from tapegraph.typed import Array
@@ -50,12 +51,17 @@ class GuardedArray(np.ndarray[Any, Any]):
             super().__setitem__(key, value)
             return
         _check_writable(owner, self)
+        whole = current()
+        if whole is not None:
+            whole.before_write(owner)
         self.flags.writeable = True
         try:
             super().__setitem__(key, value)
         finally:
             self.flags.writeable = False
             mark_changed(owner)
+            if whole is not None:
+                whole.written(owner)
 
     def fill(self, value: Any) -> None:
         """Set every element."""

@@ -306,7 +306,7 @@ class Tensor(ArrayMethods, Node, recorded=True):
         if wanted != self._requires_grad:
             whole = concretization.current()
             if whole is not None:
-                whole.check_may_need_gradient(self)
+                whole.set_requires_grad(self, wanted)
             mark_changed(self)
             if wanted:
                 _as_parameter(self, user_frame(sys._getframe(1)))

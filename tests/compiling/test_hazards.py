@@ -384,6 +384,11 @@ def masks(ps, optimizer, mask):
     return ~mask, mask & mask, mask | ~mask, mask * 1.5, mask.sum(), np.where(mask, ps[0], 0.0)
 
 
+@works([(np.array([True, False, bool(i % 2)]),) for i in range(5)])
+def powers_of_masks(ps, optimizer, mask):
+    return np.square(mask), mask**2, mask**1, mask * mask, mask**0.5, np.square(mask) * ps[0]
+
+
 @works([(x.reshape(3, 1),) for (x,) in X])
 def views_of_arguments(ps, optimizer, x):
     return x.T, x[:, 0], x.reshape(-1), x[::-1], tg.broadcast_to(x, (3, 2))

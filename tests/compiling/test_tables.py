@@ -151,3 +151,31 @@ def test_a_zero_that_meets_an_infinity_is_zero_by_rows_too():
         for got, want in zip(run(True), run(False), strict=True):
             assert np.isfinite(got[0]).all() and np.isfinite(got[1]).all()
             np.testing.assert_array_equal(got, want)
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf])
+@pytest.mark.filterwarnings("ignore:clip_grad_norm")
+def test_a_norm_that_is_none_makes_all_rows_nan_eagerly_and_compiled(bad):
+    """As it does a gradient that is no table's: how one is held changes no number."""
+    left = []
+    for compiled in (False, True):
+        table = tg.param(np.ones((4, 2)))
+        optimizer = tg.SGD([table], lr=0.1)
+
+        def step(rows, factors):
+            optimizer.zero_grad()  # noqa: B023
+            tg.sum(tg.gather(table, rows) * factors).backward()  # noqa: B023
+            norm = tg.clip_grad_norm([table], 1.0)  # noqa: B023
+            optimizer.step()  # noqa: B023
+            return norm
+
+        run = tg.compile(step) if compiled else step
+        with tg.use_backend("native"):
+            for _ in range(3):
+                run(np.array([0, 2]), np.ones((2, 1)))
+            finite = table.numpy()
+            run(np.array([0, 2]), np.array([[1.0], [bad]]))
+        left.append(finite)
+        assert np.isnan(table.grad).all() and np.isnan(table.data).all()
+    np.testing.assert_array_equal(*left)
+    np.testing.assert_array_equal(left[0][[1, 3]], 1.0)

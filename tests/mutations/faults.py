@@ -54,6 +54,7 @@ BAD_INPUT = "tests/compiling/test_bad_input.py"
 PLAN = "tests/compiling/test_plan.py"
 BLOCKS = "tests/compiling/test_blocks.py"
 VALUES = "tests/compiling/test_values.py"
+VERSIONS = "tests/compiling/test_versions.py"
 
 FAULTS = (
     # ------------------------------------------------------------------ forward
@@ -774,9 +775,25 @@ FAULTS = (
         "optimizer",
         "recorded-rate-is-frozen",
         "tapegraph/optim/optimizer.py",
-        "read = partial(self._rate, group)",
-        "read = partial(float, self._rate(group))",
+        "        return whole.reading(read, dtype, now)",
+        "        return whole.reading(partial(float, now), dtype, now)",
         "tests/optim/test_recorded.py",
+    ),
+    Fault(
+        "optimizer",
+        "steps-of-one-call-share-the-first-ones-rate",
+        "tapegraph/optim/optimizer.py",
+        "        read = partial(self._rate, group, self._taken() - int(start))",
+        "        read = partial(self._rate, group)",
+        f"{VERSIONS} -k rate",
+    ),
+    Fault(
+        "optimizer",
+        "clipping-leaves-rows-that-were-not-read",
+        "tapegraph/optim/clipping.py",
+        "[(p, g.dense() if isinstance(g, RowSparse) else g) for p, g in found]",
+        "found",
+        "tests/compiling/test_tables.py -k norm",
     ),
     Fault(
         "optimizer",
@@ -1183,9 +1200,49 @@ FAULTS = (
         "compile",
         "state-is-read-in-its-last-version",
         "tapegraph/recording/whole.py",
-        "            if leaf is x and time < seq:",
-        "            if leaf is x:",
+        "            if version.node._seq < seq:",
+        "            if True:",
         HAZARDS,
+    ),
+    Fault(
+        "compile",
+        "a-version-needs-no-gradient",
+        "tapegraph/recording/whole.py",
+        "        node._requires_grad = leaf._requires_grad",
+        "        node._requires_grad = False",
+        f"{VERSIONS} -k native",
+    ),
+    Fault(
+        "compile",
+        "a-version-is-the-value-it-was-given",
+        "tapegraph/recording/whole.py",
+        "        self._ends.add(id(node))",
+        "        pass",
+        f"{VERSIONS} -k native",
+    ),
+    Fault(
+        "compile",
+        "a-constant-made-inside-stays-plain",
+        "tapegraph/recording/whole.py",
+        "        return versions is not None and self.depends(versions[-1].value)",
+        "        return False",
+        f"{VERSIONS} -k native",
+    ),
+    Fault(
+        "compile",
+        "elements-written-inside-were-always-there",
+        "tapegraph/tensors/guarded_data.py",
+        "                whole.written(owner)",
+        "                pass",
+        f"{VERSIONS} -k native",
+    ),
+    Fault(
+        "compile",
+        "a-leaf-changed-inside-is-not-stale",
+        "tapegraph/recording/whole.py",
+        '            if getattr(leaf, "_changed", 0) > node._seq:',
+        "            if False:",
+        f"{VERSIONS} -k unused",
     ),
     Fault(
         "compile",
