@@ -17,7 +17,7 @@ from typing import Any, TypeVar, overload
 import numpy as np
 
 from tapegraph import random
-from tapegraph.compiling.arguments import flattened
+from tapegraph.compiling.arguments import call_text, flattened, parameters
 from tapegraph.compiling.left_behind import expire
 from tapegraph.compiling.programs import Programs
 from tapegraph.compiling.trace import Trace, mismatch
@@ -98,6 +98,7 @@ class Compiled:
         self._fn = fn
         self._max_traces = max_traces
         self._verify_every = verify_every
+        self._parameters = parameters(fn)
         self._entries: OrderedDict[Any, _Entry] = OrderedDict()
         self._lock = Lock()
         self._runs_in: int | None = None  # the thread
@@ -119,6 +120,7 @@ class Compiled:
 
         functools.update_wrapper(method, self._fn)
         bound = Compiled(method, self._max_traces, self._verify_every)
+        bound._parameters = self._parameters[1:]
         held[key] = (reference, bound)
         return bound
 
@@ -159,7 +161,8 @@ class Compiled:
         entry = self._entries.get(key)
         if entry is None:
             entry = self._entries[key] = _Entry()
-            _logger.info("compile: %s: a new trace for %r", self.__name__, structure)
+            text = call_text(self.__name__, self._parameters, structure)
+            _logger.info("compile: %s: a new trace for %s", self.__name__, text)
             if len(self._entries) > self._max_traces:
                 self._entries.popitem(last=False)
         else:
@@ -234,7 +237,8 @@ class Compiled:
         """Say what it holds: traces, the engine that ran last and why, entries, seconds."""
         lines = [f"{self.__name__}: {len(self._entries)} of {self._max_traces} traces"]
         for (structure, recording), entry in self._entries.items():
-            line = f"- {structure!r}{'' if recording else ', under no_grad'}: "
+            text = call_text(self.__name__, self._parameters, structure)
+            line = f"- {text}{'' if recording else ', under no_grad'}: "
             levels = []
             if entry.trace is not None:
                 line += f"{len(entry.trace.recording)} entries, "

@@ -12,6 +12,7 @@ class ConcretizationError(TypeError):
     """A number of a program that is recorded whole would become a plain one, frozen for good."""
 
 
+BY_VALUE = "Pass an int, a bool or a string, which count by value."
 # The scope that records here, a `Whole`.
 CURRENT: ContextVar[Any] = ContextVar("tapegraph_whole", default=None)
 current = CURRENT.get
@@ -26,7 +27,17 @@ def follows(*values: Any) -> bool:
 def _belongs(whole: Any, value: Any) -> bool:
     if isinstance(value, (list, tuple)):
         return any(_belongs(whole, v) for v in value)
-    return bool(whole.depends(value))
+    return is_float(value) or bool(whole.depends(value))
+
+
+def is_float(value: Any) -> bool:
+    """Tell whether it is a float that every run gives anew (`tapegraph.compiling.number`)."""
+    return hasattr(type(value), "__tapegraph_float__")
+
+
+def settled(value: Any, dtype: Any) -> Any:
+    """Return a float that every run gives anew as a tensor, and anything else as it is."""
+    return value.__tapegraph_float__(dtype) if is_float(value) else value
 
 
 def check_stays(value: Any, conversion: str, fix: str) -> None:
@@ -54,6 +65,19 @@ def check_stays(value: Any, conversion: str, fix: str) -> None:
             check_stays(part, conversion, fix)
     elif whole.depends(value):
         raise ConcretizationError(explain(conversion, _origin(value), "tensors", fix))
+
+
+def check_fixed(op: str, value: Any, argument: str, fix: str = BY_VALUE) -> None:
+    """Refuse a float that every run gives anew where only one that stays the same can be used.
+
+    Raises
+    ------
+    ConcretizationError
+        Names the operation and its argument.
+    """
+    if is_float(value):
+        received = f"a float argument of the step for {argument!r}, which every call gives anew"
+        raise ConcretizationError(explain(op, received, "a number that stays the same", fix))
 
 
 def check_not_read(op: str, what: str, fix: str) -> None:
