@@ -16,6 +16,8 @@ BY_VALUE = "Pass an int, a bool or a string, which count by value."
 # The scope that records here, a `Whole`.
 CURRENT: ContextVar[Any] = ContextVar("tapegraph_whole", default=None)
 current = CURRENT.get
+# The operation of the user's whose function runs here, where a program is recorded whole.
+OPERATION: ContextVar[str | None] = ContextVar("tapegraph_operation", default=None)
 
 
 def follows(*values: Any) -> bool:
@@ -91,6 +93,21 @@ def check_not_read(op: str, what: str, fix: str) -> None:
     if current() is not None:
         received = f"{what}, in a program that is recorded to be run again with others"
         raise ConcretizationError(explain(op, received, "tensors, or arguments", fix))
+
+
+def check_not_in_operation(op: str) -> None:
+    """Refuse a random number drawn by an operation of the user's: runs draw theirs before it runs.
+
+    Raises
+    ------
+    ConcretizationError
+        Names both.
+    """
+    name = OPERATION.get()
+    if name is not None:
+        received = f"a draw inside the operation {name}, in a program that is recorded whole"
+        fix = f"Draw before it, and pass it what was drawn: {name}(x, tg.{op}(...))."
+        raise ConcretizationError(explain(op, received, "a draw of the program's own", fix))
 
 
 def check_outside(op: str, fix: str) -> None:
