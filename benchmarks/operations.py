@@ -163,6 +163,7 @@ BINARY: dict[str, tuple[Sample, Sample, str]] = {
     "fmax": (ANYWHERE, ANYWHERE, ""),
     "fmin": (ANYWHERE, ANYWHERE, ""),
     "mod": (NONZERO, NONZERO, "remainder"),
+    "floor_divide": (NONZERO, NONZERO, ""),
 }
 COMPARED = ("equal", "not_equal", "less", "less_equal", "greater", "greater_equal")
 THEIR_COMPARED = ("eq", "ne", "lt", "le", "gt", "ge")

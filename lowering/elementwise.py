@@ -162,6 +162,20 @@ def _mod(out: Any, a: Any, b: Any) -> Any:
     return raw.SelectV2(condition=across, t=raw.AddV2(x=rest, y=b), e=rest)
 
 
+def _floor_divide(out: Any, a: Any, b: Any) -> Any:
+    """Emit NumPy's whole part, which goes with the remainder: that of 1.0 // 0.1 is 9."""
+    if not a.dtype.is_floating:
+        return raw.FloorDiv(x=a, y=b)
+    ratio, rest = raw.RealDiv(x=a, y=b), raw.Mod(x=a, y=b)
+    across = raw.Less(x=raw.Mul(x=rest, y=raw.Sign(x=b)), y=number(0.0, a))
+    parts = raw.RealDiv(x=raw.Sub(x=a, y=rest), y=b) - raw.Cast(x=across, DstT=a.dtype)
+    low = raw.Floor(x=parts)
+    rounded_up = raw.Greater(x=raw.Sub(x=parts, y=low), y=number(0.5, a))
+    whole = raw.AddV2(x=low, y=raw.Cast(x=rounded_up, DstT=a.dtype))
+    y = raw.SelectV2(condition=raw.Equal(x=b, y=number(0.0, b)), t=ratio, e=whole)
+    return raw.StopGradient(input=y)
+
+
 def _pow(out: Any, a: Any, b: Any) -> Any:
     if not (is_large(a) and is_large(b)):
         return raw.Pow(x=a, y=b)
@@ -360,6 +374,7 @@ LOWERINGS: dict[str, Row | Rule] = {
     "rint": lambda out, x: raw.Rint(x=x),
     "trunc": _trunc,
     "mod": by_slopes("mod", _mod),
+    "floor_divide": _floor_divide,
     "astype": _astype,
     "round": _round,
     "where": Row(_where, BOTH, cheap=True),

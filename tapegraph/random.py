@@ -25,7 +25,12 @@ import numpy.typing as npt
 from tapegraph.arrays import axes
 from tapegraph.errors import explain, kind_of, user_frame
 from tapegraph.locks import Lock
-from tapegraph.recording.concretization import check_outside, current
+from tapegraph.recording.concretization import (
+    check_fixed,
+    check_not_in_operation,
+    check_outside,
+    current,
+)
 from tapegraph.typed import Array, Shape
 
 __all__ = [
@@ -498,6 +503,7 @@ def _drawn(op: str, draw: Callable[[], Any], dtype: npt.DTypeLike, **by: float) 
     whole = current()
     if whole is None:
         return np.asarray(draw(), dtype)
+    check_not_in_operation(op)
     leaf = whole.reading(draw, dtype)
     frame = user_frame()
     leaf._code, leaf._lasti = frame.f_code, frame.f_lasti
@@ -529,6 +535,7 @@ def _floating(op: str, dtype: Any) -> np.dtype[Any]:
 
 
 def _number(op: str, argument: str, value: Any, kind: np.dtype[Any], fix: str = "") -> float:
+    check_fixed(op, value, argument, fix)
     if not isinstance(value, numbers.Real):
         raise TypeError(explain(op, f"{kind_of(value)} for {argument!r}", "a number", fix))
     number: Any = value

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import inspect
 from collections import OrderedDict
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from tapegraph.errors import explain, kind_of
-from tapegraph.recording.node import Node
+from tapegraph.recording.node import Node, numeric
 
 Structure = Any
 _STATIC = (bool, int, str, bytes, type(None))
+# The classes that say of what type an array's elements are.
+_DTYPES = (bool, int, float)
+# What arrays of other libraries have, eager tensors of TensorFlow among them.
+_ARRAYS = ("__array__", "__dlpack__")
 
 
 # Stand for a tensor, a `Value` and a float of the program among the results of a call.
@@ -35,23 +40,39 @@ class Leaf:
         return hash(self.kind)
 
     def __repr__(self) -> str:
-        return " ".join(map(str, self.kind))
+        kind, *of = self.kind
+        if not of:
+            return str(kind)
+        shape, dtype = of
+        text = f"{np.dtype(dtype).name}{list(shape)}"
+        return f"tensor {text}" if kind == "tensor" else text
+
+
+class Static(NamedTuple):
+    """What counts by value: by its type too, for 1, 1.0 and True are equal."""
+
+    kind: type
+    value: Any
+
+    def __repr__(self) -> str:
+        is_dtype = isinstance(self.value, (type, np.dtype))
+        return np.dtype(self.value).name if is_dtype else repr(self.value)
 
 
 def flattened(value: Any, path: str, found: list[tuple[str, Any]]) -> Structure:
     """Return the hashable structure of a value; its arrays and floats go to ``found``, with paths.
 
-    Arrays count by shape and dtype, floats by being floats; ints, bools, strings and None by value.
-    A parameter is state, and counts by which one it is.
+    Arrays count by shape and dtype, floats by being floats; ints, bools, strings, None and dtypes
+    by value. A parameter is state, and counts by which one it is.
 
     Raises
     ------
     TypeError
-        Something else is in it; names its path.
+        Something else is in it, or an array with a mask; names its path.
     """
     kind = type(value)
     if kind in _STATIC:
-        return (kind, value)
+        return Static(kind, value)
     if id(value) in _RESULTS:
         found.append((path, value))
         return Leaf((_RESULTS[id(value)],))
@@ -61,6 +82,8 @@ def flattened(value: Any, path: str, found: list[tuple[str, Any]]) -> Structure:
         found.append((path, value._array))
         return Leaf(("tensor", value._array.shape, value._array.dtype.str))
     if isinstance(value, np.ndarray) and not isinstance(value, np.matrix):
+        if isinstance(value, np.ma.MaskedArray):
+            value = numeric(value, "compile", path)  # which refuses it
         found.append((path, value))
         return Leaf(("array", value.shape, value.dtype.str))
     if isinstance(value, np.generic):
@@ -74,14 +97,24 @@ def flattened(value: Any, path: str, found: list[tuple[str, Any]]) -> Structure:
             if not isinstance(key, (str, int)):
                 fix = "Use strings."
                 raise TypeError(explain("compile", f"the key {key!r} in {path}", "names", fix))
-        items = ((k, flattened(v, f"{path}[{k!r}]", found)) for k, v in value.items())
+        items = (
+            (Static(type(k), k), flattened(v, f"{path}[{k!r}]", found)) for k, v in value.items()
+        )
         return (kind, tuple(items))
     if kind in (list, tuple) or (isinstance(value, tuple) and hasattr(kind, "_fields")):
         parts = (flattened(v, f"{path}[{i}]", found) for i, v in enumerate(value))
         return (kind, tuple(parts))
+    if isinstance(value, np.dtype) or _is_dtype(value):
+        return Static(kind, value)
+    if not isinstance(value, np.ndarray) and all(hasattr(value, name) for name in _ARRAYS):
+        return flattened(np.asarray(value), path, found)
     expected = "arrays, numbers, strings, None, and dicts, lists and tuples of them"
     fix = "Reach other objects through the function's closure or self."
     raise TypeError(explain("compile", f"{kind_of(value)} for {path}", expected, fix))
+
+
+def _is_dtype(value: Any) -> bool:
+    return isinstance(value, type) and (value in _DTYPES or issubclass(value, np.generic))
 
 
 class _Same:
@@ -99,21 +132,79 @@ class _Same:
         return id(self.value)
 
     def __repr__(self) -> str:
-        return f"parameter {self.value.name or ''} of shape {self.value.shape}"
+        name = f" {self.value.name!r}" if self.value.name else ""
+        return f"parameter{name} of shape {self.value.shape}"
 
 
 def rebuilt(structure: Structure, leaf: Callable[[Leaf], Any]) -> Any:
     """Return a value of a structure, whose arrays and floats ``leaf`` gives in order."""
     if isinstance(structure, Leaf):
         return leaf(structure)
+    if isinstance(structure, Static):
+        return structure.value
     kind, content = structure
-    if kind in _STATIC:
-        return content
     if kind is Node:
         return content.value
     if kind in (dict, OrderedDict):
-        return kind((key, rebuilt(part, leaf)) for key, part in content)
+        return kind((key.value, rebuilt(part, leaf)) for key, part in content)
     parts = [rebuilt(part, leaf) for part in content]
     if hasattr(kind, "_fields"):  # a named tuple
         return kind(*parts)
     return kind(parts)
+
+
+# As text
+
+
+def parameters(fn: Callable[..., Any]) -> list[str]:
+    """Return the names of a function's positional parameters; none where it does not tell them."""
+    try:
+        told = inspect.signature(fn).parameters.values()
+    except (TypeError, ValueError):
+        return []
+    return [p.name for p in told if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+
+
+def call_text(name: str, names: list[str], structure: Structure) -> str:
+    """Return a call as one reads it: ``step(x: float64[5, 3], labels: int64[5], training=True)``.
+
+    Parameters
+    ----------
+    name : str
+        The function's.
+    names : list of str
+        Those of its positional parameters.
+    structure : Structure
+        Of the list of positional arguments and the dict of named ones.
+    """
+    _, ((_, positional), (_, named)) = structure
+    texts = [
+        _named(names[i], part) if i < len(names) else described(part)
+        for i, part in enumerate(positional)
+    ]
+    texts += [_named(key.value, part) for key, part in named]
+    return f"{name}({', '.join(texts)})"
+
+
+def _named(name: str, structure: Structure) -> str:
+    """Write what has a type as ``name: type``, and a value as ``name=value``."""
+    typed = isinstance(structure, Leaf) or structure[0] is Node
+    return f"{name}{': ' if typed else '='}{described(structure)}"
+
+
+def described(structure: Structure) -> str:
+    """Return a structure as one would write it, with the types of arrays and floats in it."""
+    if isinstance(structure, (Leaf, Static)):
+        return repr(structure)
+    kind, content = structure
+    if kind is Node:
+        return repr(content)
+    if kind in (dict, OrderedDict):
+        return "{" + ", ".join(f"{key!r}: {described(part)}" for key, part in content) + "}"
+    parts = list(map(described, content))
+    if hasattr(kind, "_fields"):  # a named tuple
+        fields = zip(kind._fields, parts, strict=True)
+        return f"{kind.__name__}({', '.join(f'{field}={part}' for field, part in fields)})"
+    if kind is list:
+        return f"[{', '.join(parts)}]"
+    return f"({', '.join(parts)}{',' if len(parts) == 1 else ''})"

@@ -19,7 +19,7 @@ from typing import Any, Literal, TypeVar, get_args, overload
 import numpy as np
 
 from tapegraph import random
-from tapegraph.compiling.arguments import flattened
+from tapegraph.compiling.arguments import call_text, flattened, parameters
 from tapegraph.compiling.code_names import NONE
 from tapegraph.compiling.errors import TraceMismatchError
 from tapegraph.compiling.guards import View, look
@@ -137,6 +137,7 @@ class Compiled:
         self._entries: list[_Entry] = []  # the last called one is last
         self._names = NONE  # that a look at what the function sees goes by
         self._calls = self._made = 0
+        self._parameters = parameters(fn)
         self._lock = Lock()
         self._runs_in: int | None = None  # the thread
         # Of instances that have no attributes of their own: by identity, as they may be equal.
@@ -268,7 +269,8 @@ class Compiled:
             )
         entry = _Entry(arguments, view, reason)
         self._entries.append(entry)
-        _logger.info("compile: %s: a new trace for %r: %s", self.__name__, arguments[0], reason)
+        text = call_text(self.__name__, self._parameters, arguments[0])
+        _logger.info("compile: %s: a new trace for %s: %s", self.__name__, text, reason)
         if len(self._entries) > self._max_traces:
             del self._entries[0]
         return entry
@@ -337,7 +339,8 @@ class Compiled:
         lines = [f"{self.__name__}: {len(self._entries)} of {self._max_traces} traces"]
         for entry in self._entries:
             structure, recording = entry.arguments
-            line = f"- {structure!r}{'' if recording else ', under no_grad'}: {entry.reason}; "
+            text = call_text(self.__name__, self._parameters, structure)
+            line = f"- {text}{'' if recording else ', under no_grad'}: {entry.reason}; "
             levels = []
             if entry.trace is not None:
                 line += f"{len(entry.trace.recording)} entries, "

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 
 from tapegraph.errors import explain
-from tapegraph.recording.concretization import ConcretizationError
-from tapegraph.recording.node import Node
+from tapegraph.recording import numpy_functions
+from tapegraph.recording.concretization import BY_VALUE, ConcretizationError
 from tapegraph.recording.op import OPS, Attrs
 from tapegraph.recording.record import ELEMENTWISE, apply
 from tapegraph.recording.structure import identity
@@ -23,6 +23,11 @@ _ARITHMETIC: dict[str, Callable[..., Any]] = {
     for name in ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "neg", "pos", "abs")
 }
 _ARITHMETIC["round"] = round
+_ARRAYS = (
+    "Write tg.tensor(k) for an array of it, k * np.ones(shape) for np.full(shape, k), "
+    "np.stack([k, x]) for np.array([k, x])."
+)
+_FUNCTIONS = f"Write np.sqrt(k) for math.sqrt(k), and so on. {BY_VALUE}"
 
 
 def evaluated(expression: Any, given: list[Any]) -> Any:
@@ -70,15 +75,30 @@ class Number(ArrayMethods):
         self._inputs_of = inputs
         self._leaves = leaves
 
+    @property
+    def __class__(self) -> type:  # type: ignore[override]
+        """float: where the function asks by ``isinstance``, it goes the way of its eager calls."""
+        return float
+
     @staticmethod
     def __tapegraph_apply__(name: str, inputs: tuple[Any, ...], attrs: Attrs) -> Any:
         """Run an operation with the number as an array of the others' dtype."""
-        arrays = [x._array.dtype for x in inputs if isinstance(x, Node)]
-        floats = [dtype for dtype in arrays if dtype.kind == "f"]
-        dtype = np.result_type(*floats) if floats else np.dtype(np.float64)
-        operands = tuple(x.tensor(dtype) if type(x) is Number else x for x in inputs)
+        operands = tuple(numpy_functions.met_with(x, inputs) for x in inputs)
         call = ELEMENTWISE.get(name)
         return call(*operands) if call else apply(OPS[name], operands, dict(attrs))
+
+    def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **options: Any) -> Any:
+        if not numpy_functions.is_known(ufunc):
+            raise self._frozen(ufunc.__name__)
+        return numpy_functions.ufunc(ufunc, method, inputs, options)
+
+    def __array_function__(self, function: Any, types: Any, args: Any, options: Any) -> Any:
+        if not numpy_functions.is_known(function):
+            raise self._frozen(f"{function.__module__}.{function.__name__}")
+        return numpy_functions.function(function, args, options)
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> NoReturn:
+        raise self._frozen("numpy.asarray")
 
     def tensor(self, dtype: Any = np.float64) -> Any:
         """Return the number as a leaf of the program."""
@@ -92,6 +112,8 @@ class Number(ArrayMethods):
             self._inputs_of.append((source, leaf))
             self._leaves[key] = leaf
         return self._leaves[key]
+
+    __tapegraph_float__ = tensor
 
     def detach(self) -> Any:
         """Return the number as a tensor."""
@@ -117,26 +139,46 @@ class Number(ArrayMethods):
         """float64, until it meets an array."""
         return np.dtype(np.float64)
 
-    def _frozen(self, conversion: str) -> ConcretizationError:
+    @property
+    def size(self) -> int:
+        """1."""
+        return 1
+
+    @property
+    def real(self) -> Number:
+        """The number itself, as of a float."""
+        return self
+
+    @property
+    def imag(self) -> float:
+        """0.0, as of a float."""
+        return 0.0
+
+    def conjugate(self) -> Number:
+        """Return the number itself, as of a float."""
+        return self
+
+    def _frozen(self, conversion: str, fix: str = _ARRAYS) -> ConcretizationError:
         received = f"a float argument ({self._value!r}), whose number every call gives anew"
-        return ConcretizationError(
-            explain(conversion, received, "arithmetic with it", "Pass an int, which is fixed.")
-        )
+        return ConcretizationError(explain(conversion, received, "arithmetic with it", fix))
 
-    def __float__(self) -> float:
-        raise self._frozen("float")
+    def __round__(self, digits: int | None = None) -> Any:
+        if digits is None:  # which gives an int
+            raise self._frozen("round", "Write np.round(k).")
+        return self._computed("round", (self, digits))
 
-    def __bool__(self) -> bool:
-        raise self._frozen("bool")
+    def __divmod__(self, other: Any) -> tuple[Any, Any]:
+        return self // other, self % other
 
-    def __int__(self) -> int:
-        raise self._frozen("int")
+    def __rdivmod__(self, other: Any) -> tuple[Any, Any]:
+        return other // self, other % self
 
-    def __hash__(self) -> int:
-        raise self._frozen("hash")
-
-    def __format__(self, spec: str) -> str:
-        raise self._frozen("format")
+    def _computed(self, name: str, operands: tuple[Any, ...]) -> Number:
+        """Return what Python makes of numbers, as a number of the program."""
+        expressions = (x._expression if type(x) is Number else x for x in operands)
+        values = (x._value if type(x) is Number else x for x in operands)
+        value = _ARITHMETIC[name](*values)
+        return Number(self._whole, value, (name, *expressions), self._inputs_of, self._leaves)
 
     def __repr__(self) -> str:
         return f"Number({self._value!r})"
@@ -150,18 +192,31 @@ def _python(name: str, reflected: bool = False) -> Callable[..., Any]:
     def compute(self: Number, *others: Any) -> Any:
         if any(type(x) not in (Number, float, int, bool) for x in others):
             return operation(self, *others) if operation else NotImplemented
-        operands = [x._expression if type(x) is Number else x for x in (self, *others)]
-        values = [x._value if type(x) is Number else x for x in (self, *others)]
-        if reflected:
-            operands, values = operands[::-1], values[::-1]
-        value = _ARITHMETIC[name](*values)
-        return Number(self._whole, value, (name, *operands), self._inputs_of, self._leaves)
+        operands = (self, *others)
+        return self._computed(name, operands[::-1] if reflected else operands)
 
     compute.__name__ = method
     return compute
 
 
-for _name in _ARITHMETIC:
+def _refused(name: str, conversion: str, fix: str) -> Callable[..., NoReturn]:
+    """Make the method of a conversion that would freeze the number."""
+
+    def convert(self: Number, *args: Any) -> NoReturn:
+        raise self._frozen(conversion, fix)
+
+    convert.__name__ = name
+    return convert
+
+
+for _name in ("neg", "pos", "abs"):
     setattr(Number, f"__{_name}__", _python(_name))
 for _name in ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow"):
+    setattr(Number, f"__{_name}__", _python(_name))
     setattr(Number, f"__r{_name}__", _python(_name, reflected=True))
+for _name in ("float", "int", "trunc", "floor", "ceil"):
+    setattr(Number, f"__{_name}__", _refused(f"__{_name}__", _name, _FUNCTIONS))
+for _name in ("bool", "hash", "str", "format"):
+    setattr(Number, f"__{_name}__", _refused(f"__{_name}__", _name, BY_VALUE))
+for _name in ("is_integer", "as_integer_ratio", "hex"):
+    setattr(Number, _name, _refused(_name, _name, BY_VALUE))

@@ -10,7 +10,16 @@ from weakref import ref
 import numpy as np
 
 from tapegraph.arrays.row_sparse import RowSparse
-from tapegraph.compiling.arguments import FLOAT, RESULT, VALUE, Leaf, Structure, flattened, rebuilt
+from tapegraph.compiling.arguments import (
+    FLOAT,
+    RESULT,
+    VALUE,
+    Leaf,
+    Structure,
+    described,
+    flattened,
+    rebuilt,
+)
 from tapegraph.compiling.errors import TraceMismatchError
 from tapegraph.compiling.left_behind import left_behind
 from tapegraph.compiling.number import Number
@@ -221,7 +230,7 @@ class Trace:
         """Say how another recording of the same call differs, or None."""
         mine, theirs = self.recording, other.recording
         a, b = mine.program, theirs.program
-        if repr(self.results) != repr(other.results) or not _same(self._plain, other._plain):
+        if self.results != other.results or not _same(self._plain, other._plain):
             return f"it returned {self._text()}, and then {other._text()}"
         difference = self._differs_in_numbers(other)
         if difference is not None:
@@ -262,7 +271,7 @@ class Trace:
         return None
 
     def _text(self) -> str:
-        return repr(self.results)
+        return described(self.results)
 
 
 def _marked(out: Any, tensors: list[Any], numbers: list[int]) -> Any:

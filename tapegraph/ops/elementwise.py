@@ -60,6 +60,7 @@ __all__ = [
     "fabs",
     "float_power",
     "floor",
+    "floor_divide",
     "fmax",
     "fmin",
     "fmod",
@@ -837,6 +838,20 @@ def mod(a: Any, b: Any) -> Any:
 
 
 remainder = mod
+
+
+@binary("floor_divide", operator.floordiv, np.floor_divide)
+def floor_divide(a: Any, b: Any) -> Any:
+    """Whole part of a division, rounded down: ``floor(a / b)``; its derivatives are 0 everywhere.
+
+    >>> tg.floor_divide([-1.0, 5.0], 2.0).data
+    array([-1.,  2.])
+    """
+
+
+@implements(np.divmod)
+def _divmod(a: Any, b: Any) -> Any:
+    return floor_divide(a, b), mod(a, b)
 
 
 @implements(np.fmod)

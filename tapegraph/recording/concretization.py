@@ -12,9 +12,12 @@ class ConcretizationError(TypeError):
     """A number of a program that is recorded whole would become a plain one, frozen for good."""
 
 
+BY_VALUE = "Pass an int, a bool or a string, which count by value."
 # The scope that records here, a `Whole`.
 CURRENT: ContextVar[Any] = ContextVar("tapegraph_whole", default=None)
 current = CURRENT.get
+# The operation of the user's whose function runs here, where a program is recorded whole.
+OPERATION: ContextVar[str | None] = ContextVar("tapegraph_operation", default=None)
 
 
 def follows(*values: Any) -> bool:
@@ -26,7 +29,17 @@ def follows(*values: Any) -> bool:
 def _belongs(whole: Any, value: Any) -> bool:
     if isinstance(value, (list, tuple)):
         return any(_belongs(whole, v) for v in value)
-    return bool(whole.depends(value))
+    return is_float(value) or bool(whole.depends(value))
+
+
+def is_float(value: Any) -> bool:
+    """Tell whether it is a float that every run gives anew (`tapegraph.compiling.number`)."""
+    return hasattr(type(value), "__tapegraph_float__")
+
+
+def settled(value: Any, dtype: Any) -> Any:
+    """Return a float that every run gives anew as a tensor, and anything else as it is."""
+    return value.__tapegraph_float__(dtype) if is_float(value) else value
 
 
 def check_stays(value: Any, conversion: str, fix: str) -> None:
@@ -56,6 +69,19 @@ def check_stays(value: Any, conversion: str, fix: str) -> None:
         raise ConcretizationError(explain(conversion, _origin(value), "tensors", fix))
 
 
+def check_fixed(op: str, value: Any, argument: str, fix: str = BY_VALUE) -> None:
+    """Refuse a float that every run gives anew where only one that stays the same can be used.
+
+    Raises
+    ------
+    ConcretizationError
+        Names the operation and its argument.
+    """
+    if is_float(value):
+        received = f"a float argument of the step for {argument!r}, which every call gives anew"
+        raise ConcretizationError(explain(op, received, "a number that stays the same", fix))
+
+
 def check_not_read(op: str, what: str, fix: str) -> None:
     """Refuse to read a plain number that the runs of a program recorded whole read anew.
 
@@ -67,6 +93,21 @@ def check_not_read(op: str, what: str, fix: str) -> None:
     if current() is not None:
         received = f"{what}, in a program that is recorded to be run again with others"
         raise ConcretizationError(explain(op, received, "tensors, or arguments", fix))
+
+
+def check_not_in_operation(op: str) -> None:
+    """Refuse a random number drawn by an operation of the user's: runs draw theirs before it runs.
+
+    Raises
+    ------
+    ConcretizationError
+        Names both.
+    """
+    name = OPERATION.get()
+    if name is not None:
+        received = f"a draw inside the operation {name}, in a program that is recorded whole"
+        fix = f"Draw before it, and pass it what was drawn: {name}(x, tg.{op}(...))."
+        raise ConcretizationError(explain(op, received, "a draw of the program's own", fix))
 
 
 def check_outside(op: str, fix: str) -> None:

@@ -10,7 +10,7 @@ import numpy as np
 
 from tapegraph.arrays.buffers import own
 from tapegraph.errors import explain, kind_of
-from tapegraph.recording.concretization import check_stays
+from tapegraph.recording.concretization import ConcretizationError, check_fixed, check_stays
 from tapegraph.recording.conversions import not_detached, not_joined
 from tapegraph.recording.op import CONSTANT, NO_ATTRS, Op
 from tapegraph.typed import Array
@@ -176,10 +176,15 @@ def real(value: Any, op: str, argument: str) -> float:
     ------
     TypeError
         It is not a number.
+    ConcretizationError
+        It is one that every run of a program gives anew.
     """
+    check_fixed(op, value, argument)
     try:
         if not isinstance(value, str):
             return float(value)
+    except ConcretizationError:
+        raise
     except (TypeError, ValueError):
         pass
     raise TypeError(explain(op, f"{kind_of(value)} for {argument!r}", "a number"))

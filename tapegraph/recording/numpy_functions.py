@@ -9,13 +9,13 @@ from __future__ import annotations
 import functools
 import inspect
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
 
 import numpy as np
 
 from tapegraph.errors import explain
-from tapegraph.recording.concretization import check_stays, follows
+from tapegraph.recording.concretization import check_stays, current, follows, is_float, settled
 from tapegraph.recording.node import Node
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -182,6 +182,25 @@ def function(called: Any, args: tuple[Any, ...], options: dict[str, Any]) -> Any
     return _run(called, f"{called.__module__}.{called.__name__}", args, options)
 
 
+def is_known(called: Any) -> bool:
+    """Tell whether NumPy's function or ufunc takes tensors."""
+    return _recording(called) is not None or called in PLAIN or called in DESCRIPTIONS
+
+
+def met_with(value: Any, others: Iterable[Any]) -> Any:
+    """Return floats that every run gives anew as tensors, of the dtype that a number would take.
+
+    That is the others' where they are of floats. In lists they are float64, as numbers are there.
+    """
+    if isinstance(value, (list, tuple)):
+        return type(value)(met_with(part, ()) for part in value)
+    if not is_float(value):
+        return value
+    dtypes = [getattr(x, "dtype", None) for x in others if not is_float(x)]
+    floats = [dtype for dtype in dtypes if getattr(dtype, "kind", "") == "f"]
+    return settled(value, np.result_type(*floats) if floats else np.dtype(np.float64))
+
+
 def wraps_arrays(value: Any) -> bool:
     """Tell whether a value holds arrays of any kind and computes through ufuncs, as xarray's do.
 
@@ -215,6 +234,10 @@ def _run(called: Any, name: str, args: tuple[Any, ...], options: dict[str, Any])
     if options.get("out") is not None and any(o is not None for o in _tuple(options["out"])):
         fix = "Leave out= away and use the result; for a += b write a = a + b."
         raise TypeError(explain(name, "out= with a tensor", "no in-place result", fix))
+    if current() is not None:
+        given = (*args, *options.values())
+        args = tuple(met_with(x, given) for x in args)
+        options = {key: met_with(x, given) for key, x in options.items()}
     recording = _recording(called)
     if recording is not None:
         return recording(*args, **options)

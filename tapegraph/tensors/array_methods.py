@@ -66,6 +66,7 @@ class ArrayMethods:
     __truediv__ = elementwise.div
     __pow__ = elementwise.pow
     __mod__ = elementwise.mod
+    __floordiv__ = elementwise.floor_divide
     __matmul__ = linalg.matmul
     __neg__ = elementwise.neg
 
@@ -75,10 +76,17 @@ class ArrayMethods:
     __rtruediv__ = _reflected(elementwise.div)
     __rpow__ = _reflected(elementwise.pow)
     __rmod__ = _reflected(elementwise.mod)
+    __rfloordiv__ = _reflected(elementwise.floor_divide)
     __rmatmul__ = _reflected(linalg.matmul)
 
     def __pos__(self) -> Self:
         return self
+
+    def __divmod__(self, other: Operand) -> tuple[Any, Any]:
+        return self // other, self % other
+
+    def __rdivmod__(self, other: Operand) -> tuple[Any, Any]:
+        return other // self, other % self
 
     def __abs__(self) -> Self:
         return elementwise.abs(self)

@@ -17,7 +17,7 @@ from tapegraph.ops import elementwise, linalg
 from tapegraph.ops.elementwise import DETACH
 from tapegraph.recording import concretization, conversions
 from tapegraph.recording.away import present, put
-from tapegraph.recording.concretization import ConcretizationError, check_stays, follows
+from tapegraph.recording.concretization import ConcretizationError, check_stays, follows, settled
 from tapegraph.recording.node import Node, constant, mark_changed, numeric
 from tapegraph.recording.op import CLEARED, CONSTANT, PARAM, Attrs
 from tapegraph.recording.record import apply, tensor_like
@@ -120,7 +120,8 @@ class Tensor(ArrayMethods, Node, recorded=True):
     def grad(self, value: ArrayLike | None) -> None:
         recorded = concretization.current()
         if recorded is not None and (recorded.is_state(self) or not self._inputs):
-            given: Any = value if value is None else tensor_like("grad", value)
+            given: Any = settled(value, self.dtype)
+            given = given if given is None else tensor_like("grad", given)
             if given is not None:
                 self._check_fits(given)
                 given = given if given.dtype == self.dtype else given.astype(self.dtype)
@@ -229,9 +230,9 @@ class Tensor(ArrayMethods, Node, recorded=True):
                     "Make a new leaf with tg.param(value).",
                 )
             )
-        given: Any = value
-        numbers: Any = value
-        if follows(value) and not given._requires_grad:
+        given: Any = settled(value, self.dtype)
+        numbers: Any = given
+        if isinstance(given, Node) and follows(given) and not given._requires_grad:
             numbers = given._array
         array = numeric(numbers, "assign", "value")
         try:
@@ -244,6 +245,8 @@ class Tensor(ArrayMethods, Node, recorded=True):
             ) from None
         recorded = concretization.current()
         if recorded is not None:
+            if isinstance(given, Node) and given._array.shape != self.shape:
+                given = np.broadcast_to(given, self.shape)  # type: ignore[arg-type]
             recorded.assign(self, array, given)
             return
         self._array = array
@@ -470,6 +473,7 @@ def param(data: ArrayLike, dtype: npt.DTypeLike | None = None, name: str | None 
     >>> tg.param([1, 2], name="w")
     Tensor([1., 2.], name='w', op='param')
     """
+    data = settled(data, np.float64)
     array = numeric(_numbers(data), "param", "data")
     if dtype is not None:
         array = own(array, _float_type(dtype))
@@ -519,6 +523,7 @@ def tensor(data: ArrayLike, dtype: npt.DTypeLike | None = None) -> Tensor:
     >>> tg.tensor([1.0, 2.0])
     Tensor([1., 2.])
     """
+    data = settled(data, np.float64)
     array = numeric(_numbers(data), "tensor", "data")
     if dtype is not None:
         array = numeric(array.astype(dtype, copy=False), "tensor", "data")

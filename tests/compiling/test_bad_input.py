@@ -179,7 +179,7 @@ class Two(tuple):
         np.ones,
         (x for x in [1]),
         collections.defaultdict(list, a=np.ones(2)),
-        int,
+        list,
         memoryview(b"12"),
         [[object()]],
         {"a": [object()]},

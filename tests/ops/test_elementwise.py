@@ -244,6 +244,24 @@ def test_a_chain_through_a_step_has_gradient_zero(backend):
     assert tg.grad(lambda v: elementwise.rint(v * 3.0))(0.4) == 0.0
 
 
+@pytest.mark.parametrize("dtype", [np.float64, np.float32, np.int64])
+def test_whole_divisions_go_with_the_remainder(dtype):
+    a, b = np.array([7, -7, 1, 0], dtype), np.array([2, 2, -3, 5], dtype)
+    for one, other in ((tg.tensor(a), tg.tensor(b)), (tg.tensor(a), b), (a, tg.tensor(b))):
+        for whole, rest in (divmod(one, other), np.divmod(one, other)):
+            assert isinstance(whole, tg.Tensor)
+            np.testing.assert_array_equal(whole.data, a // b, strict=True)
+            np.testing.assert_array_equal(rest.data, a % b, strict=True)
+        np.testing.assert_array_equal((one // other).data, a // b, strict=True)
+
+
+def test_whole_divisions_have_no_slope(backend):
+    a, b = tg.param([7.0, 1.0]), tg.param([2.0, 0.1])
+    (a // b + 3.0 * a).sum().backward()
+    np.testing.assert_array_equal(a.grad, [3.0, 3.0])
+    np.testing.assert_array_equal(b.grad, [0.0, 0.0])
+
+
 def test_remainder_with_whole_numbers(backend):
     x = tg.param([5.5, -5.5])
     np.remainder(x, np.array([2, 3])).backward()

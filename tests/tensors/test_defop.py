@@ -526,3 +526,33 @@ def test_too_few_gradients_are_an_error_that_counts_them():
         pytest.raises(ValueError, match="half_derived: received 1 gradients from vjp; expected 2"),
     ):
         out.backward()
+
+
+def test_random_numbers_drawn_inside_an_operation_are_refused_in_a_compiled_step():
+    def jittered(x):
+        return x + tg.random.normal(size=x.shape)
+
+    op = tg.defop(jittered, vjp=lambda g, y, x: g, name="jittered_in_a_step")
+    x = np.ones(3)
+    op(x)  # eagerly it may
+    step = tg.compile(op)
+    with pytest.raises(
+        tg.ConcretizationError,
+        match=r"random.normal: received a draw inside the operation jittered_in_a_step.*"
+        r"jittered_in_a_step\(x, tg.random.normal\(...\)\)",
+    ):
+        step(x)
+    tg.compile(lambda x: x * tg.random.normal(size=3))(x)  # the next one draws as before
+
+
+def test_random_numbers_drawn_for_an_operation_are_those_of_eager_calls():
+    op = tg.defop(lambda x, z: x * z, vjp=lambda g, y, x, z: (g * z, g * x), name="scaled_by")
+
+    def f(x):
+        return op(x, tg.random.normal(size=3))
+
+    found = []
+    for step in (f, tg.compile(f)):
+        tg.random.seed(3)
+        found.append([step(np.ones(3)).numpy() for _ in range(4)])
+    np.testing.assert_array_equal(*found)

@@ -33,6 +33,7 @@ def gradient_of(f, *arrays):
 
 RECORDED = numpy_functions.RECORDED
 UFUNCS = [u for u in RECORDED if isinstance(u, np.ufunc) and getattr(np, u.__name__, 0)]
+UFUNCS.remove(np.divmod)  # which gives two
 
 
 @pytest.mark.parametrize("ufunc", UFUNCS, ids=lambda u: u.__name__)

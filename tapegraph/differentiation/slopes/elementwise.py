@@ -160,6 +160,7 @@ SLOPES: Slopes = {
     "trunc": (FLAT,),
     "round": (FLAT,),
     "mod": (SAME, _quotient),
+    "floor_divide": (FLAT, FLAT),
     "astype": (Linear(lambda g, y, x, *, dtype: g.astype(dtype, copy=False)),),
     "where": (
         None,

@@ -43,7 +43,7 @@ Slopes: TypeAlias = dict[str, tuple[Slope, ...]]
 
 SAME = Linear(lambda g, y, *inputs: g)
 NEGATED = Linear(lambda g, y, *inputs: -g)
-FLAT = Linear(lambda g, y, x, **attrs: np.zeros_like(x))
+FLAT = Linear(lambda g, y, *inputs, **attrs: np.zeros_like(g))
 
 _NUMBERS = (int, float)
 _ARRAYS = (np.ndarray, np.generic, *_NUMBERS)

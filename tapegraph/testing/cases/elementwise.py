@@ -290,6 +290,13 @@ def _of_comparison() -> Iterator[Case]:
     )
     yield from pairs("mod", elementwise.mod, lambda a, b: a - np.floor(a / b) * b, nonzero, nonzero)
     yield from pairs(
+        "floor_divide",
+        elementwise.floor_divide,
+        lambda a, b: np.floor((a - np.mod(a, b)) / b + 0.5),
+        nonzero,
+        nonzero,
+    )
+    yield from pairs(
         "fmax", elementwise.fmax, lambda a, b: np.where(a > b, a, b), anywhere, anywhere
     )
     yield from pairs(
@@ -369,6 +376,14 @@ def _chosen() -> Iterator[Case]:
         (multiples, by),
         reference=np.mod,
         expected=([1.0] * 4, [-2.0, 2.0, -0.0, -9.0]),
+    )
+    yield Case(
+        "floor_divide",
+        "multiples",
+        elementwise.floor_divide,
+        (exactly([4.0, -4.0, 0.0, 1.0, -1.0, 7.0]), exactly([2.0, 2.0, 2.0, 0.1, inf, -2.0])),
+        reference=lambda a, b: np.array([2.0, -2.0, 0.0, 9.0, -1.0, -4.0]),
+        expected=([0.0] * 6, [0.0] * 6),
     )
     yield Case(
         "mod",
