@@ -176,7 +176,7 @@ class _Walk:
         elif isinstance(value, property):
             self.value(value.fget, name)
         elif isinstance(value, (dict, list, tuple, set, frozenset, deque)):
-            self._see(name, (kind, len(value)))
+            self._see(name, (kind, len(value)) if depth < _DEPTH else Same(value))
             if depth < _DEPTH and self._is_new(value):
                 self._container(value, name, depth + 1)
                 self._attributes_of(value, name)

@@ -330,7 +330,7 @@ def test_each_kind_of_argument_has_its_text(args, text, caplog):
     step = tg.compile(f)
     with caplog.at_level("INFO", logger="tapegraph"):
         step(*args)
-    assert f"compile: f: a new trace for {text}" in caplog.messages
+    assert f"compile: f: a new trace for {text}: the first call" in caplog.messages
     assert f"- {text}: 1 entries, 1 calls, recorded once" in step.explain()
 
 
