@@ -35,8 +35,8 @@ def grad(fun: Callable[..., Any], x: Any) -> Any:
     --------
     >>> import tapegraph.autograd.numpy as np
     >>> from tapegraph.autograd import grad
-    >>> grad(np.sin)(0.0), grad(grad(grad(np.sin)))(0.0)
-    (1.0, -1.0)
+    >>> print(grad(np.sin)(0.0), grad(grad(grad(np.sin)))(0.0))
+    1.0 -1.0
     """
     return _value_and_grad("grad", fun, x)[1]
 
@@ -75,25 +75,38 @@ def elementwise_grad(fun: Callable[..., Any], x: Any) -> Any:
 @unary_to_nary
 def deriv(fun: Callable[..., Any], x: Any) -> Any:
     """Return the derivative of a function of a number along one, in forward mode."""
-    return core.make_jvp(fun, x)(vspace(x).ones())[1]
+    return core.make_jvp(fun, x)(mapped(np.ones_like, core.with_shapes(x)))[1]
 
 
 @unary_to_nary
 def jacobian(fun: Callable[..., Any], x: Any) -> Any:
     """Return the Jacobian of a function of an array, of the result's shape and then the argument's.
 
-    One reverse pass for each element of the result.
+    One reverse pass for all elements of the result.
     """
-    vjp, value = core.make_vjp(fun, x)
-    rows = [vjp(unit) for unit in vspace(value).standard_basis()]
-    shape = np.shape(value) + np.shape(x)
-    return np.reshape(np.stack(rows), shape) if rows else np.zeros(shape)
+    return core.make_jacobian(fun, x)
 
 
 @unary_to_nary
 def hessian(fun: Callable[..., Any], x: Any) -> Any:
-    """Return the Hessian of a function of one number."""
-    return jacobian(jacobian(fun))(x)
+    """Return the Hessian of a function of one number, of the argument's shape twice.
+
+    Of several numbers it is the Jacobian of the Jacobian. The first derivatives are recorded once,
+    and one reverse pass differentiates all of them.
+    """
+    return core.make_jacobian(lambda x: _slopes(fun, x), x)
+
+
+def _slopes(fun: Callable[..., Any], x: Any) -> Any:
+    """Return the Jacobian of a function whose result has one element as a rule."""
+    vjp, value = core.make_vjp(fun, x)
+    shape = np.shape(value)
+    if not shape:
+        return vjp(1.0)
+    rows = [vjp(unit) for unit in vspace(value).standard_basis()]
+    return (
+        np.reshape(np.stack(rows), shape + np.shape(x)) if rows else np.zeros(shape + np.shape(x))
+    )
 
 
 @unary_to_nary

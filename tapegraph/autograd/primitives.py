@@ -71,8 +71,8 @@ def primitive(f_raw: Callable[..., Any]) -> Callable[..., Any]:
     ... def cube(x):
     ...     return x * x * x
     >>> defvjp(cube, lambda ans, x: lambda g: g * 3.0 * x**2)
-    >>> grad(cube)(2.0), grad(grad(cube))(2.0)
-    (12.0, 12.0)
+    >>> print(grad(cube)(2.0), grad(grad(cube))(2.0))
+    12.0 12.0
     """
     name = getattr(f_raw, "__name__", type(f_raw).__name__)
     entry = entry_of(name)
