@@ -45,13 +45,17 @@ def passed_on(module: str, name: str) -> Any:
 
 
 def formula_of(module: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Make a function SciPy's of its name on plain arguments, and itself where one is traced."""
+    """Make a function SciPy's of its name on plain arguments, and itself where one is traced.
+
+    As SciPy's functions, it does not warn of infinities and NaN that it gives.
+    """
 
     def decorate(formula: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(formula)
         def call(*args: Any, **kwargs: Any) -> Any:
             if any(map(holds_tensor, args)) or holds_tensor(kwargs):
-                return formula(*args, **kwargs)
+                with np.errstate(all="ignore"):
+                    return formula(*args, **kwargs)
             return of_scipy(module, formula.__name__)(*args, **kwargs)
 
         return call
