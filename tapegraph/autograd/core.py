@@ -8,6 +8,11 @@ from typing import Any
 import numpy as np
 
 from tapegraph.autograd.deprecated import primitive as primitive
+from tapegraph.autograd.nodes import INDEPENDENT
+from tapegraph.autograd.nodes import JVPNode as JVPNode
+from tapegraph.autograd.nodes import VJPNode as VJPNode
+from tapegraph.autograd.nodes import backward_pass as backward_pass
+from tapegraph.autograd.primitives import SparseObject as SparseObject
 from tapegraph.autograd.primitives import def_linear as def_linear
 from tapegraph.autograd.primitives import defjvp as defjvp
 from tapegraph.autograd.primitives import defjvp_argnum as defjvp_argnum
@@ -27,9 +32,6 @@ from tapegraph.transforms.jacobian import jacobian as in_rows
 from tapegraph.transforms.levels import NUMBERS
 from tapegraph.transforms.structure import leaves, mapped, replaced
 from tapegraph.transforms.vjp import vjp as reverse
-
-# What autograd says too, so that filters of the warning find it.
-INDEPENDENT = "Output seems independent of input"
 
 
 def make_vjp(fun: Callable[[Any], Any], x: Any) -> tuple[Callable[[Any], Any], Any]:

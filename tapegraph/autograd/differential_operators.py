@@ -16,6 +16,8 @@ from tapegraph.errors import explain, kind_of
 from tapegraph.transforms.checkpoint import checkpoint as checkpoint
 from tapegraph.transforms.structure import mapped
 
+# Of functions of one argument, by the names that they have in autograd's module.
+_make_vjp, _make_jvp = core.make_vjp, core.make_jvp
 make_vjp = unary_to_nary(core.make_vjp)
 make_jvp = unary_to_nary(core.make_jvp)
 

@@ -22,7 +22,7 @@ from tapegraph.autograd.traced import (
     number,
     without_constants,
 )
-from tapegraph.autograd.vspaces import vspace
+from tapegraph.autograd.vspaces import VSpace, vspace
 from tapegraph.errors import explain, kind_of
 from tapegraph.recording.node import constant
 from tapegraph.recording.op import NO_ATTRS, Op, Rules
@@ -96,6 +96,55 @@ def notrace_primitive(f_raw: Callable[..., Any]) -> Callable[..., Any]:
 
     wrapped.fun = f_raw  # type: ignore[attr-defined]
     return wrapped
+
+
+def register_notrace(trace_type: type, primitive_fun: Callable[..., Any]) -> None:
+    """Let a primitive run on plain values, and give plain ones, in one kind of derivative.
+
+    Parameters
+    ----------
+    trace_type : type
+        ``VJPNode`` for reverse mode, or ``JVPNode`` for forward mode.
+    primitive_fun : callable
+        Made by `primitive`, or a function of `tapegraph.autograd.numpy`.
+
+    Raises
+    ------
+    TypeError
+        The type is another.
+    """
+    rules = {"VJPNode": primitive_vjps, "JVPNode": primitive_jvps}.get(trace_type.__name__)
+    if rules is None:
+        received = f"the class {trace_type.__name__}"
+        raise TypeError(explain("register_notrace", received, "VJPNode or JVPNode"))
+    rules[primitive_fun] = _untraced
+
+
+def _untraced(*_: Any) -> Any:
+    """Stand for a rule where a call is not recorded."""
+
+
+class SparseObject:
+    """A gradient that a rule returns as what adds it to an array, instead of as an array.
+
+    Parameters
+    ----------
+    vs : VSpace
+        Of the argument.
+    mut_add : callable
+        Takes an array of that space, adds the gradient to it in place, and returns it.
+    """
+
+    def __init__(self, vs: Any, mut_add: Callable[[Any], Any]) -> None:
+        self.vs = vs
+        self.mut_add = mut_add
+
+
+VSpace.register(SparseObject, lambda x: x.vs)
+
+
+def _dense(x: Any) -> Any:
+    return x.mut_add(x.vs.zeros()) if isinstance(x, SparseObject) else x
 
 
 # Rules
@@ -230,6 +279,10 @@ def entry_of(name: str) -> Op:
 
 def called(fun: Any, f_raw: Any, entry: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Call a primitive with tensors or duals among its arguments."""
+    if _untraced in (primitive_jvps.get(fun), primitive_vjps.get(fun)):
+        forward = any(type(x) is Dual for _, x in leaves(args))
+        if (primitive_jvps if forward else primitive_vjps).get(fun) is _untraced:
+            return f_raw(*map(_plain, args), **{k: _plain(v) for k, v in kwargs.items()})
     if holds_box(kwargs):
         if not any(map(holds_box, args)):  # the function itself is differentiated then
             return f_raw(*args, **kwargs)
@@ -349,7 +402,7 @@ class _Call:
             vjp = rule(wanted, self._unpacked(y), args, self._kwargs)
             if not recorded:  # the same for every cotangent of the call
                 self._vjps[wanted] = vjp
-        found = list(vjp(self._unpacked(g)))
+        found = [_dense(part) for part in vjp(self._unpacked(g))]
         grads: list[Any] = [None] * len(inputs)
         for argnum, part in zip(wanted, found, strict=True):
             if part is None:

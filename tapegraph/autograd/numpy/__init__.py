@@ -6,7 +6,16 @@ among them it records.
 
 from __future__ import annotations
 
-from tapegraph.autograd.numpy import fft, linalg, numpy_boxes, numpy_vjps, numpy_wrapper, random
+from tapegraph.autograd.numpy import (
+    fft,
+    linalg,
+    numpy_boxes,
+    numpy_jvps,
+    numpy_vjps,
+    numpy_vspaces,
+    numpy_wrapper,
+    random,
+)
 from tapegraph.autograd.numpy.numpy_wrapper import *
 
 __all__ = [
@@ -14,7 +23,9 @@ __all__ = [
     "fft",
     "linalg",
     "numpy_boxes",
+    "numpy_jvps",
     "numpy_vjps",
+    "numpy_vspaces",
     "numpy_wrapper",
     "random",
 ]

@@ -174,6 +174,11 @@ def _edges(a: Any, bins: Any, range: Any, edges: Any) -> Any:
     return linspace(first - half, last + half, len(edges))
 
 
+def astype(x: Any, dtype: Any, *, copy: bool = True) -> Any:
+    """Return an array in another dtype, as ``np.astype`` does from NumPy 2.1 on."""
+    return x.astype(dtype, copy=copy)
+
+
 def isscalar(element: Any) -> bool:
     """Tell what ``np.isscalar`` tells of the plain value."""
     return bool(np.isscalar(getval(element)))

@@ -11,12 +11,13 @@ from tapegraph.autograd.numpy.functions import (
     WITHOUT_GRADIENT,
     ByIndex,
     array_from_args,
+    astype,
     concatenate_args,
     make_diagonal,
     metadata,
 )
 from tapegraph.autograd.numpy.integers import INTEGERS
-from tapegraph.autograd.numpy.wrapping import wrap_namespace
+from tapegraph.autograd.numpy.wrapping import wrap_namespace, wrapped
 
 _NAMES = wrap_namespace(_np, RECORDINGS, WITHOUT_GRADIENT)
 _NAMES |= {
@@ -32,6 +33,7 @@ _NAMES |= {
 for _submodule in ("fft", "linalg", "random"):
     _NAMES.pop(_submodule, None)
 globals().update(_NAMES)
+_astype = _NAMES.get("astype") or wrapped(astype)
 
 __all__ = sorted(_NAMES)
 
