@@ -5,11 +5,13 @@ from __future__ import annotations
 import inspect
 from collections import OrderedDict
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
+import numpy.typing as npt
 
 from tapegraph.autograd import core
+from tapegraph.autograd.typed import of_numbers
 from tapegraph.autograd.vspaces import vspace
 from tapegraph.autograd.wrap_util import unary_to_nary
 from tapegraph.errors import explain, kind_of
@@ -22,6 +24,7 @@ make_vjp = unary_to_nary(core.make_vjp)
 make_jvp = unary_to_nary(core.make_jvp)
 
 
+@of_numbers
 @unary_to_nary
 def grad(fun: Callable[..., Any], x: Any) -> Any:
     """Return the gradient of a function of one number, in the structure of the argument.
@@ -64,6 +67,7 @@ def _value_and_grad(op: str, fun: Callable[..., Any], x: Any) -> tuple[Any, Any]
     return value, vjp(vspace(value).ones())
 
 
+@of_numbers
 @unary_to_nary
 def elementwise_grad(fun: Callable[..., Any], x: Any) -> Any:
     """Return the gradient of the sum of a function's results.
@@ -74,6 +78,7 @@ def elementwise_grad(fun: Callable[..., Any], x: Any) -> Any:
     return vjp(vspace(value).ones())
 
 
+@of_numbers
 @unary_to_nary
 def deriv(fun: Callable[..., Any], x: Any) -> Any:
     """Return the derivative of a function of a number along one, in forward mode."""
@@ -81,22 +86,22 @@ def deriv(fun: Callable[..., Any], x: Any) -> Any:
 
 
 @unary_to_nary
-def jacobian(fun: Callable[..., Any], x: Any) -> Any:
+def jacobian(fun: Callable[..., Any], x: Any) -> npt.NDArray[Any]:
     """Return the Jacobian of a function of an array, of the result's shape and then the argument's.
 
     One reverse pass for all elements of the result.
     """
-    return core.make_jacobian(fun, x)
+    return core.make_jacobian(fun, x)  # type: ignore[no-any-return]
 
 
 @unary_to_nary
-def hessian(fun: Callable[..., Any], x: Any) -> Any:
+def hessian(fun: Callable[..., Any], x: Any) -> npt.NDArray[Any]:
     """Return the Hessian of a function of one number, of the argument's shape twice.
 
     Of several numbers it is the Jacobian of the Jacobian. The first derivatives are recorded once,
     and one reverse pass differentiates all of them.
     """
-    return core.make_jacobian(lambda x: _slopes(fun, x), x)
+    return core.make_jacobian(lambda x: _slopes(fun, x), x)  # type: ignore[no-any-return]
 
 
 def _slopes(fun: Callable[..., Any], x: Any) -> Any:
@@ -112,7 +117,7 @@ def _slopes(fun: Callable[..., Any], x: Any) -> Any:
 
 
 @unary_to_nary
-def holomorphic_grad(fun: Callable[..., Any], x: Any) -> Any:
+def holomorphic_grad(fun: Callable[..., Any], x: Any) -> NoReturn:
     """Refuse: complex numbers are not differentiated.
 
     Raises
@@ -126,7 +131,7 @@ def holomorphic_grad(fun: Callable[..., Any], x: Any) -> Any:
 
 def grad_named(fun: Callable[..., Any], argname: str) -> Callable[..., Any]:
     """Return `grad` of a function by the argument of a name."""
-    return grad(fun, list(inspect.signature(fun).parameters).index(argname))  # type: ignore[no-any-return]
+    return grad(fun, list(inspect.signature(fun).parameters).index(argname))
 
 
 @unary_to_nary
@@ -136,7 +141,7 @@ def grad_and_aux(fun: Callable[..., Any], x: Any) -> tuple[Any, Any]:
     return vjp((vspace(value).ones(), mapped(np.zeros_like, aux))), aux
 
 
-def multigrad_dict(fun: Callable[..., Any]) -> Callable[..., Any]:
+def multigrad_dict(fun: Callable[..., Any]) -> Callable[..., OrderedDict[str, Any]]:
     """Return the function that gives the gradients by all arguments, by their names."""
     signature = inspect.signature(fun)
 
@@ -166,20 +171,22 @@ def hessian_tensor_product(fun: Callable[..., Any], argnum: int = 0) -> Callable
         *rest, tensor = args
         return np.tensordot(grad(fun, argnum)(*rest, **kwargs), tensor, np.ndim(tensor))
 
-    return grad(directional, argnum)  # type: ignore[no-any-return]
+    return grad(directional, argnum)
 
 
 hessian_vector_product = hessian_tensor_product
 
 
-def tensor_jacobian_product(fun: Callable[..., Any], argnum: int = 0) -> Callable[..., Any]:
+def tensor_jacobian_product(
+    fun: Callable[..., Any], argnum: int = 0
+) -> Callable[..., npt.NDArray[Any]]:
     """Return the function of ``(*args, tensor)`` that gives the tensor times the Jacobian."""
 
     def contracted(*args: Any, **kwargs: Any) -> Any:
         *rest, tensor = args
         return np.tensordot(tensor, fun(*rest, **kwargs), np.ndim(tensor))
 
-    return jacobian(contracted, argnum)  # type: ignore[no-any-return]
+    return jacobian(contracted, argnum)
 
 
 vector_jacobian_product = tensor_jacobian_product
@@ -201,7 +208,7 @@ def _half_square(x: Any) -> Any:
 
 def make_ggnvp(
     f: Callable[..., Any], g: Callable[[Any], Any] = _half_square, f_argnum: int = 0
-) -> Callable[..., Any]:
+) -> Callable[..., Callable[[Any], Any]]:
     """Return what gives, at a point, the function that multiplies by the Gauss-Newton matrix.
 
     It is ``J^T H J``, with the Jacobian ``J`` of ``f`` and the Hessian ``H`` of ``g`` at ``f(x)``.
@@ -214,4 +221,4 @@ def make_ggnvp(
         push, _ = core.make_vjp(pull, vspace(value).zeros())
         return lambda v: pull(times_hessian(push(v)))
 
-    return ggnvp_maker(f, f_argnum)  # type: ignore[no-any-return]
+    return ggnvp_maker(f, f_argnum)

@@ -252,7 +252,7 @@ def _root(node: VJPNode) -> VJPNode | None:
         return node
     open_ones = (x for x in found if x._saved not in ended)
     newest: Any = max(open_ones, key=lambda x: x._seq, default=None)
-    return None if newest is None else newest._saved  # type: ignore[no-any-return]
+    return None if newest is None else newest._saved
 
 
 def _after(x: Any, root: Node) -> Any:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import Any, TypeVar, cast
 
 import numpy as np
 
@@ -33,13 +33,14 @@ from tapegraph.tensors.tensor import Tensor
 from tapegraph.transforms.structure import leaves, mapped, replaced
 
 Rule = Callable[..., Any]
+F = TypeVar("F", bound=Callable[..., Any])
 # By the function that `primitive` returned: ``rule(argnums, ans, args, kwargs)`` gives a function
 # of the cotangent, and ``rule(argnums, tangents, ans, args, kwargs)`` the tangent of the result.
 primitive_vjps: dict[Any, Rule] = {}
 primitive_jvps: dict[Any, Rule] = {}
 
 
-def primitive(f_raw: Callable[..., Any]) -> Callable[..., Any]:
+def primitive(f_raw: F) -> F:
     """Make a function one operation, whose derivatives `defvjp` and `defjvp` define.
 
     Parameters
@@ -84,10 +85,10 @@ def primitive(f_raw: Callable[..., Any]) -> Callable[..., Any]:
         return f_raw(*args, **kwargs)
 
     wrapped.fun = f_raw  # type: ignore[attr-defined]
-    return wrapped
+    return cast("F", wrapped)
 
 
-def notrace_primitive(f_raw: Callable[..., Any]) -> Callable[..., Any]:
+def notrace_primitive(f_raw: F) -> F:
     """Make a function run on plain values, so that no derivative flows through it."""
 
     @functools.wraps(f_raw)
@@ -95,7 +96,7 @@ def notrace_primitive(f_raw: Callable[..., Any]) -> Callable[..., Any]:
         return f_raw(*map(_plain, args), **{k: _plain(v) for k, v in kwargs.items()})
 
     wrapped.fun = f_raw  # type: ignore[attr-defined]
-    return wrapped
+    return cast("F", wrapped)
 
 
 def register_notrace(trace_type: type, primitive_fun: Callable[..., Any]) -> None:

@@ -5,7 +5,8 @@ Their results are complex.
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 import numpy as _np
 
@@ -31,7 +32,7 @@ def _rolled(x: Any, axes: Any, sign: int) -> Any:
     return _np.roll(x, shifts, axes) if axes else x
 
 
-_RECORDINGS = {
+_RECORDINGS: dict[str, Callable[..., Any]] = {
     **{name: unsupported(f"numpy.fft.{name}", _COMPLEX) for name in _np.fft.__all__},
     "fftfreq": _np.fft.fftfreq,
     "fftshift": fftshift,
@@ -39,11 +40,13 @@ _RECORDINGS = {
     "rfftfreq": _np.fft.rfftfreq,
 }
 _NAMES = wrap_namespace(_np.fft, _RECORDINGS)
-globals().update(_NAMES)
 
-__all__ = sorted(_NAMES)
+if TYPE_CHECKING:
+    from numpy.fft import *
+else:
+    __all__ = sorted(_NAMES)
+    globals().update(_NAMES)
 
-
-def __getattr__(name: str) -> Any:
-    """Return what else NumPy has by a name, as it is."""
-    return getattr(_np.fft, name)
+    def __getattr__(name: str) -> Any:
+        """Return what else NumPy has by a name, as it is."""
+        return getattr(_np.fft, name)

@@ -39,7 +39,7 @@ OF_SEVERAL = {
 # Of these, lists in lists are arrays beside arrays.
 OF_NESTED = {np.block}
 # autograd's dicts give lists of their values, and so every function takes such a view.
-_VIEWS = (type({}.values()), type(OrderedDict().values()))
+_VIEWS: tuple[type, ...] = (type({}.values()), type(OrderedDict().values()))
 # NumPy takes these by position alone, autograd by name too.
 BY_NAME = {np.where: ("condition", "x", "y")}
 _UFUNC = ("accumulate", "at", "identity", "nargs", "nin", "nout", "outer", "reduce", "reduceat")
