@@ -5,12 +5,16 @@ Beside a ``reveal_type`` stands the type; beside a mistake, mypy's code for it.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
 import tapegraph as tg
+import tapegraph.autograd as ag
+import tapegraph.autograd.numpy as anp
+from tapegraph.autograd.extend import primitive
+from tapegraph.autograd.scipy.stats import norm
 
 Floats = npt.NDArray[np.float64]
 
@@ -242,6 +246,37 @@ reveal_type(tg.testing.check_gradients(energy, [1.0, 2.0]))  # GradientReport
 reveal_type(dual.tangent)  # Tensor | Dual
 
 
+# The drop-in for autograd
+
+
+def bowl(x: Floats, scale: float = 2.0) -> npt.NDArray[Any]:
+    """Square, and sum."""
+    total: npt.NDArray[Any] = anp.sum(scale * x**2, axis=0)
+    return total
+
+
+@primitive
+def halved(x: Floats) -> Floats:
+    """Divide by two, as an operation of its own."""
+    return 0.5 * x
+
+
+reveal_type(anp.tanh(array))  # NDArray[Any]
+reveal_type(anp.concatenate([array, array]))  # NDArray[Any]
+reveal_type(anp.row_stack([array, array]))  # NDArray[Any]
+reveal_type(anp.pi)  # float
+reveal_type(ag.grad(bowl)(array))  # NDArray[Any]
+reveal_type(ag.grad(bowl)(array, scale=3.0))  # NDArray[Any]
+reveal_type(ag.grad(anp.tanh)(1.0))  # float64
+reveal_type(ag.grad(ag.grad(anp.tanh))(1.0))  # float64
+reveal_type(ag.elementwise_grad(anp.tanh)(array))  # NDArray[Any]
+reveal_type(ag.jacobian(anp.tanh)(array))  # NDArray[Any]
+reveal_type(ag.hessian(bowl)(array))  # NDArray[Any]
+reveal_type(ag.checkpoint(bowl))  # def (x: NDArray[float64], scale: float =) -> NDArray[Any]
+reveal_type(halved)  # def (x: NDArray[float64]) -> NDArray[float64]
+reveal_type(norm.logpdf)  # def (x: Any, loc: Any =, scale: Any =) -> Any
+
+
 @tg.no_grad()
 def called(n: int) -> str:
     """Count without recording."""
@@ -315,4 +350,7 @@ if TYPE_CHECKING:
     tg.grad(power)(2.0, exponent="a")  # error: call-overload
     bare("a")  # error: arg-type
     value + "a"  # error: operator
+    anp.no_such_name  # error: attr-defined
+    ag.grad(3)  # error: call-overload
+    ag.grad(bowl)(array, scale="a")  # error: call-overload
     value.data = "a"  # error: assignment

@@ -8,6 +8,11 @@ from typing import Any
 import numpy as np
 
 from tapegraph.autograd.deprecated import primitive as primitive
+from tapegraph.autograd.nodes import INDEPENDENT
+from tapegraph.autograd.nodes import JVPNode as JVPNode
+from tapegraph.autograd.nodes import VJPNode as VJPNode
+from tapegraph.autograd.nodes import backward_pass as backward_pass
+from tapegraph.autograd.primitives import SparseObject as SparseObject
 from tapegraph.autograd.primitives import def_linear as def_linear
 from tapegraph.autograd.primitives import defjvp as defjvp
 from tapegraph.autograd.primitives import defjvp_argnum as defjvp_argnum
@@ -23,11 +28,10 @@ from tapegraph.autograd.vspaces import VSpace as VSpace
 from tapegraph.autograd.vspaces import vspace as vspace
 from tapegraph.errors import explain, kind_of, warn
 from tapegraph.transforms.forward import jvp as forward
+from tapegraph.transforms.jacobian import jacobian as in_rows
+from tapegraph.transforms.levels import NUMBERS
 from tapegraph.transforms.structure import leaves, mapped, replaced
 from tapegraph.transforms.vjp import vjp as reverse
-
-# What autograd says too, so that filters of the warning find it.
-INDEPENDENT = "Output seems independent of input"
 
 
 def make_vjp(fun: Callable[[Any], Any], x: Any) -> tuple[Callable[[Any], Any], Any]:
@@ -61,7 +65,7 @@ def make_vjp(fun: Callable[[Any], Any], x: Any) -> tuple[Callable[[Any], Any], A
         depends = holds_box(out)
         return out
 
-    value, pullback = reverse(run, x)
+    value, pullback = reverse(run, with_shapes(x))
     if not depends:
         warn(f"{INDEPENDENT}: make_vjp gives zeros", UserWarning)
     value = mapped(settled, value)
@@ -71,6 +75,38 @@ def make_vjp(fun: Callable[[Any], Any], x: Any) -> tuple[Callable[[Any], Any], A
         return mapped(settled, pullback(_like("make_vjp", g, value)))
 
     return vjp, value
+
+
+def make_jacobian(fun: Callable[[Any], Any], x: Any) -> Any:
+    """Return the Jacobian of a function at a point.
+
+    All rows are one reverse pass, unless an outer derivative records each.
+
+    Parameters
+    ----------
+    fun : callable
+        Of one argument.
+    x
+        A number, an array, or dicts, lists and tuples of them.
+
+    Warns
+    -----
+    UserWarning
+        The value does not depend on ``x``: the Jacobian is zero.
+    """
+    _check_real("jacobian", x)
+    depends = True
+
+    def run(inside: Any) -> Any:
+        nonlocal depends
+        out = fun(inside)
+        depends = holds_box(out)
+        return out
+
+    found = in_rows(run, 0, "reverse")(with_shapes(x))
+    if not depends:
+        warn(f"{INDEPENDENT}: jacobian gives zeros", UserWarning)
+    return mapped(lambda block: _array(settled(block)), found)
 
 
 def make_jvp(fun: Callable[[Any], Any], x: Any) -> Callable[[Any], tuple[Any, Any]]:
@@ -84,7 +120,7 @@ def make_jvp(fun: Callable[[Any], Any], x: Any) -> Callable[[Any], tuple[Any, An
         A number, an array, or dicts, lists and tuples of them.
     """
     _check_real("make_jvp", x)
-    primals = tuple(leaf for _, leaf in leaves(x))
+    primals = tuple(leaf for _, leaf in leaves(with_shapes(x)))
 
     def jvp(g: Any) -> tuple[Any, Any]:
         """Return the value, and the derivative along a direction."""
@@ -103,6 +139,15 @@ def make_jvp(fun: Callable[[Any], Any], x: Any) -> Callable[[Any], tuple[Any, An
         return value, slope
 
     return jvp
+
+
+def with_shapes(x: Any) -> Any:
+    """Return a structure with arrays for its numbers: results then are NumPy's, of their dtypes."""
+    return mapped(lambda leaf: np.asarray(leaf) if isinstance(leaf, NUMBERS) else leaf, x)
+
+
+def _array(x: Any) -> Any:
+    return np.asarray(x) if isinstance(x, np.generic) else x
 
 
 def _check_real(op: str, x: Any) -> None:

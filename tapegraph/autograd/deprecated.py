@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 from tapegraph.autograd import primitives
 from tapegraph.autograd.primitives import Rule, defvjp
 from tapegraph.autograd.vspaces import vspace
 from tapegraph.errors import warn
 
+F = TypeVar("F", bound=Callable[..., Any])
 
-def primitive(f_raw: Callable[..., Any]) -> Callable[..., Any]:
+
+def primitive(f_raw: F) -> F:
     """Make a function one operation, as `tapegraph.autograd.extend.primitive` does.
 
     The result also has the methods that rules were defined by before `defvjp`: ``defgrad``,

@@ -5,21 +5,26 @@ from __future__ import annotations
 import inspect
 from collections import OrderedDict
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
+import numpy.typing as npt
 
 from tapegraph.autograd import core
+from tapegraph.autograd.typed import of_numbers
 from tapegraph.autograd.vspaces import vspace
 from tapegraph.autograd.wrap_util import unary_to_nary
 from tapegraph.errors import explain, kind_of
 from tapegraph.transforms.checkpoint import checkpoint as checkpoint
 from tapegraph.transforms.structure import mapped
 
+# Of functions of one argument, by the names that they have in autograd's module.
+_make_vjp, _make_jvp = core.make_vjp, core.make_jvp
 make_vjp = unary_to_nary(core.make_vjp)
 make_jvp = unary_to_nary(core.make_jvp)
 
 
+@of_numbers
 @unary_to_nary
 def grad(fun: Callable[..., Any], x: Any) -> Any:
     """Return the gradient of a function of one number, in the structure of the argument.
@@ -35,8 +40,8 @@ def grad(fun: Callable[..., Any], x: Any) -> Any:
     --------
     >>> import tapegraph.autograd.numpy as np
     >>> from tapegraph.autograd import grad
-    >>> grad(np.sin)(0.0), grad(grad(grad(np.sin)))(0.0)
-    (1.0, -1.0)
+    >>> print(grad(np.sin)(0.0), grad(grad(grad(np.sin)))(0.0))
+    1.0 -1.0
     """
     return _value_and_grad("grad", fun, x)[1]
 
@@ -62,6 +67,7 @@ def _value_and_grad(op: str, fun: Callable[..., Any], x: Any) -> tuple[Any, Any]
     return value, vjp(vspace(value).ones())
 
 
+@of_numbers
 @unary_to_nary
 def elementwise_grad(fun: Callable[..., Any], x: Any) -> Any:
     """Return the gradient of the sum of a function's results.
@@ -72,32 +78,46 @@ def elementwise_grad(fun: Callable[..., Any], x: Any) -> Any:
     return vjp(vspace(value).ones())
 
 
+@of_numbers
 @unary_to_nary
 def deriv(fun: Callable[..., Any], x: Any) -> Any:
     """Return the derivative of a function of a number along one, in forward mode."""
-    return core.make_jvp(fun, x)(vspace(x).ones())[1]
+    return core.make_jvp(fun, x)(mapped(np.ones_like, core.with_shapes(x)))[1]
 
 
 @unary_to_nary
-def jacobian(fun: Callable[..., Any], x: Any) -> Any:
+def jacobian(fun: Callable[..., Any], x: Any) -> npt.NDArray[Any]:
     """Return the Jacobian of a function of an array, of the result's shape and then the argument's.
 
-    One reverse pass for each element of the result.
+    One reverse pass for all elements of the result.
     """
+    return core.make_jacobian(fun, x)  # type: ignore[no-any-return]
+
+
+@unary_to_nary
+def hessian(fun: Callable[..., Any], x: Any) -> npt.NDArray[Any]:
+    """Return the Hessian of a function of one number, of the argument's shape twice.
+
+    Of several numbers it is the Jacobian of the Jacobian. The first derivatives are recorded once,
+    and one reverse pass differentiates all of them.
+    """
+    return core.make_jacobian(lambda x: _slopes(fun, x), x)  # type: ignore[no-any-return]
+
+
+def _slopes(fun: Callable[..., Any], x: Any) -> Any:
+    """Return the Jacobian of a function whose result has one element as a rule."""
     vjp, value = core.make_vjp(fun, x)
+    shape = np.shape(value)
+    if not shape:
+        return vjp(1.0)
     rows = [vjp(unit) for unit in vspace(value).standard_basis()]
-    shape = np.shape(value) + np.shape(x)
-    return np.reshape(np.stack(rows), shape) if rows else np.zeros(shape)
+    return (
+        np.reshape(np.stack(rows), shape + np.shape(x)) if rows else np.zeros(shape + np.shape(x))
+    )
 
 
 @unary_to_nary
-def hessian(fun: Callable[..., Any], x: Any) -> Any:
-    """Return the Hessian of a function of one number."""
-    return jacobian(jacobian(fun))(x)
-
-
-@unary_to_nary
-def holomorphic_grad(fun: Callable[..., Any], x: Any) -> Any:
+def holomorphic_grad(fun: Callable[..., Any], x: Any) -> NoReturn:
     """Refuse: complex numbers are not differentiated.
 
     Raises
@@ -111,7 +131,7 @@ def holomorphic_grad(fun: Callable[..., Any], x: Any) -> Any:
 
 def grad_named(fun: Callable[..., Any], argname: str) -> Callable[..., Any]:
     """Return `grad` of a function by the argument of a name."""
-    return grad(fun, list(inspect.signature(fun).parameters).index(argname))  # type: ignore[no-any-return]
+    return grad(fun, list(inspect.signature(fun).parameters).index(argname))
 
 
 @unary_to_nary
@@ -121,7 +141,7 @@ def grad_and_aux(fun: Callable[..., Any], x: Any) -> tuple[Any, Any]:
     return vjp((vspace(value).ones(), mapped(np.zeros_like, aux))), aux
 
 
-def multigrad_dict(fun: Callable[..., Any]) -> Callable[..., Any]:
+def multigrad_dict(fun: Callable[..., Any]) -> Callable[..., OrderedDict[str, Any]]:
     """Return the function that gives the gradients by all arguments, by their names."""
     signature = inspect.signature(fun)
 
@@ -151,20 +171,22 @@ def hessian_tensor_product(fun: Callable[..., Any], argnum: int = 0) -> Callable
         *rest, tensor = args
         return np.tensordot(grad(fun, argnum)(*rest, **kwargs), tensor, np.ndim(tensor))
 
-    return grad(directional, argnum)  # type: ignore[no-any-return]
+    return grad(directional, argnum)
 
 
 hessian_vector_product = hessian_tensor_product
 
 
-def tensor_jacobian_product(fun: Callable[..., Any], argnum: int = 0) -> Callable[..., Any]:
+def tensor_jacobian_product(
+    fun: Callable[..., Any], argnum: int = 0
+) -> Callable[..., npt.NDArray[Any]]:
     """Return the function of ``(*args, tensor)`` that gives the tensor times the Jacobian."""
 
     def contracted(*args: Any, **kwargs: Any) -> Any:
         *rest, tensor = args
         return np.tensordot(tensor, fun(*rest, **kwargs), np.ndim(tensor))
 
-    return jacobian(contracted, argnum)  # type: ignore[no-any-return]
+    return jacobian(contracted, argnum)
 
 
 vector_jacobian_product = tensor_jacobian_product
@@ -186,7 +208,7 @@ def _half_square(x: Any) -> Any:
 
 def make_ggnvp(
     f: Callable[..., Any], g: Callable[[Any], Any] = _half_square, f_argnum: int = 0
-) -> Callable[..., Any]:
+) -> Callable[..., Callable[[Any], Any]]:
     """Return what gives, at a point, the function that multiplies by the Gauss-Newton matrix.
 
     It is ``J^T H J``, with the Jacobian ``J`` of ``f`` and the Hessian ``H`` of ``g`` at ``f(x)``.
@@ -199,4 +221,4 @@ def make_ggnvp(
         push, _ = core.make_vjp(pull, vspace(value).zeros())
         return lambda v: pull(times_hessian(push(v)))
 
-    return ggnvp_maker(f, f_argnum)  # type: ignore[no-any-return]
+    return ggnvp_maker(f, f_argnum)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from tapegraph.autograd.nodes import JVPNode, VJPNode
 from tapegraph.autograd.numpy.numpy_boxes import ArrayBox as Box
 from tapegraph.autograd.primitives import (
+    SparseObject,
     def_linear,
     defjvp,
     defjvp_argnum,
@@ -13,11 +15,15 @@ from tapegraph.autograd.primitives import (
     defvjp_argnums,
     notrace_primitive,
     primitive,
+    register_notrace,
 )
 from tapegraph.autograd.vspaces import VSpace, vspace
 
 __all__ = [
     "Box",
+    "JVPNode",
+    "SparseObject",
+    "VJPNode",
     "VSpace",
     "def_linear",
     "defjvp",
@@ -28,5 +34,6 @@ __all__ = [
     "defvjp_argnums",
     "notrace_primitive",
     "primitive",
+    "register_notrace",
     "vspace",
 ]

@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import Any, TypeVar, cast
 
 import numpy as np
 
@@ -22,7 +22,7 @@ from tapegraph.autograd.traced import (
     number,
     without_constants,
 )
-from tapegraph.autograd.vspaces import vspace
+from tapegraph.autograd.vspaces import VSpace, vspace
 from tapegraph.errors import explain, kind_of
 from tapegraph.recording.node import constant
 from tapegraph.recording.op import NO_ATTRS, Op, Rules
@@ -33,13 +33,14 @@ from tapegraph.tensors.tensor import Tensor
 from tapegraph.transforms.structure import leaves, mapped, replaced
 
 Rule = Callable[..., Any]
+F = TypeVar("F", bound=Callable[..., Any])
 # By the function that `primitive` returned: ``rule(argnums, ans, args, kwargs)`` gives a function
 # of the cotangent, and ``rule(argnums, tangents, ans, args, kwargs)`` the tangent of the result.
 primitive_vjps: dict[Any, Rule] = {}
 primitive_jvps: dict[Any, Rule] = {}
 
 
-def primitive(f_raw: Callable[..., Any]) -> Callable[..., Any]:
+def primitive(f_raw: F) -> F:
     """Make a function one operation, whose derivatives `defvjp` and `defjvp` define.
 
     Parameters
@@ -71,8 +72,8 @@ def primitive(f_raw: Callable[..., Any]) -> Callable[..., Any]:
     ... def cube(x):
     ...     return x * x * x
     >>> defvjp(cube, lambda ans, x: lambda g: g * 3.0 * x**2)
-    >>> grad(cube)(2.0), grad(grad(cube))(2.0)
-    (12.0, 12.0)
+    >>> print(grad(cube)(2.0), grad(grad(cube))(2.0))
+    12.0 12.0
     """
     name = getattr(f_raw, "__name__", type(f_raw).__name__)
     entry = entry_of(name)
@@ -84,10 +85,10 @@ def primitive(f_raw: Callable[..., Any]) -> Callable[..., Any]:
         return f_raw(*args, **kwargs)
 
     wrapped.fun = f_raw  # type: ignore[attr-defined]
-    return wrapped
+    return cast("F", wrapped)
 
 
-def notrace_primitive(f_raw: Callable[..., Any]) -> Callable[..., Any]:
+def notrace_primitive(f_raw: F) -> F:
     """Make a function run on plain values, so that no derivative flows through it."""
 
     @functools.wraps(f_raw)
@@ -95,7 +96,56 @@ def notrace_primitive(f_raw: Callable[..., Any]) -> Callable[..., Any]:
         return f_raw(*map(_plain, args), **{k: _plain(v) for k, v in kwargs.items()})
 
     wrapped.fun = f_raw  # type: ignore[attr-defined]
-    return wrapped
+    return cast("F", wrapped)
+
+
+def register_notrace(trace_type: type, primitive_fun: Callable[..., Any]) -> None:
+    """Let a primitive run on plain values, and give plain ones, in one kind of derivative.
+
+    Parameters
+    ----------
+    trace_type : type
+        ``VJPNode`` for reverse mode, or ``JVPNode`` for forward mode.
+    primitive_fun : callable
+        Made by `primitive`, or a function of `tapegraph.autograd.numpy`.
+
+    Raises
+    ------
+    TypeError
+        The type is another.
+    """
+    rules = {"VJPNode": primitive_vjps, "JVPNode": primitive_jvps}.get(trace_type.__name__)
+    if rules is None:
+        received = f"the class {trace_type.__name__}"
+        raise TypeError(explain("register_notrace", received, "VJPNode or JVPNode"))
+    rules[primitive_fun] = _untraced
+
+
+def _untraced(*_: Any) -> Any:
+    """Stand for a rule where a call is not recorded."""
+
+
+class SparseObject:
+    """A gradient that a rule returns as what adds it to an array, instead of as an array.
+
+    Parameters
+    ----------
+    vs : VSpace
+        Of the argument.
+    mut_add : callable
+        Takes an array of that space, adds the gradient to it in place, and returns it.
+    """
+
+    def __init__(self, vs: Any, mut_add: Callable[[Any], Any]) -> None:
+        self.vs = vs
+        self.mut_add = mut_add
+
+
+VSpace.register(SparseObject, lambda x: x.vs)
+
+
+def _dense(x: Any) -> Any:
+    return x.mut_add(x.vs.zeros()) if isinstance(x, SparseObject) else x
 
 
 # Rules
@@ -230,6 +280,10 @@ def entry_of(name: str) -> Op:
 
 def called(fun: Any, f_raw: Any, entry: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Call a primitive with tensors or duals among its arguments."""
+    if _untraced in (primitive_jvps.get(fun), primitive_vjps.get(fun)):
+        forward = any(type(x) is Dual for _, x in leaves(args))
+        if (primitive_jvps if forward else primitive_vjps).get(fun) is _untraced:
+            return f_raw(*map(_plain, args), **{k: _plain(v) for k, v in kwargs.items()})
     if holds_box(kwargs):
         if not any(map(holds_box, args)):  # the function itself is differentiated then
             return f_raw(*args, **kwargs)
@@ -349,7 +403,7 @@ class _Call:
             vjp = rule(wanted, self._unpacked(y), args, self._kwargs)
             if not recorded:  # the same for every cotangent of the call
                 self._vjps[wanted] = vjp
-        found = list(vjp(self._unpacked(g)))
+        found = [_dense(part) for part in vjp(self._unpacked(g))]
         grads: list[Any] = [None] * len(inputs)
         for argnum, part in zip(wanted, found, strict=True):
             if part is None:

@@ -1,14 +1,16 @@
-"""Arguments with some of them replaced, and autograd's first gradient check."""
+"""Arguments with some of them replaced, an order of nodes, and autograd's first gradient check."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+import operator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, TypeVar
 
-from tapegraph.autograd.test_util import check_grads
 from tapegraph.errors import warn
 
-__all__ = ["quick_grad_check", "subval", "subvals"]
+__all__ = ["func", "quick_grad_check", "subval", "subvals", "toposort"]
+
+F = TypeVar("F")
 
 
 def subvals(x: Iterable[Any], ivs: Iterable[tuple[int, Any]]) -> tuple[Any, ...]:
@@ -22,6 +24,40 @@ def subvals(x: Iterable[Any], ivs: Iterable[tuple[int, Any]]) -> tuple[Any, ...]
 def subval(x: Iterable[Any], i: int, v: Any) -> tuple[Any, ...]:
     """Return a sequence as a tuple, with a value put at a place."""
     return subvals(x, [(i, v)])
+
+
+def func(f: F) -> F:
+    """Return what a class has by a name, as ``func(VSpace.add)``: the function itself."""
+    return f
+
+
+def toposort(
+    end_node: Any, parents: Callable[[Any], Iterable[Any]] = operator.attrgetter("parents")
+) -> Iterator[Any]:
+    """Yield a node and all before it, each after everything that was computed from it.
+
+    Parameters
+    ----------
+    end_node
+        Where to begin.
+    parents : callable, optional
+        Gives what a node was computed from; ``node.parents`` where not given.
+    """
+    waiting: dict[Any, int] = {}
+    pending = [end_node]
+    while pending:
+        node = pending.pop()
+        waiting[node] = waiting.get(node, 0) + 1
+        if waiting[node] == 1:
+            pending.extend(parents(node))
+    ready = [end_node]
+    while ready:
+        node = ready.pop()
+        yield node
+        for parent in parents(node):
+            waiting[parent] -= 1
+            if not waiting[parent]:
+                ready.append(parent)
 
 
 def quick_grad_check(
@@ -38,5 +74,7 @@ def quick_grad_check(
     AssertionError
         It differs.
     """
+    from tapegraph.autograd.test_util import check_grads  # which needs what needs this module
+
     warn("quick_grad_check: deprecated, as in autograd; write check_grads", UserWarning)
     check_grads(lambda x: fun(x, *extra_args, **(kwargs or {})), modes=["rev"], order=1)(arg0)

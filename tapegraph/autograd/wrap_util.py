@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar, cast
 
+from tapegraph.autograd.typed import Nary
 from tapegraph.transforms.levels import check_callable, check_positions, positions
 
+R = TypeVar("R")
 
-def unary_to_nary(unary_operator: Callable[..., Any]) -> Callable[..., Any]:
+
+def unary_to_nary(unary_operator: Callable[..., R]) -> Nary[R]:
     """Make an operator ``op(fun, x)`` on functions of one argument one on functions of several.
 
     Parameters
@@ -52,7 +55,7 @@ def unary_to_nary(unary_operator: Callable[..., Any]) -> Callable[..., Any]:
         )
         return nary
 
-    return nary_operator
+    return cast("Nary[R]", nary_operator)
 
 
 def get_name(f: Any) -> str:

@@ -190,9 +190,9 @@ class ArrayMethods:
         """Give another shape, as a tuple or one length an argument; see `tapegraph.reshape`."""
         return shape.reshape(self, lengths[0] if len(lengths) == 1 else lengths)
 
-    def flatten(self) -> Self:
+    def flatten(self, order: Literal["C", "F"] = "C") -> Self:
         """Return the elements in one axis; see `tapegraph.ravel`."""
-        return shape.ravel(self)
+        return shape.ravel(self, order)
 
     ravel = shape.ravel
     squeeze = shape.squeeze

@@ -20,6 +20,7 @@ from tapegraph.differentiation.gradients import Region
 from tapegraph.errors import explain
 from tapegraph.ops.shape import alias
 from tapegraph.recording import concretization
+from tapegraph.recording.conversions import DIFFERENTIATING
 from tapegraph.recording.node import next_seq
 from tapegraph.recording.op import NO_ATTRS, Op, Rules
 from tapegraph.recording.record import remember
@@ -89,6 +90,7 @@ class _Segment:
         self._call = call
         self._given = [x for _, x in leaves(call) if isinstance(x, Tensor)]
         self._stream = random.get_state()
+        self._differentiating = DIFFERENTIATING.value()
         self._closed_over: list[Any] = []
 
     def first(self) -> Any:
@@ -112,7 +114,7 @@ class _Segment:
     def gradients(self, needs: Sequence[bool], g: Any, y: Any, *, record: bool) -> list[Any]:
         """Run the function again, and return the gradient of each input that needs one."""
         start = next_seq()
-        with Scope(RECORDING, True), self._drawn_again():
+        with self._as_at_first():
             form, targets = self._run()
         outs = _flowing([x for _, x in leaves(form)])
         if not np.array_equal(_packed(outs), y, equal_nan=True):
@@ -136,11 +138,13 @@ class _Segment:
         return self._f(*args, **kwargs), targets
 
     @contextmanager
-    def _drawn_again(self) -> Iterator[None]:
+    def _as_at_first(self) -> Iterator[None]:
+        """Record in the scopes of the first run, and draw what it drew."""
         now = random.get_state()
         random.set_state(self._stream)
         try:
-            yield
+            with Scope(RECORDING, True), Scope(DIFFERENTIATING, self._differentiating):
+                yield
         finally:
             random.set_state(now)
 

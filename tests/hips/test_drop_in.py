@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 import warnings
 from collections import OrderedDict
 
@@ -62,6 +63,59 @@ def test_jacobian_and_hessian():
     assert numpy.array_equal(jacobian(lambda x: x**2)(X), numpy.diag(2 * X))
     assert numpy.allclose(hessian(lambda x: np.sum(x) ** 3)(X), 6 * X.sum() * numpy.ones((3, 3)))
     assert jacobian(lambda x: x[:0])(X).shape == (0, 3)
+
+
+def calls_of(f, *args):
+    """Count the Python functions that run in a call."""
+    count = 0
+
+    def called(frame, event, arg):
+        nonlocal count
+        count += event == "call"
+
+    sys.setprofile(called)
+    try:
+        f(*args)
+    finally:
+        sys.setprofile(None)
+    return count
+
+
+@pytest.mark.parametrize("derivative", [hessian, lambda f: jacobian(lambda x: x**2 * f(x))])
+def test_all_rows_in_one_pass(derivative):
+    # An unrolled loop over the rows takes eight times the calls.
+    found = derivative(lambda x: np.sum(np.sin(x) * x[::-1]))
+    found(numpy.ones(8))
+    assert calls_of(found, numpy.ones(64)) < 1.5 * calls_of(found, numpy.ones(8))
+
+
+def test_a_hessian_of_several_results():
+    found = hessian(lambda x: np.array([x[0] ** 2 * x[1], np.sum(x**2)]))(X)
+    first = numpy.array([[2 * X[1], 2 * X[0], 0.0], [2 * X[0], 0.0, 0.0], [0.0, 0.0, 0.0]])
+    numpy.testing.assert_allclose(found, [first, 2 * numpy.eye(3)], rtol=1e-14)
+    with pytest.warns(UserWarning, match="independent"):  # nothing depends, of no elements
+        assert hessian(lambda x: x[:0] ** 2)(X).shape == (0, 3, 3)
+    assert hessian(lambda x: np.reshape(np.sum(x**2), (1, 1)))(X).shape == (1, 1, 3, 3)
+    third = grad(lambda x: np.sum(hessian(lambda y: np.sum(y**4))(x)))(X)
+    numpy.testing.assert_allclose(third, 24 * X, rtol=1e-14)
+
+
+@pytest.mark.parametrize("kind", [float, int, numpy.float32, numpy.float64, numpy.asarray])
+def test_derivatives_by_numbers_are_numpys(kind):
+    x = kind(2)
+    dtype = numpy.float32 if kind is numpy.float32 else numpy.float64
+    tree = grad(lambda p: p["used"][0] ** 2)({"used": [x], "unused": x})
+    vjp, _ = make_vjp(np.sin)(x)
+    found = [
+        *(grad(f)(x) for f in (np.sin, lambda x: x, grad(np.sin))),
+        *value_and_grad(lambda x: x**2)(x),
+        *(tree["used"][0], tree["unused"], vjp(x), deriv(np.sin)(x), elementwise_grad(np.sin)(x)),
+        *make_jvp(np.sin)(x)(x),
+        *(jacobian(np.sin)(x), hessian(np.sin)(x)),
+    ]
+    assert [(part.shape, part.dtype) for part in found] == [((), dtype)] * len(found)
+    assert found[0] == pytest.approx(math.cos(2.0), rel=1e-6)
+    assert all(type(part) is numpy.ndarray for part in found[-2:])
 
 
 def test_results_are_plain():
@@ -488,6 +542,16 @@ def test_checkpoint():
     assert grad(f)(x, 2.0) == pytest.approx(2 * math.cos(x) * math.exp(2 * math.sin(x)))
     expected = (4 * math.cos(x) ** 2 - 2 * math.sin(x)) * math.exp(2 * math.sin(x))
     assert grad(grad(f))(x, 2.0) == pytest.approx(expected)
+
+
+def test_a_checkpoint_of_a_derivative():
+    for f, expected in (
+        (checkpoint(grad(np.sin)), -math.sin(0.4)),
+        (checkpoint(grad(grad(np.sin))), -math.cos(0.4)),
+        (lambda x: np.sum(checkpoint(elementwise_grad(np.exp))(x * X)), numpy.exp(0.4 * X) @ X),
+    ):
+        assert grad(f)(0.4) == pytest.approx(expected, rel=1e-14)
+    assert grad(grad(checkpoint(grad(np.sin))))(0.4) == pytest.approx(-math.cos(0.4), rel=1e-14)
 
 
 def test_check_grads_finds_a_mistake():

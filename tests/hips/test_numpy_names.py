@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import types
+from collections import OrderedDict
 
 import numpy
 import pytest
@@ -149,11 +150,77 @@ def linear(f, x):
         lambda np, x: np.vstack(([x[0], x[1]], x[:2])),
         lambda np, x: np.where(numpy.array([True, False]), [x[0], x[1]], 0.0),
         lambda np, x: np.conj(np.real_if_close(x)),
+        lambda np, x: np.block([[x, 2 * x], [numpy.ones(3) * x[1], x[::-1]]]),
+        lambda np, x: np.block([x, x[0], 0.0]),
+        lambda np, x: np.block([[x[:1, None], x[1:2, None]], [numpy.zeros((3, 1)), x[:, None]]]),
+        lambda np, x: np.bincount([0, 4, 0], weights=x, minlength=7),
+        lambda np, x: np.bincount([1, 0, 1], x),
+        lambda np, x: np.histogram([0.0, 0.4, 1.0], 3, weights=x)[0],
+        lambda np, x: np.histogram([0.5, 7.0, 1.0], [0.0, 0.5, 1.0], weights=x)[0],
+        lambda np, x: np.histogram([[0.1, 0.9, 0.3]], 2, (0.2, 1.0), weights=x[None])[0],
+        lambda np, x: np.histogram(x, 4)[1],
+        lambda np, x: np.histogram(X, 4, range=(x[1], x[2]))[1],
+        lambda np, x: np.histogram(X, x[1:])[1],
+        lambda np, x: np.fft.fftshift(x),
+        lambda np, x: np.fft.ifftshift(x),
+        lambda np, x: np.fft.fftshift(numpy.ones((2, 1)) * x, axes=-1),
+        lambda np, x: np.fft.ifftshift(numpy.ones((2, 1)) * x, axes=(0, 1)),
+        lambda np, x: np.stack([x, 2 * x]).flatten("F"),
     ],
 )
 def test_what_numpy_does_not_dispatch_records(f):
     expected = f(numpy, X)
     numpy.testing.assert_allclose(linear(lambda x: f(np, x), X), expected, rtol=1e-12, atol=1e-15)
+
+
+@pytest.mark.parametrize("density", [False, True])
+def test_a_histogram_of_traced_data(density):
+    a = numpy.array([[0.2, 1.7, 0.9], [1.1, 0.4, 1.3]])
+    w = numpy.array([[1.0, 2.0, 0.5], [3.0, 1.5, 0.7]])
+
+    def f(np, a, w):
+        heights, edges = np.histogram(a, 3, weights=w, density=density)
+        return np.sum(heights * numpy.array([1.0, -2.0, 5.0])) + np.sum(edges * X.mean())
+
+    for argnum, x in enumerate((a, w)):
+        found = grad(lambda a, w: f(np, a, w), argnum)(a, w)
+        for place in numpy.ndindex(x.shape):
+            moved = numpy.zeros_like(x)
+            moved[place] = 1e-6
+            sides = [[a, w], [a, w]]
+            sides[0][argnum], sides[1][argnum] = x + moved, x - moved
+            slope = (f(numpy, *sides[0]) - f(numpy, *sides[1])) / 2e-6
+            assert found[place] == pytest.approx(slope, rel=1e-6, abs=1e-8)
+
+
+def test_what_a_histogram_refuses():
+    with pytest.raises(ValueError, match=r"numpy.histogram: received weights of shape \(2,\)"):
+        grad(lambda w: np.sum(np.histogram(X, weights=w)[0]))(X[:2])
+    with pytest.raises(ValueError, match=r"numpy.bincount: received weights of shape \(2,\)"):
+        grad(lambda w: np.sum(np.bincount([0, 1, 2], w)))(X[:2])
+
+
+def test_edges_around_a_single_number_move_with_it():
+    edges = []
+    found = jacobian(lambda a: edges.append(np.histogram(a, 2)[1]) or edges[0])(X[:1])
+    numpy.testing.assert_allclose(edges[0]._value, numpy.histogram(X[:1], 2)[1], rtol=1e-15)
+    assert found.tolist() == [[1.0]] * 3
+
+
+def test_frequencies_of_a_traced_spacing():
+    # 1 / (n d), and its derivative -1 / (n d^2)
+    assert grad(lambda d: np.fft.fftfreq(4, d)[1])(0.5) == pytest.approx(-1.0)
+    assert grad(lambda d: np.fft.rfftfreq(4, d)[2])(0.5) == pytest.approx(-2.0)
+
+
+@pytest.mark.parametrize("kind", [dict, OrderedDict])
+@pytest.mark.parametrize("name", ["array", "stack", "vstack", "hstack", "concatenate"])
+def test_views_of_dicts_are_joined(name, kind):
+    found = grad(lambda d: np.dot(np.ravel(getattr(np, name)(d.values())), numpy.arange(6.0)))(
+        kind(a=X, b=2 * X)
+    )
+    assert type(found) is kind and found["a"].tolist() == [0.0, 1.0, 2.0]
+    assert found["b"].tolist() == [3.0, 4.0, 5.0]
 
 
 def test_own_functions():

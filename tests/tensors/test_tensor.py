@@ -594,6 +594,7 @@ POSITIVE = np.array([[0.5, 1.5], [2.5, 0.25]])
         (lambda x: x.transpose(0, 1), POSITIVE),
         (lambda x: x.transpose((1, 0)), POSITIVE.T),
         (lambda x: x.flatten(), POSITIVE.flatten()),
+        (lambda x: x.flatten("F"), POSITIVE.flatten("F")),
         (lambda x: x.exp(), np.exp(POSITIVE)),
         (lambda x: x.log(), np.log(POSITIVE)),
         (lambda x: x.sqrt(), np.sqrt(POSITIVE)),

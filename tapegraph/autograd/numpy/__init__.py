@@ -6,22 +6,46 @@ among them it records.
 
 from __future__ import annotations
 
-from tapegraph.autograd.numpy import fft, linalg, numpy_boxes, numpy_vjps, numpy_wrapper, random
-from tapegraph.autograd.numpy.numpy_wrapper import *
+from typing import TYPE_CHECKING
 
-__all__ = [
-    *numpy_wrapper.__all__,
-    "fft",
-    "linalg",
-    "numpy_boxes",
-    "numpy_vjps",
-    "numpy_wrapper",
-    "random",
-]
+from tapegraph.autograd.numpy import (
+    fft,
+    linalg,
+    numpy_boxes,
+    numpy_jvps,
+    numpy_vjps,
+    numpy_vspaces,
+    numpy_wrapper,
+    random,
+)
 
+if TYPE_CHECKING:
+    # What type checkers are told of a name is what NumPy tells of it.
+    from numpy import *  # type: ignore[no-redef]
 
-def __getattr__(name: str) -> object:
-    """Return what else NumPy has by a name, as it is: its modules, and names of one release."""
-    import numpy
+    from tapegraph.autograd.numpy.functions import array_from_args as array_from_args
+    from tapegraph.autograd.numpy.functions import concatenate_args as concatenate_args
+    from tapegraph.autograd.numpy.functions import make_diagonal as make_diagonal
+    from tapegraph.autograd.numpy.functions import metadata as metadata
 
-    return getattr(numpy, name)
+    row_stack = vstack  # noqa: F405
+else:
+    from tapegraph.autograd.numpy.numpy_wrapper import *
+
+    __all__ = [
+        *numpy_wrapper.__all__,
+        "fft",
+        "linalg",
+        "numpy_boxes",
+        "numpy_jvps",
+        "numpy_vjps",
+        "numpy_vspaces",
+        "numpy_wrapper",
+        "random",
+    ]
+
+    def __getattr__(name: str) -> object:
+        """Return what else NumPy has by a name, as it is: modules, and names of one release."""
+        import numpy
+
+        return getattr(numpy, name)

@@ -10,6 +10,7 @@ import numpy as np
 from tapegraph.autograd.numpy.wrapping import joined
 from tapegraph.autograd.traced import TENSORS, getval, holds_tensor
 from tapegraph.errors import explain
+from tapegraph.ops.index import scatter
 from tapegraph.recording.record import tensor_like
 from tapegraph.transforms.structure import mapped
 
@@ -123,6 +124,61 @@ def angle(z: Any, deg: bool = False) -> Any:
     return np.where(np.less(z, 0), 180.0 if deg else np.pi, 0.0) + 0.0 * z
 
 
+def bincount(x: Any, weights: Any = None, minlength: int = 0) -> Any:
+    """Record ``np.bincount``: linear in the weights; the places are whole numbers."""
+    places = mapped(getval, x)
+    counts = np.bincount(places, minlength=minlength)
+    return counts if weights is None else _weighed(places, weights, counts.size)
+
+
+def histogram(
+    a: Any, bins: Any = 10, range: Any = None, density: bool | None = None, weights: Any = None
+) -> tuple[Any, Any]:
+    """Record ``np.histogram``: linear in the weights, and with edges that move with the ends."""
+    a = joined(a)
+    plain, places = np.ravel(getval(a)), mapped(getval, bins)
+    counts, edges = np.histogram(plain, places, mapped(getval, range))
+    if weights is not None:
+        if np.shape(weights) != np.shape(a):
+            received = f"weights of shape {np.shape(weights)}"
+            raise ValueError(explain("numpy.histogram", received, f"the shape of a, {np.shape(a)}"))
+        inside = (plain >= edges[0]) & (plain <= edges[-1])
+        bin_of = np.searchsorted(edges, plain[inside], side="right") - 1
+        bin_of = np.minimum(bin_of, counts.size - 1)  # the last bin is closed
+        counts = _weighed(bin_of, np.ravel(joined(weights))[inside], counts.size)
+    edges = _edges(a, bins, range, edges)
+    return (counts / np.diff(edges) / np.sum(counts) if density else counts), edges
+
+
+def _weighed(places: Any, weights: Any, size: int) -> Any:
+    weights = joined(weights)
+    if np.shape(weights) != np.shape(places):
+        received = f"weights of shape {np.shape(weights)}"
+        raise ValueError(explain("numpy.bincount", received, f"shape {np.shape(places)}"))
+    return (
+        scatter(weights, places, (size,))
+        if holds_tensor(weights)
+        else np.bincount(places, weights, size)
+    )
+
+
+def _edges(a: Any, bins: Any, range: Any, edges: Any) -> Any:
+    """Return the edges of a histogram, traced where what they are made of is."""
+    if holds_tensor(bins):
+        return joined(bins)
+    ends = ((a.min(), a.max()) if np.size(a) else (0.0, 1.0)) if range is None else tuple(range)
+    if np.ndim(bins) or not holds_tensor(ends):
+        return edges
+    first, last = ends
+    half = 0.5 if getval(first) == getval(last) else 0.0  # NumPy's, for a single number
+    return linspace(first - half, last + half, len(edges))
+
+
+def astype(x: Any, dtype: Any, *, copy: bool = True) -> Any:
+    """Return an array in another dtype, as ``np.astype`` does from NumPy 2.1 on."""
+    return x.astype(dtype, copy=copy)
+
+
 def isscalar(element: Any) -> bool:
     """Tell what ``np.isscalar`` tells of the plain value."""
     return bool(np.isscalar(getval(element)))
@@ -210,12 +266,24 @@ def metadata(A: Any) -> tuple[Any, ...]:
 # What serves NumPy's functions where an argument is a tensor or holds one.
 RECORDINGS: dict[str, Callable[..., Any]] = {
     function.__name__: function
-    for function in (angle, append, array, full, full_like, gradient, isscalar, linspace, meshgrid)
+    for function in (
+        angle,
+        append,
+        array,
+        bincount,
+        full,
+        full_like,
+        gradient,
+        histogram,
+        isscalar,
+        linspace,
+        meshgrid,
+    )
 }
 RECORDINGS |= dict.fromkeys(("asarray", "asanyarray", "ascontiguousarray", "asfortranarray"), array)
 RECORDINGS |= dict.fromkeys(("conj", "conjugate", "real_if_close"), identity)
 # Step functions and questions, which have no derivative and give plain arrays.
 WITHOUT_GRADIENT = frozenset(
-    "bincount digitize fix floor_divide histogram iscomplex isneginf isposinf isreal lexsort "
+    "digitize fix floor_divide iscomplex isneginf isposinf isreal lexsort "
     "tril_indices_from triu_indices_from".split()
 )

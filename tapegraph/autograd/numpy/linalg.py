@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as _np
 
@@ -17,11 +17,13 @@ _NAMES = wrap_namespace(
     },
     frozenset({_np.linalg.matrix_rank.__name__}),
 )
-globals().update(_NAMES)
 
-__all__ = sorted(_NAMES)
+if TYPE_CHECKING:
+    from numpy.linalg import *
+else:
+    __all__ = sorted(_NAMES)
+    globals().update(_NAMES)
 
-
-def __getattr__(name: str) -> Any:
-    """Return what else NumPy has by a name, as it is."""
-    return getattr(_np.linalg, name)
+    def __getattr__(name: str) -> Any:
+        """Return what else NumPy has by a name, as it is."""
+        return getattr(_np.linalg, name)

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from tapegraph.autograd.traced import isbox
+from tapegraph.errors import explain
 
 
 class _Traced(type):
@@ -17,3 +20,17 @@ class ArrayBox(metaclass=_Traced):
 
     Their plain value is ``x._value``.
     """
+
+    @classmethod
+    def register(cls, value_type: type) -> None:
+        """Say that values of a type are traced, as numbers and all kinds of arrays are.
+
+        Raises
+        ------
+        TypeError
+            The type is no number and no array.
+        """
+        if not issubclass(value_type, (float, int, np.number, np.ndarray)):
+            received = f"the class {value_type.__name__}"
+            fix = "Trace arrays, or lists, tuples and dicts of them."
+            raise TypeError(explain("Box.register", received, "a class of real arrays", fix))

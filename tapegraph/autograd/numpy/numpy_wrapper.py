@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as _np
 
@@ -15,8 +15,9 @@ from tapegraph.autograd.numpy.functions import (
     make_diagonal,
     metadata,
 )
+from tapegraph.autograd.numpy.functions import astype as _convert
 from tapegraph.autograd.numpy.integers import INTEGERS
-from tapegraph.autograd.numpy.wrapping import wrap_namespace
+from tapegraph.autograd.numpy.wrapping import wrap_namespace, wrapped
 
 _NAMES = wrap_namespace(_np, RECORDINGS, WITHOUT_GRADIENT)
 _NAMES |= {
@@ -31,10 +32,13 @@ _NAMES |= {
 }
 for _submodule in ("fft", "linalg", "random"):
     _NAMES.pop(_submodule, None)
-globals().update(_NAMES)
-
-__all__ = sorted(_NAMES)
+_astype = _NAMES.get("astype") or wrapped(_convert)
 
 if TYPE_CHECKING:
+    # What type checkers are told of a name is what NumPy tells of it.
+    from numpy import *
 
-    def __getattr__(name: str) -> Any: ...
+    row_stack = vstack  # noqa: F405
+else:
+    __all__ = sorted(_NAMES)
+    globals().update(_NAMES)

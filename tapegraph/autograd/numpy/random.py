@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as _np
 
 _NAMES = {name: getattr(_np.random, name) for name in _np.random.__all__}
-globals().update(_NAMES)
 
-__all__ = sorted(_NAMES)
+if TYPE_CHECKING:
+    from numpy.random import *
+else:
+    __all__ = sorted(_NAMES)
+    globals().update(_NAMES)
 
-
-def __getattr__(name: str) -> Any:
-    """Return what else NumPy has by a name, as it is."""
-    return getattr(_np.random, name)
+    def __getattr__(name: str) -> Any:
+        """Return what else NumPy has by a name, as it is."""
+        return getattr(_np.random, name)

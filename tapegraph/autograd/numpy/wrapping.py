@@ -7,14 +7,15 @@ tensors are made tensors first, since NumPy does not look into them.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator
+from collections import OrderedDict
+from collections.abc import Callable, Iterable
 from types import ModuleType
 from typing import Any
 
 import numpy as np
 
 from tapegraph.autograd.primitives import called, entry_of, primitive_jvps, primitive_vjps
-from tapegraph.autograd.traced import getval, holds_tensor
+from tapegraph.autograd.traced import TENSORS, getval, holds_tensor
 from tapegraph.errors import explain
 from tapegraph.ops.shape import stack
 from tapegraph.tensors.dual import Dual
@@ -22,7 +23,6 @@ from tapegraph.transforms.structure import leaves, mapped
 
 # Of these, a list holds several arrays; of the others it is one.
 OF_SEVERAL = {
-    np.block,
     np.broadcast_arrays,
     np.choose,
     np.column_stack,
@@ -36,6 +36,10 @@ OF_SEVERAL = {
     np.stack,
     np.vstack,
 }
+# Of these, lists in lists are arrays beside arrays.
+OF_NESTED = {np.block}
+# autograd's dicts give lists of their values, and so every function takes such a view.
+_VIEWS: tuple[type, ...] = (type({}.values()), type(OrderedDict().values()))
 # NumPy takes these by position alone, autograd by name too.
 BY_NAME = {np.where: ("condition", "x", "y")}
 _UFUNC = ("accumulate", "at", "identity", "nargs", "nin", "nout", "outer", "reduce", "reduceat")
@@ -65,13 +69,15 @@ def wrapped(
         The function has derivative zero: tensors are given to it as plain arrays.
     """
     entry = entry_of(getattr(function, "__name__", "function"))
-    several = function in OF_SEVERAL
+    several, nested = function in OF_SEVERAL, function in OF_NESTED
     names = BY_NAME.get(function, ())
 
     @functools.wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
-        if several:  # an iterator would be used up by who looks into it
-            args = tuple(list(x) if isinstance(x, Iterator) else x for x in args)
+        if several:
+            args = tuple(map(_listed, args))
+        elif args and type(args[0]) in _VIEWS and any(map(holds_tensor, args[0])):
+            args = (list(args[0]), *args[1:])
         if names and kwargs:
             args += tuple(kwargs.pop(name) for name in names[len(args) :] if name in kwargs)
         if not (any(map(holds_tensor, args)) or holds_tensor(kwargs)):
@@ -85,6 +91,8 @@ def wrapped(
             return function(*plain, **{k: mapped(getval, v) for k, v in kwargs.items()})
         if recording is not None:
             return recording(*args, **kwargs)
+        if nested:
+            return function(*args, **kwargs)
         return function(
             *(_given(x, several) for x in args),
             **{k: _given(v, several) for k, v in kwargs.items()},
@@ -133,6 +141,13 @@ def _public(module: ModuleType) -> list[str]:
 
 def _is_forward(args: tuple[Any, ...]) -> bool:
     return any(type(x) is Dual for _, x in leaves(args))
+
+
+def _listed(x: Any) -> Any:
+    """Return an iterable of arrays as a list: NumPy wants a sequence, and looks at it twice."""
+    if isinstance(x, (list, tuple, str, np.ndarray, *TENSORS)) or not isinstance(x, Iterable):
+        return x
+    return list(x)
 
 
 def _given(x: Any, several: bool) -> Any:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import importlib
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar, cast
 
 import numpy as np
 
@@ -14,6 +14,8 @@ from tapegraph.autograd.numpy.wrapping import wrapped
 from tapegraph.autograd.primitives import defjvp, defvjp, primitive
 from tapegraph.autograd.traced import holds_tensor
 from tapegraph.errors import explain
+
+F = TypeVar("F", bound=Callable[..., Any])
 
 
 def of_scipy(module: str, name: str) -> Any:
@@ -44,17 +46,21 @@ def passed_on(module: str, name: str) -> Any:
     return wrapped(found) if callable(found) and not isinstance(found, type) else found
 
 
-def formula_of(module: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Make a function SciPy's of its name on plain arguments, and itself where one is traced."""
+def formula_of(module: str) -> Callable[[F], F]:
+    """Make a function SciPy's of its name on plain arguments, and itself where one is traced.
 
-    def decorate(formula: Callable[..., Any]) -> Callable[..., Any]:
+    As SciPy's functions, it does not warn of infinities and NaN that it gives.
+    """
+
+    def decorate(formula: F) -> F:
         @functools.wraps(formula)
         def call(*args: Any, **kwargs: Any) -> Any:
             if any(map(holds_tensor, args)) or holds_tensor(kwargs):
-                return formula(*args, **kwargs)
+                with np.errstate(all="ignore"):
+                    return formula(*args, **kwargs)
             return of_scipy(module, formula.__name__)(*args, **kwargs)
 
-        return call
+        return cast("F", call)
 
     return decorate
 

@@ -16,14 +16,14 @@ _in_special = formula_of("special")
 betainc = primitive_of("special", "betainc")
 slopes(
     betainc,
-    x2=lambda ans, a, b, x: np.exp((a - 1) * np.log(x) + (b - 1) * np.log1p(-x)) / ops.beta(a, b),
+    x2=lambda ans, a, b, x: np.exp(ops.xlogy(a - 1, x) + ops.xlog1py(b - 1, -x) - ops.betaln(a, b)),
 )
 erfcinv = primitive_of("special", "erfcinv")
 slopes(erfcinv, x0=lambda ans, x: -0.5 * math.sqrt(math.pi) * np.exp(ans**2))
 gammainc = primitive_of("special", "gammainc")
-slopes(gammainc, x1=lambda ans, a, x: np.exp(-x + (a - 1) * np.log(x) - ops.gammaln(a)))
+slopes(gammainc, x1=lambda ans, a, x: np.exp(-x + ops.xlogy(a - 1, x) - ops.gammaln(a)))
 gammaincc = primitive_of("special", "gammaincc")
-slopes(gammaincc, x1=lambda ans, a, x: -np.exp(-x + (a - 1) * np.log(x) - ops.gammaln(a)))
+slopes(gammaincc, x1=lambda ans, a, x: -np.exp(-x + ops.xlogy(a - 1, x) - ops.gammaln(a)))
 rgamma = primitive_of("special", "rgamma")
 slopes(rgamma, x0=lambda ans, x: -ops.psi(x) * ans)
 

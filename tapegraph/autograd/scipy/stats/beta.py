@@ -8,6 +8,7 @@ import numpy as np
 
 from tapegraph.autograd.scipy.of_scipy import formula_of, passed_on
 from tapegraph.autograd.scipy.special import betainc
+from tapegraph.autograd.scipy.stats.support import INF, inside, standard
 from tapegraph.ops.special import betaln, xlog1py, xlogy
 
 _of_stats = formula_of("stats.beta")
@@ -16,7 +17,11 @@ _of_stats = formula_of("stats.beta")
 @_of_stats
 def logpdf(x: Any, a: Any, b: Any, loc: Any = 0.0, scale: Any = 1.0) -> Any:
     """Return the logarithm of the density."""
-    z = (x - loc) / scale
+    z, scale, a, b = standard(x, (a, b), loc, scale)
+    return inside(_logpdf, z, a, b, scale, low=0.0, high=1.0, below=-INF, above=-INF)
+
+
+def _logpdf(z: Any, a: Any, b: Any, scale: Any) -> Any:
     return xlogy(a - 1.0, z) + xlog1py(b - 1.0, -z) - betaln(a, b) - np.log(scale)
 
 
@@ -29,7 +34,12 @@ def pdf(x: Any, a: Any, b: Any, loc: Any = 0.0, scale: Any = 1.0) -> Any:
 @_of_stats
 def cdf(x: Any, a: Any, b: Any, loc: Any = 0.0, scale: Any = 1.0) -> Any:
     """Return the distribution function; it has no derivative by ``a`` and ``b``."""
-    return betainc(a, b, (x - loc) / scale)
+    z, _, a, b = standard(x, (a, b), loc, scale)
+    return inside(_cdf, z, a, b, low=0.0, high=1.0, below=0.0, above=1.0)
+
+
+def _cdf(z: Any, a: Any, b: Any) -> Any:
+    return betainc(a, b, z)
 
 
 def __getattr__(name: str) -> Any:

@@ -8,6 +8,7 @@ import numpy as np
 
 from tapegraph.autograd.scipy.of_scipy import formula_of, passed_on
 from tapegraph.autograd.scipy.stats import gamma
+from tapegraph.autograd.scipy.stats.support import array_of
 
 _of_stats = formula_of("stats.chi2")
 
@@ -15,7 +16,7 @@ _of_stats = formula_of("stats.chi2")
 @_of_stats
 def logpdf(x: Any, df: Any, loc: Any = 0.0, scale: Any = 1.0) -> Any:
     """Return the logarithm of the density: of a gamma distribution."""
-    return gamma.logpdf(x, 0.5 * df, loc, 2.0 * scale)
+    return gamma.logpdf(x, 0.5 * array_of(df), loc, 2.0 * array_of(scale))
 
 
 @_of_stats
@@ -27,7 +28,7 @@ def pdf(x: Any, df: Any, loc: Any = 0.0, scale: Any = 1.0) -> Any:
 @_of_stats
 def cdf(x: Any, df: Any, loc: Any = 0.0, scale: Any = 1.0) -> Any:
     """Return the distribution function; it has no derivative by ``df``."""
-    return gamma.cdf(x, 0.5 * df, loc, 2.0 * scale)
+    return gamma.cdf(x, 0.5 * array_of(df), loc, 2.0 * array_of(scale))
 
 
 def __getattr__(name: str) -> Any:

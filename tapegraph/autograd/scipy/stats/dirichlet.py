@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from tapegraph.autograd.scipy.of_scipy import formula_of, passed_on
+from tapegraph.autograd.scipy.stats.support import array_of, checked
 from tapegraph.ops.special import gammaln, xlogy
 
 _of_stats = formula_of("stats.dirichlet")
@@ -14,10 +15,17 @@ _of_stats = formula_of("stats.dirichlet")
 
 @_of_stats
 def logpdf(x: Any, alpha: Any) -> Any:
-    """Return the logarithm of the density, of components along the first axis."""
+    """Return the logarithm of the density, of components along the first axis.
+
+    The last component may be left out: it is what the others leave of one.
+    """
+    x, alpha = array_of(x), array_of(alpha)
+    shape = np.shape(checked("stats.dirichlet", "logpdf", x, alpha))
+    if np.shape(x)[0] < np.shape(alpha)[0]:
+        x = np.concatenate([x, np.expand_dims(1.0 - np.sum(x, axis=0), 0)])
     weights = np.reshape(alpha, np.shape(alpha) + (1,) * (np.ndim(x) - 1))
     norm = gammaln(np.sum(alpha)) - np.sum(gammaln(alpha))
-    return norm + np.sum(xlogy(weights - 1.0, x), axis=0)
+    return np.reshape(norm + np.sum(xlogy(weights - 1.0, x), axis=0), shape)
 
 
 @_of_stats

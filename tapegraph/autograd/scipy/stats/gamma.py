@@ -8,6 +8,7 @@ import numpy as np
 
 from tapegraph.autograd.scipy.of_scipy import formula_of, passed_on
 from tapegraph.autograd.scipy.special import gammainc
+from tapegraph.autograd.scipy.stats.support import FINITE, INF, inside, standard
 from tapegraph.ops.special import gammaln, xlogy
 
 _of_stats = formula_of("stats.gamma")
@@ -16,7 +17,11 @@ _of_stats = formula_of("stats.gamma")
 @_of_stats
 def logpdf(x: Any, a: Any, loc: Any = 0.0, scale: Any = 1.0) -> Any:
     """Return the logarithm of the density."""
-    z = (x - loc) / scale
+    z, scale, a = standard(x, (a,), loc, scale)
+    return inside(_logpdf, z, a, scale, low=0.0, high=INF, below=-INF, above=-INF)
+
+
+def _logpdf(z: Any, a: Any, scale: Any) -> Any:
     return xlogy(a - 1.0, z) - z - gammaln(a) - np.log(scale)
 
 
@@ -29,7 +34,12 @@ def pdf(x: Any, a: Any, loc: Any = 0.0, scale: Any = 1.0) -> Any:
 @_of_stats
 def cdf(x: Any, a: Any, loc: Any = 0.0, scale: Any = 1.0) -> Any:
     """Return the distribution function; it has no derivative by ``a``."""
-    return gammainc(a, (x - loc) / scale)
+    z, _, a = standard(x, (a,), loc, scale)
+    return inside(_cdf, z, a, low=0.0, high=FINITE, below=0.0, above=1.0)
+
+
+def _cdf(z: Any, a: Any) -> Any:
+    return gammainc(a, z)
 
 
 def __getattr__(name: str) -> Any:

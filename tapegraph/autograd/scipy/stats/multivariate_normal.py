@@ -9,16 +9,20 @@ import numpy as np
 
 from tapegraph.autograd.numpy.functions import array
 from tapegraph.autograd.scipy.of_scipy import formula_of, passed_on
+from tapegraph.autograd.scipy.stats.support import checked
 from tapegraph.autograd.traced import getval, isbox
 from tapegraph.errors import explain
+from tapegraph.recording.numpy_functions import looked_at
 from tapegraph.recording.record import tensor_like
+from tapegraph.transforms.structure import mapped
 
 _of_stats = formula_of("stats.multivariate_normal")
 
 
 @_of_stats
-def logpdf(x: Any, mean: Any = 0.0, cov: Any = 1.0, allow_singular: bool = False) -> Any:
+def logpdf(x: Any, mean: Any = None, cov: Any = 1.0, allow_singular: bool = False) -> Any:
     """Return the logarithm of the density, of vectors along the last axis."""
+    shape = np.shape(_checked("logpdf", x, mean, cov, allow_singular=allow_singular))
     x, mean, cov = _arguments(x, mean, cov)
     z = x - mean
     n = cov.shape[-1]
@@ -28,18 +32,19 @@ def logpdf(x: Any, mean: Any = 0.0, cov: Any = 1.0, allow_singular: bool = False
         solved = np.linalg.solve(cov, np.reshape(z, (-1, n)).T).T
         squares = np.sum(z * np.reshape(solved, z.shape), axis=-1)
         logdet = np.linalg.slogdet(cov)[1]
-    return -0.5 * (squares + n * math.log(2 * math.pi) + logdet)
+    return np.reshape(-0.5 * (squares + n * math.log(2 * math.pi) + logdet), shape)
 
 
 @_of_stats
-def pdf(x: Any, mean: Any = 0.0, cov: Any = 1.0, allow_singular: bool = False) -> Any:
+def pdf(x: Any, mean: Any = None, cov: Any = 1.0, allow_singular: bool = False) -> Any:
     """Return the density, of vectors along the last axis."""
     return np.exp(logpdf(x, mean, cov, allow_singular))
 
 
 @_of_stats
-def entropy(mean: Any = 0.0, cov: Any = 1.0) -> Any:
-    """Return the differential entropy."""
+def entropy(mean: Any = None, cov: Any = 1.0) -> Any:
+    """Return the differential entropy, of a covariance that is not singular."""
+    _checked("logpdf", mean, mean, cov)  # SciPy's own takes singular ones
     _, _, cov = _arguments(mean, mean, cov)
     n = cov.shape[-1]
     return 0.5 * (n * (1.0 + math.log(2 * math.pi)) + np.linalg.slogdet(cov)[1])
@@ -65,9 +70,24 @@ def _on_the_support(z: Any, cov: Any) -> tuple[Any, int, Any]:
     return squares, int(kept.sum()), np.log(values[kept]).sum()
 
 
+def _checked(name: str, x: Any, mean: Any, cov: Any, **options: Any) -> Any:
+    """Return SciPy's value, and refuse what it refuses, and what is not symmetric besides."""
+    place = 0.0 if x is None else x
+    value = checked("stats.multivariate_normal", name, place, mean, cov, **options)
+    plain = np.asarray(mapped(looked_at, cov))
+    if plain.ndim == 2 and abs(plain - plain.T).max() > 1e-5 * abs(plain).max():
+        fix = "Write 0.5 * (cov + cov.T), or give both triangles."
+        received = "a cov that is not symmetric"
+        raise ValueError(explain(f"multivariate_normal.{name}", received, "a symmetric one", fix))
+    return value
+
+
 def _arguments(x: Any, mean: Any, cov: Any) -> tuple[Any, Any, Any]:
     """Return the arguments as tensors: vectors along a last axis, and a matrix."""
-    x, mean, cov = (tensor_like("multivariate_normal", array(part)) for part in (x, mean, cov))
+    x, mean, cov = (
+        tensor_like("multivariate_normal", array(0.0 if part is None else part))
+        for part in (x, mean, cov)
+    )
     n = max(cov.shape[-1] if cov.ndim else 1, mean.shape[-1] if mean.ndim else 1)
     if cov.ndim < 2:
         cov = np.eye(n) * cov

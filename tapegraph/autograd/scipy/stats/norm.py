@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from tapegraph.autograd.scipy.of_scipy import formula_of, passed_on
+from tapegraph.autograd.scipy.stats.support import standard
 from tapegraph.ops.special import log_ndtr, ndtr
 
 _of_stats = formula_of("stats.norm")
@@ -16,7 +17,7 @@ _of_stats = formula_of("stats.norm")
 @_of_stats
 def logpdf(x: Any, loc: Any = 0.0, scale: Any = 1.0) -> Any:
     """Return the logarithm of the density."""
-    z = (x - loc) / scale
+    z, scale = standard(x, (), loc, scale)
     return -0.5 * z**2 - np.log(scale) - 0.5 * math.log(2 * math.pi)
 
 
@@ -29,25 +30,25 @@ def pdf(x: Any, loc: Any = 0.0, scale: Any = 1.0) -> Any:
 @_of_stats
 def cdf(x: Any, loc: Any = 0.0, scale: Any = 1.0) -> Any:
     """Return the distribution function."""
-    return ndtr((x - loc) / scale)
+    return ndtr(standard(x, (), loc, scale)[0])
 
 
 @_of_stats
 def sf(x: Any, loc: Any = 0.0, scale: Any = 1.0) -> Any:
     """Return the survival function."""
-    return ndtr((loc - x) / scale)
+    return ndtr(-standard(x, (), loc, scale)[0])
 
 
 @_of_stats
 def logcdf(x: Any, loc: Any = 0.0, scale: Any = 1.0) -> Any:
     """Return the logarithm of the distribution function."""
-    return log_ndtr((x - loc) / scale)
+    return log_ndtr(standard(x, (), loc, scale)[0])
 
 
 @_of_stats
 def logsf(x: Any, loc: Any = 0.0, scale: Any = 1.0) -> Any:
     """Return the logarithm of the survival function."""
-    return log_ndtr((loc - x) / scale)
+    return log_ndtr(-standard(x, (), loc, scale)[0])
 
 
 def __getattr__(name: str) -> Any:

@@ -8,17 +8,25 @@ from typing import Any
 import numpy as np
 
 from tapegraph.autograd.scipy.of_scipy import formula_of, passed_on, primitive_of, slopes
-from tapegraph.ops.special import gammaln
+from tapegraph.autograd.scipy.stats.support import INF, standard
+from tapegraph.ops.special import betaln
 
 _of_stats = formula_of("stats.t")
 
 
 @_of_stats
 def logpdf(x: Any, df: Any, loc: Any = 0.0, scale: Any = 1.0) -> Any:
-    """Return the logarithm of the density."""
-    z = (x - loc) / scale
-    norm = gammaln(0.5 * (df + 1.0)) - gammaln(0.5 * df) - 0.5 * np.log(df * math.pi)
-    return norm - np.log(scale) - 0.5 * (df + 1.0) * np.log1p(z**2 / df)
+    """Return the logarithm of the density; of infinite degrees, the normal distribution's."""
+    z, scale, df = standard(x, (df,), loc, scale)
+    normal = np.equal(df, INF)
+    of_t = _logpdf(z, np.where(normal, 1.0, df))
+    return np.where(normal, -0.5 * z**2 - 0.5 * math.log(2.0 * math.pi), of_t) - np.log(scale)
+
+
+def _logpdf(z: Any, df: Any) -> Any:
+    # Not as a difference of two gammaln, whose digits are lost at many degrees.
+    norm = -betaln(0.5 * df, 0.5) - 0.5 * np.log(df)
+    return norm - 0.5 * (df + 1.0) * np.log1p(z**2 / df)
 
 
 @_of_stats
@@ -36,13 +44,15 @@ slopes(_logcdf, x0=lambda ans, z, df: np.exp(logpdf(z, df) - ans))
 @_of_stats
 def cdf(x: Any, df: Any, loc: Any = 0.0, scale: Any = 1.0) -> Any:
     """Return the distribution function; it has no derivative by ``df``."""
-    return _cdf((x - loc) / scale, df)
+    z, _, df = standard(x, (df,), loc, scale)
+    return _cdf(z, df)
 
 
 @_of_stats
 def logcdf(x: Any, df: Any, loc: Any = 0.0, scale: Any = 1.0) -> Any:
     """Return the logarithm of the distribution function; it has no derivative by ``df``."""
-    return _logcdf((x - loc) / scale, df)
+    z, _, df = standard(x, (df,), loc, scale)
+    return _logcdf(z, df)
 
 
 def __getattr__(name: str) -> Any:

@@ -1,0 +1,243 @@
+"""Operators written by hand with autograd's boxes and nodes, against closed forms."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy
+import pytest
+
+import tapegraph as tg
+import tapegraph.autograd.numpy as np
+from tapegraph.autograd import deriv, elementwise_grad, grad, make_jvp
+from tapegraph.autograd.core import JVPNode, VJPNode, backward_pass
+from tapegraph.autograd.differential_operators import _make_jvp, _make_vjp
+from tapegraph.autograd.extend import (
+    Box,
+    SparseObject,
+    defjvp,
+    defvjp,
+    primitive,
+    register_notrace,
+    vspace,
+)
+from tapegraph.autograd.numpy.numpy_boxes import ArrayBox
+from tapegraph.autograd.numpy.numpy_jvps import broadcast, broadcast_f
+from tapegraph.autograd.numpy.numpy_vspaces import ArrayVSpace, ComplexArrayVSpace
+from tapegraph.autograd.numpy.numpy_wrapper import _astype
+from tapegraph.autograd.primitives import primitive_jvps, primitive_vjps
+from tapegraph.autograd.tracer import Node, isbox, new_box, toposort, trace, trace_stack
+from tapegraph.autograd.util import func
+
+X = numpy.array([0.3, -0.7, 1.9])
+
+
+def box(x, level=0):
+    return new_box(x, level, VJPNode.new_root())
+
+
+def test_rows_of_a_jacobian_by_hand():
+    x = box(X)
+    y = np.array([np.sum(x**3), x[0] * x[1]])
+    expected = [3 * X**2, [X[1], X[0], 0.0]]
+    rows = [backward_pass(unit, y._node) for unit in numpy.eye(2)]
+    assert all(type(row) is numpy.ndarray for row in rows)
+    numpy.testing.assert_allclose(rows, expected, rtol=1e-14)
+    # With a traced cotangent the result is traced.
+    traced = np.stack([backward_pass(box(unit), y._node) for unit in numpy.eye(2)])
+    assert isbox(traced)
+    numpy.testing.assert_allclose(traced._value, expected, rtol=1e-14)
+
+
+def test_a_pass_ends_at_the_box_whose_trace_is_open():
+    def slope(x):
+        inner = box(x)
+        return backward_pass(1.0, (inner**2 * x)._node)  # 2 x x: the other x is a constant
+
+    assert slope(3.0) == 18.0
+    assert grad(slope)(3.0) == 12.0
+    x = box(3.0)
+    assert backward_pass(5.0, x._node) == 5.0
+    assert backward_pass(1.0, slope(x)._node) == 12.0
+
+
+def test_structures_of_boxes():
+    root = VJPNode.new_root()
+    with trace_stack.new_trace() as level:
+        start = new_box((2.0, {"w": [X]}), level, root)
+        end = (lambda a, p: a**2 * np.sum(p["w"][0] ** 2))(*start)
+        other = box(1.0, level + 1)
+    assert trace_stack.top == -1
+    assert end._trace == start._trace == level == 0 and other._trace == 1
+    assert isinstance(start, tuple) and start._node is root
+    a, p = backward_pass(1.0, end._node)
+    assert a == pytest.approx(4 * X @ X)
+    numpy.testing.assert_allclose(p["w"][0], 8 * X)
+    assert tg.param(1.0)._trace == -1
+
+
+def test_nodes_are_views_of_the_tape():
+    x = box(X)
+    y = np.exp(x) * x
+    node = y._node
+    assert isinstance(node, VJPNode) and node == y._node and node != x._node
+    left, right = node.parents
+    assert right is x._node and left.parents == [right] and right.parents == []
+    by_exp, by_x = node.vjp(numpy.ones(3))
+    numpy.testing.assert_allclose(by_exp, X)
+    numpy.testing.assert_allclose(by_x, numpy.exp(X))
+    assert right.vjp(numpy.ones(3)) == ()
+    order = list(toposort(node))
+    assert order[0] == node and order[-1] is right and len(order) == 3
+    # What `backward_pass` is, written out.
+    found = {node: numpy.ones(3)}
+    for each in order:
+        for parent, part in zip(each.parents, each.vjp(found[each]), strict=True):
+            found[parent] = found.get(parent, 0.0) + part
+    numpy.testing.assert_allclose(found[x._node], backward_pass(numpy.ones(3), node), rtol=1e-15)
+
+
+def test_topological_order_of_any_graph():
+    before = {"d": ["b", "c"], "b": ["a"], "c": ["a", "b"], "a": []}
+    order = list(toposort("d", parents=before.__getitem__))
+    assert sorted(order) == list("abcd")
+    for node, parent in itertools.product(before, before):
+        if parent in before[node]:
+            assert order.index(node) < order.index(parent)
+
+
+def test_forward_mode_by_hand():
+    x = new_box(X, 0, JVPNode.new_root(2 * X))
+    y = np.sin(x)
+    assert isbox(y) and y._trace == x._trace
+    numpy.testing.assert_allclose(y._node.g, 2 * X * numpy.cos(X))
+    assert trace(JVPNode.new_root(1.0), lambda x: x**2, 3.0)[1].g == 6.0
+    with pytest.raises(TypeError, match="a tuple for a JVPNode"):
+        new_box((1.0,), 0, JVPNode.new_root(1.0))
+
+
+def test_trace():
+    root = VJPNode.new_root()
+    value, node = trace(root, lambda x: np.sum(x**2), X)
+    assert value == X @ X and node.parents
+    assert backward_pass(1.0, node).tolist() == (2 * X).tolist()
+    w = tg.param(2.0)
+    with pytest.warns(UserWarning, match="^Output seems independent of input"):
+        assert trace(VJPNode.new_root(), lambda x: w * 2.0, 1.0)[1] is None
+
+
+def test_a_trace_in_a_trace():
+    def value_and_slope(x):
+        value, node = trace(VJPNode.new_root(), lambda y: y**3 * x, x)
+        return value + backward_pass(1.0, node)  # x^4 + 3 x^3
+
+    value, node = trace(VJPNode.new_root(), value_and_slope, 2.0)
+    assert value == 16.0 + 24.0
+    assert backward_pass(1.0, node) == 4 * 8.0 + 9 * 4.0 == grad(value_and_slope)(2.0)
+
+
+def test_what_cannot_be_made_by_hand():
+    class Recipe(Node):
+        pass
+
+    with pytest.raises(TypeError, match=r"new_box: received a Recipe; expected a root VJPNode"):
+        new_box(1.0, 0, Recipe.new_root())
+    root = VJPNode.new_root()
+    new_box(1.0, 0, root)
+    with pytest.raises(ValueError, match="new_box: received a node that has a box"):
+        new_box(1.0, 0, root)
+    with pytest.raises(TypeError, match=r"VJPNode: received a call.*VJPNode\.new_root\(\)"):
+        VJPNode(1.0, None, (), {}, (), ())
+    with pytest.raises(TypeError, match=r"backward_pass: .*no box was made for"):
+        backward_pass(1.0, (tg.param(1.0) * 2.0)._node)
+    with pytest.raises(TypeError, match=r"backward_pass: received float 1\.0"):
+        backward_pass(1.0, 1.0)
+    with pytest.raises(AttributeError, match="_node"):
+        tg.tensor(1.0)._node  # noqa: B018
+    with pytest.raises(TypeError, match="forward mode"):
+        deriv(lambda x: box(x))(1.0)
+    with pytest.raises(ValueError, match=r"backward_pass: .*\(2,\).*\(3,\)"):
+        backward_pass(numpy.ones(2), (box(X) * 2)._node)
+
+
+def test_calls_that_are_not_traced():
+    @primitive
+    def rounded(x):
+        assert not isbox(x)
+        return numpy.round(x)
+
+    register_notrace(VJPNode, rounded)
+    register_notrace(VJPNode, np.full_like)
+    try:
+        seen = []
+        assert grad(lambda x: seen.append(rounded(x)) or x * seen[0])(2.7) == 3.0
+        assert type(seen[0]) is numpy.float64
+        assert grad(lambda x: np.sum(np.full_like(X, x)) + x)(2.0) == 1.0
+        # Forward mode has its own rules.
+        assert deriv(lambda x: np.sum(np.full_like(X, x)))(2.0) == 3.0
+        with pytest.raises(NotImplementedError, match="JVP"):
+            deriv(rounded)(2.7)
+        register_notrace(JVPNode, rounded)
+        assert deriv(lambda x: x * rounded(x))(2.7) == 3.0
+    finally:
+        primitive_vjps.pop(np.full_like, None)
+        primitive_vjps.pop(rounded, None)
+        primitive_jvps.pop(rounded, None)
+    with pytest.raises(TypeError, match="register_notrace: received the class Node"):
+        register_notrace(Node, rounded)
+
+
+def test_a_gradient_that_adds_itself():
+    @primitive
+    def second(x):
+        return x[1]
+
+    def maker(ans, x):
+        def vjp(g):
+            def mut_add(a):
+                a[1] += g
+                return a
+
+            return SparseObject(vspace(x), mut_add)
+
+        return vjp
+
+    defvjp(second, maker)
+    found = grad(lambda x: second(x) ** 2 + np.sum(x))(X)
+    numpy.testing.assert_allclose(found, [1.0, 1.0 + 2 * X[1], 1.0])
+    assert vspace(SparseObject(vspace(X), None)) == vspace(X)
+
+
+def test_names_for_rules():
+    assert func(len) is len
+    assert _make_vjp(np.sin, 0.3)[0](1.0) == numpy.cos(0.3)
+    assert _make_jvp(np.sin, 0.3)(1.0)[1] == numpy.cos(0.3)
+    assert broadcast(X, numpy.ones((2, 3))).tolist() == [X.tolist()] * 2
+    shift = primitive(lambda x, y: x + y)
+    defjvp(
+        shift,
+        lambda g, ans, x, y: broadcast(g, ans),
+        lambda g, ans, x, y: broadcast_f(ans, lambda g: g)(g),
+    )
+    numpy.testing.assert_allclose(make_jvp(shift)(2.0, X)(1.0)[1], numpy.ones(3))
+    found = elementwise_grad(lambda x: _astype(x, numpy.float32) * 2.0)(X)
+    assert found.tolist() == [2.0, 2.0, 2.0] and found.dtype == numpy.float64
+
+
+def test_classes_of_arrays_of_ones_own():
+    class Array(numpy.ndarray):
+        pass
+
+    ArrayBox.register(Array)
+    ArrayVSpace.register(Array)
+    x = X.view(Array)
+    try:
+        numpy.testing.assert_allclose(grad(lambda x: np.sum(x**2))(x), 2 * X)
+        assert vspace(x).shape == (3,)
+    finally:
+        del ArrayVSpace.mappings[Array]
+    with pytest.raises(TypeError, match=r"Box\.register: received the class str"):
+        Box.register(str)
+    assert not isinstance(vspace(X), ComplexArrayVSpace) and ComplexArrayVSpace.iscomplex
+    with pytest.raises(TypeError, match="ComplexArrayVSpace: received .*real and the imaginary"):
+        ComplexArrayVSpace(numpy.array([1j]))
