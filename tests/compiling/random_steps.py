@@ -2,7 +2,7 @@
 
 ``drawn(seed)`` draws a `Program` (`tests.compiling.step_program`). Each has a few features, such as
 tables or leaves made inside; each feature brings statements, names to compute with, and changes.
-All values stay small, and away from where a last bit decides: tensors are of shape (3,) or (rows, 3).
+All values stay small, and away from where a last bit decides: arrays of shape (3,) or (rows, 3).
 """
 
 from __future__ import annotations
