@@ -483,10 +483,17 @@ def inside(d: Draft) -> None:
 
     def leaf() -> None:
         name = d.new("c")
-        text = d.pick(["tg.tensor(np.zeros(3))", f"tg.param({d.literals()})", "tg.tensor(x)[0]"])
-        d.body.append(f"{name} = {text}")
+        texts = ["tg.tensor(np.zeros(3))", "tg.tensor({})", "tg.param({})", "tg.param({})"]
+        d.body.append(f"{name} = {d.pick(texts).format(d.literals())}")
         made.append(name)
         d.vectors += [name] * 2
+
+    def slope() -> None:
+        name, loss = d.new("c"), d.new("loss")
+        d.body.append(f"{name} = {d.pick(['tg.param(x)', 'tg.tensor(x).requires_grad_()'])}")
+        d.body.append(f"{loss} = tg.sum(tg.tanh({name} * ({d.vector(1)})) * {name})")
+        d.body.append(f"{loss}.backward()")
+        d.body.append(f'out["{loss}"] = {name}.grad')
 
     def touch() -> None:
         if not made:
@@ -507,7 +514,7 @@ def inside(d: Draft) -> None:
             d.body.append(f"if {test.format(name)}:\n    {v} = {v} * 0.5")
             d.result(v)
 
-    d.acts += [leaf, touch, touch, touch, read]
+    d.acts += [leaf, touch, touch, touch, read, slope]
 
 
 @feature
