@@ -13,8 +13,9 @@ from typing import Any
 
 from tests.compiling.step_program import Change, Program
 
-CALLS = 10
+CALLS = 12
 FIRST_CHANGE = 2  # before which call a change comes at the earliest, from 0
+FOUND_BY_A_REAL_CALL = range(2, 7)  # the 4th and the 8th are real
 
 UNARY = [
     "tg.tanh({})",
@@ -82,6 +83,7 @@ class Draft:
         # What each change may be: the first in its list is how it is at the beginning.
         self.changes: list[tuple[list[str], bool]] = []
         self.count = 0
+        self.exact = True  # to the bit, natively
         self.basic()
         chosen = features or self.random.sample(sorted(FEATURES), self.random.randint(2, 5))
         self.features = [seed_feature(seed), *chosen] if features is None else chosen
@@ -271,23 +273,23 @@ class Draft:
             parameters=", ".join(name for name, _ in self.arguments),
             state=tuple(self.state),
             method="method" in self.features,
+            exact=self.exact,
             seed=self.seed,
         )
 
     def drawn_changes(self) -> list[Change]:
-        changes = []
-        special = [change for change in self.changes if len(change[0]) > 1 or not change[1]]
+        changes: list[Change] = []
+        special = [change for change in self.changes if len(change[0]) > 1]
         for _ in range(self.random.randint(0, 3)):
             texts, seen = self.pick(special if special and self.chance(0.6) else self.changes)
-            if not seen and changes:
-                continue
-            when = sorted(self.random.sample(range(FIRST_CHANGE, CALLS), self.pick([1, 2, 2])))
+            when = sorted(self.random.sample(range(FIRST_CHANGE, CALLS), 2))
+            if not seen:  # alone, so that what comes of it is known
+                return [Change(self.pick(FOUND_BY_A_REAL_CALL), self.pick(texts[1:]), seen)]
             if len(texts) == 1:
-                changes += [Change(call, texts[0], seen) for call in when[:1]]
+                changes += [Change(when[0], texts[0])]
             else:
-                other = self.pick(texts[1:])
-                both = zip(when, (other, self.pick([texts[0], *texts])), strict=False)
-                changes += [Change(call, text, seen) for call, text in both]
+                back = self.pick([texts[0], *texts])
+                changes += [Change(when[0], self.pick(texts[1:])), Change(when[1], back)]
         return sorted(changes, key=lambda change: change.call)
 
 
@@ -394,7 +396,8 @@ def containers(d: Draft) -> None:
         d.leaf(name)
     d.state += ["*ws", 'held["ema"]']
     d.vectors += ["ws[1]", 'held["ema"]', 'deep["inner"]["w"]']
-    d.numbers += ['held["scale"]', 'deep["inner"]["scale"]']
+    d.made += ["far = [[[[0.5]]]]"]
+    d.numbers += ['held["scale"]', 'deep["inner"]["scale"]', "far[0][0][0][0]"]
     d.changes += [
         (["ws[0], spare = spare, ws[0]", "ws[0], spare = spare, ws[0]"], True),
         ([f"ws.append(tg.param({d.literals()}))", "ws.append(spare)"], True),
@@ -403,6 +406,7 @@ def containers(d: Draft) -> None:
         ([f'held["w"] = tg.param({d.literals()})'] * 2, True),
         ([f'held["ema"].assign({d.literals()})'], True),
         (['held = {**held, "scale": 0.3}', 'held = {**held, "scale": 0.2}'], True),
+        (["far[0][0][0][0] = 0.5", "far[0][0][0][0] = 0.9"], False),
         (['deep["inner"]["scale"] = 0.4', 'deep["inner"]["scale"] = 0.7'], False),
         ([f'deep["inner"]["w"] = tg.param({d.literals()})'] * 2, False),
     ]
@@ -440,7 +444,7 @@ def functions(d: Draft) -> None:
         (["pair.reverse()", "pair.reverse()"], True),
         (["SLOPE = 0.7", "SLOPE = 0.1"], True),
         (["DEEP = 0.4", "DEEP = 0.9"], True),
-        (["helper.__defaults__ = (0.9,)", "helper.__defaults__ = (0.1,)"], False),
+        (["helper.__defaults__ = (0.9,)", "helper.__defaults__ = (0.1,)"], True),
     ]
 
 
@@ -520,6 +524,7 @@ def inside(d: Draft) -> None:
 @feature
 def second(d: Draft) -> None:
     def penalty() -> None:
+        d.exact = False
         name, g, h = d.new("loss"), d.new("g"), d.new("h")
         d.body.append(f"{name} = {d.loss_text()}")
         d.body.append(f"{g}, {h} = tg.gradients({name}, [w0, w1], create_graph=True)")
@@ -544,6 +549,7 @@ def second(d: Draft) -> None:
 @feature
 def transforms(d: Draft) -> None:
     def derivative() -> None:
+        d.exact = False
         leaf, inner = d.pick(["w0", "w1", "x[0]"]), d.vector(1)
         f = f"lambda a: tg.sum(tg.tanh(a * ({inner})) * a)"
         texts = [
@@ -664,6 +670,7 @@ def table(d: Draft) -> None:
         name = d.new("loss")
         text = d.pick(["tg.gather(table, rows)", "table[rows]", "np.take(table, rows, axis=0)"])
         d.body.append(f"{name} = tg.sum(({text} - ({d.vector(1)})) ** 2)")
+        d.exact = False
         if d.chance(0.6):
             d.body.append("rows_of.zero_grad()")
         d.body.append(f"{name}.backward()")
@@ -736,11 +743,12 @@ def compiled_inside(d: Draft) -> None:
 def arguments(d: Draft) -> None:
     """Floats, ints, bools, strings, dicts and defaults."""
     with_dict = d.chance(0.5)
+    varying = d.pick(["n", "flag", "both", ""])  # one at most: each value is a trace
 
     def varied(name: str, texts: list[str]) -> None:
-        varies = d.chance(0.5)
         rng = random.Random(f"{d.seed} {name}")
-        chosen = [rng.choice(texts) if varies else texts[0] for _ in range(CALLS)]
+        two = [texts[0], rng.choice(texts[1:])] if name == varying else texts[:1]
+        chosen = [rng.choice(two) for _ in range(CALLS)]
         d.argument(name, lambda call: chosen[call])
 
     fed = [repr(round(random.Random(f"{d.seed} s {i}").uniform(0.1, 1), 2)) for i in range(CALLS)]
