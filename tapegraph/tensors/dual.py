@@ -18,6 +18,7 @@ from tapegraph.recording import conversions
 from tapegraph.recording.node import constant
 from tapegraph.recording.op import DEFINED, OPS, Attrs, Op
 from tapegraph.recording.record import ELEMENTWISE, apply, operand, tensor_like
+from tapegraph.recording.scopes import RECORDING
 from tapegraph.tensors.array_methods import ArrayMethods
 from tapegraph.tensors.tensor import Tensor
 from tapegraph.tensors.value import Value
@@ -97,6 +98,8 @@ class Dual(ArrayMethods):
         primals = tuple(primal for primal, _ in split)
         call = ELEMENTWISE.get(name)  # it explains shape errors
         out = call(*primals) if call else apply(op, primals, dict(attrs))
+        if not RECORDING.value():  # a constant, as in reverse mode
+            return out
         with np.errstate(all="ignore"):
             tangent = rule(tuple(t for _, t in split), out, *primals, **attrs)
             return out if tangent is None else dual_of(out, _spread(tangent, out), tag)

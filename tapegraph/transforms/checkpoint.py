@@ -26,7 +26,7 @@ from tapegraph.recording.record import remember
 from tapegraph.recording.scopes import RECORDING, Scope
 from tapegraph.tensors.tensor import Tensor
 from tapegraph.transforms.levels import check_callable
-from tapegraph.transforms.structure import leaves, replaced
+from tapegraph.transforms.structure import leaves, mapped, matched, replaced
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -90,6 +90,7 @@ class _Segment:
         self._given = [x for _, x in leaves(call) if isinstance(x, Tensor)]
         self._stream = random.get_state()
         self._closed_over: list[Any] = []
+        self._form: Any = None
 
     def first(self) -> Any:
         """Run the function, and return its results without their history."""
@@ -98,6 +99,7 @@ class _Segment:
         results = [x for _, x in leaves(form)]
         if any(hasattr(type(x), "__tapegraph_apply__") for x in results):
             return form
+        self._form = mapped(lambda x: None, form)
         outs = _flowing(results)
         self._closed_over = Region(outs, targets, since=start).outside
         inputs = (*self._given, *self._closed_over)
@@ -114,7 +116,8 @@ class _Segment:
         start = next_seq()
         with Scope(RECORDING, True), self._drawn_again():
             form, targets = self._run()
-        outs = _flowing([x for _, x in leaves(form)])
+        along = matched("checkpoint", form, self._form, "a second run's result", "the first's")
+        outs = _flowing([x for _, x in along])
         if not np.array_equal(_packed(outs), y, equal_nan=True):
             received = "a function that gives other numbers when it is run again"
             fix = "Draw by tg.random, and change nothing that it reads before the backward."
