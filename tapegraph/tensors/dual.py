@@ -175,26 +175,20 @@ class Dual(ArrayMethods):
             raise conversions.to_array("Dual")
 
         def __float__(self) -> NoReturn:
-            raise _not_a_number("float")
+            raise conversions.not_a_number("Dual", "float", "dual.item()")
 
         def __int__(self) -> NoReturn:
-            raise _not_a_number("int")
+            raise conversions.not_a_number("Dual", "int", "dual.item()")
+
+        def tolist(self) -> NoReturn:
+            """Refuse: numbers carry no derivative."""
+            raise conversions.not_a_number("Dual", "tolist", "dual.numpy().tolist()")
 
         def __setitem__(self, key: Any, value: Any) -> NoReturn:
             fix = "Use np.where or np.concatenate."
             raise TypeError(
                 explain("setitem", "an assignment to elements of a Dual", "a new dual", fix)
             )
-
-
-def _not_a_number(conversion: str) -> TypeError:
-    """Return the error of a conversion to a number: inside a derivative none is harmless."""
-    fix = (
-        "Use tapegraph's or NumPy's function in place of math's (tg.sin for math.sin), or write "
-        "dual.item() where the value alone is meant."
-    )
-    received = "a Dual, whose derivative the number would lose"
-    return TypeError(explain(conversion, received, "a plain number", fix))
 
 
 def dual_of(primal: Any, tangent: Any, tag: int) -> Dual:
