@@ -98,6 +98,73 @@ def test_bounds_constraints_and_options():
         tg.optim.minimize(rosenbrock, START, maxitre=3)
 
 
+ON_A_LINE = {"type": "eq", "fun": lambda x: x[0] + x[1] - 1.0}
+RESTRICTIONS = {
+    "a dict": {"constraints": ON_A_LINE},
+    "a list": {"constraints": [ON_A_LINE]},
+    "an object": {"constraints": optimize.LinearConstraint(np.ones((1, 2)), 1.0, 1.0)},
+    "bounds": {"bounds": [(0.5, None), (None, None)]},
+    "bounds, an object": {"bounds": optimize.Bounds([0.5, -1.0], [2.0, 2.0])},
+}
+METHODS = sorted({*BY_VALUE, *BY_GRADIENT, *BY_PRODUCTS, *BY_HESSIAN, "COBYLA"} - {None})
+
+
+@pytest.mark.filterwarnings("ignore:delta_grad:UserWarning")
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("kind", RESTRICTIONS)
+def test_what_restricts_the_search_is_kept_to_or_refused(kind, method):
+    """Each method that takes it ends where it holds; the others never begin."""
+    given, runs = RESTRICTIONS[kind], []
+    (argument,) = given
+
+    def f(x):
+        runs.append(x)
+        return x[0] ** 2 + 3.0 * x[1] ** 2
+
+    try:
+        found = tg.optim.minimize(f, np.array([1.0, 3.0]), method, **given)
+    except ValueError as error:
+        assert f"minimize: received {argument} for {method.upper()}, which has no" in str(error)
+        assert 'Write method="SLSQP" or "trust-constr".' in str(error)
+        assert "test_minimize.py" in str(error)
+        assert not runs
+    else:
+        wanted = [0.75, 0.25] if argument == "constraints" else [0.5, 0.0]
+        np.testing.assert_allclose(found.x, wanted, atol=1e-3)
+
+
+def test_constraints_are_not_left_out_by_default():
+    def f(x):
+        return tg.sum(x**2)
+
+    with pytest.raises(ValueError, match=r"constraints for L-BFGS-B.*SLSQP"):
+        tg.optim.minimize(f, np.array([1.0, 3.0]), constraints=ON_A_LINE)
+    found = tg.optim.minimize(f, np.array([1.0, 3.0]), None, constraints=ON_A_LINE)
+    np.testing.assert_allclose(found.x, 0.5, atol=1e-6)
+    for none in ((), []):
+        assert tg.optim.minimize(f, np.ones(2), constraints=none).success
+    assert tg.optim.minimize(f, np.ones(2), "CG", bounds=None).success
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"jac": lambda x: 2 * x},
+        {"jac": True},
+        {"options": {"jac": "2-point"}},
+        {"hessp": lambda x, p: 2 * p},
+        {"hess": lambda x: 2 * np.eye(2)},
+    ],
+)
+def test_derivatives_by_hand_are_refused(given):
+    name = next(iter(given.get("options", given)))
+    with pytest.raises(TypeError) as caught:
+        tg.optim.minimize(lambda x: tg.sum(x**2), np.ones(2), "Newton-CG", **given)
+    message = str(caught.value)
+    assert message.startswith("minimize: received ") and f" for '{name}'; expected" in message
+    assert "Leave it out; with derivatives by hand call scipy.optimize.minimize." in message
+
+
 # ------------------------------------------------------------------ structures
 
 
