@@ -20,6 +20,7 @@ from tapegraph.differentiation.gradients import Region
 from tapegraph.errors import explain
 from tapegraph.ops.shape import alias
 from tapegraph.recording import concretization
+from tapegraph.recording.conversions import DIFFERENTIATING
 from tapegraph.recording.node import next_seq
 from tapegraph.recording.op import NO_ATTRS, Op, Rules
 from tapegraph.recording.record import remember
@@ -91,6 +92,7 @@ class _Segment:
         self._stream = random.get_state()
         self._closed_over: list[Any] = []
         self._form: Any = None
+        self._differentiating = DIFFERENTIATING.value()
 
     def first(self) -> Any:
         """Run the function, and return its results without their history."""
@@ -103,7 +105,7 @@ class _Segment:
         outs = _flowing(results)
         self._closed_over = Region(outs, targets, since=start).outside
         inputs = (*self._given, *self._closed_over)
-        if not any(x._requires_grad for x in inputs):
+        if not outs or not any(x._requires_grad for x in inputs):
             ended = (x.detach() if isinstance(x, Tensor) else x for x in results)
             return replaced(form, ended)
         packed = remember(Tensor, CHECKPOINT, _packed(outs), inputs, NO_ATTRS)
@@ -114,11 +116,12 @@ class _Segment:
     def gradients(self, needs: Sequence[bool], g: Any, y: Any, *, record: bool) -> list[Any]:
         """Run the function again, and return the gradient of each input that needs one."""
         start = next_seq()
-        with Scope(RECORDING, True), self._drawn_again():
+        inside = Scope(DIFFERENTIATING, self._differentiating)
+        with Scope(RECORDING, True), inside, self._drawn_again():
             form, targets = self._run()
         along = matched("checkpoint", form, self._form, "a second run's result", "the first's")
         outs = _flowing([x for _, x in along])
-        if not np.array_equal(_packed(outs), y, equal_nan=True):
+        if not outs or not np.array_equal(_packed(outs), y, equal_nan=True):
             received = "a function that gives other numbers when it is run again"
             fix = "Draw by tg.random, and change nothing that it reads before the backward."
             raise RuntimeError(explain("checkpoint", received, "the same", fix))
