@@ -62,6 +62,8 @@ def _sweep(recording: Recording, seeds: Sequence[Any], strong_zero: bool = False
 
     def add(slot: int, part: Any) -> None:
         part = tensor(part)
+        if isinstance(part, np.ndarray):  # of a user's rule that depends on nothing recorded
+            part = constant(part)
         if part.shape != program.shapes[slot]:
             part = unbroadcast(part, program.shapes[slot])
         if part.dtype != program.dtypes[slot]:

@@ -17,6 +17,10 @@ class LostGradientWarning(UserWarning):
     """A tensor that needs a gradient became a plain number, through which none flows."""
 
 
+class LostGradientError(TypeError):
+    """A tensor inside a function that is differentiated would have become a plain number."""
+
+
 # Whose code a file holds: the user's, an installed library's, or code that only passes calls on:
 # this library's own, NumPy's and Python's.
 USER, LIBRARY, BETWEEN = range(3)

@@ -31,6 +31,7 @@ from tapegraph.recording.concretization import (
     check_outside,
     current,
 )
+from tapegraph.recording.scopes import Scope, Setting
 from tapegraph.typed import Array, Shape
 
 __all__ = [
@@ -226,6 +227,47 @@ def taken_back() -> Iterator[None]:
         if state is not None:
             _move_to(state)
         raise
+
+
+class Repeated:
+    """Runs of one function that draw the same numbers: what the first draws, the others are given.
+
+    The stream moves on by the first alone. Where a program is recorded whole, all read one leaf.
+
+    Examples
+    --------
+    >>> import tapegraph as tg
+    >>> draws = tg.random.Repeated()
+    >>> with draws.run():
+    ...     first = tg.random.uniform(size=3)
+    >>> with draws.run():
+    ...     bool((tg.random.uniform(size=3) == first).all())
+    True
+    """
+
+    def __init__(self) -> None:
+        self._drawn: list[Any] = []
+        self._next = 0
+
+    @contextmanager
+    def run(self) -> Iterator[None]:
+        """Make a run inside."""
+        self._next = 0
+        with Scope(_REPEATED, (*_REPEATED.value(), self)):
+            yield
+
+    def numbers(self, draw: Callable[[], Any]) -> Any:
+        """Return the next numbers: those of the first run, or, in it, new ones."""
+        if self._next == len(self._drawn):
+            self._drawn.append(draw())
+        found = self._drawn[self._next]
+        self._next += 1
+        # The function may write into an array.
+        return found.copy() if isinstance(found, np.ndarray) else found
+
+
+# The blocks of runs that draw alike, the innermost last.
+_REPEATED: Setting[tuple[Repeated, ...]] = Setting("tapegraph_repeated_draws", default=())
 
 
 # Draws
@@ -500,6 +542,21 @@ def _drawn(op: str, draw: Callable[[], Any], dtype: npt.DTypeLike, **by: float) 
 
     The numbers that it draws by are attributes of the leaf: programs that draw by others differ.
     """
+    blocks = _REPEATED.value()
+    if blocks:
+        return _repeated(blocks, lambda: _new(op, draw, dtype, by))
+    return _new(op, draw, dtype, by)
+
+
+def _repeated(blocks: tuple[Repeated, ...], draw: Callable[[], Array]) -> Array:
+    """Draw in the innermost block; what is new there is asked of the one around it."""
+    *around, innermost = blocks
+    if around:
+        return innermost.numbers(lambda: _repeated(tuple(around), draw))
+    return innermost.numbers(draw)
+
+
+def _new(op: str, draw: Callable[[], Any], dtype: npt.DTypeLike, by: dict[str, float]) -> Array:
     whole = current()
     if whole is None:
         return np.asarray(draw(), dtype)

@@ -30,7 +30,7 @@ from tapegraph.errors import explain, kind_of, warn
 from tapegraph.transforms.forward import jvp as forward
 from tapegraph.transforms.jacobian import jacobian as in_rows
 from tapegraph.transforms.levels import NUMBERS
-from tapegraph.transforms.structure import leaves, mapped, replaced
+from tapegraph.transforms.structure import leaves, mapped, matched, replaced
 from tapegraph.transforms.vjp import vjp as reverse
 
 
@@ -72,7 +72,7 @@ def make_vjp(fun: Callable[[Any], Any], x: Any) -> tuple[Callable[[Any], Any], A
 
     def vjp(g: Any) -> Any:
         """Return the cotangent of the argument."""
-        return mapped(settled, pullback(_like("make_vjp", g, value)))
+        return mapped(settled, pullback(_like("make_vjp", g, value, "the function's result")))
 
     return vjp, value
 
@@ -133,7 +133,7 @@ def make_jvp(fun: Callable[[Any], Any], x: Any) -> Callable[[Any], tuple[Any, An
                 warn(f"{INDEPENDENT}: make_jvp gives zeros", UserWarning)
             return tuple(leaf for _, leaf in leaves(form))
 
-        tangents = tuple(leaf for _, leaf in leaves(_like("make_jvp", g, x)))
+        tangents = tuple(leaf for _, leaf in leaves(_like("make_jvp", g, x, "the argument")))
         values, slopes = forward(run, primals, tangents)
         value, slope = (replaced(form, map(settled, found)) for found in (values, slopes))
         return value, slope
@@ -164,20 +164,16 @@ def _check_real(op: str, x: Any) -> None:
         raise TypeError(explain(op, f"{kind_of(leaf)} for {path}", expected, fix))
 
 
-def _like(op: str, g: Any, value: Any) -> Any:
-    """Return a direction whose parts have the shapes of a value's, where they broadcast to them.
+def _like(op: str, g: Any, value: Any, of: str) -> Any:
+    """Return a direction in the structure of a value, of its shapes where it broadcasts to them.
 
     Raises
     ------
     ValueError
-        They do not, or there are more parts or fewer.
+        It does not, or the structures differ.
     """
-    given, form = list(leaves(g, "the direction")), list(leaves(value))
-    if len(given) != len(form):
-        received = f"a direction of {len(given)} parts"
-        raise ValueError(explain(op, received, f"one for each of {len(form)} numbers or arrays"))
-    pairs = zip(given, form, strict=True)
-    return replaced(g, (_shaped(op, path, a, np.shape(b)) for (path, a), (_, b) in pairs))
+    pairs = zip(matched(op, g, value, "the direction", of), leaves(value), strict=True)
+    return replaced(value, (_shaped(op, path, a, np.shape(b)) for (path, a), (_, b) in pairs))
 
 
 def _shaped(op: str, path: str, x: Any, shape: tuple[int, ...]) -> Any:

@@ -30,7 +30,7 @@ from tapegraph.recording.record import remember, tensor_like
 from tapegraph.recording.scopes import RECORDING
 from tapegraph.tensors.dual import Dual, dual_of, parts
 from tapegraph.tensors.tensor import Tensor
-from tapegraph.transforms.structure import leaves, mapped, replaced
+from tapegraph.transforms.structure import leaves, mapped, matched, replaced
 
 Rule = Callable[..., Any]
 F = TypeVar("F", bound=Callable[..., Any])
@@ -292,7 +292,7 @@ def called(fun: Any, f_raw: Any, entry: Op, args: tuple[Any, ...], kwargs: dict[
             fix = "Pass it by position, where rules can find it."
             raise TypeError(explain(entry.name, "a traced keyword argument", "plain ones", fix))
     tags = [x.tag for _, x in leaves(args) if type(x) is Dual]
-    if tags:
+    if tags and RECORDING.value():
         return _with_tangent(fun, max(tags), args, kwargs)
     values = tuple(map(_plain, args))
     out = f_raw(*values, **{k: _plain(v) for k, v in kwargs.items()})
@@ -332,7 +332,8 @@ def _with_tangent(fun: Any, tag: int, args: tuple[Any, ...], kwargs: dict[str, A
     tangent = rule(tuple(duals), tangents, ans, tuple(primals), kwargs)
     if tangent is None:
         return ans
-    pairs = list(zip(leaves(ans), leaves(tangent), strict=True))
+    along = matched(_name(fun), tangent, ans, "the tangent", "the result")
+    pairs = list(zip(leaves(ans), along, strict=True))
     return replaced(ans, (_dual(_name(fun), x, t, tag) for (_, x), (_, t) in pairs))
 
 
@@ -408,12 +409,10 @@ class _Call:
         for argnum, part in zip(wanted, found, strict=True):
             if part is None:
                 continue
-            given = [x for _, x in leaves(part)]
-            form = [x for _, x in leaves(self._args[argnum])]
-            if len(given) != len(form):
-                received = f"{len(given)} gradients for the {len(form)} parts of argument {argnum}"
-                raise ValueError(explain(self._name, received, "the structure of the argument"))
-            marked = [x for x, mark in zip(given, form, strict=True) if mark is _TRACED]
+            form = self._args[argnum]
+            given = matched(self._name, part, form, "the gradient", f"argument {argnum}")
+            pairs = zip(given, leaves(form), strict=True)
+            marked = [x for (_, x), (_, mark) in pairs if mark is _TRACED]
             for place, x in zip(places[argnum], marked, strict=True):
                 if needs[place]:
                     grads[place] = self._checked(argnum, x, inputs[place].shape, recorded)

@@ -9,7 +9,7 @@ import numpy as np
 
 from tapegraph.autograd.traced import TENSORS
 from tapegraph.errors import explain, kind_of
-from tapegraph.transforms.structure import leaves, replaced
+from tapegraph.transforms.structure import leaves, matched, replaced
 
 
 class VSpace:
@@ -172,8 +172,17 @@ class ContainerVSpace(VSpace):
         return replaced(self.shape, self._results(function, *elements))
 
     def _results(self, function: Callable[..., Any], *elements: Any) -> Iterator[Any]:
-        columns = [[leaf for _, leaf in leaves(element)] for element in elements]
+        columns = [self._parts_of(element) for element in elements]
         return map(function, self._parts, *columns)
+
+    def _parts_of(self, element: Any) -> list[Any]:
+        found = matched("vspace", element, self.shape, "the element", "the space")
+        return [part for _, part in found]
+
+    def __eq__(self, other: object) -> bool:
+        return type(self) is type(other) and self.shape == other.shape  # type: ignore[attr-defined]
+
+    __hash__ = None  # type: ignore[assignment]
 
     def _add(self, x: Any, y: Any) -> Any:
         return self._each(lambda part, a, b: part.add(a, b), x, y)

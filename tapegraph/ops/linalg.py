@@ -1293,7 +1293,8 @@ def slogdet(a: Any) -> Any:
 def cholesky(a: Any, upper: bool = False) -> Any:
     """Lower triangular ``L`` with ``a = L @ L.T``.
 
-    As NumPy does it reads one triangle of ``a``, so the gradient is zero in the other.
+    As NumPy does it reads one triangle of ``a``, and takes the other for its mirror image: the
+    gradient is the symmetric one, half of it in each triangle, as PyTorch, JAX and autograd give.
 
     Parameters
     ----------
@@ -1319,7 +1320,8 @@ def cholesky(a: Any, upper: bool = False) -> Any:
     array([[2., 0.],
            [1., 2.]])
     """
-    read = _one_triangle("cholesky", a, lower=not upper)
+    square = _square("cholesky", a)
+    read = matrix_transpose(square) if upper else square
     out = _decomposed(CHOLESKY, read, "a positive-definite matrix")
     return matrix_transpose(out) if upper else out
 

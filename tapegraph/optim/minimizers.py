@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from tapegraph.errors import explain
+from tapegraph.errors import explain, kind_of
 from tapegraph.recording.conversions import DIFFERENTIATING
 from tapegraph.recording.no_grad import no_grad
 from tapegraph.tensors.dual import lifted
@@ -25,6 +25,23 @@ from tapegraph.typed import Array, Structure
 _VALUE_ALONE = {"nelder-mead", "powell", "cobyla", "cobyqa"}
 _PRODUCTS = {"newton-cg", "trust-ncg", "trust-krylov", "trust-constr"}
 _HESSIAN = {"dogleg", "trust-exact"}
+# Those that would go on without what restricts the search, by what it is.
+_UNRESTRICTED = {
+    "constraints": {
+        "bfgs",
+        "cg",
+        "dogleg",
+        "l-bfgs-b",
+        "nelder-mead",
+        "newton-cg",
+        "powell",
+        "tnc",
+        "trust-exact",
+        "trust-krylov",
+        "trust-ncg",
+    },
+    "bounds": {"bfgs", "cg", "dogleg", "newton-cg", "trust-exact", "trust-krylov", "trust-ncg"},
+}
 
 
 def minimize(
@@ -61,7 +78,7 @@ def minimize(
         Give Hessians to methods that take either, in place of products.
     bounds, constraints, tol
         As SciPy takes them. Bounds and constraints are about the vector of all numbers in ``x0``,
-        in the order of the structure.
+        in the order of the structure. Constraints are for SLSQP, trust-constr, COBYLA and COBYQA.
     callback : callable, optional
         Called as SciPy calls it, with ``x`` in the structure of ``x0``.
     options : dict, optional
@@ -79,9 +96,10 @@ def minimize(
         If SciPy is missing.
     TypeError
         ``f`` is not callable or returns no number; something in ``x0`` is not numeric, or needs a
-        gradient.
+        gradient; derivatives are given, as ``jac`` or ``hessp``.
     ValueError
-        ``x0`` is empty, ``f`` returns something that is not 0-d, or SciPy refuses an argument.
+        ``x0`` is empty, ``f`` returns something that is not 0-d, the method has no use for bounds
+        or constraints that are given, or SciPy refuses an argument.
 
     Examples
     --------
@@ -94,6 +112,10 @@ def minimize(
     (array([3., 3.]), True)
     """
     check_callable("minimize", f)
+    options = {**(options or {}), **more_options}
+    _check_derivatives(hess, options)
+    name = method.lower() if isinstance(method, str) else ""
+    _check_used(name, bounds=bounds, constraints=constraints)
     scipy = _scipy()
     start = replaced(x0, (_start(leaf, path) for path, leaf in leaves(x0, "x0")))
     layout = Layout(start)
@@ -102,7 +124,6 @@ def minimize(
         raise ValueError(explain("minimize", f"x0={x0!r}, without a number", "what to vary"))
     given = (args if isinstance(args, tuple) else (args,),)
     objective = _Objective(f, layout, *given)
-    name = method.lower() if isinstance(method, str) else ""
     derivatives: dict[str, Any] = {}
     if name not in _VALUE_ALONE:
         derivatives["jac"] = True
@@ -118,11 +139,38 @@ def minimize(
         constraints=constraints,
         tol=tol,
         callback=None if callback is None else _with_structure(callback, layout),
-        options={**(options or {}), **more_options},
+        options=options,
         **derivatives,
     )
     found.x = layout.structure(found.x)
     return found
+
+
+def _check_derivatives(hess: Any, options: Mapping[str, Any]) -> None:
+    """Refuse derivatives by hand: those of the tape are taken."""
+    fix = "Leave it out; with derivatives by hand call scipy.optimize.minimize."
+    for argument in ("jac", "hessp"):
+        if argument in options:
+            received = f"{kind_of(options[argument])} for {argument!r}"
+            expected = "none: the derivatives are those of f, from the tape"
+            raise TypeError(explain("minimize", received, expected, fix))
+    if not isinstance(hess, (bool, np.bool_)):
+        expected = "True, for Hessians from the tape, or False"
+        raise TypeError(explain("minimize", f"{kind_of(hess)} for 'hess'", expected, fix))
+
+
+def _check_used(method: str, **restrictions: Any) -> None:
+    """Refuse bounds and constraints for a method that would go on without them."""
+    for argument, given in restrictions.items():
+        if _is_given(given) and method in _UNRESTRICTED[argument]:
+            fix = 'Write method="SLSQP" or "trust-constr".'
+            received = f"{argument} for {method.upper()}, which has no use for them"
+            raise ValueError(explain("minimize", received, "a method that keeps to them", fix))
+
+
+def _is_given(restriction: Any) -> bool:
+    empty = isinstance(restriction, (tuple, list)) and not restriction
+    return restriction is not None and not empty
 
 
 class _Objective:

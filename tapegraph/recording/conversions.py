@@ -3,10 +3,19 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, NoReturn
 
-from tapegraph.errors import LostGradientWarning, explain, kind_of, user_line, warn
+from tapegraph.errors import (
+    LostGradientError,
+    LostGradientWarning,
+    explain,
+    kind_of,
+    user_line,
+    warn,
+)
+from tapegraph.recording.concretization import ConcretizationError
 from tapegraph.recording.scopes import Setting
 
 STRICT = "TAPEGRAPH_STRICT"
@@ -19,8 +28,8 @@ def strict() -> bool:
     return os.environ.get(STRICT, "") not in ("", "0")
 
 
-def to_number(kind: str, conversion: str) -> None:
-    """Warn, once per line of the user's, that a number carries no gradient.
+def to_number(kind: str, conversion: str, read: str = "") -> None:
+    """Warn, once per line of the user's, that numbers carry no gradient.
 
     Parameters
     ----------
@@ -28,13 +37,15 @@ def to_number(kind: str, conversion: str) -> None:
         What is converted, as ``"Tensor"``.
     conversion : str
         What converts it, as ``"float"``.
+    read : str, optional
+        What to write where the value alone is meant.
 
     Raises
     ------
     TypeError
         ``TAPEGRAPH_STRICT=1`` is set, or a transform such as `tapegraph.grad` would miss it.
     """
-    read = "value.data" if kind == "Value" else "tensor.item()"
+    read = read or ("value.data" if kind == "Value" else "tensor.item()")
     message = (
         f"{conversion}: received a {kind} that needs a gradient, which the number does not carry; "
         f"write {read} to read the value, or tapegraph's or NumPy's function on the {kind} itself "
@@ -43,13 +54,34 @@ def to_number(kind: str, conversion: str) -> None:
     if strict():
         raise TypeError(f"{message} ({STRICT} is set, at {user_line()})")
     if DIFFERENTIATING.value():
-        fix = (
-            "Use tapegraph's or NumPy's function in place of math's (tg.sin for math.sin), or "
-            f"write {read} where the value alone is meant."
-        )
-        received = f"a {kind}, whose derivative the number would lose"
-        raise TypeError(explain(conversion, received, "a plain number", fix))
+        raise not_a_number(kind, conversion, read)
     warn(message, LostGradientWarning)
+
+
+def not_a_number(kind: str, conversion: str, read: str) -> LostGradientError:
+    """Return the error of a conversion inside a derivative, where none is harmless."""
+    fix = (
+        "Use tapegraph's or NumPy's function in place of math's (tg.sin for math.sin); in place of "
+        "an assignment to elements of an array (z[0] = x) write np.where, or put the results into "
+        f"a list and join them by np.stack; or write {read} where the value alone is meant."
+    )
+    received = f"a {kind}, whose derivative the number would lose"
+    return LostGradientError(explain(conversion, received, "a plain number", fix))
+
+
+@contextmanager
+def explained() -> Iterator[None]:
+    """Raise what a conversion raised where NumPy puts an error of its own before it.
+
+    It does at ``z[0] = x``, and says that an array element was set with a sequence.
+    """
+    try:
+        yield
+    except ValueError as error:
+        cause = error.__cause__
+        if not isinstance(cause, (LostGradientError, ConcretizationError)):
+            raise
+        raise cause.with_traceback(error.__traceback__) from None
 
 
 def to_array(kind: str) -> TypeError:
@@ -59,7 +91,8 @@ def to_array(kind: str) -> TypeError:
             "numpy.asarray",
             f"a {kind} that needs a gradient, which an array would lose",
             "plain numbers",
-            "Join results by np.stack, call NumPy's or tapegraph's functions on them "
+            "Join results by np.stack, write np.where for an assignment to elements of an array "
+            "(z[:2] = x), call NumPy's or tapegraph's functions on them "
             "(tg.special.polygamma for SciPy's), or write x.detach().numpy() to go on without a "
             "gradient.",
         )

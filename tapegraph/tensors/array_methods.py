@@ -332,5 +332,8 @@ class ArrayMethods:
         return _numpy.any(self, axis)
 
     def tolist(self) -> Any:
-        """Return the elements as nested lists of Python numbers."""
-        return numpy_functions.plain(self).tolist()
+        """Return the elements as nested lists of Python numbers, which carry no gradient."""
+        array = numpy_functions.plain(self)
+        if self.requires_grad:  # type: ignore[attr-defined]
+            conversions.to_number("Tensor", "tolist", "tensor.numpy().tolist()")
+        return array.tolist()

@@ -18,6 +18,7 @@ from tapegraph.recording import conversions
 from tapegraph.recording.node import constant
 from tapegraph.recording.op import DEFINED, OPS, Attrs, Op
 from tapegraph.recording.record import ELEMENTWISE, apply, operand, tensor_like
+from tapegraph.recording.scopes import RECORDING
 from tapegraph.tensors.array_methods import ArrayMethods
 from tapegraph.tensors.tensor import Tensor
 from tapegraph.tensors.value import Value
@@ -97,6 +98,8 @@ class Dual(ArrayMethods):
         primals = tuple(primal for primal, _ in split)
         call = ELEMENTWISE.get(name)  # it explains shape errors
         out = call(*primals) if call else apply(op, primals, dict(attrs))
+        if not RECORDING.value():  # a constant, as in reverse mode
+            return out
         with np.errstate(all="ignore"):
             tangent = rule(tuple(t for _, t in split), out, *primals, **attrs)
             return out if tangent is None else dual_of(out, _spread(tangent, out), tag)
@@ -172,26 +175,20 @@ class Dual(ArrayMethods):
             raise conversions.to_array("Dual")
 
         def __float__(self) -> NoReturn:
-            raise _not_a_number("float")
+            raise conversions.not_a_number("Dual", "float", "dual.item()")
 
         def __int__(self) -> NoReturn:
-            raise _not_a_number("int")
+            raise conversions.not_a_number("Dual", "int", "dual.item()")
+
+        def tolist(self) -> NoReturn:
+            """Refuse: numbers carry no derivative."""
+            raise conversions.not_a_number("Dual", "tolist", "dual.numpy().tolist()")
 
         def __setitem__(self, key: Any, value: Any) -> NoReturn:
             fix = "Use np.where or np.concatenate."
             raise TypeError(
                 explain("setitem", "an assignment to elements of a Dual", "a new dual", fix)
             )
-
-
-def _not_a_number(conversion: str) -> TypeError:
-    """Return the error of a conversion to a number: inside a derivative none is harmless."""
-    fix = (
-        "Use tapegraph's or NumPy's function in place of math's (tg.sin for math.sin), or write "
-        "dual.item() where the value alone is meant."
-    )
-    received = "a Dual, whose derivative the number would lose"
-    return TypeError(explain(conversion, received, "a plain number", fix))
 
 
 def dual_of(primal: Any, tangent: Any, tag: int) -> Dual:

@@ -27,7 +27,7 @@ from tapegraph.recording.record import remember
 from tapegraph.recording.scopes import RECORDING, Scope
 from tapegraph.tensors.tensor import Tensor
 from tapegraph.transforms.levels import check_callable
-from tapegraph.transforms.structure import leaves, replaced
+from tapegraph.transforms.structure import leaves, mapped, matched, replaced
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -92,6 +92,7 @@ class _Segment:
         self._stream = random.get_state()
         self._differentiating = DIFFERENTIATING.value()
         self._closed_over: list[Any] = []
+        self._form: Any = None
 
     def first(self) -> Any:
         """Run the function, and return its results without their history."""
@@ -100,10 +101,11 @@ class _Segment:
         results = [x for _, x in leaves(form)]
         if any(hasattr(type(x), "__tapegraph_apply__") for x in results):
             return form
+        self._form = mapped(lambda x: None, form)
         outs = _flowing(results)
         self._closed_over = Region(outs, targets, since=start).outside
         inputs = (*self._given, *self._closed_over)
-        if not any(x._requires_grad for x in inputs):
+        if not outs or not any(x._requires_grad for x in inputs):
             ended = (x.detach() if isinstance(x, Tensor) else x for x in results)
             return replaced(form, ended)
         packed = remember(Tensor, CHECKPOINT, _packed(outs), inputs, NO_ATTRS)
@@ -116,8 +118,9 @@ class _Segment:
         start = next_seq()
         with self._as_at_first():
             form, targets = self._run()
-        outs = _flowing([x for _, x in leaves(form)])
-        if not np.array_equal(_packed(outs), y, equal_nan=True):
+        along = matched("checkpoint", form, self._form, "a second run's result", "the first's")
+        outs = _flowing([x for _, x in along])
+        if not outs or not np.array_equal(_packed(outs), y, equal_nan=True):
             received = "a function that gives other numbers when it is run again"
             fix = "Draw by tg.random, and change nothing that it reads before the backward."
             raise RuntimeError(explain("checkpoint", received, "the same", fix))

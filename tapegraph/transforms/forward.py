@@ -11,7 +11,16 @@ from tapegraph.errors import explain, kind_of
 from tapegraph.recording.node import constant
 from tapegraph.tensors.dual import Dual, direction, dual_of, lifted, parts
 from tapegraph.tensors.tensor import Tensor
-from tapegraph.transforms.levels import NUMBERS, check_callable, next_tag, plain, result, stays
+from tapegraph.transforms.levels import (
+    NUMBERS,
+    check_callable,
+    flowing,
+    next_tag,
+    plain,
+    result,
+    stays,
+)
+from tapegraph.transforms.reverse import recording
 from tapegraph.typed import Operand
 
 
@@ -74,7 +83,8 @@ def jvp(
         for i, (t, p) in enumerate(zip(tangents, points, strict=True))
     ]
     tag = next_tag()
-    out = f(*(dual_of(p, d, tag) for p, d in zip(points, directions, strict=True)))
+    with recording():
+        out = f(*(dual_of(p, d, tag) for p, d in zip(points, directions, strict=True)))
     several = isinstance(out, (tuple, list))
     given = (*primals, *tangents)
     pairs = [_as_given(split("jvp", o, tag), given) for o in (out if several else (out,))]
@@ -105,6 +115,7 @@ def split(op: str, out: Any, tag: int) -> tuple[Any, Any]:
 
 def _as_given(results: tuple[Any, ...], given: tuple[Any, ...]) -> tuple[Any, ...]:
     """Return results as floats or ndarrays where that is what came in and no history is lost."""
+    results = tuple(map(flowing, results))
     if any(isinstance(x, (Tensor, Dual)) for x in given) or any(map(stays, results)):
         return results
     kind = 0.0 if all(isinstance(x, NUMBERS) for x in given) else None

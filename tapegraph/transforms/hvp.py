@@ -10,7 +10,7 @@ from tapegraph.tensors.dual import direction, dual_of
 from tapegraph.transforms.forward import check_pairs, split
 from tapegraph.transforms.levels import Lifted, check_callable, next_tag
 from tapegraph.transforms.reverse import Pullback, recording
-from tapegraph.transforms.structure import leaves, replaced
+from tapegraph.transforms.structure import leaves, matched, replaced
 from tapegraph.typed import Structure
 
 
@@ -29,7 +29,8 @@ def hvp(
     primals : tuple
         Where: numbers, arrays, tensors, duals, and dicts, lists and tuples of them.
     tangents : tuple
-        The vector: as many, each of its primal's structure and shapes.
+        The vector: as many, each of its primal's structure and shapes. Dicts are paired by key,
+        lists and tuples by place.
 
     Returns
     -------
@@ -57,10 +58,7 @@ def hvp(
     inputs = []
     for i, (argument, tangent) in enumerate(zip(lifted, tangents, strict=True)):
         points = [point for _, point in leaves(argument.inside)]
-        along = list(leaves(tangent, f"tangents[{i}]"))
-        if len(points) != len(along):
-            received = f"tangents[{i}] with {len(along)} arrays for {len(points)} in primals[{i}]"
-            raise ValueError(explain("hvp", received, "equal structures"))
+        along = matched("hvp", tangent, argument.value, f"tangents[{i}]", f"primals[{i}]")
         duals = (
             dual_of(point, direction("hvp", t, path, point), tag)
             for point, (path, t) in zip(points, along, strict=True)

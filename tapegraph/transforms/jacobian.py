@@ -10,6 +10,7 @@ import numpy as np
 
 from tapegraph.errors import explain, kind_of
 from tapegraph.ops import shape
+from tapegraph.random import Repeated
 from tapegraph.recording.node import constant
 from tapegraph.tensors.dual import dual_of
 from tapegraph.transforms.forward import split
@@ -21,9 +22,10 @@ from tapegraph.transforms.levels import (
     next_tag,
     positions,
     result,
+    under,
 )
 from tapegraph.transforms.reverse import Pullback, recording
-from tapegraph.transforms.structure import leaves, replaced
+from tapegraph.transforms.structure import leaves, matched, replaced
 
 Mode = Literal["forward", "reverse"]
 
@@ -41,18 +43,23 @@ def jacobian(
         The positions of the arguments to differentiate with respect to.
     mode : str, optional
         ``"forward"``: one run of ``f`` per element of the arguments. ``"reverse"``: one run, and
-        one reverse pass per element of the result. Whichever needs fewer where not given.
+        one reverse pass per element of the result. Whichever needs fewer where not given. What
+        ``f`` draws from `tapegraph.random` is drawn once, for all of its runs.
 
     Returns
     -------
     callable
         Takes ``f``'s arguments; gives an array of the result's shape followed by the argument's,
-        for each result in its structure and each argument in its own. Kinds are as for `grad`.
+        for each result in its structure and each argument in its own. Kinds are as for `grad`,
+        and so are dtypes: the argument's.
 
     Raises
     ------
     TypeError, ValueError
-        As for `grad`, but for results of any shape; and ``mode`` is another.
+        As for `grad`, but for results of any shape; ``mode`` is another; or results of two runs
+        differ in structure.
+    RuntimeError
+        Two runs gave other numbers.
 
     Examples
     --------
@@ -83,17 +90,18 @@ def _jacobian(
         lifted = {i: Lifted(op, args[i], f"argument {i}") for i in dict.fromkeys(wanted)}
         arguments = list(lifted.values())
         level = next_tag()
+        draws = Repeated()
 
         def run(inputs: dict[int, Any]) -> Any:
-            return f(*(inputs.get(i, x) for i, x in enumerate(args)), **kwargs)
+            with recording(), draws.run():
+                return f(*(inputs.get(i, x) for i, x in enumerate(args)), **kwargs)
 
         targets = [x for argument in arguments for x in argument.targets]
         elements = sum(x.size for x in targets)
         if mode == "forward" and elements:
             form, rows = _forward(run, lifted)
         else:
-            with recording():
-                form = run({i: argument.inside for i, argument in lifted.items()})
+            form = run({i: argument.inside for i, argument in lifted.items()})
             outs = [result(op, part, level) for _, part in leaves(form)]
             if mode is None and 0 < elements < sum(out.size for out in outs):
                 form, rows = _forward(run, lifted)
@@ -131,7 +139,7 @@ def _forward(run: Callable[..., Any], lifted: dict[int, Lifted]) -> tuple[Any, l
     points = [leaf for argument in lifted.values() for _, leaf in leaves(argument.inside)]
     points = [_without_level(x) for x in points]
     columns: list[list[list[Any]]] = []
-    form: Any = None
+    first: Any = None
     outs: list[Any] = []
     for at, point in enumerate(points):
         columns.append([])
@@ -140,16 +148,28 @@ def _forward(run: Callable[..., Any], lifted: dict[int, Lifted]) -> tuple[Any, l
             moved = dual_of(point, constant(unit.reshape(point.shape)), tag)
             content = iter([*points[:at], moved, *points[at + 1 :]])
             form = run({i: replaced(x.inside, content) for i, x in lifted.items()})
-            pairs = [split("jacobian", part, tag) for _, part in leaves(form)]
-            outs = [value for value, _ in pairs]
+            first = form if first is None else first
+            parts = matched("jacobian", form, first, "a result", "the first run's")
+            pairs = [split("jacobian", part, tag) for _, part in parts]
+            outs = outs or [value for value, _ in pairs]
+            _check_same(outs, [value for value, _ in pairs])
             columns[-1].append([tangent for _, tangent in pairs])
-    return form, [
+    return first, [
         [
             _stacked([c[k] for c in column], -1, (*out.shape, *point.shape), point.dtype)
             for column, point in zip(columns, points, strict=True)
         ]
         for k, out in enumerate(outs)
     ]
+
+
+def _check_same(outs: list[Any], again: list[Any]) -> None:
+    """Refuse a function of which two runs give other numbers: its columns are of two functions."""
+    for a, b in zip(map(under, outs), map(under, again), strict=True):
+        if not np.array_equal(a._array, b._array, equal_nan=True):
+            received = "a function that gives other numbers when it is run again"
+            fix = 'Draw by tg.random, or write mode="reverse", which runs it once.'
+            raise RuntimeError(explain("jacobian", received, "the same", fix))
 
 
 def _without_level(x: Any) -> Any:
@@ -160,10 +180,11 @@ def _without_level(x: Any) -> Any:
 
 
 def _stacked(parts: list[Any], axis: int, lengths: tuple[int, ...], dtype: np.dtype[Any]) -> Any:
-    """Join rows or columns, of which there may be none."""
+    """Join rows or columns, of which there may be none, in the dtype of a gradient."""
     if not parts:
         return constant(np.zeros(lengths, dtype))
-    return shape.reshape(shape.stack(parts, axis), lengths)
+    joined = shape.reshape(shape.stack(parts, axis), lengths)
+    return joined if joined.dtype == dtype else joined.astype(dtype)
 
 
 def hessian(f: Callable[..., Any], argnums: int | Sequence[int] = 0) -> Callable[..., Any]:

@@ -17,6 +17,7 @@ from tapegraph.errors import explain, kind_of
 from tapegraph.ops.shape import alias
 from tapegraph.recording import concretization
 from tapegraph.recording.record import tensor_like
+from tapegraph.recording.scopes import RECORDING
 from tapegraph.tensors.dual import Dual, dual_of, lifted
 from tapegraph.tensors.tensor import Tensor
 from tapegraph.tensors.value import Value
@@ -130,8 +131,21 @@ def stays(x: Any) -> bool:
     return bool(x.requires_grad) or concretization.follows(x)
 
 
+def under(x: Any) -> Any:
+    """Return the Tensor under all levels of forward mode."""
+    while type(x) is Dual:
+        x = x.primal
+    return x
+
+
+def flowing(x: Any) -> Any:
+    """Return a result, which where nothing is recorded is a constant to every outer level."""
+    return x if RECORDING.value() or not x.requires_grad else x.detach()
+
+
 def plain(x: Any, given: Any) -> Any:
     """Return a result as what came in is: a float, an array, or the Tensor or Dual that it is."""
+    x = flowing(x)
     if isinstance(given, (Tensor, Dual)) or stays(x):
         return x
     if isinstance(given, NUMBERS) and x.shape == ():

@@ -15,7 +15,7 @@ import numpy as np
 from tapegraph.differentiation.gradients import Region
 from tapegraph.ops import elementwise, shape
 from tapegraph.recording import concretization
-from tapegraph.recording.conversions import DIFFERENTIATING
+from tapegraph.recording.conversions import DIFFERENTIATING, explained
 from tapegraph.recording.node import constant
 from tapegraph.recording.scopes import RECORDING, Scope
 from tapegraph.tensors.dual import Dual, dual_of, parts
@@ -24,7 +24,7 @@ from tapegraph.tensors.dual import Dual, dual_of, parts
 @contextmanager
 def recording() -> Iterator[None]:
     """Differentiate a function inside: it records under ``no_grad`` too, and drops no gradient."""
-    with Scope(RECORDING, True), Scope(DIFFERENTIATING, True):
+    with Scope(RECORDING, True), Scope(DIFFERENTIATING, True), explained():
         yield
 
 

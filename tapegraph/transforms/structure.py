@@ -1,14 +1,19 @@
-"""Dicts, lists and tuples of arrays and numbers: their content, and the same form with other."""
+"""Dicts, lists and tuples of arrays and numbers: their leaves, and the same form with others."""
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
 
+from tapegraph.errors import explain
 from tapegraph.typed import Array
+
+# How much of a structure a message shows.
+_SHOWN = 300
 
 
 def leaves(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
@@ -35,7 +40,11 @@ def replaced(value: Any, content: Iterator[Any]) -> Any:
     """
     if isinstance(value, dict):
         parts = {key: replaced(part, content) for key, part in value.items()}
-        return parts if type(value) is dict else type(value)(parts)
+        if type(value) is dict:
+            return parts
+        made = copy.copy(value)  # what a class of the user's takes to be made is not known
+        made.update(parts)
+        return made
     if isinstance(value, (list, tuple)):
         found = [replaced(part, content) for part in value]
         return type(value)(*found) if hasattr(value, "_fields") else type(value)(found)
@@ -45,6 +54,93 @@ def replaced(value: Any, content: Iterator[Any]) -> Any:
 def mapped(function: Callable[[Any], Any], value: Any) -> Any:
     """Return a structure of the same form with a function of everything that it holds."""
     return replaced(value, (function(leaf) for _, leaf in leaves(value)))
+
+
+def matched(op: str, given: Any, form: Any, argument: str, of: str) -> Iterator[tuple[str, Any]]:
+    """Return what a structure holds, with the path of each, in the order of another one.
+
+    Dicts are paired by key, lists and tuples by place.
+
+    Parameters
+    ----------
+    op : str
+        Who asks, for messages.
+    given, form
+        The structure, and the one that it is to have.
+    argument, of : str
+        What messages call them.
+
+    Raises
+    ------
+    ValueError
+        The structures differ; names both.
+
+    Examples
+    --------
+    >>> list(matched("f", {"b": 3.0, "w": [1.0]}, {"w": ["x"], "b": "y"}, "p", "q"))
+    [("p['w'][0]", 1.0), ("p['b']", 3.0)]
+    """
+    place = _difference(given, form, argument)
+    if place is not None:
+        received = f"{argument} of structure {described(given)}"
+        expected = f"the structure of {of}, {described(form)}"
+        fix = f"They differ at {place}: dicts are paired by key, lists and tuples by place."
+        raise ValueError(explain(op, received, expected, fix))
+    return _along(given, form, argument)
+
+
+def described(value: Any) -> str:
+    """Return a structure as text, a star for what it holds.
+
+    >>> described({"w": (1.0, None), "b": [np.ones(2)]})
+    "{'w': (*, None), 'b': [*]}"
+    """
+    text = _spelled(value)
+    return text if len(text) <= _SHOWN else text[: _SHOWN - 3] + "..."
+
+
+def _spelled(value: Any) -> str:
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{key!r}: {_spelled(part)}" for key, part in value.items()) + "}"
+    if not isinstance(value, (list, tuple)):
+        return "None" if value is None else "*"
+    parts = list(map(_spelled, value))
+    if hasattr(value, "_fields"):
+        pairs = zip(value._fields, parts, strict=True)
+        return f"{type(value).__name__}({', '.join(f'{name}={part}' for name, part in pairs)})"
+    if isinstance(value, list):
+        return f"[{', '.join(parts)}]"
+    return f"({parts[0]},)" if len(parts) == 1 else f"({', '.join(parts)})"
+
+
+def _difference(given: Any, form: Any, path: str) -> str | None:
+    """Return the path of the first place where two structures differ, None where none does."""
+    if isinstance(form, dict):
+        if not isinstance(given, dict) or given.keys() != form.keys():
+            return path
+        parts = [(given[key], form[key], f"{path}[{key!r}]") for key in form]
+    elif isinstance(form, (list, tuple)):
+        if not isinstance(given, (list, tuple)) or len(given) != len(form):
+            return path
+        fields = {x._fields for x in (given, form) if hasattr(x, "_fields")}
+        if len(fields) > 1:  # two named tuples, of other names
+            return path
+        pairs = enumerate(zip(given, form, strict=True))
+        parts = [(a, b, f"{path}[{i}]") for i, (a, b) in pairs]
+    else:
+        return path if isinstance(given, (dict, list, tuple)) else None
+    return next(filter(None, (_difference(*part) for part in parts)), None)
+
+
+def _along(given: Any, form: Any, path: str) -> Iterator[tuple[str, Any]]:
+    if isinstance(form, dict):
+        for key, part in form.items():
+            yield from _along(given[key], part, f"{path}[{key!r}]")
+    elif isinstance(form, (list, tuple)):
+        for i, (a, b) in enumerate(zip(given, form, strict=True)):
+            yield from _along(a, b, f"{path}[{i}]")
+    else:
+        yield path, given
 
 
 class Layout:

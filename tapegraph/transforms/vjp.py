@@ -6,12 +6,19 @@ from collections.abc import Callable, Iterable
 from itertools import compress
 from typing import Any
 
-from tapegraph.errors import explain
 from tapegraph.ops import shape
 from tapegraph.tensors.dual import direction
-from tapegraph.transforms.levels import Lifted, check_callable, next_tag, plain, result, stays
+from tapegraph.transforms.levels import (
+    Lifted,
+    check_callable,
+    flowing,
+    next_tag,
+    plain,
+    result,
+    stays,
+)
 from tapegraph.transforms.reverse import Pullback, recording, total
-from tapegraph.transforms.structure import leaves, replaced
+from tapegraph.transforms.structure import leaves, matched, replaced
 from tapegraph.typed import Structure
 
 
@@ -36,8 +43,9 @@ def vjp(
     value
         Of the function; kinds of results are as for `grad`.
     pullback : callable
-        Takes a cotangent in the structure and of the shapes of the value; returns the gradient in
-        the structure of the primal, a tuple of them where there are several.
+        Takes a cotangent in the structure and of the shapes of the value (dicts are paired by key,
+        lists and tuples by place); returns the gradient in the structure of the primal, a tuple of
+        them where there are several.
 
     Raises
     ------
@@ -64,25 +72,21 @@ def vjp(
     with recording():
         out = f(*(argument.inside for argument in lifted))
     outs = [result("vjp", part, level) for _, part in leaves(out)]
-    values = [Pullback(x, targets).value for x in outs]
-    flowing = [x.requires_grad for x in outs]
+    values = [flowing(Pullback(x, targets).value) for x in outs]
+    needed = [x.requires_grad for x in outs]
     with recording():
-        pull = Pullback(_joined(compress(outs, flowing)), targets) if any(flowing) else None
+        pull = Pullback(_joined(compress(outs, needed)), targets) if any(needed) else None
     kept = any(hasattr(x, "requires_grad") for x in given) or any(map(stays, values))
     like = next((x for x in given if hasattr(x, "shape")), 0.0)
     value = replaced(out, iter(values if kept else [plain(x, like) for x in values]))
 
     def pullback(cotangent: Structure) -> Structure:
         """Return the gradients for one cotangent."""
-        seeds = list(leaves(cotangent, "the cotangent"))
-        if len(seeds) != len(values):
-            received = f"{len(seeds)} cotangents for {len(values)} results"
-            raise ValueError(explain("vjp", received, "the structure of the function's result"))
+        seeds = matched("vjp", cotangent, value, "the cotangent", "the function's result")
         cotangents = [
-            direction("vjp", seed, path, value)
-            for value, (path, seed) in zip(values, seeds, strict=True)
+            direction("vjp", seed, path, x) for x, (path, seed) in zip(values, seeds, strict=True)
         ]
-        found = [] if pull is None else [pull.found(_joined(compress(cotangents, flowing)))]
+        found = [] if pull is None else [pull.found(_joined(compress(cotangents, needed)))]
         grads = iter(total(found, targets))
         parts = tuple(argument.regrouped(grads) for argument in lifted)
         return parts[0] if len(parts) == 1 else parts

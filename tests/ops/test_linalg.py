@@ -153,8 +153,8 @@ DECOMPOSITIONS = {
     "det": (lambda a: LA.det(a), STACK),
     "slogdet": (lambda a: LA.slogdet(a)[1], STACK),
     "slogdet-named": (lambda a: LA.slogdet(a).logabsdet, SQUARE),
-    "cholesky": (lambda a: LA.cholesky(a), SPD),
-    "cholesky-upper": (lambda a: LA.cholesky(a, upper=True), SPD),
+    "cholesky": (lambda a: LA.cholesky((a + a.T) / 2), SPD),
+    "cholesky-upper": (lambda a: LA.cholesky((a + a.T) / 2, upper=True), SPD),
     "eigvalsh": (lambda a: LA.eigvalsh(a), SPD),
     "eigvalsh-U": (lambda a: LA.eigvalsh(a, "U"), SQUARE),
     "eigh-values": (lambda a: LA.eigh(a).eigenvalues, SPD),
@@ -284,6 +284,71 @@ def test_errors_of_decompositions(call, kind, words):
         call()
     for word in words:
         assert word in str(caught.value)
+
+
+# ------------------------------------------------------------------ the symmetric factor
+
+WEIGHTS = draw.normal(size=(3, 3))
+
+
+@pytest.mark.parametrize("upper", [False, True])
+def test_the_gradient_of_cholesky_is_the_symmetric_one(upper, backend):
+    """As in PyTorch: half of it in each triangle, whichever triangle is read."""
+
+    def f(a):
+        return tg.sum(LA.cholesky(a, upper=upper) * WEIGHTS)
+
+    def difference(i, j):  # by both elements, which move together
+        unit = np.zeros((3, 3))
+        unit[i, j] = unit[j, i] = 1e-6
+        slope = np.sum((LA.cholesky(SPD + unit) - LA.cholesky(SPD - unit)) * lower) / 2e-6
+        return slope if i == j else slope / 2
+
+    lower = WEIGHTS.T if upper else WEIGHTS
+    wanted = np.array([[difference(i, j) for j in range(3)] for i in range(3)])
+    found = tg.grad(f)(SPD)
+    np.testing.assert_array_equal(found, found.T)
+    np.testing.assert_allclose(found, wanted, rtol=1e-6, atol=1e-9)
+    for mode in ("forward", "reverse"):
+        np.testing.assert_allclose(tg.jacobian(f, mode=mode)(SPD), found, rtol=1e-12, atol=1e-14)
+
+
+def test_cholesky_reads_one_triangle_and_takes_the_other_for_its_mirror_image():
+    for upper in (False, True):
+        half = np.triu(SPD) if upper else np.tril(SPD)
+        half = half + np.where(half == 0, np.nan, 0.0)
+        found = tg.cholesky(half, upper=upper).data
+        np.testing.assert_array_equal(found, LA.cholesky(SPD, upper=upper))
+        grads = tg.grad(lambda a: tg.sum(tg.cholesky(a, upper=upper) * WEIGHTS))  # noqa: B023
+        np.testing.assert_array_equal(grads(half), grads(SPD))
+
+
+def test_cholesky_agrees_with_pytorch_to_the_third_order():
+    torch = pytest.importorskip("torch")
+    weights = torch.tensor(WEIGHTS)
+    seeds = [draw.normal(size=(3, 3)) for _ in range(2)]
+    seeds = [t + t.T for t in seeds]
+    theirs = torch.tensor(SPD, requires_grad=True)
+    y = (torch.linalg.cholesky(theirs) * weights).sum()
+    ours = tg.param(SPD)
+    z = tg.sum(tg.cholesky(ours) * WEIGHTS)
+    for seed in [*seeds, None]:
+        (slope,) = torch.autograd.grad(y, theirs, create_graph=True)
+        (own,) = tg.gradients(z, ours, create_graph=True)
+        np.testing.assert_allclose(own.data, slope.detach(), rtol=1e-9, atol=1e-11)
+        if seed is not None:
+            y, z = (slope * torch.tensor(seed)).sum(), tg.sum(own * seed)
+    # And the modes agree along a direction that is not symmetric.
+    seed = seeds[0] + np.triu(WEIGHTS)
+    f = lambda a: tg.sum(tg.cholesky(a) * WEIGHTS)  # noqa: E731
+    products = [
+        tg.hvp(f, (SPD,), (seed,)),
+        tg.jvp(tg.grad(f), (SPD,), (seed,))[1],
+        tg.grad(lambda a: tg.jvp(f, (a,), (seed,))[1])(SPD),
+        np.tensordot(tg.hessian(f)(SPD), seed, 2),
+    ]
+    for product in products:
+        np.testing.assert_allclose(product, products[0], rtol=1e-10, atol=1e-12)
 
 
 def test_solution_of_a_system_by_forward_mode():

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import sys
+import warnings
 
 import numpy as np
 import pytest
 
 import tapegraph as tg
+from tapegraph.optim import minimizers
 
 optimize = pytest.importorskip("scipy.optimize")
 
@@ -57,8 +59,6 @@ def test_methods_without_derivatives(method):
 
 @pytest.mark.parametrize("method", BY_PRODUCTS)
 def test_the_hessian_in_place_of_products(method, monkeypatch):
-    from tapegraph.optim import minimizers
-
     monkeypatch.setattr(minimizers, "hvp", None)
     found = tg.optim.minimize(rosenbrock, START, method, hess=True)
     want = optimize.minimize(
@@ -96,6 +96,96 @@ def test_bounds_constraints_and_options():
         assert tg.optim.minimize(rosenbrock, START, **given).nit == 3
     with pytest.warns(optimize.OptimizeWarning, match="maxitre"):
         tg.optim.minimize(rosenbrock, START, maxitre=3)
+
+
+ON_A_LINE = {"type": "eq", "fun": lambda x: x[0] + x[1] - 1.0}
+RESTRICTIONS = {
+    "a dict": {"constraints": ON_A_LINE},
+    "a list": {"constraints": [ON_A_LINE]},
+    "an object": {"constraints": optimize.LinearConstraint(np.ones((1, 2)), 1.0, 1.0)},
+    "bounds": {"bounds": [(0.5, None), (None, None)]},
+    "bounds, an object": {"bounds": optimize.Bounds([0.5, -1.0], [2.0, 2.0])},
+}
+# Where SciPy warns that a method cannot handle them, and goes on without.
+CANNOT = {
+    "constraints": [*BY_VALUE, *BY_GRADIENT, *BY_PRODUCTS, *BY_HESSIAN],
+    "bounds": ["CG", "BFGS", *BY_PRODUCTS, *BY_HESSIAN],
+}
+
+
+@pytest.mark.parametrize("kind", RESTRICTIONS)
+def test_what_a_method_would_ignore_is_refused(kind):
+    (argument,) = RESTRICTIONS[kind]
+    refusing = [m for m in CANNOT[argument] if m not in (None, "SLSQP", "trust-constr")]
+    for method in refusing:
+        with pytest.raises(ValueError, match="minimize") as caught:
+            tg.optim.minimize(rosenbrock, np.ones(2), method, **RESTRICTIONS[kind])
+        message = str(caught.value)
+        assert f"received {argument} for {method.upper()}, which has no use for them" in message
+        assert 'Write method="SLSQP" or "trust-constr".' in message
+        assert "test_minimize.py" in message
+
+
+@pytest.mark.parametrize("method", ["SLSQP", None])
+@pytest.mark.parametrize("kind", RESTRICTIONS)
+def test_what_restricts_the_search_is_kept_to(kind, method):
+    found = tg.optim.minimize(
+        lambda x: x[0] ** 2 + 3.0 * x[1] ** 2, np.array([1.0, 3.0]), method, **RESTRICTIONS[kind]
+    )
+    wanted = [0.75, 0.25] if "constraints" in RESTRICTIONS[kind] else [0.5, 0.0]
+    np.testing.assert_allclose(found.x, wanted, atol=1e-5)
+
+
+@pytest.mark.parametrize("argument", CANNOT)
+def test_scipy_ignores_what_is_refused(argument):
+    """The lists are SciPy's own: it warns of each method in them, and of no other."""
+    given = {"constraints": ON_A_LINE, "bounds": [(0.5, None), (None, None)]}[argument]
+    for method in [*BY_VALUE, *BY_GRADIENT, *BY_PRODUCTS, *BY_HESSIAN]:
+        derivatives = {"jac": lambda x: 2 * x, "hess": lambda x: 2 * np.eye(2)}
+        with warnings.catch_warnings(record=True) as told:
+            warnings.simplefilter("always")
+            optimize.minimize(
+                lambda x: x @ x,
+                np.ones(2),
+                method=method,
+                options={"maxiter": 1},
+                **{argument: given},
+                **({} if method in BY_VALUE else derivatives),
+            )
+        refused = (method or "").lower() in minimizers._UNRESTRICTED[argument]
+        assert refused == any(f"cannot handle {argument}" in str(w.message) for w in told)
+
+
+def test_constraints_are_not_left_out_by_default():
+    def f(x):
+        return tg.sum(x**2)
+
+    with pytest.raises(ValueError, match=r"constraints for L-BFGS-B.*SLSQP"):
+        tg.optim.minimize(f, np.array([1.0, 3.0]), constraints=ON_A_LINE)
+    found = tg.optim.minimize(f, np.array([1.0, 3.0]), None, constraints=ON_A_LINE)
+    np.testing.assert_allclose(found.x, 0.5, atol=1e-6)
+    for none in ((), []):
+        assert tg.optim.minimize(f, np.ones(2), constraints=none).success
+    assert tg.optim.minimize(f, np.ones(2), "CG", bounds=None).success
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"jac": lambda x: 2 * x},
+        {"jac": True},
+        {"options": {"jac": "2-point"}},
+        {"hessp": lambda x, p: 2 * p},
+        {"hess": lambda x: 2 * np.eye(2)},
+    ],
+)
+def test_derivatives_by_hand_are_refused(given):
+    name = next(iter(given.get("options", given)))
+    with pytest.raises(TypeError) as caught:
+        tg.optim.minimize(lambda x: tg.sum(x**2), np.ones(2), "Newton-CG", **given)
+    message = str(caught.value)
+    assert message.startswith("minimize: received ") and f" for '{name}'; expected" in message
+    assert "Leave it out; with derivatives by hand call scipy.optimize.minimize." in message
 
 
 # ------------------------------------------------------------------ structures

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import tapegraph as tg
+from tapegraph import autograd
 
 X = np.array([0.3, -0.7, 1.1])
 
@@ -182,3 +183,36 @@ def test_a_parameter_that_was_changed_is_refused():
     w.assign(3.0)
     with pytest.raises(RuntimeError, match="changed after"):
         y.backward()
+
+
+def test_a_checkpoint_of_a_gradient_of_the_drop_in():
+    def f(x):
+        return autograd.numpy.sum(x**3)
+
+    inner = autograd.checkpoint(autograd.grad(f))
+    x = np.array([1.0, 2.0])
+    found = autograd.grad(lambda x: autograd.numpy.sum(inner(x) * x))(x)
+    np.testing.assert_array_equal(found, 9.0 * x**2)  # of 3 x^3
+    assert autograd.grad(autograd.checkpoint(autograd.grad(lambda x: x**3)))(2.0) == 12.0
+    assert tg.grad(tg.checkpoint(tg.grad(lambda x: x**3)))(2.0) == 12.0
+
+
+def test_a_checkpoint_of_a_constant_ends_the_gradient():
+    frozen = tg.checkpoint(lambda x: [x.detach() * 2.0, np.ones(2)])
+    assert tg.grad(lambda x: frozen(x)[0] * x)(3.0) == 6.0
+    flat = autograd.checkpoint(autograd.grad(lambda x: 5.0 * x))
+    assert autograd.grad(lambda x: flat(x) * x)(3.0) == 5.0
+
+
+def test_a_second_run_whose_results_carry_no_gradient_is_refused():
+    calls = []
+
+    def f(x):
+        calls.append(x)
+        return x * x if len(calls) == 1 else (x * x).detach()
+
+    x = tg.param(3.0)
+    y = tg.checkpoint(f)(x)
+    with pytest.raises(RuntimeError, match="checkpoint: received a function that gives other"):
+        y.backward()
+    assert x.grad is None

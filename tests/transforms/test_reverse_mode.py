@@ -274,7 +274,7 @@ def test_vjp_of_structures():
     g = pullback({"y": np.array([1.0, 0.0, 0.0]), "n": 2.0})
     np.testing.assert_allclose(g["x"], A[0] + 2.0)
     np.testing.assert_allclose(g["w"], np.outer([1.0, 0.0, 0.0], X))
-    with pytest.raises(ValueError, match="1 cotangents for 2 results"):
+    with pytest.raises(ValueError, match=r"structure \*.*\{'y': \*, 'n': \*\}"):
         pullback(np.ones(3))
     with pytest.raises(ValueError, match=r"\(2,\).*\(3,\)"):
         pullback({"y": np.ones(2), "n": 1.0})
@@ -455,7 +455,7 @@ def test_threads_do_not_mix_levels():
         (lambda: tg.hvp(tg.sum, X, X), TypeError, ["hvp", "tuple"]),
         (lambda: tg.hvp(tg.sum, (X,), ()), ValueError, ["1 primals and 0 tangents"]),
         (lambda: tg.hvp(tg.sum, (X,), (X[:2],)), ValueError, ["tangents[0]", "(2,)", "(3,)"]),
-        (lambda: tg.hvp(lambda p: p["a"], ({"a": X},), ({},)), ValueError, ["equal structures"]),
+        (lambda: tg.hvp(lambda p: p["a"], ({"a": X},), ({},)), ValueError, ["{}", "{'a': *}"]),
         (
             lambda: tg.grad(lambda p: p["a"])({"a": 1.0, "b": [2.0, "no"]}),
             TypeError,

@@ -92,6 +92,7 @@ def _slogdet(t: Any, y: Any, a: Any) -> Any:
 
 def _cholesky(t: Any, y: Any, a: Any) -> Any:
     n = a.shape[-1]
+    t = (t + matrix_transpose(t)) / 2  # only symmetric matrices have a factor
     inner = linalg.solve(y, matrix_transpose(linalg.solve(y, t)))
     halved = np.tri(n, dtype=a.dtype) - np.eye(n, dtype=a.dtype) / 2
     return matmul(y, times(inner, constant(halved)))

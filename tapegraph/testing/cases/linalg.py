@@ -336,7 +336,7 @@ def _of_a_square(label: str, lengths: Shape) -> Iterator[Case]:
         yield Case(
             "cholesky",
             f"{label}-{'upper' if upper else 'lower'}",
-            partial(linalg.cholesky, upper=upper),
+            partial(_of_symmetric, upper=upper),
             (definite(*lengths),),
             reference=partial(_cholesky, upper=upper),
         )
@@ -367,8 +367,13 @@ def _of_a_square(label: str, lengths: Shape) -> Iterator[Case]:
         )
 
 
+def _of_symmetric(x: Any, upper: bool) -> Any:
+    """Factor the symmetric part: the derivative by one element moves its mirror image too."""
+    return linalg.cholesky((x + x.swapaxes(-1, -2)) / 2, upper=upper)
+
+
 def _cholesky(x: Array, upper: bool) -> Array:
-    factor = np.linalg.cholesky(x)
+    factor = np.linalg.cholesky((x + x.swapaxes(-1, -2)) / 2)
     return factor.swapaxes(-1, -2) if upper else factor
 
 

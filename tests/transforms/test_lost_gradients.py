@@ -1,0 +1,113 @@
+"""What would lose a gradient in silence inside a function that is differentiated is an error."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+import tapegraph as tg
+from tapegraph import autograd
+
+X = np.array([1.0, 2.0])
+
+
+def assigned(x):
+    z = np.zeros(2)
+    z[0] = tg.sum(x)
+    return tg.sum(z)
+
+
+def assigned_to_many(x):
+    z = np.zeros(3)
+    z[:2] = x
+    return tg.sum(z)
+
+
+def listed(x):
+    return tg.sum(x * x.tolist())
+
+
+LOST = {
+    "an element": (assigned, ["float", "z[0] = x", "np.where", "np.stack"]),
+    "elements": (assigned_to_many, ["numpy.asarray", "z[:2] = x", "np.where", "np.stack"]),
+    "tolist": (listed, ["tolist", ".numpy().tolist()"]),
+    "math": (lambda x: math.sin(x[0]), ["float", "tg.sin for math.sin"]),
+}
+TRANSFORMS = {
+    "grad": lambda f: tg.grad(f)(X),
+    "value_and_grad": lambda f: tg.value_and_grad(f)(X),
+    "vjp": lambda f: tg.vjp(f, X),
+    "jvp": lambda f: tg.jvp(f, (X,), (X,)),
+    "forward": lambda f: tg.jacobian(f, mode="forward")(X),
+    "reverse": lambda f: tg.jacobian(f, mode="reverse")(X),
+    "hessian": lambda f: tg.hessian(f)(X),
+    "hvp": lambda f: tg.hvp(f, (X,), (X,)),
+    "the drop-in": lambda f: autograd.grad(f)(X),
+    "minimize": lambda f: tg.optim.minimize(f, X),
+}
+
+
+@pytest.mark.parametrize("transform", TRANSFORMS)
+@pytest.mark.parametrize("lost", LOST)
+def test_a_lost_gradient_is_an_error_that_says_what_to_write(transform, lost):
+    f, words = LOST[lost]
+    if transform == "minimize":
+        pytest.importorskip("scipy")
+    with pytest.raises(TypeError) as caught:
+        TRANSFORMS[transform](f)
+    message = str(caught.value)
+    assert all(word in message for word in words)
+    *_, line = message.split(f"(at {__file__}:")
+    first = f.__code__.co_firstlineno
+    assert first <= int(line[:-1]) <= first + 3
+
+
+def test_the_traceback_ends_at_the_assignment():
+    with pytest.raises(TypeError) as caught:
+        tg.grad(assigned)(X)
+    assert caught.traceback[-1].name == "assigned"
+
+
+def test_an_error_of_numpys_own_stays_what_it_is():
+    def ragged(x):
+        z = np.zeros(2)
+        z[0] = [1.0, 2.0]
+        return x
+
+    with pytest.raises(ValueError, match="sequence"):
+        tg.grad(ragged)(1.0)
+
+
+def test_what_the_messages_say_to_write_works():
+    def stacked(x):
+        return tg.sum(np.stack([tg.sum(x), x[0] ** 2]))
+
+    def chosen(x):
+        return tg.sum(np.where(np.arange(2) == 0, tg.sum(x), 0.0))
+
+    np.testing.assert_array_equal(tg.grad(stacked)(X), [3.0, 1.0])
+    np.testing.assert_array_equal(tg.grad(chosen)(X), [1.0, 1.0])
+    read = tg.grad(lambda x: tg.sum(x * x.numpy().tolist()))
+    np.testing.assert_array_equal(read(X), X)
+
+
+def test_tolist_of_a_parameter_warns_once_a_line():
+    x = tg.param(X)
+    with pytest.warns(tg.LostGradientWarning, match=r"tolist.*tensor\.numpy\(\)\.tolist\(\)"):
+        assert x.tolist() == [1.0, 2.0]
+    assert tg.tensor(X).tolist() == [1.0, 2.0]
+    assert x.numpy().tolist() == [1.0, 2.0]
+    assert x.detach().tolist() == [1.0, 2.0]
+
+
+def test_tolist_is_an_error_where_warnings_are(monkeypatch):
+    monkeypatch.setenv("TAPEGRAPH_STRICT", "1")
+    with pytest.raises(TypeError, match="tolist"):
+        tg.param(X).tolist()
+
+
+def test_a_dual_has_no_list_of_numbers():
+    with pytest.raises(TypeError, match=r"tolist.*Dual.*dual\.numpy\(\)\.tolist\(\)"):
+        tg.Dual(X, X).tolist()

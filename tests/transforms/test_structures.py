@@ -1,0 +1,285 @@
+"""Structures that belong together: dicts are paired by key, and other forms are refused."""
+
+from __future__ import annotations
+
+from collections import OrderedDict, defaultdict, namedtuple
+
+import numpy as np
+import pytest
+
+import tapegraph as tg
+from tapegraph.autograd import core
+from tapegraph.autograd.extend import defjvp, defvjp, primitive, vspace
+from tapegraph.transforms.structure import described, matched
+
+Line = namedtuple("Line", "slope height")
+Size = namedtuple("Size", "width depth")
+POINT = {"a": 1.0, "b": np.array([2.0, 3.0])}
+
+
+def energy(p):
+    """Of Hessian: 6 a by a, and 2 a by b; a by b is 2 b."""
+    return p["a"] ** 3 + p["a"] * tg.sum(p["b"] ** 2)
+
+
+def turned(p):
+    return dict(reversed(p.items()))
+
+
+# ------------------------------------------------------------------ dicts are paired by key
+
+
+def test_hvp_pairs_by_key(backend):
+    direction = {"a": 10.0, "b": np.array([1.0, -1.0])}
+    wanted = {"a": 60.0 + 4.0 - 6.0, "b": 10.0 * 2 * POINT["b"] + 2.0 * direction["b"]}
+    for tangent in (direction, turned(direction)):
+        found = tg.hvp(energy, (POINT,), (tangent,))
+        assert list(found) == ["a", "b"]
+        assert found["a"] == wanted["a"]
+        np.testing.assert_array_equal(found["b"], wanted["b"])
+
+
+def test_cotangents_are_paired_by_key(backend):
+    value, pullback = tg.vjp(lambda x: {"square": x**2, "cube": (x**3, {"u": x, "v": 5 * x})}, 2.0)
+    assert value == {"square": 4.0, "cube": (8.0, {"u": 2.0, "v": 10.0})}
+    assert pullback({"cube": (10.0, {"v": 1.0, "u": 7.0}), "square": 100.0}) == 400 + 120 + 7 + 5
+
+
+def test_pullbacks_of_the_drop_in_pair_by_key():
+    vjp, _ = core.make_vjp(lambda x: {"square": x**2, "double": 2 * x}, 3.0)
+    assert vjp({"double": 10.0, "square": 1.0}) == 26.0
+    jvp = core.make_jvp(lambda p: p["a"] ** 2 + 5 * p["b"], {"a": 3.0, "b": 1.0})
+    assert jvp({"b": 10.0, "a": 1.0}) == (14.0, 56.0)
+    given = vjp(OrderedDict(double=10.0, square=1.0))
+    assert given == 26.0
+
+
+def test_vector_spaces_of_the_drop_in_pair_by_key():
+    space = vspace({"a": np.zeros(2), "b": 1.0})
+    x, y = {"a": np.array([1.0, 2.0]), "b": 3.0}, {"b": 10.0, "a": np.array([5.0, 7.0])}
+    total = space.add(x, y)
+    np.testing.assert_array_equal(total["a"], [6.0, 9.0])
+    assert total["b"] == 13.0
+    assert space.inner_prod(x, y) == 5.0 + 14.0 + 30.0
+    assert space.scalar_mul(y, 2.0)["b"] == 20.0
+    assert space == vspace(y)
+    assert space != vspace({"a": 1.0, "b": np.zeros(2)})
+
+
+@pytest.mark.parametrize("order", [dict, turned])
+def test_rules_of_primitives_pair_by_key(order):
+    @primitive
+    def area(box):
+        return box["width"] * box["depth"] ** 2
+
+    box = {"width": 3.0, "depth": 5.0}
+    defvjp(
+        area,
+        lambda ans, x: (
+            lambda g: order(
+                {"width": g * x["depth"] ** 2, "depth": 2 * g * x["width"] * x["depth"]}
+            )
+        ),
+    )
+    found = tg.grad(area)(box)
+    assert found == {"width": 25.0, "depth": 30.0}
+
+    @primitive
+    def both(x):
+        return {"square": x**2, "double": 2 * x}
+
+    defjvp(both, lambda g, ans, x: order({"square": 2 * x * g, "double": 2 * g}))
+    value, slope = core.make_jvp(both, 3.0)(1.0)
+    assert value == {"square": 9.0, "double": 6.0}
+    assert slope == {"square": 6.0, "double": 2.0}
+
+
+def test_a_checkpoint_that_turns_its_results_round_pairs_by_key():
+    calls = []
+
+    def f(x):
+        calls.append(x)
+        parts = {"one": x * x, "other": x**3}
+        return parts if len(calls) % 2 else turned(parts)
+
+    x = tg.param(1.0)  # where the two are equal, and their derivatives are not
+    out = tg.checkpoint(f)(x)
+    (10.0 * out["one"] + out["other"]).backward()
+    assert len(calls) == 2
+    assert x.grad == 23.0
+
+
+def test_a_jacobian_pairs_its_runs_by_key():
+    calls = []
+
+    def f(x):
+        calls.append(x)
+        parts = {"double": 2.0 * x, "triple": 3.0 * x}
+        return parts if len(calls) % 2 else turned(parts)
+
+    found = tg.jacobian(f, mode="forward")(np.ones(2))
+    np.testing.assert_array_equal(found["double"], 2.0 * np.eye(2))
+    np.testing.assert_array_equal(found["triple"], 3.0 * np.eye(2))
+
+
+# ------------------------------------------------------------------ lists and tuples by place
+
+
+def test_lists_and_tuples_are_paired_by_place():
+    def f(p):
+        return p[0] ** 2 * p[1]
+
+    assert tg.hvp(f, ([2.0, 3.0],), ((1.0, 0.0),)) == [6.0, 4.0]
+    assert tg.hvp(lambda p: f(p), (Line(2.0, 3.0),), ((1.0, 0.0),)) == Line(6.0, 4.0)
+
+
+# ------------------------------------------------------------------ other structures are refused
+
+FORM = {"w": (1.0, 2.0), "b": 3.0}
+OTHERS = {
+    "foreign key": ({"w": (1.0, 2.0), "c": 3.0}, "{'w': (*, *), 'c': *}", ""),
+    "missing key": ({"w": (1.0, 2.0)}, "{'w': (*, *)}", ""),
+    "further key": ({"w": (1.0, 2.0), "b": 3.0, "c": 1.0}, "{'w': (*, *), 'b': *, 'c': *}", ""),
+    "shorter": ({"w": (1.0,), "b": 3.0}, "{'w': (*,), 'b': *}", "['w']"),
+    "list for number": ({"w": (1.0, 2.0), "b": [3.0]}, "{'w': (*, *), 'b': [*]}", "['b']"),
+    "number for tuple": ({"w": 1.0, "b": 3.0}, "{'w': *, 'b': *}", "['w']"),
+    "array for tuple": ({"w": np.ones(2), "b": 3.0}, "{'w': *, 'b': *}", "['w']"),
+    "None for tuple": ({"w": None, "b": 3.0}, "{'w': None, 'b': *}", "['w']"),
+    "a tuple": ((1.0, 2.0, 3.0), "(*, *, *)", ""),
+}
+
+
+def same(p):
+    return {"w": (2 * p["w"][0], 3 * p["w"][1]), "b": p["b"] * p["w"][0]}
+
+
+CALLS = {
+    "hvp": (
+        lambda given: tg.hvp(lambda p: sum(same(p)["w"]) * p["b"], (FORM,), (given,)),
+        "tangents[0]",
+        "primals[0]",
+    ),
+    "vjp": (lambda given: tg.vjp(same, FORM)[1](given), "the cotangent", "the function's result"),
+    "make_vjp": (
+        lambda given: core.make_vjp(same, FORM)[0](given),
+        "the direction",
+        "the function's result",
+    ),
+    "make_jvp": (
+        lambda given: core.make_jvp(same, FORM)(given),
+        "the direction",
+        "the argument",
+    ),
+    "vspace": (lambda given: vspace(FORM).add(FORM, given), "the element", "the space"),
+}
+
+
+@pytest.mark.parametrize("call", CALLS)
+@pytest.mark.parametrize("other", OTHERS)
+def test_another_structure_is_refused_with_both_spelled_out(call, other):
+    run, argument, of = CALLS[call]
+    given, spelled, place = OTHERS[other]
+    with pytest.raises(ValueError, match="structure") as caught:
+        run(given)
+    message = str(caught.value)
+    assert f"{call}: received {argument} of structure {spelled}; " in message
+    assert f"expected the structure of {of}, {{'w': (*, *), 'b': *}}." in message
+    assert f"They differ at {argument}{place}:" in message
+    assert "test_structures.py" in message
+
+
+def test_none_for_a_number_is_refused_by_its_place():
+    given = {"b": 3.0, "w": (1.0, None)}
+    with pytest.raises(TypeError, match=r"hvp.*None.*tangents\[0\]\['w'\]\[1\]"):
+        tg.hvp(lambda p: p["b"] * sum(p["w"]), (FORM,), (given,))
+    with pytest.raises(TypeError, match=r"vjp.*None.*the cotangent\['w'\]\[1\]"):
+        tg.vjp(same, FORM)[1](given)
+
+
+def test_rules_that_give_another_structure_are_refused():
+    @primitive
+    def area(box):
+        return box["width"] * box["depth"]
+
+    defvjp(area, lambda ans, x: lambda g: {"width": g, "height": g})
+    with pytest.raises(ValueError, match=r"area.*\{'width': \*, 'height': \*\}.*argument 0"):
+        tg.grad(area)({"width": 3.0, "depth": 5.0})
+
+    @primitive
+    def both(x):
+        return {"square": x**2, "double": 2 * x}
+
+    defjvp(both, lambda g, ans, x: {"square": 2 * x * g})
+    with pytest.raises(ValueError, match=r"both.*the tangent of structure \{'square': \*\}"):
+        core.make_jvp(both, 3.0)(1.0)
+
+
+def test_runs_of_a_jacobian_that_give_other_structures_are_refused():
+    calls = []
+
+    def f(x):
+        calls.append(x)
+        return [x] * len(calls)
+
+    with pytest.raises(ValueError, match=r"jacobian.*\[\*, \*\].*the first run.s, \[\*\]"):
+        tg.jacobian(f, mode="forward")(np.ones(2))
+
+
+def test_named_tuples_of_other_fields_are_refused():
+    with pytest.raises(
+        ValueError, match=r"Size\(width=\*, depth=\*\).*Line\(slope=\*, height=\*\)"
+    ):
+        list(matched("f", Size(1, 2), Line(1, 2), "x", "y"))
+
+
+def test_a_large_structure_is_cut_short():
+    text = described({f"layer{i}": (1.0, 2.0) for i in range(100)})
+    assert len(text) < 310
+    assert text.startswith("{'layer0': (*, *), 'layer1'")
+    assert text.endswith("...")
+
+
+# ------------------------------------------------------------------ dicts of other classes
+
+
+class Named(dict):
+    """A dict whose constructor takes something else."""
+
+    def __init__(self, title):
+        super().__init__()
+        self.title = title
+
+
+def named():
+    made = Named("weights")
+    made.update(w=3.0, b=2.0)
+    return made
+
+
+@pytest.mark.parametrize(
+    "make",
+    [lambda: defaultdict(float, w=3.0, b=2.0), lambda: OrderedDict(w=3.0, b=2.0), named],
+    ids=["defaultdict", "OrderedDict", "own"],
+)
+def test_dicts_of_other_classes_stay_what_they_are(make):
+    def f(p):
+        assert type(p) is type(make())
+        return p["w"] ** 2 * p["b"]
+
+    given = make()
+    found = tg.grad(f)(given)
+    assert type(found) is type(given)
+    assert found == {"w": 12.0, "b": 9.0}
+    assert given == {"w": 3.0, "b": 2.0}
+    assert vars(found) == vars(given) if isinstance(given, Named) else True
+    assert tg.hvp(f, (given,), ({"b": 0.0, "w": 1.0},)) == {"w": 4.0, "b": 6.0}
+    assert tg.hessian(f)(given)["w"]["b"] == 6.0
+
+
+def test_a_default_that_is_read_is_a_constant():
+    def f(p):
+        return p["w"] ** 2 + p["absent"]
+
+    given = defaultdict(lambda: 5.0, w=3.0)
+    assert tg.value_and_grad(f)(given) == (14.0, {"w": 6.0})
+    assert dict(given) == {"w": 3.0}
