@@ -289,6 +289,45 @@ def calls() -> Ways:
     }
 
 
+def guards() -> None:
+    """What it costs to see that nothing has changed of what a step sees besides its arguments."""
+    import timeit
+
+    import tapegraph as tg
+    from tapegraph.compiling.guards import look
+
+    params = [tg.param(np.ones(3)) for _ in range(20)]
+    optimizer = tg.SGD(params, lr=0.1)
+
+    def in_a_list(x):
+        loss = tg.sum(sum(p * x for p in params))
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        return loss
+
+    class Layer:
+        def __init__(self):
+            self.w, self.b, self.training = tg.param(np.ones(3)), tg.param(np.ones(3)), True
+
+        def __call__(self, x):
+            return tg.dropout(self.w * x + self.b, 0.5) if self.training else self.w * x + self.b
+
+    layers = [Layer() for _ in range(10)]
+
+    def in_ten_layers(x):
+        for layer in layers:
+            x = layer(x)
+        return tg.sum(x)
+
+    for step in (in_a_list, in_ten_layers):
+        view, names = look(step)
+        name = f"twenty parameters {step.__name__.replace('_', ' ')}"
+        for what, call in (("the same", view.holds), ("looked at anew", lambda: look(step, names))):  # noqa: B023
+            seconds = min(timeit.repeat(call, number=20, repeat=500)) / 20
+            print(f"  {name + ', ' + what:50} {seconds * 1e6:8.2f} us")
+
+
 def steps() -> None:
     """The graph of a workload's compiled step, and the same compiled with XLA."""
     for workload in ("tiny", "mlp", "embedding"):
@@ -619,6 +658,7 @@ EXPERIMENTS = {
     "graphs": graphs,
     "background": background,
     "calls": calls,
+    "guards": guards,
     "steps": steps,
     "given": given,
     "plans": plans,

@@ -331,7 +331,7 @@ def test_each_kind_of_argument_has_its_text(args, text, caplog):
     with caplog.at_level("INFO", logger="tapegraph"):
         step(*args)
     assert f"compile: f: a new trace for {text}: the first call" in caplog.messages
-    assert f"- {text}: 1 entries, 1 calls, recorded once" in step.explain()
+    assert f"- {text}: the first call; 1 entries, 1 calls, recorded once" in step.explain()
 
 
 def test_a_function_that_does_not_tell_its_parameters_is_described_by_position():
