@@ -91,7 +91,7 @@ def tensor(x: Any) -> Any:
 
 def _is_singular(x: Any) -> bool:
     """Tell whether numbers that can be looked at are not all finite."""
-    return not concretization.follows(x) and not np.isfinite(x._array).all()
+    return _is_fixed(x) and not np.isfinite(x._array).all()
 
 
 def _product(a: Any, b: Any, a_absorbs: bool, b_absorbs: bool) -> Any:
@@ -126,13 +126,26 @@ def _contracted(spec: str, tensors: tuple[Any, ...], strong: list[bool]) -> Any:
 
 def _factor(g: Any, x: Any) -> Any:
     """Return a factor as it is, but 0 where it is not finite and the cotangent is 0."""
+    if _is_fixed(x) and np.isfinite(_numbers(x)).all():
+        return x
     return _replaced(np.logical_and(g == 0, np.logical_not(np.isfinite(x))), 0.0, x)
 
 
 def _divisor(g: Any, x: Any) -> Any:
     """Return a divisor as it is, but infinite where it is 0 or NaN and the cotangent is 0."""
+    if _is_fixed(x) and np.all(_numbers(x) != 0) and not np.isnan(_numbers(x)).any():
+        return x
     singular = np.logical_or(x == 0, np.isnan(x))
     return _replaced(np.logical_and(g == 0, singular), math.inf, x)
+
+
+def _is_fixed(x: Any) -> bool:
+    """Tell whether its numbers are those of every run, and a weak number stays one."""
+    return not concretization.follows(x)
+
+
+def _numbers(x: Any) -> Any:
+    return getattr(x, "_array", x)
 
 
 def _replaced(where: Any, number: float, x: Any) -> Any:

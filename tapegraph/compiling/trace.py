@@ -124,6 +124,7 @@ class Trace:
         self.sources: dict[int, Source] = {}
         self.constants: dict[int, Array] = {}
         self.state: dict[int, Node] = {}
+        self._made_inside: dict[int, ref[Node]] = {}  # the leaves of the constants
         program = self.recording.program
         for slot in program.fed:
             node = self.recording.nodes[slot]
@@ -133,6 +134,7 @@ class Trace:
                 self.state[slot] = node
             else:
                 self.constants[slot] = self.recording.values[slot]
+                self._made_inside[slot] = ref(node)
         if whole.numbers is not None:
             try:
                 whole.numbers.check_apart(list(self.state.values()))
@@ -215,6 +217,10 @@ class Trace:
         self._kept, self._inside = [], []
         result = self.result([np.array(a) for a in self.recording.seeds()])
         self.recording.forget(self.constants)
+        for slot, leaf in self._made_inside.items():
+            if leaf() is not None:  # whoever holds it may write into its array
+                own = self.constants[slot].copy()
+                self.constants[slot] = self.recording.values[slot] = own
         return result
 
     def left_behind(self, before: list[ref[Node]]) -> list[ref[Node]]:

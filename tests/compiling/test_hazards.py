@@ -491,6 +491,16 @@ def derivatives_inside(ps, optimizer, x):
     return tg.jvp(cube, (x,), (np.ones(3),))
 
 
+@works(X32, dtype=np.float32)
+def derivatives_of_derivatives_with_numbers_in_float32(ps, optimizer, x):
+    optimizer.zero_grad()
+    y = tg.sum((0.3 * ps[0] * x) ** 3 / 0.7 + np.array([0.1, 0.2, 0.3], np.float32) * ps[0] ** 2)
+    (slope,) = tg.gradients(y, ps[0], create_graph=True)
+    tg.sum(slope * slope / 1.7).backward()
+    optimizer.step()
+    return slope
+
+
 @pytest.mark.filterwarnings("ignore:backward ran in the native engine.*(no node|no lowering)")
 @pytest.mark.parametrize(("make", "calls"), WORKS.values())
 def test_it_gives_what_it_gives_eagerly(make, calls, engine):

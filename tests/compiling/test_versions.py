@@ -189,6 +189,19 @@ def test_it_gives_what_it_gives_eagerly(body, engine):
     beside(training(body), X, engine)
 
 
+def test_writing_into_a_constant_that_was_left_behind_reaches_no_later_call(engine):
+    held = []
+
+    @tg.compile
+    def step(x):
+        held.append(tg.tensor(np.ones(3)))
+        return held[-1] * x
+
+    for i, (x,) in enumerate(X):
+        np.testing.assert_array_equal(step(x).data, x)
+        held[min(i, 1)].data[...] = 7.0
+
+
 # ------------------------------------------------------------------ schedules
 
 

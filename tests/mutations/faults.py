@@ -1238,6 +1238,22 @@ FAULTS = (
     ),
     Fault(
         "compile",
+        "numbers-of-a-rule-become-float64",
+        "fallback/strong_tensor.py",
+        "    if _is_fixed(x) and np.isfinite(_numbers(x)).all():\n        return x\n",
+        "",
+        f"{HAZARDS} -k float32",
+    ),
+    Fault(
+        "compile",
+        "a-constant-shares-memory-with-what-is-left-behind",
+        "tapegraph/compiling/trace.py",
+        "            if leaf() is not None:",
+        "            if False:",
+        f"{VERSIONS} -k left_behind",
+    ),
+    Fault(
+        "compile",
         "a-leaf-changed-inside-is-not-stale",
         "tapegraph/recording/whole.py",
         '            if getattr(leaf, "_changed", 0) > node._seq:',
