@@ -179,8 +179,16 @@ class Compiled:
             entry.left = []
         if entry.trace is not None and entry.trace.draws:
             with random.taken_back():
-                return entry.programs.run(given)
-        return entry.programs.run(given)
+                return self._run(entry.programs, structure, given)
+        return self._run(entry.programs, structure, given)
+
+    def _run(self, programs: Programs, structure: Any, given: list[Any]) -> Any:
+        """Run the program; where it refuses what was given, let a real call say why."""
+        try:
+            return programs.run(given)
+        except Exception:
+            Trace(self._fn, structure, given).undo()
+            raise
 
     def _record(self, entry: _Entry, structure: Any, given: list[Any]) -> Any:
         """Make a real call; the second one that is like the first makes the plan."""
