@@ -42,6 +42,7 @@ class DirectCall:
         config.graph_options.rewrite_options.disable_meta_optimizer = entries > GRAPPLER_LIMIT
         self._attrs = ("executor_type", "", "config_proto", config.SerializeToString())
         self._compiles = xla
+        self._is_registered = True
 
     def __call__(self, feeds: list[Any]) -> Any:
         """Return the function's outputs, flat."""
@@ -49,6 +50,22 @@ class DirectCall:
 
         name, outputs = self.function.name, len(self.function.outputs)
         compiles, self._compiles = self._compiles, False
+        if self._is_registered:
+            self._is_registered = False
+            _let_go(self.function.graph)
         with quiet.compiling() if compiles else nullcontext():
             given = feeds + self._captured
             return execute.execute(name, outputs, given, self._attrs, context.context())
+
+
+def _let_go(graph: Any) -> None:
+    """Take a graph's own gradients out of TensorFlow's registry, whose entries hold it for good.
+
+    What a program differentiates is a part of its graph by now.
+    """
+    from tensorflow.python.framework import ops
+
+    registered = ops.gradient_registry._registry
+    for operation in graph.get_operations():
+        if operation.type == "IdentityN":  # which is what a function with its own gradient ends in
+            registered.pop(operation.node_def.attr["_gradient_op_type"].s.decode(), None)

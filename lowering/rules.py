@@ -10,7 +10,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
-from weakref import WeakKeyDictionary
 
 import numpy as np
 
@@ -83,8 +82,9 @@ class RawOps:
 raw = RawOps()
 
 
-# The constants of each graph: a step would have hundreds of the same axes and numbers.
-_constants: WeakKeyDictionary[Any, dict[Any, Any]] = WeakKeyDictionary()
+# Where a graph holds its constants: a step would have hundreds of the same axes and numbers. They
+# hold the graph, so a table outside it would keep every graph there ever was.
+_CONSTANTS = "_tapegraph_constants"
 
 
 def constant(value: Any, dtype: Any, shape: tuple[int, ...] = ()) -> Any:
@@ -92,7 +92,11 @@ def constant(value: Any, dtype: Any, shape: tuple[int, ...] = ()) -> Any:
     tf = tensorflow()
     if tf.executing_eagerly():
         return tf.constant(value, dtype, shape)
-    made = _constants.setdefault(tf.compat.v1.get_default_graph(), {})
+    graph = tf.compat.v1.get_default_graph()
+    made = getattr(graph, _CONSTANTS, None)
+    if made is None:
+        made = {}
+        setattr(graph, _CONSTANTS, made)
     key = repr(value), tf.as_dtype(dtype), shape  # by their text 0.0 and -0.0 differ
     if key not in made:
         made[key] = tf.constant(value, dtype, shape)

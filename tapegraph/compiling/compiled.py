@@ -225,8 +225,16 @@ class Compiled:
             entry.left = []
         if entry.trace is not None and entry.trace.draws:
             with random.taken_back():
-                return entry.programs.run(given)
-        return entry.programs.run(given)
+                return self._run(entry.programs, structure, given)
+        return self._run(entry.programs, structure, given)
+
+    def _run(self, programs: Programs, structure: Any, given: list[Any]) -> Any:
+        """Run the program; where it refuses what was given, let a real call say why."""
+        try:
+            return programs.run(given)
+        except Exception:
+            Trace(self._fn, structure, given).undo()
+            raise
 
     def _entry(self, arguments: Any) -> _Entry:
         """Return what is known of some arguments and what the function sees now."""

@@ -78,7 +78,8 @@ def backward(y: Tensor | Value, seed: ArrayLike | None = None) -> None:
                 "backward",
                 f"{kind_of(y)} that needs no gradient",
                 "a result computed from tg.param with recording on",
-                "Make its inputs with tg.param, and compute it outside tg.no_grad().",
+                "Make its inputs with tg.param, and compute it outside tg.no_grad(). What a "
+                "function made by tg.compile returns is a constant: call backward() inside it.",
             )
         )
     whole = concretization.current()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, SupportsIndex
 
 import numpy as np
@@ -1043,7 +1043,7 @@ def _wrapped(op: str, indices: Any, axis: int, length: int) -> Any:
             explain(op, f"indices {kind_of(indices)}", "integer indices", "Use .astype(int).")
         )
     if follows(array):
-        return within(op, array, -length, length)
+        return within(array, -length, length, lambda i: _out_of_range(op, i, axis, length))
     wrapped = array.astype(np.int64)
     if wrapped.view(np.uint64).max() < length:  # a negative number is a very large one
         return constant(wrapped)
@@ -1227,13 +1227,19 @@ def choose(a: Any, choices: Sequence[Operand]) -> Any:
     """
     number = _integral("choose", "a", a)
     options = [tensor_like("choose", c, f"choices[{i}]") for i, c in enumerate(choices)]
+    count = len(options)
+
+    def refused(choice: int) -> ValueError:
+        return ValueError(
+            explain("choose", f"choice {choice} of {count}", f"a number in [0, {count})")
+        )
+
     if follows(number):
-        number = within("choose", number, 0, len(options))
+        number = within(number, 0, count, refused)
     else:
-        outside = (number < 0) | (number >= len(options))
+        outside = (number < 0) | (number >= count)
         if outside.any():
-            received = f"choice {int(number[outside].flat[0])} of {len(options)}"
-            raise ValueError(explain("choose", received, f"a number in [0, {len(options)})"))
+            raise refused(int(number[outside].flat[0]))
     spread = broadcast_arrays(number, *options)
     grid = np.ogrid[tuple(slice(n) for n in spread[0].shape)]
     return getitem(stack(spread[1:]), (numbers(spread[0]), *grid))
@@ -1509,10 +1515,14 @@ def _zero_like(x: Any) -> Any:
 # Without a gradient: plain arrays, and operations where a program is recorded whole
 
 
+class Outside(IndexError):
+    """An index is out of range; its first argument is the index."""
+
+
 def _within(x: Array, *, low: int, high: int) -> Any:
     outside = (x < low) | (x >= high)
     if outside.any():
-        raise IndexError(f"index {int(x[outside].flat[0])}, expected one in [{low}, {high})")
+        raise Outside(int(x[outside].flat[0]), f"expected one in [{low}, {high})")
     return np.where(x < 0, x + high, x).astype(np.int64)
 
 
@@ -1534,18 +1544,18 @@ ARGPARTITION = Op("argpartition", _argpartition, differentiable=())
 SEARCHSORTED = Op("searchsorted", _searchsorted, differentiable=())
 
 
-def within(name: str, indices: Any, low: int, high: int) -> Any:
+def within(indices: Any, low: int, high: int, refused: Callable[[int], Exception]) -> Any:
     """Record integer indices from ``low`` to ``high``, negative ones counted from ``high``.
 
     Raises
     ------
-    IndexError
-        One is out of range.
+    Exception
+        One is out of range: what ``refused`` gives for it.
     """
     try:
         return apply(WITHIN, (indices,), {"low": low, "high": high})
-    except IndexError as error:
-        raise IndexError(explain(name, str(error), "indices within range")) from None
+    except Outside as error:
+        raise refused(error.args[0]) from None
 
 
 @without_gradient(np.argsort)

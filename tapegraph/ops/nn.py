@@ -464,14 +464,15 @@ def _classes(name: str, targets: Any, count: int) -> Any:
         raise TypeError(
             explain(name, f"class indices {kind_of(array)}", "integers", "Use .astype(int).")
         )
+
+    def refused(label: int) -> IndexError:
+        return IndexError(explain(name, f"class {label} of {count}", f"a class in [0, {count})"))
+
     if follows(array):
-        return within(name, array, 0, count)
+        return within(array, 0, count, refused)
     classes = array.astype(np.int64)  # what is recorded does not change with the tensor
     if classes.size and classes.view(np.uint64).max() >= count:  # a negative one is very large
-        first = array[(classes < 0) | (classes >= count)].flat[0]
-        raise IndexError(
-            explain(name, f"class {int(first)} of {count}", f"a class in [0, {count})")
-        )
+        raise refused(int(array[(classes < 0) | (classes >= count)].flat[0]))
     return constant(classes)
 
 

@@ -1234,6 +1234,32 @@ def test_bad_labels_and_indices_at_every_call(engine):
     assert optimizer.steps == 4
 
 
+@pytest.mark.parametrize(
+    ("name", "f", "bad"),
+    [
+        ("gather", lambda table, i: tg.gather(table, i), np.array([0, 7])),
+        ("getitem", lambda table, i: table[i], np.array([0, -8])),
+        (
+            "softmax_crossentropy",
+            lambda table, i: tg.softmax_crossentropy(table[:2], i),
+            np.array([0, 7]),
+        ),
+        ("getitem", lambda t, i: np.take_along_axis(t, i[:, None], 0), np.array([0, 9])),
+    ],
+)
+def test_a_bad_row_or_label_gives_the_eager_error_at_every_call(name, f, bad, engine):
+    table = tg.param(np.eye(3))
+    with pytest.raises(IndexError) as eager:
+        f(table, bad)
+    step = tg.compile(lambda i: f(table, i))
+    for call in range(5):
+        with pytest.raises(IndexError) as caught:
+            step(bad)
+        assert str(caught.value) == str(eager.value), f"call {call + 1}"
+        step(np.array([0, 2]))
+    assert "test_hazards.py" in str(eager.value) and str(eager.value).startswith(name)
+
+
 # ------------------------------------------------------------------ where it is called
 
 
@@ -1318,7 +1344,8 @@ def test_results_are_constants_and_say_so_where_they_are_differentiated(engine):
     w = tg.param([1.0, 2.0])
     step = tg.compile(lambda x: w * x)
     for _ in range(3):
-        with pytest.raises(RuntimeError, match="needs no gradient"):
+        words = r"needs no gradient.*by tg.compile returns is a constant: call backward\(\) inside it"
+        with pytest.raises(RuntimeError, match=words):
             tg.sum(step(np.ones(2))).backward()
 
 

@@ -370,3 +370,48 @@ def test_auto_measures_and_chooses():
             step(*CALLS[0])
         assert ran(step).startswith("native: auto")
         assert tg.last_backward().backend == "native"
+
+
+def graphs_of(step):
+    """The graphs that a step's programs hold, by weak references."""
+    programs = [entry.programs for entry in step._entries.values()]
+    steps = [other for held in programs for other in held._others.values()]
+    return [weakref.ref(other._graph.call.function.graph) for other in steps]
+
+
+def test_a_forgotten_trace_leaves_no_graph(few_objects):
+    w = tg.param(np.ones(4))
+    optimizer = tg.SGD([w], lr=0.1)
+
+    @tg.compile(max_traces=1)
+    def step(x):
+        optimizer.zero_grad()
+        loss = tg.sum(np.tanh(w * x) + np.hypot(w, x))  # constants, and a gradient of ours
+        loss.backward()
+        optimizer.step()
+        return loss
+
+    held = []
+    for n in range(1, 4):
+        for _ in range(3):
+            step(np.ones((n, 4)))
+        held += graphs_of(step)
+    gc.collect()
+    assert len(held) == 3
+    assert [graph() is not None for graph in held] == [False, False, True]
+    step.reset()
+    gc.collect()
+    assert held[-1]() is None
+
+
+def test_a_forgotten_graph_of_a_backward_is_let_go(graph_engine, few_objects):
+    graph_engine.set_cache_limit(1)
+    held = []
+    for n in range(1, 4):
+        w = tg.param(np.ones((n, 4)))
+        tg.sum(np.tanh(w) * np.hypot(w, 2.0)).backward()
+        (entry,) = graph_engine.cache.CACHE.entries.values()
+        held.append(weakref.ref(entry.compiled.graph.function.graph))
+        del entry, w
+    gc.collect()
+    assert [graph() is not None for graph in held] == [False, False, True]
