@@ -57,17 +57,9 @@ def make_vjp(fun: Callable[[Any], Any], x: Any) -> tuple[Callable[[Any], Any], A
         The value does not depend on ``x``: the pullback gives zeros.
     """
     _check_real("make_vjp", x)
-    depends = True
-
-    def run(inside: Any) -> Any:
-        nonlocal depends
-        out = fun(inside)
-        depends = holds_box(out)
-        return out
-
+    run = _Watched(fun)
     value, pullback = reverse(run, with_shapes(x))
-    if not depends:
-        warn(f"{INDEPENDENT}: make_vjp gives zeros", UserWarning)
+    run.warn("make_vjp")
     value = mapped(settled, value)
 
     def vjp(g: Any) -> Any:
@@ -95,17 +87,9 @@ def make_jacobian(fun: Callable[[Any], Any], x: Any) -> Any:
         The value does not depend on ``x``: the Jacobian is zero.
     """
     _check_real("jacobian", x)
-    depends = True
-
-    def run(inside: Any) -> Any:
-        nonlocal depends
-        out = fun(inside)
-        depends = holds_box(out)
-        return out
-
+    run = _Watched(fun)
     found = in_rows(run, 0, "reverse")(with_shapes(x))
-    if not depends:
-        warn(f"{INDEPENDENT}: jacobian gives zeros", UserWarning)
+    run.warn("jacobian")
     return mapped(lambda block: _array(settled(block)), found)
 
 
@@ -139,6 +123,24 @@ def make_jvp(fun: Callable[[Any], Any], x: Any) -> Callable[[Any], tuple[Any, An
         return value, slope
 
     return jvp
+
+
+class _Watched:
+    """A function of one argument that remembers whether its result depended on anything traced."""
+
+    def __init__(self, fun: Callable[[Any], Any]) -> None:
+        self._fun = fun
+        self._depends = True
+
+    def __call__(self, x: Any) -> Any:
+        out = self._fun(x)
+        self._depends = holds_box(out)
+        return out
+
+    def warn(self, op: str) -> None:
+        """Warn as autograd does, if it did not."""
+        if not self._depends:
+            warn(f"{INDEPENDENT}: {op} gives zeros", UserWarning)
 
 
 def with_shapes(x: Any) -> Any:
