@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import functools
+import itertools
+import math
+
 import numpy as np
 import pytest
 
@@ -212,3 +216,36 @@ def test_a_jacobian_has_the_dtype_of_the_argument_in_every_mode(mode, wide, give
             found = tg.jacobian(f, mode=mode)(x)
             assert found.dtype == kind
     assert tg.jacobian(lambda x: tg.sum(x).astype(to), mode=mode)(x).dtype == kind
+
+
+# ------------------------------------------------------------------ singular points
+
+
+def derivatives(order):
+    forward, reverse = FIRST["jvp"], FIRST["grad"]
+    for modes in itertools.product([forward, reverse], repeat=order):
+
+        def derivative(f, modes=modes):
+            for mode in modes:
+                f = functools.partial(mode, f)
+            return f
+
+        yield derivative
+
+
+@pytest.mark.parametrize("order", [1, 2, 3])
+def test_every_mode_gives_the_derivatives_of_a_cube_root_at_zero(order, backend):
+    """Those of the piece to the right, as of sqrt, and of the power 1/3."""
+    wanted = [math.inf, -math.inf, math.inf][order - 1]
+    with np.errstate(all="ignore"):
+        for derivative in derivatives(order):
+            assert derivative(np.cbrt)(0.0) == wanted
+            if backend == "native":  # TensorFlow leaves out the + 0.0 that takes the sign off
+                assert derivative(np.cbrt)(-0.0) == wanted
+            assert derivative(lambda x: x ** (1 / 3))(0.0) == wanted
+            assert derivative(np.sqrt)(0.0) == wanted
+            assert derivative(lambda x: tg.where(x > 0, np.cbrt(x), 0.0))(0.0) == 0.0
+            slope = [1 / 3, -2 / 9, 10 / 27][order - 1]
+            for x in (8.0, -8.0):
+                found = derivative(np.cbrt)(x)
+                assert found == pytest.approx(slope * np.cbrt(x) ** (1 - 3 * order), rel=1e-12)

@@ -46,6 +46,11 @@ def _pow_exponent(y: Any, a: Any, b: Any) -> Any:
     return np.where(a <= 0, 0.0, y * np.log(np.where(a > 0, a, 1.0)))  # NaN stays NaN
 
 
+def _cbrt(y: Any, x: Any) -> Any:
+    # At 0 what is 0 too, but grows: y has an infinite slope there, and 0 * inf would hide it.
+    return np.where(x == 0, x + 0.0, 3.0 * y * y)
+
+
 def _gelu(y: Any, x: Any) -> Any:
     # So that x^3 is finite where it is multiplied by zero.
     x = np.minimum(np.maximum(x, -GELU_FLAT), GELU_FLAT)
@@ -119,7 +124,7 @@ SLOPES: Slopes = {
     "abs": (lambda y, x: np.sign(x),),
     "gelu": (_gelu,),
     "silu": (_silu,),
-    "cbrt": (Divisor(lambda y, x: 3.0 * y * y),),
+    "cbrt": (Divisor(_cbrt),),
     "log1p": (Divisor(lambda y, x: 1.0 + x),),
     "expm1": (lambda y, x: np.exp(x),),
     "log2": (Divisor(lambda y, x: LN2 * x),),
