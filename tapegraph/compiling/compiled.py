@@ -9,7 +9,7 @@ import os
 import sys
 import weakref
 from collections import OrderedDict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from threading import get_ident
@@ -137,6 +137,9 @@ class Compiled:
         self._entries: list[_Entry] = []  # the last called one is last
         self._names = NONE  # that a look at what the function sees goes by
         self._calls = self._made = 0
+        # Of the floats it sees, those whose numbers change, and those that can only count by value.
+        self._fed: frozenset[str] = frozenset()
+        self._by_value: frozenset[str] = frozenset()
         self._parameters = parameters(fn)
         self._lock = Lock()
         self._runs_in: int | None = None  # the thread
@@ -213,6 +216,7 @@ class Compiled:
     def _call(self, structure: Any, given: list[Any]) -> Any:
         entry = self._entry((structure, RECORDING.value()))
         entry.calls += 1
+        given = [*given, *(place.read() for place in entry.view.fed)]
         if entry.programs is None or not _still_holds(entry.trace):
             with random.taken_back():
                 return self._record(entry, structure, given)
@@ -225,15 +229,15 @@ class Compiled:
             entry.left = []
         if entry.trace is not None and entry.trace.draws:
             with random.taken_back():
-                return self._run(entry.programs, structure, given)
-        return self._run(entry.programs, structure, given)
+                return self._run(entry, structure, given)
+        return self._run(entry, structure, given)
 
-    def _run(self, programs: Programs, structure: Any, given: list[Any]) -> Any:
+    def _run(self, entry: _Entry, structure: Any, given: list[Any]) -> Any:
         """Run the program; where it refuses what was given, let a real call say why."""
         try:
-            return programs.run(given)
+            return entry.programs.run(given)  # type: ignore[union-attr]
         except Exception:
-            Trace(self._fn, structure, given).undo()
+            Trace(self._fn, structure, given, entry.view.fed).undo()
             raise
 
     def _entry(self, arguments: Any) -> _Entry:
@@ -243,9 +247,14 @@ class Compiled:
             if entry.arguments == arguments and entry.view.holds():
                 break
         else:
-            view, self._names = look(self._fn, self._names)
             alike = [entry for entry in self._entries if entry.arguments == arguments]
+            view = self._look()
             entry = next((e for e in alike if e.view.key == view.key), None)
+            if entry is None and alike:
+                changed = alike[-1].view.floats_that_differ(view) - self._by_value
+                if not changed <= self._fed:
+                    self._fed |= changed
+                    view = self._look()
             if entry is None:
                 return self._new_entry(arguments, view, alike)
             entry.view = view
@@ -253,6 +262,17 @@ class Compiled:
             self._entries.remove(entry)
             self._entries.append(entry)
         return entry
+
+    def _look(self) -> View:
+        view, self._names = look(self._fn, self._names, self._fed)
+        return view
+
+    def _count_by_value(self, names: Iterable[str], entry: _Entry) -> None:
+        """Let floats that cannot be fed count by value, and forget what was recorded with them."""
+        self._by_value |= frozenset(names)
+        self._fed -= self._by_value
+        entry.programs = entry.trace = None
+        self._entries.remove(entry)
 
     def _new_entry(self, arguments: Any, view: View, alike: list[_Entry]) -> _Entry:
         reason = alike[-1].view.difference(view) if alike else "other arguments"
@@ -290,10 +310,22 @@ class Compiled:
             return calls >= 4 and calls & (calls - 1) == 0
         return bool(every) and calls % every == 0  # type: ignore[operator]
 
+    def _traced(self, entry: _Entry, structure: Any, given: list[Any]) -> Trace:
+        """Make a real call, with plain floats where it fails with those that are fed."""
+        fed = entry.view.fed
+        try:
+            return Trace(self._fn, structure, given, fed)
+        except Exception:
+            if not fed:
+                raise
+            self._count_by_value((place.name for place in fed), entry)
+            entry.view = self._look()
+            return Trace(self._fn, structure, given[: len(given) - len(fed)])
+
     def _record(self, entry: _Entry, structure: Any, given: list[Any]) -> Any:
         """Make a real call; the second one that is like the first makes the plan."""
         before, entry.programs = entry.trace, None
-        trace = Trace(self._fn, structure, given)
+        trace = self._traced(entry, structure, given)
         entry.trace = trace
         try:
             if before is not None and before.guards == trace.guards and _still_holds(before):
@@ -307,11 +339,13 @@ class Compiled:
             raise
         result = trace.first()
         entry.left = trace.left_behind(entry.left)
+        if trace.read_floats:
+            self._count_by_value(trace.read_floats, entry)
         return result
 
     def _verified(self, entry: _Entry, structure: Any, given: list[Any]) -> Any:
         """Make a real call and compare it with the recording; go on with the recording."""
-        trace = Trace(self._fn, structure, given)
+        trace = self._traced(entry, structure, given)
         difference = entry.trace.differs_from(trace) if entry.trace is not None else None
         if difference is not None:
             entry.programs = entry.trace = None
@@ -320,6 +354,8 @@ class Compiled:
         entry.unchecked = 0
         result = trace.first()
         entry.left = trace.left_behind(entry.left)
+        if trace.read_floats:
+            self._count_by_value(trace.read_floats, entry)
         return result
 
     def reset(self) -> None:

@@ -42,6 +42,7 @@ _CALLED_BY_SYNTAX = frozenset(
 _LIBRARIES = frozenset(("builtins", "numpy", "tapegraph"))
 _FUNCTIONS = (FunctionType, MethodType, partial)
 Get = Callable[[Any], tuple[Any, ...]]
+Put = Callable[[Any, Any, Any], None]
 
 
 class Same:
@@ -67,6 +68,37 @@ class Check(NamedTuple):
     values: tuple[Any, ...]
 
 
+class Place(NamedTuple):
+    """Where a function finds a float that is fed: read anew for every call.
+
+    Attributes
+    ----------
+    name : str
+        What the user calls it.
+    get, owner, position
+        What gives it, among others.
+    put : callable
+        ``put(owner, key, value)`` leaves another object there.
+    key : object
+        What ``put`` knows it by.
+    """
+
+    name: str
+    get: Get
+    owner: Any
+    position: int
+    put: Put
+    key: Any
+
+    def read(self) -> Any:
+        """Return what is there now."""
+        return self.get(self.owner)[self.position]
+
+    def write(self, value: Any) -> None:
+        """Leave something else there."""
+        self.put(self.owner, self.key, value)
+
+
 class View:
     """What a function saw at one time.
 
@@ -76,12 +108,15 @@ class View:
         What the user calls each thing (``self.training``, ``sizes[0]``), and what it was: a number
         or string with its type, `Same` for an object, the contents of an array. Two views with
         equal keys are of the same state of affairs.
+    fed : list of Place
+        The floats whose numbers do not count.
     """
 
-    __slots__ = ("_arrays", "_checks", "key")
+    __slots__ = ("_arrays", "_checks", "fed", "key")
 
     def __init__(self, walk: _Walk) -> None:
         self.key = tuple(walk.seen)
+        self.fed = walk.fed
         self._checks = walk.checks
         self._arrays = walk.arrays
 
@@ -99,6 +134,18 @@ class View:
         except (AttributeError, KeyError, RuntimeError, ValueError):  # something is gone
             return False
 
+    def floats_that_differ(self, later: View) -> set[str]:
+        """Return the names of floats with other numbers in a later view; none if more differs."""
+        names: set[str] = set()
+        if len(self.key) != len(later.key):
+            return names
+        for (name, one), (other_name, two) in zip(self.key, later.key, strict=True):
+            if name != other_name or (one != two and not _are_floats(one, two)):
+                return set()
+            if one != two:
+                names.add(name)
+        return names
+
     def difference(self, later: View) -> str:
         """Say what a later view sees otherwise: the first of the differences."""
         before, now = dict(self.key), dict(later.key)
@@ -111,7 +158,9 @@ class View:
         return "what it sees is in another order"
 
 
-def look(function: Any, known: Names = NONE) -> tuple[View, Names]:
+def look(
+    function: Any, known: Names = NONE, fed: frozenset[str] = frozenset()
+) -> tuple[View, Names]:
     """Walk over what a function sees.
 
     Parameters
@@ -120,6 +169,8 @@ def look(function: Any, known: Names = NONE) -> tuple[View, Names]:
         A function, a bound method, a partial, or an object with ``__call__``.
     known : Names
         What an earlier look has found its code, and that of what it calls, to name.
+    fed : frozenset of str
+        The names of floats whose numbers are not to count, where they can be replaced.
 
     Returns
     -------
@@ -136,7 +187,7 @@ def look(function: Any, known: Names = NONE) -> tuple[View, Names]:
     (False, 'sizes[0] was 2, and is 5')
     """
     while True:
-        walk = _Walk(known, getattr(function, "__module__", None))
+        walk = _Walk(known, fed, getattr(function, "__module__", None))
         walk.value(function, "")
         found = union([known, *map(names_of, walk.codes)])
         if found == known:
@@ -147,11 +198,13 @@ def look(function: Any, known: Names = NONE) -> tuple[View, Names]:
 class _Walk:
     """One walk, with the names that attributes are looked up by."""
 
-    def __init__(self, names: Names, module: str | None) -> None:
+    def __init__(self, names: Names, fed: frozenset[str], module: str | None) -> None:
         self.seen: list[tuple[str, Any]] = []
         self.checks: list[Check] = []
         self.arrays: list[tuple[Any, Any]] = []
         self.codes: dict[CodeType, None] = {}
+        self.fed: list[Place] = []
+        self._may_be_fed = fed
         self._reads, self._attributes = names.reads, sorted(names.reads | names.calls)
         self._package = _top(module)
         self._visited: dict[int, Any] = {}  # the objects themselves, so that ids stay theirs
@@ -194,12 +247,32 @@ class _Walk:
         self._visited[id(owner)] = owner
         return True
 
-    def _watch(self, get: Get, owner: Any, names: Sequence[str], depth: int = 0) -> None:
-        """Check an owner from now on, and look at the last of what it gives, by their names."""
+    def _watch(
+        self,
+        get: Get,
+        owner: Any,
+        names: Sequence[str],
+        depth: int = 0,
+        put: Put | None = None,
+        keys: Sequence[Any] = (),
+    ) -> None:
+        """Check an owner from now on, and look at the last of what it gives, by their names.
+
+        Where there is a ``put``, floats can be replaced, by their keys, and so be fed.
+        """
         values = get(owner)
-        self.checks.append(Check(get, owner, values))
-        for name, value in zip(names, values[len(values) - len(names) :], strict=True):
-            self.value(value, name, depth)
+        first = len(values) - len(names)
+        fed = []
+        for i, (name, value) in enumerate(zip(names, values[first:], strict=True)):
+            if put is not None and name in self._may_be_fed and type(value) is float:
+                fed.append(first + i)
+                self.fed.append(Place(name, get, owner, first + i, put, keys[i]))
+                self._see(name, FED)
+            else:
+                self.value(value, name, depth)
+        if fed:
+            get = partial(_without, get, fed)
+        self.checks.append(Check(get, owner, get(owner)))
 
     # Owners
 
@@ -207,12 +280,15 @@ class _Walk:
         if isinstance(value, dict):
             keys = _some(value)
             self._see(f"the keys of {name}", tuple(map(_as_key, keys)))
-            self._watch(_items, value, [f"{name}[{key!r}]" for key in keys], depth)
+            names = [f"{name}[{key!r}]" for key in keys]
+            self._watch(_items, value, names, depth, _put_item(value, dict), keys)
         elif isinstance(value, (set, frozenset)):
             self._see(f"the members of {name}", frozenset(map(_as_key, value)))
             self._watch(_some, value, ())
         else:
-            self._watch(_some, value, [f"{name}[{i}]" for i in _some(range(len(value)))], depth)
+            places = _some(range(len(value)))
+            names = [f"{name}[{i}]" for i in places]
+            self._watch(_some, value, names, depth, _put_item(value, list), places)
 
     def _object(self, value: Any, name: str) -> None:
         kind = type(value)
@@ -236,7 +312,9 @@ class _Walk:
         if held:
             prefix = f"{name}." if name else ""
             get = _picked(attrgetter, ["__class__", *held])
-            self._watch(get, value, [prefix + n for n in held])
+            own = getattr(value, "__dict__", {})
+            put = _put_attribute if all(n in own for n in held) else None
+            self._watch(get, value, [prefix + n for n in held], 0, put, held)
         attributes = getattr(value, "__dict__", None)
         if attributes is not None:  # a new one may hide a method
             self.checks.append(Check(tuple, attributes, tuple(attributes)))
@@ -295,9 +373,11 @@ class _Walk:
         self._watch(_picked(attrgetter, _SIGNATURE), function, defaults)
         named = sorted(names_of(code).globals & function.__globals__.keys())
         if named:
-            self._watch(_picked(itemgetter, named), function.__globals__, named)
+            get = _picked(itemgetter, named)
+            self._watch(get, function.__globals__, named, 0, dict.__setitem__, named)
         if function.__closure__:
-            self._watch(_contents, function.__closure__, code.co_freevars)
+            places = range(len(code.co_freevars))
+            self._watch(_contents, function.__closure__, code.co_freevars, 0, _put_cell, places)
         if vars(function):
             self._attributes_of(function, name or function.__name__)
 
@@ -308,6 +388,8 @@ class _Walk:
 
 
 _NOTHING = Same("nothing")
+# What stands for a float that is fed.
+FED = Same("a float that is fed")
 _SIGNATURE = ["__code__", "__defaults__", "__kwdefaults__"]
 
 
@@ -337,6 +419,32 @@ def _contents(cells: Any) -> tuple[Any, ...]:
         return tuple(getattr(cell, "cell_contents", _NOTHING) for cell in cells)
 
 
+def _without(get: Get, positions: Sequence[int], owner: Any) -> tuple[Any, ...]:
+    """Return what ``get`` gives, with `FED` for the floats at some positions."""
+    values = list(get(owner))
+    for i in positions:
+        if type(values[i]) is float:
+            values[i] = FED
+    return tuple(values)
+
+
+def _put_item(value: Any, kind: Any) -> Put | None:
+    """Return what replaces an entry of a container, if it is of the kind itself."""
+    return kind.__setitem__ if type(value) is kind else None  # type: ignore[no-any-return]
+
+
+def _put_attribute(owner: Any, name: str, value: Any) -> None:
+    vars(owner)[name] = value
+
+
+def _put_cell(cells: Any, position: int, value: Any) -> None:
+    cells[position].cell_contents = value
+
+
+def _are_floats(*marks: Any) -> bool:
+    return all(type(mark) is tuple and mark[:1] == (float,) for mark in marks)
+
+
 _CELL = attrgetter("cell_contents")
 _parts = attrgetter("func", "args", "keywords")
 
@@ -360,6 +468,8 @@ def _top(module: str | None) -> str:
 def _text(mark: Any) -> str:
     if mark is _NOTHING:
         return "not there"
+    if mark is FED:
+        return "a float"
     if isinstance(mark, Same):
         return f"a {type(mark.value).__name__}"
     if isinstance(mark, tuple) and isinstance(mark[0], type):

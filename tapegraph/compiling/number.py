@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable
-from typing import Any, NoReturn
+from typing import Any
 
 import numpy as np
 
@@ -40,6 +40,16 @@ def evaluated(expression: Any, given: list[Any]) -> Any:
     return _ARITHMETIC[name](*(evaluated(x, given) for x in operands))
 
 
+def arguments_of(expression: Any) -> frozenset[int]:
+    """Return which of the arguments' arrays and floats an expression is of."""
+    if type(expression) is not tuple:
+        return frozenset()
+    name, *operands = expression
+    if name == "argument":
+        return frozenset(operands)
+    return frozenset().union(*map(arguments_of, operands))
+
+
 class Number(ArrayMethods):
     """A float that every call gives anew; with arrays it computes as a Python number does.
 
@@ -57,9 +67,12 @@ class Number(ArrayMethods):
         Where its leaves are entered: one per dtype that it is met in.
     leaves : dict
         Those there are, shared with what is computed from the same arguments.
+    reads : dict of int to bool, optional
+        The arguments that may be read as plain numbers after all, and whether they have been: these
+        are floats that the function sees in its closure or an attribute.
     """
 
-    __slots__ = ("_expression", "_inputs_of", "_leaves", "_value", "_whole")
+    __slots__ = ("_expression", "_inputs_of", "_leaves", "_reads", "_value", "_whole")
 
     def __init__(
         self,
@@ -68,8 +81,10 @@ class Number(ArrayMethods):
         expression: Expression,
         inputs: list[Any],
         leaves: dict[Any, Any],
+        reads: dict[int, bool] | None = None,
     ) -> None:
         self._whole = whole
+        self._reads = reads
         self._value = value
         self._expression = expression
         self._inputs_of = inputs
@@ -89,7 +104,8 @@ class Number(ArrayMethods):
 
     def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **options: Any) -> Any:
         if not numpy_functions.is_known(ufunc):
-            raise self._frozen(ufunc.__name__)
+            plain = (x.read(ufunc.__name__) if type(x) is Number else x for x in inputs)
+            return getattr(ufunc, method)(*plain, **options)
         return numpy_functions.ufunc(ufunc, method, inputs, options)
 
     def __array_function__(self, function: Any, types: Any, args: Any, options: Any) -> Any:
@@ -97,8 +113,26 @@ class Number(ArrayMethods):
             raise self._frozen(f"{function.__module__}.{function.__name__}")
         return numpy_functions.function(function, args, options)
 
-    def __array__(self, dtype: Any = None, copy: bool | None = None) -> NoReturn:
-        raise self._frozen("numpy.asarray")
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Any:
+        return np.asarray(self.read("numpy.asarray"), dtype)
+
+    @property
+    def may_be_read(self) -> bool:
+        """Whether it may become a plain number after all."""
+        return self._reads is not None and arguments_of(self._expression) <= self._reads.keys()
+
+    def read(self, conversion: str, fix: str = _ARRAYS) -> float:
+        """Return the plain number, and remember that it was read.
+
+        Raises
+        ------
+        ConcretizationError
+            It depends on an argument.
+        """
+        if self._reads is None or not self.may_be_read:
+            raise self._frozen(conversion, fix)
+        self._reads.update(dict.fromkeys(arguments_of(self._expression), True))
+        return self._value
 
     def tensor(self, dtype: Any = np.float64) -> Any:
         """Return the number as a leaf of the program."""
@@ -164,7 +198,7 @@ class Number(ArrayMethods):
 
     def __round__(self, digits: int | None = None) -> Any:
         if digits is None:  # which gives an int
-            raise self._frozen("round", "Write np.round(k).")
+            return round(self.read("round", "Write np.round(k)."))
         return self._computed("round", (self, digits))
 
     def __divmod__(self, other: Any) -> tuple[Any, Any]:
@@ -178,10 +212,12 @@ class Number(ArrayMethods):
         expressions = (x._expression if type(x) is Number else x for x in operands)
         values = (x._value if type(x) is Number else x for x in operands)
         value = _ARITHMETIC[name](*values)
-        return Number(self._whole, value, (name, *expressions), self._inputs_of, self._leaves)
+        reads = next((x._reads for x in operands if type(x) is Number and x._reads), None)
+        expression = (name, *expressions)
+        return Number(self._whole, value, expression, self._inputs_of, self._leaves, reads)
 
     def __repr__(self) -> str:
-        return f"Number({self._value!r})"
+        return repr(self.read("repr")) if self.may_be_read else f"Number({self._value!r})"
 
 
 def _python(name: str, reflected: bool = False) -> Callable[..., Any]:
@@ -199,11 +235,11 @@ def _python(name: str, reflected: bool = False) -> Callable[..., Any]:
     return compute
 
 
-def _refused(name: str, conversion: str, fix: str) -> Callable[..., NoReturn]:
-    """Make the method of a conversion that would freeze the number."""
+def _conversion(name: str, conversion: str, fix: str) -> Callable[..., Any]:
+    """Make the method of a conversion that would freeze an argument's number."""
 
-    def convert(self: Number, *args: Any) -> NoReturn:
-        raise self._frozen(conversion, fix)
+    def convert(self: Number, *args: Any) -> Any:
+        return getattr(self.read(conversion, fix), name)(*args)
 
     convert.__name__ = name
     return convert
@@ -215,8 +251,28 @@ for _name in ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow"):
     setattr(Number, f"__{_name}__", _python(_name))
     setattr(Number, f"__r{_name}__", _python(_name, reflected=True))
 for _name in ("float", "int", "trunc", "floor", "ceil"):
-    setattr(Number, f"__{_name}__", _refused(f"__{_name}__", _name, _FUNCTIONS))
+    setattr(Number, f"__{_name}__", _conversion(f"__{_name}__", _name, _FUNCTIONS))
 for _name in ("bool", "hash", "str", "format"):
-    setattr(Number, f"__{_name}__", _refused(f"__{_name}__", _name, BY_VALUE))
+    setattr(Number, f"__{_name}__", _conversion(f"__{_name}__", _name, BY_VALUE))
 for _name in ("is_integer", "as_integer_ratio", "hex"):
-    setattr(Number, _name, _refused(_name, _name, BY_VALUE))
+    setattr(Number, _name, _conversion(_name, _name, BY_VALUE))
+
+
+def _comparison(name: str) -> Callable[..., Any]:
+    """Make the method of a comparison: Python's among numbers that may be read."""
+    operation: Any = getattr(ArrayMethods, name)
+
+    def compare(self: Number, other: Any) -> Any:
+        plain = other._value if type(other) is Number and other.may_be_read else other
+        if not self.may_be_read or type(plain) not in (float, int, bool):
+            return operation(self, other)
+        if plain is not other:
+            other.read(name)
+        return getattr(self.read(name), name)(plain)
+
+    compare.__name__ = name
+    return compare
+
+
+for _name in ("lt", "le", "gt", "ge", "eq", "ne"):
+    setattr(Number, f"__{_name}__", _comparison(f"__{_name}__"))

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 from weakref import ref
 
@@ -21,6 +22,7 @@ from tapegraph.compiling.arguments import (
     rebuilt,
 )
 from tapegraph.compiling.errors import TraceMismatchError
+from tapegraph.compiling.guards import Place
 from tapegraph.compiling.left_behind import left_behind
 from tapegraph.compiling.number import Number
 from tapegraph.differentiation import stored
@@ -66,9 +68,17 @@ class Trace:
         The arrays that are the same in every run, by slot.
     numbers : State or None
         What is read and written of Values, if there are any.
+    read_floats : set of str
+        The names of fed floats that were read as plain numbers, so that they cannot be fed.
     """
 
-    def __init__(self, fn: Callable[..., Any], arguments: Structure, given: list[Any]) -> None:
+    def __init__(
+        self,
+        fn: Callable[..., Any],
+        arguments: Structure,
+        given: list[Any],
+        fed: Sequence[Place] = (),
+    ) -> None:
         whole = Whole()
         inputs: list[tuple[Any, Node]] = []  # what gives each, and the leaf
         leaves: dict[Any, Any] = {}
@@ -89,7 +99,12 @@ class Trace:
                 return tensor
 
             args, kwargs = rebuilt(arguments, leaf)
-            out = fn(*args, **kwargs)
+            reads = dict.fromkeys(range(len(given) - len(fed), len(given)), False)
+            floats = [
+                Number(whole, given[i], ("argument", i), inputs, leaves, reads) for i in reads
+            ]
+            with _in_place(fed, floats):
+                out = fn(*args, **kwargs)
             found: list[tuple[str, Any]] = []
             tensors: list[Any] = []
             numbers: list[int] = []
@@ -110,6 +125,7 @@ class Trace:
                 written = whole.numbers.written()
                 kept += [] if written is None else [written]
             self.recording: Recording = whole.recording([*tensors, *kept])
+            self.read_floats = {place.name for place, i in zip(fed, reads, strict=True) if reads[i]}
         self.count = len(tensors)
         self.gradients = [(p, COMPUTED if isinstance(g, Node) else g) for p, g in touched]
         self._guarded = whole.asked  # whether state had a gradient decides what was recorded
@@ -282,8 +298,8 @@ class Trace:
 
 def _marked(out: Any, tensors: list[Any], numbers: list[int]) -> Any:
     """Return a result with its tensors, and its numbers of Values, taken out."""
-    if isinstance(out, Number):
-        out = out.tensor()
+    if type(out) is Number:
+        out = out.read("return") if out.may_be_read else out.tensor()
     if isinstance(out, Node):
         tensors.append(out)
         return RESULT
@@ -301,6 +317,23 @@ def _marked(out: Any, tensors: list[Any], numbers: list[int]) -> Any:
     if kind in (list, tuple):
         return kind(_marked(value, tensors, numbers) for value in out)
     return out
+
+
+@contextmanager
+def _in_place(places: Sequence[Place], floats: Sequence[Number]) -> Iterator[None]:
+    """Let the function find numbers of the program where it sees floats that are fed."""
+    before = [place.read() for place in places]
+    try:
+        for place, number in zip(places, floats, strict=True):
+            place.write(number)
+        yield
+    finally:
+        for place, number, value in zip(places, floats, before, strict=True):
+            now = place.read()
+            if now is number:
+                place.write(value)
+            elif type(now) is Number:  # the function has set it
+                place.write(now.read("a new value"))
 
 
 def _argument(position: int) -> Source:

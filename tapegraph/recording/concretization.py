@@ -77,7 +77,7 @@ def check_fixed(op: str, value: Any, argument: str, fix: str = BY_VALUE) -> None
     ConcretizationError
         Names the operation and its argument.
     """
-    if is_float(value):
+    if is_float(value) and not value.may_be_read:
         received = f"a float argument of the step for {argument!r}, which every call gives anew"
         raise ConcretizationError(explain(op, received, "a number that stays the same", fix))
 

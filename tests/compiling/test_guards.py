@@ -515,16 +515,16 @@ def test_what_an_int_that_counts_does_is_said_once(held):
 
 
 def test_new_traces_can_be_refused():
-    held = [1.0]
+    held = [1]
     step = tg.compile(lambda x: x * held[0], on_retrace="raise")
     for _ in range(4):
         step(X[0])
-    held[0] = 2.0
-    with pytest.raises(tg.TraceMismatchError, match=r"held\[0\] was 1\.0, and is 2\.0"):
+    held[0] = 2
+    with pytest.raises(tg.TraceMismatchError, match=r"held\[0\] was 1, and is 2"):
         step(X[0])
     with pytest.raises(tg.TraceMismatchError, match="other arguments"):
         step(X[0][:2])
-    held[0] = 1.0
+    held[0] = 1
     np.testing.assert_array_equal(step(X[0]).data, X[0])
     with pytest.raises(ValueError, match="on_retrace='never'"):
         tg.compile(lambda x: x, on_retrace="never")
@@ -740,3 +740,109 @@ def test_guards_of_twenty_parameters_are_cheap():
 
     view, _ = look(step)
     assert min(timeit.repeat(view.holds, number=200, repeat=20)) / 200 < 30e-6
+
+
+# ------------------------------------------------------------------ floats that change
+
+
+def annealed(body):
+    """Run a step whose ``beta`` in the closure shrinks with every call, beside eager ones."""
+
+    def make():
+        beta, w = 1.0, tg.param([1.0, 2.0, 3.0])
+        optimizer = tg.SGD([w], lr=0.1)
+
+        def step(x):
+            return body(w, optimizer, x, beta)
+
+        def shrink():
+            nonlocal beta
+            beta *= 0.7
+
+        return step, shrink, w
+
+    (eager, shrink, p), (step, shrink_too, q) = make(), make()
+    step = tg.compile(step)
+    for x in X:
+        with tg.use_backend("native"):
+            want = taken(eager(x)), p.numpy()
+        agree((taken(step(x)), q.numpy()), want, tg.get_backend())
+        shrink(), shrink_too()
+    return step
+
+
+def descend(w, optimizer, x, beta):
+    loss = tg.sum((w * x) ** 2) + (1.0 - beta) / 2 * tg.sum(w * w)
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+    return loss
+
+
+def test_an_annealed_weight_is_fed(engine):  # noqa: F811
+    step = annealed(descend)
+    assert step.traces == 2  # one for the first number, one for all others
+    assert "beta was 1.0, and is a float" in step.explain()
+
+
+@pytest.mark.filterwarnings("ignore:.*8 new traces")
+@pytest.mark.parametrize(
+    "body",
+    {
+        "a branch": lambda w, optimizer, x, beta: w * x if beta > 0.3 else x * 1.0,
+        "a conversion": lambda w, optimizer, x, beta: w * x * float(f"{beta:.6f}"),
+        "Python's functions": lambda w, optimizer, x, beta: w * x * max(beta, 0.3) + int(beta * 10),
+        "an index": lambda w, optimizer, x, beta: w * x[: int(round(beta * 3)) or 1].sum(),
+        "an array": lambda w, optimizer, x, beta: w * np.full(3, beta),
+        "returned": lambda w, optimizer, x, beta: (w * x, beta),
+        "compared with a tensor": lambda w, optimizer, x, beta: np.where(w * x > beta, x, beta),
+        "truth": lambda w, optimizer, x, beta: w * x if beta else x,
+        "dropout": lambda w, optimizer, x, beta: tg.dropout(w * x, 0.0 if beta > 2 else beta * 0.0),
+    }.items(),
+    ids=lambda item: item[0],
+)
+def test_a_float_that_is_read_counts_by_value(body, engine):  # noqa: F811
+    annealed(lambda *given: body[1](*given))
+
+
+def test_floats_in_attributes_lists_and_globals_are_fed(engine):  # noqa: F811
+    class Held:
+        k = 2.0
+
+    held, numbers, names = Held(), [1.0, 2.0], {"k": 1.0}
+    held.k = 2.0
+    step = tg.compile(lambda x: x * held.k + numbers[1] - names["k"] * rate)
+    try:
+        for i, x in enumerate(X):
+            held.k, numbers[1], names["k"] = 2.0 + i, 2.0 - i, 1.0 / (i + 1)
+            globals()["rate"] = 0.5 * i
+            want = x * held.k + numbers[1] - names["k"] * rate
+            np.testing.assert_allclose(step(x).data, want, rtol=1e-15)
+            kept = (held.k, numbers[1], names["k"], rate)
+            assert all(type(number) is float for number in kept)
+    finally:
+        globals()["rate"] = 2.0
+    assert step.traces == 2
+
+
+@pytest.mark.filterwarnings("ignore:.*8 new traces")
+def test_a_float_that_the_step_sets_is_never_stale(engine):  # noqa: F811
+    class Held:
+        k = 1.0
+
+    def make():
+        held = Held()
+        held.k = 1.0
+
+        def step(x):
+            held.k = held.k * 0.5
+            return x * held.k
+
+        return held, step
+
+    (held, step), (other, eager) = make(), make()
+    step = tg.compile(step)
+    for x in X:
+        got, want = step(x), eager(x)
+        np.testing.assert_array_equal(got.data, want)
+        assert held.k == other.k and type(held.k) is float
