@@ -32,7 +32,7 @@ _NAMES |= {
 }
 for _submodule in ("fft", "linalg", "random"):
     _NAMES.pop(_submodule, None)
-_astype = _NAMES.get("astype") or wrapped(_convert)
+_astype = _NAMES.get(_convert.__name__) or wrapped(_convert)
 
 if TYPE_CHECKING:
     # What type checkers are told of a name is what NumPy tells of it.
