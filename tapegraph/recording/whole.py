@@ -228,7 +228,7 @@ class Whole:
     def _stands_for(self, leaf: Node, value: Node) -> None:
         """Let a leaf stand for a value from now on."""
         attrs = {"shape": value._array.shape}
-        node = remember(type(value), OPS["reshape"], value._array, (value,), attrs)
+        node = remember(nodes.tensor_class, OPS["reshape"], value._array, (value,), attrs)
         node._requires_grad = leaf._requires_grad
         version = Version(leaf, node, value)
         self._versions.setdefault(id(leaf), []).append(version)

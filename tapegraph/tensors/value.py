@@ -666,8 +666,8 @@ def _binary(op: str, a: Value, b: Value, data: float, da: float, db: float) -> V
 
 def _as_float(x: object) -> float | None:
     """Return a number as a float, None for anything else."""
-    if isinstance(x, float):
-        return float(x)
+    if issubclass(type(x), float):  # and not what stands for one in a step
+        return float(x)  # type: ignore[arg-type]
     if isinstance(x, int):
         try:
             return float(x)

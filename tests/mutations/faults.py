@@ -1650,8 +1650,8 @@ FAULTS = (
         "compile",
         "values-late-version-of-a-tensor",
         "tapegraph/scalars/recorder.py",
-        "        if self._whole.is_state(tensor):  # it may be",
-        "        if self._whole is None:  # it may be",
+        "        if self._whole.may_change(tensor):",
+        "        if self._whole is None:",
         f"{VALUES} -k from_outside",
     ),
     Fault(
