@@ -143,10 +143,11 @@ def save(figure: Figure, path: str) -> None:
 
 def print_engine(step: Callable[..., Any] | None = None) -> None:
     """Print which engine ran the compiled step, or else the last backward pass, and why."""
-    if hasattr(step, "explain"):
-        print(f"engine    {step.explain().splitlines()[0]}")
-        return
     report, cache = tg.last_backward(), tg.lowering.cache_info()
+    if hasattr(step, "explain"):
+        count = f"{step.traces} trace{'s' if step.traces > 1 else ''} of the step"
+        print(f"engine    {report.backend}, {count}")
+        return
     print(f"engine    {report.backend}" + (f" ({report.reason})" if report.reason else ""))
     if cache.compiles:
         print(f"cache     {cache.size} held, {cache.compiles} compiled, {cache.hits} found again")

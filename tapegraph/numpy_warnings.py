@@ -10,6 +10,7 @@ warnings name NumPy's own lines, and conversions outside a forward.
 
 from __future__ import annotations
 
+import re
 import warnings
 from collections.abc import Callable
 from typing import Any
@@ -18,11 +19,14 @@ import numpy as np
 
 from tapegraph.errors import warn
 
+# The modules and packages whose lines call NumPy in a forward.
+FORWARDS = ("tapegraph.recording.record", "tapegraph.arrays.bit_select", "tapegraph.ops")
+
 warnings.filterwarnings(
     "error",
     message=r"(divide by zero|overflow|underflow|invalid value) encountered",
     category=RuntimeWarning,
-    module=r"tapegraph\.(record|masking|ops\..*)$",
+    module=rf"({'|'.join(map(re.escape, FORWARDS))})(\.|$)",
 )
 
 

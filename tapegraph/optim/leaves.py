@@ -118,7 +118,11 @@ def checked(op: str, params: Leaves) -> list[Leaf]:
     found = list(params.values() if isinstance(params, Mapping) else params)
     for p in found:
         if not _is_leaf(p):
-            raise TypeError(explain(op, kind_of(p), "parameters made by tg.param or tg.Value"))
+            fix = ""
+            if isinstance(p, Node) and not p._inputs:
+                fix = "It is a constant: call requires_grad_() on it, or leave it out."
+            expected = "parameters made by tg.param or tg.Value"
+            raise TypeError(explain(op, kind_of(p), expected, fix))
     check_distinct(op, found)
     return found
 

@@ -141,3 +141,12 @@ def test_no_parameters_is_no_work():
     optimizer.step()
     optimizer.zero_grad()
     assert optimizer.params == []
+
+
+def test_a_frozen_parameter_is_told_to_be_a_constant():
+    frozen = tg.param([1.0]).requires_grad_(False)
+    words = (
+        r"SGD: received Tensor.*It is a constant: call requires_grad_\(\) on it, or leave it out"
+    )
+    with pytest.raises(TypeError, match=words):
+        tg.SGD([frozen], lr=0.1)

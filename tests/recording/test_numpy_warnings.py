@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import importlib.util
+import json
+import subprocess
+import sys
 import warnings
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 import tapegraph as tg
+from tapegraph import numpy_warnings
+from tapegraph.recording.op import OPS
 
 inf, nan, big = np.inf, np.nan, 1e308
 X32 = np.ones(2, np.float32)
@@ -156,28 +163,54 @@ if _numpys_einsum_warns():  # that of NumPy 2.0 is silent
 
 
 def caught(call):
-    """Return the warnings of two runs by Python's own rule: once for each line."""
+    """Return the warnings of two runs, by the filters that stand: once a line by Python's."""
     with warnings.catch_warnings(record=True) as found:
-        warnings.simplefilter("default")
-        warnings.filterwarnings("error", module="tapegraph")  # as importing the library sets it
         for _ in range(2):
             call()
-    return found
+    return [(w.filename, w.lineno, w.category.__name__, str(w.message)) for w in found]
+
+
+def told():
+    """Return the warnings of every call, by name: of those that warn, and of those that do not."""
+    calls = {name: call for name, (call, _) in WARNED.items()}
+    return [{name: caught(call) for name, call in table.items()} for table in (calls, QUIET)]
+
+
+@pytest.fixture(scope="module")
+def as_imported():
+    """What the calls warn of in a process that has no filters but Python's and the library's."""
+    code = (
+        "import json; from tests.recording import test_numpy_warnings as t; "
+        "print(json.dumps(t.told()))"
+    )
+    root = Path(__file__).parents[2]
+    out = subprocess.run([sys.executable, "-c", code], cwd=root, capture_output=True, check=True)
+    return json.loads(out.stdout)
 
 
 @pytest.mark.parametrize("name", WARNED)
-def test_numpys_warnings_name_the_line_of_the_call_once(name):
+def test_numpys_warnings_name_the_line_of_the_call_once(name, as_imported):
     call, message = WARNED[name]
-    found = caught(call)
     last_line = max(number for _, _, number in call.__code__.co_lines() if number)
-    places = [(w.filename, w.lineno) for w in found if str(w.message) == message]
-    assert places == [(__file__, last_line)], [str(w) for w in found]
-    assert {(w.filename, w.category) for w in found} == {(__file__, RuntimeWarning)}
+    found = [tuple(warning) for warning in as_imported[0][name]]
+    assert [w for w in found if w[3] == message] == [
+        (__file__, last_line, "RuntimeWarning", message)
+    ]
+    assert {(file, category) for file, _, category, _ in found} == {(__file__, "RuntimeWarning")}
 
 
 @pytest.mark.parametrize("name", QUIET)
-def test_what_is_well_defined_does_not_warn(name):
-    assert [str(w.message) for w in caught(QUIET[name])] == []
+def test_what_is_well_defined_does_not_warn(name, as_imported):
+    assert as_imported[1][name] == []
+
+
+def test_the_modules_whose_warnings_are_raised_are_those_there_are():
+    for name in numpy_warnings.FORWARDS:
+        assert importlib.util.find_spec(name) is not None, name
+    # What computes a forward is in one of them: the functions of the table of operations.
+    modules = {getattr(op.forward, "__module__", None) for op in OPS.values()}
+    ours = {name for name in modules if name is not None and name.startswith("tapegraph.")}
+    assert {name for name in ours if not name.startswith(numpy_warnings.FORWARDS)} == set()
 
 
 def test_a_probability_out_of_range_is_refused_before_it_is_converted():

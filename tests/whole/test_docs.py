@@ -26,6 +26,19 @@ def links():
             yield pytest.param(page, *link.partition("#")[::2], id=f"{page.name}:{link}")
 
 
+def test_the_operation_that_contributing_shows_is_all_there_is_of_it():
+    text = (ROOT / "CONTRIBUTING.md").read_text()
+    rows = re.findall(r"^\| `([\w/]+\.py)` \| (.+) \| \d \|$", text, re.MULTILINE)
+    assert len(rows) == 5
+    for file, what in rows:
+        code = (ROOT / file).read_text()
+        for line in re.findall(r"`([^`]+)`", what):
+            if line != "__all__":
+                assert line in code, f"{line} in {file}"
+    assert '"exp2": by_slopes("exp2", _exp2),' in text
+    assert '"exp2": by_slopes("exp2", _exp2),' in (ROOT / "lowering/elementwise.py").read_text()
+
+
 def anchors(page: Path) -> set[str]:
     """The anchors of a page's headings, as GitHub makes them."""
     headings = re.findall(r"^#+ (.+)$", page.read_text(), re.MULTILINE)

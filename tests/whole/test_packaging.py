@@ -12,6 +12,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from tapegraph.lowering import runtime
@@ -38,13 +39,13 @@ def modules() -> dict[str, Path]:
 MODULES = modules()
 
 
-def python(code: str, *, cwd: Path, flags: tuple[str, ...] = ()) -> str:
+def python(code: str, *, cwd: Path, flags: tuple[str, ...] = (), **environment: str) -> str:
     """Run a program in a new interpreter and return what it printed."""
     hidden = ("PYTHONPATH", "PYTHONDONTWRITEBYTECODE", "TAPEGRAPH_BACKEND")
     done = subprocess.run(
         [sys.executable, *flags, "-c", code],
         cwd=cwd,
-        env={k: v for k, v in os.environ.items() if k not in hidden},
+        env={k: v for k, v in os.environ.items() if k not in hidden} | environment,
         capture_output=True,
         text=True,
         timeout=60,
@@ -83,7 +84,9 @@ def copy_package(target: Path, folders: dict[str, str]) -> None:
 def test_checkout_works_uninstalled(tmp_path):
     copy_package(tmp_path, {folder: folder for folder in FOLDERS.values()})
     shutil.copy(ROOT / "pyproject.toml", tmp_path)
-    files = python(WHERE, cwd=tmp_path).split()
+    # As a plain folder, site-packages does not say where an editable install has put the folders.
+    installed = str(Path(np.__file__).parents[1])
+    files = python(WHERE, cwd=tmp_path, flags=("-S",), PYTHONPATH=installed).split()
     assert files == [
         str(tmp_path / "tapegraph" / "__init__.py"),
         str(tmp_path / "fallback" / "__init__.py"),
