@@ -551,9 +551,9 @@ def _drawn(op: str, draw: Callable[[], Any], dtype: npt.DTypeLike, **by: float) 
 def _repeated(blocks: tuple[Repeated, ...], draw: Callable[[], Array]) -> Array:
     """Draw in the innermost block; what is new there is asked of the one around it."""
     *around, innermost = blocks
-    if around:
-        return innermost.numbers(lambda: _repeated(tuple(around), draw))
-    return innermost.numbers(draw)
+    outer = (lambda: _repeated(tuple(around), draw)) if around else draw
+    found: Array = innermost.numbers(outer)
+    return found
 
 
 def _new(op: str, draw: Callable[[], Any], dtype: npt.DTypeLike, by: dict[str, float]) -> Array:

@@ -180,9 +180,9 @@ class ContainerVSpace(VSpace):
         return [part for _, part in found]
 
     def __eq__(self, other: object) -> bool:
-        return type(self) is type(other) and self.shape == other.shape  # type: ignore[attr-defined]
+        return type(self) is type(other) and self.shape == other.shape
 
-    __hash__ = None  # type: ignore[assignment]
+    __hash__ = None
 
     def _add(self, x: Any, y: Any) -> Any:
         return self._each(lambda part, a, b: part.add(a, b), x, y)

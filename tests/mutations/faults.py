@@ -44,6 +44,8 @@ class Fault:
 
 OPS = "tests/ops/test_ops.py"
 FORWARD = "tests/transforms/test_forward_mode.py"
+ONE_ANSWER = "tests/transforms/test_one_answer.py"
+STRUCTURES = "tests/transforms/test_structures.py"
 SLOPES = "tests/differentiation/test_slopes.py"
 PARITY = "tests/lowering/test_parity.py"
 WITH_XLA = "tests/lowering/test_steps_with_xla.py"
@@ -461,6 +463,127 @@ FAULTS = (
         "return tangent + constant(np.zeros(out.shape, out.dtype))",
         "return tangent",
         f"{FORWARD} -k add-",
+    ),
+    # ------------------------------------------------------------------ transforms
+    Fault(
+        "transforms",
+        "dicts-paired-by-order",
+        "tapegraph/transforms/structure.py",
+        'yield from _along(given[key], part, f"{path}[{key!r}]")',
+        'yield from _along([*given.values()][[*form].index(key)], part, f"{path}[{key!r}]")',
+        f"{STRUCTURES} -k key",
+    ),
+    Fault(
+        "transforms",
+        "foreign-keys-taken",
+        "tapegraph/transforms/structure.py",
+        "given.keys() != form.keys()",
+        "len(given) != len(form)",
+        f"{STRUCTURES} -k refused",
+    ),
+    Fault(
+        "transforms",
+        "second-run-of-a-checkpoint-paired-by-order",
+        "tapegraph/transforms/checkpoint.py",
+        "_flowing([x for _, x in along])",
+        "_flowing([x for _, x in leaves(form)])",
+        f"{STRUCTURES} -k checkpoint",
+    ),
+    Fault(
+        "transforms",
+        "duals-flow-under-no-grad",
+        "tapegraph/tensors/dual.py",
+        "if not RECORDING.value():  # a constant, as in reverse mode",
+        "if False:",
+        f"{ONE_ANSWER} -k constant",
+    ),
+    Fault(
+        "transforms",
+        "inner-derivatives-flow-under-no-grad",
+        "tapegraph/transforms/levels.py",
+        "return x if RECORDING.value() or not x.requires_grad else x.detach()",
+        "return x",
+        f"{ONE_ANSWER} -k constant",
+    ),
+    Fault(
+        "transforms",
+        "columns-of-other-draws",
+        "tapegraph/transforms/jacobian.py",
+        "with recording(), draws.run():",
+        "with recording():",
+        f"{ONE_ANSWER} -k draws",
+    ),
+    Fault(
+        "transforms",
+        "runs-of-other-numbers-taken",
+        "tapegraph/transforms/jacobian.py",
+        "            _check_same(outs, [value for value, _ in pairs])\n",
+        "",
+        f"{ONE_ANSWER} -k another_generator",
+    ),
+    Fault(
+        "transforms",
+        "jacobian-of-the-results-dtype",
+        "tapegraph/transforms/jacobian.py",
+        "return joined if joined.dtype == dtype else joined.astype(dtype)",
+        "return joined",
+        f"{ONE_ANSWER} -k dtype",
+    ),
+    Fault(
+        "transforms",
+        "second-run-of-a-checkpoint-outside-its-level",
+        "tapegraph/transforms/checkpoint.py",
+        "Scope(DIFFERENTIATING, self._differentiating)",
+        "Scope(DIFFERENTIATING, False)",
+        "tests/transforms/test_checkpoint.py -k drop_in",
+    ),
+    Fault(
+        "transforms",
+        "arrays-of-rules-go-on-as-arrays",
+        "fallback/recorded_sweep.py",
+        "            part = constant(part)\n",
+        "            pass\n",
+        "tests/hips/test_linear_primitives.py",
+    ),
+    Fault(
+        "transforms",
+        "assignment-told-by-numpy-alone",
+        "tapegraph/recording/conversions.py",
+        "        raise cause.with_traceback(error.__traceback__) from None\n",
+        "        raise\n",
+        "tests/transforms/test_lost_gradients.py",
+    ),
+    Fault(
+        "transforms",
+        "tolist-loses-the-gradient",
+        "tapegraph/tensors/array_methods.py",
+        "        if self.requires_grad:  # type: ignore[attr-defined]\n",
+        "        if False:\n",
+        "tests/transforms/test_lost_gradients.py -k tolist",
+    ),
+    Fault(
+        "transforms",
+        "constraints-left-out",
+        "tapegraph/optim/minimizers.py",
+        "_is_given(given) and method in _UNRESTRICTED[argument]",
+        "False",
+        "tests/optim/test_minimize.py -k ignore",
+    ),
+    Fault(
+        "jvp",
+        "cholesky-tangent-not-symmetric",
+        "tapegraph/differentiation/jvps/linalg.py",
+        "t = (t + matrix_transpose(t)) / 2",
+        "t = t * 1.0",
+        "tests/ops/test_linalg.py -k cholesky",
+    ),
+    Fault(
+        "slopes",
+        "cbrt-flat-at-zero",
+        "tapegraph/differentiation/slopes/elementwise.py",
+        "return np.where(x == 0, x + 0.0, 3.0 * y * y)",
+        "return 3.0 * y * y",
+        f"{ONE_ANSWER} -k cube_root",
     ),
     # ------------------------------------------------------------------ lowering
     Fault(
