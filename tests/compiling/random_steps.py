@@ -511,15 +511,15 @@ def inside(d: Draft) -> None:
         texts = [f"{name}.assign(1.0 * ({given}))"] * 3 + [f"{name}.data = 1.0 * ({given})"]
         if name in constants:  # elements of one that has changing numbers are not written to
             texts += [f"{name}.data[...] = {d.literal()}", f"{name}.data[0] = {d.literal()}"]
-            texts += [f"{name}.data += 0.5"] * 2
-        uses = ["{}", "{} * 2.0", "{} * w0", "np.sum({}) * x", "{}.detach()"]
+            texts += [f"{name}.data += 0.5"] * 4
+        uses = ["{}", "{} * 2.0", "{} * w0", "{} * w0 - x", "np.sum({}) * x", "{}.detach()"]
         for after in (False, True):
             if after:
                 text = d.pick(texts)
                 if ".data[" not in text and "+=" not in text and d.chance(0.9):
                     constants.discard(name)
                 d.body.append(f"with tg.no_grad():\n    {text}")
-            if d.chance(0.6):
+            if d.chance(0.8):
                 d.body.append(f'out["{d.new("inner")}"] = {d.pick(uses).format(name)}')
         d.changed()
 

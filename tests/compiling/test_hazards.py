@@ -1344,7 +1344,9 @@ def test_results_are_constants_and_say_so_where_they_are_differentiated(engine):
     w = tg.param([1.0, 2.0])
     step = tg.compile(lambda x: w * x)
     for _ in range(3):
-        words = r"needs no gradient.*by tg.compile returns is a constant: call backward\(\) inside it"
+        words = (
+            r"needs no gradient.*by tg.compile returns is a constant: call backward\(\) inside it"
+        )
         with pytest.raises(RuntimeError, match=words):
             tg.sum(step(np.ones(2))).backward()
 
