@@ -143,10 +143,10 @@ class Draft:
         rows = self.random.randint(1, 3)
         other = self.random.randint(1, 3)
         many = self.chance(0.2)
-        like = self.chance(0.5)  # the first two calls
+        self.alike = self.chance(0.7)  # then comparing the first two calls finds nothing frozen
 
         def x(call: int) -> str:
-            if like and call == 1:
+            if self.alike and call == 1:
                 call = 0
             rng = random.Random(f"{self.seed} {call}")
             count = other if many and call % 3 == 2 else rows
@@ -484,11 +484,15 @@ def buffers(d: Draft) -> None:
 def inside(d: Draft) -> None:
     """Leaves made in the step."""
     made: list[str] = []
+    constants: set[str] = set()
 
     def leaf() -> None:
         name = d.new("c")
         texts = ["tg.tensor(np.zeros(3))", "tg.tensor({})", "tg.param({})", "tg.param({})"]
-        d.body.append(f"{name} = {d.pick(texts).format(d.literals())}")
+        text = d.pick(texts).format(d.literals())
+        d.body.append(f"{name} = {text}")
+        if "param" not in text or d.chance(0.1):
+            constants.add(name)
         made.append(name)
         d.vectors += [name] * 2
 
@@ -500,15 +504,23 @@ def inside(d: Draft) -> None:
         d.body.append(f'out["{loss}"] = {name}.grad')
 
     def touch() -> None:
-        if not made:
+        if not made or d.chance(0.3):
             leaf()
         name = d.pick(made)
-        texts = [f"{name}.assign(1.0 * ({d.vector(1)}))"] * 3
-        texts += [f"{name}.data[...] = {d.literal()}", f"{name}.data = 1.0 * ({d.vector(1)})"]
-        texts += [f"{name}.data[0] = {d.literal()}", f"{name}.data += 0.5"]
-        d.body.append(f"with tg.no_grad():\n    {d.pick(texts)}")
-        if d.chance(0.5):
-            d.body.append(f'out["{d.new("inner")}"] = {d.pick(["{}", "{} * 2.0"]).format(name)}')
+        given = d.pick(["np.mean(x, axis=0)", "x[0] * 0.5", d.vector(1), d.vector(1)])
+        texts = [f"{name}.assign(1.0 * ({given}))"] * 3 + [f"{name}.data = 1.0 * ({given})"]
+        if name in constants:  # elements of one that has changing numbers are not written to
+            texts += [f"{name}.data[...] = {d.literal()}", f"{name}.data[0] = {d.literal()}"]
+            texts += [f"{name}.data += 0.5"] * 4
+        uses = ["{}", "{} * 2.0", "{} * w0", "{} * w0 - x", "np.sum({}) * x", "{}.detach()"]
+        for after in (False, True):
+            if after:
+                text = d.pick(texts)
+                if ".data[" not in text and "+=" not in text and d.chance(0.9):
+                    constants.discard(name)
+                d.body.append(f"with tg.no_grad():\n    {text}")
+            if d.chance(0.8):
+                d.body.append(f'out["{d.new("inner")}"] = {d.pick(uses).format(name)}')
         d.changed()
 
     def read() -> None:
@@ -633,7 +645,8 @@ def blocks(d: Draft) -> None:
 def operations(d: Draft) -> None:
     """The user's own."""
     d.module += [
-        "@tg.defop(vjp=lambda g, y, a: g * 3.0 * a ** 2)\ndef cube(a):\n    return a ** 3",
+        "@tg.defop(\n    vjp=lambda g, y, a: g * 3.0 * a**2,\n"
+        "    jvp=lambda t, y, a: 3.0 * t[0] * a**2,\n)\ndef cube(a):\n    return a**3",
         "@tg.defop(vjp=(lambda g, y, a, b: g * b, lambda g, y, a, b: g * a))\n"
         "def times(a, b):\n    return a * b",
     ]
@@ -752,7 +765,7 @@ def arguments(d: Draft) -> None:
         d.argument(name, lambda call: chosen[call])
 
     fed = [repr(round(random.Random(f"{d.seed} s {i}").uniform(0.1, 1), 2)) for i in range(CALLS)]
-    d.argument("s", lambda call: fed[call])
+    d.argument("s", lambda call: fed[0 if d.alike and call == 1 else call])
     varied("n", ["2", "1", "3"])
     varied("flag", ["True", "False"])
     if with_dict:
