@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 from weakref import ref
 
@@ -25,7 +26,8 @@ from tapegraph.compiling.left_behind import left_behind
 from tapegraph.compiling.number import Number
 from tapegraph.differentiation import stored
 from tapegraph.errors import explain
-from tapegraph.recording.concretization import ConcretizationError, current
+from tapegraph.recording.changes import Change, Undo, make, set_gradient, together
+from tapegraph.recording.concretization import current
 from tapegraph.recording.node import Node, constant
 from tapegraph.recording.op import INPUT, SCALAR
 from tapegraph.recording.recorded import Recording
@@ -68,8 +70,10 @@ class Trace:
         What is read and written of Values, if there are any.
     """
 
-    def __init__(self, fn: Callable[..., Any], arguments: Structure, given: list[Any]) -> None:
-        whole = Whole()
+    def __init__(
+        self, fn: Callable[..., Any], arguments: Structure, given: list[Any], undo: Undo
+    ) -> None:
+        whole = Whole(undo)
         inputs: list[tuple[Any, Node]] = []  # what gives each, and the leaf
         leaves: dict[Any, Any] = {}
         with whole:
@@ -113,7 +117,7 @@ class Trace:
         self.count = len(tensors)
         self.gradients = [(p, COMPUTED if isinstance(g, Node) else g) for p, g in touched]
         self._guarded = whole.asked  # whether state had a gradient decides what was recorded
-        self._undo: Callable[[], None] | None = whole.undo
+        self._undo = undo
         by_id = {id(tensor): source for source, tensor in inputs}
         by_id.update({id(leaf): _reading(i) for i, (leaf, _) in enumerate(whole.readings)})
         self._readings = [(leaf._attrs, read) for leaf, read in whole.readings]
@@ -136,11 +140,7 @@ class Trace:
                 self.constants[slot] = self.recording.values[slot]
                 self._made_inside[slot] = ref(node)
         if whole.numbers is not None:
-            try:
-                whole.numbers.check_apart(list(self.state.values()))
-            except ConcretizationError:
-                whole.undo()
-                raise
+            whole.numbers.check_apart(list(self.state.values()))
         self._kept = [grad._array for grad in kept]
         self._start = whole.start
         self._given = [ref(leaf) for leaf in whole.inputs]
@@ -165,26 +165,32 @@ class Trace:
         """Read anew what every run reads, such as learning rates and random numbers, in order."""
         return [read() for _, read in self._readings]
 
-    def store_gradients(self, arrays: list[Any]) -> None:
+    def gradients_stored(self, arrays: list[Any]) -> list[Change]:
         """Give state the gradients that a run left it, from those it computed.
 
         Each is an array, or a function that gives one when the gradient is read. After them come
         the numbers of Values, if any are written.
         """
         given = iter(arrays)
+        changes: list[Change] = []
         if self.numbers is not None and self.numbers.written_to:
-            self.numbers.write(arrays[-1])
+            changes += self.numbers.changes(arrays[-1])
         for node, left in self.gradients:
+            grad: Any
             if left is COMPUTED:
-                grad = next(given)  # a sum of 0-d arrays is a number
+                grad = next(given)
                 if callable(grad):
-                    node._grad = stored.Kept(grad)
-                else:
-                    node._grad = grad if isinstance(grad, RowSparse) else np.asarray(grad)
+                    grad = stored.Kept(grad)
+                elif not isinstance(grad, RowSparse):
+                    grad = np.asarray(grad)  # a sum of 0-d arrays is a number
             elif left is None:
-                node._grad = None
+                grad = None
             elif left is ZERO or _has_gradient(node):
-                node._grad = stored.ZERO
+                grad = stored.ZERO
+            else:
+                continue
+            changes.append(partial(set_gradient, node, grad))
+        return changes
 
     def result(self, arrays: list[Array]) -> Any:
         """Return what the function returns, from the arrays of its results."""
@@ -203,19 +209,15 @@ class Trace:
 
         return rebuilt(self.results, leaf)
 
-    def undo(self) -> None:
-        """Take back what the recorded call did to state."""
-        if self._undo is not None:
-            self._undo()
-
     def first(self) -> Any:
         """Let what the recorded call did stand, and return what it returned."""
-        self._undo = None
-        self.store_gradients([np.array(a) for a in self._kept])
+        changes = self.gradients_stored([np.array(a) for a in self._kept])
         for leaf, grad in self._inside:
-            leaf._grad = np.array(grad._array) if isinstance(grad, Node) else None
-        self._kept, self._inside = [], []
+            own = np.array(grad._array) if isinstance(grad, Node) else None
+            changes.append(partial(set_gradient, leaf, own))
         result = self.result([np.array(a) for a in self.recording.seeds()])
+        make(together([*changes, self._undo.clear]))
+        self._kept, self._inside = [], []
         self.recording.forget(self.constants)
         for slot, leaf in self._made_inside.items():
             if leaf() is not None:  # whoever holds it may write into its array

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import partial
+from itertools import repeat
 from typing import Any
 
 import numpy as np
@@ -13,10 +15,12 @@ from tapegraph.differentiation import stored
 from tapegraph.errors import explain
 from tapegraph.optim.groups import Group, Params, Rate
 from tapegraph.optim.leaves import fitting
-from tapegraph.optim.optimizer import Change, Optimizer
+from tapegraph.optim.optimizer import Optimizer
 from tapegraph.optim.options import Flag, Number
+from tapegraph.recording.changes import Change, make, new_numbers
 from tapegraph.recording.descents import RowUpdate
-from tapegraph.recording.node import Node, mark_changed
+from tapegraph.recording.node import Node
+from tapegraph.scalars.state import DATA
 from tapegraph.tensors.value import Value
 
 
@@ -119,26 +123,18 @@ class SGD(Optimizer):
                 continue
             held = stored.held(p)
             if isinstance(held, RowSparse):
-                changes.append((_descend_rows, p, RowUpdate(held, lr)))
+                changes += RowUpdate(held, lr).of(p)
             elif held is not None and held is not stored.ZERO:
-                changes.append((_descend, p, fitting(p, held) * lr))
-        if values:
-            changes.append((_descend_values, values, lr))
+                changes += _descended(p, fitting(p, held) * lr)
+        if values:  # leaves: what their setters check holds
+            moved = [p._data - lr * p._grad for p in values]
+            changes.append(partial(make, map(setattr, values, repeat(DATA), moved)))
         return changes
 
 
-def _descend(p: Node, step: Any) -> None:
+def _descended(p: Node, step: Any) -> list[Change]:
     if is_shared(p):  # whoever else holds the array keeps the old numbers
-        p._array = own(p._array - step)
-    else:
-        np.subtract(p._array, step, out=p._array)
-    mark_changed(p)
-
-
-def _descend_rows(p: Node, change: RowUpdate) -> None:
-    change.of(p)()
-
-
-def _descend_values(values: list[Value], lr: float) -> None:
-    for p in values:  # leaves: what their setters check holds
-        p._data -= lr * p._grad
+        with np.errstate(all="ignore"):
+            return new_numbers(p, own(p._array - step))
+    array = p._array
+    return [partial(np.subtract, array, step, array), *new_numbers(p, array)]

@@ -16,11 +16,13 @@ import operator
 import os
 import threading
 from collections.abc import Callable, Iterable, Mapping
+from itertools import repeat
 from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
 
 import numpy as np
 
 from tapegraph.errors import explain
+from tapegraph.recording.changes import make
 from tapegraph.recording.concretization import ConcretizationError, current
 from tapegraph.recording.conversions import to_number
 from tapegraph.recording.node import Node
@@ -216,11 +218,19 @@ class Value:
         (4.0, 2.0)
         """
         whole = current()
-        with _turn:
-            if whole is None:
-                _sweep(self)
-            else:
-                recorder_of(whole).backward(self, _in_order(self))
+        with _turn.lock:
+            if _turn.taken:  # only this thread can see that: it holds the lock
+                received = "a call inside a running backward() of the same thread"
+                fix = "A signal handler or finaliser made it: call it after that one has returned."
+                raise RuntimeError(explain("Value.backward", received, "one at a time", fix))
+            _turn.taken = True
+            try:
+                if whole is None:
+                    _sweep(self)
+                else:
+                    recorder_of(whole).backward(self, _in_order(self))
+            finally:
+                _turn.taken = False
 
     def zero_grad(self) -> None:
         """Set ``grad`` to 0.0.
@@ -816,19 +826,6 @@ class _Turn:
         self.lock = threading.RLock()
         self.taken = False
 
-    def __enter__(self) -> None:
-        self.lock.acquire()
-        if self.taken:  # only this thread can see that: it holds the lock
-            self.lock.release()
-            received = "a call inside a running backward() of the same thread"
-            fix = "A signal handler or finaliser made it: call it after that one has returned."
-            raise RuntimeError(explain("Value.backward", received, "one at a time", fix))
-        self.taken = True
-
-    def __exit__(self, *exc_info: object) -> None:
-        self.taken = False
-        self.lock.release()
-
 
 _turn = _Turn()
 if hasattr(os, "register_at_fork"):
@@ -924,9 +921,9 @@ def _sweep(root: Value) -> None:
             if not left:
                 push(arg)
 
-    for node in nodes:
-        # A first gradient is stored as it is: adding to 0.0 would allocate another float a node.
-        node._grad = node._grad + node._cot if node._grad else node._cot
+    # A first gradient is stored as it is: adding to 0.0 would allocate another float a node.
+    grads = [node._grad + node._cot if node._grad else node._cot for node in nodes]
+    make(map(setattr, nodes, repeat(GRAD), grads))
 
 
 # -- the operations tg's functions may ask for -----------------------------------------------
