@@ -12,8 +12,7 @@ from typing import Any
 from weakref import ref
 
 from tapegraph.errors import explain, line_of
-from tapegraph.recording.away import Away, sent_away
-from tapegraph.recording.changes import make, together
+from tapegraph.recording.away import send_away
 from tapegraph.recording.node import Node
 from tapegraph.recording.tape import clear, current
 
@@ -36,7 +35,7 @@ def expire(tensors: list[ref[Node]], name: str) -> None:
             received = f"{what} of an earlier call{place}"
             if node._inputs:
                 clear(node)
-            make(together(sent_away(node, Away(partial(_refuse, name, received)))))
+            send_away(node, partial(_refuse, name, received), comes_back=False)
 
 
 def _refuse(name: str, received: str) -> Any:

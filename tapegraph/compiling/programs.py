@@ -112,18 +112,25 @@ class Programs:
                 program = other
         read = self._trace.read()
         start, compiled_before = CLOCK.now(), program.compile_seconds
-        ran, written = program, list[Any]()
-        try:
-            result = self._committed(program, given, read, [partial(written.append, 1), undo.clear])
-        except Exception as error:
-            if program is self.native or written:
-                raise
-            # It raises an error of its own where what was given is at fault.
-            failure = self._account(name, error)
-            ran, name = self.native, engines.NATIVE
-            result = self._committed(ran, given, read, [undo.clear])
+        ran = program
+        if program is self.native:
+            result, changes = self._computed(program, given, read)
+            make(together([*changes, undo.clear]))
         else:
-            self._setbacks = 0
+            written: list[Any] = []
+            try:
+                then = [partial(written.append, 1), undo.clear]
+                result = self._committed(program, given, read, then)
+                self._setbacks = 0
+            except Exception as error:
+                if written:
+                    raise
+                raise_interrupt(error)
+                # It raises an error of its own where what was given is at fault.
+                result, changes = self._computed(self.native, given, read)
+                failure = self._account(name, error)
+                ran, name = self.native, engines.NATIVE
+                make(together([*changes, undo.clear]))
         tried = program.compile_seconds - compiled_before  # a variant of the same program
         self.seconds += tried
         took = CLOCK.now() - start - tried
@@ -190,8 +197,7 @@ class Programs:
         return self._others.get(name)
 
     def _account(self, name: str, error: Exception) -> Failure:
-        """Say why an engine did not run what the native one does."""
-        raise_interrupt(error)
+        """Say why an engine did not run what the native one did."""
         if isinstance(error, EngineDeclined):  # not with these numbers
             failure = Failure(str(error))
         else:
@@ -240,12 +246,21 @@ class Programs:
         then : list of callable
             What happens in one with the writing.
         """
-        values = self._values(program, given, read)
         if program.keeps_state:
-            changes = partial(self._kept_by_an_engine, then)
-            return self._trace.result([out() for out in program.run(values, changes)])
-        outputs, updates = program.run(values)
+            values = self._values(program, given, read)
+            outputs = program.run(values, partial(self._kept_by_an_engine, then))
+            return self._trace.result([out() for out in outputs[: self._trace.count]])
+        result, changes = self._computed(program, given, read)
+        make(together([*changes, *then]))
+        return result
+
+    def _computed(
+        self, program: WholeProgram, given: list[Any], read: list[Any]
+    ) -> tuple[Any, list[Change]]:
+        """Return what the function returns, and what writes the state that changed."""
         trace = self._trace
+        values = self._values(program, given, read)
+        outputs, updates = program.run(values)
         seen = {id(value) for value in values}
         fed = [v for s, v in zip(program.leaves, values, strict=True) if s not in trace.state]
         del values  # whether a parameter's array is held by others decides where it is written
@@ -266,9 +281,7 @@ class Programs:
         for update, new in zip(trace.recording.program.updates, updates, strict=True):
             leaf, new = trace.state[update.leaf], own(new)
             changes += new.of(leaf) if isinstance(new, RowUpdate) else new_numbers(leaf, new)
-        result = trace.result(results)
-        make(together([*changes, *then]))
-        return result
+        return trace.result(results), changes
 
     def _kept_by_an_engine(
         self, then: list[Change], outputs: list[Any], updates: list[Away]

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from tapegraph.arrays.buffers import is_shared, own
+from tapegraph.arrays.quietly import quietly
 from tapegraph.arrays.row_sparse import RowSparse
 from tapegraph.differentiation import stored
 from tapegraph.errors import explain
@@ -17,9 +18,9 @@ from tapegraph.optim.groups import Group, Params, Rate
 from tapegraph.optim.leaves import fitting
 from tapegraph.optim.optimizer import Optimizer
 from tapegraph.optim.options import Flag, Number
-from tapegraph.recording.changes import Change, make, new_numbers
+from tapegraph.recording.changes import Change, make, new_numbers, set_changed
 from tapegraph.recording.descents import RowUpdate
-from tapegraph.recording.node import Node
+from tapegraph.recording.node import Node, next_seq
 from tapegraph.scalars.state import DATA
 from tapegraph.tensors.value import Value
 
@@ -117,6 +118,8 @@ class SGD(Optimizer):
             return super()._changes(group, lr)
         changes: list[Change] = []
         values: list[Value] = []
+        moved: list[Node] = []  # in place
+        arrays, steps = [], []
         for p in group.params:
             if isinstance(p, Value):
                 values.append(p)
@@ -125,16 +128,17 @@ class SGD(Optimizer):
             if isinstance(held, RowSparse):
                 changes += RowUpdate(held, lr).of(p)
             elif held is not None and held is not stored.ZERO:
-                changes += _descended(p, fitting(p, held) * lr)
+                step = fitting(p, held) * lr
+                if is_shared(p):  # whoever else holds the array keeps the old numbers
+                    changes += new_numbers(p, own(quietly(np.subtract, p._array, step)))
+                    continue
+                moved.append(p)
+                arrays.append(p._array)
+                steps.append(step)
+        if moved:
+            changes.append(partial(make, map(np.subtract, arrays, steps, arrays)))
+            changes.append(partial(make, map(set_changed, moved, repeat(next_seq()))))
         if values:  # leaves: what their setters check holds
-            moved = [p._data - lr * p._grad for p in values]
-            changes.append(partial(make, map(setattr, values, repeat(DATA), moved)))
+            data = [p._data - lr * p._grad for p in values]
+            changes.append(partial(make, map(setattr, values, repeat(DATA), data)))
         return changes
-
-
-def _descended(p: Node, step: Any) -> list[Change]:
-    if is_shared(p):  # whoever else holds the array keeps the old numbers
-        with np.errstate(all="ignore"):
-            return new_numbers(p, own(p._array - step))
-    array = p._array
-    return [partial(np.subtract, array, step, array), *new_numbers(p, array)]

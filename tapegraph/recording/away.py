@@ -18,7 +18,7 @@ from functools import partial
 from typing import Any
 
 from tapegraph.recording import node as nodes
-from tapegraph.recording.changes import Change, set_array, set_class
+from tapegraph.recording.changes import Change, make, set_array, set_class, together
 from tapegraph.recording.node import Node
 from tapegraph.typed import Array
 
@@ -51,6 +51,21 @@ _travellers: weakref.WeakValueDictionary[int, Node] = weakref.WeakValueDictionar
 def sent_away(node: Node, away: Away) -> list[Change]:
     """Return the changes that leave a tensor's numbers with an engine."""
     return [partial(set_class, node, nodes.away_class), partial(set_array, node, away)]
+
+
+def send_away(node: Node, fetch: Fetch, *, comes_back: bool = True) -> None:
+    """Leave a tensor's numbers with what fetches them.
+
+    Parameters
+    ----------
+    node : Node
+        A leaf.
+    fetch : callable
+        As in `Away`.
+    comes_back : bool
+        False where it raises.
+    """
+    make(together(sent_away(node, Away(fetch, node if comes_back else None))))
 
 
 def is_away(node: Node) -> bool:

@@ -15,14 +15,12 @@ import math
 import operator
 import os
 import threading
-from collections.abc import Callable, Iterable, Mapping
-from itertools import repeat
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
 
 import numpy as np
 
 from tapegraph.errors import explain
-from tapegraph.recording.changes import make
 from tapegraph.recording.concretization import ConcretizationError, current
 from tapegraph.recording.conversions import to_number
 from tapegraph.recording.node import Node
@@ -859,7 +857,8 @@ def _sweep(root: Value) -> None:
     """Add d root / d node to every node's grad: count the edges, sweep, then commit.
 
     A node is swept once all its uses have been, which needs neither recursion nor sorting. Marks
-    are fresh for each sweep, so one that is interrupted leaves nothing behind to clean up.
+    are fresh for each sweep, so one that is interrupted leaves nothing behind to clean up; one
+    that is interrupted amid the commit is committed.
     """
     mark = object()
     root._mark = mark
@@ -921,9 +920,18 @@ def _sweep(root: Value) -> None:
             if not left:
                 push(arg)
 
-    # A first gradient is stored as it is: adding to 0.0 would allocate another float a node.
-    grads = [node._grad + node._cot if node._grad else node._cot for node in nodes]
-    make(map(setattr, nodes, repeat(GRAD), grads))
+    left = iter(nodes)
+    try:
+        _add_up(left)
+    except BaseException:  # a signal's, which came between two of them
+        _add_up(left)
+        raise
+
+
+def _add_up(left: Iterator[Value]) -> None:
+    for node in left:
+        # A first gradient is stored as it is: adding to 0.0 would allocate another float a node.
+        node._grad = node._grad + node._cot if node._grad else node._cot
 
 
 # -- the operations tg's functions may ask for -----------------------------------------------
