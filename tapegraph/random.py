@@ -15,7 +15,8 @@ from __future__ import annotations
 import numbers
 import operator
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from typing import Any, SupportsIndex, cast
 

@@ -24,7 +24,7 @@ from tapegraph.differentiation.tuner import POLICY
 from tapegraph.interrupts import raise_interrupt
 from tapegraph.progress import told
 from tapegraph.recording.away import Away, sent_away
-from tapegraph.recording.changes import Change, Undo, make, new_numbers, set_changed, together
+from tapegraph.recording.changes import Change, Undo, all_new_numbers, make, set_changed, together
 from tapegraph.recording.descents import RowUpdate
 from tapegraph.recording.node import next_seq
 
@@ -266,8 +266,6 @@ class Programs:
         del values  # whether a parameter's array is held by others decides where it is written
 
         def own(array: Any) -> Any:
-            if isinstance(array, RowUpdate):
-                return array
             if isinstance(array, RowSparse):
                 return array.apart(fed)
             if id(array) in seen or array.base is not None:
@@ -278,9 +276,17 @@ class Programs:
         count = trace.count
         results = [o.dense() if isinstance(o, RowSparse) else own(o) for o in outputs[:count]]
         changes = trace.gradients_stored([own(out) for out in outputs[count:]])
+        leaves: list[Any] = []
+        arrays: list[Any] = []
         for update, new in zip(trace.recording.program.updates, updates, strict=True):
-            leaf, new = trace.state[update.leaf], own(new)
-            changes += new.of(leaf) if isinstance(new, RowUpdate) else new_numbers(leaf, new)
+            leaf = trace.state[update.leaf]
+            if isinstance(new, RowUpdate):
+                changes += new.of(leaf)
+            else:
+                leaves.append(leaf)
+                arrays.append(own(new))
+        if leaves:
+            changes += all_new_numbers(leaves, arrays)
         return trace.result(results), changes
 
     def _kept_by_an_engine(

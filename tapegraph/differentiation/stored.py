@@ -87,7 +87,7 @@ def write(nodes: Sequence[Node], grads: Sequence[Any]) -> None:
             if isinstance(before, np.ndarray):
                 _check_unchanged(node, before)
         changes: list[Change] = []
-        in_place = False  # then an overflow must not stop half-way
+        sums, parts = [], []  # in place
         for node, before, grad in zip(nodes, held_before, ready, strict=True):
             tape.add_param(node)
             if before is None or before is ZERO:
@@ -97,9 +97,10 @@ def write(nodes: Sequence[Node], grads: Sequence[Any]) -> None:
             elif isinstance(grad, RowSparse):
                 changes.append(partial(setitem, before, *grad.moved(before)))
             else:
-                in_place = True
-                changes.append(partial(np.add, before, grad, before))
-        if in_place:
+                sums.append(before)
+                parts.append(grad)
+        if sums:  # an overflow must not stop half-way
+            changes.append(partial(make, map(np.add, sums, parts, sums)))
             quietly(make, together(changes))
         else:
             make(together(changes))

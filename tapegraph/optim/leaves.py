@@ -21,7 +21,7 @@ from tapegraph.recording.changes import Change, new_numbers
 from tapegraph.recording.concretization import current
 from tapegraph.recording.node import Node, constant
 from tapegraph.scalars.recorder import recorder_of
-from tapegraph.scalars.state import DATA, GRAD
+from tapegraph.scalars.state import GRAD
 from tapegraph.tensors.tensor import Tensor
 from tapegraph.tensors.value import Value
 from tapegraph.typed import Array
@@ -70,13 +70,6 @@ def set_gradient(p: Leaf, grad: Any) -> None:
 def array_of(p: Leaf) -> Array:
     """Return a parameter's or a slot's numbers, which the caller must not change."""
     return _read_only(np.asarray(p.data) if isinstance(p, Value) else p._array)
-
-
-def array_set(p: Leaf, array: Array) -> list[Change]:
-    """Give a parameter or a slot an array that nobody else holds."""
-    if isinstance(p, Value):
-        return [partial(setattr, p, DATA, float(array))]
-    return new_numbers(p, array)
 
 
 def rows_set(p: Tensor, rows: Array, values: Array) -> list[Change]:

@@ -26,14 +26,13 @@ from tapegraph.optim.groups import (
 from tapegraph.optim.leaves import (
     Leaf,
     array_of,
-    array_set,
     fresh,
     gradient_of,
     rows_set,
     slot,
 )
 from tapegraph.optim.saved import loaded, saved
-from tapegraph.recording.changes import Change, make, set_array, together
+from tapegraph.recording.changes import Change, all_new_numbers, make, set_array, together
 from tapegraph.recording.concretization import (
     ConcretizationError,
     check_not_read,
@@ -43,7 +42,7 @@ from tapegraph.recording.concretization import (
 from tapegraph.recording.no_grad import no_grad
 from tapegraph.recording.node import constant
 from tapegraph.scalars.recorder import recorder_of
-from tapegraph.scalars.state import GRAD
+from tapegraph.scalars.state import DATA, GRAD
 from tapegraph.tensors.tensor import Tensor
 from tapegraph.tensors.value import Value
 
@@ -319,8 +318,11 @@ class Optimizer:
         return whole.reading(read, dtype, now)
 
     def _changes(self, group: Group, lr: float) -> Iterable[Change]:
-        """Yield what the step changes in a group, everything computed."""
+        """Return what the step changes in a group, everything computed."""
         taken: set[int] = set()
+        changes: list[Change] = []
+        changed: list[Any] = []
+        arrays: list[Any] = []
         for name, p in zip(group.names, group.params, strict=True):
             g = gradient_of(p, rows=self.by_rows and not group.weight_decay)
             if g is None:
@@ -337,11 +339,16 @@ class Optimizer:
             new = self._updated(name, old[0], g, state, rate_now, group.weight_decay)
             for leaf, array, table in zip(leaves, new, tables, strict=True):
                 if table:
-                    yield from rows_set(leaf, rows, np.array(array))
-                elif leaf is p:
-                    yield from array_set(leaf, own(array))  # aligned, as an engine wants to be fed
+                    changes += rows_set(leaf, rows, np.array(array))
+                elif isinstance(leaf, Value):
+                    changes.append(partial(setattr, leaf, DATA, float(array)))
                 else:
-                    yield from array_set(leaf, fresh(array, taken))
+                    changed.append(leaf)
+                    # A parameter's is aligned, as an engine wants to be fed.
+                    arrays.append(own(array) if leaf is p else fresh(array, taken))
+        if changed:
+            changes += all_new_numbers(changed, arrays)
+        return changes
 
     def _record(self) -> None:
         """Take the step on tensors, so that the program that is recorded whole holds it."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
-from itertools import chain
+from itertools import chain, repeat
 from operator import methodcaller
 from typing import Any
 
@@ -41,6 +41,14 @@ def together(changes: Iterable[Change]) -> Iterator[Any]:
 def new_numbers(leaf: Node, array: Any) -> list[Change]:
     """Give a leaf other numbers: an array that nobody else holds."""
     return [partial(set_array, leaf, array), partial(set_changed, leaf, next_seq())]
+
+
+def all_new_numbers(leaves: list[Any], arrays: list[Any]) -> list[Change]:
+    """Give many leaves other numbers, as `new_numbers` does one."""
+    return [
+        partial(make, map(set_array, leaves, arrays)),
+        partial(make, map(set_changed, leaves, repeat(next_seq()))),
+    ]
 
 
 def old_numbers(leaf: Node) -> Change:

@@ -111,6 +111,29 @@ def test_threads_that_fetch_at_once_have_one_array(w):
     assert len(set(map(id, found))) == 1 <= len(fetches)
 
 
+@pytest.mark.parametrize(
+    ("meanwhile", "want"),
+    [
+        (lambda w: w.assign([9.0, 9.0]), [9.0, 9.0]),
+        (lambda w: w.numpy(), [3.0, 4.0]),
+        (lambda w: send_away(w, lambda: np.array([7.0, 7.0])), [7.0, 7.0]),
+    ],
+)
+def test_what_comes_while_it_is_fetched_stays(w, meanwhile, want):
+    came = []
+
+    def fetch():
+        if not came:  # as a signal handler would, or another thread
+            came.append(1)
+            meanwhile(w)
+        return np.array([3.0, 4.0])
+
+    send_away(w, fetch)
+    for _ in range(3):
+        np.testing.assert_array_equal(w.numpy(), want)
+        np.testing.assert_array_equal(w.data, want)
+
+
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="forks")
 @pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
 def test_everything_is_home_before_a_fork(run_python):
