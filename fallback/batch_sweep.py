@@ -17,6 +17,7 @@ from tapegraph.arrays.row_sparse import RowSparse, has_nan
 from tapegraph.fallback.batch import Batch, repeated
 from tapegraph.fallback.rules import VJPS
 from tapegraph.fallback.sweep import gradients, own_row, parts_of, unbroadcast
+from tapegraph.interrupts import raise_interrupt
 from tapegraph.recording.recorded import Recording
 from tapegraph.typed import Array
 
@@ -110,8 +111,9 @@ def _parts(recording: Recording, slot: int, g: Batch) -> list[tuple[int, Any]]:
         return list(_one_by_one(recording, slot, own_row(recording, slot), g))
     try:
         found = list(parts_of(recording, slot, row, g))
-    except Exception:  # more than is known of batches; an error of the rule's own comes again
-        found = []
+    except Exception as error:
+        raise_interrupt(error)
+        found = []  # more than is known of batches; an error of the rule's own comes again
     if found and all(isinstance(part, (Batch, np.ndarray)) for _, part in found):
         return found
     return list(_one_by_one(recording, slot, row, g))

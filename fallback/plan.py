@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from tapegraph.arrays.buffers import keep_freed_memory
+from tapegraph.arrays.quietly import quietly
 from tapegraph.arrays.row_sparse import RowSparse, has_nan
 from tapegraph.fallback.again import Again, Backward
 from tapegraph.fallback.blocks import by_blocks
@@ -77,8 +78,7 @@ class Plan:
         """Return the outputs, and the new values of the state that changes."""
         typed = zip(values, self._types, strict=True)
         arrays = [as_array(v, dtype, order) for v, (dtype, order) in typed]
-        with np.errstate(all="ignore"):
-            return self._run(*arrays)  # type: ignore[no-any-return]
+        return quietly(self._run, *arrays)  # type: ignore[no-any-return]
 
 
 class _Writer:

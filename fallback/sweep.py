@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from tapegraph.arrays.buffers import keep_freed_memory
+from tapegraph.arrays.quietly import quietly
 from tapegraph.arrays.row_sparse import RowSparse, has_nan
 from tapegraph.fallback.rules import VJPS, Joint
 from tapegraph.fallback.strong_zero import plain, strong_zeros
@@ -41,17 +42,23 @@ def gradients(recording: Recording, seeds: Sequence[Array]) -> list[Array]:
     in which a zero cotangent absorbs whatever it meets.
     """
     keep_freed_memory()
-    with np.errstate(all="ignore"):
-        grads = _sweep(recording, seeds)
-        if any(has_nan(g) for g in grads):
-            grads = strong_gradients(recording, seeds)
+    return quietly(_gradients, recording, seeds)  # type: ignore[no-any-return]
+
+
+def _gradients(recording: Recording, seeds: Sequence[Array]) -> list[Array]:
+    grads = _sweep(recording, seeds)
+    if any(has_nan(g) for g in grads):
+        grads = _strong(recording, seeds)
     return grads
 
 
 def strong_gradients(recording: Recording, seeds: Sequence[Array]) -> list[Array]:
     """Return the same by the second sweep alone."""
-    with np.errstate(all="ignore"):
-        return [plain(g) for g in _sweep(recording, seeds, strong_zero=True)]
+    return quietly(_strong, recording, seeds)  # type: ignore[no-any-return]
+
+
+def _strong(recording: Recording, seeds: Sequence[Array]) -> list[Array]:
+    return [plain(g) for g in _sweep(recording, seeds, strong_zero=True)]
 
 
 def _sweep(recording: Recording, seeds: Sequence[Array], strong_zero: bool = False) -> list[Array]:

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.lib.mixins import NDArrayOperatorsMixin
 
 from tapegraph.fallback.calls import ITEM, METHOD, Call, Calls, Held, concrete, mapped
+from tapegraph.interrupts import raise_interrupt
 
 # Functions that are called as they are; those that can write into a given array.
 _FUNCTIONS: dict[Any, bool] = {
@@ -249,6 +250,7 @@ def written(calls: Calls, function: Callable[..., Any], args: Any, kwargs: Any) 
         if not _same(concrete(found), want):
             raise Untraceable("other numbers")
     except Exception as error:
+        raise_interrupt(error)
         calls.forget(mark)
         raise Untraceable(str(error)) from error
     return found

@@ -17,6 +17,7 @@ from tapegraph.arrays.row_sparse import has_nan
 from tapegraph.differentiation import choices, tuner
 from tapegraph.differentiation.clock import CLOCK
 from tapegraph.differentiation.tuner import Candidate, Tuner
+from tapegraph.interrupts import raise_interrupt
 from tapegraph.locks import Lock
 from tapegraph.lowering import xla
 from tapegraph.lowering.direct import GRAPPLER_LIMIT
@@ -98,9 +99,10 @@ class Compiled:
         start = CLOCK.now()
         try:
             grads = graph(graph.feeds(recording, seeds))
-        except Exception:
+        except Exception as error:
             if graph is self.graph:
                 raise
+            raise_interrupt(error)
             self.tuner.drop(chosen)  # a variant that does not run is no failure
             return self.graph(self.graph.feeds(recording, seeds))
         self.tuner.took(chosen, CLOCK.now() - start, counts=prepared)
@@ -114,8 +116,9 @@ class Compiled:
                 return chosen
             try:
                 graph = chosen.way(recording)
-            except Exception:  # a variant that cannot be traced is no failure
-                graph = None
+            except Exception as error:
+                raise_interrupt(error)
+                graph = None  # a variant that cannot be traced is no failure
             if graph is None:
                 self.tuner.drop(chosen)
             else:

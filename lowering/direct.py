@@ -6,7 +6,9 @@ function; those of ``PartitionedCall`` TensorFlow would keep for good.
 
 from __future__ import annotations
 
-from contextlib import nullcontext
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, nullcontext
+from itertools import chain, starmap
 from typing import Any
 
 from tapegraph.lowering import quiet
@@ -44,18 +46,45 @@ class DirectCall:
         self._compiles = xla
         self._is_registered = True
 
-    def __call__(self, feeds: list[Any]) -> Any:
-        """Return the function's outputs, flat."""
-        from tensorflow.python.eager import context, execute
+    def begin(self, feeds: list[Any]) -> Iterator[Any]:
+        """Return what gives the function's outputs: taking the first one calls it.
 
-        name, outputs = self.function.name, len(self.function.outputs)
+        That is one piece of C code, in which Python handles no signal. What it raises, `public`
+        makes the error that it is in TensorFlow's own calls.
+        """
+        from tensorflow.python import pywrap_tfe
+        from tensorflow.python.eager import context
+
+        here = context.context()
+        here.ensure_initialized()
+        given = (self.function.name, [*feeds, *self._captured], self._attrs)
+        arguments = (here._handle, here.device_name, *given, len(self.function.outputs))
+        return chain.from_iterable(starmap(pywrap_tfe.TFE_Py_Execute, (arguments,)))
+
+    def __call__(self, feeds: list[Any]) -> list[Any]:
+        """Return the function's outputs, flat."""
+        with self.quietly():
+            try:
+                return list(self.begin(feeds))
+            except Exception as error:
+                raise public(error) from None
+
+    def quietly(self) -> AbstractContextManager[None]:
+        """Return what the first call is made in, which may compile."""
         compiles, self._compiles = self._compiles, False
         if self._is_registered:
             self._is_registered = False
             _let_go(self.function.graph)
-        with quiet.compiling() if compiles else nullcontext():
-            given = feeds + self._captured
-            return execute.execute(name, outputs, given, self._attrs, context.context())
+        return quiet.compiling() if compiles else nullcontext()
+
+
+def public(error: Exception) -> Exception:
+    """Return the error that TensorFlow's own call raises for one of its C code."""
+    from tensorflow.python.eager import core
+
+    if isinstance(error, core._NotOkStatusException):
+        return core._status_to_exception(error)  # type: ignore[no-any-return]
+    return error
 
 
 def _let_go(graph: Any) -> None:

@@ -8,6 +8,7 @@ import sys
 from typing import Any
 
 from tapegraph.differentiation.engine import EngineDeclined
+from tapegraph.interrupts import raise_interrupt
 from tapegraph.locks import Lock
 
 # As in pyproject.toml: the first that runs on NumPy 2, and the first that has not been tested.
@@ -75,8 +76,9 @@ def _is_found() -> bool:
         return loaded()  # None stands there for what must not be imported
     try:  # what importlib.util.find_spec does, which takes thrice as long to import as to run
         return any(finder.find_spec("tensorflow", None) for finder in sys.meta_path)
-    except Exception:  # whatever is wrong there, importing it will tell
-        return True
+    except Exception as error:
+        raise_interrupt(error)
+        return True  # whatever is wrong there, importing it will tell
 
 
 def loaded() -> bool:
@@ -120,6 +122,7 @@ def _load() -> None:
             _reason = f"TensorFlow does not import: {type(error).__name__}: {error}"
         return
     except Exception as error:  # a broken installation raises anything
+        raise_interrupt(error)
         _reason = f"TensorFlow does not import: {type(error).__name__}: {error}"
         return
     if not MINIMUM <= parts < UNTESTED:

@@ -7,9 +7,10 @@ it has changed nothing, and the graph runs. So does a run that fails: it changes
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import nullcontext
 from functools import partial
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -18,10 +19,11 @@ from tapegraph.arrays.buffers import keep_freed_memory, own
 from tapegraph.differentiation import choices, tuner
 from tapegraph.differentiation.clock import CLOCK
 from tapegraph.differentiation.tuner import Candidate, Tuner
+from tapegraph.interrupts import raise_interrupt
 from tapegraph.lowering import xla
 from tapegraph.lowering.gaps import NotLowered
 from tapegraph.lowering.runtime import is_transient
-from tapegraph.lowering.step_graph import StepGraph
+from tapegraph.lowering.step_graph import Changes, StepGraph
 from tapegraph.lowering.transfer import to_tensorflow
 from tapegraph.lowering.variables import kept
 from tapegraph.progress import told
@@ -123,18 +125,20 @@ class Step:
             self._numbers[position] = bits, to_tensorflow(array)
         return self._numbers[position][1]
 
-    def run(self, values: list[Any]) -> tuple[list[Any], list[Any]]:
+    def run(self, values: list[Any], changes: Any = None) -> list[Any]:
         """Compute the outputs, and the new numbers of state in its variables.
 
         Parameters
         ----------
         values : list
             The tensors of state, and the arrays of the inputs.
+        changes : callable
+            As in `WholeProgram.run`.
 
         Returns
         -------
-        outputs, updates : list of callable
-            Each gives an array that nobody else holds; of an update the numbers of that time.
+        list of callable
+            Each gives an output as an array that nobody else holds.
 
         Raises
         ------
@@ -142,24 +146,29 @@ class Step:
             A gradient holds a NaN.
         """
         feeds = self.feeds(values)
+        written = partial(_with, changes, [variable.away for variable in self._updated])
         chosen, _ = self.tuner.choose()
         graph = chosen.way
         prepared = isinstance(graph, StepGraph) and graph.ran  # the first run is no measurement
         start = CLOCK.now()
-        outputs = None if chosen is self.tuner.first else self._run_with_xla(chosen, feeds)
+        first = chosen is self.tuner.first
+        outputs = None if first else self._run_with_xla(chosen, feeds, written)
         if outputs is None:
             self._latest = self._graph
-            outputs = self._graph(feeds)
+            outputs = self._graph(feeds, written)
         self.tuner.took(chosen, CLOCK.now() - start, counts=prepared)
         if outputs is None:
             raise MayHaveLostZeros
-        return outputs, [variable.fetch for variable in self._updated]
+        return outputs
 
-    def _run_with_xla(self, candidate: Candidate, feeds: list[Any]) -> list[Any] | None:
+    def _run_with_xla(
+        self, candidate: Candidate, feeds: list[Any], changes: Changes
+    ) -> list[Any] | None:
         """Return the outputs, or None: then nothing has been changed, and the graph is to run."""
         start, compiles = CLOCK.now(), not isinstance(candidate.way, StepGraph)
         outputs = None
         what = f"compiling a step with XLA: {self._entries} entries"
+        written: list[Any] = []
         try:
             with told(what) if compiles else nullcontext():
                 if compiles:
@@ -167,8 +176,11 @@ class Step:
                         raise NotLowered(f"this process has compiled {xla.LIMIT} programs with it")
                     candidate.way = candidate.way()
                 self._latest = candidate.way
-                outputs = candidate.way(feeds)
+                outputs = candidate.way(feeds, lambda o: chain(changes(o), _noted(written)))
         except Exception as error:  # what XLA cannot compile is no failure: the graph runs
+            if written:
+                raise
+            raise_interrupt(error)
             reason = str(error).partition("\n")[0]
             if compiles or not is_transient(error):
                 self._drop(candidate, reason)
@@ -192,3 +204,12 @@ class Step:
     def _drop(self, candidate: Candidate, reason: str) -> None:
         self.tuner.drop(candidate)
         self._without_xla = reason
+
+
+def _with(changes: Any, away: list[Any], outputs: list[Any]) -> Iterator[Any]:
+    return changes(outputs, away)  # type: ignore[no-any-return]
+
+
+def _noted(written: list[Any]) -> Iterator[Any]:
+    """Note that changes were made, as the last of them."""
+    return map(written.append, (True,))

@@ -7,22 +7,24 @@ without a NaN.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import nullcontext
 from functools import partial
+from itertools import islice
 from typing import Any
 
 import numpy as np
 
 from tapegraph.arrays.row_sparse import RowSparse
 from tapegraph.lowering import xla
-from tapegraph.lowering.direct import DirectCall
+from tapegraph.lowering.direct import DirectCall, public
 from tapegraph.lowering.gaps import NotLowered
 from tapegraph.lowering.layouts import Tensors
 from tapegraph.lowering.rules import converted, ints, raw
 from tapegraph.lowering.runtime import tensorflow
 from tapegraph.lowering.tables import tables
 from tapegraph.lowering.translate import emit_entry
+from tapegraph.recording.changes import make
 from tapegraph.recording.op import GRADIENT, SCALAR
 from tapegraph.recording.recorded import Recording
 from tapegraph.typed import Array
@@ -31,6 +33,10 @@ from tapegraph.typed import Array
 SMALL = 1024
 # Every node takes these.
 COMMON = {"float32", "float64", "int64"}
+# Gives what `make` takes, from the functions that will give the outputs.
+Changes = Callable[[list["Output"]], Iterator[Any]]
+_TRUE = memoryview(np.array(True))
+_ALL = slice(None)
 
 
 class StepGraph:
@@ -79,26 +85,86 @@ class StepGraph:
         self.with_xla = with_xla
         self.ran = False
 
-    def __call__(self, feeds: list[Any]) -> list[Any] | None:
-        """Run it.
+    def __call__(self, feeds: list[Any], changes: Changes) -> list[Output] | None:
+        """Run it, and make the changes that go with the variables' own.
+
+        Parameters
+        ----------
+        feeds : list of tf.Tensor
+            The inputs.
+        changes : callable
+            Takes the functions that will give the outputs; returns what `make` takes.
 
         Returns
         -------
-        list of callable, or None
+        list of Output, or None
             Each gives an output as an array that nobody else holds. None where a gradient holds a
             NaN, or where XLA does not give the same: then nothing has been assigned.
         """
-        right, *outputs = self.call(feeds)
+        ran: list[Any] = []
+        outputs = self._outputs(ran)
+        writes = changes(outputs)
+        flag = islice(map(memoryview, ran), 1)
+        with self.call.quietly():
+            result = self.call.begin(feeds)
+            try:
+                # No Python function is called from here to `make`, and nothing C has returned from:
+                # no signal is handled between the graph's assignments and ours.
+                ran[:] = result
+                (right,) = flag
+                if right == _TRUE:
+                    make(writes)
+            except Exception as error:
+                raise public(error) from None
         self.ran = True
-        if not right:
+        if right != _TRUE:
             return None
-        tensors = iter(outputs)
-        return [
-            partial(_array, next(tensors))
-            if shape is None
-            else partial(_dense, next(tensors), next(tensors), shape)
-            for shape in self._shapes
-        ]
+        for output in outputs:
+            output.settle()
+        return outputs
+
+    def _outputs(self, ran: list[Any]) -> list[Output]:
+        """Return what gives the outputs once a list holds the tensors that the graph gives."""
+        outputs, place = [], 1  # after whether they stand
+        for shape in self._shapes:
+            stop = place + (1 if shape is None else 2)
+            outputs.append(Output(ran, slice(place, stop), shape))
+            place = stop
+        return outputs
+
+
+class Output:
+    """Gives one output of a run as an array that nobody else holds.
+
+    Parameters
+    ----------
+    ran : list
+        What the run gave, once it has been.
+    place : slice
+        Where the output's tensors are in it: one, or the rows and values of a table's gradient.
+    shape : tuple of int or None
+        That of the table.
+    """
+
+    __slots__ = ("_place", "_ran", "_shape")
+
+    def __init__(self, ran: list[Any], place: slice, shape: tuple[int, ...] | None) -> None:
+        self._ran = ran
+        self._place = place
+        self._shape = shape
+
+    def settle(self) -> None:
+        """Keep the tensors of this output alone."""
+        tensors = self._ran[self._place]
+        self._ran, self._place = tensors, _ALL
+
+    def __call__(self) -> Array:
+        """Return the array."""
+        tensors = self._ran[self._place]
+        if self._shape is None:
+            return np.array(tensors[0])
+        rows, values = map(np.asarray, tensors)
+        return RowSparse(rows, values, self._shape).dense()
 
 
 class _Writer:
@@ -254,11 +320,3 @@ class _Writer:
             else:
                 variable.assign_sub(self._tensors[table.product], read_value=False)
         return tf.constant(True)
-
-
-def _array(tensor: Any) -> Array:
-    return np.array(tensor)
-
-
-def _dense(rows: Any, values: Any, shape: tuple[int, ...]) -> Array:
-    return RowSparse(np.asarray(rows), np.asarray(values), shape).dense()

@@ -8,7 +8,7 @@ import numpy as np
 
 from tapegraph.locks import Lock
 from tapegraph.lowering.runtime import tensorflow
-from tapegraph.recording.away import is_away
+from tapegraph.recording.away import Away, is_away
 from tapegraph.recording.node import Node
 from tapegraph.typed import Array
 
@@ -23,15 +23,18 @@ class Kept:
     ----------
     variable : tf.Variable
         Of the tensor's shape and dtype.
+    away : Away
+        What stands for the tensor's array while the variable alone has its numbers.
     """
 
-    __slots__ = ("_array", "_changed", "_node", "variable")
+    __slots__ = ("_array", "_changed", "_node", "away", "variable")
 
     def __init__(self, node: Node) -> None:
         tf = tensorflow()
         array = node._array
         with tf.init_scope():
             self.variable = tf.Variable(array, trainable=False, dtype=array.dtype)
+        self.away = Away(self.fetch, node)
         self._node = weakref.ref(node)
         self._remember(node, array)
 
@@ -63,6 +66,7 @@ def kept(node: Node) -> Kept:
     with _lock():
         found = _known.get(key)
         if found is None:
-            found = _known[key] = Kept(node)
+            found = Kept(node)
             weakref.finalize(node, _known.pop, key, None)
+            _known[key] = found
         return found

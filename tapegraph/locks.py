@@ -1,34 +1,36 @@
-"""Locks that a forked child can use, whoever held them in the parent."""
+"""Locks that a forked child and a signal handler can use, whoever holds them."""
 
 from __future__ import annotations
 
 import os
 import threading
+from typing import Any
 from weakref import WeakSet
 
 
 class Lock:
-    """A mutual exclusion, as in ``with lock():``; a forked child gets it released.
+    """A mutual exclusion of threads, as in ``with lock():``; a forked child gets it released.
 
-    A fork copies a lock as it is, without the thread that would release it. Every lock of the
-    library is one of these. What a call gives is a plain lock, which a ``with`` takes in one
-    piece: in an ``__enter__`` written in Python an interrupt could fall behind the taking, and it
-    would stay taken for good.
+    A fork copies a lock as it is, without the thread that would release it. A signal handler runs
+    in the thread that it interrupts, which may hold the lock: it may take it again, and would wait
+    for ever otherwise. Every lock of the library is one of these. What a call gives is the plain
+    lock, which a ``with`` takes in one piece: in an ``__enter__`` written in Python an interrupt
+    could fall behind the taking, and it would stay taken for good.
     """
 
     __slots__ = ("__weakref__", "_lock")
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        self._lock: Any = threading.RLock()
         _all.add(self)
 
-    def __call__(self) -> threading.Lock:
+    def __call__(self) -> Any:
         """Return what a ``with`` takes."""
         return self._lock
 
     def renew(self) -> None:
         """Release it, whoever holds it."""
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
 
 
 _all: WeakSet[Lock] = WeakSet()

@@ -17,6 +17,7 @@ import operator
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any, SupportsIndex, cast
 
 import numpy as np
@@ -25,6 +26,7 @@ import numpy.typing as npt
 from tapegraph.arrays import axes
 from tapegraph.errors import explain, kind_of, user_frame
 from tapegraph.locks import Lock
+from tapegraph.recording.changes import Undo
 from tapegraph.recording.concretization import (
     check_fixed,
     check_not_in_operation,
@@ -214,19 +216,15 @@ def _move_to(state: Any) -> None:
         bits.state = state
 
 
-@contextmanager
-def taken_back() -> Iterator[None]:
-    """Move the stream back to where it was at the block's start if the block raises.
+def come_back(undo: Undo) -> None:
+    """Let what takes back a failed call move the stream back to where it is now.
 
     What other threads drew meanwhile is then drawn again.
     """
-    state = None if _generator is None else get_state()
-    try:
-        yield
-    except BaseException:
-        if state is not None:
-            _move_to(state)
-        raise
+    if _generator is not None:
+        bits: Any = _generator.bit_generator
+        change = partial(type(bits).state.__set__, bits, get_state())
+        undo.extendleft([bits.lock.release, change, bits.lock.acquire])
 
 
 class Repeated:

@@ -8,7 +8,7 @@ import logging
 import os
 import sys
 import weakref
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -27,9 +27,11 @@ from tapegraph.compiling.left_behind import expire
 from tapegraph.compiling.programs import Programs
 from tapegraph.compiling.trace import Trace, mismatch
 from tapegraph.errors import explain, kind_of, warn
+from tapegraph.interrupts import raise_interrupt
 from tapegraph.locks import Lock
 from tapegraph.recording import concretization
 from tapegraph.recording.away import is_away
+from tapegraph.recording.changes import Undo, make, together
 from tapegraph.recording.conversions import DIFFERENTIATING
 from tapegraph.recording.node import Node
 from tapegraph.recording.scopes import RECORDING
@@ -196,48 +198,57 @@ class Compiled:
         names = (flattened(list(args), "args", found), flattened(kwargs, "kwargs", found))
         structure = (tuple, names)
         given = [value for _, value in found]
-        if self._runs_in == get_ident() and self._lock().locked():
-            fix = "Call the plain function there."
-            raise RuntimeError(
-                explain(
-                    f"compile: {self.__name__}",
-                    "a call of a step from an operation inside it",
-                    "the end of the call that is going on",
-                    fix,
-                )
-            )
+        undo: Undo = deque()
+        taken_back = together(undo)
         with self._lock():
-            self._runs_in = get_ident()
+            thread = get_ident()
+            if self._runs_in == thread:
+                raise RuntimeError(
+                    explain(
+                        f"compile: {self.__name__}",
+                        "a call of a step from an operation inside it",
+                        "the end of the call that is going on",
+                        "Call the plain function there.",
+                    )
+                )
+            self._runs_in = thread
             try:
-                return self._call(structure, given)
+                return self._call(structure, given, undo)
+            except BaseException:
+                make(taken_back)  # nothing, once the call has been committed
+                raise
             finally:
                 self._runs_in = None
 
-    def _call(self, structure: Any, given: list[Any]) -> Any:
+    def _call(self, structure: Any, given: list[Any], undo: Undo) -> Any:
         entry = self._entry((structure, RECORDING.value()))
         entry.calls += 1
         given = [*given, *(place.read() for place in entry.view.fed)]
         if entry.programs is None or not _still_holds(entry.trace):
-            with random.taken_back():
-                return self._record(entry, structure, given)
+            return self._record(entry, structure, given, undo)
         if self._is_real(entry.calls):
-            with random.taken_back():
-                return self._verified(entry, structure, given)
+            return self._verified(entry, structure, given, undo)
         entry.unchecked += 1
         if entry.left:
             expire(entry.left, self.__name__)
             entry.left = []
         if entry.trace is not None and entry.trace.draws:
-            with random.taken_back():
-                return self._run(entry, structure, given)
-        return self._run(entry, structure, given)
+            random.come_back(undo)
+        return self._run(entry, structure, given, undo)
 
-    def _run(self, entry: _Entry, structure: Any, given: list[Any]) -> Any:
+    def _run(self, entry: _Entry, structure: Any, given: list[Any], undo: Undo) -> Any:
         """Run the program; where it refuses what was given, let a real call say why."""
         try:
-            return entry.programs.run(given)  # type: ignore[union-attr]
-        except Exception:
-            Trace(self._fn, structure, given, entry.view.fed).undo()
+            return entry.programs.run(given, undo)  # type: ignore[union-attr]
+        except Exception as error:
+            raise_interrupt(error)
+            tried: Undo = deque()
+            taken_back = together(tried)
+            try:
+                random.come_back(tried)
+                Trace(self._fn, structure, given, tried, entry.view.fed)
+            finally:
+                make(taken_back)
             raise
 
     def _entry(self, arguments: Any) -> _Entry:
@@ -310,46 +321,45 @@ class Compiled:
             return calls >= 4 and calls & (calls - 1) == 0
         return bool(every) and calls % every == 0  # type: ignore[operator]
 
-    def _traced(self, entry: _Entry, structure: Any, given: list[Any]) -> Trace:
+    def _traced(self, entry: _Entry, structure: Any, given: list[Any], undo: Undo) -> Trace:
         """Make a real call, with plain floats where it fails with those that are fed."""
+        random.come_back(undo)
         fed = entry.view.fed
         try:
-            return Trace(self._fn, structure, given, fed)
-        except Exception:
+            return Trace(self._fn, structure, given, undo, fed)
+        except Exception as error:
+            raise_interrupt(error)
             if not fed:
                 raise
+            make(together(undo))
+            undo.clear()
+            random.come_back(undo)
             self._count_by_value((place.name for place in fed), entry)
-            entry.view = self._look()
-            return Trace(self._fn, structure, given[: len(given) - len(fed)])
+            return Trace(self._fn, structure, given[: len(given) - len(fed)], undo)
 
-    def _record(self, entry: _Entry, structure: Any, given: list[Any]) -> Any:
+    def _record(self, entry: _Entry, structure: Any, given: list[Any], undo: Undo) -> Any:
         """Make a real call; the second one that is like the first makes the plan."""
-        before, entry.programs = entry.trace, None
-        trace = self._traced(entry, structure, given)
-        entry.trace = trace
-        try:
-            if before is not None and before.guards == trace.guards and _still_holds(before):
-                difference = before.differs_from(trace)
-                if difference is not None:
-                    raise mismatch(self.__name__, difference)
-                entry.programs = Programs(trace, self.__name__)
-        except BaseException:
-            entry.trace, entry.left = None, []
-            trace.undo()
-            raise
+        before, left = entry.trace, entry.left
+        entry.trace, entry.programs, entry.left = None, None, []
+        trace, programs = self._traced(entry, structure, given, undo), None
+        if before is not None and before.guards == trace.guards and _still_holds(before):
+            difference = before.differs_from(trace)
+            if difference is not None:
+                raise mismatch(self.__name__, difference)
+            programs = Programs(trace, self.__name__)
         result = trace.first()
-        entry.left = trace.left_behind(entry.left)
+        left = trace.left_behind(left)
+        entry.trace, entry.programs, entry.left = trace, programs, left
         if trace.read_floats:
             self._count_by_value(trace.read_floats, entry)
         return result
 
-    def _verified(self, entry: _Entry, structure: Any, given: list[Any]) -> Any:
+    def _verified(self, entry: _Entry, structure: Any, given: list[Any], undo: Undo) -> Any:
         """Make a real call and compare it with the recording; go on with the recording."""
-        trace = self._traced(entry, structure, given)
+        trace = self._traced(entry, structure, given, undo)
         difference = entry.trace.differs_from(trace) if entry.trace is not None else None
         if difference is not None:
             entry.programs = entry.trace = None
-            trace.undo()
             raise mismatch(self.__name__, difference, entry.unchecked)
         entry.unchecked = 0
         result = trace.first()

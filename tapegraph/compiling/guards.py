@@ -42,7 +42,8 @@ _CALLED_BY_SYNTAX = frozenset(
 _LIBRARIES = frozenset(("builtins", "numpy", "tapegraph"))
 _FUNCTIONS = (FunctionType, MethodType, partial)
 Get = Callable[[Any], tuple[Any, ...]]
-Put = Callable[[Any, Any, Any], None]
+# Of an owner and a key: what replaces the entry.
+Put = Callable[[Any, Any], Callable[[Any], Any]]
 
 
 class Same:
@@ -78,25 +79,18 @@ class Place(NamedTuple):
     get, owner, position
         What gives it, among others.
     put : callable
-        ``put(owner, key, value)`` leaves another object there.
-    key : object
-        What ``put`` knows it by.
+        Leaves another object there: a call of what is written in C.
     """
 
     name: str
     get: Get
     owner: Any
     position: int
-    put: Put
-    key: Any
+    put: Callable[[Any], Any]
 
     def read(self) -> Any:
         """Return what is there now."""
         return self.get(self.owner)[self.position]
-
-    def write(self, value: Any) -> None:
-        """Leave something else there."""
-        self.put(self.owner, self.key, value)
 
 
 class View:
@@ -266,7 +260,7 @@ class _Walk:
         for i, (name, value) in enumerate(zip(names, values[first:], strict=True)):
             if put is not None and name in self._may_be_fed and type(value) is float:
                 fed.append(first + i)
-                self.fed.append(Place(name, get, owner, first + i, put, keys[i]))
+                self.fed.append(Place(name, get, owner, first + i, put(owner, keys[i])))
                 self._see(name, FED)
             else:
                 self.value(value, name, depth)
@@ -374,7 +368,9 @@ class _Walk:
         named = sorted(names_of(code).globals & function.__globals__.keys())
         if named:
             get = _picked(itemgetter, named)
-            self._watch(get, function.__globals__, named, 0, dict.__setitem__, named)
+            self._watch(
+                get, function.__globals__, named, 0, partial(partial, dict.__setitem__), named
+            )
         if function.__closure__:
             places = range(len(code.co_freevars))
             self._watch(_contents, function.__closure__, code.co_freevars, 0, _put_cell, places)
@@ -430,15 +426,15 @@ def _without(get: Get, positions: Sequence[int], owner: Any) -> tuple[Any, ...]:
 
 def _put_item(value: Any, kind: Any) -> Put | None:
     """Return what replaces an entry of a container, if it is of the kind itself."""
-    return kind.__setitem__ if type(value) is kind else None  # type: ignore[no-any-return]
+    return partial(partial, kind.__setitem__) if type(value) is kind else None
 
 
-def _put_attribute(owner: Any, name: str, value: Any) -> None:
-    vars(owner)[name] = value
+def _put_attribute(owner: Any, name: str) -> Callable[[Any], Any]:
+    return partial(dict.__setitem__, vars(owner), name)
 
 
-def _put_cell(cells: Any, position: int, value: Any) -> None:
-    cells[position].cell_contents = value
+def _put_cell(cells: Any, position: int) -> Callable[[Any], Any]:
+    return partial(setattr, cells[position], "cell_contents")
 
 
 def _are_floats(*marks: Any) -> bool:

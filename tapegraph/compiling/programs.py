@@ -6,13 +6,12 @@ made when that engine is first chosen for the step.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Iterator
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from typing import Any
 
 from tapegraph.arrays.row_sparse import RowSparse
-from tapegraph.compiling.interrupts import later_interrupts
 from tapegraph.compiling.trace import Trace
 from tapegraph.differentiation import engines
 from tapegraph.differentiation.auto import Structure
@@ -22,10 +21,12 @@ from tapegraph.differentiation.engine import Engine, EngineDeclined, Outcome, Wh
 from tapegraph.differentiation.fallback_policy import Failure, account
 from tapegraph.differentiation.report import LAST, Report
 from tapegraph.differentiation.tuner import POLICY
+from tapegraph.interrupts import raise_interrupt
 from tapegraph.progress import told
-from tapegraph.recording.away import send_away
+from tapegraph.recording.away import Away, sent_away
+from tapegraph.recording.changes import Change, Undo, all_new_numbers, make, set_changed, together
 from tapegraph.recording.descents import RowUpdate
-from tapegraph.recording.node import Node, mark_changed
+from tapegraph.recording.node import next_seq
 
 _ASKED = Failure("the backend is native")
 _NUMBERS = Failure("Values are computed by the native engine, level by level")
@@ -71,25 +72,35 @@ class Programs:
         name, program, reason = self._last
         return name + program.variant if reason is None else f"{name}: {reason}"
 
-    def run(self, given: list[Any]) -> Any:
-        """Run the step, and then write state: a run that fails changes nothing."""
+    def run(self, given: list[Any], undo: Undo) -> Any:
+        """Run the step, and write state: a run that fails changes nothing.
+
+        Parameters
+        ----------
+        given : list
+            The arguments.
+        undo : deque of callable
+            What takes back what has been done, such as drawing random numbers; writing state
+            empties it.
+        """
         name, failure = self._choose()
         first = name != engines.NATIVE and name not in self._others
         # The first run counts: it prepares the graph.
         with self._told(name) if first else nullcontext():
-            return self._run(name, failure, given)
+            return self._run(name, failure, given, undo)
 
     def _told(self, name: str) -> AbstractContextManager[None]:
         """Tell of compiling it, where that takes long."""
         try:
             engine = engines.engine(name)
-        except Exception:  # what is wrong there, compiling will tell
-            return nullcontext()
+        except Exception as error:
+            raise_interrupt(error)
+            return nullcontext()  # what is wrong there, compiling will tell
         loading = "" if engine.loaded() else f"importing {engine.title} and "
         length = len(self._trace.recording)
         return told(f"{loading}compiling {self._name} in {engine.title}: {length} entries")
 
-    def _run(self, name: str, failure: Failure | None, given: list[Any]) -> Any:
+    def _run(self, name: str, failure: Failure | None, given: list[Any], undo: Undo) -> Any:
         program, compiled = self.native, 0.0
         if name != engines.NATIVE:
             before = self.seconds
@@ -102,29 +113,27 @@ class Programs:
         read = self._trace.read()
         start, compiled_before = CLOCK.now(), program.compile_seconds
         ran = program
-        # An engine that keeps state has changed it before it says so.
-        with later_interrupts() if program.keeps_state else nullcontext():
-            values = self._values(program, given, read)
+        if program is self.native:
+            result, changes = self._computed(program, given, read)
+            make(together([*changes, undo.clear]))
+        else:
+            written: list[Any] = []
             try:
-                found = program.run(values)
-            except Exception as error:
-                if program is self.native:
-                    raise
-                # It raises an error of its own where what was given is at fault.
-                ran = self.native
-                values = self._values(ran, given, read)
-                found = ran.run(values)
-                failure = self._account(name, error)
-                name = engines.NATIVE
-            else:
+                then = [partial(written.append, 1), undo.clear]
+                result = self._committed(program, given, read, then)
                 self._setbacks = 0
-            tried = program.compile_seconds - compiled_before  # a variant of the same program
-            self.seconds += tried
-            took = CLOCK.now() - start - tried
-            seen = {id(value) for value in values}
-            fed = [v for s, v in zip(ran.leaves, values, strict=True) if s not in self._trace.state]
-            del values  # whether a parameter's array is held by others decides where it is written
-            result = self._commit(seen, fed, *found)
+            except Exception as error:
+                if written:
+                    raise
+                raise_interrupt(error)
+                # It raises an error of its own where what was given is at fault.
+                result, changes = self._computed(self.native, given, read)
+                failure = self._account(name, error)
+                ran, name = self.native, engines.NATIVE
+                make(together([*changes, undo.clear]))
+        tried = program.compile_seconds - compiled_before  # a variant of the same program
+        self.seconds += tried
+        took = CLOCK.now() - start - tried
         if self._structure is not None and get_backend() == engines.AUTO:
             self._structure.ran(name, Outcome([], not compiled, compiled, took))
         reason = None if failure is None else failure.reason
@@ -172,6 +181,7 @@ class Programs:
                 engine.check_whole(self._trace.recording.program)
                 rivals.append(engine)
             except Exception as error:
+                raise_interrupt(error)
                 self._failed[name] = Failure(str(error))
         return rivals
 
@@ -222,25 +232,40 @@ class Programs:
                 values.append(trace.constants[slot])
         return values
 
-    def _commit(
-        self, seen: set[int], fed: list[Any], outputs: list[Any], updates: list[Any]
+    def _committed(
+        self, program: WholeProgram, given: list[Any], read: list[Any], then: list[Change]
     ) -> Any:
-        """Write the state that changed, and return what the function returns.
+        """Run a program, write the state that changed, and return what the function returns.
 
         Parameters
         ----------
-        seen : set of int
-            The ids of the arrays that the program was given.
-        fed : list
-            Those that are no state.
-        outputs, updates
-            What it gave.
+        program : WholeProgram
+            Which.
+        given, read : list
+            The arguments, and what every run reads anew.
+        then : list of callable
+            What happens in one with the writing.
         """
+        if program.keeps_state:
+            values = self._values(program, given, read)
+            outputs = program.run(values, partial(self._kept_by_an_engine, then))
+            return self._trace.result([out() for out in outputs[: self._trace.count]])
+        result, changes = self._computed(program, given, read)
+        make(together([*changes, *then]))
+        return result
+
+    def _computed(
+        self, program: WholeProgram, given: list[Any], read: list[Any]
+    ) -> tuple[Any, list[Change]]:
+        """Return what the function returns, and what writes the state that changed."""
         trace = self._trace
+        values = self._values(program, given, read)
+        outputs, updates = program.run(values)
+        seen = {id(value) for value in values}
+        fed = [v for s, v in zip(program.leaves, values, strict=True) if s not in trace.state]
+        del values  # whether a parameter's array is held by others decides where it is written
 
         def own(array: Any) -> Any:
-            if callable(array) or isinstance(array, RowUpdate):
-                return array
             if isinstance(array, RowSparse):
                 return array.apart(fed)
             if id(array) in seen or array.base is not None:
@@ -248,39 +273,29 @@ class Programs:
             seen.add(id(array))
             return array
 
-        results = [_dense(out) if _is_kept(out) else own(out) for out in outputs[: trace.count]]
-        grads = [own(out) for out in outputs[trace.count :]]
-        leaves = [trace.state[update.leaf] for update in trace.recording.program.updates]
-        writes = [_write(leaf, own(a)) for leaf, a in zip(leaves, updates, strict=True)]
-        writes.append(partial(trace.store_gradients, grads))
-        try:
-            for write in writes:
-                write()
-        except BaseException:
-            for write in writes:  # an interrupt fell between two of them
-                write()
-            raise
-        return trace.result(results)
+        count = trace.count
+        results = [o.dense() if isinstance(o, RowSparse) else own(o) for o in outputs[:count]]
+        changes = trace.gradients_stored([own(out) for out in outputs[count:]])
+        leaves: list[Any] = []
+        arrays: list[Any] = []
+        for update, new in zip(trace.recording.program.updates, updates, strict=True):
+            leaf = trace.state[update.leaf]
+            if isinstance(new, RowUpdate):
+                changes += new.of(leaf)
+            else:
+                leaves.append(leaf)
+                arrays.append(own(new))
+        if leaves:
+            changes += all_new_numbers(leaves, arrays)
+        return trace.result(results), changes
 
-
-def _is_kept(out: Any) -> bool:
-    return callable(out) or isinstance(out, RowSparse)
-
-
-def _dense(out: Any) -> Any:
-    return out() if callable(out) else out.dense()
-
-
-def _write(leaf: Node, update: Any) -> Callable[[], None]:
-    """Return what gives state its new value; called twice it does so once."""
-    if isinstance(update, RowUpdate):
-        return update.of(leaf)
-
-    def write() -> None:
-        if callable(update):
-            send_away(leaf, update)
-        else:
-            leaf._array = update
-        mark_changed(leaf)
-
-    return write
+    def _kept_by_an_engine(
+        self, then: list[Change], outputs: list[Any], updates: list[Away]
+    ) -> Iterator[Any]:
+        """Return what is written in one with the engine's own change of state."""
+        trace = self._trace
+        changes = trace.gradients_stored(outputs[trace.count :])
+        for update, away in zip(trace.recording.program.updates, updates, strict=True):
+            leaf = trace.state[update.leaf]
+            changes += [*sent_away(leaf, away), partial(set_changed, leaf, next_seq())]
+        return together([*changes, *then])

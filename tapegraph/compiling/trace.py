@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 from weakref import ref
 
@@ -27,7 +28,8 @@ from tapegraph.compiling.left_behind import left_behind
 from tapegraph.compiling.number import Number
 from tapegraph.differentiation import stored
 from tapegraph.errors import explain
-from tapegraph.recording.concretization import ConcretizationError, current
+from tapegraph.recording.changes import Change, Undo, make, set_gradient, together
+from tapegraph.recording.concretization import current
 from tapegraph.recording.node import Node, constant
 from tapegraph.recording.op import INPUT, SCALAR
 from tapegraph.recording.recorded import Recording
@@ -77,9 +79,10 @@ class Trace:
         fn: Callable[..., Any],
         arguments: Structure,
         given: list[Any],
+        undo: Undo,
         fed: Sequence[Place] = (),
     ) -> None:
-        whole = Whole()
+        whole = Whole(undo)
         inputs: list[tuple[Any, Node]] = []  # what gives each, and the leaf
         leaves: dict[Any, Any] = {}
         with whole:
@@ -103,7 +106,7 @@ class Trace:
             floats = [
                 Number(whole, given[i], ("argument", i), inputs, leaves, reads) for i in reads
             ]
-            with _in_place(fed, floats):
+            with _in_place(fed, floats, undo):
                 out = fn(*args, **kwargs)
             found: list[tuple[str, Any]] = []
             tensors: list[Any] = []
@@ -129,7 +132,7 @@ class Trace:
         self.count = len(tensors)
         self.gradients = [(p, COMPUTED if isinstance(g, Node) else g) for p, g in touched]
         self._guarded = whole.asked  # whether state had a gradient decides what was recorded
-        self._undo: Callable[[], None] | None = whole.undo
+        self._undo = undo
         by_id = {id(tensor): source for source, tensor in inputs}
         by_id.update({id(leaf): _reading(i) for i, (leaf, _) in enumerate(whole.readings)})
         self._readings = [(leaf._attrs, read) for leaf, read in whole.readings]
@@ -152,11 +155,7 @@ class Trace:
                 self.constants[slot] = self.recording.values[slot]
                 self._made_inside[slot] = ref(node)
         if whole.numbers is not None:
-            try:
-                whole.numbers.check_apart(list(self.state.values()))
-            except ConcretizationError:
-                whole.undo()
-                raise
+            whole.numbers.check_apart(list(self.state.values()))
         self._kept = [grad._array for grad in kept]
         self._start = whole.start
         self._given = [ref(leaf) for leaf in whole.inputs]
@@ -181,26 +180,32 @@ class Trace:
         """Read anew what every run reads, such as learning rates and random numbers, in order."""
         return [read() for _, read in self._readings]
 
-    def store_gradients(self, arrays: list[Any]) -> None:
+    def gradients_stored(self, arrays: list[Any]) -> list[Change]:
         """Give state the gradients that a run left it, from those it computed.
 
         Each is an array, or a function that gives one when the gradient is read. After them come
         the numbers of Values, if any are written.
         """
         given = iter(arrays)
+        changes: list[Change] = []
         if self.numbers is not None and self.numbers.written_to:
-            self.numbers.write(arrays[-1])
+            changes += self.numbers.changes(arrays[-1])
         for node, left in self.gradients:
+            grad: Any
             if left is COMPUTED:
-                grad = next(given)  # a sum of 0-d arrays is a number
+                grad = next(given)
                 if callable(grad):
-                    node._grad = stored.Kept(grad)
-                else:
-                    node._grad = grad if isinstance(grad, RowSparse) else np.asarray(grad)
+                    grad = stored.Kept(grad)
+                elif not isinstance(grad, RowSparse):
+                    grad = np.asarray(grad)  # a sum of 0-d arrays is a number
             elif left is None:
-                node._grad = None
+                grad = None
             elif left is ZERO or _has_gradient(node):
-                node._grad = stored.ZERO
+                grad = stored.ZERO
+            else:
+                continue
+            changes.append(partial(set_gradient, node, grad))
+        return changes
 
     def result(self, arrays: list[Array]) -> Any:
         """Return what the function returns, from the arrays of its results."""
@@ -219,19 +224,15 @@ class Trace:
 
         return rebuilt(self.results, leaf)
 
-    def undo(self) -> None:
-        """Take back what the recorded call did to state."""
-        if self._undo is not None:
-            self._undo()
-
     def first(self) -> Any:
         """Let what the recorded call did stand, and return what it returned."""
-        self._undo = None
-        self.store_gradients([np.array(a) for a in self._kept])
+        changes = self.gradients_stored([np.array(a) for a in self._kept])
         for leaf, grad in self._inside:
-            leaf._grad = np.array(grad._array) if isinstance(grad, Node) else None
-        self._kept, self._inside = [], []
+            own = np.array(grad._array) if isinstance(grad, Node) else None
+            changes.append(partial(set_gradient, leaf, own))
         result = self.result([np.array(a) for a in self.recording.seeds()])
+        make(together([*changes, self._undo.clear]))
+        self._kept, self._inside = [], []
         self.recording.forget(self.constants)
         for slot, leaf in self._made_inside.items():
             if leaf() is not None:  # whoever holds it may write into its array
@@ -320,20 +321,19 @@ def _marked(out: Any, tensors: list[Any], numbers: list[int]) -> Any:
 
 
 @contextmanager
-def _in_place(places: Sequence[Place], floats: Sequence[Number]) -> Iterator[None]:
+def _in_place(places: Sequence[Place], floats: Sequence[Number], undo: Undo) -> Iterator[None]:
     """Let the function find numbers of the program where it sees floats that are fed."""
-    before = [place.read() for place in places]
+    plain = [partial(place.put, place.read()) for place in places]
+    undo.extendleft(plain)
     try:
-        for place, number in zip(places, floats, strict=True):
-            place.write(number)
+        make(together([partial(p.put, x) for p, x in zip(places, floats, strict=True)]))
         yield
     finally:
-        for place, number, value in zip(places, floats, before, strict=True):
+        for i, (place, number) in enumerate(zip(places, floats, strict=True)):
             now = place.read()
-            if now is number:
-                place.write(value)
-            elif type(now) is Number:  # the function has set it
-                place.write(now.read("a new value"))
+            if now is not number:  # the function has set it
+                plain[i] = partial(place.put, now.read("set") if type(now) is Number else now)
+        make(together(plain))
 
 
 def _argument(position: int) -> Source:

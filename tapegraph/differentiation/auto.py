@@ -18,6 +18,7 @@ from tapegraph.differentiation.clock import CLOCK
 from tapegraph.differentiation.engine import Engine, Outcome
 from tapegraph.differentiation.fallback_policy import Failure, account
 from tapegraph.differentiation.tuner import NEVER, Candidate, Stage, Tuner
+from tapegraph.interrupts import raise_interrupt
 from tapegraph.locks import Lock
 from tapegraph.recording.program import Program
 from tapegraph.recording.structure import Key
@@ -188,6 +189,7 @@ def _decided(program: Program, refused: list[tuple[str, Exception]]) -> Decision
             engine.check(program)
             rivals.append(engine)
         except Exception as error:
+            raise_interrupt(error)
             refused.append((name, error))
     if not rivals:
         return Decision(engines.NATIVE, account(*refused[0]) if refused else None, None)

@@ -23,6 +23,7 @@ import numpy as np
 
 from tapegraph.differentiation.choices import VARIABLE, Seconds
 from tapegraph.errors import warn
+from tapegraph.interrupts import raise_interrupt
 from tapegraph.locks import Lock
 from tapegraph.recording.structure import Key
 from tapegraph.version import VERSION
@@ -135,6 +136,7 @@ def _load(path: Path) -> dict[str, Seconds]:
     except FileNotFoundError:
         return {}
     except Exception as error:  # cut off, of another format, or not to be read
+        raise_interrupt(error)
         _complain(path, f"cannot be read, and is measured anew: {type(error).__name__}: {error}")
         return {}
 

@@ -95,11 +95,14 @@ class WholeProgram(Protocol):
     def try_variant(self, limit: float) -> bool:
         """Try another variant next, if that costs at most so many seconds; tell whether."""
 
-    def run(self, values: list[Any]) -> tuple[list[Any], list[Any]]:
-        """Return the outputs, and the new values of the state that changes.
+    def run(self, values: list[Any], changes: Any = None) -> Any:
+        """Return the outputs, and the new values of the state that changes: two lists.
 
-        Each is an array that nobody will overwrite, or a function that gives one: then the engine
-        keeps the numbers until they are read.
+        Each is an array that nobody will overwrite. A program that keeps state is given a function
+        besides, which it calls before it changes any: of functions that will give the outputs, and
+        of the `Away` of each leaf that changes. What that returns it hands to
+        `tapegraph.recording.changes.make` as soon as it has changed state, with nothing in
+        between at which Python would handle a signal. It returns the functions alone.
 
         Raises
         ------

@@ -14,6 +14,7 @@ from tapegraph.differentiation import engines
 from tapegraph.differentiation.backend import get_backend
 from tapegraph.differentiation.engine import EngineDeclined
 from tapegraph.errors import warn
+from tapegraph.interrupts import raise_interrupt
 from tapegraph.locks import Lock
 from tapegraph.recording.conversions import STRICT, strict
 
@@ -40,7 +41,10 @@ def account(name: str, error: Exception) -> Failure:
     ------
     RuntimeError
         ``TAPEGRAPH_STRICT`` is set.
+    BaseException
+        What a signal handler raised.
     """
+    raise_interrupt(error)
     if isinstance(error, EngineDeclined):
         failure, cause = Failure(str(error)), str(error)
         if error.expected and get_backend() == engines.AUTO:

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from operator import setitem
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from tapegraph.arrays.quietly import quietly
 from tapegraph.arrays.row_sparse import RowSparse
 from tapegraph.errors import explain
 from tapegraph.locks import Lock
+from tapegraph.recording.changes import Change, make, set_gradient, together
 from tapegraph.recording.node import Node
 from tapegraph.recording.tape import current
 from tapegraph.typed import Array
@@ -34,24 +38,23 @@ _commit = Lock()
 
 
 def read(node: Node) -> Array | None:
-    """Return a node's gradient, or None before the first backward."""
-    grad = getattr(node, "_grad", None)
-    if grad is not None and type(grad) is not np.ndarray:
-        with _commit():  # another thread's backward may be storing one at this moment
-            if node._grad is ZERO:
-                node._grad = np.zeros_like(node._array)
-            elif isinstance(node._grad, (RowSparse, Kept)):
-                node._grad = node._grad.dense()
-            grad = node._grad
-    return grad
+    """Return a node's gradient, or None before the first backward.
+
+    A signal handler or another thread may store one meanwhile: then that is read.
+    """
+    while True:
+        grad = getattr(node, "_grad", None)
+        if grad is None or type(grad) is np.ndarray:
+            return grad  # type: ignore[no-any-return]
+        array = np.zeros_like(node._array) if grad is ZERO else grad.dense()
+        if node._grad is grad:
+            node._grad = array
 
 
 def held(node: Node) -> Any:
     """Return a node's gradient as it is stored: an array, a `RowSparse`, ``ZERO`` or None."""
     grad = getattr(node, "_grad", None)
-    if type(grad) is Kept:
-        grad = node._grad = grad.dense()
-    return grad
+    return read(node) if type(grad) is Kept else grad
 
 
 def write(nodes: Sequence[Node], grads: Sequence[Any]) -> None:
@@ -83,16 +86,24 @@ def write(nodes: Sequence[Node], grads: Sequence[Any]) -> None:
         for node, before in zip(nodes, held_before, strict=True):
             if isinstance(before, np.ndarray):
                 _check_unchanged(node, before)
+        changes: list[Change] = []
+        sums, parts = [], []  # in place
         for node, before, grad in zip(nodes, held_before, ready, strict=True):
-            if before is None or before is ZERO:
-                node._grad = grad
-            elif not isinstance(before, np.ndarray) or not before.flags.writeable:
-                node._grad = before + grad
-            elif isinstance(grad, RowSparse):
-                grad.add_to(before)
-            else:
-                before += grad
             tape.add_param(node)
+            if before is None or before is ZERO:
+                changes.append(partial(set_gradient, node, grad))
+            elif not isinstance(before, np.ndarray) or not before.flags.writeable:
+                changes.append(partial(set_gradient, node, before + grad))
+            elif isinstance(grad, RowSparse):
+                changes.append(partial(setitem, before, *grad.moved(before)))
+            else:
+                sums.append(before)
+                parts.append(grad)
+        if sums:  # an overflow must not stop half-way
+            changes.append(partial(make, map(np.add, sums, parts, sums)))
+            quietly(make, together(changes))
+        else:
+            make(together(changes))
 
 
 def _check_unchanged(node: Node, held: Array) -> None:

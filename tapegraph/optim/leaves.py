@@ -7,6 +7,8 @@ program that is recorded whole they are tensors; those of many Values are made a
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from functools import partial
+from operator import setitem
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -15,8 +17,9 @@ from tapegraph.arrays.buffers import is_shared, own
 from tapegraph.arrays.row_sparse import RowSparse
 from tapegraph.differentiation import stored
 from tapegraph.errors import explain, kind_of
+from tapegraph.recording.changes import Change, new_numbers
 from tapegraph.recording.concretization import current
-from tapegraph.recording.node import Node, constant, mark_changed
+from tapegraph.recording.node import Node, constant
 from tapegraph.scalars.recorder import recorder_of
 from tapegraph.scalars.state import GRAD
 from tapegraph.tensors.tensor import Tensor
@@ -69,22 +72,11 @@ def array_of(p: Leaf) -> Array:
     return _read_only(np.asarray(p.data) if isinstance(p, Value) else p._array)
 
 
-def set_array(p: Leaf, array: Array) -> None:
-    """Give a parameter or a slot an array that nobody else holds."""
-    if isinstance(p, Value):
-        p.data = float(array)
-        return
-    p._array = array
-    mark_changed(p)
-
-
-def set_rows(p: Tensor, change: tuple[Array, Array]) -> None:
+def rows_set(p: Tensor, rows: Array, values: Array) -> list[Change]:
     """Give some rows of a parameter or a slot new numbers."""
-    rows, values = change
-    if is_shared(p):  # whoever else holds the array keeps the old numbers
-        p._array = own(p._array)
-    p._array[rows] = values
-    mark_changed(p)
+    # Whoever else holds the array keeps the old numbers.
+    table = own(p._array) if is_shared(p) else p._array
+    return [partial(setitem, table, rows, values), *new_numbers(p, table)]
 
 
 def fresh(array: Any, taken: set[int]) -> Array:

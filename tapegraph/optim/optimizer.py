@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from functools import partial
 from types import MappingProxyType
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 
 from tapegraph.arrays.buffers import own
+from tapegraph.arrays.quietly import quietly
 from tapegraph.arrays.row_sparse import RowSparse
 from tapegraph.errors import explain, kind_of
 from tapegraph.optim.groups import (
@@ -27,11 +28,11 @@ from tapegraph.optim.leaves import (
     array_of,
     fresh,
     gradient_of,
-    set_array,
-    set_rows,
+    rows_set,
     slot,
 )
 from tapegraph.optim.saved import loaded, saved
+from tapegraph.recording.changes import Change, all_new_numbers, make, set_array, together
 from tapegraph.recording.concretization import (
     ConcretizationError,
     check_not_read,
@@ -41,14 +42,11 @@ from tapegraph.recording.concretization import (
 from tapegraph.recording.no_grad import no_grad
 from tapegraph.recording.node import constant
 from tapegraph.scalars.recorder import recorder_of
-from tapegraph.scalars.state import GRAD
+from tapegraph.scalars.state import DATA, GRAD
 from tapegraph.tensors.tensor import Tensor
 from tapegraph.tensors.value import Value
 
 State = Mapping[str, Tensor]
-# What is left to do once everything has been computed, and cannot fail: a function, the leaf that
-# it changes, and what to.
-Change: TypeAlias = "tuple[Callable[[Any, Any], None], Any, Any]"
 
 
 class Optimizer:
@@ -296,10 +294,8 @@ class Optimizer:
         for group in self._groups:
             changes.extend(self._changes(group, self._rate(group)))
         steps = np.array(self._steps._array.item() + 1)
-        with np.errstate(all="ignore"):  # an update in place that overflows must not stop half-way
-            for change, leaf, value in changes:
-                change(leaf, value)
-        self._steps._array = steps
+        changes.append(partial(set_array, self._steps, steps))
+        quietly(make, together(changes))  # an update in place that overflows must not stop half-way
 
     def _rate(self, group: Group, ahead: int = 0) -> float:
         """Return the learning rate of a group in the next step, or so many steps after it."""
@@ -322,8 +318,11 @@ class Optimizer:
         return whole.reading(read, dtype, now)
 
     def _changes(self, group: Group, lr: float) -> Iterable[Change]:
-        """Yield what the step changes in a group, everything computed."""
+        """Return what the step changes in a group, everything computed."""
         taken: set[int] = set()
+        changes: list[Change] = []
+        changed: list[Any] = []
+        arrays: list[Any] = []
         for name, p in zip(group.names, group.params, strict=True):
             g = gradient_of(p, rows=self.by_rows and not group.weight_decay)
             if g is None:
@@ -340,11 +339,16 @@ class Optimizer:
             new = self._updated(name, old[0], g, state, rate_now, group.weight_decay)
             for leaf, array, table in zip(leaves, new, tables, strict=True):
                 if table:
-                    yield set_rows, leaf, (rows, np.array(array))
-                elif leaf is p:
-                    yield set_array, leaf, own(array)  # aligned, as an engine wants to be fed
+                    changes += rows_set(leaf, rows, np.array(array))
+                elif isinstance(leaf, Value):
+                    changes.append(partial(setattr, leaf, DATA, float(array)))
                 else:
-                    yield set_array, leaf, fresh(array, taken)
+                    changed.append(leaf)
+                    # A parameter's is aligned, as an engine wants to be fed.
+                    arrays.append(own(array) if leaf is p else fresh(array, taken))
+        if changed:
+            changes += all_new_numbers(changed, arrays)
+        return changes
 
     def _record(self) -> None:
         """Take the step on tensors, so that the program that is recorded whole holds it."""

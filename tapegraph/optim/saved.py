@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from tapegraph.errors import explain, kind_of
 from tapegraph.optim.groups import Rate, rate
-from tapegraph.optim.leaves import array_of, set_array
+from tapegraph.optim.leaves import array_of
+from tapegraph.recording.changes import make, new_numbers, together
 from tapegraph.recording.node import numeric
 
 if TYPE_CHECKING:
@@ -46,12 +48,13 @@ def loaded(optimizer: Optimizer, state_dict: Mapping[str, Any]) -> None:
     checked = [None if new is None else rate(op, new) for new in rates]
     arrays = list(_arrays(op, optimizer, state))
     owners: list[Any] = [optimizer, *optimizer.groups]
+    changes = new_numbers(optimizer._steps, np.array(int(steps)))
     for owner, now, new in zip(owners, held, checked, strict=True):
         if new is not None and not callable(now):
-            owner.lr = new
+            changes.append(partial(setattr, owner, "_lr", new))
     for leaf, array in arrays:
-        set_array(leaf, array)
-    set_array(optimizer._steps, np.array(int(steps)))
+        changes += new_numbers(leaf, array)
+    make(together(changes))
 
 
 def _rates(optimizer: Optimizer) -> list[Rate | None]:

@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import partial
+from itertools import repeat
 from typing import Any
 
 import numpy as np
 
 from tapegraph.arrays.buffers import is_shared, own
+from tapegraph.arrays.quietly import quietly
 from tapegraph.arrays.row_sparse import RowSparse
 from tapegraph.differentiation import stored
 from tapegraph.errors import explain
 from tapegraph.optim.groups import Group, Params, Rate
 from tapegraph.optim.leaves import fitting
-from tapegraph.optim.optimizer import Change, Optimizer
+from tapegraph.optim.optimizer import Optimizer
 from tapegraph.optim.options import Flag, Number
+from tapegraph.recording.changes import Change, make, new_numbers, set_changed
 from tapegraph.recording.descents import RowUpdate
-from tapegraph.recording.node import Node, mark_changed
+from tapegraph.recording.node import Node, next_seq
+from tapegraph.scalars.state import DATA
 from tapegraph.tensors.value import Value
 
 
@@ -113,32 +118,27 @@ class SGD(Optimizer):
             return super()._changes(group, lr)
         changes: list[Change] = []
         values: list[Value] = []
+        moved: list[Node] = []  # in place
+        arrays, steps = [], []
         for p in group.params:
             if isinstance(p, Value):
                 values.append(p)
                 continue
             held = stored.held(p)
             if isinstance(held, RowSparse):
-                changes.append((_descend_rows, p, RowUpdate(held, lr)))
+                changes += RowUpdate(held, lr).of(p)
             elif held is not None and held is not stored.ZERO:
-                changes.append((_descend, p, fitting(p, held) * lr))
-        if values:
-            changes.append((_descend_values, values, lr))
+                step = fitting(p, held) * lr
+                if is_shared(p):  # whoever else holds the array keeps the old numbers
+                    changes += new_numbers(p, own(quietly(np.subtract, p._array, step)))
+                    continue
+                moved.append(p)
+                arrays.append(p._array)
+                steps.append(step)
+        if moved:
+            changes.append(partial(make, map(np.subtract, arrays, steps, arrays)))
+            changes.append(partial(make, map(set_changed, moved, repeat(next_seq()))))
+        if values:  # leaves: what their setters check holds
+            data = [p._data - lr * p._grad for p in values]
+            changes.append(partial(make, map(setattr, values, repeat(DATA), data)))
         return changes
-
-
-def _descend(p: Node, step: Any) -> None:
-    if is_shared(p):  # whoever else holds the array keeps the old numbers
-        p._array = own(p._array - step)
-    else:
-        np.subtract(p._array, step, out=p._array)
-    mark_changed(p)
-
-
-def _descend_rows(p: Node, change: RowUpdate) -> None:
-    change.of(p)()
-
-
-def _descend_values(values: list[Value], lr: float) -> None:
-    for p in values:  # leaves: what their setters check holds
-        p._data -= lr * p._grad

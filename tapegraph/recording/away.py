@@ -1,7 +1,12 @@
 """Tensors whose numbers an engine keeps: they come home when somebody reads them.
 
-While it is away a tensor is of a class of its own, and the place of its array holds what fetches
-it. The first look at the array fetches it, and makes the tensor an ordinary one again.
+While it is away a tensor is of a class of its own, and an `Away` is in the place of its array. The
+first look at the array fetches it, and makes the tensor an ordinary one again.
+
+A signal handler or another thread may look meanwhile, and nobody waits for the other: what is in
+the place of the array decides, it is looked at and replaced without a call in between, and
+whoever comes second takes what the first one left. A tensor of the class may hold an array, but no
+other one an `Away`.
 """
 
 from __future__ import annotations
@@ -9,65 +14,81 @@ from __future__ import annotations
 import os
 import weakref
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
-from tapegraph.locks import Lock
 from tapegraph.recording import node as nodes
+from tapegraph.recording.changes import Change, make, set_array, set_class, together
 from tapegraph.recording.node import Node
 from tapegraph.typed import Array
 
 Fetch = Callable[[], Array]
 
-_lock = Lock()
-_held: Any = Node.__dict__["_array"]  # the slot, whatever the class
+
+class Away:
+    """What stands for an array that an engine keeps.
+
+    Parameters
+    ----------
+    fetch : callable
+        Gives an array that nobody else holds; or raises, where there are no numbers to be had.
+    node : Node, optional
+        The tensor whose numbers come back: before a fork they are fetched.
+    """
+
+    __slots__ = ("fetch",)
+
+    def __init__(self, fetch: Fetch, node: Node | None = None) -> None:
+        self.fetch = fetch
+        if node is not None:
+            _travellers[id(node)] = node
+
+
+_held: Any = Node.__dict__["_array"].__get__  # whatever the class
 _travellers: weakref.WeakValueDictionary[int, Node] = weakref.WeakValueDictionary()
 
 
+def sent_away(node: Node, away: Away) -> list[Change]:
+    """Return the changes that leave a tensor's numbers with an engine."""
+    return [partial(set_class, node, nodes.away_class), partial(set_array, node, away)]
+
+
 def send_away(node: Node, fetch: Fetch, *, comes_back: bool = True) -> None:
-    """Leave a tensor's numbers with an engine.
+    """Leave a tensor's numbers with what fetches them.
 
     Parameters
     ----------
     node : Node
         A leaf.
     fetch : callable
-        Gives an array that nobody else holds.
+        As in `Away`.
     comes_back : bool
-        False where it raises, as there are no numbers to be had.
+        False where it raises.
     """
-    with _lock():
-        _held.__set__(node, fetch)
-        if not is_away(node):
-            node.__class__ = nodes.away_class
-            if comes_back:
-                _travellers[id(node)] = node
+    make(together(sent_away(node, Away(fetch, node if comes_back else None))))
 
 
 def is_away(node: Node) -> bool:
     """Tell whether an engine keeps a tensor's numbers."""
-    return type(node) is nodes.away_class
+    return type(node) is nodes.away_class and type(_held(node)) is Away
 
 
 def present(node: Node) -> Array:
     """Return a tensor's array, fetching it where it is away."""
-    with _lock():
-        value = _held.__get__(node)
-        if type(node) is nodes.away_class:
-            value = value()
-            _come_home(node, value)
-        return value  # type: ignore[no-any-return]
+    while True:
+        held = node._held
+        if held.__class__ is not Away:  # type(held) would be a call
+            node.__class__ = nodes.tensor_class
+            return held  # type: ignore[no-any-return]
+        array = held.fetch()
+        if node._held is held:
+            node._held = array
 
 
 def put(node: Node, array: Array) -> None:
     """Give a tensor that may be away an array of its own."""
-    with _lock():
-        _come_home(node, array)
-
-
-def _come_home(node: Node, array: Array) -> None:
-    _held.__set__(node, array)
-    node.__class__ = nodes.tensor_class
-    _travellers.pop(id(node), None)
+    node._held = array
+    present(node)
 
 
 def _all_home() -> None:

@@ -6,6 +6,7 @@ from contextvars import ContextVar
 from typing import Any
 
 from tapegraph.errors import explain, line_of
+from tapegraph.interrupts import in_handler
 
 
 class ConcretizationError(TypeError):
@@ -45,6 +46,8 @@ def settled(value: Any, dtype: Any) -> Any:
 def check_stays(value: Any, conversion: str, fix: str) -> None:
     """Refuse to read a number that belongs to a program which is recorded whole.
 
+    A signal handler may: it is no part of the program.
+
     Parameters
     ----------
     value
@@ -65,7 +68,7 @@ def check_stays(value: Any, conversion: str, fix: str) -> None:
     if isinstance(value, (list, tuple)):
         for part in value:
             check_stays(part, conversion, fix)
-    elif whole.depends(value):
+    elif whole.depends(value) and not in_handler(whole.frame):
         raise ConcretizationError(explain(conversion, _origin(value), "tensors", fix))
 
 
@@ -90,7 +93,8 @@ def check_not_read(op: str, what: str, fix: str) -> None:
     ConcretizationError
         Names it.
     """
-    if current() is not None:
+    whole = current()
+    if whole is not None and not in_handler(whole.frame):
         received = f"{what}, in a program that is recorded to be run again with others"
         raise ConcretizationError(explain(op, received, "tensors, or arguments", fix))
 

@@ -8,11 +8,14 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable
+from functools import partial
+from operator import setitem
 from typing import Any, NamedTuple
 
 from tapegraph.arrays.buffers import is_shared, own
 from tapegraph.arrays.row_sparse import RowSparse
-from tapegraph.recording.node import Node, mark_changed
+from tapegraph.recording.changes import Change, new_numbers
+from tapegraph.recording.node import Node
 from tapegraph.recording.op import GRADIENT
 from tapegraph.recording.program import Program
 
@@ -32,20 +35,14 @@ class RowUpdate(NamedTuple):
     rows: RowSparse
     scale: Any
 
-    def of(self, leaf: Node) -> Callable[[], None]:
+    def of(self, leaf: Node) -> list[Change]:
         """Compute the new rows, and return what writes them to the parameter, in place.
 
-        Whoever else holds its array keeps the old numbers. Writing twice is writing once.
+        Whoever else holds its array keeps the old numbers.
         """
         table = own(leaf._array) if is_shared(leaf) else leaf._array
         rows, moved = self.rows.moved(table, -self.scale)
-
-        def write() -> None:
-            table[rows] = moved
-            leaf._array = table
-            mark_changed(leaf)
-
-        return write
+        return [partial(setitem, table, rows, moved), *new_numbers(leaf, table)]
 
 
 def descents(program: Program) -> dict[int, Descent]:

@@ -45,6 +45,7 @@ class Node:
     )
 
     _array: Array
+    _held: Any  # the same place, by a name that no class makes something else of
     _op: Op
     _inputs: tuple[Any, ...]
     _attrs: dict[str, Any]
@@ -88,6 +89,8 @@ class Node:
             raise TypeError(explain("Tensor", received, "no subclass", fix))
         tensor_class = cls
 
+
+Node._held = Node.__dict__["_array"]
 
 # The class of every recorded result, `Tensor`, which says so itself.
 tensor_class: type[Any] = Node

@@ -8,14 +8,19 @@ the program (``bool``, ``float``, ``.numpy()``, a shape that depends on numbers)
 
 from __future__ import annotations
 
+import sys
+from collections import deque
 from collections.abc import Callable, Sequence
 from contextvars import Token
+from functools import partial
+from types import FrameType
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from tapegraph.errors import explain
 from tapegraph.recording import node as nodes
+from tapegraph.recording.changes import Undo, make, old_numbers, together
 from tapegraph.recording.concretization import CURRENT, ConcretizationError, check_stays
 from tapegraph.recording.node import Node, constant, mark_changed, next_seq, numeric
 from tapegraph.recording.op import CONSTANT, INPUT, OPS
@@ -65,6 +70,10 @@ class Whole:
         or `ZEROED`.
     asked : list of (Node, bool)
         State of which it was asked whether it had a gradient, and whether it had.
+    frame : frame or None
+        Where the scope was entered: a signal handler that runs inside began further in.
+    undo : deque of callable
+        What takes back what was done to state inside, and leaves the scope.
 
     Examples
     --------
@@ -77,8 +86,10 @@ class Whole:
     ['input', 'scalar', 'greater', 'scalar', 'mul', 'where']
     """
 
-    def __init__(self) -> None:
+    def __init__(self, undo: Undo | None = None) -> None:
+        self.undo: Undo = deque() if undo is None else undo
         self.start = next_seq()
+        self.frame: FrameType | None = None
         self._tokens: list[Token[Any]] = []
         self.readings: list[tuple[Node, Callable[[], Any]]] = []
         self.gradients: dict[int, tuple[Node, Any]] = {}
@@ -89,7 +100,6 @@ class Whole:
         self._versions: dict[int, list[Version]] = {}  # of each leaf, by its id, in time order
         self._version_of: dict[int, Version] = {}  # by the id of the node
         self._ends: set[int] = set()  # the ids of the versions that gradients are by
-        self._before: list[Callable[[], None]] = []
         self.started: dict[int, Array] = {}  # what leaves held before their first new value, by id
         self._inputs: dict[int, Node] = {}  # by id, whatever they have become since
         self.copies: list[tuple[Node, Node]] = []  # of inputs: the new leaf, and whose numbers
@@ -98,24 +108,20 @@ class Whole:
         self.numbers: Any = None  # records single numbers (`tapegraph.scalars.recorder`)
 
     def __enter__(self) -> Whole:
+        # An interrupt may fall into `__exit__`, and so may one into a scope that is left inside.
+        for variable in (CURRENT, RECORDING.entered):
+            self.undo.appendleft(partial(variable.set, variable.get()))
+        self.frame = sys._getframe(1)
         self._tokens.append(CURRENT.set(self))
         RECORDING.enter(self, RECORDING.value())  # what looks for scopes is to find one
         return self
 
     def __exit__(self, kind: Any, *exception: object) -> None:
+        self.frame = None
         RECORDING.leave(self)
         CURRENT.reset(self._tokens.pop())
         if kind is not None:
-            self.undo()
-
-    def undo(self) -> None:
-        """Take back what was done to state inside."""
-        for undo in reversed(self._before):
-            undo()
-
-    def on_undo(self, undo: Callable[[], None]) -> None:
-        """Add what takes back a change of state."""
-        self._before.append(undo)
+            make(together(self.undo))
 
     # Leaves
 
@@ -194,15 +200,8 @@ class Whole:
             )
             received = "a new value for an argument"
             raise ConcretizationError(explain("assign", received, "state", fix))
-        before, changed = leaf._array, getattr(leaf, "_changed", None)
-
-        def undo() -> None:
-            leaf._array = before
-            if changed is not None:
-                leaf._changed = changed
-
-        self._before.append(undo)
-        self.started.setdefault(id(leaf), before)
+        self.started.setdefault(id(leaf), leaf._array)
+        self.undo.appendleft(old_numbers(leaf))
         given = self._value(value) if isinstance(value, Node) else constant(array.copy())
         if given._array.shape != array.shape or given._array.dtype != array.dtype:
             raise NotImplementedError("assign: a whole recording takes values of the state's type")

@@ -9,19 +9,21 @@ from __future__ import annotations
 import sys
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from tapegraph.errors import explain, line_of, user_frame
 from tapegraph.recording import node as nodes
+from tapegraph.recording.changes import old_numbers
 from tapegraph.recording.concretization import ConcretizationError
 from tapegraph.recording.node import Node, mark_changed
 from tapegraph.recording.op import OPS, Op
 from tapegraph.recording.record import remember
 from tapegraph.scalars.arithmetic import GIVEN, KINDS, NUMBER, SUM, TOTAL, WEIGHED
 from tapegraph.scalars.numbers import Numbers, Place
-from tapegraph.scalars.state import DATA, GRAD, State, number_of, slot_of
+from tapegraph.scalars.state import DATA, GRAD, State, number_of
 from tapegraph.typed import Array
 
 NUMBERS, CHOSEN, COPIED = Op("numbers"), Op("chosen"), Op("copied")
@@ -203,9 +205,9 @@ class Recorder:
         if id(x) not in self._inside:
             self._written[id(x), name] = x, name
             self._held.append(x)
-            slot = slot_of(x, name)
-            before = getattr(x, slot)
-            self._whole.on_undo(lambda: setattr(x, slot, before))
+            node = isinstance(x, Node)
+            before = old_numbers(x) if node else partial(setattr, x, name, getattr(x, name))
+            self._whole.undo.appendleft(before)
         if isinstance(x, Node):
             x._array = np.array(self._data[i])
             mark_changed(x)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from functools import partial
+from itertools import repeat
 from operator import attrgetter
 from typing import Any
 
 import numpy as np
 
+from tapegraph.recording.changes import Change, make, set_array, set_changed
 from tapegraph.recording.node import Node, next_seq
 from tapegraph.typed import Array
 
@@ -44,21 +47,19 @@ class State:
             found[places] = [array.item() for array in held] if slot == ARRAY else [*held]
         return found
 
-    def write(self, numbers: Array) -> None:
+    def changes(self, numbers: Array) -> list[Change]:
         """Give everything that is written its new number."""
+        made: list[Change] = []
         changed = next_seq()
         for slot, objects, places in self._written_in:
             new = numbers[places].tolist()
-            if slot == DATA:
-                for x, number in zip(objects, new, strict=True):
-                    x._data = number
-            elif slot == GRAD:
-                for x, number in zip(objects, new, strict=True):
-                    x._grad = number
+            if slot == ARRAY:
+                arrays = list(map(np.array, new))
+                made.append(partial(make, map(set_array, objects, arrays)))
+                made.append(partial(make, map(set_changed, objects, repeat(changed))))
             else:
-                for x, array in zip(objects, map(np.array, new), strict=True):
-                    x._array = array
-                    x._changed = changed
+                made.append(partial(make, map(setattr, objects, repeat(slot), new)))
+        return made
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, State) and self._keys() == other._keys()

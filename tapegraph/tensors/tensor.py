@@ -13,6 +13,7 @@ from tapegraph.arrays.buffers import own
 from tapegraph.differentiation import stored
 from tapegraph.differentiation.backward import backward
 from tapegraph.errors import explain, user_frame, warn
+from tapegraph.interrupts import in_handler
 from tapegraph.ops import elementwise, linalg
 from tapegraph.ops.elementwise import DETACH
 from tapegraph.recording import concretization, conversions
@@ -105,7 +106,8 @@ class Tensor(ArrayMethods, Node, recorded=True):
         """
         recorded = concretization.current()
         if recorded is not None and (recorded.is_state(self) or not self._inputs):
-            return recorded.gradient(self)  # type: ignore[no-any-return]
+            if not in_handler(recorded.frame):
+                return recorded.gradient(self)  # type: ignore[no-any-return]
         grad = stored.read(self)
         if grad is None and self._inputs and not self._retains:
             warn(

@@ -15,7 +15,7 @@ import math
 import operator
 import os
 import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
 
 import numpy as np
@@ -216,11 +216,19 @@ class Value:
         (4.0, 2.0)
         """
         whole = current()
-        with _turn:
-            if whole is None:
-                _sweep(self)
-            else:
-                recorder_of(whole).backward(self, _in_order(self))
+        with _turn.lock:
+            if _turn.taken:  # only this thread can see that: it holds the lock
+                received = "a call inside a running backward() of the same thread"
+                fix = "A signal handler or finaliser made it: call it after that one has returned."
+                raise RuntimeError(explain("Value.backward", received, "one at a time", fix))
+            _turn.taken = True
+            try:
+                if whole is None:
+                    _sweep(self)
+                else:
+                    recorder_of(whole).backward(self, _in_order(self))
+            finally:
+                _turn.taken = False
 
     def zero_grad(self) -> None:
         """Set ``grad`` to 0.0.
@@ -816,19 +824,6 @@ class _Turn:
         self.lock = threading.RLock()
         self.taken = False
 
-    def __enter__(self) -> None:
-        self.lock.acquire()
-        if self.taken:  # only this thread can see that: it holds the lock
-            self.lock.release()
-            received = "a call inside a running backward() of the same thread"
-            fix = "A signal handler or finaliser made it: call it after that one has returned."
-            raise RuntimeError(explain("Value.backward", received, "one at a time", fix))
-        self.taken = True
-
-    def __exit__(self, *exc_info: object) -> None:
-        self.taken = False
-        self.lock.release()
-
 
 _turn = _Turn()
 if hasattr(os, "register_at_fork"):
@@ -862,7 +857,8 @@ def _sweep(root: Value) -> None:
     """Add d root / d node to every node's grad: count the edges, sweep, then commit.
 
     A node is swept once all its uses have been, which needs neither recursion nor sorting. Marks
-    are fresh for each sweep, so one that is interrupted leaves nothing behind to clean up.
+    are fresh for each sweep, so one that is interrupted leaves nothing behind to clean up; one
+    that is interrupted amid the commit is committed.
     """
     mark = object()
     root._mark = mark
@@ -924,7 +920,16 @@ def _sweep(root: Value) -> None:
             if not left:
                 push(arg)
 
-    for node in nodes:
+    left = iter(nodes)
+    try:
+        _add_up(left)
+    except BaseException:  # a signal's, which came between two of them
+        _add_up(left)
+        raise
+
+
+def _add_up(left: Iterator[Value]) -> None:
+    for node in left:
         # A first gradient is stored as it is: adding to 0.0 would allocate another float a node.
         node._grad = node._grad + node._cot if node._grad else node._cot
 

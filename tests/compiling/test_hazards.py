@@ -12,9 +12,7 @@ import dataclasses
 import gc
 import inspect
 import itertools
-import linecache
 import math
-import signal
 import sys
 import threading
 import weakref
@@ -1069,63 +1067,6 @@ def test_an_exception_amid_a_step_changes_nothing(call, error, engine):
         agree(got, want, engine)
     finally:
         tg.random.set_state(stream)
-
-
-@pytest.mark.filterwarnings("ignore::RuntimeWarning")
-def test_state_is_never_half_written_wherever_an_interrupt_falls(engine):
-    """Each call is interrupted one line later, by the signal itself, until one is not."""
-    a, b, p = tg.tensor([0.0, 0.0]), tg.tensor([0.0, 0.0]), tg.param([1.0, 1.0])
-
-    @tg.compile
-    def step(x):
-        p.grad = None
-        tg.sum(p * (a + x)).backward()
-        a.assign(a + x)
-        b.assign(b + x)
-
-    def interrupt_at(line):
-        left = [line]
-
-        def trace(frame, event, arg):
-            name = frame.f_code.co_filename
-            if not any(part in name for part in ("compiling", "lowering", "<tapegraph plan>")):
-                return trace if event == "call" else None
-            # A try, and leaving a with, are lines too, at which no signal can come.
-            text = linecache.getline(name, frame.f_lineno).lstrip()
-            if event == "line" and not text.startswith(("with ", "try:")):
-                left[0] -= 1
-                if left[0] < 0:
-                    sys.settrace(held)
-                    signal.raise_signal(signal.SIGINT)
-            return trace
-
-        return trace
-
-    def whole():
-        np.testing.assert_array_equal(a.data, b.data)
-        np.testing.assert_array_equal(p.grad, a.data)
-        return a.numpy()
-
-    x, held, interrupted = np.array([1.0, 2.0]), sys.gettrace(), 0
-    for _ in range(4):
-        step(x)
-    for line in range(0, 2000, 2):
-        sys.settrace(interrupt_at(line))
-        try:
-            step(x)
-        except KeyboardInterrupt:
-            interrupted += 1
-        else:
-            break
-        finally:
-            sys.settrace(held)
-        if line % 4 == 0:  # else it stays with the engine
-            before = whole()
-            step(x)
-            np.testing.assert_array_equal(whole(), before + x)
-    assert 20 < interrupted < 999
-    step(x)
-    whole()
 
 
 def test_a_step_that_is_called_from_inside_itself_says_so():

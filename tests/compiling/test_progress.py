@@ -112,10 +112,10 @@ def test_a_step_says_that_tensorflow_compiles_it_and_then_xla(stderr, monkeypatc
     terminal = stderr(Terminal())
     call = StepGraph.__call__
 
-    def slow(graph, feeds):
+    def slow(graph, feeds, changes):
         if not graph.ran:
             wait_for(terminal, "with XLA" if graph.with_xla else "in TensorFlow")
-        return call(graph, feeds)
+        return call(graph, feeds, changes)
 
     monkeypatch.setattr(StepGraph, "__call__", slow)
     monkeypatch.setattr(xla, "LIMIT", xla.LIMIT + 1000)  # of one process, where others test too

@@ -52,6 +52,7 @@ WITH_XLA = "tests/lowering/test_steps_with_xla.py"
 RECORDED = "tests/differentiation/test_recorded_rules.py"
 RANDOM = "tests/random/test_random.py"
 HAZARDS = "tests/compiling/test_hazards.py"
+INTERRUPTS = "tests/compiling/test_interrupts.py"
 BAD_INPUT = "tests/compiling/test_bad_input.py"
 PLAN = "tests/compiling/test_plan.py"
 BLOCKS = "tests/compiling/test_blocks.py"
@@ -1332,8 +1333,8 @@ FAULTS = (
         "compile",
         "an-exception-is-not-taken-back",
         "tapegraph/recording/whole.py",
-        "        if kind is not None:\n            self.undo()",
-        "        if False:\n            self.undo()",
+        "        self.undo.appendleft(old_numbers(leaf))\n",
+        "",
         HAZARDS,
     ),
     Fault(
@@ -1462,7 +1463,7 @@ FAULTS = (
         "tapegraph/compiling/trace.py",
         "        self._kept = [grad._array for grad in kept]",
         "        self._kept = [grad._array for grad in kept]\n"
-        "        self.store_gradients(self._kept)",
+        "        make(together(self.gradients_stored(self._kept)))",
         HAZARDS,
     ),
     Fault(
@@ -1502,21 +1503,59 @@ FAULTS = (
     Fault(
         "compile",
         "an-interrupt-halves-the-commit",
+        "tapegraph/recording/changes.py",
+        "    return map(_call, chain.from_iterable((changes,)))\n",
+        "    return (_call(change) for change in changes)\n",
+        INTERRUPTS + " -k native",
+    ),
+    Fault(
+        "compile",
+        "an-interrupt-takes-back-a-step-that-was-taken",
         "tapegraph/compiling/programs.py",
-        """            for write in writes:  # an interrupt fell between two of them
-                write()
-            raise""",
-        "            raise",
-        HAZARDS + " -k half_written",
+        "            make(together([*changes, undo.clear]))\n        else:",
+        "            make(together(changes))\n        else:",
+        INTERRUPTS + " -k native",
     ),
     Fault(
         "compile",
         "an-interrupt-leaves-an-engine-ahead",
-        "tapegraph/compiling/programs.py",
-        "with later_interrupts() if program.keeps_state else nullcontext():",
-        "with nullcontext():",
-        HAZARDS + " -k half_written",
+        "lowering/step_graph.py",
+        "                ran[:] = result\n",
+        "                ran.extend(result)\n",
+        INTERRUPTS + " -k tensorflow",
         tensorflow=True,
+    ),
+    Fault(
+        "compile",
+        "an-exception-of-a-handler-is-an-engines-failure",
+        "tapegraph/interrupts.py",
+        "            if trace.tb_frame.f_code in handlers:\n                raise found\n",
+        "            if trace.tb_frame.f_code in handlers:\n                break\n",
+        INTERRUPTS + " -k recorded",
+    ),
+    Fault(
+        "compile",
+        "a-handler-that-reads-is-part-of-the-recording",
+        "tapegraph/interrupts.py",
+        "        if frame.f_code in handlers:\n            return True\n",
+        "        if frame.f_code in handlers:\n            return False\n",
+        INTERRUPTS + " -k recorded",
+    ),
+    Fault(
+        "compile",
+        "numpys-errors-stay-ignored-after-an-interrupt",
+        "tapegraph/arrays/quietly.py",
+        "    return copy_context().run(_ignoring, fn, *args)\n",
+        "    return _ignoring(fn, *args)\n",
+        INTERRUPTS + " -k native",
+    ),
+    Fault(
+        "compile",
+        "what-is-fetched-replaces-what-came-meanwhile",
+        "tapegraph/recording/away.py",
+        "        if node._held is held:\n            node._held = array\n",
+        "        node._held = array\n",
+        "tests/recording/test_away.py",
     ),
     Fault(
         "compile",
@@ -1814,7 +1853,7 @@ FAULTS = (
         "compile",
         "values-failed-call-is-kept",
         "tapegraph/scalars/recorder.py",
-        "            self._whole.on_undo(lambda: setattr(x, slot, before))\n",
+        "            self._whole.undo.appendleft(before)\n",
         "",
         f"{VALUES} -k fails",
     ),
