@@ -1,7 +1,8 @@
 """Calling a concrete function as an op of its own name, at a fraction of what Python's call costs.
 
 Graph optimisation is set for this call alone, and the kernels are dropped together with the
-function; those of ``PartitionedCall`` TensorFlow would keep for good.
+function; those of ``PartitionedCall`` TensorFlow would keep for good. What would reorder the sums
+and products of a graph is off: ``(x + a) - a`` rounds, and ``x * a / a`` may overflow.
 """
 
 from __future__ import annotations
@@ -41,7 +42,10 @@ class DirectCall:
         self.xla = xla
         self._captured = list(function.captured_inputs)
         config = tensorflow().compat.v1.ConfigProto(allow_soft_placement=True)
-        config.graph_options.rewrite_options.disable_meta_optimizer = entries > GRAPPLER_LIMIT
+        rewrites = config.graph_options.rewrite_options
+        rewrites.disable_meta_optimizer = entries > GRAPPLER_LIMIT
+        rewrites.arithmetic_optimization = rewrites.OFF
+        rewrites.constant_folding = rewrites.OFF
         self._attrs = ("executor_type", "", "config_proto", config.SerializeToString())
         self._compiles = xla
         self._is_registered = True

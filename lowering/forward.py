@@ -7,6 +7,7 @@ from typing import Any
 
 from tapegraph.arrays.buffers import keep_freed_memory
 from tapegraph.arrays.row_sparse import has_nan
+from tapegraph.lowering.direct import DirectCall
 from tapegraph.lowering.runtime import tensorflow
 from tapegraph.lowering.transfer import to_numpy, to_tensorflow
 from tapegraph.lowering.translate import check_lowers, emit
@@ -138,16 +139,19 @@ def _emit(recording: Recording, tensors: list[Any], **options: Any) -> None:
     emit(tensorflow(), program, tensors, constants, whole=True, describe=describe, **options)
 
 
-def _traced(recording: Recording, compute: Callable[..., list[Any]], slots: Sequence[int]) -> Any:
-    """Return the concrete function of inputs of these slots' types."""
+def _traced(
+    recording: Recording, compute: Callable[..., list[Any]], slots: Sequence[int]
+) -> DirectCall:
+    """Return the function of inputs of these slots' types."""
     tf, program = tensorflow(), recording.program
     types = [tf.TensorSpec(program.shapes[slot], program.dtypes[slot]) for slot in slots]
-    return tf.function(compute, input_signature=types, autograph=False).get_concrete_function()
+    traced = tf.function(compute, input_signature=types, autograph=False)
+    return DirectCall(traced.get_concrete_function(), len(program))
 
 
-def _run(graph: Any) -> Callable[[list[Array]], list[Array]]:
+def _run(graph: DirectCall) -> Callable[[list[Array]], list[Array]]:
     def run(arrays: list[Array]) -> list[Array]:
         keep_freed_memory()
-        return [to_numpy(t) for t in graph(*map(to_tensorflow, arrays))]
+        return [to_numpy(t) for t in graph([to_tensorflow(array) for array in arrays])]
 
     return run

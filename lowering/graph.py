@@ -11,6 +11,7 @@ from tapegraph.lowering.direct import DirectCall
 from tapegraph.lowering.runtime import tensorflow
 from tapegraph.lowering.transfer import to_numpy, to_tensorflow
 from tapegraph.lowering.translate import emit, specs
+from tapegraph.lowering.xla import hidden_numbers
 from tapegraph.recording.program import Program
 from tapegraph.recording.recorded import Recording
 from tapegraph.typed import Array
@@ -30,7 +31,7 @@ class Graph:
     strong_zero : bool
         Zero cotangents absorb what they meet.
     xla : bool
-        Compile with XLA.
+        Compile with XLA, which is fed numbers too.
 
     Attributes
     ----------
@@ -54,6 +55,8 @@ class Graph:
         tf = tensorflow()
         program = recording.program
         self.slots = [*program.fed, *results]
+        if xla:
+            fed_scalars = sorted({*fed_scalars, *hidden_numbers(recording)})
         self._fed_scalars = list(fed_scalars)
         self._tables: list[tuple[int, ...] | None] = []
 

@@ -26,6 +26,7 @@ from tapegraph.lowering.tables import tables
 from tapegraph.lowering.translate import emit_entry
 from tapegraph.recording.changes import make
 from tapegraph.recording.op import GRADIENT, SCALAR
+from tapegraph.recording.program import Program
 from tapegraph.recording.recorded import Recording
 from tapegraph.typed import Array
 
@@ -72,10 +73,17 @@ class StepGraph:
         with_xla: bool = False,
     ) -> None:
         tf, program = tensorflow(), recording.program
-        writer = _Writer(recording, variables, inputs, with_xla)
+        # XLA would join constants, so it is fed them: after the inputs arrays, and then numbers.
+        arrays = _constants(program, variables, inputs) if with_xla else []
+        numbers = xla.hidden_numbers(recording) if with_xla else []
+        self._hidden = [tf.constant(recording.values[slot]) for slot in arrays]
+        if numbers:
+            self._hidden.append(tf.constant([recording.values[s] for s in numbers], tf.float64))
+        writer = _Writer(recording, variables, [*inputs, *arrays], numbers, with_xla)
+        fed = [tf.TensorSpec(program.shapes[i], program.dtypes[i]) for i in inputs]
         traced = tf.function(
             writer.step,
-            input_signature=[tf.TensorSpec(program.shapes[i], program.dtypes[i]) for i in inputs],
+            input_signature=[*fed, *(tf.TensorSpec(h.shape, h.dtype) for h in self._hidden)],
             autograph=False,
             jit_compile=True if with_xla else None,
         )
@@ -106,7 +114,7 @@ class StepGraph:
         writes = changes(outputs)
         flag = islice(map(memoryview, ran), 1)
         with self.call.quietly():
-            result = self.call.begin(feeds)
+            result = self.call.begin([*feeds, *self._hidden])
             try:
                 # No Python function is called from here to `make`, and nothing C has returned from:
                 # no signal is handled between the graph's assignments and ours.
@@ -171,10 +179,16 @@ class _Writer:
     """Emits a program's nodes, while its function is being traced."""
 
     def __init__(
-        self, recording: Recording, variables: Mapping[int, Any], inputs: list[int], xla: bool
+        self,
+        recording: Recording,
+        variables: Mapping[int, Any],
+        inputs: list[int],
+        fed_numbers: list[int],
+        xla: bool,
     ) -> None:
         self._recording = recording
         self._xla = xla
+        self._fed_numbers = fed_numbers
         self._program = recording.program
         self._variables = variables
         self._inputs = inputs
@@ -190,8 +204,8 @@ class _Writer:
         # Large constants stay outside the graph.
         self._constants = {
             slot: tensorflow().constant(recording.values[slot])
-            for slot in self._program.fed
-            if slot not in variables and slot not in inputs and recording.values[slot].size > SMALL
+            for slot in _constants(self._program, variables, inputs)
+            if recording.values[slot].size > SMALL
         }
 
     def step(self, *feeds: Any) -> list[Any]:
@@ -204,8 +218,10 @@ class _Writer:
         self._targets = {
             i[1] for op, i in zip(program.ops, program.inputs, strict=True) if op is GRADIENT
         }
-        for slot, feed in zip(self._inputs, feeds, strict=True):
+        for slot, feed in zip(self._inputs, feeds, strict=False):  # numbers may follow
             self._tensors[slot] = feed
+        for position, slot in enumerate(self._fed_numbers):
+            self._tensors[slot] = feeds[-1][position]
         with tf.GradientTape(persistent=True, watch_accessed_variables=False) as tape:
             for slot, op in enumerate(program.ops):
                 if op is not SCALAR:  # which are emitted in their reader's dtype
@@ -221,8 +237,12 @@ class _Writer:
             else:
                 outputs.append(tf.identity(tensor))
                 self.shapes.append(None)
+                if self._xla and tensor.dtype.is_floating:
+                    self._sums.append(_total(tensor))
         if self._sums:
-            self._guards.append(tf.logical_not(tf.math.is_nan(tf.add_n(self._sums))))
+            # With XLA a sum of products that overflow may be infinite where it is no number.
+            stands = tf.math.is_finite if self._xla else lambda x: ~tf.math.is_nan(x)
+            self._guards.append(stands(tf.add_n(self._sums)))
         right = tf.reduce_all(tf.stack(self._guards)) if self._guards else tf.constant(True)
         if program.updates:
             with tf.control_dependencies([right, *outputs]):
@@ -303,8 +323,7 @@ class _Writer:
         )
         for s, grad in zip(slots, found, strict=True):
             held = grad.values if isinstance(grad, tf.IndexedSlices) else grad
-            total = raw.Sum(input=held, axis=ints(range(held.shape.rank)))
-            self._sums.append(converted(total, tf.float64))  # a NaN stays one
+            self._sums.append(_total(held))
             by_rows = program.inputs[s][1] in self._tables
             self._gradients[s] = grad if by_rows else tf.convert_to_tensor(grad)
 
@@ -320,3 +339,14 @@ class _Writer:
             else:
                 variable.assign_sub(self._tensors[table.product], read_value=False)
         return tf.constant(True)
+
+
+def _constants(program: Program, variables: Mapping[int, Any], inputs: list[int]) -> list[int]:
+    """Return the slots of arrays that are neither state nor inputs."""
+    return [slot for slot in program.fed if slot not in variables and slot not in inputs]
+
+
+def _total(tensor: Any) -> Any:
+    """Return the sum of all elements in float64: a NaN stays one."""
+    total = raw.Sum(input=tensor, axis=ints(range(tensor.shape.rank)))
+    return converted(total, tensorflow().float64)

@@ -1,7 +1,9 @@
 """What XLA is given of whole steps, and how much of it.
 
 XLA rewrites formulas, which changes what they give where numbers overflow: ``log(exp(x))`` is
-``x``, and ``a / b / c`` is ``a / (b * c)``. Steps with such operations are refused. Its ``max`` and
+``x``, and ``a / b / c`` is ``a / (b * c)``. Steps with such operations are refused. It joins the
+constants of ``(x + a) + b`` and ``(x * a) * b``, so it is fed the program's own and sees none. It
+rounds ``x * y + z`` once. Its ``max`` and
 ``min`` do not keep a NaN, and it reads some element where a place is out of range: there a guard
 notices, and the step runs without XLA.
 """
@@ -11,10 +13,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+
 from tapegraph.locks import Lock
 from tapegraph.lowering.rules import LOWERINGS, XLA, raw
 from tapegraph.lowering.runtime import tensorflow
 from tapegraph.recording.op import GRADIENT
+from tapegraph.recording.program import Program
 from tapegraph.recording.recorded import Recording
 
 # XLA never frees what it compiled, so a process compiles no more than this.
@@ -72,6 +77,8 @@ def _agrees(recording: Recording, slot: int) -> bool:
     if name == "pow":
         exponent = inputs[1]
         return exponent in program.scalars and recording.values[exponent] in _POWERS
+    if name == "sqrt" and _is_square(program, inputs[0]):  # whose root would be the absolute value
+        return False
     if name in _WITHOUT_GRADIENT:
         if program.needs[slot]:
             return False
@@ -81,6 +88,34 @@ def _agrees(recording: Recording, slot: int) -> bool:
     if name in _BESIDES:
         return True
     return name not in _REWRITTEN and name in LOWERINGS and XLA in LOWERINGS[name].variants
+
+
+def _is_square(program: Program, slot: int) -> bool:
+    name, inputs = program.ops[slot].name, program.inputs[slot]
+    return name == "pow" or (name == "mul" and inputs[0] == inputs[1])
+
+
+def hidden_numbers(recording: Recording) -> list[int]:
+    """Return the scalars that XLA is to be fed, as float64, so that it joins no two of them.
+
+    Exponents stay: XLA multiplies powers of a known one out.
+    """
+    program = recording.program
+    exponents = {
+        inputs[1]
+        for op, inputs in zip(program.ops, program.inputs, strict=True)
+        if op.name == "pow"
+    }
+    return [
+        slot
+        for slot in program.scalars
+        if slot not in exponents and _is_float64(recording.values[slot])
+    ]
+
+
+def _is_float64(value: Any) -> bool:
+    """Tell whether a number is the same as a float64."""
+    return not isinstance(value, (bool, np.bool_)) and (value != value or float(value) == value)
 
 
 def guards(name: str, inputs: Sequence[Any], result: Any) -> list[Any]:

@@ -1079,7 +1079,7 @@ def test_a_step_that_is_called_from_inside_itself_says_so():
         return x * 2.0
 
     double = tg.defop(forward, vjp=lambda g, y, x: g * 2.0, name="double_of_a_caller")
-    step = tg.compile(lambda x: double(x))
+    step = tg.compile(lambda x: double(x), verify_every=None)
     with tg.use_backend("native"):
         for _ in range(3):
             step(np.ones(3))
@@ -1292,11 +1292,11 @@ def test_results_are_constants_and_say_so_where_they_are_differentiated(engine):
             tg.sum(step(np.ones(2))).backward()
 
 
-def test_derivatives_from_outside_are_refused(engine):
+def test_forward_derivatives_from_outside_are_those_of_the_function(engine):
     step = tg.compile(lambda x: tg.sum(x * x))
-    for _ in range(3):
-        with pytest.raises(TypeError, match=r"Dual .* for args\[0\]"):
-            tg.jvp(step, (np.ones(2),), (np.ones(2),))
+    for x in (1.0, 2.0, 3.0):
+        value, tangent = tg.jvp(step, (np.full(2, x),), (np.ones(2),))
+        assert (value, tangent) == (2 * x * x, 4 * x)
         step(np.ones(2))
 
 

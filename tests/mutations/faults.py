@@ -48,6 +48,7 @@ ONE_ANSWER = "tests/transforms/test_one_answer.py"
 STRUCTURES = "tests/transforms/test_structures.py"
 SLOPES = "tests/differentiation/test_slopes.py"
 PARITY = "tests/lowering/test_parity.py"
+REWRITING = "tests/lowering/test_rewriting.py"
 WITH_XLA = "tests/lowering/test_steps_with_xla.py"
 RECORDED = "tests/differentiation/test_recorded_rules.py"
 RANDOM = "tests/random/test_random.py"
@@ -675,6 +676,33 @@ FAULTS = (
         "return tf.identity(fed), lambda g: g",
         "return tf.identity(fed), lambda g: g + g",
         "tests/lowering/test_alternatives.py",
+        tensorflow=True,
+    ),
+    Fault(
+        "lowering",
+        "the-graph-optimizer-folds-sums",
+        "lowering/direct.py",
+        "rewrites.constant_folding = rewrites.OFF",
+        "rewrites.constant_folding = rewrites.ON",
+        f"{REWRITING} -k sine_of_integers",
+        tensorflow=True,
+    ),
+    Fault(
+        "lowering",
+        "the-graph-optimizer-reorders-sums",
+        "lowering/direct.py",
+        "rewrites.arithmetic_optimization = rewrites.OFF",
+        "rewrites.arithmetic_optimization = rewrites.ON",
+        f"{REWRITING} -k opposites",
+        tensorflow=True,
+    ),
+    Fault(
+        "lowering",
+        "xla-joins-numbers",
+        "lowering/step_graph.py",
+        "numbers = xla.hidden_numbers(recording) if with_xla else []",
+        "numbers: list[int] = []",
+        f"{REWRITING} -k compiled_step",
         tensorflow=True,
     ),
     Fault(

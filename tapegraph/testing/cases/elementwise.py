@@ -72,6 +72,7 @@ def _arithmetic() -> Iterator[Case]:
                 )
     yield from _powers()
     yield from _elementwise_kinks()
+    yield from _rounded()
 
 
 def _operand_orders(apply: Callable[..., Any]) -> Iterator[tuple[str, Callable[..., Any]]]:
@@ -147,6 +148,32 @@ def _elementwise_kinks() -> Iterator[Case]:
         (exactly([1.0, 1.0]), exactly([0.0, 2.0])),
         expected=([inf, 0.5], [-inf, -0.25]),
     )
+
+
+def _rounded() -> Iterator[Case]:
+    """Give formulas that compute something else when their sums or products are reordered."""
+
+    def to_integers(x: Any) -> Any:
+        return elementwise.sin((x + _whole(x)) - _whole(x))
+
+    def by_opposites(x: Any) -> Any:
+        large = 16.0 * _whole(x)
+        return elementwise.sin((x + large) + -large)
+
+    def through_infinity(x: Any) -> Any:
+        large = float(np.finfo(x.dtype).max) ** 0.6
+        return elementwise.exp(-(x * large * large * (1.0 / large) * (1.0 / large)))
+
+    cosines = np.cos([0.0, 2.0, 2.0]).tolist()
+    yield Case("sin", "rounded", to_integers, (exactly([0.3, 1.7, 2.5]),), expected=(cosines,))
+    yield Case("sin", "opposites", by_opposites, (exactly([0.3, 2.3]),), expected=([1.0, 1.0],))
+    infinite = exactly([0.5, 2.0])
+    yield Case("exp", "overflow", through_infinity, (infinite,), expected=([0.0, 0.0],))
+
+
+def _whole(x: Any) -> float:
+    """Return the number that leaves an integer of what it is added to."""
+    return 1.5 / float(np.finfo(x.dtype).eps)
 
 
 def inside(*lengths: int) -> Input:
