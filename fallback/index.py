@@ -17,6 +17,7 @@ from tapegraph.ops.index import (
     TENSOR_SLICE,
     advanced_key,
     basic_key,
+    rolled,
     scatter,
     slice_key,
 )
@@ -81,7 +82,16 @@ def _recorded(op: Op) -> tuple[Rule]:
     return (rule,)
 
 
+def _roll(g: Any, y: Array, x: Array, *, shift: tuple[int, ...], axis: tuple[int, ...]) -> Any:
+    return rolled(g, shift=tuple(-distance for distance in shift), axis=axis)
+
+
+def _recorded_roll(g: Any, y: Any, x: Any, *, shift: tuple[int, ...], axis: tuple[int, ...]) -> Any:
+    return np.roll(g, tuple(-distance for distance in shift), axis)
+
+
 VJPS: dict[str, Row] = {
+    "roll": (_roll,),
     "tensor_slice": (_tensor_slice,),
     "gather": (_gather,),
     "getitem": (_getitem,),
@@ -89,4 +99,7 @@ VJPS: dict[str, Row] = {
     "scatter": (lambda g, y, x, places, *, shape: g.reshape(-1)[places],),
 }
 
-RECORDED: dict[str, Row] = {op.name: _recorded(op) for op in (TENSOR_SLICE, GATHER, GETITEM, INDEX)}
+RECORDED: dict[str, Row] = {
+    **{op.name: _recorded(op) for op in (TENSOR_SLICE, GATHER, GETITEM, INDEX)},
+    "roll": (_recorded_roll,),
+}

@@ -240,7 +240,12 @@ def _searchsorted(out: Any, a: Any, v: Any, *, side: str) -> Any:
     return reshaped(node(sorted_inputs=rows, values=places, out_type="int64"), out.shape)
 
 
+def _roll(out: Any, x: Any, *, shift: tuple[int, ...], axis: tuple[int, ...]) -> Any:
+    return raw.Roll(input=x, shift=ints(shift), axis=ints(axis))
+
+
 LOWERINGS: dict[str, Row | Rule] = {
+    "roll": Row(_roll, BOTH),
     "within": _within,
     "argsort": _argsort,
     "argpartition": _argpartition,

@@ -397,19 +397,15 @@ def roll(x: Any, shift: Shape, axis: Axes = None) -> Any:
         received = f"shift {shift} along axis {axis}"
         raise ValueError(explain("roll", received, "as many shifts as axes"))
     count = max(len(shifts), len(axes))
-    moves = zip(shifts * (count // len(shifts)), axes * (count // len(axes)), strict=True)
-    for distance, along in moves:
-        x = _rolled(x, distance, along)
-    return x
-
-
-def _rolled(x: Any, distance: int, axis: int) -> Any:
-    start = -distance % max(1, x.shape[axis])
-    if not start:
+    moves: dict[int, int] = {}
+    for distance, along in zip(
+        shifts * (count // len(shifts)), axes * (count // len(axes)), strict=True
+    ):
+        moves[along] = (moves.get(along, 0) + distance) % max(1, x.shape[along])
+    moves = {along: distance for along, distance in moves.items() if distance}
+    if not moves:
         return x
-    before = (slice(None),) * axis
-    parts = [getitem(x, (*before, part)) for part in (slice(start, None), slice(start))]
-    return concat(parts, axis)
+    return apply(ROLL, (x,), {"shift": tuple(moves.values()), "axis": tuple(moves)})
 
 
 @implements(np.flip)
@@ -678,6 +674,18 @@ GATHER = Op("gather", _gather, differentiable=(True,))
 
 
 GETITEM = Op("getitem", _getitem, differentiable=(True,))
+
+
+def rolled(x: Any, *, shift: tuple[int, ...], axis: tuple[int, ...]) -> Any:
+    """Move elements along different axes, each by less than its length, forwards or back."""
+    for distance, along in zip(shift, axis, strict=True):
+        before = (slice(None),) * along
+        end, start = (*before, slice(-distance, None)), (*before, slice(-distance))
+        x = np.concatenate((x[end], x[start]), axis=along)
+    return x
+
+
+ROLL = Op("roll", rolled)
 
 
 INDEX = Op("index", _index, differentiable=(True,))

@@ -679,6 +679,14 @@ FAULTS = (
         tensorflow=True,
     ),
     Fault(
+        "gradients",
+        "a-roll-is-not-rolled-back",
+        "fallback/index.py",
+        "    return rolled(g, shift=tuple(-distance for distance in shift), axis=axis)",
+        "    return rolled(g, shift=shift, axis=axis)",
+        f"{OPS} -k roll",
+    ),
+    Fault(
         "lowering",
         "the-graph-optimizer-folds-sums",
         "lowering/direct.py",

@@ -9,6 +9,7 @@ JVPS: dict[str, Rule] = {
     "tensor_slice": linear(index.TENSOR_SLICE),
     "gather": linear(index.GATHER),
     "getitem": linear(index.GETITEM),
+    "roll": linear(index.ROLL),
     "index": linear(index.INDEX),
     "scatter": linear(index.SCATTER),
 }
