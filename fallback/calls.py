@@ -58,6 +58,8 @@ class Call:
         Its name in the plan.
     args, kwargs
         What it is called with: `Held` values, plain ones, and tuples, lists and slices of them.
+    reads : list of Held
+        The values among them.
     form : str
         How it is written.
     results : list of Held
@@ -90,6 +92,7 @@ class Call:
         "moulded",
         "name",
         "place",
+        "reads",
         "results",
         "users",
     )
@@ -120,6 +123,7 @@ class Call:
         self.place = ""
         self.key: Any = None
         self.results: list[Held] = []
+        self.reads = [*held_in(args), *held_in(kwargs)]
 
     def run(self, *args: Any, **kwargs: Any) -> Any:
         """Make the call."""
@@ -128,11 +132,6 @@ class Call:
         if self.form == ITEM:
             return args[0][args[1]]
         return self.function(*args, **kwargs)
-
-    @property
-    def reads(self) -> list[Held]:
-        """The values it reads."""
-        return [*held_in(self.args), *held_in(self.kwargs)]
 
     def may_overwrite(self, held: Held, place: int) -> bool:
         """Tell whether it can write a result over an operand as it goes along."""
@@ -150,11 +149,7 @@ class Check(Call):
         super().__init__(again, "strong_zeros", tuple(leaves), {}, kept=True)
         self.grads = grads
         self.results = [Held(g.value, g.roots, hint) for g, hint in zip(grads, hints, strict=True)]
-
-    @property
-    def reads(self) -> list[Held]:
-        """The gradients, and what they are computed from again."""
-        return [*self.grads, *held_in(self.args)]
+        self.reads = [*grads, *self.reads]  # and what they are computed from again
 
 
 class Calls:

@@ -14,7 +14,7 @@ import numpy as np
 
 from tapegraph.arrays.buffers import keep_freed_memory
 from tapegraph.arrays.row_sparse import RowSparse, has_nan
-from tapegraph.fallback.again import Again, Backward
+from tapegraph.fallback.again import Again, Backward, Rows
 from tapegraph.fallback.blocks import by_blocks
 from tapegraph.fallback.calls import ITEM, METHOD, Call, Calls, Check, Constant, Held, Leaf
 from tapegraph.fallback.memory import live
@@ -24,7 +24,7 @@ from tapegraph.fallback.source import Source
 from tapegraph.fallback.sweep import own_row, unbroadcast
 from tapegraph.fallback.symbols import Untraceable, written
 from tapegraph.recording.descents import RowUpdate, descents
-from tapegraph.recording.op import GRADIENT
+from tapegraph.recording.op import DERIVATIVES, JACOBIAN, Op
 from tapegraph.recording.record import ELEMENTWISE
 from tapegraph.recording.recorded import Recording
 
@@ -109,11 +109,10 @@ class _Writer:
             if not program.inputs[slot]:
                 continue
             self.calls.place = self.recording.where(slot)
-            if op is GRADIENT:
+            if op in DERIVATIVES:
                 key = program.backward_of(slot)
                 if key not in self._gradients:
-                    backward = Backward(program, key, self._may_stay_rows(key))
-                    self._gradients[key] = _Reverse(self, backward).gradients()
+                    self._gradients[key] = self._derivatives(op, key)
                 self.of[slot] = self._gradients[key][program.inputs[slot][1]]
             elif slot in self._products and self._is_rows(self._products[slot].gradient):
                 continue  # its only reader is the next
@@ -130,6 +129,24 @@ class _Writer:
         leaves = [self.of[slot] for slot in program.fed]
         lines = by_lifetime(live(lines, results), results)
         return Source(lines, leaves, outputs, updates, scratch)
+
+    def _derivatives(self, op: Op, key: tuple[int, ...]) -> dict[int, Held]:
+        """Write one backward, and return what it gives by target."""
+        if op is not JACOBIAN:
+            backward = Backward(self.program, key, self._may_stay_rows(key))
+            return _Reverse(self, backward).gradients()
+        backward = Backward(self.program, key)
+        rows = Rows(self.program, self.numbers, backward)
+        given = [*(self.of[i] for i in rows.reads), *(self.saved[i] for i in rows.saves)]
+        call = Call(rows, "jacobian", tuple(given), {}, kept=True, users=rows.users)
+        return dict(zip(backward.targets, self._items(self.calls.make(call)), strict=True))
+
+    def _items(self, several: Held) -> list[Any]:
+        """Return each of what a call gives as a list."""
+        return [
+            None if x is None else self.calls.make(Call(None, "item", (several, i), {}, form=ITEM))
+            for i, x in enumerate(several.value)
+        ]
 
     def _may_stay_rows(self, key: tuple[int, ...]) -> set[int]:
         """Return the targets of a backward whose gradients only a descent reads, or nobody."""
@@ -277,10 +294,7 @@ class _Reverse:
         whole = self.calls.make(Call(rule, name, given, attrs, kept=True, users=users))
         if not isinstance(whole.value, (tuple, list)):
             return whole
-        return [
-            None if part is None else self.calls.make(Call(None, "item", (whole, i), {}, form=ITEM))
-            for i, part in enumerate(whole.value)
-        ]
+        return self.writer._items(whole)
 
     def _add(self, i: int, part: Held) -> None:
         """Add to the cotangent of a slot, as the sweep does."""
