@@ -168,18 +168,24 @@ class Calls:
             held = self._constants[id(value)] = Constant(value, hint="c")
         return held
 
-    def make(self, call: Call, hint: str = "t", like: Held | None = None) -> Held:
+    def make(
+        self, call: Call, hint: str = "t", like: Held | None = None, given: Any = None
+    ) -> Held:
         """Add a call and return what it gives, or what the same call gave before.
 
         Parameters
         ----------
         like : Held, optional
             Whose layout and dtype the result takes, as one that is computed in place does.
+        given : optional
+            What the call gave on the recorded values, where it need not be made for that.
         """
-        (held,) = self.make_all(call, (hint,), like)
+        (held,) = self.make_all(call, (hint,), like, given)
         return held
 
-    def make_all(self, call: Call, hints: tuple[str, ...], like: Held | None = None) -> list[Held]:
+    def make_all(
+        self, call: Call, hints: tuple[str, ...], like: Held | None = None, given: Any = None
+    ) -> list[Held]:
         """Add a call that gives several values, one per hint."""
         mould = None if like is None else (like.value.strides, like.value.dtype.str)
         key = (call.function, call.name, call.form, mould, _key(call.args), _key(call.kwargs))
@@ -188,7 +194,7 @@ class Calls:
             return known
         kwargs = concrete(call.kwargs)
         args = concrete(call.args)
-        out = call.run(*args, **kwargs)
+        out = call.run(*args, **kwargs) if given is None else given
         if like is not None and mould != (out.strides, out.dtype.str):
             call.moulded = True
             out = call.run(*args, **kwargs, out=np.empty_like(like.value))

@@ -67,7 +67,8 @@ class Plan:
             source = _Writer(recording).write()
         self.source, self.nbytes, self.chains = source.text, source.nbytes, source.chains
         exec(compile(self.source, "<tapegraph plan>", "exec"), source.names)
-        self._run: Callable[..., Any] = source.names["plan"]
+        plan = source.names["plan"]
+        self._run: Callable[..., Any] = (lambda *a: next(plan(*a))) if source.long else plan
 
     def try_variant(self, limit: float) -> bool:
         """Tell that there is but one."""
@@ -139,7 +140,10 @@ class _Writer:
         rows = Rows(self.program, self.numbers, backward)
         given = [*(self.of[i] for i in rows.reads), *(self.saved[i] for i in rows.saves)]
         call = Call(rows, "jacobian", tuple(given), {}, kept=True, users=rows.users)
-        return dict(zip(backward.targets, self._items(self.calls.make(call)), strict=True))
+        known = {self.program.inputs[slot][1]: slot for slot in self.program.gradients_of(key)}
+        found = [self.recording.values[known[target]] for target in backward.targets]
+        several = self.calls.make(call, given=found)
+        return dict(zip(backward.targets, self._items(several), strict=True))
 
     def _items(self, several: Held) -> list[Any]:
         """Return each of what a call gives as a list."""
@@ -166,15 +170,17 @@ class _Writer:
         hint = f"{VALUE}{slot}"
         if op.name not in ELEMENTWISE:
             given = self._apart(program.inputs[slot], given)
+        want = None
         if not op.saves:
             values = [g.value if isinstance(g, Held) else g for g in given]
-            out = op.forward(*values, **attrs)
-            if out.dtype != program.dtypes[slot]:
+            want = op.forward(*values, **attrs)
+            if want.dtype != program.dtypes[slot]:
+                want = None
                 given = tuple(self._converted(g, program.dtypes[slot]) for g in given)
         try:
             if op.rules is not None:
                 raise Untraceable("a user's own function")
-            out = written(self.calls, op.forward, given, attrs)
+            out = written(self.calls, op.forward, given, attrs, want)
         except Untraceable:
             call = Call(op.forward, op.name, given, attrs, kept=True, users=op.rules is not None)
             if op.saves:
