@@ -169,6 +169,15 @@ def test_zeros_absorb_infinities_in_rows():
         np.testing.assert_array_equal(step(x).numpy()[0], [0.0, 0.0, 0.0])
 
 
+def test_a_nan_in_tensorflow_is_looked_at_natively(graph_backend):
+    root = tg.jacobian(lambda x: tg.where(x > 0, tg.sqrt(x), 0.0), mode="reverse")
+    with tg.use_backend(graph_backend), np.errstate(invalid="ignore", divide="ignore"):
+        step, _ = compiled(root, X + 1.0)
+        got = step(np.array([-1.0, 0.0, 4.0])).numpy()
+        assert tg.last_backward().backend == "native"
+    np.testing.assert_array_equal(got, np.diag([0.0, 0.0, 0.25]))
+
+
 def test_a_newton_step():
     w = tg.param(np.array([-0.5, 0.8, 0.2]))
     start = w.data.copy()
