@@ -2,11 +2,10 @@
 
     python -m benchmarks.orders [--rounds 15] [--threads 1]
 
-Hessians of functions of 200 variables against autograd's; the Hessian of a wave, compiled and the first
-calls of it, against eager calls; and Hessian-vector products of the workload `mlp` against its
-gradient, by each engine. Contenders are in processes of their own and
-take turns. Printed is the median over rounds of one's processor time over the other's, with the
-quartiles.
+Hessians of functions of 200 variables against autograd's; the Hessian of a wave, compiled, and the
+first calls of that, against eager calls; and Hessian-vector products of the workload `mlp` against
+its gradient, by each engine. Contenders are in processes of their own and take turns. Printed is
+the median over rounds of one's processor time over the other's, with the quartiles.
 """
 
 from __future__ import annotations
