@@ -2,10 +2,10 @@
 
     python -m benchmarks.orders [--rounds 15] [--threads 1]
 
-Hessians of functions of 200 variables against autograd's, and Hessian-vector products of the
-workload `mlp` against its gradient, by each engine. Contenders are in processes of their own and
-take turns. Printed is the median over rounds of one's processor time over the other's, with the
-quartiles.
+Hessians of functions of 200 variables against autograd's; the Hessian of a wave, compiled, and the
+first calls of that, against eager calls; and Hessian-vector products of the workload `mlp` against
+its gradient, by each engine. Contenders are in processes of their own and take turns. Printed is
+the median over rounds of one's processor time over the other's, with the quartiles.
 """
 
 from __future__ import annotations
@@ -65,6 +65,10 @@ def main(argv: Iterable[str] | None = None) -> int:
     for name in FUNCTIONS:
         ours, theirs = (("hessian", name, library) for library in ("tapegraph", "autograd"))
         print(f"{name:26}  {contest(ours, theirs, options.rounds, equal=True)}", flush=True)
+    print(f"{'hessian of a wave':26}  {'ms':>9}  compiled / eager (quartiles)")
+    for title, how in (("compiled", "compiled"), ("first three calls", "first")):
+        mine, eager = ("wave_hessian", how), ("wave_hessian", "eager")
+        print(f"{title:26}  {contest(mine, eager, options.rounds, equal=True)}", flush=True)
     print(f"{'hvp of mlp':26}  {'ms':>9}  hvp / gradient (quartiles)")
     for engine in ("native", "tensorflow"):
         hvp, gradient = (("mlp_derivative", what, engine) for what in ("hvp", "gradient"))

@@ -70,6 +70,35 @@ def hessian(name: str, library: str) -> Callable[[], list[Any]]:
     return lambda: [ours(point)]
 
 
+def wave_hessian(how: str) -> Callable[[], list[Any]]:
+    """Return the Hessian of a wave's energy by its start, in 64 places, after 100 steps.
+
+    ``eager`` and ``compiled`` are calls; ``first`` is the first three of a function compiled anew.
+    """
+    import tapegraph as tg
+
+    tg.set_backend("native")
+    start = np.random.default_rng(1).normal(size=64)
+
+    def energy(u):
+        v = tg.tanh(0.1 * u)
+        for _ in range(100):
+            left, right = np.concatenate([u[-1:], u[:-1]]), np.concatenate([u[1:], u[:1]])
+            v = v + 0.1 * (left - 2.0 * u + right) * (1.0 - 0.001 * u * u)
+            u = u + 0.05 * v
+        return tg.sum(u * u)
+
+    eager = tg.hessian(energy)
+
+    def first():
+        step = tg.compile(eager)
+        return [[step(start) for _ in range(3)][-1].data]
+
+    step = tg.compile(eager)
+    ways = {"eager": lambda: [eager(start)], "compiled": lambda: [step(start).data], "first": first}
+    return ways[how]
+
+
 def mlp_derivative(what: str, engine: str) -> Callable[[], list[Any]]:
     """Return the gradient of `mlp`, or its Hessian times a vector, to be called."""
     import tapegraph as tg

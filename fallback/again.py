@@ -1,4 +1,4 @@
-"""A backward of a program computed again from its leaves, with strong zeros."""
+"""A backward of a program computed from values: again with strong zeros, or all rows at once."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 
 from tapegraph.arrays.row_sparse import RowSparse
+from tapegraph.fallback.batch_sweep import jacobian
 from tapegraph.fallback.sweep import gradients, strong_gradients
-from tapegraph.recording.op import GRADIENT
+from tapegraph.recording.op import DERIVATIVES, JACOBIAN, Op
 from tapegraph.recording.program import Program
 from tapegraph.recording.recorded import Recording
 from tapegraph.typed import Array
@@ -42,7 +43,7 @@ class Backward:
         for slot in range(self.y + 1):
             self.flows[slot] = slot in wanted or (
                 program.needs[slot]
-                and program.ops[slot] is not GRADIENT
+                and program.ops[slot] not in DERIVATIVES
                 and any(self.flows[i] for i in program.inputs[slot])
             )
 
@@ -115,16 +116,78 @@ class Again:
             values[slot] = array
         for slot in range(self._end):
             inputs = program.inputs[slot]
-            if program.ops[slot] is GRADIENT:
+            if program.ops[slot] in DERIVATIVES:
                 key = program.backward_of(slot)
                 if key not in grads:
-                    grads[key] = _swept(gradients, program, Backward(program, key), values, saved)
+                    grads[key] = self._derivatives(program.ops[slot], key, values, saved)
                 values[slot] = np.array(grads[key][inputs[1]])
             elif inputs:
                 given = [values[i] for i in inputs]
                 values[slot], saved[slot] = forward(program, slot, given)
         found = _swept(strong_gradients, program, self._backward, values, saved)
         return [found[slot] for slot in self._backward.targets]
+
+    def _derivatives(
+        self, op: Op, key: tuple[int, ...], values: list[Any], saved: dict[int, Any]
+    ) -> dict[int, Any]:
+        """Return what another backward gave on the way, by target."""
+        backward = Backward(self._program, key)
+        if op is not JACOBIAN:
+            return _swept(gradients, self._program, backward, values, saved)
+        rows = Rows(self._program, self._numbers, backward)
+        given = [*(values[slot] for slot in rows.reads), *(saved[slot] for slot in rows.saves)]
+        return dict(zip(backward.targets, rows(*given), strict=True))
+
+
+class Rows:
+    """Computes the Jacobian of one result from the values of the program, many rows at a time.
+
+    Parameters
+    ----------
+    program : Program
+        The program.
+    numbers : dict of int to number
+        Its scalars.
+    backward : Backward
+        What to differentiate.
+
+    Attributes
+    ----------
+    reads : list of int
+        The slots whose values it takes, in order.
+    saves : list of int
+        Those of which it takes what their operation saved, after the values.
+    users : bool
+        A user's own operation is among them.
+    """
+
+    def __init__(self, program: Program, numbers: dict[int, Any], backward: Backward) -> None:
+        self._program = region = backward.region(program)
+        self._numbers = {slot: x for slot, x in numbers.items() if slot < len(region)}
+        self._targets = backward.targets
+        reached = {backward.y}
+        for slot in range(backward.y, -1, -1):
+            if slot in reached:
+                reached.update(i for i in region.inputs[slot] if backward.flows[i])
+        region.needs[:] = [slot in reached for slot in range(len(region))]
+        swept = [slot for slot in sorted(reached) if region.inputs[slot]]
+        read = {i for slot in swept for i in (slot, *region.inputs[slot])} | {backward.y}
+        self.reads = sorted(read - numbers.keys())
+        self.saves = [slot for slot in swept if program.ops[slot].saves]
+        self.users = any(program.ops[slot].rules is not None for slot in swept)
+
+    def __call__(self, *given: Any) -> list[Array]:
+        """Return the Jacobian by each target."""
+        region = self._program
+        values: list[Any] = [None] * len(region)
+        for slot, number in self._numbers.items():
+            values[slot] = number
+        for slot, value in zip(self.reads, given, strict=False):
+            values[slot] = value
+        saved = dict(zip(self.saves, given[len(self.reads) :], strict=True))
+        rows = jacobian(_Values(region, values, saved))
+        found = dict(zip(region.wanted, rows, strict=True))
+        return [found[slot] for slot in self._targets]
 
 
 def _swept(

@@ -58,6 +58,8 @@ class Call:
         Its name in the plan.
     args, kwargs
         What it is called with: `Held` values, plain ones, and tuples, lists and slices of them.
+    reads : list of Held
+        The values among them.
     form : str
         How it is written.
     results : list of Held
@@ -90,6 +92,7 @@ class Call:
         "moulded",
         "name",
         "place",
+        "reads",
         "results",
         "users",
     )
@@ -120,6 +123,7 @@ class Call:
         self.place = ""
         self.key: Any = None
         self.results: list[Held] = []
+        self.reads = [*held_in(args), *held_in(kwargs)]
 
     def run(self, *args: Any, **kwargs: Any) -> Any:
         """Make the call."""
@@ -128,11 +132,6 @@ class Call:
         if self.form == ITEM:
             return args[0][args[1]]
         return self.function(*args, **kwargs)
-
-    @property
-    def reads(self) -> list[Held]:
-        """The values it reads."""
-        return [*held_in(self.args), *held_in(self.kwargs)]
 
     def may_overwrite(self, held: Held, place: int) -> bool:
         """Tell whether it can write a result over an operand as it goes along."""
@@ -150,11 +149,7 @@ class Check(Call):
         super().__init__(again, "strong_zeros", tuple(leaves), {}, kept=True)
         self.grads = grads
         self.results = [Held(g.value, g.roots, hint) for g, hint in zip(grads, hints, strict=True)]
-
-    @property
-    def reads(self) -> list[Held]:
-        """The gradients, and what they are computed from again."""
-        return [*self.grads, *held_in(self.args)]
+        self.reads = [*grads, *self.reads]  # and what they are computed from again
 
 
 class Calls:
@@ -173,18 +168,24 @@ class Calls:
             held = self._constants[id(value)] = Constant(value, hint="c")
         return held
 
-    def make(self, call: Call, hint: str = "t", like: Held | None = None) -> Held:
+    def make(
+        self, call: Call, hint: str = "t", like: Held | None = None, given: Any = None
+    ) -> Held:
         """Add a call and return what it gives, or what the same call gave before.
 
         Parameters
         ----------
         like : Held, optional
             Whose layout and dtype the result takes, as one that is computed in place does.
+        given : optional
+            What the call gave on the recorded values, where it need not be made for that.
         """
-        (held,) = self.make_all(call, (hint,), like)
+        (held,) = self.make_all(call, (hint,), like, given)
         return held
 
-    def make_all(self, call: Call, hints: tuple[str, ...], like: Held | None = None) -> list[Held]:
+    def make_all(
+        self, call: Call, hints: tuple[str, ...], like: Held | None = None, given: Any = None
+    ) -> list[Held]:
         """Add a call that gives several values, one per hint."""
         mould = None if like is None else (like.value.strides, like.value.dtype.str)
         key = (call.function, call.name, call.form, mould, _key(call.args), _key(call.kwargs))
@@ -193,7 +194,7 @@ class Calls:
             return known
         kwargs = concrete(call.kwargs)
         args = concrete(call.args)
-        out = call.run(*args, **kwargs)
+        out = call.run(*args, **kwargs) if given is None else given
         if like is not None and mould != (out.strides, out.dtype.str):
             call.moulded = True
             out = call.run(*args, **kwargs, out=np.empty_like(like.value))

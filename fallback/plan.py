@@ -15,7 +15,7 @@ import numpy as np
 from tapegraph.arrays.buffers import keep_freed_memory
 from tapegraph.arrays.quietly import quietly
 from tapegraph.arrays.row_sparse import RowSparse, has_nan
-from tapegraph.fallback.again import Again, Backward
+from tapegraph.fallback.again import Again, Backward, Rows
 from tapegraph.fallback.blocks import by_blocks
 from tapegraph.fallback.calls import ITEM, METHOD, Call, Calls, Check, Constant, Held, Leaf
 from tapegraph.fallback.memory import live
@@ -25,7 +25,7 @@ from tapegraph.fallback.source import Source
 from tapegraph.fallback.sweep import own_row, unbroadcast
 from tapegraph.fallback.symbols import Untraceable, written
 from tapegraph.recording.descents import RowUpdate, descents
-from tapegraph.recording.op import GRADIENT
+from tapegraph.recording.op import DERIVATIVES, JACOBIAN, Op
 from tapegraph.recording.record import ELEMENTWISE
 from tapegraph.recording.recorded import Recording
 
@@ -68,7 +68,8 @@ class Plan:
             source = _Writer(recording).write()
         self.source, self.nbytes, self.chains = source.text, source.nbytes, source.chains
         exec(compile(self.source, "<tapegraph plan>", "exec"), source.names)
-        self._run: Callable[..., Any] = source.names["plan"]
+        plan = source.names["plan"]
+        self._run: Callable[..., Any] = (lambda *a: next(plan(*a))) if source.long else plan
 
     def try_variant(self, limit: float) -> bool:
         """Tell that there is but one."""
@@ -109,11 +110,10 @@ class _Writer:
             if not program.inputs[slot]:
                 continue
             self.calls.place = self.recording.where(slot)
-            if op is GRADIENT:
+            if op in DERIVATIVES:
                 key = program.backward_of(slot)
                 if key not in self._gradients:
-                    backward = Backward(program, key, self._may_stay_rows(key))
-                    self._gradients[key] = _Reverse(self, backward).gradients()
+                    self._gradients[key] = self._derivatives(op, key)
                 self.of[slot] = self._gradients[key][program.inputs[slot][1]]
             elif slot in self._products and self._is_rows(self._products[slot].gradient):
                 continue  # its only reader is the next
@@ -130,6 +130,27 @@ class _Writer:
         leaves = [self.of[slot] for slot in program.fed]
         lines = by_lifetime(live(lines, results), results)
         return Source(lines, leaves, outputs, updates, scratch)
+
+    def _derivatives(self, op: Op, key: tuple[int, ...]) -> dict[int, Held]:
+        """Write one backward, and return what it gives by target."""
+        if op is not JACOBIAN:
+            backward = Backward(self.program, key, self._may_stay_rows(key))
+            return _Reverse(self, backward).gradients()
+        backward = Backward(self.program, key)
+        rows = Rows(self.program, self.numbers, backward)
+        given = [*(self.of[i] for i in rows.reads), *(self.saved[i] for i in rows.saves)]
+        call = Call(rows, "jacobian", tuple(given), {}, kept=True, users=rows.users)
+        known = {self.program.inputs[slot][1]: slot for slot in self.program.gradients_of(key)}
+        found = [self.recording.values[known[target]] for target in backward.targets]
+        several = self.calls.make(call, given=found)
+        return dict(zip(backward.targets, self._items(several), strict=True))
+
+    def _items(self, several: Held) -> list[Any]:
+        """Return each of what a call gives as a list."""
+        return [
+            None if x is None else self.calls.make(Call(None, "item", (several, i), {}, form=ITEM))
+            for i, x in enumerate(several.value)
+        ]
 
     def _may_stay_rows(self, key: tuple[int, ...]) -> set[int]:
         """Return the targets of a backward whose gradients only a descent reads, or nobody."""
@@ -149,15 +170,17 @@ class _Writer:
         hint = f"{VALUE}{slot}"
         if op.name not in ELEMENTWISE:
             given = self._apart(program.inputs[slot], given)
+        want = None
         if not op.saves:
             values = [g.value if isinstance(g, Held) else g for g in given]
-            out = op.forward(*values, **attrs)
-            if out.dtype != program.dtypes[slot]:
+            want = op.forward(*values, **attrs)
+            if want.dtype != program.dtypes[slot]:
+                want = None
                 given = tuple(self._converted(g, program.dtypes[slot]) for g in given)
         try:
             if op.rules is not None:
                 raise Untraceable("a user's own function")
-            out = written(self.calls, op.forward, given, attrs)
+            out = written(self.calls, op.forward, given, attrs, want)
         except Untraceable:
             call = Call(op.forward, op.name, given, attrs, kept=True, users=op.rules is not None)
             if op.saves:
@@ -277,10 +300,7 @@ class _Reverse:
         whole = self.calls.make(Call(rule, name, given, attrs, kept=True, users=users))
         if not isinstance(whole.value, (tuple, list)):
             return whole
-        return [
-            None if part is None else self.calls.make(Call(None, "item", (whole, i), {}, form=ITEM))
-            for i, part in enumerate(whole.value)
-        ]
+        return self.writer._items(whole)
 
     def _add(self, i: int, part: Held) -> None:
         """Add to the cotangent of a slot, as the sweep does."""

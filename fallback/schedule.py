@@ -43,10 +43,10 @@ class _Order:
             for held in call.results:
                 if held.roots == (held,) and id(held) not in self._outside and _size(held) >= LARGE:
                     self._size[id(held)] = _size(held)
-        for n, call in enumerate(lines):
-            for root in root_ids(call.reads):
-                if root in self._size:
-                    self._readers.setdefault(root, []).append(n)
+        self._large = [[i for i in root_ids(call.reads) if i in self._size] for call in lines]
+        for n, roots in enumerate(self._large):
+            for root in roots:
+                self._readers.setdefault(root, []).append(n)
         self._left = {root: len(readers) for root, readers in self._readers.items()}
         self._done = [False] * len(lines)
         self.made: list[Call] = []
@@ -63,15 +63,17 @@ class _Order:
             elif not self._done[n]:
                 self._done[n] = True
                 self.made.append(self._lines[n])
-                for root in root_ids(self._lines[n].reads).keys() & self._left.keys():
+                for root in self._large[n]:
                     self._left[root] -= 1
                 pending.append(self._moved_up(n))
 
     def _moved_up(self, n: int) -> Iterator[int]:
         """Yield the lines that can be made early once a line has been."""
         for user in self._users.get(n, ()):
-            for root in root_ids(self._lines[user].reads):
-                if 0 < self._left.get(root, 0) <= FEW:
+            if self._lines[user].kept:
+                continue  # it is not moved, and may read all that there is
+            for root in self._large[user]:
+                if 0 < self._left[root] <= FEW:
                     left = [reader for reader in self._readers[root] if not self._done[reader]]
                     if self._may_move(left, self._size[root]):
                         yield from left

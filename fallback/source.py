@@ -12,6 +12,10 @@ from tapegraph.fallback.chains import SAME, Blocks, inner
 from tapegraph.fallback.lines import Lines
 from tapegraph.fallback.memory import LARGE, Buffers, last_reads, written_over
 
+# A plan of more lines is a generator, whose values lie on the heap. Thousands of them would fill
+# the interpreter's stack, and where a chunk of that ends, a call of Python maps memory every time.
+LONG = 256
+
 
 class Source(Lines):
     """Writes a plan.
@@ -33,6 +37,8 @@ class Source(Lines):
         What the text refers to.
     text : str
         A function ``plan``.
+    long : bool
+        It is a generator, which gives the results as its first value.
     nbytes : int
         The memory of its buffers.
     chains : int
@@ -72,7 +78,9 @@ class Source(Lines):
             if gone:
                 body.append(f"    del {', '.join(gone)}")
         results = [", ".join(map(self._result, part)) for part in (outputs, updates)]
-        body.append(f"    return [{results[0]}], [{results[1]}]")
+        self.long = len(body) > LONG
+        word = "yield" if self.long else "return"
+        body.append(f"    {word} [{results[0]}], [{results[1]}]")
         self.text = "\n".join([*once, *body]) + "\n"
 
     # Lines

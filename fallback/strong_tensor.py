@@ -128,15 +128,14 @@ def _factor(g: Any, x: Any) -> Any:
     """Return a factor as it is, but 0 where it is not finite and the cotangent is 0."""
     if _is_fixed(x) and np.isfinite(_numbers(x)).all():
         return x
-    return _replaced(np.logical_and(g == 0, np.logical_not(np.isfinite(x))), 0.0, x)
+    return _kept(np.logical_or(g != 0, np.isfinite(x)), x, 0.0)
 
 
 def _divisor(g: Any, x: Any) -> Any:
     """Return a divisor as it is, but infinite where it is 0 or NaN and the cotangent is 0."""
-    if _is_fixed(x) and np.all(_numbers(x) != 0) and not np.isnan(_numbers(x)).any():
+    if _is_fixed(x) and np.all(abs(_numbers(x)) > 0):
         return x
-    singular = np.logical_or(x == 0, np.isnan(x))
-    return _replaced(np.logical_and(g == 0, singular), math.inf, x)
+    return _kept(np.logical_or(g != 0, abs(x) > 0), x, math.inf)  # no NaN is greater
 
 
 def _is_fixed(x: Any) -> bool:
@@ -148,8 +147,8 @@ def _numbers(x: Any) -> Any:
     return getattr(x, "_array", x)
 
 
-def _replaced(where: Any, number: float, x: Any) -> Any:
-    # In a whole recording the places are a Tensor: another run may have some.
-    if isinstance(where, (np.ndarray, np.generic)) and not where.any():
+def _kept(where: Any, x: Any, number: float) -> Any:
+    # In a whole recording the places are a Tensor: another run may have others.
+    if isinstance(where, (np.ndarray, np.generic)) and where.all():
         return x
-    return np.where(where, number, x)
+    return np.where(where, x, number)

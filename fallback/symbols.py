@@ -215,7 +215,9 @@ class Symbol(NDArrayOperatorsMixin):
     __iter__ = None
 
 
-def written(calls: Calls, function: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+def written(
+    calls: Calls, function: Callable[..., Any], args: Any, kwargs: Any, want: Any = None
+) -> Any:
     """Run array code on symbols; return what it gives, as values of the plan.
 
     Parameters
@@ -224,6 +226,8 @@ def written(calls: Calls, function: Callable[..., Any], args: Any, kwargs: Any) 
         Where what it calls is noted.
     args, kwargs
         With `Held` values for arrays.
+    want : optional
+        What the code gives on their numbers, where that is known.
 
     Raises
     ------
@@ -246,7 +250,8 @@ def written(calls: Calls, function: Callable[..., Any], args: Any, kwargs: Any) 
     mark = len(calls.lines)
     try:
         found = mapped(held, function(*mapped(symbol, args), **mapped(symbol, kwargs)))
-        want = function(*concrete(args), **concrete(kwargs))
+        if want is None:
+            want = function(*concrete(args), **concrete(kwargs))
         if not _same(concrete(found), want):
             raise Untraceable("other numbers")
     except Exception as error:

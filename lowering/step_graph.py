@@ -20,12 +20,12 @@ from tapegraph.lowering import xla
 from tapegraph.lowering.direct import DirectCall, public
 from tapegraph.lowering.gaps import NotLowered
 from tapegraph.lowering.layouts import Tensors
-from tapegraph.lowering.rules import converted, ints, raw
+from tapegraph.lowering.rules import TO_FIRST, converted, ints, raw, reshaped, transposed
 from tapegraph.lowering.runtime import tensorflow
 from tapegraph.lowering.tables import tables
 from tapegraph.lowering.translate import emit_entry
 from tapegraph.recording.changes import make
-from tapegraph.recording.op import GRADIENT, SCALAR
+from tapegraph.recording.op import DERIVATIVES, GRADIENT, JACOBIAN, SCALAR
 from tapegraph.recording.program import Program
 from tapegraph.recording.recorded import Recording
 from tapegraph.typed import Array
@@ -216,7 +216,7 @@ class _Writer:
         self._guards: list[Any] = []
         self._tensors = Tensors(program)
         self._targets = {
-            i[1] for op, i in zip(program.ops, program.inputs, strict=True) if op is GRADIENT
+            i[1] for op, i in zip(program.ops, program.inputs, strict=True) if op in DERIVATIVES
         }
         for slot, feed in zip(self._inputs, feeds, strict=False):  # numbers may follow
             self._tensors[slot] = feed
@@ -238,7 +238,7 @@ class _Writer:
                 outputs.append(tf.identity(tensor))
                 self.shapes.append(None)
                 if self._xla and tensor.dtype.is_floating:
-                    self._sums.append(_total(tensor))
+                    self._look_at(tensor)
         if self._sums:
             # With XLA a sum of products that overflow may be infinite where it is no number.
             stands = tf.math.is_finite if self._xla else lambda x: ~tf.math.is_nan(x)
@@ -265,6 +265,12 @@ class _Writer:
                     self._differentiate(slot, y, tape)
             last = self._tensors.lies_last(program.inputs[slot][1])
             self._tensors.put(slot, self._gradients[slot], last=last)
+        elif program.ops[slot] is JACOBIAN:
+            y = self._tensors[program.inputs[slot][0]]
+            with tape.stop_recording():
+                if slot not in self._gradients:
+                    self._differentiate_rows(slot, y, tape)
+            self._tensors.put(slot, self._gradients[slot], last=False)
         elif program.inputs[slot]:
             self._entry(slot, tape)
         elif slot not in self._inputs:
@@ -322,10 +328,34 @@ class _Writer:
             unconnected_gradients=tf.UnconnectedGradients.ZERO,
         )
         for s, grad in zip(slots, found, strict=True):
-            held = grad.values if isinstance(grad, tf.IndexedSlices) else grad
-            self._sums.append(_total(held))
+            self._look_at(grad.values if isinstance(grad, tf.IndexedSlices) else grad)
             by_rows = program.inputs[s][1] in self._tables
             self._gradients[s] = grad if by_rows else tf.convert_to_tensor(grad)
+
+    def _differentiate_rows(self, slot: int, y: Any, tape: Any) -> None:
+        """Emit the Jacobian of ``y``: one sweep for all rows, or a loop where that has no nodes."""
+        program = self._program
+        slots = program.gradients_of(program.backward_of(slot))
+        targets = [program.inputs[s][1] for s in slots]
+        for s, target, rows in zip(slots, targets, self._rows(y, targets, tape), strict=True):
+            rows = reshaped(rows, (program.shapes[s][0], *rows.shape[y.shape.rank :]))
+            if self._tensors.lies_last(target):
+                rows = transposed(rows, (0, *(1 + axis for axis in TO_FIRST)))
+            self._look_at(rows)
+            self._gradients[s] = rows
+
+    def _rows(self, y: Any, targets: list[int], tape: Any) -> Any:
+        tf = tensorflow()
+        sources = [self._tensors.as_made(target) for target in targets]
+        how = {"unconnected_gradients": tf.UnconnectedGradients.ZERO}
+        try:
+            return tape.jacobian(y, sources, **how)
+        except ValueError:  # an operation that TensorFlow has for one row at a time
+            return tape.jacobian(y, sources, experimental_use_pfor=False, **how)
+
+    def _look_at(self, gradient: Any) -> None:
+        """Let a NaN in a gradient be seen."""
+        self._sums.append(_total(gradient))
 
     def _assign(self, new: dict[int, Any]) -> Any:
         """Give each leaf its new value, and a table of rows what is new of it."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from tapegraph.lowering.translate import row_of
 from tapegraph.recording.descents import Descent, descents
-from tapegraph.recording.op import GRADIENT
+from tapegraph.recording.op import DERIVATIVES
 from tapegraph.recording.program import Program
 
 
@@ -27,7 +27,7 @@ def _reads_rows(program: Program, leaf: int, readers: set[int]) -> bool:
     """Tell whether these read rows of a parameter, and nothing else of it."""
     return bool(readers) and all(
         bool(program.inputs[slot])
-        and program.ops[slot] is not GRADIENT
+        and program.ops[slot] not in DERIVATIVES
         and row_of(program.ops[slot], whole=True).reads_rows_with(program.attrs[slot])
         and program.inputs[slot][0] == leaf
         and leaf not in program.inputs[slot][1:]

@@ -14,7 +14,7 @@ from tapegraph.lowering.nn import WHOLE_LOWERINGS
 from tapegraph.lowering.rules import LOWERINGS, Result, Row, Rule, constant
 from tapegraph.lowering.strong_zero import strong_zeros
 from tapegraph.ops import rules_of_families
-from tapegraph.recording.op import GRADIENT, SCALAR, Attrs, Op
+from tapegraph.recording.op import DERIVATIVES, SCALAR, Attrs, Op
 from tapegraph.recording.program import Program
 
 _rows = rules_of_families("tapegraph.lowering", "LOWERINGS")
@@ -35,7 +35,7 @@ def check_lowers(program: Program, *, whole: bool = False) -> None:
         Names the operation and the user's line.
     """
     for slot, op in enumerate(program.ops):
-        if program.inputs[slot] and op.name not in LOWERINGS and op is not GRADIENT:
+        if program.inputs[slot] and op.name not in LOWERINGS and op not in DERIVATIVES:
             row_of(op, whole=whole)
 
 

@@ -32,6 +32,7 @@ from tapegraph.recording.changes import Change, Undo, make, set_gradient, togeth
 from tapegraph.recording.concretization import current
 from tapegraph.recording.node import Node, constant
 from tapegraph.recording.op import INPUT, SCALAR
+from tapegraph.recording.program import Program
 from tapegraph.recording.recorded import Recording
 from tapegraph.recording.structure import identity
 from tapegraph.recording.whole import ZERO, Whole
@@ -259,10 +260,7 @@ class Trace:
         if difference is not None:
             return difference
         for slot in range(min(len(a), len(b))):
-            one, two = a.entry(slot), b.entry(slot)
-            kept = ("op", "inputs", "shape", "dtype", "requires_grad")
-            attrs = [[(k, identity(v)) for k, v in e.attrs.items()] for e in (one, two)]
-            if any(getattr(one, k) != getattr(two, k) for k in kept) or attrs[0] != attrs[1]:
+            if _entry_of(a, slot) != _entry_of(b, slot):
                 return f"{_entry(mine, slot)}, and then {_entry(theirs, slot)}"
             before, after = mine.values[slot], theirs.values[slot]
             if a.ops[slot] is SCALAR:
@@ -295,6 +293,13 @@ class Trace:
 
     def _text(self) -> str:
         return described(self.results)
+
+
+def _entry_of(program: Program, slot: int) -> tuple[Any, ...]:
+    """Return what an entry shares with the same one of another recording."""
+    attrs = [(name, identity(value)) for name, value in program.attrs[slot].items()]
+    columns = (program.ops, program.inputs, program.shapes, program.dtypes, program.needs)
+    return (*(column[slot] for column in columns), attrs)  # type: ignore[index]
 
 
 def _marked(out: Any, tensors: list[Any], numbers: list[int]) -> Any:

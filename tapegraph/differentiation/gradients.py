@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from tapegraph.arrays.row_sparse import dense_copy
 from tapegraph.differentiation import engines
 from tapegraph.differentiation.backward import cotangent_of, differentiated, jacobian
-from tapegraph.differentiation.recorded_backward import record_gradients
+from tapegraph.differentiation.recorded_backward import record_gradients, record_jacobian
 from tapegraph.differentiation.report import LAST
 from tapegraph.errors import explain, kind_of, line_of
 from tapegraph.recording import concretization
@@ -202,12 +202,19 @@ class Region:
     def jacobian(self) -> list[Any]:
         """Return the Jacobian of the one result by each target, its elements first; None as above.
 
-        The arrays are constants, from sweeps over arrays: nothing is recorded.
+        It comes from sweeps over arrays, and is not differentiated: outside a whole recording it is
+        arrays, inside one entry a target.
         """
         recording = self._recording
         if recording is None or not recording.program.wanted:
             return [None] * len(self._slots)
-        by_slot = dict(zip(recording.program.wanted, jacobian(recording), strict=True))
+        found: list[Any]
+        if (whole := concretization.current()) is not None:
+            with no_grad():
+                found = record_jacobian(whole, self._ys[0], recording)
+        else:
+            found = [constant(block) for block in jacobian(recording)]
+        by_slot = dict(zip(recording.program.wanted, found, strict=True))
         return [None if slot is None else by_slot.get(slot) for slot in self._slots]
 
 

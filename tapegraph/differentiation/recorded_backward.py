@@ -11,7 +11,7 @@ from tapegraph.ops.elementwise import add
 from tapegraph.ops.shape import alias
 from tapegraph.recording.no_grad import no_grad
 from tapegraph.recording.node import Node
-from tapegraph.recording.op import GRADIENT, NO_ATTRS, PARAM
+from tapegraph.recording.op import GRADIENT, JACOBIAN, NO_ATTRS, PARAM, Op
 from tapegraph.recording.program import Program
 from tapegraph.recording.record import remember
 from tapegraph.recording.recorded import Recording
@@ -83,9 +83,13 @@ def record_backward(whole: Whole, y: Node, seed: Any, cotangent: Array) -> None:
 
 
 def _entry(whole: Whole, y: Node, x: Node, seed: Any, grad: Any) -> Any:
-    whole.differentiated_by(x)
     inputs = (y, x) if seed is None else (y, x, seed)
-    entry = remember(type(y), GRADIENT, dense_copy(grad), inputs, NO_ATTRS)
+    return _derivative(whole, GRADIENT, dense_copy(grad), inputs)
+
+
+def _derivative(whole: Whole, op: Op, array: Array, inputs: tuple[Any, ...]) -> Any:
+    whole.differentiated_by(inputs[1])
+    entry = remember(type(inputs[0]), op, array, inputs, NO_ATTRS)
     entry._requires_grad = False
     return entry
 
@@ -108,12 +112,38 @@ def record_gradients(
     cotangent : ndarray
         Its numbers.
     """
-    program = recording.program
     grads = engines.engine(engines.NATIVE).run(recording, [cotangent]).grads
+    roots = _roots(y, recording)
+    return [
+        _entry(whole, root, recording.nodes[slot], seed, grad)
+        for root, slot, grad in zip(roots, recording.program.wanted, grads, strict=True)
+    ]
+
+
+def record_jacobian(whole: Whole, y: Node, recording: Recording) -> list[Any]:
+    """Return the Jacobian by each wanted slot, as an entry of the program.
+
+    Parameters
+    ----------
+    whole : Whole
+        What records.
+    y : Node
+        The result to differentiate.
+    recording : Recording
+        What it was computed by.
+    """
+    found = engines.engine(engines.NATIVE).jacobian(recording)
+    roots = _roots(y, recording)
+    return [
+        _derivative(whole, JACOBIAN, rows, (root, recording.nodes[slot]))
+        for root, slot, rows in zip(roots, recording.program.wanted, found, strict=True)
+    ]
+
+
+def _roots(y: Node, recording: Recording) -> list[Any]:
+    """Return what is differentiated by each wanted slot: a name of ``y`` for one backward."""
+    program = recording.program
     # Engines end a backward at what it is differentiated by. It is told from others by its y.
     apart = any(program.needs[i] for slot in program.wanted for i in program.inputs[slot])
     root = alias(y)
-    return [
-        _entry(whole, alias(y) if apart else root, recording.nodes[slot], seed, grad)
-        for slot, grad in zip(program.wanted, grads, strict=True)
-    ]
+    return [alias(y) if apart else root for _ in program.wanted]

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tapegraph.recording.op import GRADIENT, SCALAR, Attrs, Op
+from tapegraph.recording.op import DERIVATIVES, SCALAR, Attrs, Op
 from tapegraph.recording.structure import Key, identity
 
 
@@ -138,11 +138,11 @@ class Program:
         return (y, *seed)
 
     def gradients_of(self, backward: tuple[int, ...]) -> list[int]:
-        """Return the slots of the gradients that one backward gives, as `backward_of` names it."""
+        """Return the slots of what one backward gives, as `backward_of` names it."""
         return [
             slot
             for slot, op in enumerate(self.ops)
-            if op is GRADIENT and self.backward_of(slot) == backward
+            if op in DERIVATIVES and self.backward_of(slot) == backward
         ]
 
     def describe(self, slot: int) -> str:

@@ -14,7 +14,6 @@ import numpy as np
 
 from tapegraph.differentiation.gradients import Region
 from tapegraph.ops import elementwise, shape
-from tapegraph.recording import concretization
 from tapegraph.recording.conversions import DIFFERENTIATING, explained
 from tapegraph.recording.node import constant
 from tapegraph.recording.scopes import RECORDING, Scope
@@ -69,7 +68,7 @@ class Pullback:
         """Return the Jacobian of the result by each leaf, the result's elements along one axis."""
         out = self._out
         lengths = [(out.size, *x.shape) for x in self._targets]
-        if type(out) is Dual or self._records() or concretization.current() is not None:
+        if type(out) is Dual or self._records():
             dtype = out.dtype if out.dtype.kind == "f" else np.dtype(np.float64)
             units = np.eye(out.size, dtype=dtype).reshape(-1, *out.shape)
             rows = [self(constant(unit)) for unit in units]
@@ -80,7 +79,7 @@ class Pullback:
                 for i, x in enumerate(self._targets)
             ]
         return [
-            constant(np.zeros(n, x.dtype) if block is None else block)
+            constant(np.zeros(n, x.dtype)) if block is None else block
             for block, n, x in zip(self._region.jacobian(), lengths, self._targets, strict=True)
         ]
 

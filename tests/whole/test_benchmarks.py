@@ -503,6 +503,6 @@ def test_hessians_that_are_timed_are_autograds(name):
 @pytest.mark.thorough
 def test_the_command_of_second_order(tmp_path):
     out = run("benchmarks.orders", "--rounds", "2", cwd=tmp_path)
-    for name in (*second_order.FUNCTIONS, "native", "tensorflow"):
+    for name in (*second_order.FUNCTIONS, "compiled", "first three calls", "native", "tensorflow"):
         assert re.search(rf"^{name} +([\d.]+  [\d.]+ \([\d.]+ to [\d.]+\)|left out: )", out, re.M)
     assert ("it ran natively" in out) == (importlib.util.find_spec("tensorflow") is None)

@@ -1,0 +1,268 @@
+"""Jacobians and Hessians in compiled functions: one entry and one sweep for all rows."""
+
+from __future__ import annotations
+
+import cProfile
+import pstats
+
+import numpy as np
+import pytest
+
+import tapegraph as tg
+from tapegraph.fallback import batch_sweep
+
+X = np.array([0.3, -0.7, 1.1])
+A = np.linspace(-1.0, 1.0, 12).reshape(4, 3)
+
+
+def wave(steps):
+    """The energy of a ring of masses with springs that are not linear, after some steps."""
+
+    def energy(start):
+        u, v = start, tg.tanh(0.1 * start)
+        for _ in range(steps):
+            bent = np.concatenate([u[1:], u[:1]]) - 2 * u + np.concatenate([u[-1:], u[:-1]])
+            v = v + 0.1 * bent * (1.0 - 0.01 * u * u)
+            u = u + 0.1 * v
+        return tg.sum(u * u) + tg.sum(v * v)
+
+    return energy
+
+
+def rosenbrock(x):
+    return tg.sum(100.0 * (x[1:] - x[:-1] ** 2) ** 2 + (1.0 - x[:-1]) ** 2)
+
+
+def rosenbrock_hessian(x):
+    H = np.diag(-400.0 * x[:-1], 1) + np.diag(-400.0 * x[:-1], -1)
+    diagonal = np.zeros_like(x)
+    diagonal[:-1] = 1200.0 * x[:-1] ** 2 - 400.0 * x[1:] + 2.0
+    diagonal[1:] += 200.0
+    return H + np.diag(diagonal)
+
+
+def entries(step):
+    """What one compiled function recorded, as lists of names of operations."""
+    (entry,) = step._entries.values()
+    return [op.name for op in entry.trace.recording.program.ops]
+
+
+def compiled(f, *args):
+    """Return a compiled function after its first calls, and the arrays of a third."""
+    step = tg.compile(lambda *given: f(*given))
+    for _ in range(2):
+        step(*args)
+    return step, np.asarray(step(*args).numpy())
+
+
+FUNCTIONS = {
+    "hessian": (tg.hessian(rosenbrock), X),
+    "hessian of a wave": (tg.hessian(wave(6)), np.linspace(-1.0, 1.0, 7)),
+    "hessian of a matrix": (tg.hessian(lambda m: tg.sum(tg.exp(m @ m))), A[:3] / 3),
+    "rows": (tg.jacobian(lambda x: tg.tanh(A @ x), mode="reverse"), X),
+    "matrix of rows": (tg.jacobian(lambda x: x[:, None] * tg.sin(x), mode="reverse"), X),
+    "one row": (tg.jacobian(lambda x: x[:1] * x[1:2], mode="reverse"), X),
+    "no row": (tg.jacobian(lambda x: x[:0] * 2.0, mode="reverse"), X),
+    "a number": (tg.jacobian(lambda x: tg.sum(x**3), mode="reverse"), X),
+    "what it does not depend on": (tg.jacobian(lambda x: tg.floor(x), mode="reverse"), X),
+    "row by row": (tg.jacobian(lambda x: tg.cumprod(x * x + 1.0), mode="reverse"), X),
+    "saved": (tg.jacobian(lambda x: tg.softmax(A @ x), mode="reverse"), X),
+    "float32": (tg.hessian(rosenbrock), X.astype(np.float32)),
+}
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+@pytest.mark.parametrize("block", [5, batch_sweep.BLOCK])
+def test_as_when_run_eagerly(name, block, monkeypatch):
+    monkeypatch.setattr(batch_sweep, "BLOCK", block)
+    f, x = FUNCTIONS[name]
+    with tg.use_backend("native"):
+        step, _ = compiled(f, x)
+        for point in (x, x * np.asarray(0.5, x.dtype)):
+            want, got = f(point), step(point).numpy()
+            assert (got.shape, got.dtype) == (want.shape, want.dtype)
+            np.testing.assert_array_equal(got, want)
+    assert entries(step).count("jacobian") <= 1
+    assert "gradient" not in entries(step)
+
+
+@pytest.mark.parametrize("name", [name for name in FUNCTIONS if "wave" not in name])
+def test_in_tensorflow(name, graph_backend):
+    f, x = FUNCTIONS[name]
+    with tg.use_backend("native"):
+        want = f(x)
+    with tg.use_backend(graph_backend):
+        _, got = compiled(f, x)
+        assert tg.last_backward().backend == graph_backend
+    close = 1e-11 if x.dtype == np.float64 else 2e-4
+    np.testing.assert_allclose(got, want, rtol=close, atol=close)
+
+
+@pytest.fixture
+def graph_backend():
+    pytest.importorskip("tensorflow")
+    return "tensorflow"
+
+
+def test_a_closed_form():
+    x = np.random.default_rng(0).normal(size=12)
+    with tg.use_backend("native"):
+        _, got = compiled(tg.hessian(rosenbrock), x)
+    np.testing.assert_allclose(got, rosenbrock_hessian(x), rtol=1e-12, atol=1e-12)
+
+
+def test_neither_entries_nor_lines_nor_sweeps_grow_with_the_rows(monkeypatch):
+    counts, sweeps = [], []
+    run = batch_sweep._sweep
+    monkeypatch.setattr(batch_sweep, "_sweep", lambda *a: sweeps.append(1) or run(*a))
+    with tg.use_backend("native"):
+        for n in (3, 40):
+            x = np.linspace(0.1, 1.0, n)
+            step, _ = compiled(tg.hessian(wave(3)), x)
+            sweeps.clear()
+            step(x)
+            counts.append((len(entries(step)), len(step.source().splitlines()), len(sweeps)))
+    assert counts[0] == counts[1]
+    assert counts[0][2] == 1
+
+
+def test_making_a_plan_takes_calls_in_proportion_to_its_length():
+    calls = []
+    with tg.use_backend("native"):
+        for steps in (8, 32):
+            step = tg.compile(tg.hessian(wave(steps)))
+            x = np.linspace(0.1, 1.0, 4)
+            step(x)
+            profile = cProfile.Profile()
+            profile.runcall(step, x)
+            calls.append(pstats.Stats(profile).total_calls)
+    assert calls[1] < 4.2 * calls[0]
+
+
+def test_a_long_plan_raises_what_a_rule_raises():
+    def vjp(g, y, x):
+        if not armed:
+            return g
+        raise OSError("no gradient today")
+
+    armed = []
+    same = tg.defop(lambda x: x * 1.0, vjp=vjp, jvp=lambda t, y, x: t[0], name="long_plan_same")
+    with tg.use_backend("native"):
+        step, _ = compiled(tg.jacobian(lambda x: same(wave(30)(x) * x), mode="reverse"), X)
+        assert "yield" in step.source()
+        armed.append(1)
+        with pytest.raises(OSError, match="no gradient today"):
+            step(X)
+        armed.clear()
+        np.testing.assert_allclose(step(X).numpy().shape, (3, 3))
+
+
+def test_zeros_absorb_infinities_in_rows():
+    x = np.array([-1.0, 0.0, 4.0])
+    with tg.use_backend("native"), np.errstate(invalid="ignore", divide="ignore"):
+        root = tg.jacobian(lambda x: tg.where(x > 0, tg.sqrt(x), 0.0), mode="reverse")
+        step, got = compiled(root, np.abs(x) + 1.0)
+        np.testing.assert_array_equal(got, np.diag(0.5 / np.sqrt(np.abs(x) + 1.0)))
+        np.testing.assert_array_equal(step(x).numpy(), np.diag([0.0, 0.0, 0.25]))
+        step, _ = compiled(tg.hessian(lambda x: tg.sum(tg.where(x > 0, x**1.5, 0.0))), x)
+        np.testing.assert_array_equal(step(x).numpy()[2], [0.0, 0.0, 0.375])
+        np.testing.assert_array_equal(step(x).numpy()[0], [0.0, 0.0, 0.0])
+
+
+def test_a_nan_in_tensorflow_is_looked_at_natively(graph_backend):
+    root = tg.jacobian(lambda x: tg.where(x > 0, tg.sqrt(x), 0.0), mode="reverse")
+    with tg.use_backend(graph_backend), np.errstate(invalid="ignore", divide="ignore"):
+        step, _ = compiled(root, X + 1.0)
+        got = step(np.array([-1.0, 0.0, 4.0])).numpy()
+        assert tg.last_backward().backend == "native"
+    np.testing.assert_array_equal(got, np.diag([0.0, 0.0, 0.25]))
+
+
+def test_a_newton_step():
+    w = tg.param(np.array([-0.5, 0.8, 0.2]))
+    start = w.data.copy()
+
+    @tg.compile
+    def newton(scale):
+        with tg.no_grad():
+            H = tg.hessian(rosenbrock)(w)
+        loss = rosenbrock(w) * scale
+        w.zero_grad()
+        loss.backward()
+        w.assign((w - tg.solve(H, w.grad)).detach())
+        return H
+
+    with tg.use_backend("native"):
+        for _ in range(4):
+            grad = tg.grad(rosenbrock)(start)
+            np.testing.assert_allclose(newton(1.0).data, rosenbrock_hessian(start), rtol=1e-12)
+            start = start - np.linalg.solve(rosenbrock_hessian(start), grad)
+            np.testing.assert_allclose(w.data, start, rtol=1e-9)
+    assert entries(newton).count("jacobian") == 1
+
+
+def test_a_second_look_at_a_gradient_behind_a_jacobian():
+    w = tg.param(np.array([0.0, 1.0, 4.0]))
+
+    @tg.compile
+    def step(x):
+        H = tg.hessian(lambda x: tg.sum(x**3))(x)
+        loss = tg.sum(H @ tg.where(w > 0, tg.sqrt(w), 0.0))
+        w.zero_grad()
+        loss.backward()
+        return loss
+
+    with tg.use_backend("native"), np.errstate(all="ignore"):
+        for _ in range(4):
+            step(X)
+            np.testing.assert_allclose(w.grad, [0.0, 3 * X[1], 6 * X[2] / 4], rtol=1e-12)
+
+
+@pytest.mark.parametrize("backend", ["native", "tensorflow"])
+def test_a_gradient_through_a_hessian_is_right(backend):
+    if backend != "native":
+        pytest.importorskip("tensorflow")
+    w = tg.param(np.array([1.0, 2.0, 3.0]))
+
+    @tg.compile
+    def step(x):
+        H = tg.hessian(lambda v: tg.sum((w * v) ** 3))(x)  # diagonal: 6 w^3 v
+        loss = tg.sum(H * H)
+        w.zero_grad()
+        loss.backward()
+        return loss
+
+    with tg.use_backend(backend):
+        for _ in range(4):
+            loss = step(X)
+            np.testing.assert_allclose(loss.item(), np.sum((6 * w.data**3 * X) ** 2), rtol=1e-12)
+            np.testing.assert_allclose(w.grad, 216 * w.data**5 * X**2, rtol=1e-12)
+
+
+def test_a_users_rule_is_given_arrays_of_one_row():
+    seen = []
+
+    def vjp(g, y, x):
+        seen.append((type(g), g.shape))
+        return g * 3.0 * x**2
+
+    cube = tg.defop(lambda x: x**3, vjp=vjp, name="compiled_rows_cube")
+    with tg.use_backend("native"):
+        _, got = compiled(tg.jacobian(lambda x: tg.sin(cube(x)), mode="reverse"), X)
+    np.testing.assert_allclose(got, np.diag(np.cos(X**3) * 3 * X**2), rtol=1e-12)
+    assert set(seen) == {(np.ndarray, (3,))}
+
+
+def test_blocks_of_several_arguments():
+    def f(p, y):
+        return tg.sum(p["a"] ** 2 * p["b"]) * y**2
+
+    x, b, y = X, 2.0, 3.0
+    step = tg.compile(lambda a: tg.hessian(f, (0, 1))({"a": a, "b": b}, y))
+    with tg.use_backend("native"):
+        for _ in range(3):
+            found = step(x)
+            want = tg.hessian(f, (0, 1))({"a": x, "b": b}, y)
+            np.testing.assert_array_equal(found[0]["a"][0]["a"].numpy(), want[0]["a"][0]["a"])
+            np.testing.assert_array_equal(found[0]["a"][1].numpy(), want[0]["a"][1])
+            np.testing.assert_allclose(found[1][1].numpy(), 2 * np.sum(x**2) * b)
