@@ -280,8 +280,8 @@ class Draft:
     def drawn_changes(self) -> list[Change]:
         changes: list[Change] = []
         special = [change for change in self.changes if len(change[0]) > 1]
-        for _ in range(self.random.randint(0, 3)):
-            texts, seen = self.pick(special if special and self.chance(0.6) else self.changes)
+        for _ in range(self.pick([0, 1, 2, 3, 4])):
+            texts, seen = self.pick(special if special and self.chance(0.8) else self.changes)
             when = sorted(self.random.sample(range(FIRST_CHANGE, CALLS), 2))
             if not seen:  # alone, so that what comes of it is known
                 return [Change(self.pick(FOUND_BY_A_REAL_CALL), self.pick(texts[1:]), seen)]

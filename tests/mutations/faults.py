@@ -59,6 +59,7 @@ PLAN = "tests/compiling/test_plan.py"
 BLOCKS = "tests/compiling/test_blocks.py"
 VALUES = "tests/compiling/test_values.py"
 VERSIONS = "tests/compiling/test_versions.py"
+RANDOM_STEPS = "tests/compiling/test_random_steps.py -k steps_natively"
 
 FAULTS = (
     # ------------------------------------------------------------------ forward
@@ -945,7 +946,7 @@ FAULTS = (
         "tapegraph/optim/optimizer.py",
         "        read = partial(self._rate, group, self._taken() - int(start))",
         "        read = partial(self._rate, group)",
-        f"{VERSIONS} -k rate",
+        RANDOM_STEPS,
     ),
     Fault(
         "optimizer",
@@ -1419,7 +1420,7 @@ FAULTS = (
         "tapegraph/recording/whole.py",
         "        node._requires_grad = leaf._requires_grad",
         "        node._requires_grad = False",
-        f"{VERSIONS} -k native",
+        RANDOM_STEPS,
     ),
     Fault(
         "compile",
@@ -1435,7 +1436,7 @@ FAULTS = (
         "tapegraph/recording/whole.py",
         "        return versions is not None and self.depends(versions[-1].value)",
         "        return False",
-        f"{VERSIONS} -k native",
+        RANDOM_STEPS,
     ),
     Fault(
         "compile",
@@ -1443,7 +1444,7 @@ FAULTS = (
         "tapegraph/tensors/guarded_data.py",
         "                whole.written(owner)",
         "                pass",
-        f"{VERSIONS} -k native",
+        RANDOM_STEPS,
     ),
     Fault(
         "compile",
@@ -1981,5 +1982,70 @@ FAULTS = (
         "            cls.elementwise = False\n",
         "            pass\n",
         f"{VALUES} -k new_rule",
+    ),
+    # ------------------------------------------------------------------ what a step sees
+    Fault(
+        "guards",
+        "nothing-is-checked",
+        "tapegraph/compiling/compiled.py",
+        "entry.arguments == arguments and entry.view.holds():",
+        "entry.arguments == arguments:",
+        RANDOM_STEPS,
+    ),
+    Fault(
+        "guards",
+        "any-trace-of-the-arguments-will-do",
+        "tapegraph/compiling/compiled.py",
+        "(e for e in alike if e.view.key == view.key)",
+        "(e for e in alike)",
+        RANDOM_STEPS,
+    ),
+    Fault(
+        "guards",
+        "arrays-are-not-read-again",
+        "tapegraph/compiling/guards.py",
+        "return all(contents(array) == before for array, before in self._arrays)",
+        "return True",
+        RANDOM_STEPS,
+    ),
+    Fault(
+        "guards",
+        "closures-are-not-looked-at",
+        "tapegraph/compiling/guards.py",
+        "        if function.__closure__:",
+        "        if False:",
+        RANDOM_STEPS,
+    ),
+    Fault(
+        "guards",
+        "globals-are-not-looked-at",
+        "tapegraph/compiling/guards.py",
+        "        if named:",
+        "        if False:",
+        RANDOM_STEPS,
+    ),
+    Fault(
+        "guards",
+        "containers-are-counted-alone",
+        "tapegraph/compiling/guards.py",
+        "            if depth < _DEPTH and self._is_new(value):",
+        "            if False:",
+        RANDOM_STEPS,
+    ),
+    Fault(
+        "guards",
+        "attributes-are-not-looked-at",
+        "tapegraph/compiling/guards.py",
+        "        if held:\n            prefix",
+        "        if False:\n            prefix",
+        RANDOM_STEPS,
+    ),
+    Fault(
+        "guards",
+        "no-later-call-is-real",
+        "tapegraph/compiling/compiled.py",
+        "return calls >= 4 and calls & (calls - 1) == 0",
+        "return False",
+        RANDOM_STEPS,
     ),
 )
