@@ -240,7 +240,7 @@ class Compiled:
         """Run the program; where it refuses what was given, let a real call say why."""
         try:
             return entry.programs.run(given, undo)  # type: ignore[union-attr]
-        except Exception as error:
+        except (ArithmeticError, LookupError, ValueError) as error:  # what was given is at fault
             raise_interrupt(error)
             tried: Undo = deque()
             taken_back = together(tried)

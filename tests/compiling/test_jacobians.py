@@ -43,7 +43,7 @@ def rosenbrock_hessian(x):
 
 def entries(step):
     """What one compiled function recorded, as lists of names of operations."""
-    (entry,) = step._entries.values()
+    (entry,) = step._entries
     return [op.name for op in entry.trace.recording.program.ops]
 
 
