@@ -48,8 +48,8 @@ def entries(step):
 
 
 def compiled(f, *args):
-    """Return a compiled function after its first calls, and the arrays of a third."""
-    step = tg.compile(lambda *given: f(*given))
+    """Return a compiled function after its first calls, and what its program gives."""
+    step = tg.compile(lambda *given: f(*given), verify_every=None)
     for _ in range(2):
         step(*args)
     return step, np.asarray(step(*args).numpy())
@@ -170,12 +170,14 @@ def test_zeros_absorb_infinities_in_rows():
 
 
 def test_a_nan_in_tensorflow_is_looked_at_natively(graph_backend):
-    root = tg.jacobian(lambda x: tg.where(x > 0, tg.sqrt(x), 0.0), mode="reverse")
+    rows = tg.jacobian(lambda x: tg.sum(x) * tg.where(x > 0, tg.log(x), 0.0), mode="reverse")
     with tg.use_backend(graph_backend), np.errstate(invalid="ignore", divide="ignore"):
-        step, _ = compiled(root, X + 1.0)
+        step, _ = compiled(rows, X + 1.0)
         got = step(np.array([-1.0, 0.0, 4.0])).numpy()
         assert tg.last_backward().backend == "native"
-    np.testing.assert_array_equal(got, np.diag([0.0, 0.0, 0.25]))
+    want = np.zeros((3, 3))
+    want[2] = np.log(4.0) + np.array([0.0, 0.0, 0.75])
+    np.testing.assert_allclose(got, want, rtol=1e-12)
 
 
 def test_a_newton_step():
