@@ -680,7 +680,7 @@ FAULTS = (
         tensorflow=True,
     ),
     Fault(
-        "gradients",
+        "vjp",
         "a-roll-is-not-rolled-back",
         "fallback/index.py",
         "    return rolled(g, shift=tuple(-distance for distance in shift), axis=axis)",
