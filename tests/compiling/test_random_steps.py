@@ -25,9 +25,9 @@ from tests.compiling.step_program import Program as StepProgram
 CALLS = 4
 SHARDS = 20
 NATIVE, GRAPH = 2000, 250  # with --thorough
-QUICK_NATIVE, QUICK_GRAPH = 12, 2
+QUICK_NATIVE, QUICK_GRAPH = 8, 2
 STEPS, GRAPH_STEPS = 2000, 300  # with --thorough
-QUICK_STEPS, QUICK_GRAPH_STEPS = 56, 8
+QUICK_STEPS, QUICK_GRAPH_STEPS = 56, 6
 
 
 def steps(program: Program, fixed: int) -> tuple[Callable, list]:
