@@ -101,7 +101,7 @@ def network(make_optimizer, dtype):
 def test_a_step_in_both_graphs_gives_the_eager_numbers(clock, make_optimizer, dtype, rtol):
     eager, params, _ = network(make_optimizer, dtype)
     step, others, optimizer = network(make_optimizer, dtype)
-    step = tg.compile(step)
+    step = tg.compile(step, verify_every=None)
     rng = np.random.default_rng(1)
     for i in range(35):
         given = rng.normal(size=(4, 5)).astype(dtype), rng.integers(0, 3, 4), 1.0 / (i + 1)
@@ -135,7 +135,7 @@ def test_a_table_is_updated_by_its_rows(clock):
 
     eager, table = make()
     step, other = make()
-    step = tg.compile(step)
+    step = tg.compile(step, verify_every=None)
     for i in range(SETTLED + 2):
         places = np.array([i % 10, 3, -1])
         with tg.use_backend("native"):
@@ -152,7 +152,7 @@ def test_a_table_is_updated_by_its_rows(clock):
 @pytest.mark.parametrize("with_xla", [1.0, 3.0])
 def test_the_faster_one_stays(clock, with_xla):
     clock.with_xla = with_xla
-    step = tg.compile(descent()[0])
+    step = tg.compile(descent()[0], verify_every=None)
     for _ in range(SETTLED + 3):
         step(X)
     faster = with_xla < clock.graph
@@ -164,7 +164,7 @@ def test_the_faster_one_stays(clock, with_xla):
 
 def test_it_is_tried_when_a_tenth_of_what_passed_pays_for_it(clock, monkeypatch):
     monkeypatch.setattr(xla, "STEP", 10.0)
-    step = tg.compile(descent()[0])
+    step = tg.compile(descent()[0], verify_every=None)
     for _ in range(100):
         step(X)
     assert clock.ran.index(True) == 10.0 / 0.1 / clock.graph
@@ -172,7 +172,7 @@ def test_it_is_tried_when_a_tenth_of_what_passed_pays_for_it(clock, monkeypatch)
 
 def test_what_compiling_took_is_told_apart(clock):
     clock.first = 60.0
-    step = tg.compile(descent()[0])
+    step = tg.compile(descent()[0], verify_every=None)
     step(X), step(X)  # real ones
     found = []
     for _ in range(SETTLED):
@@ -196,7 +196,7 @@ def test_what_fails_to_compile_is_dropped_once_and_told(clock, monkeypatch):
     def with_bessel(step, leaf):
         return lambda x: (step(x), tg.special.i0(leaf.detach()))
 
-    eager, step = with_bessel(eager, p), tg.compile(with_bessel(step, w))
+    eager, step = with_bessel(eager, p), tg.compile(with_bessel(step, w), verify_every=None)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         for _ in range(SETTLED):
@@ -212,7 +212,7 @@ def test_what_fails_to_compile_is_dropped_once_and_told(clock, monkeypatch):
 
 def test_a_process_compiles_only_so_many(clock, monkeypatch):
     monkeypatch.setattr(xla, "LIMIT", 0)
-    step = tg.compile(descent()[0])
+    step = tg.compile(descent()[0], verify_every=None)
     for _ in range(SETTLED):
         step(X)
     assert True not in clock.ran
@@ -221,7 +221,7 @@ def test_a_process_compiles_only_so_many(clock, monkeypatch):
 
 def test_a_nan_leaves_state_and_the_graph_decides(clock, monkeypatch):
     step, (w,) = descent()
-    step = tg.compile(step)
+    step = tg.compile(step, verify_every=None)
     for _ in range(SETTLED + 1):
         step(X)
     before = w.numpy()
@@ -252,7 +252,7 @@ def test_a_nan_leaves_state_and_the_graph_decides(clock, monkeypatch):
 
 
 def test_a_step_that_is_guarded_time_and_again_goes_without(clock):
-    step = tg.compile(lambda x: tg.max(x * 2.0))
+    step = tg.compile(lambda x: tg.max(x * 2.0), verify_every=None)
     for _ in range(SETTLED + 1):
         step(X)
     clock.ran.clear()
@@ -264,7 +264,7 @@ def test_a_step_that_is_guarded_time_and_again_goes_without(clock):
 
 def test_a_bad_label_raises_and_changes_nothing(clock):
     step, params, optimizer = network(lambda params: tg.Adam(params, lr=0.05), np.float64)
-    step = tg.compile(step)
+    step = tg.compile(step, verify_every=None)
     x = np.ones((2, 5))
     for _ in range(SETTLED + 1):
         step(x, np.array([0, 2]), 1.0)
@@ -279,7 +279,7 @@ def test_a_bad_label_raises_and_changes_nothing(clock):
 
 @pytest.mark.parametrize("choose", [tg.max, tg.min, lambda x: tg.maximum(x, 0.0)])
 def test_a_nan_that_xla_would_lose_is_kept(clock, choose):
-    step = tg.compile(lambda x: choose(x * 2.0))
+    step = tg.compile(lambda x: choose(x * 2.0), verify_every=None)
     for _ in range(SETTLED + 1):
         step(np.array([1.0, -3.0]))
     assert clock.ran[-1]
@@ -305,7 +305,7 @@ def test_a_nan_that_xla_would_lose_is_kept(clock, choose):
 def test_what_xla_may_compute_otherwise_is_not_given_to_it(clock, f, name):
     w = tg.param([3.0, 2.0])
 
-    @tg.compile
+    @tg.compile(verify_every=None)
     def step(x):
         w.grad = None
         loss = tg.sum(f(w, x))
@@ -326,7 +326,7 @@ def test_a_run_with_xla_that_fails_changes_nothing_and_the_graph_runs(clock, mon
     import tensorflow as tf
 
     step, (w,) = descent()
-    step = tg.compile(step)
+    step = tg.compile(step, verify_every=None)
     for _ in range(SETTLED + 1):
         step(X)
     assert clock.ran[-1]
@@ -356,7 +356,7 @@ def test_what_fails_for_want_of_memory_time_and_again_is_dropped(clock, monkeypa
     import tensorflow as tf
 
     step, (w,) = descent()
-    step = tg.compile(step)
+    step = tg.compile(step, verify_every=None)
     for _ in range(SETTLED + 1):
         step(X)
     call = DirectCall.begin
@@ -377,7 +377,7 @@ def test_what_fails_for_want_of_memory_time_and_again_is_dropped(clock, monkeypa
 
 def test_a_graph_that_fails_while_it_runs_changes_nothing(monkeypatch):
     step, (w,) = descent()
-    step = tg.compile(step)
+    step = tg.compile(step, verify_every=None)
     for _ in range(4):
         step(X)
     before = w.numpy()
@@ -410,7 +410,7 @@ def test_auto_has_xla_tried_before_a_step_stays_native(clock, monkeypatch, with_
     monkeypatch.setattr(Plan, "run", timed)
     clock.with_xla = with_xla
     step, (w,) = descent()
-    step = tg.compile(step)
+    step = tg.compile(step, verify_every=None)
     with tg.use_backend("auto"):
         for _ in range(60):
             step(X)
@@ -434,7 +434,7 @@ def test_auto_leaves_xla_alone_that_would_not_pay(clock, monkeypatch):
     monkeypatch.setattr(Plan, "run", timed)
     monkeypatch.setattr(xla, "STEP", 1e9)
     step, _ = descent()
-    step = tg.compile(step)
+    step = tg.compile(step, verify_every=None)
     with tg.use_backend("auto"):
         for _ in range(60):
             step(X)
@@ -452,7 +452,7 @@ def test_what_was_measured_is_not_measured_again(clock, monkeypatch, tmp_path, w
     def steps(count):
         clock.ran.clear()
         step, (w,) = descent()
-        step = tg.compile(step)
+        step = tg.compile(step, verify_every=None)
         for _ in range(count):
             step(X)
         np.testing.assert_allclose(w.data, (1.0 - 0.2 * X**2) ** count * [1.0, 2.0], rtol=1e-9)
@@ -468,12 +468,12 @@ def test_what_was_measured_is_not_measured_again(clock, monkeypatch, tmp_path, w
 def test_xla_that_was_faster_and_fails_now_leaves_the_graph(clock, monkeypatch, tmp_path):
     monkeypatch.setenv(choices.VARIABLE, str(tmp_path))
     step, _ = descent()
-    step = tg.compile(step)
+    step = tg.compile(step, verify_every=None)
     for _ in range(SETTLED):
         step(X)
     monkeypatch.setattr(xla, "claim", lambda: False)
     step, (w,) = descent()
-    step = tg.compile(step)
+    step = tg.compile(step, verify_every=None)
     clock.ran.clear()
     for _ in range(12):
         step(X)
