@@ -62,7 +62,8 @@ class Program:
         Whether the step is a method of ``m``.
     exact : bool
         Whether the native plan gives the numbers of eager steps to the bit. Not where sums may be
-        in another order: of derivatives of derivatives, and of the rows of tables.
+        in another order: in derivatives of the third order, and where gradients of tables are
+        clipped or added up.
     """
 
     module: tuple[str, ...] = ()
