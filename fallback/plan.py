@@ -75,7 +75,7 @@ class Plan:
         """Tell that there is but one."""
         return False
 
-    def run(self, values: list[Any]) -> tuple[list[Any], list[Any]]:
+    def run(self, values: list[Any], changes: Any = None) -> tuple[list[Any], list[Any]]:
         """Return the outputs, and the new values of the state that changes."""
         typed = zip(values, self._types, strict=True)
         arrays = [as_array(v, dtype, order) for v, (dtype, order) in typed]

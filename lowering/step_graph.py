@@ -36,7 +36,7 @@ SMALL = 1024
 COMMON = {"float32", "float64", "int64"}
 # Gives what `make` takes, from the functions that will give the outputs.
 Changes = Callable[[list["Output"]], Iterator[Any]]
-_TRUE = memoryview(np.array(True))
+_TRUE = np.array(True).data
 _ALL = slice(None)
 
 
@@ -112,7 +112,7 @@ class StepGraph:
         ran: list[Any] = []
         outputs = self._outputs(ran)
         writes = changes(outputs)
-        flag = islice(map(memoryview, ran), 1)
+        flag: Iterator[Any] = islice(map(memoryview, ran), 1)  # type: ignore[arg-type]
         with self.call.quietly():
             result = self.call.begin([*feeds, *self._hidden])
             try:

@@ -177,10 +177,10 @@ class Compiled:
     def __reduce__(self) -> Any:
         """Go by name, as functions do, or else as the function and the options, without traces."""
         named: Any = sys.modules.get(self.__module__)
-        for part in self.__qualname__.split("."):
+        for part in getattr(self, "__qualname__", self.__name__).split("."):
             named = getattr(named, part, None)
         if named is self:
-            return self.__qualname__
+            return getattr(self, "__qualname__", self.__name__)
         return Compiled, (self._fn, self._max_traces, self._verify_every, self._on_retrace)
 
     @property
@@ -260,14 +260,15 @@ class Compiled:
         else:
             alike = [entry for entry in self._entries if entry.arguments == arguments]
             view = self._look()
-            entry = next((e for e in alike if e.view.key == view.key), None)
-            if entry is None and alike:
+            known = next((e for e in alike if e.view.key == view.key), None)
+            if known is None and alike:
                 changed = alike[-1].view.floats_that_differ(view) - self._by_value
                 if not changed <= self._fed:
                     self._fed |= changed
                     view = self._look()
-            if entry is None:
+            if known is None:
                 return self._new_entry(arguments, view, alike)
+            entry = known
             entry.view = view
         if entry is not self._entries[-1]:
             self._entries.remove(entry)

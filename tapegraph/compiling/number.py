@@ -90,8 +90,8 @@ class Number(ArrayMethods):
         self._inputs_of = inputs
         self._leaves = leaves
 
-    @property
-    def __class__(self) -> type:  # type: ignore[override]
+    @property  # type: ignore[misc]
+    def __class__(self) -> type:
         """float: where the function asks by ``isinstance``, it goes the way of its eager calls."""
         return float
 
@@ -183,7 +183,7 @@ class Number(ArrayMethods):
         """The number itself, as of a float."""
         return self
 
-    @property
+    @property  # type: ignore[override]
     def imag(self) -> float:
         """0.0, as of a float."""
         return 0.0

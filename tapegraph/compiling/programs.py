@@ -119,7 +119,7 @@ class Programs:
         else:
             written: list[Any] = []
             try:
-                then = [partial(written.append, 1), undo.clear]
+                then: list[Change] = [partial(written.append, 1), undo.clear]
                 result = self._committed(program, given, read, then)
                 self._setbacks = 0
             except Exception as error:

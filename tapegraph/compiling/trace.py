@@ -235,8 +235,8 @@ class Trace:
         make(together([*changes, self._undo.clear]))
         self._kept, self._inside = [], []
         self.recording.forget(self.constants)
-        for slot, leaf in self._made_inside.items():
-            if leaf() is not None:  # whoever holds it may write into its array
+        for slot, held in self._made_inside.items():
+            if held() is not None:  # whoever holds it may write into its array
                 own = self.constants[slot].copy()
                 self.constants[slot] = self.recording.values[slot] = own
         return result
@@ -299,7 +299,7 @@ def _entry_of(program: Program, slot: int) -> tuple[Any, ...]:
     """Return what an entry shares with the same one of another recording."""
     attrs = [(name, identity(value)) for name, value in program.attrs[slot].items()]
     columns = (program.ops, program.inputs, program.shapes, program.dtypes, program.needs)
-    return (*(column[slot] for column in columns), attrs)  # type: ignore[index]
+    return (*(column[slot] for column in columns), attrs)
 
 
 def _marked(out: Any, tensors: list[Any], numbers: list[int]) -> Any:

@@ -45,7 +45,7 @@ def read(node: Node) -> Array | None:
     while True:
         grad = getattr(node, "_grad", None)
         if grad is None or type(grad) is np.ndarray:
-            return grad  # type: ignore[no-any-return]
+            return grad
         array = np.zeros_like(node._array) if grad is ZERO else grad.dense()
         if node._grad is grad:
             node._grad = array

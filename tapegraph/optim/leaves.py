@@ -72,7 +72,7 @@ def array_of(p: Leaf) -> Array:
     return _read_only(np.asarray(p.data) if isinstance(p, Value) else p._array)
 
 
-def rows_set(p: Tensor, rows: Array, values: Array) -> list[Change]:
+def rows_set(p: Any, rows: Array, values: Array) -> list[Change]:
     """Give some rows of a parameter or a slot new numbers."""
     # Whoever else holds the array keeps the old numbers.
     table = own(p._array) if is_shared(p) else p._array

@@ -82,10 +82,10 @@ class ArrayMethods:
     def __pos__(self) -> Self:
         return self
 
-    def __divmod__(self, other: Operand) -> tuple[Any, Any]:
+    def __divmod__(self: Any, other: Operand) -> tuple[Any, Any]:
         return self // other, self % other
 
-    def __rdivmod__(self, other: Operand) -> tuple[Any, Any]:
+    def __rdivmod__(self: Any, other: Operand) -> tuple[Any, Any]:
         return other // self, other % self
 
     def __abs__(self) -> Self:

@@ -249,7 +249,7 @@ class Tensor(ArrayMethods, Node, recorded=True):
         recorded = concretization.current()
         if recorded is not None:
             if isinstance(given, Node) and given._array.shape != self.shape:
-                given = np.broadcast_to(given, self.shape)  # type: ignore[arg-type]
+                given = np.broadcast_to(given, self.shape)  # type: ignore[call-overload]
             recorded.assign(self, array, given)
             return
         self._array = array

@@ -920,11 +920,11 @@ def _sweep(root: Value) -> None:
             if not left:
                 push(arg)
 
-    left = iter(nodes)
+    rest = iter(nodes)
     try:
-        _add_up(left)
+        _add_up(rest)
     except BaseException:  # a signal's, which came between two of them
-        _add_up(left)
+        _add_up(rest)
         raise
 
 
