@@ -183,8 +183,8 @@ class Number(ArrayMethods):
         """The number itself, as of a float."""
         return self
 
-    @property  # type: ignore[override]
-    def imag(self) -> float:
+    @property
+    def imag(self) -> float:  # type: ignore[override]
         """0.0, as of a float."""
         return 0.0
 
