@@ -392,7 +392,9 @@ def storm(engine, signals, kinds=KINDS, seconds=200.0):
             except (Stop, KeyboardInterrupt) as error:
                 assert type(error) is raised, error
                 arrived = True
-            assert len(seen) == 1 and arrived == (raised is not None)
+            # TensorFlow's C code reads properties in Python, and drops what is raised there.
+            dropped = engine == "tensorflow" and not arrived
+            assert len(seen) == 1 and (dropped or arrived == (raised is not None))
         sent += 1
         beside.check()
         if sent % 10 == 0:
