@@ -37,7 +37,7 @@ _DEPTH = 2
 _MOST_OWNERS = 4096
 _ATOMS = frozenset((bool, int, float, complex, str, bytes, type(None)))
 _CALLED_BY_SYNTAX = frozenset(
-    f"__{name}__" for name in ("call", "enter", "exit", "getattr", "getitem", "iter", "len")
+    ("__call__", "__enter__", "__exit__", "__getattr__", "__getitem__", "__iter__", "__len__")
 )
 _LIBRARIES = frozenset(("builtins", "numpy", "tapegraph"))
 _FUNCTIONS = (FunctionType, MethodType, partial)
@@ -175,9 +175,10 @@ def look(
     Examples
     --------
     >>> sizes = [2, 3]
-    >>> view, _ = look(lambda x: x * sizes[0])
+    >>> f = lambda x: x * sizes[0]
+    >>> view, _ = look(f)
     >>> sizes[0] = 5
-    >>> view.holds(), view.difference(look(lambda x: x * sizes[0])[0])
+    >>> view.holds(), view.difference(look(f)[0])
     (False, 'sizes[0] was 2, and is 5')
     """
     while True:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import re
 import tracemalloc
+from collections import deque
 
 import numpy as np
 import pytest
@@ -615,7 +616,7 @@ def test_a_plan_is_a_function_of_arrays():
     """The contract of an engine: outputs and updates, of the values of the leaves in order."""
     w, found = tg.param([1.0, 2.0]), []
     arguments = (tuple, (flattened([2.0], "args", found), flattened({}, "kwargs", found)))
-    trace = Trace(lambda x: w * x, arguments, [value for _, value in found])
+    trace = Trace(lambda x: w * x, arguments, [value for _, value in found], deque())
     plan = engines.engine("native").whole(trace.recording, trace.state)
     values = [np.array([1.0, 2.0]), np.array(5.0)]
     outputs, updates = plan.run(values)

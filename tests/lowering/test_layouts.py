@@ -144,7 +144,7 @@ def test_nothing_is_transposed_between_layers():
         loss.backward()
         return loss
 
-    for _ in range(4):
+    for _ in range(5):
         step(rng.normal(size=(3, 1, 16, 16)))
     assert ran(step) == "tensorflow"
     # Each kernel and its gradient, and the images where they become rows, and back.

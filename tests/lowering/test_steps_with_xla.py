@@ -270,7 +270,7 @@ def test_a_bad_label_raises_and_changes_nothing(clock):
         step(x, np.array([0, 2]), 1.0)
     assert clock.ran[-1]
     before = [[p.numpy(), p.grad.copy()] for p in params], optimizer.state_dict()
-    with pytest.raises(IndexError, match=r"expected one in \[0, 3\)"):
+    with pytest.raises(IndexError, match=r"expected a class in \[0, 3\)"):
         step(x, np.array([0, 3]), 1.0)
     assert clock.ran[-2:] == [True, False]
     after = [[p.numpy(), p.grad.copy()] for p in params], optimizer.state_dict()

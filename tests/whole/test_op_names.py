@@ -41,6 +41,7 @@ ALLOWED: dict[str, tuple[set[str] | None, str]] = {
         {"where", "detach"},
         "an argument of NumPy's, and the method of tensors",
     ),
+    "tapegraph/recording/whole.py": ({"reshape"}, "what a new value of a leaf is recorded as"),
     "tapegraph/recording/recorded.py": ({"where"}, "the heading of a column"),
     **{
         f"tapegraph/optim/{name}.py": ({"mean"}, "a slot's name")

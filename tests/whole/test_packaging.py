@@ -171,6 +171,7 @@ def inside(name: str, packages: tuple[str, ...]) -> bool:
 ROOMS = (
     "checkout",
     "errors",
+    "interrupts",
     "locks",
     "version",
     "progress",
