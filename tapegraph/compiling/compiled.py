@@ -99,21 +99,33 @@ class _Entry:
         What the function saw before the first call, by other objects where they were made anew.
     reason : str
         Why there is this trace, beside the ones before.
+    real : int
+        Which of its calls is to be a real one, compared with the recording.
     unchecked : int
         How many calls have run the program since the last real one.
     """
 
-    __slots__ = ("arguments", "calls", "left", "programs", "reason", "trace", "unchecked", "view")
+    __slots__ = (
+        "arguments",
+        "calls",
+        "left",
+        "programs",
+        "real",
+        "reason",
+        "trace",
+        "unchecked",
+        "view",
+    )
 
-    def __init__(self, arguments: Any, view: View, reason: str) -> None:
+    def __init__(self, arguments: Any, view: View, reason: str, real: int) -> None:
         self.arguments = arguments
         self.view = view
         self.reason = reason
         self.left: list[weakref.ref[Node]] = []  # what recorded calls left behind
         self.trace: Trace | None = None
         self.programs: Programs | None = None
-        self.calls = 0
-        self.unchecked = 0
+        self.calls = self.unchecked = 0
+        self.real = real
 
 
 class Compiled:
@@ -223,10 +235,13 @@ class Compiled:
     def _call(self, structure: Any, given: list[Any], undo: Undo) -> Any:
         entry = self._entry((structure, RECORDING.value()))
         entry.calls += 1
-        given = [*given, *(place.read() for place in entry.view.fed)]
+        if entry.view.fed:
+            given = [*given, *(place.read() for place in entry.view.fed)]
         if entry.programs is None or not _still_holds(entry.trace):
+            entry.real = self._next_real(entry.calls)
             return self._record(entry, structure, given, undo)
-        if self._is_real(entry.calls):
+        if entry.calls == entry.real:
+            entry.real = self._next_real(entry.calls)
             return self._verified(entry, structure, given, undo)
         entry.unchecked += 1
         if entry.left:
@@ -254,7 +269,10 @@ class Compiled:
     def _entry(self, arguments: Any) -> _Entry:
         """Return what is known of some arguments and what the function sees now."""
         self._calls += 1
-        for entry in reversed(self._entries):
+        entries = self._entries
+        if entries and entries[-1].arguments == arguments and entries[-1].view.holds():
+            return entries[-1]
+        for entry in reversed(entries[:-1]):
             if entry.arguments == arguments and entry.view.holds():
                 break
         else:
@@ -270,9 +288,8 @@ class Compiled:
                 return self._new_entry(arguments, view, alike)
             entry = known
             entry.view = view
-        if entry is not self._entries[-1]:
-            self._entries.remove(entry)
-            self._entries.append(entry)
+        self._entries.remove(entry)
+        self._entries.append(entry)
         return entry
 
     def _look(self) -> View:
@@ -307,7 +324,7 @@ class Compiled:
                 explain(f"compile: {self.__name__}", received, "calls like earlier ones", fix),
                 RuntimeWarning,
             )
-        entry = _Entry(arguments, view, reason)
+        entry = _Entry(arguments, view, reason, self._next_real(0))
         self._entries.append(entry)
         text = call_text(self.__name__, self._parameters, arguments[0])
         _logger.info("compile: %s: a new trace for %s: %s", self.__name__, text, reason)
@@ -315,12 +332,12 @@ class Compiled:
             del self._entries[0]
         return entry
 
-    def _is_real(self, calls: int) -> bool:
-        """Tell whether a call of a trace is to be a real one, compared with the recording."""
+    def _next_real(self, calls: int) -> int:
+        """Return which call of a trace is the next real one after so many; 0 for none."""
         every = self._verify_every
         if isinstance(every, str):
-            return calls >= 4 and calls & (calls - 1) == 0
-        return bool(every) and calls % every == 0  # type: ignore[operator]
+            return max(4, 1 << calls.bit_length())
+        return 0 if every is None else calls - calls % every + every
 
     def _traced(self, entry: _Entry, structure: Any, given: list[Any], undo: Undo) -> Trace:
         """Make a real call, with plain floats where it fails with those that are fed."""

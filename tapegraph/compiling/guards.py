@@ -124,7 +124,10 @@ class View:
                 now = get(owner)
                 if len(now) != len(values) or not all(map(is_, now, values)):
                     return False
-            return all(contents(array) == before for array, before in self._arrays)
+            for array, before in self._arrays:
+                if contents(array) != before:
+                    return False
+            return True
         except (AttributeError, KeyError, RuntimeError, ValueError):  # something is gone
             return False
 
