@@ -405,6 +405,14 @@ def indexing() -> Iterator[Row]:
         (ANYWHERE,),
         view=True,
     )
+    for axis in (0, 1):
+        yield Row(
+            "roll",
+            f"roll, axis {axis}",
+            lambda tg, x, axis=axis: tg.roll(x, 3, axis),
+            lambda torch, x, axis=axis: torch.roll(x, 3, axis),
+            (ANYWHERE,),
+        )
     yield Row("scatter", "scatter", _ours_scatter, _their_scatter, (ANYWHERE,), (places,))
 
 

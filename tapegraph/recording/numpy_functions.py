@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import inspect
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeVar
 
 import numpy as np
@@ -20,6 +20,8 @@ from tapegraph.recording.node import Node
 
 F = TypeVar("F", bound=Callable[..., Any])
 _POSITIONAL, _KEYWORD = inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.KEYWORD_ONLY
+_BY_PLACE = (_POSITIONAL, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+_BY_NAME = (_KEYWORD, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 # What NumPy 2.0 called a parameter that has had its present name since 2.1.
 _RENAMED = {"newshape": "shape"}
 
@@ -312,10 +314,11 @@ def _adapted(called: Any, recording: Callable[..., Any]) -> Callable[..., Any]:
             return recording
     takes = inspect.signature(recording).parameters
     variadic = any(p.kind is p.VAR_POSITIONAL for p in takes.values())
+    alike, shared = _alike(signature, takes), _shared(signature, takes)
 
     @functools.wraps(recording)
     def adapted(*args: Any, **options: Any) -> Any:
-        if variadic or (len(args) <= 1 and not options):
+        if variadic or (len(args) <= alike and options.keys() <= shared):
             return recording(*args, **options)
         bound = signature.bind(*args, **options)
         names = list(signature.parameters)
@@ -345,6 +348,27 @@ def _adapted(called: Any, recording: Callable[..., Any]) -> Callable[..., Any]:
         return recording(*positional, **named)
 
     return adapted
+
+
+def _alike(signature: inspect.Signature, takes: Mapping[str, inspect.Parameter]) -> int:
+    """Count the arguments that both functions take by position, in the same places."""
+    count = 0
+    for place, (theirs, ours) in enumerate(
+        zip(signature.parameters.values(), takes.values(), strict=False)
+    ):
+        if theirs.kind not in _BY_PLACE or ours.kind not in _BY_PLACE:
+            break
+        same = theirs.name == ours.name or theirs.kind is _POSITIONAL
+        if not same and (place or theirs.name in takes):
+            break
+        count += 1
+    return max(1, count)
+
+
+def _shared(signature: inspect.Signature, takes: Mapping[str, inspect.Parameter]) -> frozenset[str]:
+    """Return the names by which both functions take arguments."""
+    names = (name for name, p in signature.parameters.items() if p.kind in _BY_NAME)
+    return frozenset(name for name in names if name in takes and takes[name].kind in _BY_NAME)
 
 
 def _ufunc_signature(called: np.ufunc) -> inspect.Signature:

@@ -1878,6 +1878,14 @@ FAULTS = (
     ),
     Fault(
         "autograd",
+        "numpys-places-are-taken-for-ours",
+        "tapegraph/recording/numpy_functions.py",
+        "if not same and (place or theirs.name in takes):",
+        "if not same and not place and theirs.name in takes:",
+        "tests/tensors/test_numpy_functions.py -k places_and_names",
+    ),
+    Fault(
+        "autograd",
         "labels-dropped",
         "tapegraph/recording/numpy_functions.py",
         "    return not (hasattr(kind",

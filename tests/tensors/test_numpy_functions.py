@@ -48,6 +48,24 @@ def test_every_ufunc_of_the_table_gives_numpys_values_as_a_tensor(ufunc):
     np.testing.assert_allclose(got.data, ufunc(*arrays), rtol=1e-14, strict=True)
 
 
+PLACED = {
+    "names in the same places": lambda x: np.roll(x, 1, 1),
+    "the same by name": lambda x: np.roll(x, axis=1, shift=1),
+    "other names in the same places": lambda x: np.where([True, False, True], x, 2.0 * x),
+    "a place that is another argument's": lambda x: np.std(x, 1, None, None),
+    "places beyond it": lambda x: np.std(x, 1, None, None, 1, True),
+    "a name beyond it": lambda x: np.std(x, 1, ddof=1),
+    "the first by name": lambda x: np.sum(a=x, axis=1),
+}
+
+
+@pytest.mark.parametrize("name", PLACED)
+def test_arguments_are_those_of_numpys_places_and_names(name, x):
+    got = PLACED[name](x)
+    assert type(got) is tg.Tensor
+    np.testing.assert_allclose(got.data, PLACED[name](X), rtol=1e-14, strict=True)
+
+
 METHODS = {
     "add.reduce": lambda x: np.add.reduce(x),
     "add.reduce of an axis": lambda x: np.add.reduce(x, 1),

@@ -13,7 +13,17 @@ import numpy as np
 import pytest
 
 import tapegraph as tg
-from benchmarks import auto, contest, environment, ops, peers, protocol, report, second_order
+from benchmarks import (
+    auto,
+    contest,
+    environment,
+    ops,
+    peers,
+    protocol,
+    report,
+    rolled,
+    second_order,
+)
 from benchmarks.operations import ROWS
 from benchmarks.processes import Failed, Process
 from benchmarks.protocol import Contender, Problem, Spread, Trainer, check_agreement, time_in_turns
@@ -506,3 +516,30 @@ def test_the_command_of_second_order(tmp_path):
     for name in (*second_order.FUNCTIONS, "compiled", "first three calls", "native", "tensorflow"):
         assert re.search(rf"^{name} +([\d.]+  [\d.]+ \([\d.]+ to [\d.]+\)|left out: )", out, re.M)
     assert ("it ran natively" in out) == (importlib.util.find_spec("tensorflow") is None)
+
+
+# Simulations
+
+
+@pytest.mark.parametrize("name", rolled.FUNCTIONS)
+def test_simulations_that_are_timed_are_autograds(name):
+    pytest.importorskip("autograd.numpy")
+    theirs = rolled.value_and_gradient(name, 5, "autograd")()
+    with tg.use_backend("native"):
+        for how in rolled.WAYS:
+            run = rolled.value_and_gradient(name, 5, how)
+            for _ in range(4):  # recorded twice, then replayed
+                ours = run()
+            for a, b in zip(ours, theirs, strict=True):
+                assert np.shape(a) == np.shape(b)
+                np.testing.assert_allclose(a, b, rtol=1e-12, atol=1e-12 * np.abs(b).max())
+
+
+@pytest.mark.thorough
+def test_the_command_of_simulations(tmp_path):
+    out = run("benchmarks.simulation", "--rounds", "2", cwd=tmp_path)
+    quoted = r"[\d.]+ \([\d.]+ to [\d.]+\)"
+    for name, sides in rolled.SIDES.items():
+        for side in sides:
+            line = rf"^{name} {side}x{side} +([\d.]+  {quoted} +{quoted}|left out: )"
+            assert re.search(line, out, re.M), out
