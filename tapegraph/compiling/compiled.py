@@ -390,6 +390,7 @@ class Compiled:
         """Forget every recording."""
         with self._lock():
             self._entries.clear()
+            self._calls = self._made = 0
 
     def source(self) -> str:
         """Return the native plan of the combination of arguments that was last called, as Python.

@@ -526,6 +526,8 @@ def test_new_traces_can_be_refused():
         step(X[0][:2])
     held[0] = 1
     np.testing.assert_array_equal(step(X[0]).data, X[0])
+    step.reset()
+    np.testing.assert_array_equal(step(X[0][:2]).data, X[0][:2])
     with pytest.raises(ValueError, match="on_retrace='never'"):
         tg.compile(lambda x: x, on_retrace="never")
 
