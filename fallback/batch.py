@@ -223,7 +223,6 @@ _FUNCTIONS: dict[Any, Callable[..., Any]] = {
     np.concatenate: _concatenate,
     np.copy: Batch.copy,
     np.cumsum: Batch.cumsum,
-    np.empty_like: lambda x: Batch(np.empty_like(x.array)),
     np.expand_dims: lambda x, axis: Batch(np.expand_dims(x.array, _axes(axis))),
     np.flip: lambda x, axis: Batch(np.flip(x.array, _axes(axis))),
     np.moveaxis: lambda x, a, b: Batch(np.moveaxis(x.array, _axes(a), _axes(b))),

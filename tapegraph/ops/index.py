@@ -680,12 +680,8 @@ def rolled(x: Any, *, shift: tuple[int, ...], axis: tuple[int, ...]) -> Any:
     """Move elements along different axes, each by less than its length, forwards or back."""
     for distance, along in zip(shift, axis, strict=True):
         before = (slice(None),) * along
-        left, right = slice(distance), slice(distance, None)
-        end, start = slice(-distance, None), slice(-distance)
-        moved = np.empty_like(x)  # filled by parts: np.concatenate takes longer to begin
-        moved[(*before, left)] = x[(*before, end)]
-        moved[(*before, right)] = x[(*before, start)]
-        x = moved
+        end, start = (*before, slice(-distance, None)), (*before, slice(-distance))
+        x = np.concatenate((x[end], x[start]), axis=along)  # a plan makes it in its own memory
     return x
 
 
