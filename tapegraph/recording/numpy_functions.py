@@ -10,7 +10,7 @@ import functools
 import inspect
 import sys
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -302,8 +302,18 @@ def _plain(value: Any) -> Any:
     return np.asarray(detach().data) if detach is not None else value
 
 
-def _adapted(called: Any, recording: Callable[..., Any]) -> Callable[..., Any]:
-    """Return ``recording`` under NumPy's own signature."""
+class _Taken(NamedTuple):
+    """What NumPy's function and ours take: signatures, the same places, and the same names."""
+
+    title: str
+    signature: inspect.Signature
+    takes: Mapping[str, inspect.Parameter]
+    alike: int
+    shared: frozenset[str]
+
+
+def _taken(called: Any, recording: Callable[..., Any]) -> _Taken | None:
+    """Compare the arguments of two functions; None where ours takes whatever is given."""
     title = f"numpy.{called.__name__}"
     if isinstance(called, np.ufunc):
         signature, title = _ufunc_signature(called), _name(called)
@@ -311,14 +321,28 @@ def _adapted(called: Any, recording: Callable[..., Any]) -> Callable[..., Any]:
         try:
             signature = inspect.signature(called)
         except (TypeError, ValueError):  # written in C without one
-            return recording
+            return None
     takes = inspect.signature(recording).parameters
-    variadic = any(p.kind is p.VAR_POSITIONAL for p in takes.values())
-    alike, shared = _alike(signature, takes), _shared(signature, takes)
+    if any(p.kind is p.VAR_POSITIONAL for p in takes.values()):
+        return None
+    return _Taken(title, signature, takes, _alike(signature, takes), _shared(signature, takes))
+
+
+def _adapted(called: Any, recording: Callable[..., Any]) -> Callable[..., Any]:
+    """Return ``recording`` under NumPy's own signature, which is looked at when first needed."""
+    looked, taken = False, None
 
     @functools.wraps(recording)
     def adapted(*args: Any, **options: Any) -> Any:
-        if variadic or (len(args) <= alike and options.keys() <= shared):
+        nonlocal looked, taken
+        if len(args) <= 1 and not options:
+            return recording(*args)
+        if not looked:
+            looked, taken = True, _taken(called, recording)
+        if taken is None:
+            return recording(*args, **options)
+        title, signature, takes, alike, shared = taken
+        if len(args) <= alike and options.keys() <= shared:
             return recording(*args, **options)
         bound = signature.bind(*args, **options)
         names = list(signature.parameters)
