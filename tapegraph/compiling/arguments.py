@@ -17,7 +17,7 @@ _STATIC = (bool, int, str, bytes, type(None))
 # The classes that say of what type an array's elements are.
 _DTYPES = (bool, int, float)
 # What arrays of other libraries have, eager tensors of TensorFlow among them.
-_ARRAYS = ("__array__", "__dlpack__")
+_ARRAYS = ("__dlpack__", "numpy")  # either, beside `__array__`
 
 
 # Stand for a tensor, a `Value` and a float of the program among the results of a call.
@@ -106,7 +106,8 @@ def flattened(value: Any, path: str, found: list[tuple[str, Any]]) -> Structure:
         return (kind, tuple(parts))
     if isinstance(value, np.dtype) or _is_dtype(value):
         return Static(kind, value)
-    if not isinstance(value, np.ndarray) and all(hasattr(value, name) for name in _ARRAYS):
+    is_array = hasattr(value, "__array__") and any(hasattr(value, name) for name in _ARRAYS)
+    if is_array and not isinstance(value, np.ndarray):
         return flattened(np.asarray(value), path, found)
     expected = "arrays, numbers, strings, None, and dicts, lists and tuples of them"
     fix = "Reach other objects through the function's closure or self."

@@ -14,6 +14,8 @@ import pytest
 from tapegraph.autograd import grad, jacobian, make_jvp, make_vjp, value_and_grad
 
 stats = pytest.importorskip("scipy.stats")
+scipy = importlib.import_module("scipy")
+OLD_SCIPY = tuple(map(int, scipy.__version__.split(".")[:2])) < (1, 14)
 
 INF, NAN = numpy.inf, numpy.nan
 PLACES = (-INF, -2.0, -0.5, -1e-300, 0.0, 1e-300, 0.3, 0.5, 1.0, 1.7, 2.0, 3.0, 40.0, INF, NAN)
@@ -65,6 +67,8 @@ def wanted(name, function, args):
 def test_edges(name, function, axes):
     args = grid(axes)
     f, of_scipy = getattr(ours(name), function), getattr(getattr(stats, name), function)
+    if name == "poisson" and function == "cdf" and OLD_SCIPY:
+        pytest.skip("SciPy 1.13 gives NaN at infinity; to be struck with the oldest SciPy allowed")
     with numpy.errstate(all="ignore"):
         expected = of_scipy(*args)
         for argnum in wanted(name, function, args):

@@ -100,11 +100,19 @@ def revealed(messages: list[str]) -> str:
 
 # One test for all lines and one for all names: each process that runs one waits for mypy.
 
+# To be struck when the oldest NumPy allowed is later.
+NAMES_OF_NUMPY = pytest.mark.skipif(
+    np.lib.NumpyVersion(np.__version__) < "2.1.0",
+    reason="the stubs of NumPy 2.0 name no function for a star import, which the drop-in is",
+)
 
+
+@NAMES_OF_NUMPY
 def test_mypy_knows_the_types(told):
     assert {line: revealed(told["program.py"][line]) for line in REVEALED} == REVEALED
 
 
+@NAMES_OF_NUMPY
 def test_mypy_finds_the_mistakes_and_nothing_else(told):
     errors = {
         line: [message for message in messages if message.startswith("error: ")][-1]
