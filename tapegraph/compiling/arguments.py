@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from tapegraph.compiling.guards import Same
 from tapegraph.errors import explain, kind_of
 from tapegraph.recording.node import Node, numeric
 
@@ -78,7 +79,7 @@ def flattened(value: Any, path: str, found: list[tuple[str, Any]]) -> Structure:
         return Leaf((_RESULTS[id(value)],))
     if isinstance(value, Node):
         if value._requires_grad:
-            return (Node, _Same(value))
+            return (Node, _Parameter(value))
         found.append((path, value._array))
         return Leaf(("tensor", value._array.shape, value._array.dtype.str))
     if isinstance(value, np.ndarray) and not isinstance(value, np.matrix):
@@ -118,19 +119,10 @@ def _is_dtype(value: Any) -> bool:
     return isinstance(value, type) and (value in _DTYPES or issubclass(value, np.generic))
 
 
-class _Same:
-    """An object that counts by identity."""
+class _Parameter(Same):
+    """A parameter among the arguments: state, which counts by which one it is."""
 
-    __slots__ = ("value",)
-
-    def __init__(self, value: Any) -> None:
-        self.value = value
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Same) and self.value is other.value
-
-    def __hash__(self) -> int:
-        return id(self.value)
+    __slots__ = ()
 
     def __repr__(self) -> str:
         name = f" {self.value.name!r}" if self.value.name else ""
