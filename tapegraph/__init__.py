@@ -12,7 +12,7 @@ from tapegraph.checkout import find_siblings as _find_siblings
 
 _find_siblings()
 
-from tapegraph import optim, random, testing
+from tapegraph import optim, random
 from tapegraph.compiling.compiled import compile, compile_disabled
 from tapegraph.compiling.errors import TraceMismatchError
 from tapegraph.differentiation.backend import get_backend, set_backend, use_backend
@@ -65,6 +65,7 @@ amax, amin = _reduce.max, _reduce.min  # NumPy's second names
 if TYPE_CHECKING:
     from tapegraph import fallback as fallback
     from tapegraph import lowering as lowering
+    from tapegraph import testing as testing
 
 __version__ = VERSION
 
@@ -125,8 +126,8 @@ __all__ += _shape.__all__
 
 
 def __getattr__(name: str) -> object:
-    """Import the engines when they are first asked for: ``tapegraph.lowering``."""
-    if name in ("fallback", "lowering"):
+    """Import what not every program needs when it is first asked for: ``tapegraph.lowering``."""
+    if name in ("fallback", "lowering", "testing"):
         import importlib
 
         return importlib.import_module(f"tapegraph.{name}")

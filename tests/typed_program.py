@@ -263,7 +263,7 @@ def halved(x: Floats) -> Floats:
 
 reveal_type(anp.tanh(array))  # NDArray[Any]
 reveal_type(anp.concatenate([array, array]))  # NDArray[Any]
-reveal_type(anp.row_stack([array, array]))  # NDArray[Any]
+stacked: Floats = anp.row_stack([array, array])  # NumPy 2.5 tells its dtype, those before do not
 reveal_type(anp.pi)  # float
 reveal_type(ag.grad(bowl)(array))  # NDArray[Any]
 reveal_type(ag.grad(bowl)(array, scale=3.0))  # NDArray[Any]
