@@ -42,9 +42,17 @@ def to_tensorflow(array: Array) -> Any:
         array = own(array)
     if shareable(array):
         return tf.experimental.dlpack.from_dlpack(array.__dlpack__())
-    if not array.dtype.isnative:
-        array = array.astype(array.dtype.newbyteorder("="))
-    return tf.constant(np.ascontiguousarray(array).reshape(array.shape))
+    return copied(array)
+
+
+def copied(array: Array) -> Any:
+    """Return an eager tensor of a copy of an array.
+
+    The constructor of eager tensors, which ``tf.constant`` calls, reads a property of the context
+    and drops what it raises, so that a signal's handler could raise in vain; an operation does not.
+    """
+    own_bytes = np.array(array, array.dtype.newbyteorder("="), order="C")
+    return tensorflow().raw_ops.Identity(input=own_bytes)
 
 
 def to_numpy(tensor: Any) -> Array:

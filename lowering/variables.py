@@ -8,6 +8,7 @@ import numpy as np
 
 from tapegraph.locks import Lock
 from tapegraph.lowering.runtime import tensorflow
+from tapegraph.lowering.transfer import copied
 from tapegraph.recording.away import Away, is_away
 from tapegraph.recording.node import Node
 from tapegraph.typed import Array
@@ -33,7 +34,7 @@ class Kept:
         tf = tensorflow()
         array = node._array
         with tf.init_scope():
-            self.variable = tf.Variable(array, trainable=False, dtype=array.dtype)
+            self.variable = tf.Variable(copied(array), trainable=False, dtype=array.dtype)
         self.away = Away(self.fetch, node)
         self._node = weakref.ref(node)
         self._remember(node, array)
@@ -48,7 +49,7 @@ class Kept:
             return
         array = node._array
         if array is not self._array or getattr(node, "_changed", 0) != self._changed:
-            self.variable.assign(array)  # copies; what shares its memory would change with it
+            self.variable.assign(copied(array))
             self._remember(node, array)
 
     def fetch(self) -> Array:
