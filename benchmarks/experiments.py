@@ -458,7 +458,7 @@ def chains() -> Ways:
     """A compiled step of the transformer block: its chains of calls in blocks, or whole."""
     import tapegraph as tg
     from benchmarks.workloads import transformer
-    from tapegraph.fallback import blocks
+    from tapegraph.fallback.plan import blocks
 
     tg.set_backend("native")
     measured = blocks.fastest

@@ -1,18 +1,23 @@
 """Operations by family: forward, checks and the public function of each.
 
-The same file name holds an operation's gradient in ``fallback/``, its tangent in
-``tapegraph/differentiation/jvps/`` and its TensorFlow node in ``lowering/``.
+The same file name holds an operation's gradient in ``fallback/rules/``, its tangent in
+``tapegraph/differentiation/jvps/`` and its TensorFlow node in ``lowering/``; of what is computed
+element by element both derivatives come from its slope, ``tapegraph/differentiation/slopes/``.
 """
 
 from __future__ import annotations
 
 import importlib
+from collections.abc import Iterable
 from typing import Any
 
 FAMILIES = ("elementwise", "reduce", "linalg", "shape", "index", "special", "nn")
+COMPOSED = tuple(f for f in FAMILIES if f not in ("elementwise", "special"))  # not from slopes
 
 
-def rules_of_families(package: str, table: str) -> dict[str, Any]:
+def rules_of_families(
+    package: str, table: str, families: Iterable[str] = FAMILIES
+) -> dict[str, Any]:
     """Return the rows of every family's table in a package that mirrors this one.
 
     Raises
@@ -21,7 +26,7 @@ def rules_of_families(package: str, table: str) -> dict[str, Any]:
         Two families have a row of one name.
     """
     rows: dict[str, Any] = {}
-    for family in FAMILIES:
+    for family in families:
         found = getattr(importlib.import_module(f"{package}.{family}"), table)
         twice = sorted(rows.keys() & found.keys())
         if twice:

@@ -11,7 +11,7 @@ from programs import programs
 
 import tapegraph as tg
 from tapegraph.differentiation.clock import CLOCK
-from tapegraph.fallback import blocks
+from tapegraph.fallback.plan import blocks
 from tests.compiling.attention import attention
 from tests.compiling.beside import beside
 from tests.compiling.test_random_steps import beside_eager

@@ -10,7 +10,7 @@ import pytest
 import tapegraph as tg
 from tapegraph.differentiation import choices, tuner
 from tapegraph.differentiation.clock import CLOCK
-from tapegraph.fallback.plan import Plan
+from tapegraph.fallback.plan.plan import Plan
 from tests.lowering.test_compiled_steps import descent
 
 pytest.importorskip("tensorflow")

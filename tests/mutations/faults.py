@@ -132,7 +132,7 @@ FAULTS = (
     Fault(
         "vjp",
         "mul-operands-swapped",
-        "fallback/elementwise.py",
+        "fallback/rules/elementwise.py",
         '"mul": (lambda g, y, a, b: g * b, lambda g, y, a, b: g * a),',
         '"mul": (lambda g, y, a, b: g * a, lambda g, y, a, b: g * b),',
         f"{OPS} -k mul-",
@@ -156,7 +156,7 @@ FAULTS = (
     Fault(
         "vjp",
         "mean-divides-by-all",
-        "fallback/reduce.py",
+        "fallback/rules/reduce.py",
         "count = math.prod(x.shape[a] for a in axis)",
         "count = math.prod(x.shape)",
         f"{OPS} -k mean-",
@@ -164,7 +164,7 @@ FAULTS = (
     Fault(
         "vjp",
         "softmax-axis-off",
-        "fallback/reduce.py",
+        "fallback/rules/reduce.py",
         "np.expand_dims(_dot(g, y, axis=axis), axis)",
         "np.expand_dims(_dot(g, y, axis=-1), -1)",
         f"{OPS} -k softmax-",
@@ -172,7 +172,7 @@ FAULTS = (
     Fault(
         "vjp",
         "transpose-not-inverted",
-        "fallback/shape.py",
+        "fallback/rules/shape.py",
         "g.transpose(tuple(sorted(range(len(axes)), key=axes.__getitem__)))",
         "g.transpose(axes)",
         f"{OPS} -k transpose-",
@@ -180,7 +180,7 @@ FAULTS = (
     Fault(
         "vjp",
         "concat-takes-the-first-part-for-all",
-        "fallback/shape.py",
+        "fallback/rules/shape.py",
         "g[before + (slice(end - a.shape[axis], end),)]",
         "g[before + (slice(0, a.shape[axis]),)]",
         f"{OPS} -k concat-",
@@ -188,7 +188,7 @@ FAULTS = (
     Fault(
         "vjp",
         "repeated-indices-count-once",
-        "fallback/index.py",
+        "fallback/rules/index.py",
         "np.add.at(out, advanced_key(arrays, plan), g)",
         "out[advanced_key(arrays, plan)] += g",
         f"{OPS} -k index-",
@@ -196,7 +196,7 @@ FAULTS = (
     Fault(
         "vjp",
         "gathered-columns-count-once",
-        "fallback/index.py",
+        "fallback/rules/index.py",
         "np.add.at(out, places.ravel(), plain(g).ravel())",
         "out[places.ravel()] += plain(g).ravel()",
         f"{OPS} -k gather-",
@@ -204,7 +204,7 @@ FAULTS = (
     Fault(
         "vjp",
         "matrix-not-transposed",
-        "fallback/linalg.py",
+        "fallback/rules/linalg.py",
         "return np.matmul(g, b.swapaxes(-1, -2))",
         "return np.matmul(g, b if b.shape[-1] == b.shape[-2] else b.swapaxes(-1, -2))",
         f"{OPS} -k matmul-",
@@ -212,7 +212,7 @@ FAULTS = (
     Fault(
         "vjp",
         "layer-norm-forgets-the-variance",
-        "fallback/nn.py",
+        "fallback/rules/nn.py",
         "        gx -= normal * along\n",
         "",
         f"{OPS} -k layer_norm-",
@@ -220,7 +220,7 @@ FAULTS = (
     Fault(
         "vjp",
         "conv2d-kernel-gradient-of-the-first-image",
-        "fallback/nn.py",
+        "fallback/rules/nn.py",
         "gk = np.matmul(flat, saved.T).reshape(k.shape)",
         "gk = np.matmul(flat[:, ::n], saved[:, ::n].T).reshape(k.shape)",
         f"{OPS} -k conv2d-",
@@ -228,7 +228,7 @@ FAULTS = (
     Fault(
         "vjp",
         "crossentropy-takes-rows-to-sum-to-one",
-        "fallback/nn.py",
+        "fallback/rules/nn.py",
         "odds / total * targets.sum(axis=-1, keepdims=True) - targets",
         "odds / total - targets",
         f"{OPS} -k crossentropy-",
@@ -236,7 +236,7 @@ FAULTS = (
     Fault(
         "vjp",
         "ties-all-get-the-whole",
-        "fallback/reduce.py",
+        "fallback/rules/reduce.py",
         " / chosen.sum(axis=axis, keepdims=True, dtype=x.dtype)",
         "",
         f"{OPS} -k max-",
@@ -244,7 +244,7 @@ FAULTS = (
     Fault(
         "vjp",
         "cumsum-forwards",
-        "fallback/reduce.py",
+        "fallback/rules/reduce.py",
         "np.flip(np.flip(g, axis).cumsum(axis=axis), axis)",
         "g.cumsum(axis=axis)",
         f"{OPS} -k cumsum-",
@@ -252,7 +252,7 @@ FAULTS = (
     Fault(
         "vjp",
         "cholesky-diagonal-not-halved",
-        "fallback/linalg.py",
+        "fallback/rules/linalg.py",
         "(np.tri(n, dtype=x.dtype) - np.eye(n, dtype=x.dtype) / 2)",
         "np.tri(n, dtype=x.dtype)",
         f"{OPS} -k cholesky-",
@@ -276,7 +276,7 @@ FAULTS = (
     Fault(
         "vjp",
         "fast-form-gives-both-all-of-a-tie",
-        "fallback/elementwise.py",
+        "fallback/rules/elementwise.py",
         "kept(0.5 * g, neither)",
         "kept(g, neither)",
         f"{SLOPES} -k fast",
@@ -284,7 +284,7 @@ FAULTS = (
     Fault(
         "vjp",
         "slopes-divide-instead",
-        "fallback/rules.py",
+        "fallback/rules/__init__.py",
         "g / of(y, x)",
         "g * of(y, x)",
         f"{OPS} -k log-",
@@ -300,7 +300,7 @@ FAULTS = (
     Fault(
         "vjp",
         "recorded-norm-of-a-frozen-variance",
-        "fallback/nn.py",
+        "fallback/rules/nn.py",
         "np.sqrt((centred * centred).mean(axis=-1, keepdims=True) + eps)",
         "np.sqrt((centred * centred).mean(axis=-1, keepdims=True).detach() + eps)",
         f"{RECORDED} -k layer_norm",
@@ -308,7 +308,7 @@ FAULTS = (
     Fault(
         "vjp",
         "recorded-convolution-with-the-kernel-not-turned",
-        "fallback/nn.py",
+        "fallback/rules/nn.py",
         "np.flip(k, (2, 3)).transpose(1, 0, 2, 3)",
         "k.transpose(1, 0, 2, 3)",
         f"{RECORDED} -k conv2d",
@@ -316,7 +316,7 @@ FAULTS = (
     Fault(
         "vjp",
         "recorded-vectors-of-equal-values-are-constants",
-        "fallback/linalg.py",
+        "fallback/rules/linalg.py",
         "np.sqrt(np.where(undefined, terms * terms, terms.dtype.type(1)))",
         "np.zeros_like(terms)",
         f"{RECORDED} -k equal_values",
@@ -324,7 +324,7 @@ FAULTS = (
     Fault(
         "vjp",
         "recorded-products-before-an-element-hold-it",
-        "fallback/reduce.py",
+        "fallback/rules/reduce.py",
         "np.cumprod(flat[..., :-1], axis=-1)",
         "np.cumprod(flat[..., 1:], axis=-1)",
         f"{RECORDED} -k prod",
@@ -682,7 +682,7 @@ FAULTS = (
     Fault(
         "vjp",
         "a-roll-is-not-rolled-back",
-        "fallback/index.py",
+        "fallback/rules/index.py",
         "    return rolled(g, shift=tuple(-distance for distance in shift), axis=axis)",
         "    return rolled(g, shift=shift, axis=axis)",
         f"{OPS} -k roll",
@@ -1264,7 +1264,7 @@ FAULTS = (
     Fault(
         "compile",
         "arguments-keep-their-layout",
-        "fallback/plan.py",
+        "fallback/plan/plan.py",
         '"C" if v.flags.c_contiguous else "K"',
         '"K"',
         "tests/compiling/test_plan.py -k any_order",
@@ -1481,7 +1481,7 @@ FAULTS = (
     Fault(
         "compile",
         "seeds-of-the-plan-are-handed-out",
-        "fallback/source.py",
+        "fallback/plan/codegen.py",
         'f"{self.name(held)}.copy()" if of_the_plan else self.name(held)',
         "self.name(held)",
         HAZARDS,
@@ -1611,7 +1611,7 @@ FAULTS = (
     Fault(
         "compile",
         "a-copy-taken-for-a-view-of-a-buffer",
-        "fallback/source.py",
+        "fallback/plan/codegen.py",
         "return result.roots == operand.roots",
         "return True",
         PLAN,
@@ -1619,7 +1619,7 @@ FAULTS = (
     Fault(
         "compile",
         "result-over-an-operand-that-is-read-later",
-        "fallback/memory.py",
+        "fallback/plan/memory.py",
         "id(held) in made and last[id(held)] == number and",
         "id(held) in made and",
         f"{PLAN} {BLOCKS}",
@@ -1627,7 +1627,7 @@ FAULTS = (
     Fault(
         "compile",
         "moved-up-before-it-is-ready",
-        "fallback/schedule.py",
+        "fallback/plan/schedule.py",
         "            if call.kept or not ready:",
         "            if call.kept:",
         "tests/compiling/test_plan.py",
@@ -1635,7 +1635,7 @@ FAULTS = (
     Fault(
         "compile",
         "what-cannot-move-is-looked-at",
-        "fallback/schedule.py",
+        "fallback/plan/schedule.py",
         "            if self._lines[user].kept:",
         "            if not self._left:",
         "tests/compiling/test_jacobians.py -k proportion",
@@ -1643,7 +1643,7 @@ FAULTS = (
     Fault(
         "compile",
         "no-gradient-reaches-the-rows-of-a-plan",
-        "fallback/again.py",
+        "fallback/plan/nan_recovery.py",
         "        region.needs[:] = [slot in reached for slot in range(len(region))]",
         "        region.needs[:] = [not region.inputs[slot] for slot in range(len(region))]",
         "tests/compiling/test_jacobians.py -k eagerly",
@@ -1651,7 +1651,7 @@ FAULTS = (
     Fault(
         "compile",
         "no-jacobian-on-the-way-to-a-second-look",
-        "fallback/again.py",
+        "fallback/plan/nan_recovery.py",
         "        if op is not JACOBIAN:",
         "        if op is JACOBIAN or op is not JACOBIAN:",
         "tests/compiling/test_jacobians.py -k second_look",
@@ -1668,7 +1668,7 @@ FAULTS = (
     Fault(
         "compile",
         "moved-up-at-any-cost",
-        "fallback/schedule.py",
+        "fallback/plan/schedule.py",
         "        return 2 * cost <= size",
         "        return False",
         "tests/compiling/test_plan.py -k die_earlier",
@@ -1676,7 +1676,7 @@ FAULTS = (
     Fault(
         "compile",
         "block-over-an-operand-that-is-read-later",
-        "fallback/chains.py",
+        "fallback/plan/chains.py",
         "return lies_alike(held, result) and self._last[id(held)] <= written",
         "return lies_alike(held, result)",
         BLOCKS,
@@ -1684,7 +1684,7 @@ FAULTS = (
     Fault(
         "compile",
         "reader-of-a-repeated-row-before-its-chain",
-        "fallback/chains.py",
+        "fallback/plan/chains.py",
         "bool(read & (late | repeats))",
         "bool(read & late)",
         BLOCKS,
@@ -1692,7 +1692,7 @@ FAULTS = (
     Fault(
         "compile",
         "view-of-a-chain-read-by-nobody",
-        "fallback/chains.py",
+        "fallback/plan/chains.py",
         "if call.function is np.broadcast_to or (id(call) in own and not call.into):",
         "if call.function is np.broadcast_to:",
         BLOCKS,
@@ -1700,7 +1700,7 @@ FAULTS = (
     Fault(
         "compile",
         "blocks-with-other-bits",
-        "fallback/blocks.py",
+        "fallback/plan/blocks.py",
         "return all(a.tobytes() == held.value.tobytes()",
         "return True or all(a.tobytes() == held.value.tobytes()",
         BLOCKS,
@@ -1708,7 +1708,7 @@ FAULTS = (
     Fault(
         "compile",
         "blocks-that-are-hardly-faster",
-        "fallback/blocks.py",
+        "fallback/plan/blocks.py",
         "seconds[best] <= POLICY.edge * seconds[0]",
         "seconds[best] <= seconds[0]",
         BLOCKS,
@@ -1716,7 +1716,7 @@ FAULTS = (
     Fault(
         "compile",
         "small-arrays-in-blocks",
-        "fallback/blocks.py",
+        "fallback/plan/blocks.py",
         "SMALLEST = 1 << 18",
         "SMALLEST = 1 << 8",
         BLOCKS,

@@ -24,7 +24,7 @@ FAMILY_FOLDERS = {
         "tapegraph/differentiation/jvps",
         "tapegraph/differentiation/slopes",
         "tapegraph/testing/cases",
-        "fallback",
+        "fallback/rules",
         "lowering",
     )
 }
@@ -55,7 +55,7 @@ ALLOWED: dict[str, tuple[set[str] | None, str]] = {
         None,
         "Python's own operators, of which some are called alike",
     ),
-    "fallback/symbols.py": (None, "methods of NumPy's arrays, of which some are called alike"),
+    "fallback/plan/tracer.py": (None, "methods of NumPy's arrays, of which some are called alike"),
     "lowering/gaps.py": (None, "the list of gaps, read before the families are imported"),
     "fallback/strong_tensor.py": (None, "the strong zeros of Tensors, by operation"),
     "lowering/strong_zero.py": (None, "the strong zeros of the graph, by operation"),

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
 from tapegraph.arrays.buffers import own
-from tapegraph.fallback.calls import Call, Held, root_ids
+from tapegraph.fallback.plan.ir import Call, Held, root_ids
 from tapegraph.typed import Array
 
 # From this many bytes on memory is worth planning.

@@ -7,10 +7,10 @@ from collections.abc import Container, Sequence
 import numpy as np
 
 from tapegraph.arrays.row_sparse import has_nan
-from tapegraph.fallback.calls import Call, Check, Constant, Held, Leaf, mapped, root_ids
-from tapegraph.fallback.chains import SAME, Blocks, inner
-from tapegraph.fallback.lines import Lines
-from tapegraph.fallback.memory import LARGE, Buffers, last_reads, written_over
+from tapegraph.fallback.plan.chains import SAME, Blocks, inner
+from tapegraph.fallback.plan.ir import Call, Check, Constant, Held, Leaf, mapped, root_ids
+from tapegraph.fallback.plan.lines import Lines
+from tapegraph.fallback.plan.memory import LARGE, Buffers, last_reads, written_over
 
 # A plan of more lines is a generator, whose values lie on the heap. Thousands of them would fill
 # the interpreter's stack, and where a chunk of that ends, a call of Python maps memory every time.

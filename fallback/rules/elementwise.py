@@ -1,4 +1,4 @@
-"""VJP rules: element by element, from their slopes."""
+"""VJP rules: element by element and ``tg.special``, from their slopes."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from tapegraph.arrays.bit_select import kept
-from tapegraph.differentiation.slopes.elementwise import SLOPES
+from tapegraph.differentiation.slopes import SLOPES
 from tapegraph.fallback.rules import Rule, rows_of
 from tapegraph.fallback.strong_zero import StrongZero, plain
 from tapegraph.ops.elementwise import GELU_CUBIC, GELU_FLAT, GELU_SCALE

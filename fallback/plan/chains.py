@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from tapegraph.fallback.calls import METHOD, Call, Calls, Held, Leaf, lies_alike, mapped
-from tapegraph.fallback.memory import Buffers
+from tapegraph.fallback.plan.ir import METHOD, Call, Calls, Held, Leaf, lies_alike, mapped
+from tapegraph.fallback.plan.memory import Buffers
 from tapegraph.typed import Array
 
 # How a value lies beside a chain of shape (..., n): (..., n), (..., 1), (...), or the same for

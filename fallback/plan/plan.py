@@ -15,15 +15,15 @@ import numpy as np
 from tapegraph.arrays.buffers import keep_freed_memory
 from tapegraph.arrays.quietly import quietly
 from tapegraph.arrays.row_sparse import RowSparse, has_nan
-from tapegraph.fallback.again import Again, Backward, Rows
-from tapegraph.fallback.blocks import by_blocks
-from tapegraph.fallback.calls import ITEM, METHOD, Call, Calls, Check, Constant, Held, Leaf
-from tapegraph.fallback.memory import live
+from tapegraph.fallback.plan.blocks import by_blocks
+from tapegraph.fallback.plan.codegen import Source
+from tapegraph.fallback.plan.ir import ITEM, METHOD, Call, Calls, Check, Constant, Held, Leaf
+from tapegraph.fallback.plan.memory import live
+from tapegraph.fallback.plan.nan_recovery import Again, Backward, Rows
+from tapegraph.fallback.plan.schedule import by_lifetime
+from tapegraph.fallback.plan.tracer import Untraceable, written
 from tapegraph.fallback.rules import VJPS, Joint
-from tapegraph.fallback.schedule import by_lifetime
-from tapegraph.fallback.source import Source
 from tapegraph.fallback.sweep import own_row, unbroadcast
-from tapegraph.fallback.symbols import Untraceable, written
 from tapegraph.recording.descents import RowUpdate, descents
 from tapegraph.recording.op import DERIVATIVES, JACOBIAN, Op
 from tapegraph.recording.record import ELEMENTWISE

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Iterator
 
 import numpy as np
 
-from tapegraph.fallback.calls import Call, Held, root_ids
-from tapegraph.fallback.memory import LARGE
+from tapegraph.fallback.plan.ir import Call, Held, root_ids
+from tapegraph.fallback.plan.memory import LARGE
 
 # More last readers than these are not looked at: they are seldom ready together.
 FEW = 8

@@ -10,9 +10,9 @@ import numpy as np
 
 from tapegraph.differentiation.clock import CLOCK
 from tapegraph.differentiation.tuner import POLICY
-from tapegraph.fallback.calls import Call, Held, mapped
-from tapegraph.fallback.chains import SAME, Blocks, Chain, Stretch
-from tapegraph.fallback.lines import Lines
+from tapegraph.fallback.plan.chains import SAME, Blocks, Chain, Stretch
+from tapegraph.fallback.plan.ir import Call, Held, mapped
+from tapegraph.fallback.plan.lines import Lines
 from tapegraph.typed import Array
 
 # Arrays of fewer bytes stay in the cache as they are.

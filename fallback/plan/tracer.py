@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.lib.mixins import NDArrayOperatorsMixin
 
-from tapegraph.fallback.calls import ITEM, METHOD, Call, Calls, Held, concrete, mapped
+from tapegraph.fallback.plan.ir import ITEM, METHOD, Call, Calls, Held, concrete, mapped
 from tapegraph.interrupts import raise_interrupt
 
 # Functions that are called as they are; those that can write into a given array.

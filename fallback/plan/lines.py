@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from tapegraph.fallback.calls import ITEM, METHOD, Call, Constant, Held, held_in
-from tapegraph.fallback.chains import SAME, Blocks
-from tapegraph.fallback.memory import LARGE
+from tapegraph.fallback.plan.chains import SAME, Blocks
+from tapegraph.fallback.plan.ir import ITEM, METHOD, Call, Constant, Held, held_in
+from tapegraph.fallback.plan.memory import LARGE
 from tapegraph.typed import Array
 
 # Their result's place may be a last operand, which is quicker than by keyword; of np.maximum and

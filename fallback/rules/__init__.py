@@ -22,6 +22,7 @@ from collections.abc import Callable
 from typing import Any, TypeAlias
 
 from tapegraph.differentiation.slopes import Divisor, Linear, Slope, Slopes
+from tapegraph.ops import COMPOSED, rules_of_families
 from tapegraph.recording.op import Op
 
 Rule = Callable[..., Any]
@@ -101,3 +102,7 @@ def _rule(slope: Slope, inputs: int) -> Rule:
     if divides:
         return lambda g, y, *xs, **attrs: g / of(y, *xs, **attrs)
     return lambda g, y, *xs, **attrs: g * of(y, *xs, **attrs)
+
+
+for _name, _table in (("VJPS", VJPS), ("RECORDED", RECORDED)):
+    _table.update(rules_of_families(__name__, _name, ("elementwise", *COMPOSED)))

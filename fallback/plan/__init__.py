@@ -1,0 +1,1 @@
+"""The native plan: a captured program compiled to straight-line NumPy."""
