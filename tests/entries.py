@@ -9,7 +9,7 @@ import numpy as np
 
 import tapegraph as tg
 from tapegraph.recording.trace import linearise
-from tapegraph.testing.cases import CASES
+from tests.cases import CASES
 
 Entry = tuple[Any, list[Any], dict[str, Any]]
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tapegraph.testing.cases import Case
+from tests.cases import Case
 
 
 def a_few_each(cases: Iterable[Case], few: int = 1) -> list[Any]:

@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 
 import tapegraph as tg
-from tapegraph.commands.parity import table
 from tapegraph.lowering import GAPS
 from tapegraph.recording import numpy_functions
 from tapegraph.recording.op import Op
@@ -165,3 +164,12 @@ def _names() -> dict[Any, list[str]]:
         own = getattr(function, "__name__", "")
         known.sort(key=lambda name: (name.rpartition(".")[2] != own, name))
     return names
+
+
+def table(rows: list[tuple[str, ...]], *, markdown: bool) -> str:
+    """Return rows, the first of which is the header, as aligned columns."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    if markdown:
+        rows = [rows[0], tuple("-" * w for w in widths), *rows[1:]]
+    lines = [" | ".join(cell.ljust(w) for cell, w in zip(row, widths, strict=True)) for row in rows]
+    return "\n".join(f"| {line} |" if markdown else line.rstrip() for line in lines)

@@ -1,4 +1,4 @@
-"""What is installed, what differentiates, whether the engines agree."""
+"""What is installed, and what differentiates."""
 
 from __future__ import annotations
 
@@ -18,22 +18,15 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m tapegraph", description=__doc__)
     commands = parser.add_subparsers(dest="command", required=True)
     commands.add_parser("info", help="versions, the engine in force and why, devices, cache")
-    parity = commands.add_parser("parity", help="run every op case through both engines")
-    parity.add_argument("--op", action="append", help="only this operation; may be repeated")
-    parity.add_argument("--markdown", action="store_true", help="print the table as Markdown")
     functions = commands.add_parser("functions", help="list the NumPy functions on tensors")
     functions.add_argument("--markdown", action="store_true", help="print the page docs/numpy.md")
     options = parser.parse_args(arguments)
     if options.command == "info":
         print("\n".join(info()))
         return 0
-    if options.command == "functions":
-        from tapegraph.commands.functions import run as list_functions
+    from tapegraph.commands.functions import run
 
-        return list_functions(markdown=options.markdown)
-    from tapegraph.commands.parity import run
-
-    return run(options.op, markdown=options.markdown)
+    return run(markdown=options.markdown)
 
 
 def info() -> list[str]:

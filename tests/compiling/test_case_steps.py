@@ -13,7 +13,7 @@ import pytest
 from quick import a_few_each, thinned
 
 import tapegraph as tg
-from tapegraph.testing.cases import CASES, WITHOUT_GRADIENT
+from tests.cases import CASES, WITHOUT_GRADIENT
 from tests.compiling.beside import beside
 
 CALLS = 5

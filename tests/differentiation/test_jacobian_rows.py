@@ -10,7 +10,7 @@ from tapegraph.fallback import batch_sweep
 from tapegraph.fallback.batch import Batch, Unbatched
 from tapegraph.fallback.sweep import gradients
 from tapegraph.recording.trace import linearise
-from tapegraph.testing.cases import CASES
+from tests.cases import CASES
 
 # Whose rules do more with an array than is known of batches: they run row by row.
 ROW_BY_ROW = {

@@ -11,7 +11,7 @@ from quick import a_few_each
 
 import tapegraph as tg
 from tapegraph.recording.op import OPS
-from tapegraph.testing.cases import CASES
+from tests.cases import CASES
 
 # They read one triangle, and their gradients are spread over both.
 SYMMETRIC = ("cholesky", "eigh", "eigvalsh")

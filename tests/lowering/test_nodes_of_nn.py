@@ -15,8 +15,8 @@ from tapegraph.lowering import GAPS, LOWERINGS
 from tapegraph.lowering.nn import WHOLE_LOWERINGS
 from tapegraph.recording.trace import linearise
 from tapegraph.recording.whole import Whole
-from tapegraph.testing.cases import CASES
 from tapegraph.testing.parity import PARITY_TOLERANCE
+from tests.cases import CASES
 
 pytestmark = pytest.mark.skipif(
     importlib.util.find_spec("tensorflow") is None, reason="needs TensorFlow"

@@ -27,8 +27,8 @@ from tapegraph.lowering.compiled import results_read
 from tapegraph.lowering.graph import Graph
 from tapegraph.recording.trace import linearise
 from tapegraph.testing import check_parity
-from tapegraph.testing.cases import CASES, Case
 from tapegraph.testing.parity import PARITY_TOLERANCE
+from tests.cases import CASES, Case
 
 pytestmark = [
     pytest.mark.parity,

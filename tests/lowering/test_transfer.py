@@ -206,7 +206,7 @@ OFF_ALIGNMENT = """
 
 # Every operation on empty and 0-d arrays.
 EMPTY = """
-    from tapegraph.testing.cases import CASES
+    from tests.cases import CASES
     from tapegraph.testing import check_parity
 
     tried = 0

@@ -14,7 +14,7 @@ from tapegraph.lowering import GAPS, LOWERINGS
 from tapegraph.ops import index, special
 from tapegraph.recording.numpy_functions import PLAIN, RECORDED
 from tapegraph.recording.op import OPS
-from tapegraph.testing.cases import CASES, WITHOUT_GRADIENT
+from tests.cases import CASES, WITHOUT_GRADIENT
 
 # Operations that users reach by indexing, or by another name.
 UNNAMED = {
@@ -51,7 +51,7 @@ every_differentiable_op = pytest.mark.parametrize("op", sorted(DIFFERENTIABLE))
 @every_op
 def test_has_cases(op):
     labels = [case.label for case in (*CASES, *WITHOUT_GRADIENT) if case.op == op]
-    assert labels, f"add rows for {op!r} to tapegraph/testing/cases/"
+    assert labels, f"add rows for {op!r} to tests/cases/"
 
 
 @every_differentiable_op

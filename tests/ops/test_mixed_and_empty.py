@@ -10,7 +10,7 @@ import pytest
 import tapegraph as tg
 from tapegraph.lowering import GAPS
 from tapegraph.testing import check_parity
-from tapegraph.testing.cases import CASES
+from tests.cases import CASES
 
 needs_tensorflow = pytest.mark.skipif(
     importlib.util.find_spec("tensorflow") is None, reason="needs TensorFlow"

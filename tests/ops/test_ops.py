@@ -18,7 +18,7 @@ from tapegraph.recording.op import OPS, Op
 from tapegraph.recording.record import apply
 from tapegraph.recording.trace import linearise
 from tapegraph.testing import check_gradients
-from tapegraph.testing.cases import CASES, Case
+from tests.cases import CASES, Case
 
 # The dtype's rounding, with room for a few operations.
 CLOSE = {np.float64: {"rtol": 1e-12, "atol": 1e-12}, np.float32: {"rtol": 1e-4, "atol": 1e-5}}

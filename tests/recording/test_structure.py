@@ -11,7 +11,7 @@ import pytest
 
 import tapegraph as tg
 from tapegraph.recording.trace import linearise
-from tapegraph.testing.cases import CASES
+from tests.cases import CASES
 
 
 def mixed(array: np.ndarray) -> np.ndarray:

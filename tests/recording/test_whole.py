@@ -14,7 +14,7 @@ from tapegraph.recording.concretization import ConcretizationError
 from tapegraph.recording.op import OPS
 from tapegraph.recording.replay import replay
 from tapegraph.recording.whole import Whole
-from tapegraph.testing.cases import CASES, WITHOUT_GRADIENT
+from tests.cases import CASES, WITHOUT_GRADIENT
 
 EVERY = (*CASES, *WITHOUT_GRADIENT)
 

@@ -16,7 +16,7 @@ from tapegraph.differentiation.jvps import JVPS
 from tapegraph.recording.op import OPS, Op
 from tapegraph.recording.record import apply
 from tapegraph.recording.trace import linearise
-from tapegraph.testing.cases import CASES
+from tests.cases import CASES
 from tests.ops.test_zero_stays_zero import MASKED, REAL
 
 

@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 
 import tapegraph as tg
-from tapegraph.commands import parity
-from tapegraph.testing.cases import CASES
+from tests import parity
+from tests.cases import CASES
 
 ROOT = Path(__file__).parents[2]
 PAGES = sorted((ROOT / "docs").glob("*.md"))
-RENEW = "run: python -m tapegraph parity --markdown"
+RENEW = "run: python -m tests.parity --markdown"
 
 needs_tensorflow = pytest.mark.skipif(
     importlib.util.find_spec("tensorflow") is None, reason="needs TensorFlow"
@@ -116,3 +116,15 @@ def test_parity_table_shows_what_the_engines_do(op, dtype):
     now = dict(zip(parity.HEADER, row.cells(), strict=True))
     for column in ("nodes", "engine", "why", "result"):
         assert table()[op, dtype][column] == now[column], RENEW
+
+
+@needs_tensorflow
+def test_the_parity_command_prints_the_table(capsys):
+    assert parity.main(["--op", "sin", "--markdown"]) == 0
+    header, _, *rows = capsys.readouterr().out.splitlines()
+    assert [cell.strip() for cell in header[1:-1].split("|")] == [*parity.HEADER]
+    assert sum(row.startswith("| sin ") for row in rows) == 2 and rows[-1].endswith(
+        "agree in both dtypes."
+    )
+    assert parity.main(["--op", "no_such_operation"]) == 2
+    assert "no cases for no_such_operation" in capsys.readouterr().err

@@ -23,7 +23,6 @@ FAMILY_FOLDERS = {
         "tapegraph/ops",
         "tapegraph/differentiation/jvps",
         "tapegraph/differentiation/slopes",
-        "tapegraph/testing/cases",
         "fallback/rules",
         "lowering",
     )
@@ -64,7 +63,7 @@ ALLOWED: dict[str, tuple[set[str] | None, str]] = {
 
 
 def is_a_familys(path: Path) -> bool:
-    return path.parent in FAMILY_FOLDERS and path.stem in (*FAMILIES, "pairs", "without_gradient")
+    return path.parent in FAMILY_FOLDERS and path.stem in FAMILIES
 
 
 def names_in(source: str) -> set[str]:

@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 
 from tapegraph.ops import elementwise, index, reduce
-from tapegraph.testing.cases.case import (
+from tapegraph.typed import Array
+from tests.cases.case import (
     Case,
     Input,
     Shape,
@@ -20,7 +21,6 @@ from tapegraph.testing.cases.case import (
     exactly,
     operation,
 )
-from tapegraph.typed import Array
 
 # Taking parts
 

@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 
 from tapegraph.ops import elementwise
-from tapegraph.testing.cases.case import (
+from tapegraph.typed import Array
+from tests.cases.case import (
     Case,
     Input,
     anywhere,
@@ -22,8 +23,7 @@ from tapegraph.testing.cases.case import (
     positive,
     small,
 )
-from tapegraph.testing.cases.pairs import PAIRS, pairs, swapped
-from tapegraph.typed import Array
+from tests.cases.pairs import PAIRS, pairs, swapped
 
 # Element by element
 

@@ -6,7 +6,7 @@ layouts, agreement of the engines. A new operation adds its rows here and is cov
 
 from __future__ import annotations
 
-from tapegraph.testing.cases import (
+from tests.cases import (
     elementwise,
     index,
     linalg,
@@ -16,7 +16,7 @@ from tapegraph.testing.cases import (
     special,
     without_gradient,
 )
-from tapegraph.testing.cases.case import Case
+from tests.cases.case import Case
 
 _FAMILIES = (elementwise, reduce, linalg, shape, index, special, nn)
 CASES: tuple[Case, ...] = tuple(case for family in _FAMILIES for case in family.cases())

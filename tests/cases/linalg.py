@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 
 from tapegraph.ops import linalg, shape
-from tapegraph.testing.cases.case import (
+from tapegraph.typed import Array
+from tests.cases.case import (
     Case,
     Input,
     Shape,
@@ -20,8 +21,7 @@ from tapegraph.testing.cases.case import (
     nonzero,
     operation,
 )
-from tapegraph.testing.cases.pairs import swapped
-from tapegraph.typed import Array
+from tests.cases.pairs import swapped
 
 # Matrix products
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from tapegraph.testing.cases.case import Case, Input, Shape
+from tests.cases.case import Case, Input, Shape
 
 __all__ = ["PAIRS", "pairs"]
 

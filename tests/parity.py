@@ -1,17 +1,24 @@
-"""The parity table: every op case through both engines, one row per operation and dtype."""
+"""The parity table: every op case through both engines, one row per operation and dtype.
+
+``python -m tests.parity`` from the checkout's root. Exits with status 1 if a gradient differs, and
+with 2 without TensorFlow.
+"""
 
 from __future__ import annotations
 
+import argparse
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 
 import tapegraph as tg
 from tapegraph import lowering
+from tapegraph.commands.functions import table
 from tapegraph.testing import check_parity
-from tapegraph.testing.cases import CASES, Case
+
+from .cases import CASES, Case
 
 
 @dataclass
@@ -47,6 +54,19 @@ class Row:
 HEADER = ("op", "dtype", "cases", "nodes", "worst abs", "worst rel", "engine", "why", "result")
 
 
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command line and return its exit status."""
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.parity",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--op", action="append", help="only this operation; may be repeated")
+    parser.add_argument("--markdown", action="store_true", help="print the table as Markdown")
+    options = parser.parse_args(argv)
+    return run(options.op, markdown=options.markdown)
+
+
 def run(ops: list[str] | None, *, markdown: bool) -> int:
     """Print the table and return 0, or 1 if any gradient differs, or 2 without TensorFlow."""
     try:
@@ -75,7 +95,7 @@ def _with_progress(cases: list[Case]) -> Iterable[Case]:
         from tqdm import tqdm
     except ImportError:
         return cases
-    return tqdm(cases, desc="parity", unit="case", disable=None)  # type: ignore[no-any-return]
+    return tqdm(cases, desc="parity", unit="case", disable=None)
 
 
 def compare(case: Case, row: Row) -> None:
@@ -104,10 +124,5 @@ def _nodes(case: Case, dtype: str) -> list[str]:
     return [node for op, nodes in pairs if op.name == case.op for node in nodes]
 
 
-def table(rows: list[tuple[str, ...]], *, markdown: bool) -> str:
-    """Return rows, the first of which is the header, as aligned columns."""
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    if markdown:
-        rows = [rows[0], tuple("-" * w for w in widths), *rows[1:]]
-    lines = [" | ".join(cell.ljust(w) for cell, w in zip(row, widths, strict=True)) for row in rows]
-    return "\n".join(f"| {line} |" if markdown else line.rstrip() for line in lines)
+if __name__ == "__main__":
+    sys.exit(main())

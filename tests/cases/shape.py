@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from tapegraph.ops import shape
-from tapegraph.testing.cases.case import (
+from tests.cases.case import (
     Case,
     Shape,
     anywhere,

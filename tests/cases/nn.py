@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 
 from tapegraph.ops import nn, reduce, shape
-from tapegraph.testing.cases.case import (
+from tapegraph.typed import Array
+from tests.cases.case import (
     Case,
     Shape,
     anywhere,
@@ -18,8 +19,7 @@ from tapegraph.testing.cases.case import (
     inf,
     positive,
 )
-from tapegraph.testing.cases.reduce import softmax_of
-from tapegraph.typed import Array
+from tests.cases.reduce import softmax_of
 
 # Layers
 

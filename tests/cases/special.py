@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 
 from tapegraph.ops import special
-from tapegraph.testing.cases.case import Case, Input, anywhere, exactly, inf, positive
-from tapegraph.testing.cases.pairs import pairs
 from tapegraph.typed import Array
+from tests.cases.case import Case, Input, anywhere, exactly, inf, positive
+from tests.cases.pairs import pairs
 
 nan = math.nan
 HAS_SCIPY = importlib.util.find_spec("scipy") is not None

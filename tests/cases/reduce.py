@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 
 from tapegraph.ops import reduce
-from tapegraph.testing.cases.case import (
+from tapegraph.typed import Array
+from tests.cases.case import (
     Case,
     Input,
     Shape,
@@ -18,7 +19,6 @@ from tapegraph.testing.cases.case import (
     exactly,
     operation,
 )
-from tapegraph.typed import Array
 
 # Reductions
 

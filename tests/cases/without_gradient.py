@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from tapegraph.testing.cases.case import Case, anywhere, distinct, exactly, inf
+from tests.cases.case import Case, anywhere, distinct, exactly, inf
 
 nan = float("nan")
 SPECIAL = [nan, inf, -inf, 0.0, -0.0, 1.0, -1.5, 1.0]
