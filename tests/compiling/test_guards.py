@@ -90,6 +90,14 @@ def a_global():
 
 
 @change
+def a_global_that_an_inner_function_names():
+    def step(x):
+        return (lambda z: z * rate)(x)
+
+    return step, lambda: globals().update(rate=3.0)
+
+
+@change
 def a_global_two_calls_down():
     def alter():
         globals()["rate"] = 5.0

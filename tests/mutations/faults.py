@@ -2048,6 +2048,22 @@ FAULTS = (
     ),
     Fault(
         "guards",
+        "data-of-classes-are-not-looked-at",
+        "tapegraph/compiling/guards.py",
+        "        if held:\n            self._watch(_picked(itemgetter, held)",
+        "        if False:\n            self._watch(_picked(itemgetter, held)",
+        "tests/compiling/test_guards.py -k class",
+    ),
+    Fault(
+        "guards",
+        "names-in-inner-functions-are-not-read",
+        "tapegraph/compiling/code_names.py",
+        "union([Names(*map(frozenset, names)), *inner])",
+        "union([Names(*map(frozenset, names))])",
+        "tests/compiling/test_guards.py -k inner",
+    ),
+    Fault(
+        "guards",
         "no-later-call-is-real",
         "tapegraph/compiling/compiled.py",
         "return max(4, 1 << calls.bit_length())",
