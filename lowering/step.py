@@ -26,7 +26,7 @@ from tapegraph.lowering.runtime import is_transient
 from tapegraph.lowering.step_graph import Changes, StepGraph
 from tapegraph.lowering.transfer import to_tensorflow
 from tapegraph.lowering.variables import kept
-from tapegraph.progress import told
+from tapegraph.progress import announce
 from tapegraph.recording.node import Node
 from tapegraph.recording.op import INPUT
 from tapegraph.recording.recorded import Recording
@@ -170,7 +170,7 @@ class Step:
         what = f"compiling a step with XLA: {self._entries} entries"
         written: list[Any] = []
         try:
-            with told(what) if compiles else nullcontext():
+            with announce(what) if compiles else nullcontext():
                 if compiles:
                     if not xla.claim():
                         raise NotLowered(f"this process has compiled {xla.LIMIT} programs with it")

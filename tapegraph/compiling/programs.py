@@ -22,7 +22,7 @@ from tapegraph.differentiation.fallback_policy import Failure, account
 from tapegraph.differentiation.report import LAST, Report
 from tapegraph.differentiation.tuner import POLICY
 from tapegraph.interrupts import raise_interrupt
-from tapegraph.progress import told
+from tapegraph.progress import announce
 from tapegraph.recording.away import Away, sent_away
 from tapegraph.recording.changes import Change, Undo, all_new_numbers, make, set_changed, together
 from tapegraph.recording.descents import RowUpdate
@@ -98,7 +98,7 @@ class Programs:
             return nullcontext()  # what is wrong there, compiling will tell
         loading = "" if engine.loaded() else f"importing {engine.title} and "
         length = len(self._trace.recording)
-        return told(f"{loading}compiling {self._name} in {engine.title}: {length} entries")
+        return announce(f"{loading}compiling {self._name} in {engine.title}: {length} entries")
 
     def _run(self, name: str, failure: Failure | None, given: list[Any], undo: Undo) -> Any:
         program, compiled = self.native, 0.0

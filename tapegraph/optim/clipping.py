@@ -9,8 +9,9 @@ import numpy as np
 
 from tapegraph.arrays.row_sparse import RowSparse
 from tapegraph.errors import warn
-from tapegraph.optim.leaves import Leaf, Leaves, checked, gradients_of, set_gradient
-from tapegraph.optim.options import in_interval
+from tapegraph.optim.groups import checked
+from tapegraph.optim.leaves import Leaf, Leaves, gradients_of, set_gradient
+from tapegraph.optim.options import number
 from tapegraph.recording.concretization import current
 from tapegraph.recording.no_grad import no_grad
 from tapegraph.recording.node import constant, real
@@ -120,7 +121,7 @@ def clip_grad_value(params: Leaves, limit: float) -> None:
 
 
 def _limit(op: str, name: str, value: float) -> float:
-    return np.inf if value == np.inf else in_interval(op, name, real(value, op, name))
+    return np.inf if value == np.inf else number(op, name, real(value, op, name))
 
 
 def _gradients(leaves: list[Leaf]) -> list[tuple[Leaf, Any]]:

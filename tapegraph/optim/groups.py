@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, TypeAlias
 
 from tapegraph.errors import explain, kind_of
-from tapegraph.optim.leaves import Leaf, Leaves, check_distinct, checked
-from tapegraph.optim.options import in_interval
-from tapegraph.recording.concretization import check_not_read, check_outside
+from tapegraph.optim.leaves import Leaf, Leaves
+from tapegraph.optim.options import (
+    Rate,
+    check_rate_is_not_read,
+    check_rate_is_set_outside,
+    number,
+    rate,
+)
 from tapegraph.recording.node import Node
 from tapegraph.tensors.value import Value
 
-# A learning rate: a number, or one for each step, counted from 0.
-Rate: TypeAlias = "float | Callable[[int], float]"
 Params: TypeAlias = "Leaves | Iterable[Mapping[str, Any]]"
 KEYS = ("params", "lr", "weight_decay")
 
@@ -38,18 +41,11 @@ class Group:
     __slots__ = ("_kind", "_lr", "_weight_decay", "names", "params")
 
     def __init__(
-        self,
-        kind: str,
-        params: list[Leaf],
-        names: list[str],
-        lr: Rate | None,
-        weight_decay: float,
+        self, kind: str, params: list[Leaf], names: list[str], lr: Rate | None, weight_decay: float
     ) -> None:
-        self._kind = kind
-        self.params = params
-        self.names = names
+        self._kind, self.params, self.names = kind, params, names
         self._lr = None if lr is None else rate(kind, lr)
-        self._weight_decay = in_interval(kind, "weight_decay", weight_decay)
+        self._weight_decay = number(kind, "weight_decay", weight_decay)
 
     @property
     def lr(self) -> Rate | None:
@@ -68,49 +64,8 @@ class Group:
         return self._weight_decay
 
 
-def check_rate_is_not_read() -> None:
-    """Refuse to read a learning rate in a program that is recorded whole: it would be frozen."""
-    check_not_read("lr", "a learning rate", "Read it outside, or pass it as a float argument.")
-
-
-def check_rate_is_set_outside() -> None:
-    """Refuse to set a learning rate in a program that is recorded whole: its runs would not."""
-    check_outside("lr", "Its runs read the rate anew: set it between them, or give a schedule.")
-
-
-def rate(kind: str, value: Rate) -> Rate:
-    """Return a learning rate that has been checked, a schedule by what it gives for step 0.
-
-    Raises
-    ------
-    TypeError
-        It is neither a number nor a callable, or the schedule gives no number.
-    ValueError
-        It is negative, infinite or NaN.
-    """
-    if callable(value):
-        rate_at(kind, value, 0)
-        return value
-    return in_interval(kind, "lr", value)
-
-
-def rate_at(kind: str, value: Rate, step: int) -> float:
-    """Return the learning rate of a step, counted from 0."""
-    if not callable(value):
-        return value
-    return in_interval(kind, f"lr({step})", value(step))
-
-
 def grouped(kind: str, params: Params, weight_decay: float) -> list[Group]:
-    """Return the groups that a user gave: one, of a list or dict, or those of a list of dicts.
-
-    Raises
-    ------
-    TypeError
-        They are not parameters, or a group has an option that is none.
-    ValueError
-        A parameter, or a name in dicts, is there more than once.
-    """
+    """Return the groups that a user gave: one, of a list or dict, or those of a list of dicts."""
     if isinstance(params, (Node, Value, Mapping)) or not isinstance(params, Iterable):
         given: list[Any] = [{"params": params}]
     else:
@@ -119,19 +74,41 @@ def grouped(kind: str, params: Params, weight_decay: float) -> list[Group]:
             given = [{"params": given}]
     for group in given:
         _check_group(kind, group)
-    parts = [(group["params"], checked(kind, group["params"])) for group in given]
-    check_distinct(kind, [p for _, leaves in parts for p in leaves])
-    names = iter(_names(kind, parts))
+    parts = [checked(kind, group["params"]) for group in given]
+    _check_distinct(kind, [p for leaves in parts for p in leaves])
+    names = iter(_names(kind, [group["params"] for group in given], parts))
     return [
-        Group(
-            kind,
-            leaves,
-            [next(names) for _ in leaves],
-            group.get("lr"),
-            group.get("weight_decay", weight_decay),
-        )
-        for group, (_, leaves) in zip(given, parts, strict=True)
+        Group(kind, leaves, [next(names) for _ in leaves], group.get("lr"), decay)
+        for group, leaves in zip(given, parts, strict=True)
+        for decay in [group.get("weight_decay", weight_decay)]
     ]
+
+
+def checked(op: str, params: Leaves) -> list[Leaf]:
+    """Return parameters as a list, each of them a leaf and there once, or raise."""
+    if isinstance(params, (Node, Value)) or not isinstance(params, Iterable):
+        raise TypeError(explain(op, kind_of(params), "a list of parameters", "Write [w]."))
+    found = list(params.values() if isinstance(params, Mapping) else params)
+    for p in found:
+        if not _is_leaf(p):
+            is_constant = isinstance(p, Node) and not p._inputs
+            fix = "It is a constant: call requires_grad_() on it, or leave it out."
+            expected = "parameters made by tg.param or tg.Value"
+            raise TypeError(explain(op, kind_of(p), expected, fix if is_constant else ""))
+    _check_distinct(op, found)
+    return found
+
+
+def _check_distinct(op: str, params: list[Leaf]) -> None:
+    if len(set(map(id, params))) < len(params):
+        fix = "It would count twice."
+        raise ValueError(explain(op, "a parameter more than once", "each once", fix))
+
+
+def _is_leaf(p: Any) -> bool:
+    if isinstance(p, Node):
+        return p._requires_grad and not p._inputs
+    return isinstance(p, Value) and not p.args
 
 
 def _check_group(kind: str, group: Any) -> None:
@@ -144,13 +121,13 @@ def _check_group(kind: str, group: Any) -> None:
         raise TypeError(explain(kind, received, f"groups of {', '.join(KEYS)}"))
 
 
-def _names(kind: str, parts: list[tuple[Any, list[Leaf]]]) -> list[str]:
+def _names(kind: str, given: list[Any], parts: list[list[Leaf]]) -> list[str]:
     """Name each parameter: its key in a dict, its own name if no other has it, or its place."""
-    own = Counter(_own_name(p) for _, leaves in parts for p in leaves)
+    own = Counter(_own_name(p) for leaves in parts for p in leaves)
     names: list[str] = []
-    for given, leaves in parts:
-        if isinstance(given, Mapping):
-            names.extend(given)
+    for params, leaves in zip(given, parts, strict=True):
+        if isinstance(params, Mapping):
+            names.extend(params)
             continue
         for p in leaves:
             name = _own_name(p)

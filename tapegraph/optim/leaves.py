@@ -16,7 +16,7 @@ import numpy as np
 from tapegraph.arrays.buffers import is_shared, own
 from tapegraph.arrays.row_sparse import RowSparse
 from tapegraph.differentiation import stored
-from tapegraph.errors import explain, kind_of
+from tapegraph.errors import explain
 from tapegraph.recording.changes import Change, new_numbers
 from tapegraph.recording.concretization import current
 from tapegraph.recording.node import Node, constant
@@ -95,46 +95,8 @@ def slot(array: Any) -> Tensor:
     return constant(own(array))  # type: ignore[no-any-return]
 
 
-def checked(op: str, params: Leaves) -> list[Leaf]:
-    """Return parameters as a list, each of them a leaf and there once.
-
-    Raises
-    ------
-    TypeError
-        They are not a list or dict of parameters.
-    ValueError
-        One is there more than once.
-    """
-    if isinstance(params, (Node, Value)) or not isinstance(params, Iterable):
-        raise TypeError(explain(op, kind_of(params), "a list of parameters", "Write [w]."))
-    found = list(params.values() if isinstance(params, Mapping) else params)
-    for p in found:
-        if not _is_leaf(p):
-            fix = ""
-            if isinstance(p, Node) and not p._inputs:
-                fix = "It is a constant: call requires_grad_() on it, or leave it out."
-            expected = "parameters made by tg.param or tg.Value"
-            raise TypeError(explain(op, kind_of(p), expected, fix))
-    check_distinct(op, found)
-    return found
-
-
-def check_distinct(op: str, params: list[Leaf]) -> None:
-    """Refuse a parameter that is there more than once."""
-    if len(set(map(id, params))) < len(params):
-        raise ValueError(
-            explain(op, "a parameter more than once", "each once", "It would count twice.")
-        )
-
-
 def fitting(p: Node, grad: Any) -> Any:
-    """Return a gradient that a user may have reshaped in place, once it is known to fit.
-
-    Raises
-    ------
-    RuntimeError
-        It is not of the parameter's shape or dtype.
-    """
+    """Return a gradient that a user may have reshaped in place, if it fits the parameter."""
     array = p._array
     if grad.shape != array.shape or grad.dtype != array.dtype:
         name = f" {p.name!r}" if p.name else ""
@@ -148,9 +110,3 @@ def _read_only(array: Array) -> Array:
     view = array.view()
     view.setflags(write=False)
     return view
-
-
-def _is_leaf(p: Any) -> bool:
-    if isinstance(p, Node):
-        return p._requires_grad and not p._inputs
-    return isinstance(p, Value) and not p.args

@@ -26,21 +26,10 @@ _VALUE_ALONE = {"nelder-mead", "powell", "cobyla", "cobyqa"}
 _PRODUCTS = {"newton-cg", "trust-ncg", "trust-krylov", "trust-constr"}
 _HESSIAN = {"dogleg", "trust-exact"}
 # Those that would go on without what restricts the search, by what it is.
+_WITHOUT_BOUNDS = {"bfgs", "cg", "dogleg", "newton-cg", "trust-exact", "trust-krylov", "trust-ncg"}
 _UNRESTRICTED = {
-    "constraints": {
-        "bfgs",
-        "cg",
-        "dogleg",
-        "l-bfgs-b",
-        "nelder-mead",
-        "newton-cg",
-        "powell",
-        "tnc",
-        "trust-exact",
-        "trust-krylov",
-        "trust-ncg",
-    },
-    "bounds": {"bfgs", "cg", "dogleg", "newton-cg", "trust-exact", "trust-krylov", "trust-ncg"},
+    "constraints": _WITHOUT_BOUNDS | {"l-bfgs-b", "nelder-mead", "powell", "tnc"},
+    "bounds": _WITHOUT_BOUNDS,
 }
 
 

@@ -13,23 +13,14 @@ from tapegraph.arrays.buffers import own
 from tapegraph.arrays.quietly import quietly
 from tapegraph.arrays.row_sparse import RowSparse
 from tapegraph.errors import explain, kind_of
-from tapegraph.optim.groups import (
-    Group,
-    Params,
+from tapegraph.optim.groups import Group, Params, grouped
+from tapegraph.optim.leaves import Leaf, array_of, fresh, gradient_of, rows_set, slot
+from tapegraph.optim.options import (
     Rate,
     check_rate_is_not_read,
     check_rate_is_set_outside,
-    grouped,
     rate,
     rate_at,
-)
-from tapegraph.optim.leaves import (
-    Leaf,
-    array_of,
-    fresh,
-    gradient_of,
-    rows_set,
-    slot,
 )
 from tapegraph.optim.saved import loaded, saved
 from tapegraph.recording.changes import Change, all_new_numbers, make, set_array, together
@@ -166,13 +157,8 @@ class Optimizer:
         lr : 0-d ndarray or Tensor
             The learning rate, in the parameter's dtype.
         """
-        raise NotImplementedError(
-            explain(
-                self._kind,
-                "a class without a rule",
-                "update(self, p, g, state, lr) -> (p, state)",
-            )
-        )
+        expected = "update(self, p, g, state, lr) -> (p, state)"
+        raise NotImplementedError(explain(self._kind, "a class without a rule", expected))
 
     @property
     def by_rows(self) -> bool:

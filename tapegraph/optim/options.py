@@ -6,129 +6,96 @@ that may change at any time is the learning rate.
 
 from __future__ import annotations
 
-from typing import Any, Generic, TypeVar, overload
+from collections.abc import Callable
+from functools import partial
+from typing import Any, Generic, TypeAlias, TypeVar, overload
 
 import numpy as np
 
 from tapegraph.errors import explain, kind_of
+from tapegraph.recording.concretization import check_not_read, check_outside
 from tapegraph.recording.node import real
 
 T = TypeVar("T")
+# A learning rate: a number, or one for each step, counted from 0.
+Rate: TypeAlias = "float | Callable[[int], float]"
 
 
-class _Option(Generic[T]):
-    """An attribute that is set once, to a value that was checked."""
+class Option(Generic[T]):
+    """An attribute that is set once, to what ``check(class name, option name, value)`` returns."""
 
-    name: str
+    def __init__(self, check: Callable[[str, str, Any], T]) -> None:
+        self._check = check
 
     def __set_name__(self, owner: type, name: str) -> None:
-        self.name = name
+        self._name = name
 
     @overload
-    def __get__(self, instance: None, owner: type) -> _Option[T]: ...
+    def __get__(self, instance: None, owner: type) -> Option[T]: ...
     @overload
     def __get__(self, instance: object, owner: type) -> T: ...
-    def __get__(self, instance: object | None, owner: type) -> _Option[T] | T:
+    def __get__(self, instance: object | None, owner: type) -> Option[T] | T:
         if instance is None:
             return self
-        try:
-            return instance.__dict__[self.name]  # type: ignore[no-any-return]
-        except KeyError:
-            kind = type(instance).__name__
+        if self._name not in instance.__dict__:
+            received = f"a read of {self._name}, which is not set"
             fix = "Set a rule's options before super().__init__(params, lr)."
-            raise AttributeError(
-                explain(kind, f"a read of {self.name}, which is not set", "a set one", fix)
-            ) from None
+            raise AttributeError(explain(owner.__name__, received, "a set one", fix))
+        return instance.__dict__[self._name]  # type: ignore[no-any-return]
 
     def __set__(self, instance: object, value: Any) -> None:
         kind = type(instance).__name__
-        if self.name in instance.__dict__:
+        if self._name in instance.__dict__:
             fix = f"Make a new {kind}, and give it this one's state_dict()."
-            received = f"{self.name}={value!r} for an optimizer that exists"
+            received = f"{self._name}={value!r} for an optimizer that exists"
             raise AttributeError(explain(kind, received, "options at construction", fix))
-        instance.__dict__[self.name] = self.checked(kind, value)
-
-    def checked(self, kind: str, value: Any) -> T:
-        """Return the value as the rule reads it, or raise."""
-        raise NotImplementedError
+        instance.__dict__[self._name] = self._check(kind, self._name, value)
 
 
-class Number(_Option[float]):
-    """A finite number of at least 0.
-
-    Parameters
-    ----------
-    below : float, optional
-        What it must be less than.
-
-    Raises
-    ------
-    TypeError
-        Where it is set to what is no number.
-    ValueError
-        Where it is set to one outside the interval.
-
-    Examples
-    --------
-    >>> class Rule:
-    ...     momentum = Number()
-    >>> rule = Rule()
-    >>> rule.momentum = 1
-    >>> rule.momentum
-    1.0
-    """
-
-    def __init__(self, *, below: float = np.inf) -> None:
-        self.below = below
-
-    def checked(self, kind: str, value: Any) -> float:
-        """Return a float in the interval."""
-        return in_interval(kind, self.name, value, self.below)
-
-
-class Numbers(_Option[tuple[float, ...]]):
-    """Some numbers of at least 0 and less than 1, such as the two betas of Adam.
-
-    Parameters
-    ----------
-    count : int
-        How many.
-    """
-
-    def __init__(self, count: int) -> None:
-        self.count = count
-
-    def checked(self, kind: str, value: Any) -> tuple[float, ...]:
-        """Return a tuple of floats."""
-        if not isinstance(value, (tuple, list)) or len(value) != self.count:
-            received = f"{kind_of(value)} for {self.name!r}"
-            raise TypeError(explain(kind, received, f"a tuple of {self.count} numbers"))
-        names = (f"{self.name}[{i}]" for i in range(self.count))
-        return tuple(in_interval(kind, *pair, 1.0) for pair in zip(names, value, strict=True))
-
-
-class Flag(_Option[bool]):
-    """True or false."""
-
-    def checked(self, kind: str, value: Any) -> bool:
-        """Return a bool."""
-        if not isinstance(value, (bool, np.bool_)):
-            raise TypeError(explain(kind, f"{kind_of(value)} for {self.name!r}", "True or False"))
-        return bool(value)
-
-
-def in_interval(kind: str, name: str, value: Any, below: float = np.inf) -> float:
-    """Return a number of at least 0 and less than ``below`` as a float.
-
-    Raises
-    ------
-    TypeError
-        It is no number.
-    ValueError
-        It is outside.
-    """
-    number = real(value, kind, name)
-    if not 0.0 <= number < below:
+def number(kind: str, name: str, value: Any, below: float = np.inf) -> float:
+    """Return a number of at least 0 and less than ``below`` as a float, or raise."""
+    found = real(value, kind, name)
+    if not 0.0 <= found < below:
         bound = "finite and not negative" if below == np.inf else f"at least 0 and below {below:g}"
         raise ValueError(explain(kind, f"{name}={value}", f"a number that is {bound}"))
-    return number
+    return found
+
+
+fraction = partial(number, below=1.0)
+
+
+def fractions(kind: str, name: str, value: Any) -> tuple[float, float]:
+    """Return two numbers of at least 0 and less than 1, such as the betas of Adam, or raise."""
+    if not isinstance(value, (tuple, list)) or len(value) != 2:
+        raise TypeError(explain(kind, f"{kind_of(value)} for {name!r}", "a tuple of 2 numbers"))
+    return fraction(kind, f"{name}[0]", value[0]), fraction(kind, f"{name}[1]", value[1])
+
+
+def flag(kind: str, name: str, value: Any) -> bool:
+    """Return a bool, or raise."""
+    if not isinstance(value, (bool, np.bool_)):
+        raise TypeError(explain(kind, f"{kind_of(value)} for {name!r}", "True or False"))
+    return bool(value)
+
+
+def rate(kind: str, value: Rate) -> Rate:
+    """Return a learning rate that has been checked, a schedule by what it gives for step 0."""
+    if callable(value):
+        rate_at(kind, value, 0)
+        return value
+    return number(kind, "lr", value)
+
+
+def rate_at(kind: str, value: Rate, step: int) -> float:
+    """Return the learning rate of a step, counted from 0."""
+    return number(kind, f"lr({step})", value(step)) if callable(value) else value
+
+
+def check_rate_is_not_read() -> None:
+    """Refuse to read a learning rate in a program that is recorded whole: it would be frozen."""
+    check_not_read("lr", "a learning rate", "Read it outside, or pass it as a float argument.")
+
+
+def check_rate_is_set_outside() -> None:
+    """Refuse to set a learning rate in a program that is recorded whole: its runs would not."""
+    check_outside("lr", "Its runs read the rate anew: set it between them, or give a schedule.")

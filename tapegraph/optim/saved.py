@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tapegraph.errors import explain, kind_of
-from tapegraph.optim.groups import Rate, rate
 from tapegraph.optim.leaves import array_of
+from tapegraph.optim.options import Rate, rate
 from tapegraph.recording.changes import make, new_numbers, together
 from tapegraph.recording.node import numeric
 
@@ -80,15 +80,8 @@ def _arrays(op: str, optimizer: Optimizer, state: Any) -> Iterable[tuple[Any, An
 def _check_names(op: str, what: str, given: Any, wanted: Iterable[str]) -> None:
     if not isinstance(given, Mapping):
         raise TypeError(explain(op, f"{kind_of(given)} for the {what}", "a dict by name"))
-    missing = [name for name in wanted if name not in given]
-    unknown = [name for name in given if name not in set(wanted)]
-    if missing or unknown:
-        received = " and ".join(
-            part
-            for part in (
-                f"no {', '.join(map(repr, missing))}" if missing else "",
-                f"{', '.join(map(repr, unknown))}, not known here," if unknown else "",
-            )
-            if part
-        )
-        raise ValueError(explain(op, f"{received} among the {what}", f"{list(wanted)}"))
+    missing = ", ".join(repr(name) for name in wanted if name not in given)
+    unknown = ", ".join(repr(name) for name in given if name not in set(wanted))
+    parts = [f"no {missing}"] * bool(missing) + [f"{unknown}, not known here,"] * bool(unknown)
+    if parts:
+        raise ValueError(explain(op, f"{' and '.join(parts)} among the {what}", f"{list(wanted)}"))

@@ -13,8 +13,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, SupportsIndex, TypeAlias
 
 from tapegraph.errors import explain, kind_of
-from tapegraph.optim.groups import Rate, rate, rate_at
-from tapegraph.optim.options import in_interval
+from tapegraph.optim.options import Rate, number, rate, rate_at
 
 __all__ = ["constant", "cosine", "exponential", "join", "linear", "step", "warmup"]
 
@@ -35,7 +34,7 @@ def constant(value: float) -> Schedule:
     >>> schedules.constant(0.5)(100)
     0.5
     """
-    value = in_interval("schedules.constant", "value", value)
+    value = number("schedules.constant", "value", value)
     return lambda step: value
 
 
@@ -196,7 +195,7 @@ def join(parts: Sequence[Rate], boundaries: Sequence[SupportsIndex]) -> Schedule
 
 
 def _numbers(op: str, **values: float) -> list[float]:
-    return [in_interval(op, name, value) for name, value in values.items()]
+    return [number(op, name, value) for name, value in values.items()]
 
 
 def _count(op: str, name: str, value: Any) -> int:

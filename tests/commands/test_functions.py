@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tapegraph import commands
 from tapegraph.__main__ import main
-from tapegraph.commands import functions
 from tapegraph.lowering import GAPS
 from tapegraph.recording import numpy_functions
 
@@ -20,20 +20,20 @@ def test_the_page_is_up_to_date():
     version = ".".join(np.__version__.split(".")[:2])
     if f"with NumPy {version}." not in page:
         pytest.skip("until the page is written with this version of NumPy")
-    assert page == functions.page() + "\n", (
+    assert page == commands.page() + "\n", (
         "run python -m tapegraph functions --markdown > docs/numpy.md"
     )
 
 
 def test_the_command_prints_it(capsys):
     assert main(["functions", "--markdown"]) == 0
-    assert capsys.readouterr().out == functions.page() + "\n"
+    assert capsys.readouterr().out == commands.page() + "\n"
     assert main(["functions"]) == 0
     assert "np.sin" in capsys.readouterr().out
 
 
 def test_every_function_of_the_table_has_a_row():
-    listed = " ".join(row[0] for row in functions.rows())
+    listed = " ".join(row[0] for row in commands.rows())
     for function in numpy_functions.RECORDED:
         name = function.__name__
         if getattr(np, name, None) is function or getattr(np.linalg, name, None) is function:
@@ -41,15 +41,15 @@ def test_every_function_of_the_table_has_a_row():
 
 
 def test_operations_are_found_in_the_code():
-    found = {row[0]: row[2:] for row in functions.rows()}
+    found = {row[0]: row[2:] for row in commands.rows()}
     assert found["`np.sin`"] == ("sin", "both")
     assert found["`np.sum`"] == ("sum", "both")
-    assert "matmul" in functions.operations_of(numpy_functions.RECORDED[np.matmul])
-    assert "batch_matmul" in functions.operations_of(numpy_functions.RECORDED[np.matmul])
+    assert "matmul" in commands.operations_of(numpy_functions.RECORDED[np.matmul])
+    assert "batch_matmul" in commands.operations_of(numpy_functions.RECORDED[np.matmul])
 
 
 def test_native_operations_are_told(monkeypatch):
     monkeypatch.setitem(GAPS, "sin", "is a test")
-    found = {row[0]: row[3] for row in functions.rows()}
+    found = {row[0]: row[3] for row in commands.rows()}
     assert (found["`np.sin`"], found["`np.cos`"]) == ("native", "both")
-    assert "- `sin` is a test." in functions.page()
+    assert "- `sin` is a test." in commands.page()

@@ -41,7 +41,7 @@ def wait_for(stream, text: str) -> None:
 
 def test_a_line_is_begun_after_a_while_and_ended_with_the_seconds(stderr, caplog):
     terminal = stderr(Terminal())
-    with caplog.at_level(logging.INFO, "tapegraph"), progress.told("compiling f"):
+    with caplog.at_level(logging.INFO, "tapegraph"), progress.announce("compiling f"):
         assert terminal.getvalue() == ""
         wait_for(terminal, "tapegraph: compiling f ... ")
     line = terminal.getvalue()
@@ -52,14 +52,14 @@ def test_a_line_is_begun_after_a_while_and_ended_with_the_seconds(stderr, caplog
 def test_what_is_quick_leaves_no_line(stderr, monkeypatch, caplog):
     monkeypatch.setattr(progress, "PATIENCE", 60.0)
     terminal = stderr(Terminal())
-    with caplog.at_level(logging.INFO, "tapegraph"), progress.told("compiling f"):
+    with caplog.at_level(logging.INFO, "tapegraph"), progress.announce("compiling f"):
         pass
     assert terminal.getvalue() == "" and not caplog.records
 
 
 def test_an_error_ends_the_line_too(stderr):
     terminal = stderr(Terminal())
-    with pytest.raises(KeyboardInterrupt), progress.told("compiling f"):
+    with pytest.raises(KeyboardInterrupt), progress.announce("compiling f"):
         wait_for(terminal, "compiling f")
         raise KeyboardInterrupt
     assert " ... stopped after 0." in terminal.getvalue()
@@ -72,7 +72,7 @@ def test_an_error_ends_the_line_too(stderr):
 def test_where_it_is_shown(stderr, monkeypatch, wish, make, shown):
     monkeypatch.setenv(progress.VARIABLE, wish)
     stream = stderr(make())
-    with progress.told("compiling f"):
+    with progress.announce("compiling f"):
         time.sleep(0.3)
     assert bool(stream.getvalue()) is shown
 
@@ -80,7 +80,7 @@ def test_where_it_is_shown(stderr, monkeypatch, wish, make, shown):
 def test_a_closed_stderr_is_no_failure(stderr):
     terminal = stderr(Terminal())
     terminal.close()
-    with progress.told("compiling f"):
+    with progress.announce("compiling f"):
         time.sleep(0.2)
 
 
@@ -134,7 +134,7 @@ def test_a_step_says_that_tensorflow_compiles_it_and_then_xla(stderr, monkeypatc
 def test_a_real_terminal_shows_it():
     pty = pytest.importorskip("pty")
     code = "import time; from tapegraph import progress; progress.PATIENCE = 0.1\n"
-    code += "with progress.told('compiling f'): time.sleep(0.5)"
+    code += "with progress.announce('compiling f'): time.sleep(0.5)"
     ours, theirs = pty.openpty()
     env = {k: v for k, v in os.environ.items() if k != progress.VARIABLE}
     subprocess.run([sys.executable, "-c", code], stderr=theirs, env=env, check=True)

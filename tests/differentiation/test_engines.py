@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 import tapegraph as tg
-from tapegraph.commands.main import info
+from tapegraph.commands import info
 from tapegraph.differentiation import auto, backend, engines, tuner
 from tapegraph.differentiation.engine import Engine, EngineDeclined, Prepared
 from tapegraph.typed import Backend

@@ -15,7 +15,7 @@ from tapegraph.lowering import GAPS, LOWERINGS
 from tapegraph.lowering.nn import WHOLE_LOWERINGS
 from tapegraph.recording.trace import linearise
 from tapegraph.recording.whole import Whole
-from tapegraph.testing.parity import PARITY_TOLERANCE
+from tapegraph.testing import PARITY_TOLERANCE
 from tests.cases import CASES
 
 pytestmark = pytest.mark.skipif(

@@ -26,8 +26,7 @@ from tapegraph.lowering import GAPS, LOWERINGS
 from tapegraph.lowering.compiled import results_read
 from tapegraph.lowering.graph import Graph
 from tapegraph.recording.trace import linearise
-from tapegraph.testing import check_parity
-from tapegraph.testing.parity import PARITY_TOLERANCE
+from tapegraph.testing import PARITY_TOLERANCE, check_parity
 from tests.cases import CASES, Case
 
 pytestmark = [

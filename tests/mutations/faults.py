@@ -895,7 +895,7 @@ FAULTS = (
     Fault(
         "optimizer",
         "changes-arrays-handed-out",
-        "tapegraph/optim/sgd.py",
+        "tapegraph/optim/rules.py",
         "    if is_shared(p):  #",
         "    if not p._array.flags.writeable:  #",
         "tests/optim/test_optim.py tests/recording/test_staleness.py",
@@ -903,7 +903,7 @@ FAULTS = (
     Fault(
         "optimizer",
         "step-not-remembered",
-        "tapegraph/optim/sgd.py",
+        "tapegraph/optim/rules.py",
         "            changes.append(partial(make, map(set_changed, moved, repeat(next_seq()))))\n",
         "",
         "tests/optim/test_optim.py tests/recording/test_staleness.py",
@@ -911,7 +911,7 @@ FAULTS = (
     Fault(
         "optimizer",
         "first-momentum-is-dampened",
-        "tapegraph/optim/sgd.py",
+        "tapegraph/optim/rules.py",
         'state["step"] == 0.0',
         'state["step"] < 0.0',
         "tests/optim/test_trajectories.py",
@@ -919,7 +919,7 @@ FAULTS = (
     Fault(
         "optimizer",
         "no-bias-correction-of-the-mean",
-        "tapegraph/optim/adam.py",
+        "tapegraph/optim/rules.py",
         "lr / (1.0 - power1).astype(p.dtype)",
         "lr / (1.0 - 0.0 * power1).astype(p.dtype)",
         "tests/optim/test_trajectories.py",

@@ -1,8 +1,9 @@
-"""Which of NumPy's functions differentiate, and which engine runs them: read from the tables."""
+"""What ``python -m tapegraph`` prints: what is installed, and what differentiates."""
 
 from __future__ import annotations
 
 import dis
+import platform
 from collections.abc import Callable, Iterator
 from types import CodeType, FunctionType, ModuleType
 from typing import Any
@@ -10,6 +11,9 @@ from typing import Any
 import numpy as np
 
 import tapegraph as tg
+from tapegraph.differentiation import engines
+from tapegraph.differentiation.backend import chosen_by
+from tapegraph.differentiation.engine import EngineDeclined
 from tapegraph.lowering import GAPS
 from tapegraph.recording import numpy_functions
 from tapegraph.recording.op import Op
@@ -48,10 +52,29 @@ and assignments to elements are errors that say what to write instead: see
 """
 
 
-def run(*, markdown: bool) -> int:
-    """Print the functions, or the whole page in Markdown, and return 0."""
-    print(page() if markdown else table([HEADER, *rows()], markdown=False))
-    return 0
+def info() -> list[str]:
+    """Return the lines of ``python -m tapegraph info``."""
+    rows = {
+        "tapegraph": tg.__version__,
+        "python": f"{platform.python_version()} on {platform.machine()} {platform.system()}",
+        "numpy": np.__version__,
+    }
+    usable: dict[str, str] = {}
+    details = {"devices": "CPU (NumPy)"}
+    for name in engines.rivals():
+        engine = engines.engine(name)
+        try:
+            rows[name] = engine.version()
+            usable[name] = engine.title
+        except EngineDeclined as declined:
+            rows[name] = f"not used: {declined}"
+        details |= engine.details()
+    chosen = tg.get_backend()
+    in_force = chosen if chosen in usable else engines.NATIVE
+    if chosen == engines.AUTO and usable:
+        in_force += f", and {' or '.join(usable.values())} for what measures faster there"
+    rows["backend"] = f"{chosen} ({chosen_by()}); engine in force: {in_force}"
+    return [f"{topic:<11} {text}".rstrip() for topic, text in (rows | details).items()]
 
 
 def page() -> str:
