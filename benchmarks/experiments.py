@@ -70,7 +70,7 @@ def compiled_step(workload: str):
     import importlib
 
     import tapegraph as tg
-    from tapegraph.lowering.step import Step
+    from tapegraph.lowering.steps.step import Step
 
     ran = []
     run = Step.run
@@ -218,8 +218,8 @@ def stacks() -> Ways:
 def graphs() -> Ways:
     """Backward of the transformer block: sweep, and graphs of it (XLA only here: it divides)."""
     from tapegraph import fallback
-    from tapegraph.lowering.compiled import results_read
-    from tapegraph.lowering.graph import Graph
+    from tapegraph.lowering.backward.graph import Graph
+    from tapegraph.lowering.backward.variants import results_read
 
     recording, seeds = block_program()
     results = results_read(recording, [])
@@ -240,8 +240,8 @@ def background() -> Ways:
     from threading import Thread
 
     from benchmarks.workloads import transformer
-    from tapegraph.lowering.compiled import results_read
-    from tapegraph.lowering.graph import Graph
+    from tapegraph.lowering.backward.graph import Graph
+    from tapegraph.lowering.backward.variants import results_read
 
     recording, seeds = block_program()
     results = results_read(recording, [])

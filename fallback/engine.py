@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from tapegraph.differentiation.engine import Engine, Prepared
-from tapegraph.differentiation.engines import NATIVE
+from tapegraph.engines.engine import Engine, Prepared
+from tapegraph.engines.registry import NATIVE
 from tapegraph.fallback.batch_sweep import jacobian
 from tapegraph.fallback.plan.plan import Plan
 from tapegraph.fallback.recorded_sweep import recorded_gradients

@@ -6,27 +6,32 @@ import importlib
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from tapegraph.differentiation.engine import Outcome
+from tapegraph.engines.engine import Outcome
 from tapegraph.lowering.engine import ENGINE
-from tapegraph.lowering.gaps import GAPS, MetNaN, NotLowered
 from tapegraph.lowering.runtime import Forked, Unavailable, loaded, tensorflow
+from tapegraph.lowering.unsupported import GAPS, MetNaN, NotLowered
 from tapegraph.recording.recorded import Recording
 from tapegraph.typed import Array
 
 if TYPE_CHECKING:
-    from tapegraph.lowering.cache import CacheInfo, cache_clear, cache_info, set_cache_limit
-    from tapegraph.lowering.lowered import Lowered, lower
-    from tapegraph.lowering.rules import LOWERINGS
+    from tapegraph.lowering.backward.cache import (
+        CacheInfo,
+        cache_clear,
+        cache_info,
+        set_cache_limit,
+    )
+    from tapegraph.lowering.backward.inspect_graph import Lowered, lower
+    from tapegraph.lowering.rows.rules import LOWERINGS
 
 # What lowers is imported when it is first asked for: a run of `auto` begins, and may end, without.
 _LATER = {
-    "CacheInfo": "cache",
+    "CacheInfo": "backward.cache",
     "LOWERINGS": "translate",
-    "Lowered": "lowered",
-    "cache_clear": "cache",
-    "cache_info": "cache",
-    "lower": "lowered",
-    "set_cache_limit": "cache",
+    "Lowered": "backward.inspect_graph",
+    "cache_clear": "backward.cache",
+    "cache_info": "backward.cache",
+    "lower": "backward.inspect_graph",
+    "set_cache_limit": "backward.cache",
 }
 
 

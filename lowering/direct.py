@@ -12,7 +12,7 @@ from contextlib import AbstractContextManager, nullcontext
 from itertools import chain, starmap
 from typing import Any
 
-from tapegraph.lowering import quiet
+from tapegraph.lowering import tf_log
 from tapegraph.lowering.runtime import tensorflow
 
 # Grappler's time grows faster than the graph; past this many entries it costs more than it saves.
@@ -79,7 +79,7 @@ class DirectCall:
         if self._is_registered:
             self._is_registered = False
             _let_go(self.function.graph)
-        return quiet.compiling() if compiles else nullcontext()
+        return tf_log.compiling() if compiles else nullcontext()
 
 
 def public(error: Exception) -> Exception:

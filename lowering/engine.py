@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tapegraph.differentiation.engine import Costs, Engine, Prepared
-from tapegraph.lowering.gaps import check_gaps
+from tapegraph.engines.engine import Costs, Engine, Prepared
 from tapegraph.lowering.runtime import (
     Unavailable,
     check_installed,
@@ -16,12 +15,13 @@ from tapegraph.lowering.runtime import (
     loaded,
     tensorflow,
 )
+from tapegraph.lowering.unsupported import check_gaps
 from tapegraph.recording.node import Node
 from tapegraph.recording.program import Program
 from tapegraph.recording.recorded import Recording
 
 if TYPE_CHECKING:
-    from tapegraph.lowering.step import Step
+    from tapegraph.lowering.steps.step import Step
 
 
 class TensorFlow(Engine):
@@ -58,8 +58,8 @@ class TensorFlow(Engine):
         Unavailable
             TensorFlow cannot be used.
         """
-        from tapegraph.lowering import cache
-        from tapegraph.lowering.compiled import Compiled
+        from tapegraph.lowering.backward import cache
+        from tapegraph.lowering.backward.variants import Compiled
         from tapegraph.lowering.translate import check_lowers
 
         check_lowers(recording.program)
@@ -93,7 +93,7 @@ class TensorFlow(Engine):
         Unavailable
             TensorFlow cannot be used.
         """
-        from tapegraph.lowering.step import Step
+        from tapegraph.lowering.steps.step import Step
 
         self.check_whole(recording.program)
         return Step(recording, state)
@@ -108,7 +108,7 @@ class TensorFlow(Engine):
 
     def details(self) -> dict[str, str]:
         """Return the devices and the state of the cache."""
-        from tapegraph.lowering.cache import cache_info
+        from tapegraph.lowering.backward.cache import cache_info
 
         try:
             devices = [d.name for d in tensorflow().config.list_logical_devices()]

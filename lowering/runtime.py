@@ -7,7 +7,7 @@ import os
 import sys
 from typing import Any
 
-from tapegraph.differentiation.engine import EngineDeclined
+from tapegraph.engines.engine import EngineDeclined
 from tapegraph.interrupts import raise_interrupt
 from tapegraph.locks import Lock
 
@@ -108,10 +108,10 @@ def is_transient(error: Exception) -> bool:
 
 def _load() -> None:
     global _module, _reason
-    from tapegraph.lowering import quiet
+    from tapegraph.lowering import tf_log
 
     try:
-        with quiet.importing():
+        with tf_log.importing():
             module = importlib.import_module("tensorflow")
         version = str(module.__version__)
         parts = tuple(int(p) for p in version.split(".")[:2])

@@ -8,16 +8,16 @@ from typing import Any
 
 import numpy as np
 
-from tapegraph.lowering.gaps import GAPS, MetNaN, NotLowered
-from tapegraph.lowering.layouts import emitted_last
-from tapegraph.lowering.nn import WHOLE_LOWERINGS
-from tapegraph.lowering.rules import LOWERINGS, Result, Row, Rule, constant
-from tapegraph.lowering.strong_zero import strong_zeros
+from tapegraph.lowering.rows.nn import WHOLE_LOWERINGS
+from tapegraph.lowering.rows.rules import LOWERINGS, Result, Row, Rule, constant
+from tapegraph.lowering.rows.strong_zero import strong_zeros
+from tapegraph.lowering.steps.layouts import emitted_last
+from tapegraph.lowering.unsupported import GAPS, MetNaN, NotLowered
 from tapegraph.ops import rules_of_families
 from tapegraph.recording.op import DERIVATIVES, SCALAR, Attrs, Op
 from tapegraph.recording.program import Program
 
-_rows = rules_of_families("tapegraph.lowering", "LOWERINGS")
+_rows = rules_of_families("tapegraph.lowering.rows", "LOWERINGS")
 LOWERINGS.update((name, row if isinstance(row, Row) else Row(row)) for name, row in _rows.items())
 
 

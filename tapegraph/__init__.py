@@ -15,11 +15,11 @@ _find_siblings()
 from tapegraph import optim, random
 from tapegraph.compiling.compiled import compile, compile_disabled
 from tapegraph.compiling.errors import TraceMismatchError
-from tapegraph.differentiation.backend import get_backend, set_backend, use_backend
 from tapegraph.differentiation.backward import backward
 from tapegraph.differentiation.gradients import gradients
-from tapegraph.differentiation.report import last_backward
 from tapegraph.differentiation.stored import zero_grad
+from tapegraph.engines.backend import get_backend, set_backend, use_backend
+from tapegraph.engines.report import last_backward
 from tapegraph.errors import LostGradientWarning
 from tapegraph.ops import elementwise as _elementwise
 from tapegraph.ops import index as _index

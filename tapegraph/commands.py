@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 
 import tapegraph as tg
-from tapegraph.differentiation import engines
-from tapegraph.differentiation.backend import chosen_by
-from tapegraph.differentiation.engine import EngineDeclined
+from tapegraph.engines import registry
+from tapegraph.engines.backend import chosen_by
+from tapegraph.engines.engine import EngineDeclined
 from tapegraph.lowering import GAPS
 from tapegraph.recording import numpy_functions
 from tapegraph.recording.op import Op
@@ -61,8 +61,8 @@ def info() -> list[str]:
     }
     usable: dict[str, str] = {}
     details = {"devices": "CPU (NumPy)"}
-    for name in engines.rivals():
-        engine = engines.engine(name)
+    for name in registry.rivals():
+        engine = registry.engine(name)
         try:
             rows[name] = engine.version()
             usable[name] = engine.title
@@ -70,8 +70,8 @@ def info() -> list[str]:
             rows[name] = f"not used: {declined}"
         details |= engine.details()
     chosen = tg.get_backend()
-    in_force = chosen if chosen in usable else engines.NATIVE
-    if chosen == engines.AUTO and usable:
+    in_force = chosen if chosen in usable else registry.NATIVE
+    if chosen == registry.AUTO and usable:
         in_force += f", and {' or '.join(usable.values())} for what measures faster there"
     rows["backend"] = f"{chosen} ({chosen_by()}); engine in force: {in_force}"
     return [f"{topic:<11} {text}".rstrip() for topic, text in (rows | details).items()]

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from tapegraph.differentiation.backend import get_backend, use_backend
 from tapegraph.differentiation.backward import backward
+from tapegraph.engines.backend import get_backend, use_backend
 from tapegraph.errors import explain, kind_of
 from tapegraph.recording.no_grad import no_grad
 from tapegraph.recording.node import Node, numeric

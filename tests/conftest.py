@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 
 import tapegraph as tg
-from tapegraph.differentiation import backend as chosen_backend
-from tapegraph.differentiation import fallback_policy, report
+from tapegraph.engines import backend as chosen_backend
+from tapegraph.engines import fallback_policy, report
 from tapegraph.recording import scopes, tape
 
 

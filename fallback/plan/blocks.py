@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from tapegraph.differentiation.clock import CLOCK
-from tapegraph.differentiation.tuner import POLICY
+from tapegraph.engines.clock import CLOCK
+from tapegraph.engines.tuner import POLICY
 from tapegraph.fallback.plan.chains import SAME, Blocks, Chain, Stretch
 from tapegraph.fallback.plan.ir import Call, Held, mapped
 from tapegraph.fallback.plan.lines import Lines

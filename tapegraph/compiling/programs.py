@@ -13,14 +13,14 @@ from typing import Any
 
 from tapegraph.arrays.row_sparse import RowSparse
 from tapegraph.compiling.trace import Trace
-from tapegraph.differentiation import engines
-from tapegraph.differentiation.auto import Structure
-from tapegraph.differentiation.backend import get_backend
-from tapegraph.differentiation.clock import CLOCK
-from tapegraph.differentiation.engine import Engine, EngineDeclined, Outcome, WholeProgram
-from tapegraph.differentiation.fallback_policy import Failure, account
-from tapegraph.differentiation.report import LAST, Report
-from tapegraph.differentiation.tuner import POLICY
+from tapegraph.engines import registry
+from tapegraph.engines.auto import Structure
+from tapegraph.engines.backend import get_backend
+from tapegraph.engines.clock import CLOCK
+from tapegraph.engines.engine import Engine, EngineDeclined, Outcome, WholeProgram
+from tapegraph.engines.fallback_policy import Failure, account
+from tapegraph.engines.report import LAST, Report
+from tapegraph.engines.tuner import POLICY
 from tapegraph.interrupts import raise_interrupt
 from tapegraph.progress import announce
 from tapegraph.recording.away import Away, sent_away
@@ -54,8 +54,8 @@ class Programs:
         start = CLOCK.now()
         self._trace = trace
         self._name = name
-        with self._told(engines.NATIVE):
-            native = engines.engine(engines.NATIVE)
+        with self._told(registry.NATIVE):
+            native = registry.engine(registry.NATIVE)
             self.native: Any = native.whole(trace.recording, trace.state)
         self.seconds = CLOCK.now() - start
         self._last: tuple[str, WholeProgram, str | None] = ("", self.native, None)
@@ -84,7 +84,7 @@ class Programs:
             empties it.
         """
         name, failure = self._choose()
-        first = name != engines.NATIVE and name not in self._others
+        first = name != registry.NATIVE and name not in self._others
         # The first run counts: it prepares the graph.
         with self._told(name) if first else nullcontext():
             return self._run(name, failure, given, undo)
@@ -92,7 +92,7 @@ class Programs:
     def _told(self, name: str) -> AbstractContextManager[None]:
         """Tell of compiling it, where that takes long."""
         try:
-            engine = engines.engine(name)
+            engine = registry.engine(name)
         except Exception as error:
             raise_interrupt(error)
             return nullcontext()  # what is wrong there, compiling will tell
@@ -102,12 +102,12 @@ class Programs:
 
     def _run(self, name: str, failure: Failure | None, given: list[Any], undo: Undo) -> Any:
         program, compiled = self.native, 0.0
-        if name != engines.NATIVE:
+        if name != registry.NATIVE:
             before = self.seconds
             other = self._made(name)
             compiled = self.seconds - before
             if other is None:
-                name, failure = engines.NATIVE, self._failed[name]
+                name, failure = registry.NATIVE, self._failed[name]
             else:
                 program = other
         read = self._trace.read()
@@ -129,12 +129,12 @@ class Programs:
                 # It raises an error of its own where what was given is at fault.
                 result, changes = self._computed(self.native, given, read)
                 failure = self._account(name, error)
-                ran, name = self.native, engines.NATIVE
+                ran, name = self.native, registry.NATIVE
                 make(together([*changes, undo.clear]))
         tried = program.compile_seconds - compiled_before  # a variant of the same program
         self.seconds += tried
         took = CLOCK.now() - start - tried
-        if self._structure is not None and get_backend() == engines.AUTO:
+        if self._structure is not None and get_backend() == registry.AUTO:
             self._structure.ran(name, Outcome([], not compiled, compiled, took))
         reason = None if failure is None else failure.reason
         self._last = (name, ran, reason)
@@ -147,22 +147,22 @@ class Programs:
 
     def _choose(self) -> tuple[str, Failure | None]:
         name = get_backend()
-        if name == engines.NATIVE:
+        if name == registry.NATIVE:
             return name, _ASKED
         if self._trace.numbers is not None:
-            return engines.NATIVE, _NUMBERS
-        if name != engines.AUTO:
-            return (engines.NATIVE, self._failed[name]) if name in self._failed else (name, None)
+            return registry.NATIVE, _NUMBERS
+        if name != registry.AUTO:
+            return (registry.NATIVE, self._failed[name]) if name in self._failed else (name, None)
         if self._structure is None:
             self._structure = Structure(self._trace.recording.program, self._rivals(), whole=True)
         decision = self._structure.choose()
-        if decision.engine == engines.NATIVE and self._tries_a_variant(self._structure):
+        if decision.engine == registry.NATIVE and self._tries_a_variant(self._structure):
             decision = self._structure.choose()
         return decision.engine, decision.failure
 
     def _tries_a_variant(self, structure: Structure) -> bool:
         """Let a slower engine try another variant, once, where that pays; tell whether."""
-        native = {c.way: seconds for c, seconds in structure.tuner.verdict}.get(engines.NATIVE)
+        native = {c.way: seconds for c, seconds in structure.tuner.verdict}.get(registry.NATIVE)
         if native is None or self._tried_a_variant:  # None: nothing has been decided
             return False
         self._runs += 1
@@ -175,9 +175,9 @@ class Programs:
 
     def _rivals(self) -> list[Engine]:
         rivals = []
-        for name in engines.rivals():
+        for name in registry.rivals():
             try:
-                engine = engines.engine(name)
+                engine = registry.engine(name)
                 engine.check_whole(self._trace.recording.program)
                 rivals.append(engine)
             except Exception as error:
@@ -189,7 +189,7 @@ class Programs:
         if name not in self._others:
             try:
                 start = CLOCK.now()
-                engine = engines.engine(name)
+                engine = registry.engine(name)
                 self._others[name] = engine.whole(self._trace.recording, self._trace.state)
                 self.seconds += CLOCK.now() - start
             except Exception as error:

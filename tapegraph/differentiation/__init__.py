@@ -1,1 +1,1 @@
-"""From a program to gradients: the choice of the engine, tangent rules, stored gradients."""
+"""From a program to gradients: tangent rules, slopes, backward, stored gradients."""

@@ -9,13 +9,14 @@ import numpy as np
 
 from tapegraph.arrays.buffers import own
 from tapegraph.arrays.row_sparse import RowSparse, dense_copy
-from tapegraph.differentiation import auto, engines, stored
-from tapegraph.differentiation.auto import Decision
-from tapegraph.differentiation.backend import get_backend
-from tapegraph.differentiation.clock import CLOCK
-from tapegraph.differentiation.fallback_policy import Failure, account
+from tapegraph.differentiation import stored
 from tapegraph.differentiation.recorded_backward import record_backward
-from tapegraph.differentiation.report import LAST, Report
+from tapegraph.engines import auto, registry
+from tapegraph.engines.auto import Decision
+from tapegraph.engines.backend import get_backend
+from tapegraph.engines.clock import CLOCK
+from tapegraph.engines.fallback_policy import Failure, account
+from tapegraph.engines.report import LAST, Report
 from tapegraph.errors import explain, kind_of
 from tapegraph.recording import concretization
 from tapegraph.recording.concretization import follows
@@ -140,12 +141,12 @@ def jacobian(recording: Recording) -> list[Array]:
     The native engine has many rows in one sweep; any other that was asked for, one after another.
     """
     program, name = recording.program, get_backend()
-    if name in (engines.AUTO, engines.NATIVE):
+    if name in (registry.AUTO, registry.NATIVE):
         start = CLOCK.now()
-        found = engines.engine(engines.NATIVE).jacobian(recording)
-        reason = (_ASKED if name == engines.NATIVE else _ROWS).reason
+        found = registry.engine(registry.NATIVE).jacobian(recording)
+        reason = (_ASKED if name == registry.NATIVE else _ROWS).reason
         seconds = CLOCK.now() - start
-        LAST.set(Report(engines.NATIVE, reason, len(program), False, 0.0, seconds))
+        LAST.set(Report(registry.NATIVE, reason, len(program), False, 0.0, seconds))
         return found
     (output,) = program.outputs
     lengths, dtype = program.shapes[output], program.dtypes[output]
@@ -163,11 +164,11 @@ def jacobian(recording: Recording) -> list[Array]:
 def differentiated(recording: Recording, seeds: list[Array]) -> tuple[list[Array], Report]:
     """Run the chosen engine; where another one does not run, the native engine does."""
     program, name = recording.program, get_backend()
-    tuned = name == engines.AUTO
+    tuned = name == registry.AUTO
     chosen, failure, structure = auto.decide(program) if tuned else Decision(name, _ASKED, None)
-    if chosen != engines.NATIVE:
+    if chosen != registry.NATIVE:
         try:
-            outcome = engines.engine(chosen).run(recording, [_owned(s) for s in seeds])
+            outcome = registry.engine(chosen).run(recording, [_owned(s) for s in seeds])
         except Exception as error:
             failure = account(chosen, error)
             if structure is not None:
@@ -176,8 +177,8 @@ def differentiated(recording: Recording, seeds: list[Array]) -> tuple[list[Array
             if structure is not None:
                 structure.ran(chosen, outcome)
             return outcome.grads, Report(chosen, None, len(program), *outcome[1:])
-    outcome = engines.engine(engines.NATIVE).run(recording, seeds)
+    outcome = registry.engine(registry.NATIVE).run(recording, seeds)
     if tuned:
         auto.ran_natively(structure, outcome)
     reason, trace, _ = failure or _ALONE
-    return outcome.grads, Report(engines.NATIVE, reason, len(program), *outcome[1:], error=trace)
+    return outcome.grads, Report(registry.NATIVE, reason, len(program), *outcome[1:], error=trace)

@@ -6,10 +6,10 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from tapegraph.arrays.row_sparse import dense_copy
-from tapegraph.differentiation import engines
 from tapegraph.differentiation.backward import cotangent_of, differentiated, jacobian
 from tapegraph.differentiation.recorded_backward import record_gradients, record_jacobian
-from tapegraph.differentiation.report import LAST
+from tapegraph.engines import registry
+from tapegraph.engines.report import LAST
 from tapegraph.errors import explain, kind_of, line_of
 from tapegraph.recording import concretization
 from tapegraph.recording.no_grad import no_grad
@@ -183,14 +183,14 @@ class Region:
                 for s, a in zip(starts, arrays, strict=True)
             ]
             with Scope(RECORDING, True):
-                found = engines.engine(engines.NATIVE).recorded(recording, starts)
+                found = registry.engine(registry.NATIVE).recorded(recording, starts)
         elif (whole := concretization.current()) is not None:
             (y,), (seed,), (cotangent,) = self._ys, given, arrays
             with no_grad():
                 found = record_gradients(whole, y, recording, seed, cotangent)
         else:
             if natively:
-                grads = engines.engine(engines.NATIVE).run(recording, arrays).grads
+                grads = registry.engine(registry.NATIVE).run(recording, arrays).grads
             else:
                 grads, report = differentiated(recording, arrays)
                 LAST.set(report)

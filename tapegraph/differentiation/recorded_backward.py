@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from tapegraph.arrays.row_sparse import dense_copy
-from tapegraph.differentiation import engines
+from tapegraph.engines import registry
 from tapegraph.errors import explain
 from tapegraph.ops.elementwise import add
 from tapegraph.ops.shape import alias
@@ -72,7 +72,7 @@ def record_backward(whole: Whole, y: Node, seed: Any, cotangent: Array) -> None:
                 )
             )
     program.wanted[:] = targets
-    grads = engines.engine(engines.NATIVE).run(recording, [cotangent]).grads
+    grads = registry.engine(registry.NATIVE).run(recording, [cotangent]).grads
     for slot, grad in zip(targets, grads, strict=True):
         node = recording.nodes[slot]
         leaf = whole.leaf_of(node)
@@ -112,7 +112,7 @@ def record_gradients(
     cotangent : ndarray
         Its numbers.
     """
-    grads = engines.engine(engines.NATIVE).run(recording, [cotangent]).grads
+    grads = registry.engine(registry.NATIVE).run(recording, [cotangent]).grads
     roots = _roots(y, recording)
     return [
         _entry(whole, root, recording.nodes[slot], seed, grad)
@@ -132,7 +132,7 @@ def record_jacobian(whole: Whole, y: Node, recording: Recording) -> list[Any]:
     recording : Recording
         What it was computed by.
     """
-    found = engines.engine(engines.NATIVE).jacobian(recording)
+    found = registry.engine(registry.NATIVE).jacobian(recording)
     roots = _roots(y, recording)
     return [
         _derivative(whole, JACOBIAN, rows, (root, recording.nodes[slot]))

@@ -1,8 +1,9 @@
 """Operations by family: forward, checks and the public function of each.
 
 The same file name holds an operation's gradient in ``fallback/rules/``, its tangent in
-``tapegraph/differentiation/jvps/`` and its TensorFlow node in ``lowering/``; of what is computed
-element by element both derivatives come from its slope, ``tapegraph/differentiation/slopes/``.
+``tapegraph/differentiation/jvps/`` and its TensorFlow node in ``lowering/rows/``; of what is
+computed element by element both derivatives come from its slope,
+``tapegraph/differentiation/slopes/``.
 """
 
 from __future__ import annotations

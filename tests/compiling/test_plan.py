@@ -15,7 +15,7 @@ from programs import programs
 import tapegraph as tg
 from tapegraph.compiling.arguments import flattened
 from tapegraph.compiling.trace import Trace
-from tapegraph.differentiation import engines
+from tapegraph.engines import registry
 from tests.compiling.attention import attention
 
 
@@ -617,7 +617,7 @@ def test_a_plan_is_a_function_of_arrays():
     w, found = tg.param([1.0, 2.0]), []
     arguments = (tuple, (flattened([2.0], "args", found), flattened({}, "kwargs", found)))
     trace = Trace(lambda x: w * x, arguments, [value for _, value in found], deque())
-    plan = engines.engine("native").whole(trace.recording, trace.state)
+    plan = registry.engine("native").whole(trace.recording, trace.state)
     values = [np.array([1.0, 2.0]), np.array(5.0)]
     outputs, updates = plan.run(values)
     np.testing.assert_array_equal(outputs[0], [5.0, 10.0])

@@ -106,8 +106,8 @@ def test_a_step_says_what_it_compiles(stderr, monkeypatch):
 
 def test_a_step_says_that_tensorflow_compiles_it_and_then_xla(stderr, monkeypatch):
     pytest.importorskip("tensorflow")
-    from tapegraph.lowering import xla
-    from tapegraph.lowering.step_graph import StepGraph
+    from tapegraph.lowering.steps import xla
+    from tapegraph.lowering.steps.step_graph import StepGraph
 
     terminal = stderr(Terminal())
     call = StepGraph.__call__

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import tapegraph as tg
-from tapegraph.differentiation import choice_file, choices
+from tapegraph.engines import choice_file, choices
 from tapegraph.recording.trace import linearise
 
 
@@ -129,7 +129,7 @@ def test_a_crash_while_writing_leaves_the_file_as_it_was(folder, monkeypatch):
 
 WRITERS = """
 import sys
-from tapegraph.differentiation import choice_file, choices
+from tapegraph.engines import choice_file, choices
 for i in range(40):
     choices.kept("an engine", (sys.argv[1], i)).remember({"native": 1.0 + i})
     if choice_file._warned:
@@ -149,7 +149,7 @@ def test_processes_that_write_at_once_see_whole_files(folder):
 STEPS = """
 import numpy as np
 import tapegraph as tg
-from tapegraph.lowering.step import Step
+from tapegraph.lowering.steps.step import Step
 
 made = []
 init = Step.__init__

@@ -15,8 +15,8 @@ import pytest
 
 import tapegraph as tg
 from tapegraph.commands import info
-from tapegraph.differentiation import auto, backend, engines, tuner
-from tapegraph.differentiation.engine import Engine, EngineDeclined, Prepared
+from tapegraph.engines import auto, backend, registry, tuner
+from tapegraph.engines.engine import Engine, EngineDeclined, Prepared
 from tapegraph.typed import Backend
 
 CHOICES = ("auto", "tensorflow", "native")
@@ -205,11 +205,11 @@ class Choosy(Counting):
 
 def added(monkeypatch, *toys):
     """Register engines for one test, and forget what `auto` knows."""
-    monkeypatch.setattr(engines, "_loaders", dict(engines._loaders))
-    monkeypatch.setattr(engines, "_loaded", dict(engines._loaded))
+    monkeypatch.setattr(registry, "_loaders", dict(registry._loaders))
+    monkeypatch.setattr(registry, "_loaded", dict(registry._loaded))
     monkeypatch.setattr(auto, "KNOWN", auto._Known())
     for toy in toys:
-        engines.register(toy.name, lambda toy=toy: toy)
+        registry.register(toy.name, lambda toy=toy: toy)
 
 
 @pytest.fixture
@@ -234,7 +234,7 @@ def chain(x, length):
 
 
 def test_the_names_that_a_type_checker_knows_are_those_registered():
-    assert typing.get_args(Backend) == engines.choices()
+    assert typing.get_args(Backend) == registry.choices()
 
 
 def test_another_engine_is_one_more_choice(counting, monkeypatch):
@@ -251,7 +251,7 @@ def test_another_engine_is_one_more_choice(counting, monkeypatch):
 @pytest.mark.parametrize("name", ["auto", "native", "counting"])
 def test_a_name_is_taken_once(counting, name):
     with pytest.raises(ValueError, match=f"the engine name '{name}' is taken"):
-        engines.register(name, lambda: counting)
+        registry.register(name, lambda: counting)
 
 
 def test_another_engine_runs_where_it_is_chosen_and_reports(counting):
@@ -270,7 +270,7 @@ def test_another_engine_runs_where_it_is_chosen_and_reports(counting):
 def test_another_engine_is_loaded_when_it_is_asked_for(monkeypatch):
     added(monkeypatch)
     loads = []
-    engines.register("counting", lambda: loads.append(1) or Counting())
+    registry.register("counting", lambda: loads.append(1) or Counting())
     with tg.use_backend("native"):
         chain(tg.param([1.0]), 3).backward()
     assert loads == []
@@ -286,7 +286,7 @@ def test_an_engine_that_does_not_load_falls_back(monkeypatch):
     def missing():
         raise ImportError("no such library")
 
-    engines.register("counting", missing)
+    registry.register("counting", missing)
     x = tg.param([0.5])
     with tg.use_backend("counting"), pytest.warns(RuntimeWarning, match="no such library"):
         chain(x, 3).backward()
@@ -330,7 +330,7 @@ def alone(monkeypatch):
     def refuse(self, program):
         raise EngineDeclined("not now")
 
-    monkeypatch.setattr(type(engines.engine("tensorflow")), "check", refuse)
+    monkeypatch.setattr(type(registry.engine("tensorflow")), "check", refuse)
     tg.set_backend("auto")
 
 

@@ -17,8 +17,8 @@ import numpy as np
 import pytest
 
 import tapegraph as tg
-from tapegraph.differentiation import auto, engines, tuner
-from tapegraph.differentiation.engine import Costs, EngineDeclined
+from tapegraph.engines import auto, registry, tuner
+from tapegraph.engines.engine import Costs, EngineDeclined
 from tapegraph.lowering import (
     LOWERINGS,
     Forked,
@@ -26,11 +26,10 @@ from tapegraph.lowering import (
     NotLowered,
     Unavailable,
     cache_info,
-    compiled,
-    graph,
     runtime,
 )
-from tapegraph.lowering.rules import Row
+from tapegraph.lowering.backward import graph, variants
+from tapegraph.lowering.rows.rules import Row
 
 needs_tensorflow = pytest.mark.skipif(
     importlib.util.find_spec("tensorflow") is None, reason="needs TensorFlow"
@@ -58,7 +57,7 @@ def eager(monkeypatch: pytest.MonkeyPatch, trials: int = 0) -> None:
     """Let `auto` try TensorFlow after so many backwards."""
     monkeypatch.setattr(tuner, "POLICY", replace(tuner.POLICY, share=np.inf, trials=trials))
     monkeypatch.setattr(auto, "KNOWN", auto._Known())
-    monkeypatch.setattr(engines.engine("tensorflow"), "costs", Costs())
+    monkeypatch.setattr(registry.engine("tensorflow"), "costs", Costs())
 
 
 @contextmanager
@@ -238,7 +237,7 @@ def test_auto_does_not_try_again_what_failed(graph_engine, monkeypatch):
         tries.append(args)
         raise RuntimeError("out of luck")
 
-    monkeypatch.setattr(compiled, "Compiled", failing)
+    monkeypatch.setattr(variants, "Compiled", failing)
     x = tg.param([1.0, 2.0])
     with tg.use_backend("auto"):
         with pytest.warns(RuntimeWarning, match="out of luck"):
@@ -262,7 +261,7 @@ def test_auto_tries_again_when_memory_was_short(graph_engine, monkeypatch):
     with tg.use_backend("auto"):
         tg.sum(tg.sin(x)).backward()
         with monkeypatch.context() as patch, pytest.warns(RuntimeWarning, match="out of memory"):
-            patch.setattr(compiled, "Compiled", full)
+            patch.setattr(variants, "Compiled", full)
             tg.sum(tg.sin(x)).backward()
         assert tg.last_backward().backend == "native"
         tg.sum(tg.sin(x)).backward()

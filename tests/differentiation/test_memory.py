@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 import tapegraph as tg
-from tapegraph.differentiation import engines
-from tapegraph.differentiation.engine import EngineDeclined
+from tapegraph.engines import registry
+from tapegraph.engines.engine import EngineDeclined
 from tapegraph.recording import scopes
 
 pytestmark = pytest.mark.usefixtures("few_objects")
@@ -212,7 +212,7 @@ def test_an_engine_that_refuses_keeps_no_program_alive(no_collector, monkeypatch
     def refuse(program):
         raise EngineDeclined("not today")
 
-    monkeypatch.setattr(engines.engine("tensorflow"), "check", refuse)
+    monkeypatch.setattr(registry.engine("tensorflow"), "check", refuse)
     x = tg.param([1.0, 2.0])
     with tg.use_backend("auto"):
         y = tg.sum(x * x)

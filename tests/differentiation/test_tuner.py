@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 
 import tapegraph as tg
-from tapegraph.differentiation import auto, engines, tuner
-from tapegraph.differentiation.clock import CLOCK
-from tapegraph.differentiation.engine import Engine, Outcome
-from tapegraph.differentiation.tuner import POLICY, Candidate, Stage, Tuner
+from tapegraph.engines import auto, registry, tuner
+from tapegraph.engines.clock import CLOCK
+from tapegraph.engines.engine import Engine, Outcome
+from tapegraph.engines.tuner import POLICY, Candidate, Stage, Tuner
 from tapegraph.recording.program import Program
 from tapegraph.recording.trace import linearise
 
@@ -222,8 +222,8 @@ class Imagined(Engine):
 def graph(monkeypatch):
     """An engine of TensorFlow's costs, which runs nothing, in place of it."""
     engine = Imagined()
-    engine.costs = engines.engine("tensorflow").costs
-    monkeypatch.setitem(engines._loaded, "tensorflow", engine)
+    engine.costs = registry.engine("tensorflow").costs
+    monkeypatch.setitem(registry._loaded, "tensorflow", engine)
     return engine
 
 
@@ -261,12 +261,12 @@ def forget() -> None:
 
 
 def price(known: auto.Structure) -> float:
-    costs = engines.engine("tensorflow").costs
+    costs = registry.engine("tensorflow").costs
     return costs.compile + known.entries * costs.compile_entry
 
 
 def call() -> float:
-    return engines.engine("tensorflow").costs.call
+    return registry.engine("tensorflow").costs.call
 
 
 @imagined
@@ -395,9 +395,9 @@ def test_what_an_engine_costs_the_forward_counts(forward, native_wins, clock):
 @imagined
 def test_what_compiling_takes_is_measured(nothing_known):
     known = tried_natively(10.0)
-    before = nothing_known.price(engines.engine("tensorflow"), known.entries)
+    before = nothing_known.price(registry.engine("tensorflow"), known.entries)
     compiled(known, 1.0, compile_seconds=9.0)
-    after = nothing_known.price(engines.engine("tensorflow"), known.entries)
+    after = nothing_known.price(registry.engine("tensorflow"), known.entries)
     assert after == pytest.approx((before + 10.0) / 2)
 
 

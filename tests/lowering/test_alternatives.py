@@ -9,7 +9,7 @@ import pytest
 from contract import OPERATIONS
 
 import tapegraph as tg
-from tapegraph.differentiation import tuner
+from tapegraph.engines import tuner
 from tapegraph.lowering import GAPS, LOWERINGS
 from tapegraph.recording.trace import linearise
 
@@ -19,15 +19,15 @@ pytestmark = pytest.mark.skipif(
 
 
 def graph_module():
-    from tapegraph.lowering import graph
+    from tapegraph.lowering.backward import graph
 
     return graph
 
 
 def compiled_module():
-    from tapegraph.lowering import compiled
+    from tapegraph.lowering.backward import variants
 
-    return compiled
+    return variants
 
 
 def network(rng):
@@ -147,7 +147,7 @@ def test_an_alternative_that_fails_is_left_and_the_step_is_not(graph_engine, mon
 
 def test_xla_compiles_are_bounded_in_a_process(graph_engine, monkeypatch):
     trials = at_once(monkeypatch)
-    monkeypatch.setattr("tapegraph.lowering.xla.LIMIT", 0)
+    monkeypatch.setattr("tapegraph.lowering.steps.xla.LIMIT", 0)
     x = tg.param(np.array([0.5, 1.0]))
     for _ in range(3 * (trials + 1)):
         tg.sum(tg.tanh(x) ** 2).backward()

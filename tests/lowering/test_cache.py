@@ -15,7 +15,7 @@ import pytest
 
 import tapegraph as tg
 from tapegraph.lowering import cache_clear, cache_info, set_cache_limit
-from tapegraph.lowering.graph import Graph
+from tapegraph.lowering.backward.graph import Graph
 from tapegraph.recording.op import Op
 from tapegraph.recording.trace import linearise
 
@@ -400,7 +400,7 @@ def run_together(work: Callable[[int], Any], threads: int = 8) -> list[Any]:
 @pytest.mark.parametrize("structures", [1, 3, 8])
 def test_8_threads_compile_each_structure_once_and_get_exact_results(structures, monkeypatch):
     # One graph a structure: which alternative measured faster may change the last bits.
-    monkeypatch.setattr("tapegraph.lowering.compiled.VARIANT", np.inf)
+    monkeypatch.setattr("tapegraph.lowering.backward.variants.VARIANT", np.inf)
     rng = np.random.default_rng(structures)
     data = rng.normal(size=(8, 5, 30, 30))
 
@@ -441,7 +441,7 @@ def test_threads_add_to_one_shared_parameter():
 
 def test_a_structure_that_does_not_compile_is_not_kept(monkeypatch):
     from tapegraph.lowering import LOWERINGS
-    from tapegraph.lowering.rules import Row
+    from tapegraph.lowering.rows.rules import Row
 
     with monkeypatch.context() as broken:
         broken.delenv("TAPEGRAPH_STRICT")

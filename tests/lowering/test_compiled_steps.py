@@ -13,8 +13,8 @@ from tapegraph.recording.away import is_away
 
 pytest.importorskip("tensorflow")
 
-from tapegraph.lowering import variables
-from tapegraph.lowering.tables import tables
+from tapegraph.lowering.steps import variables
+from tapegraph.lowering.steps.row_updates import tables
 
 RNG = np.random.default_rng(0)
 
@@ -228,7 +228,7 @@ LOOKUPS = [(RNG.integers(-3, 6, size=7), RNG.normal(size=(7, 3))) for _ in range
 def test_a_table_is_updated_by_the_rows_that_were_read(read, by_rows, monkeypatch):
     found = []
     monkeypatch.setattr(
-        "tapegraph.lowering.step_graph.tables", lambda p: found.append(tables(p)) or found[-1]
+        "tapegraph.lowering.steps.step_graph.tables", lambda p: found.append(tables(p)) or found[-1]
     )
     step, _ = both(embedding(read), LOOKUPS)
     assert ran(step) == "tensorflow"

@@ -23,8 +23,8 @@ from quick import thinned
 import tapegraph as tg
 from tapegraph import fallback
 from tapegraph.lowering import GAPS, LOWERINGS
-from tapegraph.lowering.compiled import results_read
-from tapegraph.lowering.graph import Graph
+from tapegraph.lowering.backward.graph import Graph
+from tapegraph.lowering.backward.variants import results_read
 from tapegraph.recording.trace import linearise
 from tapegraph.testing import PARITY_TOLERANCE, check_parity
 from tests.cases import CASES, Case

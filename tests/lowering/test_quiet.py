@@ -26,9 +26,10 @@ print(json.dumps({k: v for k, v in os.environ.items() if before.get(k) != v}))
 BACKWARD = """
 import numpy as np
 import tapegraph as tg
-from tapegraph.lowering import compiled, xla
+from tapegraph.lowering.backward import variants
+from tapegraph.lowering.steps import xla
 
-compiled.VARIANT = 0.0
+variants.VARIANT = 0.0
 tg.set_backend("tensorflow")
 x = tg.param(np.ones((3, 3)))
 for _ in range(30):
@@ -37,7 +38,7 @@ assert tg.last_backward().backend == "tensorflow", tg.last_backward()
 assert xla._compiles == 1
 """
 IMPORT = """
-from tapegraph.lowering import quiet, runtime
+from tapegraph.lowering import runtime, tf_log
 try:
     runtime.tensorflow()
 except runtime.Unavailable as error:

@@ -11,10 +11,11 @@ from tapegraph.recording.trace import linearise
 
 pytest.importorskip("tensorflow")
 
-from tapegraph.lowering import forward, xla
-from tapegraph.lowering import step as step_module
-from tapegraph.lowering.graph import Graph
-from tapegraph.lowering.step_graph import StepGraph
+from tapegraph.lowering.backward import forward
+from tapegraph.lowering.backward.graph import Graph
+from tapegraph.lowering.steps import step as step_module
+from tapegraph.lowering.steps import xla
+from tapegraph.lowering.steps.step_graph import StepGraph
 
 WHOLE = 1.5 * 2.0**52
 WHOLE_32 = 1.5 * 2.0**23

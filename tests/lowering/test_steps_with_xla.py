@@ -8,17 +8,17 @@ import numpy as np
 import pytest
 
 import tapegraph as tg
-from tapegraph.differentiation import choices, tuner
-from tapegraph.differentiation.clock import CLOCK
+from tapegraph.engines import choices, tuner
+from tapegraph.engines.clock import CLOCK
 from tapegraph.fallback.plan.plan import Plan
 from tests.lowering.test_compiled_steps import descent
 
 pytest.importorskip("tensorflow")
 
-from tapegraph.lowering import step as step_module
-from tapegraph.lowering import xla
 from tapegraph.lowering.direct import DirectCall
-from tapegraph.lowering.step_graph import StepGraph
+from tapegraph.lowering.steps import step as step_module
+from tapegraph.lowering.steps import xla
+from tapegraph.lowering.steps.step_graph import StepGraph
 
 TRIALS = tuner.POLICY.variant_trials
 # The two real calls; the graph, whose first run is no measurement; XLA, alike; the graph again.

@@ -592,7 +592,7 @@ FAULTS = (
     Fault(
         "lowering",
         "sub-operands-swapped",
-        "lowering/elementwise.py",
+        "lowering/rows/elementwise.py",
         "raw.Sub(x=a, y=b), BOTH",
         "raw.Sub(x=b, y=a), BOTH",
         f'{PARITY} -k "cases_agree and sub"',
@@ -601,7 +601,7 @@ FAULTS = (
     Fault(
         "lowering",
         "mean-is-a-sum",
-        "lowering/reduce.py",
+        "lowering/rows/reduce.py",
         "raw.Mean(input=converted(x, out.dtype)",
         "raw.Sum(input=converted(x, out.dtype)",
         f'{PARITY} -k "cases_agree and mean"',
@@ -610,7 +610,7 @@ FAULTS = (
     Fault(
         "lowering",
         "cumsum-off-by-one",
-        "lowering/reduce.py",
+        "lowering/rows/reduce.py",
         "raw.Cumsum(x=x, axis=along, exclusive=False",
         "raw.Cumsum(x=x, axis=along, exclusive=True",
         f'{PARITY} -k "cases_agree and cumsum"',
@@ -619,7 +619,7 @@ FAULTS = (
     Fault(
         "lowering",
         "ties-to-the-first",
-        "lowering/elementwise.py",
+        "lowering/rows/elementwise.py",
         "lost = raw.Cast(x=second(x=a, y=b), DstT=g.dtype)",
         "lost = raw.Sub(x=number(1.0, g), y=won)",
         f'{PARITY} -k "cases_agree and maximum"',
@@ -628,7 +628,7 @@ FAULTS = (
     Fault(
         "lowering",
         "indexed-axes-in-the-wrong-place",
-        "lowering/index.py",
+        "lowering/rows/index.py",
         "axes == list(range(axes[0], axes[-1] + 1))",
         "False",
         f'{PARITY} -k "cases_agree and index"',
@@ -637,7 +637,7 @@ FAULTS = (
     Fault(
         "lowering",
         "crossentropy-zero-target-of-a-masked-class",
-        "lowering/nn.py",
+        "lowering/rows/nn.py",
         "raw.MulNoNan(x=raw.LogSoftmax(logits=logits), y=targets)",
         "raw.Mul(x=raw.LogSoftmax(logits=logits), y=targets)",
         "tests/lowering/test_lowering.py -k crossentropy",
@@ -646,7 +646,7 @@ FAULTS = (
     Fault(
         "lowering",
         "zero-cotangent-absorbs-nothing",
-        "lowering/symbols.py",
+        "lowering/rows/graph_tracer.py",
         "np.where(g == 0.0, 0.0, part)",
         "part",
         f"{PARITY} -k pairs_of_special_values",
@@ -664,7 +664,7 @@ FAULTS = (
     Fault(
         "lowering",
         "fed-scalars-mixed-up",
-        "lowering/graph.py",
+        "lowering/backward/graph.py",
         "tensors[slot] = packed[position]",
         "tensors[slot] = packed[0]",
         "tests/lowering/test_cache.py -k scalar",
@@ -708,7 +708,7 @@ FAULTS = (
     Fault(
         "lowering",
         "xla-joins-numbers",
-        "lowering/step_graph.py",
+        "lowering/steps/step_graph.py",
         "numbers = xla.hidden_numbers(recording) if with_xla else []",
         "numbers: list[int] = []",
         f"{REWRITING} -k compiled_step",
@@ -717,7 +717,7 @@ FAULTS = (
     Fault(
         "lowering",
         "xla-clamps-a-place-out-of-range",
-        "lowering/xla.py",
+        "lowering/steps/xla.py",
         'if name == "within":',
         "if not name:",
         f"{WITH_XLA} -k bad_label",
@@ -726,7 +726,7 @@ FAULTS = (
     Fault(
         "lowering",
         "xla-loses-a-nan",
-        "lowering/xla.py",
+        "lowering/steps/xla.py",
         "    if name in _LOSES_NAN:",
         "    if not name:",
         f"{WITH_XLA} -k lose",
@@ -735,7 +735,7 @@ FAULTS = (
     Fault(
         "lowering",
         "xla-stays-where-it-is-slower",
-        "lowering/step.py",
+        "lowering/steps/step.py",
         "self.tuner.took(chosen, CLOCK.now() - start, counts=prepared)",
         "self.tuner.took(chosen, start - CLOCK.now(), counts=prepared)",
         f"{WITH_XLA} -k faster",
@@ -781,7 +781,7 @@ FAULTS = (
     Fault(
         "key",
         "a-scalar-stays-what-it-was",
-        "lowering/cache.py",
+        "lowering/backward/cache.py",
         "        if not changed:",
         "        if len(scalars) == 1 or not changed:",
         "tests/lowering/test_cache.py -k scalar",
@@ -790,7 +790,7 @@ FAULTS = (
     Fault(
         "key",
         "the-oldest-structure-leaves-though-in-use",
-        "lowering/cache.py",
+        "lowering/backward/cache.py",
         "self.entries.move_to_end(key)",
         "pass",
         "tests/lowering/test_cache.py -k recently",
@@ -799,7 +799,7 @@ FAULTS = (
     Fault(
         "key",
         "what-failed-is-kept",
-        "lowering/cache.py",
+        "lowering/backward/cache.py",
         "        CACHE.discard(key, entry)",
         "        pass",
         "tests/lowering/test_cache.py -k not_kept",
@@ -1033,7 +1033,7 @@ FAULTS = (
     Fault(
         "engines",
         "warns-every-time",
-        "tapegraph/differentiation/fallback_policy.py",
+        "tapegraph/engines/fallback_policy.py",
         "first = cause not in _warned",
         "first = True",
         "tests/differentiation/test_fallback_policy.py",
@@ -1041,7 +1041,7 @@ FAULTS = (
     Fault(
         "engines",
         "strict-falls-back-all-the-same",
-        "tapegraph/differentiation/fallback_policy.py",
+        "tapegraph/engines/fallback_policy.py",
         "    if strict():",
         "    if strict() is None:",
         "tests/differentiation/test_fallback_policy.py",
@@ -1057,7 +1057,7 @@ FAULTS = (
     Fault(
         "engines",
         "what-may-pass-is-given-up",
-        "tapegraph/differentiation/auto.py",
+        "tapegraph/engines/auto.py",
         "if failure.transient and self.setbacks",
         "if not failure.transient and self.setbacks",
         "tests/differentiation/test_engines.py",
@@ -1065,7 +1065,7 @@ FAULTS = (
     Fault(
         "engines",
         "cold-runs-are-judged",
-        "tapegraph/differentiation/tuner.py",
+        "tapegraph/engines/tuner.py",
         "            first.forget()\n",
         "",
         "tests/differentiation/test_tuner.py",
@@ -1073,7 +1073,7 @@ FAULTS = (
     Fault(
         "engines",
         "trying-costs-nothing",
-        "tapegraph/differentiation/tuner.py",
+        "tapegraph/engines/tuner.py",
         "            self._paid += self.dear\n",
         "",
         "tests/differentiation/test_tuner.py",
@@ -1554,7 +1554,7 @@ FAULTS = (
     Fault(
         "compile",
         "an-interrupt-leaves-an-engine-ahead",
-        "lowering/step_graph.py",
+        "lowering/steps/step_graph.py",
         "                ran[:] = result\n",
         "                ran.extend(result)\n",
         INTERRUPTS + " -k tensorflow",
@@ -1659,7 +1659,7 @@ FAULTS = (
     Fault(
         "lowering",
         "a-nan-in-a-jacobian-is-not-seen",
-        "lowering/step_graph.py",
+        "lowering/steps/step_graph.py",
         "            self._look_at(rows)",
         "            del target",
         "tests/compiling/test_jacobians.py -k nan_in_tensorflow",

@@ -24,7 +24,7 @@ FAMILY_FOLDERS = {
         "tapegraph/differentiation/jvps",
         "tapegraph/differentiation/slopes",
         "fallback/rules",
-        "lowering",
+        "lowering/rows",
     )
 }
 # Names that may stand elsewhere: None for all of them.
@@ -52,10 +52,10 @@ ALLOWED: dict[str, tuple[set[str] | None, str]] = {
         "Python's own operators, of which some are called alike",
     ),
     "fallback/plan/tracer.py": (None, "methods of NumPy's arrays, of which some are called alike"),
-    "lowering/gaps.py": (None, "the list of gaps, read before the families are imported"),
+    "lowering/unsupported.py": (None, "the list of gaps, read before the families are imported"),
     "fallback/strong_tensor.py": (None, "the strong zeros of Tensors, by operation"),
-    "lowering/strong_zero.py": (None, "the strong zeros of the graph, by operation"),
-    "lowering/xla.py": (None, "what XLA rewrites, loses or clamps, by operation"),
+    "lowering/rows/strong_zero.py": (None, "the strong zeros of the graph, by operation"),
+    "lowering/steps/xla.py": (None, "what XLA rewrites, loses or clamps, by operation"),
 }
 
 

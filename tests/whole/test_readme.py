@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tapegraph.differentiation import auto, engines
+from tapegraph.engines import auto, registry
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text()
@@ -31,8 +31,8 @@ BLOCK = re.compile(
 def test_code_prints_what_is_shown(page, monkeypatch, tmp_path, run_python):
     monkeypatch.chdir(tmp_path)
     # A context of its own, and engines of its own: what a page sets, no other test sees.
-    monkeypatch.setattr(engines, "_loaders", dict(engines._loaders))
-    monkeypatch.setattr(engines, "_loaded", dict(engines._loaded))
+    monkeypatch.setattr(registry, "_loaders", dict(registry._loaders))
+    monkeypatch.setattr(registry, "_loaded", dict(registry._loaded))
     monkeypatch.setattr(auto, "KNOWN", auto._Known())
     contextvars.copy_context().run(run_page, page, run_python)
 

@@ -12,12 +12,12 @@ from contextvars import ContextVar
 from functools import cache, partial
 from typing import NamedTuple
 
-from tapegraph.differentiation import engines, tuner
-from tapegraph.differentiation.choices import kept
-from tapegraph.differentiation.clock import CLOCK
-from tapegraph.differentiation.engine import Engine, Outcome
-from tapegraph.differentiation.fallback_policy import Failure, account
-from tapegraph.differentiation.tuner import NEVER, Candidate, Stage, Tuner
+from tapegraph.engines import registry, tuner
+from tapegraph.engines.choices import kept
+from tapegraph.engines.clock import CLOCK
+from tapegraph.engines.engine import Engine, Outcome
+from tapegraph.engines.fallback_policy import Failure, account
+from tapegraph.engines.tuner import NEVER, Candidate, Stage, Tuner
 from tapegraph.interrupts import raise_interrupt
 from tapegraph.locks import Lock
 from tapegraph.recording.program import Program
@@ -44,7 +44,7 @@ class Structure:
         self.entries = entries = len(program)
         self.failure: Failure | None = None
         self.setbacks = 0
-        self.candidates = {engines.NATIVE: Candidate(engines.NATIVE, name=engines.NATIVE)}
+        self.candidates = {registry.NATIVE: Candidate(registry.NATIVE, name=registry.NATIVE)}
         for engine in rivals:
             price = partial(KNOWN.price, engine, entries)
             self.candidates[engine.name] = Candidate(
@@ -62,7 +62,7 @@ class Structure:
         """Return the engine to run, and why where that is the native one."""
         candidate, stage = self.tuner.choose()
         name = candidate.way
-        if name != engines.NATIVE:
+        if name != registry.NATIVE:
             return Decision(name, None, self)
         if self.failure is not None and not self.tuner.untried and len(self.tuner.measured) == 1:
             return Decision(name, self.failure, self)
@@ -76,13 +76,13 @@ class Structure:
         if stage is Stage.DEAR:
             return _too_dear("compiling", self.tuner.dear)
         (_, ours), *others = self.tuner.verdict
-        theirs = [f"{_milliseconds(s)} in {engines.engine(c.way).title}" for c, s in others]
+        theirs = [f"{_milliseconds(s)} in {registry.engine(c.way).title}" for c, s in others]
         return f"auto: the native engine took {_milliseconds(ours)}, against {', '.join(theirs)}"
 
     def ran(self, name: str, outcome: Outcome) -> None:
         """Remember what an engine took."""
         step = _since(name)
-        if name == engines.NATIVE:
+        if name == registry.NATIVE:
             KNOWN.swept(outcome.run_seconds)
         if outcome.compile_seconds:
             KNOWN.compiled(name, outcome, self.entries)
@@ -124,7 +124,7 @@ class _Known:
 
     def compiled(self, name: str, outcome: Outcome, entries: int) -> None:
         """Remember what compiling took."""
-        costs = engines.engine(name).costs
+        costs = registry.engine(name).costs
         seconds = outcome.compile_seconds + outcome.run_seconds
         spent = max(0.0, seconds - costs.compile) / entries
         known = self.entry_seconds.get(name, costs.compile_entry)
@@ -183,19 +183,19 @@ def decide(program: Program) -> Decision:
 
 def _decided(program: Program, refused: list[tuple[str, Exception]]) -> Decision:
     rivals: list[Engine] = []
-    for name in engines.rivals():
+    for name in registry.rivals():
         try:
-            engine = engines.engine(name)
+            engine = registry.engine(name)
             engine.check(program)
             rivals.append(engine)
         except Exception as error:
             raise_interrupt(error)
             refused.append((name, error))
     if not rivals:
-        return Decision(engines.NATIVE, account(*refused[0]) if refused else None, None)
+        return Decision(registry.NATIVE, account(*refused[0]) if refused else None, None)
     early = KNOWN.too_early(rivals)
     if early is not None:
-        return Decision(engines.NATIVE, Failure(early), None)
+        return Decision(registry.NATIVE, Failure(early), None)
     structure = KNOWN.structure(program, rivals)
     for name, why in refused:
         if name in structure.candidates:  # it ran before, and does not now
@@ -206,9 +206,9 @@ def _decided(program: Program, refused: list[tuple[str, Exception]]) -> Decision
 def ran_natively(structure: Structure | None, outcome: Outcome) -> None:
     """Remember a native sweep, be its structure told apart or not."""
     if structure is not None:
-        structure.ran(engines.NATIVE, outcome)
+        structure.ran(registry.NATIVE, outcome)
     else:
-        _since(engines.NATIVE)
+        _since(registry.NATIVE)
         KNOWN.swept(outcome.run_seconds)
 
 

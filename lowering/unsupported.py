@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tapegraph.differentiation.engine import EngineDeclined
+from tapegraph.engines.engine import EngineDeclined
 from tapegraph.recording.program import Program
 
 # Differentiable operations of the table that have no lowering in this version, and why.

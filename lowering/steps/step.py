@@ -16,16 +16,16 @@ from typing import Any
 import numpy as np
 
 from tapegraph.arrays.buffers import keep_freed_memory, own
-from tapegraph.differentiation import choices, tuner
-from tapegraph.differentiation.clock import CLOCK
-from tapegraph.differentiation.tuner import Candidate, Tuner
+from tapegraph.engines import choices, tuner
+from tapegraph.engines.clock import CLOCK
+from tapegraph.engines.tuner import Candidate, Tuner
 from tapegraph.interrupts import raise_interrupt
-from tapegraph.lowering import xla
-from tapegraph.lowering.gaps import NotLowered
 from tapegraph.lowering.runtime import is_transient
-from tapegraph.lowering.step_graph import Changes, StepGraph
+from tapegraph.lowering.steps import xla
+from tapegraph.lowering.steps.step_graph import Changes, StepGraph
+from tapegraph.lowering.steps.variables import kept
 from tapegraph.lowering.transfer import to_tensorflow
-from tapegraph.lowering.variables import kept
+from tapegraph.lowering.unsupported import NotLowered
 from tapegraph.progress import announce
 from tapegraph.recording.node import Node
 from tapegraph.recording.op import INPUT

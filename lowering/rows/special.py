@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from tapegraph.lowering.gaps import NotLowered
-from tapegraph.lowering.rules import Rule, keeps_zeros, number, raw, with_gradient
-from tapegraph.lowering.symbols import by_slopes
+from tapegraph.lowering.rows.graph_tracer import by_slopes
+from tapegraph.lowering.rows.rules import Rule, keeps_zeros, number, raw, with_gradient
+from tapegraph.lowering.unsupported import NotLowered
 
 
 def _gamma(out: Any, x: Any) -> Any:

@@ -21,7 +21,7 @@ from typing import Any
 
 import numpy as np
 
-from tapegraph.differentiation.choices import VARIABLE, Seconds
+from tapegraph.engines.choices import VARIABLE, Seconds
 from tapegraph.errors import warn
 from tapegraph.interrupts import raise_interrupt
 from tapegraph.locks import Lock

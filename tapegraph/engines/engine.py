@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
-from tapegraph.differentiation.clock import CLOCK
+from tapegraph.engines.clock import CLOCK
 from tapegraph.recording.node import Node
 from tapegraph.recording.program import Program
 from tapegraph.recording.recorded import Recording
@@ -112,7 +112,7 @@ class WholeProgram(Protocol):
 
 
 class Engine(ABC):
-    """One way from a recording to gradients. `engines.register` makes it one to choose.
+    """One way from a recording to gradients. `registry.register` makes it one to choose.
 
     Attributes
     ----------

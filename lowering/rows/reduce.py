@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from tapegraph.lowering.rules import (
+from tapegraph.lowering.rows.rules import (
     BOTH,
     TO_FIRST,
     Row,

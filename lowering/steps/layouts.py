@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from tapegraph.lowering import elementwise, nn, reduce, shape
-from tapegraph.lowering.rules import (
+from tapegraph.lowering.rows import elementwise, nn, reduce, shape
+from tapegraph.lowering.rows.rules import (
     TO_FIRST,
     TO_LAST,
     Result,

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tapegraph.errors import explain, kind_of
-from tapegraph.lowering.graph import Graph
+from tapegraph.lowering.backward.graph import Graph
 from tapegraph.lowering.runtime import tensorflow
 from tapegraph.lowering.translate import check_lowers, emit, specs
 from tapegraph.recording.node import Node

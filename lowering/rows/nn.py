@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from tapegraph.lowering import images
-from tapegraph.lowering.rules import (
+from tapegraph.lowering.rows import images
+from tapegraph.lowering.rows.rules import (
     BOTH,
     Row,
     Rule,

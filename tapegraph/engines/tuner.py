@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
-from tapegraph.differentiation.choices import Kept
+from tapegraph.engines.choices import Kept
 from tapegraph.locks import Lock
 
 NEVER = float("inf")

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from tapegraph.lowering.rules import (
+from tapegraph.lowering.rows.rules import (
     TO_FIRST,
     TO_LAST,
     Result,

@@ -14,18 +14,18 @@ from typing import Any
 import numpy as np
 
 from tapegraph.arrays.row_sparse import has_nan
-from tapegraph.differentiation import choices, tuner
-from tapegraph.differentiation.clock import CLOCK
-from tapegraph.differentiation.tuner import Candidate, Tuner
+from tapegraph.engines import choices, tuner
+from tapegraph.engines.clock import CLOCK
+from tapegraph.engines.tuner import Candidate, Tuner
 from tapegraph.interrupts import raise_interrupt
 from tapegraph.locks import Lock
-from tapegraph.lowering import xla
+from tapegraph.lowering.backward.graph import Graph, differentiated
 from tapegraph.lowering.direct import GRAPPLER_LIMIT
-from tapegraph.lowering.gaps import MetNaN
-from tapegraph.lowering.graph import Graph, differentiated
-from tapegraph.lowering.rules import FED, XLA
+from tapegraph.lowering.rows.rules import FED, XLA
 from tapegraph.lowering.runtime import tensorflow
+from tapegraph.lowering.steps import xla
 from tapegraph.lowering.translate import row_of, specs
+from tapegraph.lowering.unsupported import MetNaN
 from tapegraph.recording.program import Program
 from tapegraph.recording.recorded import Recording
 from tapegraph.typed import Array

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from tapegraph.lowering.rules import BOTH, TO_FIRST, Row, Rule, ints, permuted, raw, reshaped
+from tapegraph.lowering.rows.rules import BOTH, TO_FIRST, Row, Rule, ints, permuted, raw, reshaped
 from tapegraph.lowering.runtime import tensorflow
 from tapegraph.recording.op import Attrs
 

@@ -6,7 +6,7 @@ import os
 from contextvars import ContextVar
 from typing import Any, cast
 
-from tapegraph.differentiation import engines
+from tapegraph.engines import registry
 from tapegraph.recording import scopes
 from tapegraph.typed import Backend
 
@@ -14,8 +14,8 @@ VARIABLE = "TAPEGRAPH_BACKEND"
 
 
 def _checked(name: Any, source: str) -> Backend:
-    if name not in engines.choices():
-        choices = ", ".join(map(repr, engines.choices()))
+    if name not in registry.choices():
+        choices = ", ".join(map(repr, registry.choices()))
         raise ValueError(f"{source}: received {name!r}; expected one of {choices}")
     return cast(Backend, str(name))
 
@@ -28,7 +28,7 @@ def from_environment() -> Backend:
     ValueError
         No engine has that name.
     """
-    return _checked(os.environ.get(VARIABLE) or engines.AUTO, VARIABLE)
+    return _checked(os.environ.get(VARIABLE) or registry.AUTO, VARIABLE)
 
 
 _default = from_environment()

@@ -16,14 +16,14 @@ from typing import Any
 import numpy as np
 
 from tapegraph.arrays.row_sparse import RowSparse
-from tapegraph.lowering import xla
 from tapegraph.lowering.direct import DirectCall, public
-from tapegraph.lowering.gaps import NotLowered
-from tapegraph.lowering.layouts import Tensors
-from tapegraph.lowering.rules import TO_FIRST, converted, ints, raw, reshaped, transposed
+from tapegraph.lowering.rows.rules import TO_FIRST, converted, ints, raw, reshaped, transposed
 from tapegraph.lowering.runtime import tensorflow
-from tapegraph.lowering.tables import tables
+from tapegraph.lowering.steps import xla
+from tapegraph.lowering.steps.layouts import Tensors
+from tapegraph.lowering.steps.row_updates import tables
 from tapegraph.lowering.translate import emit_entry
+from tapegraph.lowering.unsupported import NotLowered
 from tapegraph.recording.changes import make
 from tapegraph.recording.op import DERIVATIVES, GRADIENT, JACOBIAN, SCALAR
 from tapegraph.recording.program import Program

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from tapegraph.lowering.rules import (
+from tapegraph.lowering.rows.rules import (
     BOTH,
     Row,
     Rule,

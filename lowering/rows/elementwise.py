@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from tapegraph.lowering.rules import (
+from tapegraph.lowering.rows.graph_tracer import by_slopes
+from tapegraph.lowering.rows.rules import (
     BOTH,
     FED,
     Row,
@@ -19,7 +20,6 @@ from tapegraph.lowering.rules import (
     unless,
 )
 from tapegraph.lowering.runtime import tensorflow
-from tapegraph.lowering.symbols import by_slopes
 from tapegraph.ops.elementwise import GELU_CUBIC, GELU_SCALE, LN2, LN10
 
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from tapegraph.lowering.gaps import NotLowered
-from tapegraph.lowering.rules import (
+from tapegraph.lowering.rows.rules import (
     BOTH,
     Row,
     Rule,
@@ -18,6 +17,7 @@ from tapegraph.lowering.rules import (
     reshaped,
 )
 from tapegraph.lowering.runtime import tensorflow
+from tapegraph.lowering.unsupported import NotLowered
 
 
 def _tensor_slice(out: Any, x: Any, begin: Any, *, size: tuple[int, ...]) -> Any:

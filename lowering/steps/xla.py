@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from tapegraph.locks import Lock
-from tapegraph.lowering.rules import LOWERINGS, XLA, raw
+from tapegraph.lowering.rows.rules import LOWERINGS, XLA, raw
 from tapegraph.lowering.runtime import tensorflow
 from tapegraph.recording.op import GRADIENT
 from tapegraph.recording.program import Program

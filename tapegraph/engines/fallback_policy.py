@@ -10,9 +10,9 @@ import logging
 import traceback
 from typing import NamedTuple
 
-from tapegraph.differentiation import engines
-from tapegraph.differentiation.backend import get_backend
-from tapegraph.differentiation.engine import EngineDeclined
+from tapegraph.engines import registry
+from tapegraph.engines.backend import get_backend
+from tapegraph.engines.engine import EngineDeclined
 from tapegraph.errors import warn
 from tapegraph.interrupts import raise_interrupt
 from tapegraph.locks import Lock
@@ -47,7 +47,7 @@ def account(name: str, error: Exception) -> Failure:
     raise_interrupt(error)
     if isinstance(error, EngineDeclined):
         failure, cause = Failure(str(error)), str(error)
-        if error.expected and get_backend() == engines.AUTO:
+        if error.expected and get_backend() == registry.AUTO:
             return failure
     else:
         failure, cause = _failure(name, error), f"{type(error).__name__} at {_origin(error)}"
@@ -66,7 +66,7 @@ def account(name: str, error: Exception) -> Failure:
 def _failure(name: str, error: Exception) -> Failure:
     trace = "".join(traceback.format_exception(error))
     try:
-        engine = engines.engine(name)
+        engine = registry.engine(name)
     except Exception:  # it does not even load
         title, transient = f"the engine {name}", False
     else:

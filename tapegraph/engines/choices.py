@@ -37,6 +37,6 @@ def kept(kind: str, key: Key) -> Kept | None:
     # Imported by who asks: what reads and writes files takes as long to import as all the rest.
     from pathlib import Path
 
-    from tapegraph.differentiation.choice_file import choice
+    from tapegraph.engines.choice_file import choice
 
     return choice(Path(folder).expanduser(), kind, key)

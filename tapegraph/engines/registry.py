@@ -9,7 +9,7 @@ import importlib
 from collections.abc import Callable
 from typing import cast
 
-from tapegraph.differentiation.engine import Engine
+from tapegraph.engines.engine import Engine
 from tapegraph.locks import Lock
 
 AUTO = "auto"

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from tapegraph.differentiation.slopes import SLOPES, Divisor, Linear, Slope
-from tapegraph.lowering.rules import LOWERINGS, Result, Rule, raw
+from tapegraph.lowering.rows.rules import LOWERINGS, Result, Rule, raw
 from tapegraph.lowering.runtime import tensorflow
 from tapegraph.recording import numpy_functions
 

@@ -1,0 +1,1 @@
+"""Graphs of a plain backward: traced, cached by structure, and looked at."""

@@ -1,0 +1,1 @@
+"""TensorFlow nodes: one rule an operation, a file a family."""

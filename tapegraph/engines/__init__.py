@@ -1,0 +1,1 @@
+"""Engines: what one is, which there are, and which of them runs."""
