@@ -275,7 +275,7 @@ def calls() -> Ways:
     """Call a concrete function as an op or by Python: one of nothing, and tiny's compiled step."""
     import tensorflow as tf
 
-    from tapegraph.lowering.direct import DirectCall
+    from tapegraph.lowering.calls import DirectCall
 
     nothing = DirectCall(tf.function(lambda: tf.constant(True)).get_concrete_function(), 1)
     graph, with_xla, feeds = compiled_step("tiny")

@@ -133,7 +133,7 @@ class Graph(Library):
             import tensorflow as tf
         import tapegraph as tg
         from tapegraph.arrays.buffers import keep_freed_memory
-        from tapegraph.lowering.direct import DirectCall
+        from tapegraph.lowering.calls import DirectCall
         from tapegraph.lowering.translate import emit
         from tapegraph.recording.whole import Whole
 
@@ -185,7 +185,7 @@ class Graph(Library):
         """Return the seconds of a call of a graph that does nothing."""
         import tensorflow as tf
 
-        from tapegraph.lowering.direct import DirectCall
+        from tapegraph.lowering.calls import DirectCall
 
         types = [tf.TensorSpec((), tf.float32)]
         function = tf.function(tf.identity, input_signature=types, autograph=False)

@@ -1,11 +1,11 @@
-"""The native engine as engines are: it runs every program, and has nothing to prepare."""
+"""The native `Engine`: it runs every program, and has nothing to compile."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from tapegraph.engines.engine import Engine, Prepared
+from tapegraph.engines.engine import Engine, Outcome
 from tapegraph.engines.registry import NATIVE
 from tapegraph.fallback.batch_sweep import jacobian
 from tapegraph.fallback.plan.plan import Plan
@@ -15,8 +15,6 @@ from tapegraph.recording.node import Node
 from tapegraph.recording.recorded import Recording
 from tapegraph.typed import Array
 
-_SWEEP = Prepared(gradients, cached=False, compile_seconds=0.0)
-
 
 class Native(Engine):
     """The reverse sweep in NumPy, to which all others fall back."""
@@ -24,9 +22,9 @@ class Native(Engine):
     name = NATIVE
     title = "the native engine"
 
-    def prepare(self, recording: Recording) -> Prepared:
-        """Return the sweep."""
-        return _SWEEP
+    def run(self, recording: Recording, seeds: Sequence[Array]) -> Outcome:
+        """Return the gradients of the wanted slots, given a cotangent per output."""
+        return Outcome(gradients(recording, seeds))
 
     def recorded(self, recording: Recording, seeds: Sequence[Any]) -> list[Any]:
         """Return the gradients as Tensors, by the sweep that is recorded."""

@@ -6,7 +6,6 @@ import importlib
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from tapegraph.engines.engine import Outcome
 from tapegraph.lowering.engine import ENGINE
 from tapegraph.lowering.runtime import Forked, Unavailable, loaded, tensorflow
 from tapegraph.lowering.unsupported import GAPS, MetNaN, NotLowered
@@ -77,7 +76,6 @@ __all__ = [
     "Lowered",
     "MetNaN",
     "NotLowered",
-    "Outcome",
     "Unavailable",
     "cache_clear",
     "cache_info",

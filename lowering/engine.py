@@ -1,13 +1,13 @@
-"""The graph engine as engines are: what it refuses, compiles and runs, and what that costs."""
+"""The graph `Engine`: what it refuses, compiles and runs, and what that costs."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tapegraph.engines.engine import Costs, Engine, Prepared
+from tapegraph.engines.engine import Costs, Engine, Outcome
 from tapegraph.lowering.runtime import (
     Unavailable,
     check_installed,
@@ -19,6 +19,7 @@ from tapegraph.lowering.unsupported import check_gaps
 from tapegraph.recording.node import Node
 from tapegraph.recording.program import Program
 from tapegraph.recording.recorded import Recording
+from tapegraph.typed import Array
 
 if TYPE_CHECKING:
     from tapegraph.lowering.steps.step import Step
@@ -48,8 +49,8 @@ class TensorFlow(Engine):
         """Tell whether TensorFlow has been imported, by whomever."""
         return loaded()
 
-    def prepare(self, recording: Recording) -> Prepared:
-        """Find the program's graph in the cache, or compile it.
+    def run(self, recording: Recording, seeds: Sequence[Array]) -> Outcome:
+        """Return the gradients by the program's graph, from the cache or compiled now.
 
         Raises
         ------
@@ -66,7 +67,7 @@ class TensorFlow(Engine):
         tensorflow()
         with np.errstate(all="ignore"):
             compiled, seconds = cache.compiled(recording, Compiled)
-        return Prepared(compiled.run, seconds is None, seconds or 0.0)
+        return Outcome(compiled.run(recording, seeds), seconds is None, seconds or 0.0)
 
     def check_whole(self, program: Program) -> None:
         """Refuse, without importing TensorFlow, a whole program that does not lower.

@@ -8,8 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from tapegraph.engines.clock import CLOCK
-from tapegraph.engines.tuner import POLICY
+from tapegraph.engines.tuner import CLOCK, POLICY
 from tapegraph.fallback.plan.chains import SAME, Blocks, Chain, Stretch
 from tapegraph.fallback.plan.ir import Call, Held, mapped
 from tapegraph.fallback.plan.lines import Lines

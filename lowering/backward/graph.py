@@ -7,10 +7,9 @@ from typing import Any
 
 from tapegraph.arrays.buffers import keep_freed_memory
 from tapegraph.arrays.row_sparse import RowSparse
-from tapegraph.lowering.direct import DirectCall
+from tapegraph.lowering.calls import DirectCall, to_numpy, to_tensorflow
 from tapegraph.lowering.runtime import tensorflow
 from tapegraph.lowering.steps.xla import hidden_numbers
-from tapegraph.lowering.transfer import to_numpy, to_tensorflow
 from tapegraph.lowering.translate import emit, specs
 from tapegraph.recording.program import Program
 from tapegraph.recording.recorded import Recording

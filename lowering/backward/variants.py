@@ -14,13 +14,12 @@ from typing import Any
 import numpy as np
 
 from tapegraph.arrays.row_sparse import has_nan
-from tapegraph.engines import choices, tuner
-from tapegraph.engines.clock import CLOCK
-from tapegraph.engines.tuner import Candidate, Tuner
+from tapegraph.engines import tuner
+from tapegraph.engines.tuner import CLOCK, Candidate, Tuner
 from tapegraph.interrupts import raise_interrupt
 from tapegraph.locks import Lock
 from tapegraph.lowering.backward.graph import Graph, differentiated
-from tapegraph.lowering.direct import GRAPPLER_LIMIT
+from tapegraph.lowering.calls import GRAPPLER_LIMIT
 from tapegraph.lowering.rows.rules import FED, XLA
 from tapegraph.lowering.runtime import tensorflow
 from tapegraph.lowering.steps import xla
@@ -64,14 +63,11 @@ class Compiled:
         self._with_strong_zeros: Graph | None = None
         traces: dict[str, Trace] = {FED: self._fed_results, XLA: self._fed_results_with_xla}
         agreeing = variants(program)
-        first = Candidate(Graph(recording, self._fed_scalars), name="graph")
+        first = Candidate(Graph(recording, self._fed_scalars))
         price = partial(VARIANT.__mul__, len(program))
-        others = [
-            Candidate(traces[name], price, name=name) for name in (FED, XLA) if name in agreeing
-        ]
-        kept = choices.kept("the graph of a backward", (program.key, tuple(varying)))
+        others = [Candidate(traces[name], price) for name in (FED, XLA) if name in agreeing]
         trials = tuner.POLICY.variant_trials
-        self.tuner = Tuner([first, *others], trials=trials, horizon=0, kept=kept)
+        self.tuner = Tuner([first, *others], trials=trials, horizon=0)
         self.seconds = CLOCK.now() - start
 
     @property

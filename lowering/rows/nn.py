@@ -1,25 +1,196 @@
-"""TensorFlow nodes: neural networks."""
+"""TensorFlow nodes: neural networks.
+
+Images lie channels last in their layers: TensorFlow's CPU kernels for channels first lack float64,
+and the others are slower.
+"""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
 
-from tapegraph.lowering.rows import images
 from tapegraph.lowering.rows.rules import (
     BOTH,
+    TO_FIRST,
+    TO_LAST,
+    Result,
     Row,
     Rule,
+    channels_last,
     converted,
     ints,
     number,
+    permuted,
     raw,
     reshaped,
     summed_to,
+    transposed,
 )
 from tapegraph.lowering.runtime import tensorflow
+from tapegraph.ops.nn import Pair, valid_counts
+
+
+def of_channels_first(rule: Rule) -> Rule:
+    """Return the rule of a layer whose first input and result are images channels first."""
+
+    def lowered(out: Any, x: Any, *rest: Any, **attrs: Any) -> Any:
+        image = transposed(x, TO_LAST)
+        y = rule(Result(channels_last(out.shape), out.dtype), image, *rest, **attrs)
+        return transposed(y, TO_FIRST)
+
+    return lowered
+
+
+def conv2d(out: Any, x: Any, k: Any, *, stride: Pair, pad: Pair, dilation: Pair) -> Any:
+    """Lower a convolution of images by a kernel as it was recorded."""
+    if "float" not in out.dtype:
+        return convolved_by_columns(
+            out, x, k, stride=stride, pad=pad, dilation=dilation, product=tensorflow().matmul
+        )
+    if 0 in out.shape or 0 in k.shape:
+        return tensorflow().zeros(out.shape, out.dtype)
+    image, kernel = (
+        _padded(converted(x, out.dtype), pad),
+        permuted(converted(k, out.dtype), (2, 3, 1, 0)),
+    )
+    if _apart(k, dilation) == (1, 1):
+        return raw.Conv2D(input=image, filter=kernel, strides=[1, *stride, 1], padding="VALID")
+    return _dilated(image, kernel, stride, _apart(k, dilation))
+
+
+def _apart(k: Any, dilation: Pair) -> Pair:
+    """Return how far apart a kernel's pixels stand: 1 where it has but one."""
+    rows, columns = (d if n > 1 else 1 for d, n in zip(dilation, k.shape[2:], strict=True))
+    return rows, columns
+
+
+def _dilated(image: Any, kernel: Any, stride: Pair, dilation: Pair) -> Any:
+    """Convolve every d-th pixel as an image of its own.
+
+    On the CPU, TensorFlow has no gradient of a dilated convolution. Every stride is 1 until the
+    end: pixels that are a stride apart may be of different images.
+    """
+    missing = [-n % d for n, d in zip(image.shape[1:3], dilation, strict=True)]
+    borders = np.array([[0, n] for n in missing])
+    apart = raw.SpaceToBatchND(input=image, block_shape=ints(dilation), paddings=borders)
+    y = raw.Conv2D(input=apart, filter=kernel, strides=[1, 1, 1, 1], padding="VALID")
+    y = raw.BatchToSpaceND(input=y, block_shape=ints(dilation), crops=borders)
+    return y if stride == (1, 1) else y[:, :: stride[0], :: stride[1]]
+
+
+def convolved_by_columns(
+    out: Any,
+    x: Any,
+    k: Any,
+    *,
+    stride: Pair,
+    pad: Pair,
+    dilation: Pair,
+    product: Callable[[Any, Any], Any],
+) -> Any:
+    """Convolve by a ``product`` of two matrices, as the native engine does."""
+    o, c, kh, kw = k.shape
+    n, oh, ow, _ = out.shape
+    image = _padded(converted(x, out.dtype), pad)
+    ends = ((oh - 1) * stride[0] + 1, (ow - 1) * stride[1] + 1)
+    reads = [
+        image[:, i : i + ends[0] : stride[0], j : j + ends[1] : stride[1]]
+        for i in range(0, kh * dilation[0], dilation[0])
+        for j in range(0, kw * dilation[1], dilation[1])
+    ]
+    columns = reshaped(raw.Pack(values=reads, axis=3), (n * oh * ow, len(reads) * c))
+    kernel = reshaped(permuted(converted(k, out.dtype), (2, 3, 1, 0)), (len(reads) * c, o))
+    return reshaped(product(columns, kernel), out.shape)
+
+
+def max_pool2d(out: Any, x: Any, *, ksize: Pair, stride: Pair, pad: Pair) -> Any:
+    """Lower a maximum of windows, of which the first largest pixel takes the gradient."""
+    if 0 in out.shape:
+        return reshaped(x, out.shape)
+    tf = tensorflow()
+    windows = _windows(ksize, stride)
+    inside = _padded(tf.ones_like(x), pad)
+
+    @tf.custom_gradient  # type: ignore[untyped-decorator]
+    def pooled(image: Any) -> Any:
+        best = raw.MaxPool(input=image, **windows)
+        # TensorFlow's kernels skip a NaN, and know nothing below the lowest number.
+        total = raw.Sum(input=x, axis=ints(range(4)))
+        least = raw.Min(input=best, axis=ints(range(4)))
+        plain = raw.IsFinite(x=total) & (least > x.dtype.min)
+
+        def best_of_any() -> Any:
+            y = best
+            for value, _, _, won in _kinds(image, best, inside, windows):
+                if value is not None:
+                    y = raw.SelectV2(condition=won, t=number(value, y), e=y)
+            return y
+
+        def gradient(g: Any) -> Any:
+            def spread(image: Any, best: Any, g: Any) -> Any:
+                return raw.MaxPoolGrad(orig_input=image, orig_output=best, grad=g, **windows)
+
+            def spread_any() -> Any:
+                parts = [
+                    spread(at, top, raw.SelectV2(condition=won, t=g, e=number(0.0, g)))
+                    for _, at, top, won in _kinds(image, best, inside, windows)
+                ]
+                return raw.AddN(inputs=parts)
+
+            # Beside its MaxPool, and in no branch, it becomes oneDNN's kernel: 20 times faster.
+            spread_plain = spread(image, best, g)
+            return tf.cond(plain, lambda: spread_plain, spread_any)
+
+        return tf.cond(plain, lambda: best, best_of_any), gradient
+
+    return pooled(_padded(x, pad, -math.inf))
+
+
+def _kinds(image: Any, best: Any, inside: Any, windows: dict[str, Any]) -> Iterator[Any]:
+    """Yield what a maximum can be, the greatest first, each with the windows that it wins.
+
+    Its value, unless it is what TensorFlow found; an image whose first maximum is the window's
+    own; the maxima of that image; and the windows.
+    """
+    lowest = image.dtype.min
+    waiting = tensorflow().ones_like(best, dtype="bool")
+    for value, here in (
+        (math.nan, raw.IsNan(x=image)),
+        (None, image > lowest),
+        (lowest, image == lowest),
+        (-math.inf, inside > 0.0),
+    ):
+        mask = raw.Cast(x=here, DstT=image.dtype)
+        top = raw.MaxPool(input=mask, **windows)
+        won = waiting & (top > 0.0)
+        waiting &= top == 0.0
+        yield (None, image, best, won) if value is None else (value, mask, top, won)
+
+
+def avg_pool2d(out: Any, x: Any, *, ksize: Pair, stride: Pair, pad: Pair) -> Any:
+    """Lower a mean of windows, without their padding."""
+    if 0 in out.shape:
+        return reshaped(x, out.shape)
+    y = raw.AvgPool(value=_padded(x, pad), **_windows(ksize, stride))
+    if pad != (0, 0):  # which is not counted
+        first = tuple(x.shape[i] for i in TO_FIRST)
+        counts = valid_counts(first, ksize, stride, pad).transpose(TO_LAST)
+        y = raw.Mul(x=y, y=tensorflow().constant(math.prod(ksize) / counts, y.dtype))
+    return y
+
+
+def _windows(ksize: Pair, stride: Pair) -> dict[str, Any]:
+    return {"ksize": [1, *ksize, 1], "strides": [1, *stride, 1], "padding": "VALID"}
+
+
+def _padded(image: Any, pad: Pair, value: float = 0.0) -> Any:
+    if pad == (0, 0):
+        return image
+    borders = np.array([[0, 0], [pad[0]] * 2, [pad[1]] * 2, [0, 0]])
+    return raw.PadV2(input=image, paddings=borders, constant_values=number(value, image))
 
 
 def _softmax_crossentropy(out: Any, logits: Any, targets: Any) -> Any:
@@ -120,13 +291,13 @@ LOWERINGS: dict[str, Row | Rule] = {
 
 # Layers whose first input and result are images channels last.
 LAST_LOWERINGS: dict[str, Rule] = {
-    "conv2d": images.conv2d,
-    "max_pool2d": images.max_pool2d,
-    "avg_pool2d": images.avg_pool2d,
+    "conv2d": conv2d,
+    "max_pool2d": max_pool2d,
+    "avg_pool2d": avg_pool2d,
 }
 
 # Used where a whole recording becomes one graph; a plain backward runs these natively.
 WHOLE_LOWERINGS: dict[str, Rule] = {
     "layer_norm": _layer_norm,
-    **{name: images.of_channels_first(rule) for name, rule in LAST_LOWERINGS.items()},
+    **{name: of_channels_first(rule) for name, rule in LAST_LOWERINGS.items()},
 }

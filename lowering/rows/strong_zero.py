@@ -10,9 +10,8 @@ from typing import Any
 
 from tapegraph.differentiation.slopes import SLOPES, Linear
 from tapegraph.lowering.rows.graph_tracer import by_slopes
-from tapegraph.lowering.rows.images import convolved_by_columns, of_channels_first
 from tapegraph.lowering.rows.linalg import strong_zero_einsum
-from tapegraph.lowering.rows.nn import layer_normalised
+from tapegraph.lowering.rows.nn import convolved_by_columns, layer_normalised, of_channels_first
 from tapegraph.lowering.rows.rules import KEEPING_ZEROS, Rule, ints, raw
 from tapegraph.lowering.runtime import tensorflow
 

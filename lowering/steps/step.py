@@ -16,15 +16,14 @@ from typing import Any
 import numpy as np
 
 from tapegraph.arrays.buffers import keep_freed_memory, own
-from tapegraph.engines import choices, tuner
-from tapegraph.engines.clock import CLOCK
-from tapegraph.engines.tuner import Candidate, Tuner
+from tapegraph.engines import tuner
+from tapegraph.engines.tuner import CLOCK, Candidate, Tuner
 from tapegraph.interrupts import raise_interrupt
+from tapegraph.lowering.calls import to_tensorflow
 from tapegraph.lowering.runtime import is_transient
 from tapegraph.lowering.steps import xla
 from tapegraph.lowering.steps.step_graph import Changes, StepGraph
 from tapegraph.lowering.steps.variables import kept
-from tapegraph.lowering.transfer import to_tensorflow
 from tapegraph.lowering.unsupported import NotLowered
 from tapegraph.progress import announce
 from tapegraph.recording.node import Node
@@ -75,15 +74,14 @@ class Step:
         variables = {slot: k.variable for slot, k in self._kept.items()}
         trace = partial(StepGraph, recording, variables, inputs)
         self._graph = trace()
-        candidates = [Candidate(self._graph, name="graph")]
+        candidates = [Candidate(self._graph)]
         self._without_xla = xla.refusal(recording)  # why
         if not self._without_xla:
             price = xla.STEP + xla.STEP_ENTRY * len(program)
             with_xla = partial(trace, with_xla=True)
-            candidates.append(Candidate(with_xla, lambda: price, name="graph with XLA"))
-        kept_choice = choices.kept("the graph of a step", program.key)
+            candidates.append(Candidate(with_xla, lambda: price))
         trials = tuner.POLICY.variant_trials
-        self.tuner = Tuner(candidates, trials=trials, horizon=0, kept=kept_choice)
+        self.tuner = Tuner(candidates, trials=trials, horizon=0)
         self.compile_seconds = 0.0
         self._setbacks = 0
         self._numbers: dict[int, tuple[bytes, Any]] = {}  # what was fed last, and its tensor

@@ -16,12 +16,12 @@ from typing import Any
 import numpy as np
 
 from tapegraph.arrays.row_sparse import RowSparse
-from tapegraph.lowering.direct import DirectCall, public
+from tapegraph.lowering.calls import DirectCall, public
 from tapegraph.lowering.rows.rules import TO_FIRST, converted, ints, raw, reshaped, transposed
 from tapegraph.lowering.runtime import tensorflow
 from tapegraph.lowering.steps import xla
 from tapegraph.lowering.steps.layouts import Tensors
-from tapegraph.lowering.steps.row_updates import tables
+from tapegraph.lowering.steps.variables import tables
 from tapegraph.lowering.translate import emit_entry
 from tapegraph.lowering.unsupported import NotLowered
 from tapegraph.recording.changes import make

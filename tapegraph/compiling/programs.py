@@ -16,11 +16,10 @@ from tapegraph.compiling.trace import Trace
 from tapegraph.engines import registry
 from tapegraph.engines.auto import Structure
 from tapegraph.engines.backend import get_backend
-from tapegraph.engines.clock import CLOCK
-from tapegraph.engines.engine import Engine, EngineDeclined, Outcome, WholeProgram
+from tapegraph.engines.engine import Engine, EngineDeclined, WholeProgram
 from tapegraph.engines.fallback_policy import Failure, account
 from tapegraph.engines.report import LAST, Report
-from tapegraph.engines.tuner import POLICY
+from tapegraph.engines.tuner import CLOCK, POLICY
 from tapegraph.interrupts import raise_interrupt
 from tapegraph.progress import announce
 from tapegraph.recording.away import Away, sent_away
@@ -135,7 +134,7 @@ class Programs:
         self.seconds += tried
         took = CLOCK.now() - start - tried
         if self._structure is not None and get_backend() == registry.AUTO:
-            self._structure.ran(name, Outcome([], not compiled, compiled, took))
+            self._structure.ran(name, took, compiled)
         reason = None if failure is None else failure.reason
         self._last = (name, ran, reason)
         length = len(self._trace.recording)
@@ -154,7 +153,7 @@ class Programs:
         if name != registry.AUTO:
             return (registry.NATIVE, self._failed[name]) if name in self._failed else (name, None)
         if self._structure is None:
-            self._structure = Structure(self._trace.recording.program, self._rivals(), whole=True)
+            self._structure = Structure(self._trace.recording.program, self._rivals())
         decision = self._structure.choose()
         if decision.engine == registry.NATIVE and self._tries_a_variant(self._structure):
             decision = self._structure.choose()

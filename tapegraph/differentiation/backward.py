@@ -14,9 +14,9 @@ from tapegraph.differentiation.recorded_backward import record_backward
 from tapegraph.engines import auto, registry
 from tapegraph.engines.auto import Decision
 from tapegraph.engines.backend import get_backend
-from tapegraph.engines.clock import CLOCK
 from tapegraph.engines.fallback_policy import Failure, account
 from tapegraph.engines.report import LAST, Report
+from tapegraph.engines.tuner import CLOCK
 from tapegraph.errors import explain, kind_of
 from tapegraph.recording import concretization
 from tapegraph.recording.concretization import follows
@@ -168,17 +168,21 @@ def differentiated(recording: Recording, seeds: list[Array]) -> tuple[list[Array
     chosen, failure, structure = auto.decide(program) if tuned else Decision(name, _ASKED, None)
     if chosen != registry.NATIVE:
         try:
+            start = CLOCK.now()
             outcome = registry.engine(chosen).run(recording, [_owned(s) for s in seeds])
+            seconds = CLOCK.now() - start - outcome.compile_seconds
         except Exception as error:
             failure = account(chosen, error)
             if structure is not None:
                 structure.failed(chosen, failure)
         else:
             if structure is not None:
-                structure.ran(chosen, outcome)
-            return outcome.grads, Report(chosen, None, len(program), *outcome[1:])
-    outcome = registry.engine(registry.NATIVE).run(recording, seeds)
+                structure.ran(chosen, seconds, outcome.compile_seconds)
+            return outcome.grads, Report(chosen, None, len(program), *outcome[1:], seconds)
+    start = CLOCK.now()
+    grads = registry.engine(registry.NATIVE).run(recording, seeds).grads
+    seconds = CLOCK.now() - start
     if tuned:
-        auto.ran_natively(structure, outcome)
+        auto.ran_natively(structure, seconds)
     reason, trace, _ = failure or _ALONE
-    return outcome.grads, Report(registry.NATIVE, reason, len(program), *outcome[1:], error=trace)
+    return grads, Report(registry.NATIVE, reason, len(program), False, 0.0, seconds, trace)

@@ -13,11 +13,9 @@ from functools import cache, partial
 from typing import NamedTuple
 
 from tapegraph.engines import registry, tuner
-from tapegraph.engines.choices import kept
-from tapegraph.engines.clock import CLOCK
-from tapegraph.engines.engine import Engine, Outcome
+from tapegraph.engines.engine import Engine
 from tapegraph.engines.fallback_policy import Failure, account
-from tapegraph.engines.tuner import NEVER, Candidate, Stage, Tuner
+from tapegraph.engines.tuner import CLOCK, NEVER, Candidate, Stage, Tuner
 from tapegraph.interrupts import raise_interrupt
 from tapegraph.locks import Lock
 from tapegraph.recording.program import Program
@@ -40,22 +38,17 @@ class Structure:
 
     __slots__ = ("candidates", "entries", "failure", "setbacks", "tuner")
 
-    def __init__(self, program: Program, rivals: list[Engine], *, whole: bool = False) -> None:
+    def __init__(self, program: Program, rivals: list[Engine]) -> None:
         self.entries = entries = len(program)
         self.failure: Failure | None = None
         self.setbacks = 0
-        self.candidates = {registry.NATIVE: Candidate(registry.NATIVE, name=registry.NATIVE)}
+        self.candidates = {registry.NATIVE: Candidate(registry.NATIVE)}
         for engine in rivals:
             price = partial(KNOWN.price, engine, entries)
-            self.candidates[engine.name] = Candidate(
-                engine.name, price, engine.costs.call, engine.name
-            )
+            self.candidates[engine.name] = Candidate(engine.name, price, engine.costs.call)
         policy = tuner.POLICY
         self.tuner = Tuner(
-            list(self.candidates.values()),
-            trials=policy.trials,
-            horizon=policy.horizon,
-            kept=kept("the engine of a step" if whole else "the engine of a backward", program.key),
+            list(self.candidates.values()), trials=policy.trials, horizon=policy.horizon
         )
 
     def choose(self) -> Decision:
@@ -79,17 +72,16 @@ class Structure:
         theirs = [f"{_milliseconds(s)} in {registry.engine(c.way).title}" for c, s in others]
         return f"auto: the native engine took {_milliseconds(ours)}, against {', '.join(theirs)}"
 
-    def ran(self, name: str, outcome: Outcome) -> None:
-        """Remember what an engine took."""
+    def ran(self, name: str, seconds: float, compile_seconds: float = 0.0) -> None:
+        """Remember what a run took, and what compiling before it."""
         step = _since(name)
         if name == registry.NATIVE:
-            KNOWN.swept(outcome.run_seconds)
-        if outcome.compile_seconds:
-            KNOWN.compiled(name, outcome, self.entries)
+            KNOWN.swept(seconds)
+        if compile_seconds:
+            KNOWN.compiled(name, compile_seconds + seconds, self.entries)
         # The run after compiling also prepares the graph, so it is no measurement.
-        counts = not outcome.compile_seconds
-        candidate = self.candidates[name]
-        self.tuner.took(candidate, outcome.run_seconds, step=step, counts=counts)
+        counts = not compile_seconds
+        self.tuner.took(self.candidates[name], seconds, step=step, counts=counts)
 
     def failed(self, name: str, failure: Failure) -> None:
         """Remember that an engine did not run; what may pass is tried again a few times."""
@@ -122,10 +114,9 @@ class _Known:
         self.native_seconds += seconds
         self.longest = max(self.longest, seconds)
 
-    def compiled(self, name: str, outcome: Outcome, entries: int) -> None:
-        """Remember what compiling took."""
+    def compiled(self, name: str, seconds: float, entries: int) -> None:
+        """Remember what compiling took, the first run included."""
         costs = registry.engine(name).costs
-        seconds = outcome.compile_seconds + outcome.run_seconds
         spent = max(0.0, seconds - costs.compile) / entries
         known = self.entry_seconds.get(name, costs.compile_entry)
         self.entry_seconds[name] = 0.5 * (known + spent)
@@ -203,13 +194,13 @@ def _decided(program: Program, refused: list[tuple[str, Exception]]) -> Decision
     return structure.choose()
 
 
-def ran_natively(structure: Structure | None, outcome: Outcome) -> None:
+def ran_natively(structure: Structure | None, seconds: float) -> None:
     """Remember a native sweep, be its structure told apart or not."""
     if structure is not None:
-        structure.ran(registry.NATIVE, outcome)
+        structure.ran(registry.NATIVE, seconds)
     else:
         _since(registry.NATIVE)
-        KNOWN.swept(outcome.run_seconds)
+        KNOWN.swept(seconds)
 
 
 def _since(name: str) -> float:

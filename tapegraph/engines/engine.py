@@ -1,19 +1,16 @@
-"""What an engine is: it says which programs it runs, prepares one, and gives its gradients."""
+"""What an engine is: it says which programs it runs, and gives their gradients."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
-from tapegraph.engines.clock import CLOCK
 from tapegraph.recording.node import Node
 from tapegraph.recording.program import Program
 from tapegraph.recording.recorded import Recording
 from tapegraph.typed import Array
-
-Gradients = Callable[[Recording, Sequence[Array]], list[Array]]
 
 
 class EngineDeclined(Exception):
@@ -32,21 +29,12 @@ class EngineDeclined(Exception):
         self.expected = expected
 
 
-class Prepared(NamedTuple):
-    """A program ready to run, whether it was found so, and what compiling took."""
-
-    gradients: Gradients
-    cached: bool
-    compile_seconds: float
-
-
 class Outcome(NamedTuple):
-    """Gradients of one run, whether their graph was found compiled, and where the time went."""
+    """Gradients of one run, whether its program was found compiled, and what compiling it took."""
 
     grads: list[Array]
-    cached: bool
-    compile_seconds: float
-    run_seconds: float
+    cached: bool = False
+    compile_seconds: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -129,15 +117,6 @@ class Engine(ABC):
     costs = Costs()
 
     @abstractmethod
-    def prepare(self, recording: Recording) -> Prepared:
-        """Compile a program, or find it compiled.
-
-        Raises
-        ------
-        EngineDeclined
-            It does not run this program.
-        """
-
     def run(self, recording: Recording, seeds: Sequence[Array]) -> Outcome:
         """Return the gradients of the wanted slots, given a cotangent per output.
 
@@ -146,10 +125,6 @@ class Engine(ABC):
         EngineDeclined
             It does not run this program.
         """
-        gradients, cached, compile_seconds = self.prepare(recording)
-        start = CLOCK.now()
-        grads = gradients(recording, seeds)
-        return Outcome(grads, cached, compile_seconds, CLOCK.now() - start)
 
     def recorded(self, recording: Recording, seeds: Sequence[Any]) -> list[Any]:
         """Return the gradients of the wanted slots as Tensors, given a Tensor per output.

@@ -7,16 +7,26 @@ the engine under `auto`, and among the graphs of one structure its variant.
 
 from __future__ import annotations
 
+import time
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
-from tapegraph.engines.choices import Kept
 from tapegraph.locks import Lock
 
 NEVER = float("inf")
+
+
+class Clock:
+    """Seconds from any fixed moment on; tests put another ``now`` in place."""
+
+    def __init__(self) -> None:
+        self.now = time.perf_counter
+
+
+CLOCK = Clock()  # what everything measured is read from
 
 
 @dataclass(frozen=True)
@@ -64,8 +74,6 @@ class Candidate:
         What trying it costs, in seconds, asked for until it is tried.
     call : float
         The least that a run of it takes.
-    name : str
-        What it is called where choices are kept.
 
     Attributes
     ----------
@@ -78,17 +86,12 @@ class Candidate:
         costs all else: its threads may keep the processors busy.
     """
 
-    __slots__ = ("_latest", "_steps", "call", "name", "price", "run", "runs", "step", "way")
+    __slots__ = ("_latest", "_steps", "call", "price", "run", "runs", "step", "way")
 
     def __init__(
-        self,
-        way: Any,
-        price: Callable[[], float] = lambda: 0.0,
-        call: float = 0.0,
-        name: str = "",
+        self, way: Any, price: Callable[[], float] = lambda: 0.0, call: float = 0.0
     ) -> None:
         self.way = way
-        self.name = name
         self.price = price
         self.call = call
         self.forget()
@@ -131,8 +134,6 @@ class Tuner:
         How often each runs before it is judged.
     horizon : int
         How many steps are foreseen.
-    kept : Kept, optional
-        What an earlier process measured, and where to keep what this one does.
 
     Attributes
     ----------
@@ -146,14 +147,7 @@ class Tuner:
         What counted in the end, in seconds.
     """
 
-    def __init__(
-        self,
-        candidates: Sequence[Candidate],
-        *,
-        trials: int,
-        horizon: int,
-        kept: Kept | None = None,
-    ) -> None:
+    def __init__(self, candidates: Sequence[Candidate], *, trials: int, horizon: int) -> None:
         self.measured = [candidates[0]]
         self.untried = list(candidates[1:])
         self.dear = 0.0
@@ -165,11 +159,6 @@ class Tuner:
         self._again = False
         self._settled: Candidate | None = None
         self._lock = Lock()
-        self._kept = kept
-        # The seconds of each, where an earlier process measured these very ones.
-        seconds = {} if kept is None else kept.recall()
-        named = {c.name for c in candidates} == seconds.keys()
-        self._known = [(c, seconds[c.name]) for c in candidates] if named else []
 
     @property
     def first(self) -> Candidate:
@@ -202,7 +191,6 @@ class Tuner:
                     known.remove(candidate)
             if candidate is self._settled:
                 self._settled = None
-            self._known = []
 
     def try_next(self) -> None:
         """Let the next untried candidate run now, whatever it costs."""
@@ -213,13 +201,11 @@ class Tuner:
     def measure_again(self, candidate: Candidate) -> None:
         """Measure a candidate that has changed, and what runs anyway, and decide anew."""
         with self._lock():
-            self._settled, self._known, self._again = None, [], False
+            self._settled, self._again = None, False
             candidate.forget()
 
     def _choose(self) -> tuple[Candidate, Stage]:
         first = self.first
-        if self._known:
-            return self._choose_by_what_is_known()
         for candidate in reversed(self.measured):
             if candidate.runs < self._trials:
                 if candidate is not first:
@@ -241,30 +227,15 @@ class Tuner:
             return first, Stage.AGAIN
         steps = all(c.step < NEVER for c in self.measured)  # else others run in between
         self.verdict = [(c, c.step if steps else c.run) for c in self.measured]
-        self._settled, _ = _fastest(self.verdict)
-        if self._kept is not None and len(self.verdict) > 1:
-            self._kept.remember({c.name: seconds for c, seconds in self.verdict})
+        self._settled = _fastest(self.verdict)
         return self._settled, Stage.FASTEST
 
-    def _choose_by_what_is_known(self) -> tuple[Candidate, Stage]:
-        """Choose what was the fastest, once what it saves in the steps foreseen pays for it."""
-        best, saved = _fastest(self._known)
-        if best in self.untried:
-            self.dear = best.price()
-            if saved * max(POLICY.horizon, self._runs) < self.dear:
-                return self.first, Stage.DEAR
-            self.untried.remove(best)
-            self.measured.append(best)
-        self.verdict = self._known
-        self._settled = best
-        return best, Stage.FASTEST
 
-
-def _fastest(verdict: list[tuple[Candidate, float]]) -> tuple[Candidate, float]:
-    """Return the candidate to stay with, and what a run of it saves."""
+def _fastest(verdict: list[tuple[Candidate, float]]) -> Candidate:
+    """Return the candidate to stay with: another one than the first must be worth it."""
     (first, limit), *others = verdict
     best, seconds = min(others, key=lambda pair: pair[1], default=(first, limit))
-    return (best, limit - seconds) if seconds <= POLICY.edge * limit else (first, 0.0)
+    return best if seconds <= POLICY.edge * limit else first
 
 
 def median(seconds: Iterable[float]) -> float:

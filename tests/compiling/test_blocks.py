@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 from programs import programs
 
 import tapegraph as tg
-from tapegraph.engines.clock import CLOCK
+from tapegraph.engines.tuner import CLOCK
 from tapegraph.fallback.plan import blocks
 from tests.compiling.attention import attention
 from tests.compiling.beside import beside

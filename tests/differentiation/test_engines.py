@@ -16,7 +16,7 @@ import pytest
 import tapegraph as tg
 from tapegraph.commands import info
 from tapegraph.engines import auto, backend, registry, tuner
-from tapegraph.engines.engine import Engine, EngineDeclined, Prepared
+from tapegraph.engines.engine import Engine, EngineDeclined, Outcome
 from tapegraph.typed import Backend
 
 CHOICES = ("auto", "tensorflow", "native")
@@ -162,11 +162,11 @@ class Counting(Engine):
     name, title = "counting", "the counting engine"
 
     def __init__(self):
-        self.prepared = self.ran = 0
+        self.asked = self.ran = 0
 
-    def prepare(self, recording):
-        self.prepared += 1
-        return Prepared(self.gradients, cached=self.prepared > 1, compile_seconds=0.0)
+    def run(self, recording, seeds):
+        self.asked += 1
+        return Outcome(self.gradients(recording, seeds), cached=self.asked > 1)
 
     def gradients(self, recording, seeds):
         self.ran += 1
@@ -189,9 +189,9 @@ class Choosy(Counting):
         if len(program) > 5:
             raise EngineDeclined(f"{len(program)} entries are too many")
 
-    def prepare(self, recording):
+    def run(self, recording, seeds):
         self.check(recording.program)
-        return super().prepare(recording)
+        return super().run(recording, seeds)
 
     def gradients(self, recording, seeds):
         if len(recording) == 5:
@@ -263,7 +263,7 @@ def test_another_engine_runs_where_it_is_chosen_and_reports(counting):
         assert (report.backend, report.reason, report.error) == ("counting", None, None)
         assert (report.entries, report.cached) == (3, cached)
         assert report.run_seconds > 0.0
-    assert (counting.prepared, counting.ran) == (2, 2)
+    assert (counting.asked, counting.ran) == (2, 2)
     np.testing.assert_allclose(x.grad, 2 * np.cos([0.5, 1.0]))
 
 

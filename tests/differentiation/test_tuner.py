@@ -12,9 +12,8 @@ import pytest
 
 import tapegraph as tg
 from tapegraph.engines import auto, registry, tuner
-from tapegraph.engines.clock import CLOCK
-from tapegraph.engines.engine import Engine, Outcome
-from tapegraph.engines.tuner import POLICY, Candidate, Stage, Tuner
+from tapegraph.engines.engine import Engine
+from tapegraph.engines.tuner import CLOCK, POLICY, Candidate, Stage, Tuner
 from tapegraph.recording.program import Program
 from tapegraph.recording.trace import linearise
 
@@ -73,55 +72,6 @@ def test_a_way_may_be_tried_before_it_pays_and_all_be_measured_again():
         *[(0, Stage.AGAIN)] * 2,
         (1, Stage.FASTEST),
     ]
-
-
-class Kept:
-    """What is kept of one structure, in memory."""
-
-    def __init__(self, **seconds: float) -> None:
-        self.seconds = seconds
-
-    def recall(self) -> dict[str, float]:
-        return dict(self.seconds)
-
-    def remember(self, seconds: dict[str, float]) -> None:
-        self.seconds = seconds
-
-
-def named(kept: Kept, *prices: float) -> Tuner:
-    names = "first", "second", "third"
-    prices = 0.0, *prices
-    ways = [Candidate(i, lambda p=p: p, name=names[i]) for i, p in enumerate(prices)]
-    return Tuner(ways, trials=2, horizon=0, kept=kept)
-
-
-def test_what_was_measured_is_kept_and_not_measured_again():
-    kept = Kept()
-    run(named(kept, 0.0), {0: 1.0, 1: 0.5}, 7)
-    assert kept.seconds == {"first": 1.0, "second": 0.5}
-    again = named(kept, 0.0)
-    assert run(again, {1: 0.5}, 3) == [(1, Stage.FASTEST)] * 3
-    assert [(c.way, s) for c, s in again.verdict] == [(0, 1.0), (1, 0.5)]
-    assert run(named(Kept(first=1.0, second=2.0), 0.0), {0: 1.0}, 9) == [(0, Stage.FASTEST)] * 9
-
-
-def test_what_was_faster_is_prepared_once_what_it_saves_pays():
-    chooser = named(Kept(first=1.0, second=0.5), 0.5 * (POLICY.horizon + 1))
-    choices = run(chooser, {0: 1.0, 1: 0.5}, POLICY.horizon + 2)
-    assert choices[-2:] == [(0, Stage.DEAR), (1, Stage.FASTEST)]
-    assert chooser.dear == 0.5 * (POLICY.horizon + 1)
-
-
-def test_what_was_kept_of_other_ways_does_not_count():
-    for kept in (Kept(first=1.0), Kept(first=1.0, other=0.5), Kept(first=1, second=1, third=1)):
-        assert run(named(kept, 0.0), {0: 1.0, 1: 1.0}, 1) == [(0, Stage.FIRST)]
-
-
-def test_what_was_faster_and_does_not_run_is_forgotten():
-    chooser = named(Kept(first=1.0, second=0.5, third=0.7), 0.0, 0.0)
-    candidate, _ = chooser.choose()
-    chooser.drop(candidate)
-    assert [way for way, _ in run(chooser, {0: 1.0, 2: 0.7}, 7)] == [0, 0, 2, 2, 0, 0, 2]
 
 
 def test_each_further_way_must_be_paid_for_as_well():
@@ -211,7 +161,7 @@ class Imagined(Engine):
     name, title = "tensorflow", "TensorFlow"
     imported = True
 
-    def prepare(self, recording):
+    def run(self, recording, seeds):
         raise AssertionError("nothing runs here")
 
     def loaded(self):
@@ -242,11 +192,11 @@ def why_native(known: auto.Structure) -> str | None:
 
 
 def native(known: auto.Structure, seconds: float) -> None:
-    known.ran("native", Outcome([], False, 0.0, seconds))
+    known.ran("native", seconds)
 
 
 def compiled(known: auto.Structure, seconds: float, compile_seconds: float = 0.0) -> None:
-    known.ran("tensorflow", Outcome([], not compile_seconds, compile_seconds, seconds))
+    known.ran("tensorflow", seconds, compile_seconds)
 
 
 def tried_natively(seconds: float, runs: int = POLICY.trials) -> auto.Structure:
@@ -307,7 +257,7 @@ def test_importing_tensorflow_must_pay_before_structures_are_told_apart(graph):
     for _ in range(int(10 * graph.costs.load)):
         decision = auto.decide(program)
         assert "importing TensorFlow takes about 3 s" in decision.failure.reason
-        auto.ran_natively(decision.structure, Outcome([], False, 0.0, 1.0))
+        auto.ran_natively(decision.structure, 1.0)
     assert program._key is None
     assert "the first 3 times" in auto.decide(program).failure.reason
 
@@ -322,13 +272,12 @@ def test_compiling_must_be_able_to_pay_before_structures_are_told_apart(
     # As many as must have passed for the smallest graph; for long ones, a loop is foreseen.
     foreseen = seconds * POLICY.horizon > 10 * costs.compile
     early = 0 if foreseen else 10 * costs.compile / seconds
-    sweep = Outcome([], False, 0.0, seconds)
-    auto.ran_natively(auto.decide(program).structure, sweep)
+    auto.ran_natively(auto.decide(program).structure, seconds)
     for _ in range(1, int(early)):
         decision = auto.decide(program)
         assert "compiling takes about 0.05 s" in decision.failure.reason
-        auto.ran_natively(decision.structure, sweep)
-    auto.ran_natively(auto.decide(program).structure, sweep)
+        auto.ran_natively(decision.structure, seconds)
+    auto.ran_natively(auto.decide(program).structure, seconds)
     assert "the first 3 times" in auto.decide(program).failure.reason
 
 

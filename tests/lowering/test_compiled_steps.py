@@ -14,7 +14,7 @@ from tapegraph.recording.away import is_away
 pytest.importorskip("tensorflow")
 
 from tapegraph.lowering.steps import variables
-from tapegraph.lowering.steps.row_updates import tables
+from tapegraph.lowering.steps.variables import tables
 
 RNG = np.random.default_rng(0)
 

@@ -46,7 +46,7 @@ def cotangents(recording: Any, seed: int = 0) -> list[Any]:
 
 def compiled(recording: Any) -> Callable[..., Any]:
     """Return the recording's graph as a function of another run of it and its cotangents."""
-    from tapegraph.lowering.backward.forward import gradient
+    from tests.lowering.forward import gradient
 
     run = gradient(recording, recording.program.wanted)
 
@@ -207,7 +207,7 @@ MIXED = {
 
 @pytest.mark.parametrize("name", MIXED)
 def test_dtypes_follow_numpy(name):
-    from tapegraph.lowering.backward.forward import forward
+    from tests.lowering.forward import forward
 
     f, arrays, kind = MIXED[name]
     with Whole() as whole:
@@ -232,7 +232,7 @@ def test_layer_norm_rounds_where_numpy_does(kinds):
 
 
 def test_gradients_of_results_and_of_a_whole_recording():
-    from tapegraph.lowering.backward.forward import gradient
+    from tests.lowering.forward import gradient
 
     x = np.random.default_rng(0).uniform(-1.0, 1.0, (2, 1, 6, 6))
     k = tg.param(np.random.default_rng(1).uniform(-1.0, 1.0, (3, 1, 3, 3)))
@@ -263,7 +263,7 @@ CORNERS = """
     import numpy as np
     import tapegraph as tg
     from tapegraph import fallback
-    from tapegraph.lowering.backward.forward import gradient
+    from tests.lowering.forward import gradient
     from tapegraph.recording.trace import linearise
 
     rng = np.random.default_rng(0)

@@ -25,7 +25,7 @@ DTYPES = pytest.mark.parametrize("dtype", [np.float32, np.float64])
 
 def in_graph(call: Callable[..., Any], *arrays: Any) -> Any:
     """Compute in the graph of a compiled step."""
-    from tapegraph.lowering.backward.forward import forward
+    from tests.lowering.forward import forward
 
     with Whole() as whole, np.errstate(all="ignore"):
         y = call(*map(whole.input, arrays))
@@ -35,7 +35,7 @@ def in_graph(call: Callable[..., Any], *arrays: Any) -> Any:
 
 
 def gradient_in_graph(call: Callable[..., Any], *arrays: Any, seed: Any = None) -> list[Any]:
-    from tapegraph.lowering.backward.forward import gradient
+    from tests.lowering.forward import gradient
 
     with Whole() as whole, np.errstate(all="ignore"):
         inputs = [whole.input(a) for a in arrays]

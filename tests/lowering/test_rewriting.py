@@ -11,11 +11,11 @@ from tapegraph.recording.trace import linearise
 
 pytest.importorskip("tensorflow")
 
-from tapegraph.lowering.backward import forward
 from tapegraph.lowering.backward.graph import Graph
 from tapegraph.lowering.steps import step as step_module
 from tapegraph.lowering.steps import xla
 from tapegraph.lowering.steps.step_graph import StepGraph
+from tests.lowering import forward
 
 WHOLE = 1.5 * 2.0**52
 WHOLE_32 = 1.5 * 2.0**23

@@ -8,14 +8,14 @@ import numpy as np
 import pytest
 
 import tapegraph as tg
-from tapegraph.engines import choices, tuner
-from tapegraph.engines.clock import CLOCK
+from tapegraph.engines import tuner
+from tapegraph.engines.tuner import CLOCK
 from tapegraph.fallback.plan.plan import Plan
 from tests.lowering.test_compiled_steps import descent
 
 pytest.importorskip("tensorflow")
 
-from tapegraph.lowering.direct import DirectCall
+from tapegraph.lowering.calls import DirectCall
 from tapegraph.lowering.steps import step as step_module
 from tapegraph.lowering.steps import xla
 from tapegraph.lowering.steps.step_graph import StepGraph
@@ -439,43 +439,3 @@ def test_auto_leaves_xla_alone_that_would_not_pay(clock, monkeypatch):
         for _ in range(60):
             step(X)
     assert False in clock.ran and True not in clock.ran
-
-
-# ------------------------------------------------------------------ choices kept on disk
-
-
-@pytest.mark.parametrize(("with_xla", "kept"), [(1.0, [True]), (3.0, [False])])
-def test_what_was_measured_is_not_measured_again(clock, monkeypatch, tmp_path, with_xla, kept):
-    monkeypatch.setenv(choices.VARIABLE, str(tmp_path))
-    clock.with_xla = with_xla
-
-    def steps(count):
-        clock.ran.clear()
-        step, (w,) = descent()
-        step = tg.compile(step, verify_every=None)
-        for _ in range(count):
-            step(X)
-        np.testing.assert_allclose(w.data, (1.0 - 0.2 * X**2) ** count * [1.0, 2.0], rtol=1e-9)
-        return step
-
-    steps(SETTLED)
-    assert True in clock.ran and False in clock.ran
-    step = steps(12)
-    assert clock.ran == kept * 10  # nothing else is compiled
-    assert f"{with_xla:.0e} ms with XLA, 2e+03 ms without".replace("e+00", "e+03") in ran(step)
-
-
-def test_xla_that_was_faster_and_fails_now_leaves_the_graph(clock, monkeypatch, tmp_path):
-    monkeypatch.setenv(choices.VARIABLE, str(tmp_path))
-    step, _ = descent()
-    step = tg.compile(step, verify_every=None)
-    for _ in range(SETTLED):
-        step(X)
-    monkeypatch.setattr(xla, "claim", lambda: False)
-    step, (w,) = descent()
-    step = tg.compile(step, verify_every=None)
-    clock.ran.clear()
-    for _ in range(12):
-        step(X)
-    assert clock.ran == [False] * 10
-    np.testing.assert_allclose(w.data, (1.0 - 0.2 * X**2) ** 12 * [1.0, 2.0], rtol=1e-9)

@@ -65,7 +65,7 @@ LAYOUTS = """
 # Arrays arrive unchanged, and are shared exactly when that is safe.
 # Sharing shows itself: what is written to the array afterwards is seen in the tensor.
 ARRIVING = """
-    from tapegraph.lowering.transfer import shareable
+    from tapegraph.lowering.calls import shareable
 
     tg.set_backend("tensorflow")
     x = tg.param(np.ones((200, 300)))
@@ -91,7 +91,7 @@ ARRIVING = """
 
 # A backward in TensorFlow leaves the shared arrays alone.
 SHARING = """
-    from tapegraph.lowering.transfer import shareable
+    from tapegraph.lowering.calls import shareable
 
     tg.set_backend("tensorflow")
     x = tg.param(np.ones((200, 300)))

@@ -690,7 +690,7 @@ FAULTS = (
     Fault(
         "lowering",
         "the-graph-optimizer-folds-sums",
-        "lowering/direct.py",
+        "lowering/calls.py",
         "rewrites.constant_folding = rewrites.OFF",
         "rewrites.constant_folding = rewrites.ON",
         f"{REWRITING} -k sine_of_integers",
@@ -699,7 +699,7 @@ FAULTS = (
     Fault(
         "lowering",
         "the-graph-optimizer-reorders-sums",
-        "lowering/direct.py",
+        "lowering/calls.py",
         "rewrites.arithmetic_optimization = rewrites.OFF",
         "rewrites.arithmetic_optimization = rewrites.ON",
         f"{REWRITING} -k opposites",
@@ -809,7 +809,7 @@ FAULTS = (
     Fault(
         "transfer",
         "any-alignment-is-shared",
-        "lowering/transfer.py",
+        "lowering/calls.py",
         "and array.ctypes.data % ALIGNMENT == 0",
         "and array.ctypes.data % 8 == 0",
         "tests/lowering/test_transfer.py",
@@ -818,7 +818,7 @@ FAULTS = (
     Fault(
         "transfer",
         "foreign-byte-order-as-it-is",
-        "lowering/transfer.py",
+        "lowering/calls.py",
         "if not array.dtype.isnative:",
         "if array.dtype.isnative is None:",
         "tests/lowering/test_transfer.py",
@@ -1328,7 +1328,7 @@ FAULTS = (
     Fault(
         "compile",
         "graphs-of-forgotten-traces-stay-registered",
-        "lowering/direct.py",
+        "lowering/calls.py",
         "            _let_go(self.function.graph)\n",
         "",
         "tests/lowering/test_compiled_steps.py",

@@ -219,7 +219,7 @@ def test_the_gradient_is_read_in_one_place():
 @pytest.mark.parametrize("name", EVERY)
 def test_every_rule_is_a_graph_that_gives_the_same(name, dtype):
     pytest.importorskip("tensorflow")
-    from tapegraph.lowering.backward.forward import forward
+    from tests.lowering.forward import forward
 
     rule = made(*EVERY[name], dtype)
     w, g = rule.params[0].numpy(), gradients(1, dtype)[0]

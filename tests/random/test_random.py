@@ -534,7 +534,7 @@ def natively(recording, leaves):
 
 def as_graph(recording, leaves):
     pytest.importorskip("tensorflow")
-    from tapegraph.lowering.backward.forward import forward
+    from tests.lowering.forward import forward
 
     return forward(recording)([leaves[slot] for slot in recording.program.fed])
 

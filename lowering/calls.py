@@ -1,5 +1,6 @@
-"""Calling a concrete function as an op of its own name, at a fraction of what Python's call costs.
+"""Calling a graph: arrays handed over without a copy where that is safe, and a cheap call.
 
+A concrete function is called as an op of its own name, at a fraction of what Python's call costs.
 Graph optimisation is set for this call alone, and the kernels are dropped together with the
 function; those of ``PartitionedCall`` TensorFlow would keep for good. What would reorder the sums
 and products of a graph is off: ``(x + a) - a`` rounds, and ``x * a / a`` may overflow.
@@ -12,8 +13,62 @@ from contextlib import AbstractContextManager, nullcontext
 from itertools import chain, starmap
 from typing import Any
 
+import numpy as np
+
+from tapegraph.arrays.buffers import ALIGNMENT, LARGE, own
 from tapegraph.lowering import tf_log
 from tapegraph.lowering.runtime import tensorflow
+from tapegraph.typed import Array
+
+_SHARED = frozenset("fdlq")
+
+
+def shareable(array: Array) -> bool:
+    """Tell whether TensorFlow may read an array's own memory.
+
+    Its kernels abort the process on memory that is aligned to less.
+    """
+    flags = array.flags
+    return bool(
+        array.size
+        and array.ndim
+        and flags.c_contiguous
+        and flags.writeable
+        and array.dtype.char in _SHARED
+        and array.dtype.isnative
+        and array.ctypes.data % ALIGNMENT == 0
+    )
+
+
+def to_tensorflow(array: Array) -> Any:
+    """Return an eager tensor of an array's value.
+
+    The memory is shared where `shareable`; the array must then stay unchanged while TensorFlow
+    runs. Everything else is copied, what is large by NumPy: its memory is kept when it is freed,
+    where TensorFlow's would be new pages in every run.
+    """
+    tf = tensorflow()
+    if array.nbytes >= LARGE and array.dtype.char in _SHARED and not shareable(array):
+        array = own(array)
+    if shareable(array):
+        return tf.experimental.dlpack.from_dlpack(array.__dlpack__())
+    return copied(array)
+
+
+def copied(array: Array) -> Any:
+    """Return an eager tensor of a copy of an array.
+
+    The constructor of eager tensors, which ``tf.constant`` calls, reads a property of the context
+    and drops what it raises, so that a signal's handler could raise in vain; an operation does not.
+    """
+    own_bytes = np.array(array, array.dtype.newbyteorder("="), order="C")
+    return tensorflow().raw_ops.Identity(input=own_bytes)
+
+
+def to_numpy(tensor: Any) -> Array:
+    """Return a read-only view of an eager tensor's memory."""
+    return np.asarray(tensor)
+
 
 # Grappler's time grows faster than the graph; past this many entries it costs more than it saves.
 GRAPPLER_LIMIT = 250

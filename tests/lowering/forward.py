@@ -7,9 +7,8 @@ from typing import Any
 
 from tapegraph.arrays.buffers import keep_freed_memory
 from tapegraph.arrays.row_sparse import has_nan
-from tapegraph.lowering.direct import DirectCall
+from tapegraph.lowering.calls import DirectCall, to_numpy, to_tensorflow
 from tapegraph.lowering.runtime import tensorflow
-from tapegraph.lowering.transfer import to_numpy, to_tensorflow
 from tapegraph.lowering.translate import check_lowers, emit
 from tapegraph.recording.recorded import Recording
 from tapegraph.typed import Array
