@@ -24,18 +24,23 @@ from typing import (
     overload,
 )
 
-import numpy as np
 import numpy.typing as npt
 
 from tapegraph.docstrings import completed
 
 if TYPE_CHECKING:
+    import typing_extensions
     from typing_extensions import NamedTuple
 
     from tapegraph.tensors.array_methods import ArrayMethods
-    from tapegraph.tensors.dual import Dual
-    from tapegraph.tensors.tensor import Tensor
-    from tapegraph.tensors.value import Number, Value
+    from tapegraph.tensors.dual import Dual as Dual
+    from tapegraph.tensors.tensor import Tensor as Tensor
+    from tapegraph.tensors.value import Number
+    from tapegraph.tensors.value import Value as Value
+
+    # What comes in, and so comes out: a dual or a `Value`. A tensor for all that is `ArrayLike`.
+    Kind = typing_extensions.TypeVar("Kind", bound="ArrayMethods", default="Tensor")
+    AnyKind = typing_extensions.TypeVar("AnyKind", bound="ArrayMethods | Value", default="Tensor")
 
 P = ParamSpec("P")
 # Numbers, arrays, tensors and duals, and dicts, lists and tuples of them.
@@ -44,7 +49,6 @@ Structure: TypeAlias = Any
 A = TypeVar("A", bound="ArrayMethods")
 F = TypeVar("F")
 T_co = TypeVar("T_co", covariant=True)
-T_contra = TypeVar("T_contra", contravariant=True)
 
 
 # What NumPy computes with
@@ -74,7 +78,7 @@ class Nested(Protocol[T_co]):
 
 # Real numbers in any form, and tensors; not a `Dual` or a `Value`, whose arithmetic is their own.
 ArrayLike: TypeAlias = float | SupportsArray | Nested[float | SupportsArray]
-Operand: TypeAlias = "ArrayLike | Dual"
+Operand: TypeAlias = "ArrayLike | ArrayMethods"
 Axes: TypeAlias = SupportsIndex | Sequence[SupportsIndex] | None
 Shape: TypeAlias = SupportsIndex | Sequence[SupportsIndex]
 Place: TypeAlias = (
@@ -89,27 +93,8 @@ Index: TypeAlias = Place | tuple[Place, ...]
 Labels: TypeAlias = Sequence[int | EllipsisType]
 Backend: TypeAlias = Literal["auto", "tensorflow", "native"]
 
-# Element-wise operations that a `Value` has too, and those whose derivative is zero everywhere.
-ValueUnary: TypeAlias = Literal[
-    "abs",
-    "cos",
-    "exp",
-    "gelu",
-    "log",
-    "neg",
-    "relu",
-    "sigmoid",
-    "silu",
-    "sin",
-    "sqrt",
-    "tan",
-    "tanh",
-]
-ValueBinary: TypeAlias = Literal["add", "div", "mul", "pow", "sub"]
-Step: TypeAlias = Literal["ceil", "floor", "rint", "sign", "trunc"]
 
-
-# Functions, which `__get__` makes methods. The array itself is positional, whatever its name.
+# Functions: the array itself is positional, whatever its name.
 
 
 class Function(Protocol):
@@ -126,44 +111,6 @@ class OfArray(Function, Protocol[P]):
     @overload
     def __call__(self, x: ArrayLike, /, *args: P.args, **kwargs: P.kwargs) -> Tensor: ...
 
-    @overload
-    def __get__(self, x: None, owner: type, /) -> OfArray[P]: ...
-    @overload
-    def __get__(self, x: A, owner: type, /) -> Callable[P, A]: ...
-
-
-class ToConstant(Function, Protocol[P]):
-    """A function of one array whose result has no derivative."""
-
-    def __call__(
-        self, x: ArrayMethods | ArrayLike, /, *args: P.args, **kwargs: P.kwargs
-    ) -> Tensor: ...
-
-    @overload
-    def __get__(self, x: None, owner: type, /) -> ToConstant[P]: ...
-    @overload
-    def __get__(self, x: ArrayMethods, owner: type, /) -> Callable[P, Tensor]: ...
-
-
-class ToList(Function, Protocol[P]):
-    """A function that cuts one array into several."""
-
-    @overload
-    def __call__(self, x: A, /, *args: P.args, **kwargs: P.kwargs) -> list[A]: ...
-    @overload
-    def __call__(self, x: ArrayLike, /, *args: P.args, **kwargs: P.kwargs) -> list[Tensor]: ...
-
-
-class OfSecond(Function, Protocol[T_contra, P]):
-    """A function whose second argument is the array."""
-
-    @overload
-    def __call__(self, first: T_contra, x: A, /, *args: P.args, **kwargs: P.kwargs) -> A: ...
-    @overload
-    def __call__(
-        self, first: T_contra, x: ArrayLike, /, *args: P.args, **kwargs: P.kwargs
-    ) -> Tensor: ...
-
 
 class OfTwo(Function, Protocol[P]):
     """A function of two arrays."""
@@ -176,28 +123,6 @@ class OfTwo(Function, Protocol[P]):
     def __call__(
         self, a: ArrayLike, b: ArrayLike, /, *args: P.args, **kwargs: P.kwargs
     ) -> Tensor: ...
-
-    @overload
-    def __get__(self, a: None, owner: type, /) -> OfTwo[P]: ...
-    @overload
-    def __get__(self, a: Dual, owner: type, /) -> Callable[Concatenate[Operand, P], Dual]: ...
-    @overload
-    def __get__(self, a: Tensor, owner: type, /) -> OfOther[P]: ...
-
-
-class OfOther(Protocol[P]):
-    """A tensor's method of another array."""
-
-    @overload
-    def __call__(self, b: Dual, /, *args: P.args, **kwargs: P.kwargs) -> Dual: ...
-    @overload
-    def __call__(self, b: ArrayLike, /, *args: P.args, **kwargs: P.kwargs) -> Tensor: ...
-
-
-class Reflected(Protocol):
-    """An operator's method for operands in the other order."""
-
-    def __get__(self, b: A, owner: type, /) -> Callable[[ArrayLike], A]: ...
 
 
 class OfThree(Function, Protocol[P]):
@@ -253,32 +178,6 @@ class OfEach(Function, Protocol):
     ) -> tuple[Tensor | Dual, ...]: ...
 
 
-class Unary(OfArray[[]], Protocol):
-    """An element-wise function of one array or `Value`."""
-
-    @overload
-    def __call__(self, x: A, /) -> A: ...
-    @overload
-    def __call__(self, x: ArrayLike, /) -> Tensor: ...
-    @overload
-    def __call__(self, x: Value, /) -> Value: ...
-
-
-class Binary(OfTwo[[]], Protocol):
-    """An element-wise function of two arrays or Values."""
-
-    @overload
-    def __call__(self, a: Dual, b: Operand, /) -> Dual: ...
-    @overload
-    def __call__(self, a: ArrayLike, b: Dual, /) -> Dual: ...
-    @overload
-    def __call__(self, a: ArrayLike, b: ArrayLike, /) -> Tensor: ...
-    @overload
-    def __call__(self, a: Value, b: Value | Number, /) -> Value: ...
-    @overload
-    def __call__(self, a: Number, b: Value, /) -> Value: ...
-
-
 # Functions with types of their own: a dual may come in at several places
 
 
@@ -302,98 +201,6 @@ class Block(Function, Protocol):
     def __call__(self, arrays: Dual | Nested[Dual]) -> Dual: ...
     @overload
     def __call__(self, arrays: Nested[Operand]) -> Tensor | Dual: ...
-
-
-class Insert(Function, Protocol):
-    """The type of `insert`."""
-
-    @overload
-    def __call__(
-        self, x: Dual, obj: Place, values: Operand, axis: SupportsIndex | None = None
-    ) -> Dual: ...
-    @overload
-    def __call__(
-        self, x: ArrayLike, obj: Place, values: Dual, axis: SupportsIndex | None = None
-    ) -> Dual: ...
-    @overload
-    def __call__(
-        self, x: ArrayLike, obj: Place, values: ArrayLike, axis: SupportsIndex | None = None
-    ) -> Tensor: ...
-
-
-class Clip(Function, Protocol):
-    """The type of `clip`."""
-
-    @overload
-    def __call__(
-        self,
-        x: Dual,
-        a_min: Operand | None = None,
-        a_max: Operand | None = None,
-        *,
-        min: Operand | None = None,
-        max: Operand | None = None,
-    ) -> Dual: ...
-    @overload
-    def __call__(
-        self,
-        x: ArrayLike,
-        a_min: ArrayLike | None = None,
-        a_max: ArrayLike | None = None,
-        *,
-        min: ArrayLike | None = None,
-        max: ArrayLike | None = None,
-    ) -> Tensor: ...
-    @overload
-    def __call__(self, x: ArrayLike, a_min: Dual, a_max: Operand | None = None) -> Dual: ...
-    @overload
-    def __call__(self, x: ArrayLike, a_min: ArrayLike | None, a_max: Dual) -> Dual: ...
-    @overload
-    def __call__(self, x: ArrayLike, *, min: Dual, max: Operand | None = None) -> Dual: ...
-    @overload
-    def __call__(self, x: ArrayLike, *, max: Dual, min: ArrayLike | None = None) -> Dual: ...
-
-
-class Where(Function, Protocol):
-    """The type of `where`."""
-
-    @overload
-    def __call__(self, cond: Operand) -> tuple[npt.NDArray[np.intp], ...]: ...
-    @overload
-    def __call__(self, cond: Operand, a: Dual, b: Operand) -> Dual: ...
-    @overload
-    def __call__(self, cond: Operand, a: ArrayLike, b: Dual) -> Dual: ...
-    @overload
-    def __call__(self, cond: Operand, a: ArrayLike, b: ArrayLike) -> Tensor: ...
-
-
-class Choose(Function, Protocol):
-    """The type of `choose`."""
-
-    @overload
-    def __call__(self, a: Operand, choices: Sequence[Dual]) -> Dual: ...
-    @overload
-    def __call__(self, a: Operand, choices: Sequence[ArrayLike] | SupportsArray) -> Tensor: ...
-    @overload
-    def __call__(self, a: Operand, choices: Sequence[Operand]) -> Tensor | Dual: ...
-
-    def __get__(self, a: ArrayMethods, owner: type, /) -> OfArrays[[]]: ...
-
-
-class Select(Function, Protocol):
-    """The type of `select`."""
-
-    @overload
-    def __call__(
-        self,
-        condlist: Sequence[Operand],
-        choicelist: Sequence[ArrayLike],
-        default: ArrayLike = 0,
-    ) -> Tensor: ...
-    @overload
-    def __call__(
-        self, condlist: Sequence[Operand], choicelist: Sequence[Operand], default: Operand = 0
-    ) -> Tensor | Dual: ...
 
 
 class Einsum(Function, Protocol):
@@ -590,16 +397,7 @@ class Trapezoid(Function, Protocol):
 class OfMany(Function, Protocol):
     """A user's function of any number of arrays."""
 
-    @overload
-    def __call__(self, a: Dual, /, *arrays: Operand, **attrs: Any) -> Dual: ...
-    @overload
-    def __call__(self, a: ArrayLike, b: Dual, /, *arrays: Operand, **attrs: Any) -> Dual: ...
-    @overload
-    def __call__(
-        self, a: ArrayLike, b: ArrayLike, c: Dual, /, *arrays: Operand, **attrs: Any
-    ) -> Dual: ...
-    @overload
-    def __call__(self, /, *arrays: ArrayLike, **attrs: Any) -> Tensor: ...
+    def __call__(self, /, *arrays: Kind | ArrayLike, **attrs: Any) -> Kind: ...
 
 
 class Derivative(Function, Protocol[P]):
@@ -701,24 +499,6 @@ def of_array(f: Callable[Concatenate[Any, P], Any]) -> OfArray[P]:
     """Type a function of one array."""
     _tell(f)
     return cast("OfArray[P]", f)
-
-
-def to_constant(f: Callable[Concatenate[Any, P], Any]) -> ToConstant[P]:
-    """Type a function of one array whose result has no derivative."""
-    _tell(f)
-    return cast("ToConstant[P]", f)
-
-
-def to_list(f: Callable[Concatenate[Any, P], Any]) -> ToList[P]:
-    """Type a function that cuts one array into several."""
-    _tell(f, "list[Tensor]")
-    return cast("ToList[P]", f)
-
-
-def of_second(f: Callable[Concatenate[T_contra, Any, P], Any]) -> OfSecond[T_contra, P]:
-    """Type a function whose second argument is the array."""
-    _tell(f)
-    return cast("OfSecond[T_contra, P]", f)
 
 
 def of_two(f: Callable[Concatenate[Any, Any, P], Any]) -> OfTwo[P]:

@@ -1,15 +1,17 @@
 """Operations: element by element."""
 
+# Typed outside: stubs have a docstring for a body, and what a body computes with is Any.
+# mypy: disable-error-code="empty-body, no-any-return"
+
 from __future__ import annotations
 
 import math
 import operator
-from typing import Any
+from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
 import numpy.typing as npt
 
-from tapegraph import typed
 from tapegraph.arrays.axes import integers
 from tapegraph.arrays.bit_select import chosen
 from tapegraph.errors import explain, kind_of
@@ -19,17 +21,10 @@ from tapegraph.recording.node import constant, numeric
 from tapegraph.recording.numpy_functions import implements, numbers, plain, without_gradient
 from tapegraph.recording.op import Op
 from tapegraph.recording.record import apply, binary, operand, tensor_like, unary
-from tapegraph.typed import (
-    Array,
-    ArrayLike,
-    Operand,
-    Shape,
-    of_array,
-    of_second,
-    of_two,
-    seen_as,
-    to_constant,
-)
+from tapegraph.typed import Array, ArrayLike, Operand, Shape
+
+if TYPE_CHECKING:
+    from tapegraph.typed import AnyKind, Kind, Tensor
 
 __all__ = [
     "abs",
@@ -53,6 +48,7 @@ __all__ = [
     "deg2rad",
     "degrees",
     "div",
+    "divide",
     "empty_like",
     "exp",
     "exp2",
@@ -79,12 +75,14 @@ __all__ = [
     "minimum",
     "mod",
     "mul",
+    "multiply",
     "nan_to_num",
     "neg",
     "negative",
     "ones_like",
     "positive",
     "pow",
+    "power",
     "rad2deg",
     "radians",
     "real",
@@ -102,6 +100,7 @@ __all__ = [
     "sqrt",
     "square",
     "sub",
+    "subtract",
     "tan",
     "tanh",
     "true_divide",
@@ -126,132 +125,139 @@ LARGE = 1 << 13
 
 
 @binary("add", operator.add, np.add)
-def add(a: Any, b: Any) -> Any:
-    """Sum of two arrays, ``a + b``.
+def add(x1: AnyKind | ArrayLike, x2: AnyKind | ArrayLike, /) -> AnyKind:
+    """Sum of two arrays, as `numpy.add`; the derivatives are 1.
 
+    >>> import tapegraph as tg
     >>> tg.add(tg.param([1.0, 2.0]), 3.0).data
     array([4., 5.])
     """
 
 
 @binary("sub", operator.sub, np.subtract)
-def sub(a: Any, b: Any) -> Any:
-    """Difference of two arrays, ``a - b``.
+def sub(x1: AnyKind | ArrayLike, x2: AnyKind | ArrayLike, /) -> AnyKind:
+    """Difference of two arrays, as `numpy.subtract`; the derivatives are 1 and -1.
 
-    >>> tg.sub(tg.param([1.0, 2.0]), 3.0).data
+    >>> import tapegraph as tg
+    >>> tg.subtract(tg.param([1.0, 2.0]), 3.0).data
     array([-2., -1.])
     """
 
 
 @binary("mul", operator.mul, np.multiply)
-def mul(a: Any, b: Any) -> Any:
-    """Product of two arrays, element by element, ``a * b``.
+def mul(x1: AnyKind | ArrayLike, x2: AnyKind | ArrayLike, /) -> AnyKind:
+    """Product of two arrays, element by element, as `numpy.multiply`.
 
-    >>> tg.mul(tg.param([1.0, 2.0]), [3.0, 4.0]).data
+    Each one's slope is the other.
+
+    >>> import tapegraph as tg
+    >>> tg.multiply(tg.param([1.0, 2.0]), [3.0, 4.0]).data
     array([3., 8.])
     """
 
 
 @binary("div", operator.truediv, np.divide)
-def div(a: Any, b: Any) -> Any:
-    """Quotient of two arrays, ``a / b``.
+def div(x1: AnyKind | ArrayLike, x2: AnyKind | ArrayLike, /) -> AnyKind:
+    """Quotient of two arrays, as `numpy.divide`; the derivatives are ``1 / x2`` and ``-x1 / x2^2``.
 
-    >>> tg.div(tg.param([1.0, 2.0]), 4.0).data
+    >>> import tapegraph as tg
+    >>> tg.divide(tg.param([1.0, 2.0]), 4.0).data
     array([0.25, 0.5 ])
     """
 
 
 @binary("pow", operator.pow, np.power)
-def pow(a: Any, b: Any) -> Any:
-    """Power, ``a ** b``.
+def pow(x1: AnyKind | ArrayLike, x2: AnyKind | ArrayLike, /) -> AnyKind:
+    """Power of two arrays, as `numpy.power`.
 
-    The derivative with respect to ``b`` is ``a**b * log(a)``, and 0 where ``a <= 0``; with
-    respect to ``a`` it is ``b * a**(b - 1)``, and 0 where ``b == 0``.
+    The derivative with respect to ``x1`` is ``x2 * x1**(x2 - 1)``, and 0 where ``x2 == 0``; with
+    respect to ``x2`` it is ``x1**x2 * log(x1)``, and 0 where ``x1 <= 0``.
 
-    >>> tg.pow(tg.param([1.0, 2.0]), 3.0).data
+    >>> import tapegraph as tg
+    >>> tg.power(tg.param([1.0, 2.0]), 3.0).data
     array([1., 8.])
     """
 
 
 @unary("neg", np.negative)
-def neg(x: Any) -> Any:
-    """Negative of each element, ``-x``.
+def neg(x: AnyKind | ArrayLike, /) -> AnyKind:
+    """Negative of each element, as `numpy.negative`; the derivative is -1.
 
+    >>> import tapegraph as tg
     >>> tg.neg(tg.param([1.0, -2.0])).data
     array([-1.,  2.])
     """
 
 
 @unary("sin", np.sin)
-def sin(x: Any) -> Any:
-    """Sine of each element, in radians.
+def sin(x: AnyKind | ArrayLike, /) -> AnyKind:
+    """Sine of each element, as `numpy.sin`; the derivative is ``cos(x)``.
 
-    Parameters
-    ----------
-    x : angles
-
+    >>> import tapegraph as tg
     >>> tg.sin(0.0).item()
     0.0
     """
 
 
 @unary("cos", np.cos)
-def cos(x: Any) -> Any:
-    """Cosine of each element, in radians.
+def cos(x: AnyKind | ArrayLike, /) -> AnyKind:
+    """Cosine of each element, as `numpy.cos`; the derivative is ``-sin(x)``.
 
-    Parameters
-    ----------
-    x : angles
-
+    >>> import tapegraph as tg
     >>> tg.cos(0.0).item()
     1.0
     """
 
 
 @unary("tan", np.tan)
-def tan(x: Any) -> Any:
-    """Tangent of each element, in radians.
+def tan(x: AnyKind | ArrayLike, /) -> AnyKind:
+    """Tangent of each element, as `numpy.tan`; the derivative is ``1 + tan(x)^2``.
 
-    Parameters
-    ----------
-    x : angles
-
+    >>> import tapegraph as tg
     >>> tg.tan(0.0).item()
     0.0
     """
 
 
 @unary("exp", np.exp)
-def exp(x: Any) -> Any:
-    """Exponential of each element.
+def exp(x: AnyKind | ArrayLike, /) -> AnyKind:
+    """Exponential of each element, as `numpy.exp`; the derivative is ``exp(x)``.
 
+    >>> import tapegraph as tg
     >>> tg.exp(0.0).item()
     1.0
     """
 
 
 @unary("log", np.log)
-def log(x: Any) -> Any:
-    """Natural logarithm of each element.
+def log(x: AnyKind | ArrayLike, /) -> AnyKind:
+    """Natural logarithm of each element, as `numpy.log`.
 
+    The derivative is ``1 / x``, infinite at 0.
+
+    >>> import tapegraph as tg
     >>> tg.log(1.0).item()
     0.0
     """
 
 
 @unary("sqrt", np.sqrt)
-def sqrt(x: Any) -> Any:
-    """Square root of each element.
+def sqrt(x: AnyKind | ArrayLike, /) -> AnyKind:
+    """Square root of each element, as `numpy.sqrt`.
 
+    The derivative is ``1 / (2 sqrt(x))``, infinite at 0.
+
+    >>> import tapegraph as tg
     >>> tg.sqrt(9.0).item()
     3.0
     """
 
 
 @unary("tanh", np.tanh)
-def tanh(x: Any) -> Any:
-    """Hyperbolic tangent of each element.
+def tanh(x: AnyKind | ArrayLike, /) -> AnyKind:
+    """Hyperbolic tangent of each element, as `numpy.tanh`; the derivative is ``1 - tanh(x)^2``.
 
+    >>> import tapegraph as tg
     >>> tg.tanh(0.0).item()
     0.0
     """
@@ -266,9 +272,12 @@ def logistic(x: Array) -> Any:
 
 
 @unary("sigmoid", logistic)
-def sigmoid(x: Any) -> Any:
-    """Logistic function of each element, ``1 / (1 + exp(-x))``.
+def sigmoid(x: AnyKind | ArrayLike, /) -> AnyKind:
+    """Logistic function of each element, ``1 / (1 + exp(-x))``, as `scipy.special.expit`.
 
+    The derivative is ``sigmoid(x) (1 - sigmoid(x))``. SciPy is not needed.
+
+    >>> import tapegraph as tg
     >>> tg.sigmoid(0.0).item()
     0.5
     """
@@ -281,9 +290,22 @@ def _relu(x: Array) -> Any:
 
 
 @unary("relu", _relu)
-def relu(x: Any) -> Any:
+def relu(x: AnyKind | ArrayLike, /) -> AnyKind:
     """Rectifier of each element, ``max(x, 0)``; its derivative at 0 is 0.
 
+    Parameters
+    ----------
+    x : Tensor, array_like, number or Value
+        Any shape.
+
+    Returns
+    -------
+    Tensor
+        Of ``x``'s shape and dtype.
+
+    Examples
+    --------
+    >>> import tapegraph as tg
     >>> tg.relu([-1.0, 2.0]).data
     array([0., 2.])
     """
@@ -291,9 +313,10 @@ def relu(x: Any) -> Any:
 
 @implements(np.fabs)
 @unary("abs", np.absolute)
-def abs(x: Any) -> Any:
-    """Absolute value of each element; its derivative at 0 is 0.
+def abs(x: AnyKind | ArrayLike, /) -> AnyKind:
+    """Absolute value of each element, as `numpy.absolute`; the derivative is its sign, and 0 at 0.
 
+    >>> import tapegraph as tg
     >>> tg.abs([-1.0, 2.0]).data
     array([1., 2.])
     """
@@ -312,11 +335,24 @@ def _gelu(x: Array) -> Any:
 
 
 @unary("gelu", _gelu)
-def gelu(x: Any) -> Any:
+def gelu(x: AnyKind | ArrayLike, /) -> AnyKind:
     """Gaussian error linear unit of each element, in its tanh form.
 
     ``0.5 x (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3)))`` (Hendrycks and Gimpel, 2016).
 
+    Parameters
+    ----------
+    x : Tensor, array_like, number or Value
+        Any shape, float32 or float64.
+
+    Returns
+    -------
+    Tensor
+        Of ``x``'s shape and dtype.
+
+    Examples
+    --------
+    >>> import tapegraph as tg
     >>> tg.gelu(0.0).item()
     0.0
     """
@@ -330,9 +366,22 @@ def _silu(x: Array) -> Any:
 
 
 @unary("silu", _silu)
-def silu(x: Any) -> Any:
+def silu(x: AnyKind | ArrayLike, /) -> AnyKind:
     """Sigmoid linear unit of each element, ``x * sigmoid(x)``; NaN at minus infinity.
 
+    Parameters
+    ----------
+    x : Tensor, array_like, number or Value
+        Any shape, float32 or float64.
+
+    Returns
+    -------
+    Tensor
+        Of ``x``'s shape and dtype.
+
+    Examples
+    --------
+    >>> import tapegraph as tg
     >>> tg.silu(0.0).item()
     0.0
     """
@@ -361,154 +410,152 @@ def sinc_slope_series(x: Any) -> Any:
 
 
 @unary("cbrt", np.cbrt)
-def cbrt(x: Any) -> Any:
-    """Cube root of each element, of negative ones too.
+def cbrt(x: Kind | ArrayLike, /) -> Kind:
+    """Cube root of each element, as `numpy.cbrt`.
 
-    Its derivative, ``1 / (3 cbrt(x)^2)``, is infinite at 0.
+    The derivative is ``1 / (3 cbrt(x)^2)``, infinite at 0.
 
+    >>> import tapegraph as tg
     >>> tg.cbrt(-8.0).item()
     -2.0
     """
 
 
 @unary("log1p", np.log1p)
-def log1p(x: Any) -> Any:
-    """``log(1 + x)`` of each element, precise for small ones.
+def log1p(x: Kind | ArrayLike, /) -> Kind:
+    """``log(1 + x)`` of each element, as `numpy.log1p`; the derivative is ``1 / (1 + x)``.
 
-    The derivative is ``1 / (1 + x)``.
-
+    >>> import tapegraph as tg
     >>> tg.log1p(0.0).item()
     0.0
     """
 
 
 @unary("expm1", np.expm1)
-def expm1(x: Any) -> Any:
-    """``exp(x) - 1`` of each element, precise for small ones.
+def expm1(x: Kind | ArrayLike, /) -> Kind:
+    """``exp(x) - 1`` of each element, as `numpy.expm1`; the derivative is ``exp(x)``.
 
-    The derivative is ``exp(x)``.
-
+    >>> import tapegraph as tg
     >>> tg.expm1(0.0).item()
     0.0
     """
 
 
 @unary("log2", np.log2)
-def log2(x: Any) -> Any:
-    """Logarithm to base 2 of each element.
+def log2(x: Kind | ArrayLike, /) -> Kind:
+    """Logarithm to base 2 of each element, as `numpy.log2`; the derivative is ``1 / (x log 2)``.
 
-    The derivative is ``1 / (x log 2)``.
-
+    >>> import tapegraph as tg
     >>> tg.log2(8.0).item()
     3.0
     """
 
 
 @unary("log10", np.log10)
-def log10(x: Any) -> Any:
-    """Logarithm to base 10 of each element.
+def log10(x: Kind | ArrayLike, /) -> Kind:
+    """Logarithm to base 10 of each element, as `numpy.log10`; the derivative is ``1 / (x log 10)``.
 
-    The derivative is ``1 / (x log 10)``.
-
+    >>> import tapegraph as tg
     >>> tg.log10(1000.0).item()
     3.0
     """
 
 
 @unary("exp2", np.exp2)
-def exp2(x: Any) -> Any:
-    """Two to the power of each element, ``2**x``.
+def exp2(x: Kind | ArrayLike, /) -> Kind:
+    """Two to the power of each element, as `numpy.exp2`; the derivative is ``2**x log 2``.
 
-    The derivative is ``2**x log 2``.
-
+    >>> import tapegraph as tg
     >>> tg.exp2(3.0).item()
     8.0
     """
 
 
 @unary("sinh", np.sinh)
-def sinh(x: Any) -> Any:
-    """Hyperbolic sine of each element.
+def sinh(x: Kind | ArrayLike, /) -> Kind:
+    """Hyperbolic sine of each element, as `numpy.sinh`; the derivative is ``cosh(x)``.
 
-    The derivative is ``cosh(x)``.
-
+    >>> import tapegraph as tg
     >>> tg.sinh(0.0).item()
     0.0
     """
 
 
 @unary("cosh", np.cosh)
-def cosh(x: Any) -> Any:
-    """Hyperbolic cosine of each element.
+def cosh(x: Kind | ArrayLike, /) -> Kind:
+    """Hyperbolic cosine of each element, as `numpy.cosh`; the derivative is ``sinh(x)``.
 
-    The derivative is ``sinh(x)``.
-
+    >>> import tapegraph as tg
     >>> tg.cosh(0.0).item()
     1.0
     """
 
 
 @unary("arcsin", np.arcsin)
-def arcsin(x: Any) -> Any:
-    """Inverse sine of each element, in radians from -pi/2 to pi/2.
+def arcsin(x: Kind | ArrayLike, /) -> Kind:
+    """Inverse sine of each element, as `numpy.arcsin`.
 
     The derivative is ``1 / sqrt(1 - x^2)``, infinite at -1 and 1.
 
+    >>> import tapegraph as tg
     >>> tg.arcsin(0.0).item()
     0.0
     """
 
 
 @unary("arccos", np.arccos)
-def arccos(x: Any) -> Any:
-    """Inverse cosine of each element, in radians from 0 to pi.
+def arccos(x: Kind | ArrayLike, /) -> Kind:
+    """Inverse cosine of each element, as `numpy.arccos`.
 
     The derivative is ``-1 / sqrt(1 - x^2)``, infinite at -1 and 1.
 
+    >>> import tapegraph as tg
     >>> tg.arccos(1.0).item()
     0.0
     """
 
 
 @unary("arctan", np.arctan)
-def arctan(x: Any) -> Any:
-    """Inverse tangent of each element, in radians from -pi/2 to pi/2.
+def arctan(x: Kind | ArrayLike, /) -> Kind:
+    """Inverse tangent of each element, as `numpy.arctan`; the derivative is ``1 / (1 + x^2)``.
 
-    The derivative is ``1 / (1 + x^2)``.
-
+    >>> import tapegraph as tg
     >>> tg.arctan(0.0).item()
     0.0
     """
 
 
 @unary("arcsinh", np.arcsinh)
-def arcsinh(x: Any) -> Any:
-    """Inverse hyperbolic sine of each element.
+def arcsinh(x: Kind | ArrayLike, /) -> Kind:
+    """Inverse hyperbolic sine of each element, as `numpy.arcsinh`.
 
     The derivative is ``1 / sqrt(x^2 + 1)``.
 
+    >>> import tapegraph as tg
     >>> tg.arcsinh(0.0).item()
     0.0
     """
 
 
 @unary("arccosh", np.arccosh)
-def arccosh(x: Any) -> Any:
-    """Inverse hyperbolic cosine of each element, which is at least 1.
+def arccosh(x: Kind | ArrayLike, /) -> Kind:
+    """Inverse hyperbolic cosine of each element, as `numpy.arccosh`.
 
     The derivative is ``1 / sqrt(x^2 - 1)``, infinite at 1.
 
+    >>> import tapegraph as tg
     >>> tg.arccosh(1.0).item()
     0.0
     """
 
 
 @unary("arctanh", np.arctanh)
-def arctanh(x: Any) -> Any:
-    """Inverse hyperbolic tangent of each element, between -1 and 1.
+def arctanh(x: Kind | ArrayLike, /) -> Kind:
+    """Inverse hyperbolic tangent of each element, as `numpy.arctanh`.
 
     The derivative is ``1 / (1 - x^2)``, infinite at -1 and 1.
 
+    >>> import tapegraph as tg
     >>> tg.arctanh(0.0).item()
     0.0
     """
@@ -521,80 +568,79 @@ def _sinc(x: Array) -> Any:
 
 @implements(np.sinc)
 @unary("sinc", _sinc)
-def sinc(x: Any) -> Any:
-    """Normalised sinc of each element, ``sin(pi x) / (pi x)``, and 1 at 0.
+def sinc(x: Kind | ArrayLike, /) -> Kind:
+    """Normalised sinc of each element, ``sin(pi x) / (pi x)``, as `numpy.sinc`.
 
     The derivative is ``(cos(pi x) - sinc(x)) / x``, and 0 at 0.
 
+    >>> import tapegraph as tg
     >>> tg.sinc([0.0, 0.5]).data
     array([1.        , 0.63661977])
     """
 
 
 @binary("arctan2", np.arctan2)
-def arctan2(a: Any, b: Any) -> Any:
-    """Angle of the point ``(b, a)``, in radians from -pi to pi.
+def arctan2(x1: Kind | ArrayLike, x2: Kind | ArrayLike, /) -> Kind:
+    """Angle of the point ``(x2, x1)``, as `numpy.arctan2`.
 
-    With ``r^2 = a^2 + b^2`` the derivatives are ``b / r^2`` and ``-a / r^2``, NaN at the origin.
+    The derivatives are ``x2 / r^2`` and ``-x1 / r^2``, ``r = hypot(x1, x2)``: NaN at the origin.
 
-    Parameters
-    ----------
-    a, b
-        Ordinates and abscissas, which broadcast together.
-
+    >>> import tapegraph as tg
     >>> tg.arctan2(0.0, 1.0).item()
     0.0
     """
 
 
 @binary("hypot", np.hypot)
-def hypot(a: Any, b: Any) -> Any:
-    """Length of the hypotenuse, ``sqrt(a^2 + b^2)``, without overflow.
+def hypot(x1: Kind | ArrayLike, x2: Kind | ArrayLike, /) -> Kind:
+    """Length of the hypotenuse, ``sqrt(x1^2 + x2^2)``, as `numpy.hypot`.
 
-    The derivatives are ``a / hypot`` and ``b / hypot``, and 0 at the origin, as of `abs`.
+    The derivatives are ``x1 / hypot`` and ``x2 / hypot``, and 0 at the origin, as of `abs`.
 
+    >>> import tapegraph as tg
     >>> tg.hypot(3.0, 4.0).item()
     5.0
     """
 
 
 @binary("logaddexp", np.logaddexp)
-def logaddexp(a: Any, b: Any) -> Any:
-    """``log(exp(a) + exp(b))``, without overflow.
+def logaddexp(x1: Kind | ArrayLike, x2: Kind | ArrayLike, /) -> Kind:
+    """``log(exp(x1) + exp(x2))`` without overflow, as `numpy.logaddexp`.
 
-    The derivatives are ``sigmoid(a - b)`` and ``sigmoid(b - a)``, 1/2 each where both are the same
+    The derivatives are ``sigmoid(x1 - x2)`` and ``sigmoid(x2 - x1)``, 1/2 each where both are one
     infinity.
 
+    >>> import tapegraph as tg
     >>> tg.logaddexp(-float("inf"), 2.0).item()
     2.0
     """
 
 
 @implements(np.logaddexp2)
-@of_two
-def logaddexp2(a: Any, b: Any) -> Any:
-    """``log2(2**a + 2**b)``, without overflow.
+def logaddexp2(x1: Kind | ArrayLike, x2: Kind | ArrayLike, /) -> Kind:
+    """``log2(2**x1 + 2**x2)`` without overflow, as `numpy.logaddexp2`.
 
-    The derivatives are those of `logaddexp` of ``a log 2`` and ``b log 2``.
+    The derivatives are those of `logaddexp` of ``x1 log 2`` and ``x2 log 2``.
 
+    >>> import tapegraph as tg
     >>> tg.logaddexp2(1.0, 1.0).item()
     2.0
     """
-    a, b = operand("logaddexp2", a, "a"), operand("logaddexp2", b, "b")
+    a, b = operand("logaddexp2", x1, "x1"), operand("logaddexp2", x2, "x2")
     return div(logaddexp(a * LN2, b * LN2), LN2)
 
 
 @implements(np.float_power)
-@of_two
-def float_power(a: Any, b: Any) -> Any:
-    """Power in floating point: as `pow`, with integers taken as float64.
+def float_power(x1: Kind | ArrayLike, x2: Kind | ArrayLike, /) -> Kind:
+    """Power in floating point, as `numpy.float_power`, but float32 stays float32.
 
-    Unlike NumPy's, it leaves float32 as it is.
+    The derivatives are those of `pow`.
 
+    >>> import tapegraph as tg
     >>> tg.float_power(2, -1).item()
     0.5
     """
-    return pow(_floating("float_power", a, "a"), _floating("float_power", b, "b"))
+    return pow(_floating("float_power", x1, "x1"), _floating("float_power", x2, "x2"))
 
 
 def _floating(op: str, value: Any, argument: str) -> Any:
@@ -608,23 +654,25 @@ def _floating(op: str, value: Any, argument: str) -> Any:
 
 
 @implements(np.square)
-@of_array
-def square(x: Any) -> Any:
-    """Square of each element, ``x * x``.
+def square(x: Kind | ArrayLike, /) -> Kind:
+    """Square of each element, as `numpy.square`; the derivative is ``2 x``.
 
+    >>> import tapegraph as tg
     >>> tg.square([1.0, -3.0]).data
     array([1., 9.])
     """
-    x = operand("square", x, "x")
+    base = operand("square", x, "x")
     # NumPy's squares of bools are small integers, their products bools.
-    return pow(x, 2) if getattr(x, "dtype", None) == np.bool_ else mul(x, x)
+    return pow(base, 2) if getattr(base, "dtype", None) == np.bool_ else mul(base, base)
 
 
 @implements(np.reciprocal)
-@of_array
-def reciprocal(x: Any) -> Any:
-    """Reciprocal of each element, ``1 / x``.
+def reciprocal(x: Kind | ArrayLike, /) -> Kind:
+    """Reciprocal of each element, ``1 / x``, as `numpy.reciprocal`, but a float of integers too.
 
+    The derivative is ``-1 / x^2``.
+
+    >>> import tapegraph as tg
     >>> tg.reciprocal(4.0).item()
     0.25
     """
@@ -632,16 +680,11 @@ def reciprocal(x: Any) -> Any:
 
 
 @implements(np.deg2rad, np.radians)
-@of_array
-def deg2rad(x: Any) -> Any:
-    """Degrees as radians, ``x pi / 180``.
-
-    Parameters
-    ----------
-    x
-        Angles in degrees, any shape, float32 or float64.
+def deg2rad(x: Kind | ArrayLike, /) -> Kind:
+    """Degrees as radians, as `numpy.deg2rad`; the derivative is ``pi / 180``.
 
     >>> import math
+    >>> import tapegraph as tg
     >>> tg.deg2rad(180.0).item() == math.pi
     True
     """
@@ -649,77 +692,70 @@ def deg2rad(x: Any) -> Any:
 
 
 @implements(np.rad2deg, np.degrees)
-@of_array
-def rad2deg(x: Any) -> Any:
-    """Radians as degrees, ``x 180 / pi``.
-
-    Parameters
-    ----------
-    x : angles
+def rad2deg(x: Kind | ArrayLike, /) -> Kind:
+    """Radians as degrees, as `numpy.rad2deg`; the derivative is ``180 / pi``.
 
     >>> import math
+    >>> import tapegraph as tg
     >>> tg.rad2deg(math.pi).item()
     180.0
     """
     return mul(x, 180.0 / math.pi)
 
 
-radians = deg2rad
-
-
-degrees = rad2deg
-
-
-true_divide = div
-
-absolute = abs
-
-
-fabs = abs
-
-
+# NumPy's names of what has a shorter one here, and its second names.
+absolute = fabs = abs
+degrees, radians = rad2deg, deg2rad
+divide = true_divide = div
+multiply = mul
 negative = neg
+power = pow
+subtract = sub
 
 
 @binary("maximum", np.maximum)
-def maximum(a: Any, b: Any) -> Any:
-    """Larger of two elements; NaN where either is NaN.
+def maximum(x1: Kind | ArrayLike, x2: Kind | ArrayLike, /) -> Kind:
+    """Larger of two elements, as `numpy.maximum`.
 
-    The larger one takes the gradient, and each takes half where they are equal.
+    The larger one takes the gradient, and each takes half where they are equal or either is NaN.
 
+    >>> import tapegraph as tg
     >>> tg.maximum([1.0, 4.0], 2.0).data
     array([2., 4.])
     """
 
 
 @binary("minimum", np.minimum)
-def minimum(a: Any, b: Any) -> Any:
-    """Smaller of two elements; NaN where either is NaN.
+def minimum(x1: Kind | ArrayLike, x2: Kind | ArrayLike, /) -> Kind:
+    """Smaller of two elements, as `numpy.minimum`.
 
-    The smaller one takes the gradient, and each takes half where they are equal.
+    The smaller one takes the gradient, and each takes half where they are equal or either is NaN.
 
+    >>> import tapegraph as tg
     >>> tg.minimum([1.0, 4.0], 2.0).data
     array([1., 2.])
     """
 
 
 @binary("fmax", np.fmax)
-def fmax(a: Any, b: Any) -> Any:
-    """Larger of two elements, as `maximum`, but a NaN leaves it to the other one.
+def fmax(x1: Kind | ArrayLike, x2: Kind | ArrayLike, /) -> Kind:
+    """Larger of two elements, as `numpy.fmax`: a NaN leaves it to the other one.
 
-    That one then takes the whole gradient; each takes half where both are NaN.
+    The larger one takes the gradient, and each takes half where they are equal or both are NaN.
 
+    >>> import tapegraph as tg
     >>> tg.fmax([1.0, float("nan")], 2.0).data
     array([2., 2.])
     """
 
 
 @binary("fmin", np.fmin)
-def fmin(a: Any, b: Any) -> Any:
-    """Smaller of two elements, as `minimum`, but a NaN leaves it to the other one.
+def fmin(x1: Kind | ArrayLike, x2: Kind | ArrayLike, /) -> Kind:
+    """Smaller of two elements, as `numpy.fmin`: a NaN leaves it to the other one.
 
-    That one then takes the whole gradient; each takes half where both are NaN.
+    The smaller one takes the gradient, and each takes half where they are equal or both are NaN.
 
+    >>> import tapegraph as tg
     >>> tg.fmin([1.0, float("nan")], 2.0).data
     array([1., 2.])
     """
@@ -737,33 +773,23 @@ def _check_broadcast(op: str, *operands: Any) -> None:
 
 
 @implements(np.clip)
-@seen_as(typed.Clip)
-def clip(x: Any, a_min: Any = None, a_max: Any = None, *, min: Any = None, max: Any = None) -> Any:
-    """Limit each element to an interval, ``minimum(maximum(x, a_min), a_max)``.
+def clip(
+    a: Kind | ArrayLike,
+    a_min: Kind | ArrayLike | None = None,
+    a_max: Kind | ArrayLike | None = None,
+    *,
+    min: Kind | ArrayLike | None = None,
+    max: Kind | ArrayLike | None = None,
+) -> Kind:
+    """Limit each element to an interval, as `numpy.clip`.
 
-    The gradient goes to ``x`` inside and at the bounds, and beyond them to the bound.
+    The gradient goes to ``a`` inside and at the bounds, and beyond them to the bound.
 
-    Parameters
-    ----------
-    a_min, a_max : Tensor, array_like or number, optional
-        The bounds, which broadcast with ``x``; no bound where not given.
-    min, max : Tensor, array_like or number, optional
-        Other names of the bounds.
-
-    Returns
-    -------
-    broadcast
-
-    Raises
-    ------
-    TypeError
-        A bound is given under both its names.
-    no broadcast
-
+    >>> import tapegraph as tg
     >>> tg.clip([-2.0, 0.5, 3.0], 0.0, 1.0).data
     array([0. , 0.5, 1. ])
     """
-    x = operand("clip", x, "x")
+    x = operand("clip", a, "a")
     low = _bound("a_min", a_min, "min", min)
     high = _bound("a_max", a_max, "max", max)
     _check_broadcast("clip", *(v for v in (x, low, high) if v is not None))
@@ -782,56 +808,66 @@ def _bound(name: str, value: Any, other_name: str, other: Any) -> Any:
 
 
 @unary("sign", np.sign)
-def sign(x: Any) -> Any:
-    """Sign of each element: -1, 0 or 1; its derivative is 0 everywhere.
+def sign(x: Operand, /) -> Tensor:
+    """Sign of each element, as `numpy.sign`; the derivative is 0 everywhere.
 
+    >>> import tapegraph as tg
     >>> tg.sign([-3.0, 0.0, 2.0]).data
     array([-1.,  0.,  1.])
     """
 
 
 @unary("floor", np.floor)
-def floor(x: Any) -> Any:
-    """Largest whole number that is not above each element; its derivative is 0 everywhere.
+def floor(x: Operand, /) -> Tensor:
+    """Largest whole number not above each element, as `numpy.floor`.
 
+    The derivative is 0 everywhere.
+
+    >>> import tapegraph as tg
     >>> tg.floor([-1.5, 1.5]).data
     array([-2.,  1.])
     """
 
 
 @unary("ceil", np.ceil)
-def ceil(x: Any) -> Any:
-    """Smallest whole number that is not below each element; its derivative is 0 everywhere.
+def ceil(x: Operand, /) -> Tensor:
+    """Smallest whole number not below each element, as `numpy.ceil`.
 
+    The derivative is 0 everywhere.
+
+    >>> import tapegraph as tg
     >>> tg.ceil([-1.5, 1.5]).data
     array([-1.,  2.])
     """
 
 
 @unary("rint", np.rint)
-def rint(x: Any) -> Any:
-    """Nearest whole number of each element, of two the even one; its derivative is 0 everywhere.
+def rint(x: Operand, /) -> Tensor:
+    """Nearest whole number of each element, as `numpy.rint`; the derivative is 0 everywhere.
 
+    >>> import tapegraph as tg
     >>> tg.rint([0.5, 1.5, 2.2]).data
     array([0., 2., 2.])
     """
 
 
 @unary("trunc", np.trunc)
-def trunc(x: Any) -> Any:
-    """Each element without its decimals; its derivative is 0 everywhere.
+def trunc(x: Operand, /) -> Tensor:
+    """Each element without its decimals, as `numpy.trunc`; the derivative is 0 everywhere.
 
+    >>> import tapegraph as tg
     >>> tg.trunc([-1.5, 1.5]).data
     array([-1.,  1.])
     """
 
 
 @binary("mod", np.remainder)
-def mod(a: Any, b: Any) -> Any:
-    """Remainder of a division, with the divisor's sign: ``a - floor(a / b) b``.
+def mod(x1: Kind | ArrayLike, x2: Kind | ArrayLike, /) -> Kind:
+    """Remainder with the divisor's sign, as `numpy.mod`.
 
-    The derivatives are 1 and ``-floor(a / b)``.
+    The derivatives are 1 and ``-floor(x1 / x2)``.
 
+    >>> import tapegraph as tg
     >>> tg.mod([-1.0, 5.0], 3.0).data
     array([2., 2.])
     """
@@ -841,9 +877,10 @@ remainder = mod
 
 
 @binary("floor_divide", operator.floordiv, np.floor_divide)
-def floor_divide(a: Any, b: Any) -> Any:
-    """Whole part of a division, rounded down: ``floor(a / b)``; its derivatives are 0 everywhere.
+def floor_divide(x1: Kind | ArrayLike, x2: Kind | ArrayLike, /) -> Kind:
+    """Quotient rounded down, as `numpy.floor_divide`; the derivatives are 0 everywhere.
 
+    >>> import tapegraph as tg
     >>> tg.floor_divide([-1.0, 5.0], 2.0).data
     array([-1.,  2.])
     """
@@ -855,16 +892,16 @@ def _divmod(a: Any, b: Any) -> Any:
 
 
 @implements(np.fmod)
-@of_two
-def fmod(a: Any, b: Any) -> Any:
-    """Remainder of a division, with the dividend's sign: ``a - trunc(a / b) b``.
+def fmod(x1: Kind | ArrayLike, x2: Kind | ArrayLike, /) -> Kind:
+    """Remainder with the dividend's sign, as `numpy.fmod`.
 
-    The derivatives are 1 and ``-trunc(a / b)``.
+    The derivatives are 1 and ``-trunc(x1 / x2)``.
 
+    >>> import tapegraph as tg
     >>> tg.fmod([-1.0, 5.0], 3.0).data
     array([-1.,  2.])
     """
-    a, b = operand("fmod", a, "a"), operand("fmod", b, "b")
+    a, b = operand("fmod", x1, "x1"), operand("fmod", x2, "x2")
     _check_broadcast("fmod", a, b)
     side = _side(a)
     return mod(a * side, _size(b)) * side
@@ -884,20 +921,16 @@ def _size(x: Any) -> Any:
 
 
 @implements(np.heaviside)
-@of_second
-def heaviside(x: Operand, h: Any) -> Any:
-    """Step function: 0 below zero, ``h`` at zero, 1 above.
+def heaviside(x1: Operand, x2: Kind | ArrayLike, /) -> Kind:
+    """Step function, as `numpy.heaviside`: 0 below zero, ``x2`` at zero, 1 above.
 
-    Its derivative with respect to ``x`` is 0.
+    The derivative with respect to ``x1`` is 0; with respect to ``x2`` it is 1 where ``x1`` is 0.
 
-    Parameters
-    ----------
-    x, h : operands
-
+    >>> import tapegraph as tg
     >>> tg.heaviside([-2.0, 0.0, 2.0], 0.5).data
     array([0. , 0.5, 1. ])
     """
-    place, middle = operand("heaviside", x, "x"), operand("heaviside", h, "h")
+    place, middle = operand("heaviside", x1, "x1"), operand("heaviside", x2, "x2")
     _check_broadcast("heaviside", place, middle)
     if isinstance(place, (int, float)):  # a number stays one, which leaves float32 as it is
         direction: Any = float(np.sign(float(place)))
@@ -907,16 +940,16 @@ def heaviside(x: Operand, h: Any) -> Any:
 
 
 @implements(np.copysign)
-@of_array
-def copysign(a: Any, b: Operand) -> Any:
-    """Give ``a`` the sign of ``b``, that of a zero too.
+def copysign(x1: Kind | ArrayLike, x2: Operand, /) -> Kind:
+    """Give ``x1`` the sign of ``x2``, as `numpy.copysign`.
 
-    The derivative with respect to ``a`` is 1 or -1, and 0 at 0; to ``b`` it is 0.
+    The derivative with respect to ``x1`` is 1 or -1, and 0 at 0; to ``x2`` it is 0.
 
+    >>> import tapegraph as tg
     >>> tg.copysign([1.0, -2.0], -3.0).data
     array([-1., -2.])
     """
-    sized, signed = operand("copysign", a, "a"), operand("copysign", b, "b")
+    sized, signed = operand("copysign", x1, "x1"), operand("copysign", x2, "x2")
     _check_broadcast("copysign", sized, signed)
     side = _side(signed)
     if not isinstance(signed, (int, float)) and signed.dtype.kind == "f":
@@ -925,51 +958,40 @@ def copysign(a: Any, b: Operand) -> Any:
 
 
 @implements(np.nan_to_num)
-@of_array
 def nan_to_num(
-    x: Any, nan: ArrayLike = 0.0, posinf: ArrayLike | None = None, neginf: ArrayLike | None = None
-) -> Any:
-    """Put numbers where elements are NaN or infinite; no gradient flows to those.
+    x: Kind | ArrayLike,
+    *,
+    nan: ArrayLike = 0.0,
+    posinf: ArrayLike | None = None,
+    neginf: ArrayLike | None = None,
+) -> Kind:
+    """Put numbers where elements are NaN or infinite, as `numpy.nan_to_num`.
 
-    Parameters
-    ----------
-    nan : array_like or number
-        What to put for NaN.
-    posinf, neginf : array_like or number, optional
-        What to put for the infinities; the dtype's largest and lowest number where not given.
+    No gradient flows to those.
 
+    >>> import tapegraph as tg
     >>> tg.nan_to_num([float("nan"), 2.0]).data
     array([0., 2.])
     """
-    x = tensor_like("nan_to_num", x)
-    if x.dtype.kind != "f":
-        return x
-    limits = np.finfo(x.dtype)
-    array = numbers(x)
+    out = tensor_like("nan_to_num", x)
+    if out.dtype.kind != "f":
+        return out
+    limits = np.finfo(out.dtype)
+    array = numbers(out)
     for found, value in (
         (np.isnan(array), nan),
         (array == np.inf, limits.max if posinf is None else posinf),
         (array == -np.inf, limits.min if neginf is None else neginf),
     ):
-        x = where(found, watched("nan_to_num", np.asarray, value, x.dtype), x)
-    return x
+        out = where(found, watched("nan_to_num", np.asarray, value, out.dtype), out)
+    return out
 
 
 @implements(np.positive)
-@of_array
-def positive(x: Any) -> Any:
-    """Each element as it is, ``+x``.
+def positive(x: Kind | ArrayLike, /) -> Kind:
+    """Each element as it is, as `numpy.positive`: a tensor itself.
 
-    Parameters
-    ----------
-    x
-        Any shape, integers too.
-
-    Returns
-    -------
-    Tensor
-        ``x`` itself where it is a tensor.
-
+    >>> import tapegraph as tg
     >>> tg.positive([1.0, -2.0]).data
     array([ 1., -2.])
     """
@@ -1009,80 +1031,58 @@ def check_spreads(op: str, argument: str, shape: tuple[int, ...], over: tuple[in
 
 
 @implements(np.zeros_like)
-@to_constant
-def zeros_like(x: Any, dtype: npt.DTypeLike | None = None, shape: Shape | None = None) -> Any:
-    """Make a constant of zeros of another array's shape and dtype.
+def zeros_like(
+    a: Operand, dtype: npt.DTypeLike | None = None, shape: Shape | None = None
+) -> Tensor:
+    """Make a constant of zeros like another array, as `numpy.zeros_like`.
 
-    Parameters
-    ----------
-    x : a model
-
+    >>> import tapegraph as tg
     >>> tg.zeros_like([[1.0, 2.0]]).data
     array([[0., 0.]])
     """
-    return _filled("zeros_like", x, 0, dtype, shape)
+    return _filled("zeros_like", a, 0, dtype, shape)
 
 
 @implements(np.ones_like)
-@to_constant
-def ones_like(x: Any, dtype: npt.DTypeLike | None = None, shape: Shape | None = None) -> Any:
-    """Make a constant of ones of another array's shape and dtype.
+def ones_like(a: Operand, dtype: npt.DTypeLike | None = None, shape: Shape | None = None) -> Tensor:
+    """Make a constant of ones like another array, as `numpy.ones_like`.
 
-    Parameters
-    ----------
-    x : a model
-
+    >>> import tapegraph as tg
     >>> tg.ones_like([[1.0, 2.0]]).data
     array([[1., 1.]])
     """
-    return _filled("ones_like", x, 1, dtype, shape)
+    return _filled("ones_like", a, 1, dtype, shape)
 
 
 @implements(np.empty_like)
-@to_constant
-def empty_like(x: Any, dtype: npt.DTypeLike | None = None, shape: Shape | None = None) -> Any:
-    """Make a constant of another array's shape and dtype; its elements are zeros.
+def empty_like(
+    prototype: Operand, dtype: npt.DTypeLike | None = None, shape: Shape | None = None
+) -> Tensor:
+    """Make a constant like another array, as `numpy.empty_like`, but its elements are zeros.
 
-    A tensor's elements cannot be assigned, so that there is nothing to gain from leaving them
-    undefined.
+    A tensor's elements cannot be assigned: there is nothing to gain from leaving them undefined.
 
-    Parameters
-    ----------
-    x : a model
-
+    >>> import tapegraph as tg
     >>> tg.empty_like([[1.0, 2.0]]).shape
     (1, 2)
     """
-    return _filled("empty_like", x, 0, dtype, shape)
+    return _filled("empty_like", prototype, 0, dtype, shape, "prototype")
 
 
 @implements(np.full_like)
-@of_second
 def full_like(
-    x: Operand, fill_value: Any, dtype: npt.DTypeLike | None = None, shape: Shape | None = None
-) -> Any:
-    """Repeat a value over another array's shape, in its dtype.
+    a: Operand,
+    fill_value: Kind | ArrayLike,
+    dtype: npt.DTypeLike | None = None,
+    shape: Shape | None = None,
+) -> Kind:
+    """Repeat a value over another array's shape, as `numpy.full_like`; gradients flow to the value.
 
-    Parameters
-    ----------
-    x : a model
-    fill_value : Tensor, array_like or number
-        What to repeat; broadcasts to the shape. Gradients flow to it.
-
-    Returns
-    -------
-    Tensor
-        A constant where ``fill_value`` is one.
-
-    Raises
-    ------
-    ValueError
-        ``fill_value`` does not broadcast to the shape.
-
+    >>> import tapegraph as tg
     >>> tg.full_like([[1.0, 2.0]], 7.0).data
     array([[7., 7.]])
     """
-    ones = _filled("full_like", x, 1, dtype, shape)
+    ones = _filled("full_like", a, 1, dtype, shape)
     fill = tensor_like("full_like", fill_value, "fill_value")
     check_spreads("full_like", "fill_value", fill.shape, ones.shape)
     if fill.requires_grad or follows(fill):
@@ -1091,64 +1091,40 @@ def full_like(
     return constant(watched("full_like", np.full, ones.shape, plain(fill), ones.dtype))
 
 
-def _filled(op: str, x: Any, value: int, dtype: Any, shape: Any) -> Any:
-    like = tensor_like(op, x)
+def _filled(op: str, a: Any, value: int, dtype: Any, shape: Any, argument: str = "a") -> Any:
+    like = tensor_like(op, a, argument)
     lengths = like.shape if shape is None else integers(op, "shape", shape)
     array = np.full(lengths, value, like.dtype if dtype is None else dtype)
     return constant(numeric(array, op, "dtype"))
 
 
 @implements(np.copy)
-@of_array
-def copy(x: Any) -> Any:
-    """Copy an array.
+def copy(a: Kind | ArrayLike) -> Kind:
+    """Copy an array, as `numpy.copy`; gradients flow through.
 
-    The copy of a parameter is a result, which keeps its value when the parameter is assigned
-    another.
+    A parameter's copy is a result: it keeps its value when the parameter is assigned another.
 
-    Parameters
-    ----------
-    x : an array of any dtype
-
-    Returns
-    -------
-    Tensor
-        Of ``x``'s shape and dtype; gradients flow through.
-
+    >>> import tapegraph as tg
     >>> tg.copy([1.0, 2.0]).data
     array([1., 2.])
     """
-    x = tensor_like("copy", x)
+    x = tensor_like("copy", a, "a")
     return apply(ASTYPE, (x,), {"dtype": x.dtype.name})
 
 
-@of_array
-def astype(x: Any, dtype: npt.DTypeLike, copy: bool = True) -> Any:
-    """Convert to another dtype; between float32 and float64 gradients flow through.
+def astype(x: Kind | ArrayLike, /, dtype: npt.DTypeLike, copy: bool = True) -> Kind:
+    """Convert to another dtype, as `numpy.astype`.
 
-    Integers and bools carry no gradient: a conversion to them gives a constant.
+    Between float32 and float64 gradients flow through.
 
-    Parameters
-    ----------
-    x : an array of any dtype
-    dtype : dtype
-        bool, an integer type, float32 or float64.
-    copy : bool
-        Make a new array even where ``x`` has the dtype already.
+    Integers and bools carry no gradient: a conversion to them gives a constant. Other dtypes are
+    refused.
 
-    Returns
-    -------
-    of x's shape
-
-    Raises
-    ------
-    TypeError
-        The dtype is another one, or none.
-
+    >>> import tapegraph as tg
     >>> tg.astype(tg.param([1.5, 2.0]), "float32").dtype
     dtype('float32')
     """
-    x = tensor_like("astype", x)
+    out = tensor_like("astype", x)
     try:
         wanted = np.dtype(dtype)
     except TypeError:
@@ -1156,11 +1132,11 @@ def astype(x: Any, dtype: npt.DTypeLike, copy: bool = True) -> Any:
             explain("astype", f"{kind_of(dtype)} for 'dtype'", "a dtype", 'Write "float32".')
         ) from None
     numeric(np.empty(0, wanted), "astype", "dtype")  # refuses what no tensor can hold
-    if x.dtype == wanted and not copy:
-        return x
-    if wanted.kind != "f" and not follows(x):
-        return constant(watched("astype", plain(x).astype, wanted))
-    return apply(ASTYPE, (x,), {"dtype": wanted.name})
+    if out.dtype == wanted and not copy:
+        return out
+    if wanted.kind != "f" and not follows(out):
+        return constant(watched("astype", plain(out).astype, wanted))
+    return apply(ASTYPE, (out,), {"dtype": wanted.name})
 
 
 if hasattr(np, "astype"):  # NumPy 2.1
@@ -1168,81 +1144,36 @@ if hasattr(np, "astype"):  # NumPy 2.1
 
 
 @implements(np.real)
-@of_array
-def real(x: Any) -> Any:
-    """Return the real part, which is the array itself: tensors are real.
+def real(val: Kind | ArrayLike) -> Kind:
+    """Return the real part, as `numpy.real`: the array itself, since tensors are real.
 
-    Parameters
-    ----------
-    x : Tensor or array_like
-        Any shape, real numbers.
-
-    Returns
-    -------
-    Tensor
-        ``x``.
-
-    Raises
-    ------
-    TypeError
-        ``x`` is complex.
-
+    >>> import tapegraph as tg
     >>> tg.real([1.0, 2.0]).data
     array([1., 2.])
     """
-    return tensor_like("real", x)
+    return tensor_like("real", val, "val")
 
 
 @implements(np.imag)
-@to_constant
-def imag(x: Any) -> Any:
-    """Return the imaginary part, which is zero: tensors are real.
+def imag(val: Operand) -> Tensor:
+    """Return the imaginary part, as `numpy.imag`: a constant of zeros, since tensors are real.
 
-    Parameters
-    ----------
-    x : Tensor or array_like
-        Any shape, real numbers.
-
-    Returns
-    -------
-    Tensor
-        A constant of zeros of ``x``'s shape and dtype.
-
-    Raises
-    ------
-    TypeError
-        ``x`` is complex.
-
+    >>> import tapegraph as tg
     >>> tg.imag([1.0, 2.0]).data
     array([0., 0.])
     """
-    return _filled("imag", x, 0, None, None)
+    return _filled("imag", val, 0, None, None, "val")
 
 
 @implements(np.round, np.around)
-@to_constant
-def round(x: Any, decimals: int = 0) -> Any:
-    """Round to a number of decimals, halves to the even neighbour; the gradient is zero.
+def round(a: Operand, decimals: int = 0) -> Tensor:
+    """Round to a number of decimals, as `numpy.round`; the derivative is 0 everywhere.
 
-    Parameters
-    ----------
-    x : an array of floats
-    decimals : int
-        How many digits to keep after the point; negative ones round before it.
-
-    Returns
-    -------
-    like x
-
-    Raises
-    ------
-    TypeError
-        ``decimals`` is not an integer.
-
+    >>> import tapegraph as tg
     >>> tg.round([0.5, 1.5, 2.75]).data
     array([0., 2., 3.])
     """
-    x = tensor_like("round", x)
+    x = tensor_like("round", a, "a")
     digits = integers("round", "decimals", decimals)
     if len(digits) != 1:
         raise TypeError(explain("round", f"{kind_of(decimals)} for 'decimals'", "an integer"))
@@ -1256,43 +1187,32 @@ def _where(cond: Array, a: Any, b: Any) -> Any:
 WHERE = Op("where", _where, differentiable=(False, True, True), promotes=True)
 
 
+@overload
+def where(condition: Operand, /) -> tuple[npt.NDArray[np.intp], ...]: ...
+@overload
+def where(condition: Operand, x: Kind | ArrayLike, y: Kind | ArrayLike, /) -> Kind: ...
 @implements(np.where)
-@seen_as(typed.Where, "Tensor | tuple[npt.NDArray[np.intp], ...]")
-def where(cond: Any, a: Any = None, b: Any = None) -> Any:
-    """Choose from ``a`` where the condition is non-zero and from ``b`` elsewhere.
+def where(
+    condition: Operand, x: Kind | ArrayLike | None = None, y: Kind | ArrayLike | None = None, /
+) -> Kind | tuple[npt.NDArray[np.intp], ...]:
+    """Choose from ``x`` where the condition holds and from ``y`` elsewhere, as `numpy.where`.
 
     No gradient flows to the condition, and exactly zero through the branch not taken.
 
-    Parameters
-    ----------
-    cond : Tensor or array_like
-        True where non-zero.
-    a, b : Tensor, array_like or number, optional
-        Operands; all three broadcast together.
-
-    Returns
-    -------
-    broadcast
-    tuple of numpy.ndarray
-        Without ``a`` and ``b``: the places where the condition is non-zero, as `numpy.nonzero`
-        gives them.
-
-    Raises
-    ------
-    no broadcast
-
+    >>> import tapegraph as tg
     >>> tg.where([1, 0], [1.0, 2.0], -1.0).data
     array([ 1., -1.])
     """
+    cond: Any = condition
     if hasattr(type(cond), "__tapegraph_apply__") and hasattr(cond, "detach"):
         cond = cond.detach()  # a condition carries no tangent
-    if a is None and b is None:
+    if x is None and y is None:
         return np.nonzero(numeric_mask(plain(cond)))
     if follows(cond):
         mask = cond if cond.dtype == np.bool_ else cond != 0
     else:
         mask = constant(numeric_mask(plain(cond)))
-    a, b = operand("where", a, "a"), operand("where", b, "b")
+    a, b = operand("where", x, "x"), operand("where", y, "y")
     try:
         return apply(WHERE, (mask, a, b))
     except ValueError as error:
@@ -1304,7 +1224,7 @@ def where(cond: Any, a: Any = None, b: Any = None) -> Any:
 
 def numeric_mask(cond: Any) -> Array:
     """Return a condition as a bool array of its own memory."""
-    wrapped = operand("where", cond, "cond")
+    wrapped = operand("where", cond, "condition")
     return np.array(getattr(wrapped, "_array", wrapped), dtype=np.bool_)
 
 
@@ -1315,7 +1235,7 @@ def _predicate(name: str, function: Any) -> None:
     op = Op(name, function, differentiable=())
 
     def record(*operands: Any) -> Any:
-        arguments = "ab" if len(operands) == 2 else "x"
+        arguments = ("x1", "x2") if len(operands) == 2 else ("x",)
         recorded = (operand(name, v, k) for v, k in zip(operands, arguments, strict=True))
         return apply(op, tuple(recorded))
 

@@ -1,15 +1,16 @@
 """Operations: elements by their places: indexing, gathering, sorting, splitting."""
 
+# mypy: disable-error-code="no-any-return"
+
 from __future__ import annotations
 
 import math
 import operator
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Literal, SupportsIndex
+from typing import TYPE_CHECKING, Any, Literal, SupportsIndex
 
 import numpy as np
 
-from tapegraph import typed
 from tapegraph.arrays.axes import integers, one_axis, some_axes
 from tapegraph.errors import explain, kind_of
 from tapegraph.numpy_warnings import watched
@@ -39,11 +40,10 @@ from tapegraph.typed import (
     Place,
     Shape,
     SupportsArray,
-    of_array,
-    of_second,
-    seen_as,
-    to_list,
 )
+
+if TYPE_CHECKING:
+    from tapegraph.typed import Kind
 
 __all__ = [
     "array_split",
@@ -78,29 +78,16 @@ __all__ = [
 
 
 @implements(np.repeat)
-@of_array
-def repeat(x: Any, repeats: Shape | SupportsArray, axis: SupportsIndex | None = None) -> Any:
-    """Repeat each element along an axis.
+def repeat(
+    a: Kind | ArrayLike, repeats: Shape | SupportsArray, axis: SupportsIndex | None = None
+) -> Kind:
+    """Repeat each element along an axis, as `numpy.repeat`; gradients of the copies add up.
 
-    Parameters
-    ----------
-    repeats : int or sequence of int
-        How often, for all or for each place along the axis.
-
-    Returns
-    -------
-    Tensor
-        Gradients of the copies add up.
-
-    Raises
-    ------
-    ValueError
-        The axis is out of range, a number is negative, or the numbers are not one per place.
-
+    >>> import tapegraph as tg
     >>> tg.repeat([1.0, 2.0], 2).data
     array([1., 1., 2., 2.])
     """
-    x = tensor_like("repeat", x)
+    x = tensor_like("repeat", a, "a")
     if axis is None:
         x, axis = ravel(x), 0
     along = one_axis("repeat", axis, x.ndim)
@@ -121,127 +108,74 @@ def repeat(x: Any, repeats: Shape | SupportsArray, axis: SupportsIndex | None = 
 
 
 @implements(np.array_split)
-@to_list
-def array_split(x: Any, indices_or_sections: Shape, axis: SupportsIndex = 0) -> list[Any]:
-    """Cut an array into parts along an axis, equal ones or nearly.
+def array_split(
+    ary: Kind | ArrayLike, indices_or_sections: Shape, axis: SupportsIndex = 0
+) -> list[Kind]:
+    """Cut an array into parts along an axis, equal ones or nearly, as `numpy.array_split`.
 
-    Parameters
-    ----------
-    x : at least one axis
-    indices_or_sections : int or sequence of int
-        How many parts, the first ones being one longer where it does not go even; or where each
-        part but the first starts.
-    axis
-        The axis to cut along.
-
-    Raises
-    ------
-    ValueError
-        The number of parts is not positive, or the axis is out of range.
-
+    >>> import tapegraph as tg
     >>> [part.shape for part in tg.array_split([1.0, 2.0, 3.0], 2)]
     [(2,), (1,)]
     """
-    return _cut("array_split", x, indices_or_sections, axis, even=False)
+    return _cut("array_split", ary, indices_or_sections, axis, even=False)
 
 
 @implements(np.split)
-@to_list
-def split(x: Any, indices_or_sections: Shape, axis: SupportsIndex = 0) -> list[Any]:
-    """Cut an array into parts along an axis.
+def split(ary: Kind | ArrayLike, indices_or_sections: Shape, axis: SupportsIndex = 0) -> list[Kind]:
+    """Cut an array into parts along an axis, as `numpy.split`.
 
-    Parameters
-    ----------
-    x : at least one axis
-    indices_or_sections : int or sequence of int
-        How many equal parts, or where each part but the first starts.
-    axis
-        The axis to cut along.
-
-    Raises
-    ------
-    ValueError
-        The parts would not be equal, or the axis is out of range.
-
+    >>> import tapegraph as tg
     >>> [part.data for part in tg.split([1.0, 2.0, 3.0], [1])]
     [array([1.]), array([2., 3.])]
     """
-    return _cut("split", x, indices_or_sections, axis, even=True)
+    return _cut("split", ary, indices_or_sections, axis, even=True)
 
 
 @implements(np.hsplit)
-@to_list
-def hsplit(x: Any, indices_or_sections: Shape) -> list[Any]:
-    """Cut an array into parts of columns, or one of shape (n,) along its only axis.
+def hsplit(ary: Kind | ArrayLike, indices_or_sections: Shape) -> list[Kind]:
+    """Cut an array into parts of columns, as `numpy.hsplit`.
 
-    Parameters
-    ----------
-    x : at least one axis
-
-    Raises
-    ------
-    ValueError
-        The array is 0-d, or the parts would not be equal.
-
+    >>> import tapegraph as tg
     >>> [part.shape for part in tg.hsplit([[1.0, 2.0]], 2)]
     [(1, 1), (1, 1)]
     """
-    x = _with_axes("hsplit", x, 1)
+    x = _with_axes("hsplit", ary, 1)
     return _cut("hsplit", x, indices_or_sections, 1 if x.ndim > 1 else 0, even=True)
 
 
 @implements(np.vsplit)
-@to_list
-def vsplit(x: Any, indices_or_sections: Shape) -> list[Any]:
-    """Cut an array into parts of rows.
+def vsplit(ary: Kind | ArrayLike, indices_or_sections: Shape) -> list[Kind]:
+    """Cut an array into parts of rows, as `numpy.vsplit`.
 
-    Parameters
-    ----------
-    x : at least two axes
-
-    Raises
-    ------
-    ValueError
-        There are fewer than two axes, or the parts would not be equal.
-
+    >>> import tapegraph as tg
     >>> [part.shape for part in tg.vsplit([[1.0], [2.0]], 2)]
     [(1, 1), (1, 1)]
     """
-    return _cut("vsplit", _with_axes("vsplit", x, 2), indices_or_sections, 0, even=True)
+    return _cut("vsplit", _with_axes("vsplit", ary, 2), indices_or_sections, 0, even=True)
 
 
 @implements(np.dsplit)
-@to_list
-def dsplit(x: Any, indices_or_sections: Shape) -> list[Any]:
-    """Cut an array into parts along the third axis.
+def dsplit(ary: Kind | ArrayLike, indices_or_sections: Shape) -> list[Kind]:
+    """Cut an array into parts along the third axis, as `numpy.dsplit`.
 
-    Parameters
-    ----------
-    x : Tensor or array_like
-        At least three axes.
-
-    Raises
-    ------
-    ValueError
-        There are fewer than three axes, or the parts would not be equal.
-
+    >>> import tapegraph as tg
     >>> [part.shape for part in tg.dsplit([[[1.0, 2.0]]], 2)]
     [(1, 1, 1), (1, 1, 1)]
     """
-    return _cut("dsplit", _with_axes("dsplit", x, 3), indices_or_sections, 2, even=True)
+    return _cut("dsplit", _with_axes("dsplit", ary, 3), indices_or_sections, 2, even=True)
 
 
-def _with_axes(name: str, x: Any, least: int) -> Any:
-    x = tensor_like(name, x)
+def _with_axes(name: str, ary: Any, least: int, argument: str = "ary") -> Any:
+    x = tensor_like(name, ary, argument)
     if x.ndim < least:
         raise ValueError(explain(name, f"shape {x.shape}", f"at least {least} axes"))
     return x
 
 
 def _cut(
-    name: str, x: Any, indices_or_sections: Any, axis: SupportsIndex, *, even: bool
+    name: str, ary: Any, indices_or_sections: Any, axis: SupportsIndex, *, even: bool
 ) -> list[Any]:
-    x = tensor_like(name, x)
+    x = tensor_like(name, ary, "ary")
     along = one_axis(name, axis, x.ndim)
     length = x.shape[along]
     numbers = integers(name, "indices_or_sections", indices_or_sections)
@@ -267,46 +201,24 @@ _CONTINUED = ("edge", "reflect", "symmetric", "wrap")
 
 
 @implements(np.pad)
-@of_array
 def pad(
-    x: Any,
+    array: Kind | ArrayLike,
     pad_width: Shape | Sequence[Sequence[SupportsIndex]] | Mapping[int, Shape],
     mode: Literal["constant", "edge", "reflect", "symmetric", "wrap"] = "constant",
     *,
     constant_values: ArrayLike = 0,
     reflect_type: Literal["even"] = "even",
-) -> Any:
-    """Put a border around an array.
+) -> Kind:
+    """Put a border around an array, as `numpy.pad`; gradients of repeated elements add up.
 
-    Parameters
-    ----------
-    pad_width : int, (before, after), or one such pair an axis; or a dict of them by axis
-        How wide, in elements.
-    mode : {"constant", "edge", "reflect", "symmetric", "wrap"}
-        Given numbers, the outermost element again, the array mirrored without or with its
-        outermost element, or the array from its other end.
-    constant_values : number, (before, after), or one such pair an axis
-        The numbers of ``mode="constant"``; plain ones, without a gradient.
-    reflect_type : {"even"}
-        Accepted for NumPy's sake.
+    The modes are "constant", whose values are plain numbers without a gradient, "edge", "reflect",
+    "symmetric" and "wrap"; others are refused, and a ``reflect_type`` other than "even".
 
-    Returns
-    -------
-    Tensor
-        Of ``x``'s dtype; gradients of repeated elements add up.
-
-    Raises
-    ------
-    TypeError
-        The widths are not integers.
-    ValueError
-        The mode is another, a width is negative or does not fit the axes, or an empty axis is to
-        be continued.
-
+    >>> import tapegraph as tg
     >>> tg.pad([1.0, 2.0], 1).data
     array([0., 1., 2., 0.])
     """
-    x = tensor_like("pad", x)
+    x = tensor_like("pad", array, "array")
     widths = _widths(pad_width, x.ndim)
     if mode == "constant":
         fills = _pairs("constant_values", constant_values, x.ndim)
@@ -365,30 +277,14 @@ def _framed(x: Any, widths: Array, fills: Array) -> Any:
 
 
 @implements(np.roll)
-@of_array
-def roll(x: Any, shift: Shape, axis: Axes = None) -> Any:
-    """Move elements along an axis; those that leave it at one end come in at the other.
+def roll(a: Kind | ArrayLike, shift: Shape, axis: Axes = None) -> Kind:
+    """Move elements along an axis and around its end, as `numpy.roll`.
 
-    Parameters
-    ----------
-    shift : int or tuple of int
-        How far, in elements.
-    axis
-        The axes to move along; through all elements in row-major order where not given.
-
-    Returns
-    -------
-    of x's shape
-
-    Raises
-    ------
-    ValueError
-        An axis is out of range, or shifts and axes differ in number.
-
+    >>> import tapegraph as tg
     >>> tg.roll([1.0, 2.0, 3.0], 1).data
     array([3., 1., 2.])
     """
-    x = tensor_like("roll", x)
+    x = tensor_like("roll", a, "a")
     if axis is None:
         return reshape(roll(ravel(x), shift, 0), x.shape)
     shifts = integers("roll", "shift", shift)
@@ -409,23 +305,14 @@ def roll(x: Any, shift: Shape, axis: Axes = None) -> Any:
 
 
 @implements(np.flip)
-@of_array
-def flip(x: Any, axis: Axes = None) -> Any:
-    """Reverse the elements along axes.
+def flip(m: Kind | ArrayLike, axis: Axes = None) -> Kind:
+    """Reverse the elements along axes, as `numpy.flip`.
 
-    Parameters
-    ----------
-    axis
-        The axes to reverse; all where not given.
-
-    Returns
-    -------
-    of x's shape
-
+    >>> import tapegraph as tg
     >>> tg.flip([1.0, 2.0, 3.0]).data
     array([3., 2., 1.])
     """
-    x = tensor_like("flip", x)
+    x = tensor_like("flip", m, "m")
     reversed_axes = some_axes("flip", axis, x.ndim)
     return getitem(
         x, tuple(slice(None, None, -1 if a in reversed_axes else 1) for a in range(x.ndim))
@@ -433,80 +320,37 @@ def flip(x: Any, axis: Axes = None) -> Any:
 
 
 @implements(np.fliplr)
-@of_array
-def fliplr(x: Any) -> Any:
-    """Reverse the order of the columns.
+def fliplr(m: Kind | ArrayLike) -> Kind:
+    """Reverse the order of the columns, as `numpy.fliplr`.
 
-    Parameters
-    ----------
-    x : at least two axes
-
-    Returns
-    -------
-    of x's shape
-
-    Raises
-    ------
-    ValueError
-        There are fewer than two axes.
-
+    >>> import tapegraph as tg
     >>> tg.fliplr([[1.0, 2.0]]).data
     array([[2., 1.]])
     """
-    return flip(_with_axes("fliplr", x, 2), 1)
+    return flip(_with_axes("fliplr", m, 2, "m"), 1)
 
 
 @implements(np.flipud)
-@of_array
-def flipud(x: Any) -> Any:
-    """Reverse the order of the rows.
+def flipud(m: Kind | ArrayLike) -> Kind:
+    """Reverse the order of the rows, as `numpy.flipud`.
 
-    Parameters
-    ----------
-    x : at least one axis
-
-    Returns
-    -------
-    of x's shape
-
-    Raises
-    ------
-    no axis
-
+    >>> import tapegraph as tg
     >>> tg.flipud([1.0, 2.0]).data
     array([2., 1.])
     """
-    return flip(_with_axes("flipud", x, 1), 0)
+    return flip(_with_axes("flipud", m, 1, "m"), 0)
 
 
 @implements(np.rot90)
-@of_array
-def rot90(x: Any, k: int = 1, axes: Sequence[SupportsIndex] = (0, 1)) -> Any:
-    """Turn an array by quarters in the plane of two axes, the first towards the second.
+def rot90(m: Kind | ArrayLike, k: int = 1, axes: Sequence[SupportsIndex] = (0, 1)) -> Kind:
+    """Turn an array by quarters in the plane of two axes, as `numpy.rot90`.
 
-    Parameters
-    ----------
-    x : at least two axes
-    k : int
-        How many quarters; negative ones turn the other way.
-    axes : (int, int)
-        The plane.
-
-    Returns
-    -------
-    Tensor
-        The turned array.
-
-    Raises
-    ------
-    ValueError
-        The axes are not two different ones of the array.
-
+    >>> import tapegraph as tg
     >>> tg.rot90([[1.0, 2.0]]).data
     array([[2.],
            [1.]])
     """
-    x = tensor_like("rot90", x)
+    x = tensor_like("rot90", m, "m")
     plane = tuple(one_axis("rot90", a, x.ndim) for a in integers("rot90", "axes", axes))
     if len(plane) != 2 or plane[0] == plane[1]:
         raise ValueError(explain("rot90", f"axes {axes}", "two different axes"))
@@ -525,31 +369,14 @@ def rot90(x: Any, k: int = 1, axes: Sequence[SupportsIndex] = (0, 1)) -> Any:
 
 
 @implements(np.delete)
-@of_array
-def delete(x: Any, obj: Place, axis: SupportsIndex | None = None) -> Any:
-    """Leave out parts of an array.
+def delete(arr: Kind | ArrayLike, obj: Place, axis: SupportsIndex | None = None) -> Kind:
+    """Leave out parts of an array, as `numpy.delete`; no gradient flows to them.
 
-    Parameters
-    ----------
-    obj : int, slice, sequence of int, or mask
-        The places along the axis to leave out.
-
-    Returns
-    -------
-    Tensor
-        The rest, as a new array.
-
-    Raises
-    ------
-    IndexError
-        A place is out of range.
-    ValueError
-        The axis is out of range, or a mask has not its length.
-
+    >>> import tapegraph as tg
     >>> tg.delete([1.0, 2.0, 3.0], 1).data
     array([1., 3.])
     """
-    x = tensor_like("delete", x)
+    x = tensor_like("delete", arr, "arr")
     if axis is None:
         x, axis = ravel(x), 0
     along = one_axis("delete", axis, x.ndim)
@@ -562,56 +389,39 @@ def delete(x: Any, obj: Place, axis: SupportsIndex | None = None) -> Any:
 
 
 @implements(np.insert)
-@seen_as(typed.Insert)
-def insert(x: Any, obj: Place, values: Any, axis: SupportsIndex | None = None) -> Any:
-    """Put values between the elements of an array.
+def insert(
+    arr: Kind | ArrayLike, obj: Place, values: Kind | ArrayLike, axis: SupportsIndex | None = None
+) -> Kind:
+    """Put values between the elements of an array, as `numpy.insert`; gradients flow to both.
 
-    Parameters
-    ----------
-    obj : int, slice or sequence of int
-        The places along the axis that the values come before.
-    values : Tensor or array_like
-        What is put in; broadcast to the room there is.
-
-    Returns
-    -------
-    Tensor
-        A new array of ``x``'s dtype.
-
-    Raises
-    ------
-    IndexError
-        A place is out of range.
-    ValueError
-        The axis is out of range, or the values do not fit.
-
+    >>> import tapegraph as tg
     >>> tg.insert([1.0, 3.0], 1, 2.0).data
     array([1., 2., 3.])
     """
-    x, values = tensor_like("insert", x), tensor_like("insert", values, "values")
+    x, new = tensor_like("insert", arr, "arr"), tensor_like("insert", values, "values")
     if axis is None:
         x, axis = ravel(x), 0
     along = one_axis("insert", axis, x.ndim)
     length, places = x.shape[along], plain(obj)
-    values = at_least("insert", values, x.ndim)
-    if values.dtype != x.dtype:
-        values = astype(values, x.dtype)
+    new = at_least("insert", new, x.ndim)
+    if new.dtype != x.dtype:
+        new = astype(new, x.dtype)
     if np.ndim(places) == 0 and not isinstance(places, slice):
         # NumPy takes the first axis of the values as the one that goes in at a single place.
-        values = moveaxis(values, 0, along)
+        new = moveaxis(new, 0, along)
     try:
         count = len(np.insert(np.arange(length), places, 0)) - length
         if count == 1:
-            count = values.shape[along]
+            count = new.shape[along]
         order = np.insert(np.arange(length), places, length + np.arange(count))
     except (IndexError, ValueError) as error:
         received = f"places {obj} of axis {along} of length {length}"
         raise type(error)(explain("insert", received, "places on the axis")) from error
     room = (*x.shape[:along], count, *x.shape[along + 1 :])
-    extra = values.ndim - x.ndim
-    if extra and set(values.shape[:extra]) == {1}:  # an assignment drops them
-        values = reshape(values, values.shape[extra:])
-    return gather(concat([x, broadcast_to(values, room)], along), order, along)
+    extra = new.ndim - x.ndim
+    if extra and set(new.shape[:extra]) == {1}:  # an assignment drops them
+        new = reshape(new, new.shape[extra:])
+    return gather(concat([x, broadcast_to(new, room)], along), order, along)
 
 
 def slice_key(begin: Array, size: tuple[int, ...]) -> tuple[slice, ...]:
@@ -694,23 +504,10 @@ INDEX = Op("index", _index, differentiable=(True,))
 SCATTER = Op("scatter", _scatter, differentiable=(True,))
 
 
-@of_array
-def scatter(x: Any, places: Any, shape: tuple[int, ...]) -> Any:
+def scatter(x: Kind | ArrayLike, places: Any, shape: tuple[int, ...]) -> Kind:
     """Add each element to its place in an array of zeros: what taking elements transposes to.
 
-    Parameters
-    ----------
-    x
-        The elements.
-    places : array of int64, of x's shape
-        Where each one goes, as the place in the flattened result.
-    shape : tuple of int
-        Of the result.
-
-    Returns
-    -------
-    Tensor
-        Of ``x``'s dtype; elements of one place add up.
+    ``places``, int64 of ``x``'s shape, count through the flattened result; what meets adds up.
 
     >>> from tapegraph.ops.index import scatter
     >>> scatter([1.0, 2.0, 3.0], [0, 3, 3], (2, 2)).data
@@ -721,12 +518,15 @@ def scatter(x: Any, places: Any, shape: tuple[int, ...]) -> Any:
     return apply(SCATTER, (tensor_like("scatter", x), recorded), {"shape": shape})
 
 
-@of_array
-def tensor_slice(x: Any, begin: Sequence[SupportsIndex], size: Sequence[SupportsIndex]) -> Any:
+def tensor_slice(
+    x: Kind | ArrayLike, begin: Sequence[SupportsIndex], size: Sequence[SupportsIndex]
+) -> Kind:
     """Take the block of ``size`` elements that starts at ``begin``.
 
     Parameters
     ----------
+    x : Tensor or array_like
+        Any shape.
     begin : sequence of int
         The first index along each axis, not negative.
     size : sequence of int
@@ -739,52 +539,57 @@ def tensor_slice(x: Any, begin: Sequence[SupportsIndex], size: Sequence[Supports
 
     Raises
     ------
-    ValueError
-        ``begin`` or ``size`` has not one number per axis.
     IndexError
         The block reaches outside ``x``.
+    ValueError
+        ``begin`` or ``size`` has not one number per axis.
 
+    Examples
+    --------
+    >>> import tapegraph as tg
     >>> tg.tensor_slice([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]], (0, 1), (2, -1)).data
     array([[2., 3.],
            [5., 6.]])
     """
     name = "tensor_slice"
-    x = tensor_like(name, x)
+    array = tensor_like(name, x)
     first, lengths = integers(name, "begin", begin), integers(name, "size", size)
-    if len(first) != x.ndim or len(lengths) != x.ndim:
+    if len(first) != array.ndim or len(lengths) != array.ndim:
         raise ValueError(
             explain(
                 name,
-                f"begin {first} and size {lengths} for shape {x.shape}",
-                f"{x.ndim} numbers each, one per axis",
+                f"begin {first} and size {lengths} for shape {array.shape}",
+                f"{array.ndim} numbers each, one per axis",
             )
         )
     full = []
-    for b, n, length in zip(first, lengths, x.shape, strict=True):
+    for b, n, length in zip(first, lengths, array.shape, strict=True):
         n = length - b if n == -1 else n
         if b < 0 or n < 0 or b + n > length:
             raise IndexError(
                 explain(
                     name,
-                    f"begin {first} and size {lengths} for shape {x.shape}",
+                    f"begin {first} and size {lengths} for shape {array.shape}",
                     "0 <= begin and begin + size <= shape along every axis",
                 )
             )
         full.append(n)
     return apply(
-        TENSOR_SLICE, (x, constant(np.array(first, dtype=np.int64))), {"size": tuple(full)}
+        TENSOR_SLICE, (array, constant(np.array(first, dtype=np.int64))), {"size": tuple(full)}
     )
 
 
-@of_array
-def gather(x: Any, indices: ArrayLike, axis: SupportsIndex = 0) -> Any:
+def gather(x: Kind | ArrayLike, indices: ArrayLike, axis: SupportsIndex = 0) -> Kind:
     """Take elements along an axis by index, as an embedding lookup does.
 
     Parameters
     ----------
-    x : at least one axis
+    x : Tensor or array_like
+        At least one axis.
     indices : array_like of int
         Any shape; negative ones count from the end. Repeated indices add up their gradients.
+    axis : int
+        The axis to take along.
 
     Returns
     -------
@@ -800,45 +605,35 @@ def gather(x: Any, indices: ArrayLike, axis: SupportsIndex = 0) -> Any:
     ValueError
         ``x`` is 0-d or the axis is out of range.
 
+    Examples
+    --------
+    >>> import tapegraph as tg
     >>> tg.gather([[1.0, 2.0], [3.0, 4.0]], [1, -1]).data
     array([[3., 4.],
            [3., 4.]])
     """
-    x = tensor_like("gather", x)
-    along = one_axis("gather", axis, x.ndim)
+    array = tensor_like("gather", x)
+    along = one_axis("gather", axis, array.ndim)
     given = indices if follows(indices) else numeric(indices, "gather", "indices")
-    wrapped = _wrapped("gather", given, along, x.shape[along])
-    return apply(GATHER, (x, wrapped), {"axis": along})
+    wrapped = _wrapped("gather", given, along, array.shape[along])
+    return apply(GATHER, (array, wrapped), {"axis": along})
 
 
-@of_array
-def getitem(x: Any, key: Index) -> Any:
-    """Index as ``x[key]`` does: integers, slices, ``...``, ``None``, integer and boolean arrays.
+def getitem(x: Kind | ArrayLike, key: Index) -> Kind:
+    """Index as ``x[key]`` does, by any basic or advanced index.
 
-    Parameters
-    ----------
-    key : index
-        Any basic or advanced NumPy index.
+    Gradients of repeated elements add up.
 
-    Returns
-    -------
-    Tensor
-        The elements chosen; gradients of repeated ones add up.
-
-    Raises
-    ------
-    IndexError
-        Too many indices, an index out of range, or something that is no index.
-
+    >>> import tapegraph as tg
     >>> x = tg.param([[1.0, 2.0], [3.0, 4.0]])
     >>> x[:, 1].data
     array([2., 4.])
     """
-    x = tensor_like("getitem", x)
-    parts = _expanded(key if isinstance(key, tuple) else (key,), x.shape)
+    array = tensor_like("getitem", x)
+    parts = _expanded(key if isinstance(key, tuple) else (key,), array.shape)
     if all(_is_basic(p) for p in parts):
-        return _basic(x, parts)
-    return _advanced(x, parts)
+        return _basic(array, parts)
+    return _advanced(array, parts)
 
 
 def _is_basic(part: Any) -> bool:
@@ -1076,65 +871,34 @@ def _out_of_range(op: str, index: int, axis: int, length: int) -> IndexError:
 
 
 @implements(np.take)
-@of_array
-def take(x: Any, indices: ArrayLike, axis: SupportsIndex | None = None) -> Any:
-    """Take elements along an axis by index.
+def take(a: Kind | ArrayLike, indices: ArrayLike, axis: SupportsIndex | None = None) -> Kind:
+    """Take elements along an axis by index, as `numpy.take`; gradients of repeated ones add up.
 
-    Parameters
-    ----------
-    indices : array_like of int
-        Any shape; negative ones count from the end. Repeated indices add up their gradients.
+    An index out of range is refused.
 
-    Returns
-    -------
-    Tensor
-        Of shape ``x.shape[:axis] + indices.shape + x.shape[axis + 1:]``.
-
-    Raises
-    ------
-    IndexError
-        An index is out of range.
-    TypeError
-        The indices are not integers.
-
+    >>> import tapegraph as tg
     >>> tg.take([[1.0, 2.0], [3.0, 4.0]], [0, -1]).data
     array([1., 4.])
     """
-    x = tensor_like("take", x)
+    x = tensor_like("take", a, "a")
     along = 0 if axis is None else one_axis("take", axis, x.ndim)
     return gather(ravel(x) if axis is None else x, _integral("take", "indices", indices), along)
 
 
 @implements(np.take_along_axis)
-@of_array
-def take_along_axis(x: Any, indices: ArrayLike, axis: SupportsIndex | None = -1) -> Any:
-    """Take along an axis with indices of their own for every line, as `argsort` gives them.
+def take_along_axis(
+    arr: Kind | ArrayLike, indices: ArrayLike, axis: SupportsIndex | None = -1
+) -> Kind:
+    """Take along an axis with indices of their own for every line, as `numpy.take_along_axis`.
 
-    ``out[i, j] = x[indices[i, j], j]`` for a matrix and axis 0.
+    Gradients of repeated elements add up.
 
-    Parameters
-    ----------
-    x : at least one axis
-    indices : array_like of int
-        As many axes as ``x``; broadcast with it off the axis.
-
-    Returns
-    -------
-    Tensor
-        Of the indices' shape, broadcast.
-
-    Raises
-    ------
-    IndexError
-        An index is out of range, or the indices are not integers.
-    ValueError
-        The axis is out of range, or the numbers of axes differ.
-
+    >>> import tapegraph as tg
     >>> tg.take_along_axis([[1.0, 2.0], [3.0, 4.0]], [[1], [0]], axis=1).data
     array([[2.],
            [3.]])
     """
-    x = tensor_like("take_along_axis", x)
+    x = tensor_like("take_along_axis", arr, "arr")
     places = numbers(indices) if follows(indices) else np.asarray(plain(indices))
     if axis is None:
         x, axis = ravel(x), 0
@@ -1148,28 +912,10 @@ def take_along_axis(x: Any, indices: ArrayLike, axis: SupportsIndex | None = -1)
 
 
 @implements(np.compress)
-@of_second
-def compress(condition: ArrayLike, a: Any, axis: SupportsIndex | None = None) -> Any:
-    """Take the parts along an axis for which a condition holds.
+def compress(condition: ArrayLike, a: Kind | ArrayLike, axis: SupportsIndex | None = None) -> Kind:
+    """Take the parts along an axis for which a condition holds, as `numpy.compress`.
 
-    Parameters
-    ----------
-    condition : array_like of bool, 1-D
-        No longer than the axis; what it does not reach is left out.
-    a : an array
-
-    Returns
-    -------
-    Tensor
-        The parts chosen, in order.
-
-    Raises
-    ------
-    IndexError
-        The condition holds beyond the end of the axis.
-    ValueError
-        The condition is not 1-D, or the axis is out of range.
-
+    >>> import tapegraph as tg
     >>> tg.compress([True, False, True], [1.0, 2.0, 3.0]).data
     array([1., 3.])
     """
@@ -1180,25 +926,10 @@ def compress(condition: ArrayLike, a: Any, axis: SupportsIndex | None = None) ->
 
 
 @implements(np.extract)
-@of_second
-def extract(condition: ArrayLike, arr: Any) -> Any:
-    """Take the elements for which a condition holds, in one axis.
+def extract(condition: ArrayLike, arr: Kind | ArrayLike) -> Kind:
+    """Take the elements for which a condition holds, in one axis, as `numpy.extract`.
 
-    Parameters
-    ----------
-    condition : array_like of bool
-        As many elements as ``arr``.
-    arr : an array
-
-    Returns
-    -------
-    Tensor, 1-D
-
-    Raises
-    ------
-    IndexError
-        The condition holds beyond the last element.
-
+    >>> import tapegraph as tg
     >>> tg.extract([True, False, True], [1.0, 2.0, 3.0]).data
     array([1., 3.])
     """
@@ -1207,34 +938,18 @@ def extract(condition: ArrayLike, arr: Any) -> Any:
 
 
 @implements(np.choose)
-@seen_as(typed.Choose)
-def choose(a: Any, choices: Sequence[Operand]) -> Any:
-    """Choose each element from one of several arrays, by number.
+def choose(a: Operand, choices: Sequence[Kind | ArrayLike] | SupportsArray) -> Kind:
+    """Choose each element from one of several arrays, by number, as `numpy.choose`.
 
-    Parameters
-    ----------
-    a : array_like of int
-        Which array, from 0.
-    choices : sequence of Tensor or array_like
-        The arrays; all broadcast together with ``a``.
+    Exactly zero gradient goes to what is not chosen. A number out of range is refused.
 
-    Returns
-    -------
-    Tensor
-        Of the broadcast shape.
-
-    Raises
-    ------
-    TypeError
-        ``a`` is not of integers.
-    ValueError
-        A number is out of range, or the shapes do not broadcast together.
-
+    >>> import tapegraph as tg
     >>> tg.choose([1, 0], [[1.0, 2.0], [3.0, 4.0]]).data
     array([3., 2.])
     """
     number = _integral("choose", "a", a)
-    options = [tensor_like("choose", c, f"choices[{i}]") for i, c in enumerate(choices)]
+    given: Any = choices
+    options = [tensor_like("choose", c, f"choices[{i}]") for i, c in enumerate(given)]
     count = len(options)
 
     def refused(choice: int) -> ValueError:
@@ -1248,37 +963,22 @@ def choose(a: Any, choices: Sequence[Operand]) -> Any:
         outside = (number < 0) | (number >= count)
         if outside.any():
             raise refused(int(number[outside].flat[0]))
-    spread = broadcast_arrays(number, *options)
+    spread: Any = broadcast_arrays(number, *options)
     grid = np.ogrid[tuple(slice(n) for n in spread[0].shape)]
     return getitem(stack(spread[1:]), (numbers(spread[0]), *grid))
 
 
 @implements(np.select)
-@seen_as(typed.Select)
-def select(condlist: Sequence[Operand], choicelist: Sequence[Operand], default: Any = 0) -> Any:
-    """Choose each element from the array of the first condition that holds.
+def select(
+    condlist: Sequence[Operand],
+    choicelist: Sequence[Kind | ArrayLike],
+    default: Kind | ArrayLike = 0,
+) -> Kind:
+    """Choose each element from the array of the first condition that holds, as `numpy.select`.
 
-    Parameters
-    ----------
-    condlist : sequence of array_like of bool
-        The conditions.
-    choicelist : sequence of Tensor, array_like or number
-        As many arrays; everything broadcasts together.
-    default : Tensor, array_like or number
-        What is chosen where no condition holds.
+    Exactly zero gradient goes to what is not chosen.
 
-    Returns
-    -------
-    Tensor
-        Of the broadcast shape; exactly zero gradient goes to what is not chosen.
-
-    Raises
-    ------
-    TypeError
-        A condition is not of bools.
-    ValueError
-        There is no condition, or not one choice each, or the shapes do not broadcast.
-
+    >>> import tapegraph as tg
     >>> x = tg.param([1.0, 2.0, 3.0])
     >>> tg.select([x < 2, x < 3], [x, 10 * x], -1.0).data
     array([ 1., 20., -1.])
@@ -1293,7 +993,7 @@ def select(condlist: Sequence[Operand], choicelist: Sequence[Operand], default: 
             fix = "Compare it with something."
             received = f"{kind_of(condition)} for 'condlist[{i}]'"
             raise TypeError(explain("select", received, "an array of bools", fix))
-    chosen = default
+    chosen: Any = default
     for condition, choice in zip(reversed(conditions), reversed(choices), strict=True):
         chosen = where(condition, choice, chosen)
     return chosen
@@ -1314,29 +1014,22 @@ def _integral(name: str, argument: str, value: Any) -> Any:
 
 
 @implements(np.sort)
-@of_array
 def sort(
-    x: Any, axis: SupportsIndex | None = -1, kind: str | None = None, *, stable: bool | None = None
-) -> Any:
-    """Return the elements in ascending order along an axis; NaN comes last.
+    a: Kind | ArrayLike,
+    axis: SupportsIndex | None = -1,
+    kind: str | None = None,
+    *,
+    stable: bool | None = None,
+) -> Kind:
+    """Sort the elements along an axis, as `numpy.sort`, and always in the stable order.
 
-    The gradient of each element goes where it was taken from; equal ones keep their order.
+    The gradient of each element goes where it was taken from.
 
-    Parameters
-    ----------
-    x : at least one axis
-    kind, stable : optional
-        Accepted for NumPy's sake: the order is always the stable one.
-
-    Returns
-    -------
-    Tensor
-        A sorted copy.
-
+    >>> import tapegraph as tg
     >>> tg.sort([3.0, 1.0, 2.0]).data
     array([1., 2., 3.])
     """
-    x = tensor_like("sort", x)
+    x = tensor_like("sort", a, "a")
     if axis is None:
         x, axis = ravel(x), 0
     along = one_axis("sort", axis, x.ndim)
@@ -1344,33 +1037,16 @@ def sort(
 
 
 @implements(np.partition)
-@of_array
-def partition(x: Any, kth: Shape, axis: SupportsIndex | None = -1) -> Any:
-    """Put the element that sorting would put at place ``kth`` there, smaller ones before it.
+def partition(a: Kind | ArrayLike, kth: Shape, axis: SupportsIndex | None = -1) -> Kind:
+    """Put at place ``kth`` what sorting would put there, smaller before, as `numpy.partition`.
 
-    The gradient of each element goes where it was taken from. The order on either side of the
-    place is not specified, as in NumPy.
+    The gradient of each element goes where it was taken from.
 
-    Parameters
-    ----------
-    x : at least one axis
-    kth : int or sequence of int
-        One place or several.
-
-    Returns
-    -------
-    Tensor
-        A partitioned copy.
-
-    Raises
-    ------
-    ValueError
-        A place or the axis is out of range.
-
+    >>> import tapegraph as tg
     >>> tg.partition([3.0, 1.0, 2.0], 0)[0].item()
     1.0
     """
-    x = tensor_like("partition", x)
+    x = tensor_like("partition", a, "a")
     if axis is None:
         x, axis = ravel(x), 0
     along = one_axis("partition", axis, x.ndim)
@@ -1386,61 +1062,34 @@ def partition(x: Any, kth: Shape, axis: SupportsIndex | None = -1) -> Any:
 
 
 @implements(np.diag)
-@of_array
-def diag(v: Any, k: int = 0) -> Any:
-    """Take a diagonal of a matrix, or make the matrix of a diagonal.
+def diag(v: Kind | ArrayLike, k: int = 0) -> Kind:
+    """Take a diagonal of a matrix, or make the matrix of a diagonal, as `numpy.diag`.
 
-    Parameters
-    ----------
-    v : Tensor or array_like, shape (m, n) or (n,)
-        The matrix, or the diagonal.
-    k : int
-        Which diagonal: above the main one where positive, below where negative.
-
-    Returns
-    -------
-    Tensor
-        1-D of a matrix; of shape ``(n + |k|, n + |k|)`` of a diagonal.
-
-    Raises
-    ------
-    ValueError
-        The array is neither 1-D nor 2-D.
-
+    >>> import tapegraph as tg
     >>> tg.diag([1.0, 2.0]).data
     array([[1., 0.],
            [0., 2.]])
     """
-    v = tensor_like("diag", v, "v")
+    x = tensor_like("diag", v, "v")
     (offset,) = integers("diag", "k", k)
     down, right = max(0, -offset), max(0, offset)
-    if v.ndim == 2:
-        places = np.arange(max(0, min(v.shape[0] - down, v.shape[1] - right)))
-        return getitem(v, (places + down, places + right))
-    if v.ndim != 1:
-        raise ValueError(explain("diag", f"shape {v.shape}", "a vector or a matrix"))
-    size = v.size + down + right
+    if x.ndim == 2:
+        places = np.arange(max(0, min(x.shape[0] - down, x.shape[1] - right)))
+        return getitem(x, (places + down, places + right))
+    if x.ndim != 1:
+        raise ValueError(explain("diag", f"shape {x.shape}", "a vector or a matrix"))
+    size = x.size + down + right
     # Each row or, above the main diagonal, each column holds its one element everywhere.
-    filled = concat([v, np.zeros(down + right, v.dtype)]) if offset else v
+    filled = concat([x, np.zeros(down + right, x.dtype)]) if offset else x
     lines = reshape(filled, (size, 1) if offset >= 0 else (1, size))
-    return where(np.eye(size, k=offset, dtype=np.bool_), lines, _zero_like(v))
+    return where(np.eye(size, k=offset, dtype=np.bool_), lines, _zero_like(x))
 
 
 @implements(np.diagflat)
-@of_array
-def diagflat(v: Any, k: int = 0) -> Any:
-    """Make the matrix that has all elements of an array on a diagonal.
+def diagflat(v: Kind | ArrayLike, k: int = 0) -> Kind:
+    """Make the matrix that has all elements of an array on a diagonal, as `numpy.diagflat`.
 
-    Parameters
-    ----------
-    v : an array
-    k : int
-        Which diagonal: above the main one where positive, below where negative.
-
-    Returns
-    -------
-    Tensor, shape (v.size + abs(k), v.size + abs(k))
-
+    >>> import tapegraph as tg
     >>> tg.diagflat([[1.0, 2.0]], 1).shape
     (3, 3)
     """
@@ -1448,26 +1097,12 @@ def diagflat(v: Any, k: int = 0) -> Any:
 
 
 @implements(np.tril)
-@of_array
-def tril(m: Any, k: int = 0) -> Any:
-    """Keep the lower triangle of each matrix, with zeros above it.
+def tril(m: Kind | ArrayLike, k: int = 0) -> Kind:
+    """Keep the lower triangle of each matrix, as `numpy.tril`.
 
-    Parameters
-    ----------
-    m : Tensor or array_like, shape (..., m, n)
-        One matrix or a stack of them; a vector stands for a matrix of equal rows.
-    k : int
-        The last diagonal kept: above the main one where positive, below where negative.
+    Exactly zero gradient goes to the rest.
 
-    Returns
-    -------
-    Tensor
-        Of ``m``'s shape and dtype; exactly zero gradient goes to the rest.
-
-    Raises
-    ------
-    no axis
-
+    >>> import tapegraph as tg
     >>> tg.tril([[1.0, 2.0], [3.0, 4.0]]).data
     array([[1., 0.],
            [3., 4.]])
@@ -1476,26 +1111,12 @@ def tril(m: Any, k: int = 0) -> Any:
 
 
 @implements(np.triu)
-@of_array
-def triu(m: Any, k: int = 0) -> Any:
-    """Keep the upper triangle of each matrix, with zeros below it.
+def triu(m: Kind | ArrayLike, k: int = 0) -> Kind:
+    """Keep the upper triangle of each matrix, as `numpy.triu`.
 
-    Parameters
-    ----------
-    m : Tensor or array_like, shape (..., m, n)
-        One matrix or a stack of them; a vector stands for a matrix of equal rows.
-    k : int
-        The first diagonal kept: above the main one where positive, below where negative.
+    Exactly zero gradient goes to the rest.
 
-    Returns
-    -------
-    Tensor
-        Of ``m``'s shape and dtype; exactly zero gradient goes to the rest.
-
-    Raises
-    ------
-    no axis
-
+    >>> import tapegraph as tg
     >>> tg.triu([[1.0, 2.0], [3.0, 4.0]]).data
     array([[1., 2.],
            [0., 4.]])

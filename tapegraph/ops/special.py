@@ -1,12 +1,14 @@
 """Operations: the functions of ``tg.special``."""
 
+# mypy: disable-error-code="empty-body, no-any-return"
+
 from __future__ import annotations
 
 import importlib
 import math
 import operator
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -17,7 +19,10 @@ from tapegraph.ops.reduce import logsumexp, peak, sum
 from tapegraph.recording.numpy_functions import SCIPY, numbers
 from tapegraph.recording.op import Op
 from tapegraph.recording.record import apply, binary, tensor_like, unary
-from tapegraph.typed import Array, Axes, of_array, of_second
+from tapegraph.typed import Array, ArrayLike, Axes
+
+if TYPE_CHECKING:
+    from tapegraph.typed import Kind
 
 __all__ = [
     "beta",
@@ -75,126 +80,101 @@ def _narrowed(out: Any, *arrays: Any) -> Any:
 
 
 @unary("erf", _scipy("erf"))
-def erf(x: Any) -> Any:
-    """Error function of each element, ``2/sqrt(pi)`` times the integral of exp(-t^2) from 0.
+def erf(x: Kind | ArrayLike, /) -> Kind:
+    """Error function of each element, as `scipy.special.erf`, which it needs.
 
-    The derivative is ``2/sqrt(pi) exp(-x^2)``. Needs SciPy.
+    The derivative is ``2/sqrt(pi) exp(-x^2)``.
 
-    Raises
-    ------
-    no SciPy
-
+    >>> import tapegraph as tg
     >>> tg.special.erf(0.0).item()
     0.0
     """
 
 
 @unary("erfc", _scipy("erfc"))
-def erfc(x: Any) -> Any:
-    """``1 - erf(x)`` of each element, precise for large ones.
+def erfc(x: Kind | ArrayLike, /) -> Kind:
+    """``1 - erf(x)`` of each element, as `scipy.special.erfc`, which it needs.
 
-    The derivative is ``-2/sqrt(pi) exp(-x^2)``. Needs SciPy.
+    The derivative is ``-2/sqrt(pi) exp(-x^2)``.
 
-    Raises
-    ------
-    no SciPy
-
+    >>> import tapegraph as tg
     >>> tg.special.erfc(0.0).item()
     1.0
     """
 
 
 @unary("erfcx", _scipy("erfcx"))
-def erfcx(x: Any) -> Any:
-    """``exp(x^2) erfc(x)`` of each element, which does not underflow for large ones.
+def erfcx(x: Kind | ArrayLike, /) -> Kind:
+    """``exp(x^2) erfc(x)`` of each element, as `scipy.special.erfcx`, which it needs.
 
-    The derivative is ``2 x erfcx(x) - 2/sqrt(pi)``. Needs SciPy.
+    The derivative is ``2 x erfcx(x) - 2/sqrt(pi)``.
 
-    Raises
-    ------
-    no SciPy
-
+    >>> import tapegraph as tg
     >>> tg.special.erfcx(0.0).item()
     1.0
     """
 
 
 @unary("erfinv", _scipy("erfinv"))
-def erfinv(x: Any) -> Any:
-    """Inverse of the error function of each element, which is between -1 and 1.
+def erfinv(x: Kind | ArrayLike, /) -> Kind:
+    """Inverse of the error function of each element, as `scipy.special.erfinv`, which it needs.
 
-    The derivative is ``sqrt(pi)/2 exp(erfinv(x)^2)``, infinite at -1 and 1. Needs SciPy.
+    The derivative is ``sqrt(pi)/2 exp(erfinv(x)^2)``, infinite at -1 and 1.
 
-    Raises
-    ------
-    no SciPy
-
+    >>> import tapegraph as tg
     >>> tg.special.erfinv(0.0).item()
     0.0
     """
 
 
 @unary("gamma", _scipy("gamma"))
-def gamma(x: Any) -> Any:
-    """Gamma function of each element; ``gamma(n + 1)`` is the factorial of ``n``.
+def gamma(x: Kind | ArrayLike, /) -> Kind:
+    """Gamma function of each element, as `scipy.special.gamma`, which it needs.
 
-    The derivative is ``gamma(x) digamma(x)``. Needs SciPy.
+    The derivative is ``gamma(x) digamma(x)``.
 
-    Raises
-    ------
-    no SciPy
-
+    >>> import tapegraph as tg
     >>> tg.special.gamma(5.0).item()
     24.0
     """
 
 
 @unary("gammaln", _scipy("gammaln"))
-def gammaln(x: Any) -> Any:
-    """Logarithm of the gamma function's absolute value, of each element.
+def gammaln(x: Kind | ArrayLike, /) -> Kind:
+    """Logarithm of the gamma function's absolute value, as `scipy.special.gammaln`, which it needs.
 
-    The derivative is ``digamma(x)``. Needs SciPy.
+    The derivative is ``digamma(x)``.
 
-    Raises
-    ------
-    no SciPy
-
+    >>> import tapegraph as tg
     >>> tg.special.gammaln(1.0).item()
     0.0
     """
 
 
 @unary("gammasgn", _scipy("gammasgn"))
-def gammasgn(x: Any) -> Any:
-    """Sign of the gamma function of each element: 1 or -1, and NaN at its poles below zero.
+def gammasgn(x: Kind | ArrayLike, /) -> Kind:
+    """Sign of the gamma function of each element, as `scipy.special.gammasgn`, which it needs.
 
-    The derivative is 0. Needs SciPy.
+    The derivative is 0 everywhere.
 
-    Raises
-    ------
-    no SciPy
-
+    >>> import tapegraph as tg
     >>> tg.special.gammasgn([-0.5, 0.5]).data
     array([-1.,  1.])
     """
 
 
-@of_array
-def loggamma(x: Any) -> Any:
-    """Logarithm of the gamma function of each element; NaN below zero, where it is complex.
+def loggamma(x: Kind | ArrayLike, /) -> Kind:
+    """Logarithm of the gamma function of each element, as `scipy.special.loggamma`; it needs SciPy.
 
-    The derivative is ``digamma(x)``. Needs SciPy.
+    NaN below zero, where it is complex. The derivative is ``digamma(x)``.
 
-    Raises
-    ------
-    no SciPy
-
+    >>> import tapegraph as tg
     >>> tg.special.loggamma(1.0).item()
     0.0
     """
-    x = tensor_like("loggamma", x)
-    dtype = x.dtype if x.dtype.kind == "f" else np.float64
-    return mul(gammaln(x), np.where(numbers(x) < 0, math.nan, 1.0).astype(dtype))
+    array = tensor_like("loggamma", x)
+    dtype = array.dtype if array.dtype.kind == "f" else np.float64
+    return mul(gammaln(array), np.where(numbers(array) < 0, math.nan, 1.0).astype(dtype))
 
 
 def polygamma_of(n: int, x: Array) -> Any:
@@ -213,29 +193,12 @@ def _polygamma(x: Array, *, n: int) -> Any:
 POLYGAMMA = Op("polygamma", _polygamma)
 
 
-@of_second
-def polygamma(n: int, x: Any) -> Any:
-    """Differentiate ``n`` times the digamma function, at each element.
+def polygamma(n: int, x: Kind | ArrayLike) -> Kind:
+    """Differentiate ``n`` times the digamma function, as `scipy.special.polygamma`; it needs SciPy.
 
-    Its own derivative is ``polygamma(n + 1, x)``. Needs SciPy.
+    The derivative is ``polygamma(n + 1, x)``. The order is one integer, not an array of them.
 
-    Parameters
-    ----------
-    n : int
-        The order, not negative; 0 is `digamma` itself.
-
-    Returns
-    -------
-    like x
-
-    Raises
-    ------
-    no SciPy
-    TypeError
-        ``n`` is not an integer.
-    ValueError
-        ``n`` is negative.
-
+    >>> import tapegraph as tg
     >>> round(tg.special.polygamma(1, 1.0).item(), 6)
     1.644934
     """
@@ -249,16 +212,12 @@ def polygamma(n: int, x: Any) -> Any:
     return apply(POLYGAMMA, (tensor_like("polygamma", x),), {"n": order})
 
 
-@of_array
-def digamma(x: Any) -> Any:
-    """Digamma function of each element, the derivative of `gammaln`.
+def digamma(x: Kind | ArrayLike, /) -> Kind:
+    """Digamma function, the slope of `gammaln`, as `scipy.special.digamma`; it needs SciPy.
 
-    Its own derivative is ``polygamma(1, x)``. Needs SciPy.
+    The derivative is ``polygamma(1, x)``.
 
-    Raises
-    ------
-    no SciPy
-
+    >>> import tapegraph as tg
     >>> round(tg.special.digamma(1.0).item(), 6)
     -0.577216
     """
@@ -269,46 +228,35 @@ psi = digamma
 
 
 @binary("betaln", _scipy("betaln"))
-def betaln(a: Any, b: Any) -> Any:
-    """Logarithm of the beta function's absolute value, of each pair of elements.
+def betaln(x1: Kind | ArrayLike, x2: Kind | ArrayLike, /) -> Kind:
+    """Logarithm of the beta function's absolute value, as `scipy.special.betaln`, which it needs.
 
-    ``gammaln(a) + gammaln(b) - gammaln(a + b)``, without its cancellation; the derivative by
-    ``a`` is ``digamma(a) - digamma(a + b)``. Needs SciPy.
+    The derivative with respect to ``x1`` is ``digamma(x1) - digamma(x1 + x2)``.
 
-    Raises
-    ------
-    no SciPy
-
+    >>> import tapegraph as tg
     >>> tg.special.betaln(1.0, 1.0).item()
     0.0
     """
 
 
 @binary("beta", _scipy("beta"))
-def beta(a: Any, b: Any) -> Any:
-    """Beta function of each pair of elements, ``gamma(a) gamma(b) / gamma(a + b)``.
+def beta(x1: Kind | ArrayLike, x2: Kind | ArrayLike, /) -> Kind:
+    """Beta function of each pair of elements, as `scipy.special.beta`, which it needs.
 
-    The derivative by ``a`` is ``beta(a, b) (digamma(a) - digamma(a + b))``. Needs SciPy.
+    The derivative with respect to ``x1`` is ``beta(x1, x2) (digamma(x1) - digamma(x1 + x2))``.
 
-    Raises
-    ------
-    no SciPy
-
+    >>> import tapegraph as tg
     >>> tg.special.beta(1.0, 1.0).item()
     1.0
     """
 
 
-@of_array
-def ndtr(x: Any) -> Any:
-    """Cumulative distribution of the standard normal at each element, ``erfc(-x / sqrt(2)) / 2``.
+def ndtr(x: Kind | ArrayLike, /) -> Kind:
+    """Cumulative distribution of the standard normal, as `scipy.special.ndtr`; it needs SciPy.
 
-    The derivative is the density, ``exp(-x^2 / 2) / sqrt(2 pi)``. Needs SciPy.
+    The derivative is the density, ``exp(-x^2 / 2) / sqrt(2 pi)``.
 
-    Raises
-    ------
-    no SciPy
-
+    >>> import tapegraph as tg
     >>> tg.special.ndtr(0.0).item()
     0.5
     """
@@ -316,59 +264,69 @@ def ndtr(x: Any) -> Any:
 
 
 @unary("log_ndtr", _scipy("log_ndtr"))
-def log_ndtr(x: Any) -> Any:
-    """Logarithm of `ndtr` of each element, precise far below zero and above it.
+def log_ndtr(x: Kind | ArrayLike, /) -> Kind:
+    """Logarithm of `ndtr` of each element, as `scipy.special.log_ndtr`, which it needs.
 
     The derivative is the density over the distribution, ``sqrt(2/pi) / erfcx(-x / sqrt(2))``.
-    Needs SciPy.
 
-    Raises
-    ------
-    no SciPy
-
+    >>> import tapegraph as tg
     >>> round(tg.special.log_ndtr(-40.0).item(), 6)
     -804.608442
     """
 
 
-@of_array
-def expit(x: Any) -> Any:
-    """Logistic function of each element, ``1 / (1 + exp(-x))``, as `tapegraph.sigmoid`.
+def expit(x: Kind | ArrayLike, /) -> Kind:
+    """Logistic function of each element, as `scipy.special.expit` and `tapegraph.sigmoid`.
 
+    >>> import tapegraph as tg
     >>> tg.special.expit(0.0).item()
     0.5
     """
     return sigmoid(x)
 
 
-@of_array
-def log_expit(x: Any) -> Any:
-    """Logarithm of `expit` of each element, ``-log(1 + exp(-x))``, without overflow.
+def log_expit(x: Kind | ArrayLike, /) -> Kind:
+    """Logarithm of `expit` of each element, as `scipy.special.log_expit`.
 
     The derivative is ``expit(-x)``.
 
+    >>> import tapegraph as tg
     >>> tg.special.log_expit([-1000.0, 1000.0]).data
     array([-1000.,    -0.])
     """
     return neg(logaddexp(neg(x), 0.0))
 
 
-@of_array
-def logit(x: Any) -> Any:
-    """Inverse of `expit`, ``log(x / (1 - x))``, of each element, which is between 0 and 1.
+def logit(x: Kind | ArrayLike, /) -> Kind:
+    """Inverse of `expit`, ``log(x / (1 - x))``, as `scipy.special.logit`.
 
+    The derivative is ``1 / x + 1 / (1 - x)``, infinite at 0 and 1.
+
+    >>> import tapegraph as tg
     >>> tg.special.logit(0.5).item()
     0.0
     """
-    x = tensor_like("logit", x)
-    return sub(log(x), log1p(-x))
+    array = tensor_like("logit", x)
+    return sub(log(array), log1p(-array))
 
 
-@of_array
-def softplus(x: Any) -> Any:
-    """``log(1 + exp(x))`` of each element, without overflow; its derivative is ``expit(x)``.
+def softplus(x: Kind | ArrayLike, /) -> Kind:
+    """``log(1 + exp(x))`` of each element, without overflow; its derivative is ``sigmoid(x)``.
 
-    >>> round(tg.special.softplus(0.0).item(), 6)
+    Parameters
+    ----------
+    x : Tensor, array_like or number
+        Any shape, float32 or float64.
+
+    Returns
+    -------
+    Tensor
+        Of ``x``'s shape and dtype.
+
+    Examples
+    --------
+    >>> import tapegraph as tg
+    >>> round(tg.softplus(0.0).item(), 6)
     0.693147
     """
     return logaddexp(x, 0.0)
@@ -380,26 +338,18 @@ def _shift(x: Any, axes: tuple[int, ...]) -> Any:
     return np.where(np.isfinite(top), top, np.zeros((), top.dtype))
 
 
-@of_array
-def log_softmax(x: Any, axis: Axes = None) -> Any:
-    """Logarithm of the softmax, ``x - logsumexp(x)``, without overflow.
+def log_softmax(x: Kind | ArrayLike, axis: Axes = None) -> Kind:
+    """Logarithm of the softmax, ``x - logsumexp(x)``, as `scipy.special.log_softmax`.
 
-    Parameters
-    ----------
-    x : an array of floats
-    axis
-        The axes along which the exponentials sum to 1; all where not given, as in SciPy.
+    The derivative of element ``i`` by element ``j`` is ``(i == j) - softmax(x)[j]``.
 
-    Returns
-    -------
-    like x
-
-    >>> tg.special.log_softmax([0.0, 0.0]).data
+    >>> import tapegraph as tg
+    >>> tg.log_softmax([0.0, 0.0]).data
     array([-0.69314718, -0.69314718])
     """
-    x = tensor_like("log_softmax", x)
-    axes = some_axes("log_softmax", axis, x.ndim)
-    shifted = sub(x, _shift(x, axes))
+    array = tensor_like("log_softmax", x)
+    axes = some_axes("log_softmax", axis, array.ndim)
+    shifted = sub(array, _shift(array, axes))
     return sub(shifted, log(sum(exp(shifted), axis=axes, keepdims=True)))
 
 
@@ -420,24 +370,26 @@ def _log_times(logarithm: Callable[[Any], Any]) -> Callable[[Any, Any], Any]:
 
 
 @binary("xlogy", _log_times(np.log))
-def xlogy(a: Any, b: Any) -> Any:
-    """Product ``a log(b)`` of each pair of elements, and 0 where ``a`` is 0, whatever ``b``.
+def xlogy(x1: Kind | ArrayLike, x2: Kind | ArrayLike, /) -> Kind:
+    """``x1 log(x2)`` of each pair, and 0 where ``x1`` is 0, as `scipy.special.xlogy`.
 
-    The derivative with respect to ``a`` is ``log(b)``, and 0 where ``a`` is 0 and ``b`` is not
-    positive; that with respect to ``b`` is ``a / b``, and 0 where ``a`` is 0.
+    The derivative with respect to ``x1`` is ``log(x2)``, and 0 where ``x1`` is 0 and ``x2`` is not
+    positive; that with respect to ``x2`` is ``x1 / x2``, and 0 where ``x1`` is 0.
 
+    >>> import tapegraph as tg
     >>> tg.special.xlogy([0.0, 2.0], [0.0, 1.0]).data
     array([0., 0.])
     """
 
 
 @binary("xlog1py", _log_times(np.log1p))
-def xlog1py(a: Any, b: Any) -> Any:
-    """Product ``a log(1 + b)`` of each pair of elements, and 0 where ``a`` is 0, whatever ``b``.
+def xlog1py(x1: Kind | ArrayLike, x2: Kind | ArrayLike, /) -> Kind:
+    """``x1 log(1 + x2)`` of each pair, and 0 where ``x1`` is 0, as `scipy.special.xlog1py`.
 
-    The derivative with respect to ``a`` is ``log(1 + b)``, and 0 where ``a`` is 0 and ``1 + b`` is
-    not positive; that with respect to ``b`` is ``a / (1 + b)``, and 0 where ``a`` is 0.
+    The derivative with respect to ``x1`` is ``log(1 + x2)``, and 0 where ``x1`` is 0 and ``x2`` at
+    most -1; that with respect to ``x2`` is ``x1 / (1 + x2)``, and 0 where ``x1`` is 0.
 
+    >>> import tapegraph as tg
     >>> tg.special.xlog1py([0.0, 2.0], [-1.0, 0.0]).data
     array([0., 0.])
     """
@@ -450,11 +402,12 @@ def _entr(x: Array) -> Any:
 
 
 @unary("entr", _entr)
-def entr(x: Any) -> Any:
-    """Entropy of each element, ``-x log(x)``: 0 at 0, and minus infinity below.
+def entr(x: Kind | ArrayLike, /) -> Kind:
+    """Entropy of each element, ``-x log(x)``, as `scipy.special.entr`.
 
     The derivative is ``-log(x) - 1``: infinite at 0, and NaN below.
 
+    >>> import tapegraph as tg
     >>> tg.special.entr([0.0, -1.0]).data
     array([  0., -inf])
     """
@@ -484,64 +437,48 @@ def bessel(op: Op, n: int, x: Any) -> Any:
     return apply(op, (tensor_like(f"{op.name[-1]}{n}", x),), {"n": n})
 
 
-@of_array
-def i0(x: Any) -> Any:
-    """Bessel function of the first kind, modified, of order 0, of each element.
+def i0(x: Kind | ArrayLike, /) -> Kind:
+    """Bessel function, modified, of order 0, as `scipy.special.i0`; it needs SciPy.
 
-    The derivative is `i1`. Needs SciPy.
+    The derivative is ``i1(x)``.
 
-    Raises
-    ------
-    no SciPy
-
+    >>> import tapegraph as tg
     >>> tg.special.i0(0.0).item()
     1.0
     """
     return bessel(BESSEL_I, 0, x)
 
 
-@of_array
-def i1(x: Any) -> Any:
-    """Bessel function of the first kind, modified, of order 1, of each element.
+def i1(x: Kind | ArrayLike, /) -> Kind:
+    """Bessel function, modified, of order 1, as `scipy.special.i1`; it needs SciPy.
 
-    The derivative is ``(I0(x) + I2(x)) / 2``, which is ``i0(x) - i1(x) / x``. Needs SciPy.
+    The derivative is ``(I0(x) + I2(x)) / 2``, which is ``i0(x) - i1(x) / x``.
 
-    Raises
-    ------
-    no SciPy
-
+    >>> import tapegraph as tg
     >>> tg.special.i1(0.0).item()
     0.0
     """
     return bessel(BESSEL_I, 1, x)
 
 
-@of_array
-def j0(x: Any) -> Any:
-    """Bessel function of the first kind, of order 0, of each element.
+def j0(x: Kind | ArrayLike, /) -> Kind:
+    """Bessel function of order 0, as `scipy.special.j0`; it needs SciPy.
 
-    The derivative is ``-j1(x)``. Needs SciPy.
+    The derivative is ``-j1(x)``.
 
-    Raises
-    ------
-    no SciPy
-
+    >>> import tapegraph as tg
     >>> tg.special.j0(0.0).item()
     1.0
     """
     return bessel(BESSEL_J, 0, x)
 
 
-@of_array
-def j1(x: Any) -> Any:
-    """Bessel function of the first kind, of order 1, of each element.
+def j1(x: Kind | ArrayLike, /) -> Kind:
+    """Bessel function of order 1, as `scipy.special.j1`; it needs SciPy.
 
-    The derivative is ``(J0(x) - J2(x)) / 2``, which is ``j0(x) - j1(x) / x``. Needs SciPy.
+    The derivative is ``(J0(x) - J2(x)) / 2``, which is ``j0(x) - j1(x) / x``.
 
-    Raises
-    ------
-    no SciPy
-
+    >>> import tapegraph as tg
     >>> tg.special.j1(0.0).item()
     0.0
     """

@@ -8,11 +8,10 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
-from typing import Any, overload
+from typing import Any, TypeVar
 
 import numpy as np
 
-from tapegraph.docstrings import completed
 from tapegraph.errors import ORIGINS, USER, explain, kind_of, user_frame, user_line
 from tapegraph.numpy_warnings import watched
 from tapegraph.recording import concretization, numpy_functions
@@ -22,18 +21,9 @@ from tapegraph.recording.node import constant, new, next_seq, numeric
 from tapegraph.recording.op import NO_ATTRS, Op
 from tapegraph.recording.scopes import RECORDING
 from tapegraph.recording.tape import CURRENT, current
-from tapegraph.typed import (
-    Array,
-    Binary,
-    OfArray,
-    OfTwo,
-    Step,
-    ToConstant,
-    Unary,
-    ValueBinary,
-    ValueUnary,
-)
+from tapegraph.typed import Array
 
+F = TypeVar("F", bound=Callable[..., Any])
 ndarray = np.ndarray
 # Bound once: each lookup saved here is paid by every recorded operation.
 _scopes = RECORDING.entered.get
@@ -88,15 +78,7 @@ def foreign(values: tuple[Any, ...]) -> Any:
     return None
 
 
-@overload
-def unary(name: ValueUnary, forward: Callable[[Any], Any]) -> Callable[[Any], Unary]: ...
-@overload
-def unary(  # type: ignore[overload-overlap]
-    name: Step, forward: Callable[[Any], Any]
-) -> Callable[[Any], ToConstant[[]]]: ...
-@overload
-def unary(name: str, forward: Callable[[Any], Any]) -> Callable[[Any], OfArray[[]]]: ...
-def unary(name: str, forward: Callable[[Any], Any]) -> Callable[[Any], Any]:
+def unary(name: str, forward: Callable[[Any], Any]) -> Callable[[F], F]:
     """Make the recording function of an element-wise operation of one array.
 
     Decorates a function whose body is its docstring; ``forward`` computes it on an ndarray.
@@ -104,7 +86,7 @@ def unary(name: str, forward: Callable[[Any], Any]) -> Callable[[Any], Any]:
     op = Op(name, forward)
 
     def decorate(stub: Any) -> Any:
-        def record(x: Any) -> Any:
+        def record(x: Any, /) -> Any:
             cls = nodes.tensor_class
             if type(x) is not cls:
                 handler = foreign((x,))
@@ -136,17 +118,9 @@ def unary(name: str, forward: Callable[[Any], Any]) -> Callable[[Any], Any]:
     return decorate
 
 
-@overload
-def binary(
-    name: ValueBinary, forward: Callable[[Any, Any], Any], ufunc: np.ufunc | None = None
-) -> Callable[[Any], Binary]: ...
-@overload
 def binary(
     name: str, forward: Callable[[Any, Any], Any], ufunc: np.ufunc | None = None
-) -> Callable[[Any], OfTwo[[]]]: ...
-def binary(
-    name: str, forward: Callable[[Any, Any], Any], ufunc: np.ufunc | None = None
-) -> Callable[[Any], Any]:
+) -> Callable[[F], F]:
     """Make the recording function of an element-wise operation of two broadcast arrays.
 
     ``forward`` computes it on ndarrays; where that is an operator, ``ufunc`` is NumPy's for it.
@@ -155,46 +129,46 @@ def binary(
     called: Any = forward if ufunc is None else ufunc
 
     def decorate(stub: Any) -> Any:
-        def record(a: Any, b: Any) -> Any:
+        def record(x1: Any, x2: Any, /) -> Any:
             cls = nodes.tensor_class
-            if type(a) is cls:
-                x = a._array
-                needed = a._requires_grad
-                if type(b) is cls:
-                    y = b._array
-                    needed = needed or b._requires_grad
-                elif type(b) is float or type(b) is int:
-                    y = b
+            if type(x1) is cls:
+                x = x1._array
+                needed = x1._requires_grad
+                if type(x2) is cls:
+                    y = x2._array
+                    needed = needed or x2._requires_grad
+                elif type(x2) is float or type(x2) is int:
+                    y = x2
                 else:
-                    handler = foreign((b,))
+                    handler = foreign((x2,))
                     if handler is not None:
-                        return handler(name, (a, b), NO_ATTRS)
-                    if type(b) is not ndarray and wraps_arrays(b):
-                        return called(a, b)
-                    b = operand(name, b, "b")
-                    y = b
-                    if type(b) is cls:
-                        y = b._array
-                        needed = needed or b._requires_grad
+                        return handler(name, (x1, x2), NO_ATTRS)
+                    if type(x2) is not ndarray and wraps_arrays(x2):
+                        return called(x1, x2)
+                    x2 = operand(name, x2, "x2")
+                    y = x2
+                    if type(x2) is cls:
+                        y = x2._array
+                        needed = needed or x2._requires_grad
             else:
-                if type(a) not in _PLAIN and (wraps_arrays(a) or wraps_arrays(b)):
-                    return called(a, b)
-                handler = foreign((a, b))
+                if type(x1) not in _PLAIN and (wraps_arrays(x1) or wraps_arrays(x2)):
+                    return called(x1, x2)
+                handler = foreign((x1, x2))
                 if handler is not None:
-                    return handler(name, (a, b), NO_ATTRS)
-                a = operand(name, a, "a")
-                b = operand(name, b, "b")
-                if type(a) is not cls and type(b) is not cls:
-                    a = constant(np.asarray(a))
-                x, needed = (a._array, a._requires_grad) if type(a) is cls else (a, False)
-                y, needs_b = (b._array, b._requires_grad) if type(b) is cls else (b, False)
-                needed = needed or needs_b
+                    return handler(name, (x1, x2), NO_ATTRS)
+                x1 = operand(name, x1, "x1")
+                x2 = operand(name, x2, "x2")
+                if type(x1) is not cls and type(x2) is not cls:
+                    x1 = constant(np.asarray(x1))
+                x, needed = (x1._array, x1._requires_grad) if type(x1) is cls else (x1, False)
+                y, needs_x2 = (x2._array, x2._requires_grad) if type(x2) is cls else (x2, False)
+                needed = needed or needs_x2
             try:
                 out = forward(x, y)
             except RuntimeWarning:
                 out = watched(name, forward, x, y)
             except (TypeError, ValueError, OverflowError) as error:
-                wide = _widened(name, a, b)
+                wide = _widened(name, x1, x2)
                 if wide is None:
                     raise _refused(name, x, y, error) from error
                 return record(*wide)
@@ -203,8 +177,8 @@ def binary(
             if not needed or (_scopes() and not _recording()):
                 if _whole() is None:
                     return constant(out)
-                return _without_gradient(cls, op, out, (a, b), NO_ATTRS)
-            return remember(cls, op, out, (a, b), NO_ATTRS)
+                return _without_gradient(cls, op, out, (x1, x2), NO_ATTRS)
+            return remember(cls, op, out, (x1, x2), NO_ATTRS)
 
         return _registered(name, called, _dressed(record, stub))
 
@@ -302,10 +276,9 @@ def _registered(name: str, forward: Any, record: Any) -> Any:
 def _dressed(record: Any, stub: Any) -> Any:
     record.__name__ = stub.__name__
     record.__qualname__ = stub.__qualname__
-    record.__doc__ = completed(stub)
+    record.__doc__ = stub.__doc__
     record.__module__ = stub.__module__
-    record.__annotations__ = dict.fromkeys(stub.__annotations__, "ArrayLike")
-    record.__annotations__["return"] = "Tensor"
+    record.__annotations__ = stub.__annotations__
     return record
 
 

@@ -2,8 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any, Literal, SupportsIndex, cast, overload
+from collections.abc import Callable, Iterator, Sequence
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Concatenate,
+    Literal,
+    ParamSpec,
+    Protocol,
+    SupportsIndex,
+    TypeVar,
+    cast,
+    overload,
+)
 
 import numpy as np
 import numpy.typing as npt
@@ -12,13 +23,41 @@ from tapegraph.errors import explain
 from tapegraph.ops import elementwise, index, linalg, reduce, shape
 from tapegraph.recording import conversions, numpy_functions
 from tapegraph.recording.concretization import follows
-from tapegraph.typed import ArrayLike, Axes, Binary, Index, OfTwo, Operand, Reflected, Shape
+from tapegraph.typed import ArrayLike, Axes, Index, Operand, Shape, SupportsArray
 
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-    from tapegraph.tensors.dual import Dual
-    from tapegraph.tensors.tensor import Tensor
+    from tapegraph.typed import Dual, Kind, Tensor
+
+P = ParamSpec("P")
+A = TypeVar("A", bound="ArrayMethods")
+
+
+class Method(Protocol[P]):
+    """A method: what it gives is of the class that it is called on."""
+
+    @overload
+    def __get__(self, x: None, owner: type, /) -> Method[P]: ...
+    @overload
+    def __get__(self, x: A, owner: type, /) -> Callable[P, A]: ...
+
+
+class Operator(Protocol):
+    """A method of another array."""
+
+    @overload
+    def __get__(self, x: None, owner: type, /) -> Operator: ...
+    @overload
+    def __get__(self, x: Dual, owner: type, /) -> Callable[[Operand], Dual]: ...
+    @overload
+    def __get__(self, x: Tensor, owner: type, /) -> Callable[[Kind | ArrayLike], Kind]: ...
+
+
+class Reflected(Protocol):
+    """An operator's method for operands in the other order."""
+
+    def __get__(self, x: A, owner: type, /) -> Callable[[ArrayLike], A]: ...
 
 
 _numpy: Any = np  # whose stubs know arrays alone
@@ -32,13 +71,23 @@ _COMPARISONS = {
 }
 
 
-def _reflected(operation: OfTwo[[]] | Binary) -> Reflected:
-    """Make the method for operands in the other order."""
+def _method(function: Callable[Concatenate[Any, P], Any]) -> Method[P]:
+    """Type a function of an array as a method."""
+    return cast("Method[P]", function)
+
+
+def _operator(function: Callable[[Any, Any], Any]) -> Operator:
+    """Type a function of two arrays as an operator."""
+    return cast("Operator", function)
+
+
+def _reflected(function: Callable[[Any, Any], Any]) -> Reflected:
+    """Make the operator for operands in the other order."""
 
     def reflect(self: Any, other: Any) -> Any:
-        return operation(other, self)
+        return function(other, self)
 
-    return cast(Reflected, reflect)
+    return cast("Reflected", reflect)
 
 
 class ArrayMethods:
@@ -60,15 +109,15 @@ class ArrayMethods:
 
     # Operators
 
-    __add__ = elementwise.add
-    __sub__ = elementwise.sub
-    __mul__ = elementwise.mul
-    __truediv__ = elementwise.div
-    __pow__ = elementwise.pow
-    __mod__ = elementwise.mod
-    __floordiv__ = elementwise.floor_divide
-    __matmul__ = linalg.matmul
-    __neg__ = elementwise.neg
+    __add__ = _operator(elementwise.add)
+    __sub__ = _operator(elementwise.sub)
+    __mul__ = _operator(elementwise.mul)
+    __truediv__ = _operator(elementwise.div)
+    __pow__ = _operator(elementwise.pow)
+    __mod__ = _operator(elementwise.mod)
+    __floordiv__ = _operator(elementwise.floor_divide)
+    __matmul__ = _operator(linalg.matmul)
+    __neg__ = _method(elementwise.neg)
 
     __radd__ = _reflected(elementwise.add)
     __rsub__ = _reflected(elementwise.sub)
@@ -194,25 +243,28 @@ class ArrayMethods:
         """Return the elements in one axis; see `tapegraph.ravel`."""
         return shape.ravel(self, order)
 
-    ravel = shape.ravel
-    squeeze = shape.squeeze
-    swapaxes = shape.swapaxes
-    repeat = index.repeat
-    astype = elementwise.astype
-    copy = elementwise.copy
+    ravel = _method(shape.ravel)
+    squeeze = _method(shape.squeeze)
+    swapaxes = _method(shape.swapaxes)
+    repeat = _method(index.repeat)
+    astype = _method(elementwise.astype)
+    copy = _method(elementwise.copy)
 
     # Elements
 
-    take = index.take
-    choose = index.choose
+    take = _method(index.take)
+
+    def choose(self, choices: Sequence[Kind | ArrayLike] | SupportsArray) -> Kind:
+        """Choose from arrays by number; see `tapegraph.choose`."""
+        return index.choose(self, choices)
 
     def compress(self, condition: ArrayLike, axis: SupportsIndex | None = None) -> Self:
         """Take the elements where the condition holds; see `tapegraph.compress`."""
         return index.compress(condition, self, axis)
 
-    diagonal = linalg.diagonal
-    trace = linalg.trace
-    dot = linalg.dot
+    diagonal = _method(linalg.diagonal)
+    trace = _method(linalg.trace)
+    dot = _operator(linalg.dot)
 
     # Reductions
 
@@ -244,8 +296,8 @@ class ArrayMethods:
         """Spread over axes, the root of the variance; see `tapegraph.std`."""
         return reduce.std(self, axis=axis, ddof=ddof, keepdims=keepdims)
 
-    cumsum = reduce.cumsum
-    cumprod = reduce.cumprod
+    cumsum = _method(reduce.cumsum)
+    cumprod = _method(reduce.cumprod)
 
     # Element by element
 
@@ -261,19 +313,22 @@ class ArrayMethods:
         """Limit every element to a range; see `tapegraph.clip`."""
         return elementwise.clip(cast(Any, self), min, max)
 
-    round = elementwise.round
-    sin = elementwise.sin
-    cos = elementwise.cos
-    tan = elementwise.tan
-    exp = elementwise.exp
-    log = elementwise.log
-    sqrt = elementwise.sqrt
-    tanh = elementwise.tanh
-    sigmoid = elementwise.sigmoid
-    relu = elementwise.relu
-    gelu = elementwise.gelu
-    silu = elementwise.silu
-    abs = elementwise.abs
+    def round(self, decimals: int = 0) -> Tensor:
+        """Round to a number of decimals; see `tapegraph.round`."""
+        return elementwise.round(self, decimals)
+
+    sin = _method(elementwise.sin)
+    cos = _method(elementwise.cos)
+    tan = _method(elementwise.tan)
+    exp = _method(elementwise.exp)
+    log = _method(elementwise.log)
+    sqrt = _method(elementwise.sqrt)
+    tanh = _method(elementwise.tanh)
+    sigmoid = _method(elementwise.sigmoid)
+    relu = _method(elementwise.relu)
+    gelu = _method(elementwise.gelu)
+    silu = _method(elementwise.silu)
+    abs = _method(elementwise.abs)
 
     # Plain arrays: what carries no gradient
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from types import FrameType
 from typing import TYPE_CHECKING, Any, NoReturn, cast
 
@@ -24,12 +25,12 @@ from tapegraph.recording.op import CLEARED, CONSTANT, PARAM, Attrs
 from tapegraph.recording.record import apply, tensor_like
 from tapegraph.recording.scopes import RECORDING
 from tapegraph.recording.tape import current
-from tapegraph.tensors.array_methods import ArrayMethods
+from tapegraph.tensors.array_methods import ArrayMethods, Operator
 from tapegraph.tensors.guarded_data import guarded, is_whole
-from tapegraph.typed import Array, ArrayLike, OfTwo
+from tapegraph.typed import Array, ArrayLike
 
 
-def _updating(operation: OfTwo[[]]) -> OfTwo[[]]:
+def _updating(operation: Callable[[Any, Any], Any]) -> Operator:
     """Make the in-place form of an operator."""
 
     def update(self: Tensor, other: Any) -> Any:
@@ -46,7 +47,7 @@ def _updating(operation: OfTwo[[]]) -> OfTwo[[]]:
         self.assign(result)
         return self
 
-    return cast("OfTwo[[]]", update)
+    return cast("Operator", update)
 
 
 class Tensor(ArrayMethods, Node, recorded=True):

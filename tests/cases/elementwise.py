@@ -372,7 +372,7 @@ def _chosen() -> Iterator[Case]:
         yield Case(
             name,
             "tie-with-a-number",
-            partial(function, b=0.0),
+            lambda x, function=function: function(x, 0.0),
             (exactly([-1.0, 0.0, 1.0]),),
             expected=([0.0, 0.5, 1.0],),
         )
@@ -387,7 +387,7 @@ def _chosen() -> Iterator[Case]:
         yield Case(
             name,
             "nan-and-a-number",
-            partial(function, b=2.0),
+            lambda x, function=function: function(x, 2.0),
             (exactly([nan, 1.0, 2.0, 3.0]),),
             reference=lambda x, function=reference: function(x, 2.0),
             expected=(
