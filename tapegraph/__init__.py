@@ -34,6 +34,7 @@ from tapegraph.ops.linalg import *
 from tapegraph.ops.nn import *
 from tapegraph.ops.reduce import *
 from tapegraph.ops.shape import *
+from tapegraph.ops.special import log_softmax, softplus
 from tapegraph.optim import (
     SGD,
     Adagrad,
@@ -102,10 +103,12 @@ __all__ = [
     "jacobian",
     "jvp",
     "last_backward",
+    "log_softmax",
     "no_grad",
     "param",
     "random",
     "set_backend",
+    "softplus",
     "special",
     "tape",
     "tape_reset",
@@ -132,3 +135,8 @@ def __getattr__(name: str) -> object:
 
         return importlib.import_module(f"tapegraph.{name}")
     raise AttributeError(f"module 'tapegraph' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    """Name what is public."""
+    return sorted([*__all__, "lowering"])

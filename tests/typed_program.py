@@ -46,6 +46,7 @@ reveal_type(tg.add(1.0, dual))  # Dual
 reveal_type(tg.add(value, 1))  # Value
 reveal_type(tg.add(1, value))  # Value
 reveal_type(tg.add(1.0, 2.0))  # Tensor
+reveal_type(tg.multiply(x, array))  # Tensor
 reveal_type(tg.maximum(vector, dual))  # Dual
 reveal_type(tg.clip(x, 0.0, 1.0))  # Tensor
 reveal_type(tg.clip(dual, max=1.0))  # Dual
@@ -101,6 +102,7 @@ for row in x:
 first, second = dual
 reveal_type(first)  # Dual
 reveal_type(tg.take(x, [0, 1], axis=1))  # Tensor
+reveal_type(tg.take(a=dual, indices=[0, 1]))  # Dual
 reveal_type(tg.compress([True, False], dual))  # Dual
 reveal_type(tg.where(x > 1.0, x, 0.0))  # Tensor
 reveal_type(tg.where(mask, 0.0, dual))  # Dual
@@ -228,8 +230,8 @@ def power(base: float | tg.Tensor, exponent: int = 3) -> tg.Tensor:
 def energy(state: tg.Tensor | tg.Dual) -> tg.Tensor | tg.Dual:
     """Compute on whatever comes, as `grad` and `jvp` pass duals."""
     reveal_type(2 * state)  # Tensor | Dual
-    reveal_type(tg.exp(state))  # Tensor | Dual
-    reveal_type(tg.add(state, 1.0))  # Tensor | Dual
+    reveal_type(state.exp())  # Tensor | Dual
+    reveal_type(state + 1.0)  # Tensor | Dual
     reveal_type(state.sum(axis=0))  # Tensor | Dual
     reveal_type(state[0])  # Tensor | Dual
     return (state**2).sum()
@@ -317,22 +319,22 @@ if TYPE_CHECKING:
 
     # Mistakes
 
-    tg.exp("a")  # error: call-overload
-    tg.exp(None)  # error: call-overload
-    tg.exp(1j)  # error: call-overload
+    tg.exp("a")  # error: arg-type
+    tg.exp(None)  # error: arg-type
+    tg.exp(1j)  # error: arg-type
     tg.sum(x, axis="a")  # error: arg-type
     tg.sum(x, axes=0)  # error: call-overload
     tg.sum(value)  # error: call-overload
-    tg.log1p(value)  # error: call-overload
+    tg.log1p(value)  # error: arg-type
     tg.ravel(x, order="Z")  # error: call-overload
     tg.softmax(x, axis=1.5)  # error: call-overload
-    tg.special.polygamma("a", x)  # error: call-overload
+    tg.special.polygamma("a", x)  # error: arg-type
     tg.dropout(x, "a")  # error: call-overload
     tg.random.normal(x)  # error: arg-type
     tg.random.normal(size=1.5)  # error: arg-type
     tg.random.seed(1.5)  # error: arg-type
-    x + value  # error: call-overload
-    x + "a"  # error: call-overload
+    x + value  # error: arg-type
+    x + "a"  # error: arg-type
     x["a"]  # error: index
     x[0] = 1.0  # error: index
     x.sort()  # error: attr-defined

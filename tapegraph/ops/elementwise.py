@@ -338,7 +338,8 @@ def _gelu(x: Array) -> Any:
 def gelu(x: AnyKind | ArrayLike, /) -> AnyKind:
     """Gaussian error linear unit of each element, in its tanh form.
 
-    ``0.5 x (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3)))`` (Hendrycks and Gimpel, 2016).
+    ``x (1 + t) / 2`` with ``t = tanh(c (x + 0.044715 x^3))`` and ``c = sqrt(2/pi)`` (Hendrycks and
+    Gimpel, 2016); the derivative is ``(1 + t) / 2 + c x (1 - t^2) (1 + 0.134145 x^2) / 2``.
 
     Parameters
     ----------
@@ -368,6 +369,8 @@ def _silu(x: Array) -> Any:
 @unary("silu", _silu)
 def silu(x: AnyKind | ArrayLike, /) -> AnyKind:
     """Sigmoid linear unit of each element, ``x * sigmoid(x)``; NaN at minus infinity.
+
+    The derivative is ``s + x s (1 - s)`` with ``s = sigmoid(x)``.
 
     Parameters
     ----------
@@ -1145,7 +1148,7 @@ if hasattr(np, "astype"):  # NumPy 2.1
 
 @implements(np.real)
 def real(val: Kind | ArrayLike) -> Kind:
-    """Return the real part, as `numpy.real`: the array itself, since tensors are real.
+    """Return the real part, as `numpy.real`: the tensor itself, since tensors are real.
 
     >>> import tapegraph as tg
     >>> tg.real([1.0, 2.0]).data
