@@ -30,7 +30,6 @@ FAMILY_FOLDERS = {
 # Names that may stand elsewhere: None for all of them.
 ALLOWED: dict[str, tuple[set[str] | None, str]] = {
     "tapegraph/ops/__init__.py": ({"index"}, "a family's name"),
-    "tapegraph/typed.py": (None, "what a type checker knows of each function"),
     **{
         f"tapegraph/scalars/{name}.py": (None, "the scalar engine's own operations, as vectors")
         for name in ("arithmetic", "datum", "recorder")
