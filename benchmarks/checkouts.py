@@ -16,7 +16,7 @@ from pathlib import Path
 from benchmarks import environment
 from benchmarks.processes import ROOT
 
-WORKLOADS = ("tiny", "mlp", "transformer", "cnn", "embedding", "gpt")
+WORKLOADS = ("tiny", "mlp", "transformer", "cnn", "embedding", "gpt", "small")
 ENGINES = ("native", "tensorflow")
 
 

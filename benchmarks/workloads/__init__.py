@@ -6,4 +6,4 @@ competes, ``ABOUT`` and ``measure()``. The contenders ``tapegraph`` and ``tapegr
 part once for each engine.
 """
 
-WORKLOADS = ("mlp", "transformer", "cnn", "tiny", "scalar", "embedding", "gpt", "record")
+WORKLOADS = ("mlp", "transformer", "cnn", "tiny", "scalar", "embedding", "gpt", "record", "small")

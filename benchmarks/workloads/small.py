@@ -1,0 +1,168 @@
+"""Functions of few operations on few numbers, as a minimiser calls them thousands of times.
+
+Value and gradient of 3, 10 and 30 operations on 8 numbers against autograd's, by `tg.value_and_grad`,
+by the drop-in and compiled; and `sum(w * x)` with its ``backward()`` against PyTorch's.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from benchmarks.contenders import Remote, Serving, quiet
+from benchmarks.processes import Failed, Process
+from benchmarks.protocol import Figure, Problem, Trainer, ratio, spread, time_in_turns
+
+ABOUT = "float64, value and gradient of functions of 8 numbers; processor time over a peer's"
+
+
+# Functions, in the NumPy of a library
+
+
+def three(np: Any, x: Any) -> Any:
+    return np.sum(np.tanh(x) ** 2)
+
+
+def ten(np: Any, x: Any) -> Any:
+    """Rosenbrock's."""
+    left = x[:-1]
+    return np.sum(100.0 * (x[1:] - left**2) ** 2 + (1.0 - left) ** 2)
+
+
+def thirty(np: Any, x: Any) -> Any:
+    h = x
+    for _ in range(9):
+        h = np.tanh(h * x + 0.5)
+    return np.sum(0.5 * h**2)
+
+
+FUNCTIONS = {"3 operations": three, "10 operations": ten, "30 operations": thirty}
+WEIGHTED = "sum(w * x) and backward()"
+# By title: the peer, and who is measured against it.
+CONTESTS = {
+    **dict.fromkeys(FUNCTIONS, ("autograd", ("tapegraph", "drop-in", "compiled"))),
+    WEIGHTED: ("torch", ("tapegraph",)),
+}
+
+
+def point() -> Any:
+    return np.random.default_rng(0).normal(size=8)
+
+
+def value_and_gradient(title: str, how: str) -> Callable[[], Any]:
+    """Return a function's value and gradient by a library, to be called."""
+    f, x = FUNCTIONS[title], point()
+    if how == "autograd":
+        autograd, anp = (importlib.import_module(m) for m in ("autograd", "autograd.numpy"))
+        return partial(autograd.value_and_grad(partial(f, anp)), x)
+    import tapegraph as tg
+
+    if how == "drop-in":
+        from tapegraph import autograd as dropped_in
+        from tapegraph.autograd import numpy as anp
+
+        return partial(dropped_in.value_and_grad(partial(f, anp)), x)
+    ours = tg.value_and_grad(partial(f, np))
+    if how == "tapegraph":
+        return partial(ours, x)
+    step = tg.compile(ours)
+    return lambda: [found.data for found in step(x)]
+
+
+def weighted(how: str) -> Callable[[], Any]:
+    """Return ``sum(w * x)`` and its gradient by ``backward()``, to be called."""
+    numbers = point()
+    if how == "torch":
+        import torch
+
+        w, x = torch.tensor(numbers, requires_grad=True), torch.tensor(numbers)
+        total = torch.sum
+    else:
+        import tapegraph as tg
+
+        w, x = tg.param(numbers), tg.tensor(numbers)
+        total = tg.sum
+
+    def run() -> tuple[Any, Any]:
+        w.grad = None
+        y = total(w * x)
+        y.backward()
+        return y.item(), w.grad
+
+    return run
+
+
+# What is timed
+
+
+def problem() -> Problem:
+    return Problem([], [], rate=1.0)
+
+
+def all_by_tapegraph(problem: Problem) -> Trainer:
+    """Return all of them in one step, by which one checkout is measured against another."""
+    runs = [value_and_gradient(title, how) for title in FUNCTIONS for how in ("tapegraph", "drop-in")]
+    runs.append(weighted("tapegraph"))
+
+    def step() -> float:
+        for run in runs:
+            run()
+        return 0.0
+
+    return Trainer(step, list)
+
+
+CONTENDERS = {"tapegraph": all_by_tapegraph}
+
+
+def serving(title: str, how: str) -> Serving:
+    """Make what runs again and again in this process."""
+    quiet()
+    run = weighted(how) if title == WEIGHTED else value_and_gradient(title, how)
+    found: list[Any] = []
+
+    def step() -> float:
+        found[:] = run()
+        return 0.0
+
+    return Serving(how, partial(Trainer, step, lambda: found))
+
+
+class Timed(Remote):
+    """What one such process runs."""
+
+    def __init__(self, title: str, how: str) -> None:
+        self.name = how
+        self._process = Process(f"{__name__}:serving", title, how)
+
+
+def measure(rounds: int) -> tuple[dict[str, Figure], dict[str, str]]:
+    """Return the ratios, and what is left out and why."""
+    figures: dict[str, Figure] = {}
+    skipped: dict[str, str] = {}
+    for title, (peer, ours) in CONTESTS.items():
+        every = [Timed(title, how) for how in (peer, *ours)]
+        try:
+            for one in every:
+                for _ in range(3):  # which record and compile
+                    one.step()
+            theirs = every[0].state()
+            for one in every[1:]:
+                for a, b in zip(one.state(), theirs, strict=True):
+                    np.testing.assert_allclose(a, b, rtol=1e-9)
+            turns = time_in_turns(every, rounds=rounds, warmups=3)
+        except Failed as error:
+            skipped[title] = str(error)
+            continue
+        finally:
+            for one in every:
+                one.end()
+        seconds = {name: [turn.cpu for turn in taken] for name, taken in turns.items()}
+        figures[f"{title}, {peer}"] = Figure("us", spread([1e6 * s for s in seconds[peer]]))
+        for how in ours:
+            figures[f"{title}, {how} / {peer}"] = Figure("", ratio(seconds[how], seconds[peer]))
+    return figures, skipped
