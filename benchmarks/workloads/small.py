@@ -1,7 +1,7 @@
 """Functions of few operations on few numbers, as a minimiser calls them thousands of times.
 
-Value and gradient of 3, 10 and 30 operations on 8 numbers against autograd's, by `tg.value_and_grad`,
-by the drop-in and compiled; and `sum(w * x)` with its ``backward()`` against PyTorch's.
+Value and gradient of 3, 10 and 30 operations on 8 numbers against autograd's, by
+`tg.value_and_grad`, by the drop-in and compiled; and `sum(w * x)` with its ``backward()`` against PyTorch's.
 """
 
 from __future__ import annotations
@@ -105,7 +105,9 @@ def problem() -> Problem:
 
 def all_by_tapegraph(problem: Problem) -> Trainer:
     """Return all of them in one step, by which one checkout is measured against another."""
-    runs = [value_and_gradient(title, how) for title in FUNCTIONS for how in ("tapegraph", "drop-in")]
+    runs = [
+        value_and_gradient(title, how) for title in FUNCTIONS for how in ("tapegraph", "drop-in")
+    ]
     runs.append(weighted("tapegraph"))
 
     def step() -> float:
