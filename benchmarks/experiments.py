@@ -49,18 +49,18 @@ def block_program():
     from tapegraph.differentiation import backward
 
     recorded = []
-    linearise = backward.linearise
+    linearize = backward.linearize
 
     def keep(roots):
-        recorded.append(linearise(roots))
+        recorded.append(linearize(roots))
         return recorded[-1]
 
     tg.set_backend("native")
-    backward.linearise = keep
+    backward.linearize = keep
     try:
         transformer.with_tapegraph(transformer.problem()).step()
     finally:
-        backward.linearise = linearise
+        backward.linearize = linearize
     (recording,) = recorded
     return recording, [np.ones_like(value) for value in recording.seeds()]
 

@@ -3,7 +3,7 @@
 ``forward`` is the call alone; ``gradient`` is the call and its gradient, for a given cotangent,
 with respect to every input that takes one. Natively that is an eager call, which records, and
 ``backward``. In the graph it is one concrete function, traced beforehand, of the nodes that a
-compiled step would hold (``emit`` of the operation recorded whole, and ``GradientTape``), whose
+compiled step would hold (``emit`` of the operation captured, and ``GradientTape``), whose
 inputs are TensorFlow's own tensors and whose results stay there: nothing is recorded, copied or
 fetched. In PyTorch it is the eager call and ``backward``. Both of ours let the allocator keep what
 is freed, as the first backward and the first compiled step of a program do.
@@ -133,15 +133,15 @@ class Graph(Library):
             import tensorflow as tf
         import tapegraph as tg
         from tapegraph.arrays.buffers import keep_freed_memory
+        from tapegraph.capture.capture import Capture
         from tapegraph.lowering.calls import DirectCall
         from tapegraph.lowering.translate import emit
-        from tapegraph.recording.whole import Whole
 
         keep_freed_memory()
-        with Whole() as whole:
-            inputs = [whole.input(a) for a in arrays]
-            y = row.ours(tg, *inputs, *map(whole.input, fixed))
-        recording = whole.recording([y])
+        with Capture() as capture:
+            inputs = [capture.input(a) for a in arrays]
+            y = row.ours(tg, *inputs, *map(capture.input, fixed))
+        recording = capture.recording([y])
         program = recording.program
         (out,) = program.outputs
         wanted = [next(s for s, n in enumerate(recording.nodes) if n is leaf) for leaf in inputs]

@@ -502,7 +502,7 @@ def without_gradient() -> Iterator[Row]:
     yield forward(
         "detach", lambda tg, x: x.detach(), lambda torch, x: x.detach(), ANYWHERE, view=True
     )
-    yield forward("within", lambda tg, x: x, "the check of indices within a whole recording")
+    yield forward("within", lambda tg, x: x, "the check of indices within a capture")
 
 
 def _numpys(name: str) -> Call:

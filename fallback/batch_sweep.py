@@ -18,7 +18,7 @@ from tapegraph.fallback.batch import Batch, repeated
 from tapegraph.fallback.rules import VJPS
 from tapegraph.fallback.sweep import gradients, own_row, parts_of, unbroadcast
 from tapegraph.interrupts import raise_interrupt
-from tapegraph.recording.recorded import Recording
+from tapegraph.recording.program import Recording
 from tapegraph.typed import Array
 
 # How many numbers the largest cotangents of a batch may hold: half a megabyte, of float64.

@@ -12,7 +12,7 @@ from tapegraph.fallback.plan.plan import Plan
 from tapegraph.fallback.recorded_sweep import recorded_gradients
 from tapegraph.fallback.sweep import gradients
 from tapegraph.recording.node import Node
-from tapegraph.recording.recorded import Recording
+from tapegraph.recording.program import Recording
 from tapegraph.typed import Array
 
 

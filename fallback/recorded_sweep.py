@@ -15,10 +15,10 @@ from tapegraph.fallback.rules import Joint, Row, recorded_row
 from tapegraph.fallback.strong_tensor import StrongTensor, tensor
 from tapegraph.fallback.sweep import unbroadcast
 from tapegraph.fallback.transposed import transposed
-from tapegraph.recording import concretization
+from tapegraph.recording import capture_mode
 from tapegraph.recording.node import constant
 from tapegraph.recording.op import Op
-from tapegraph.recording.recorded import Recording
+from tapegraph.recording.program import Recording
 
 
 def recorded_gradients(recording: Recording, seeds: Sequence[Any]) -> list[Any]:
@@ -44,10 +44,10 @@ def recorded_gradients(recording: Recording, seeds: Sequence[Any]) -> list[Any]:
     Notes
     -----
     As on arrays, a NaN in a result may be 0 * inf, and asks for a second sweep with strong zeros.
-    A program that is recorded whole cannot ask: there the zeros are strong from the first.
+    A program that is captured cannot ask: there the zeros are strong from the first.
     """
     with np.errstate(all="ignore"):
-        if concretization.follows(*recording.nodes):
+        if capture_mode.is_captured(*recording.nodes):
             return _sweep(recording, seeds, strong_zero=True)
         grads = _sweep(recording, seeds)
         if any(np.isnan(g._array).any() for g in grads):

@@ -1,7 +1,7 @@
 """Strong zeros for recorded sweeps: what `tapegraph.fallback.strong_zero` is for arrays.
 
 The rules stay as they are, and the cotangent brings this arithmetic along. Each choice by numbers
-is an ``np.where``, so that it is differentiated and, in a whole recording, made anew in every run.
+is an ``np.where``, so that it is differentiated and, in a capture, made anew in every run.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import numpy as np
 
 from tapegraph.ops import reduce
 from tapegraph.ops.linalg import aligned, terms_of
-from tapegraph.recording import concretization
+from tapegraph.recording import capture_mode
 from tapegraph.recording.op import DEFINED, OPS, Attrs
 from tapegraph.recording.record import ELEMENTWISE, apply, operand
 from tapegraph.tensors.array_methods import ArrayMethods
@@ -22,7 +22,7 @@ from tapegraph.tensors.array_methods import ArrayMethods
 class StrongTensor(ArrayMethods):
     """A tensor whose zeros stay zero under multiplication, division and matrix products.
 
-    A product of matrices that is recorded whole is an ordinary one: there nobody can look whether
+    A product of matrices that is captured is an ordinary one: there nobody can look whether
     its factors are finite, and a NaN stays one.
     """
 
@@ -140,7 +140,7 @@ def _divisor(g: Any, x: Any) -> Any:
 
 def _is_fixed(x: Any) -> bool:
     """Tell whether its numbers are those of every run, and a weak number stays one."""
-    return not concretization.follows(x)
+    return not capture_mode.is_captured(x)
 
 
 def _numbers(x: Any) -> Any:
@@ -148,7 +148,7 @@ def _numbers(x: Any) -> Any:
 
 
 def _kept(where: Any, x: Any, number: float) -> Any:
-    # In a whole recording the places are a Tensor: another run may have others.
+    # In a capture the places are a Tensor: another run may have others.
     if isinstance(where, (np.ndarray, np.generic)) and where.all():
         return x
     return np.where(where, x, number)

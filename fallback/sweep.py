@@ -12,7 +12,7 @@ from tapegraph.arrays.quietly import quietly
 from tapegraph.arrays.row_sparse import RowSparse, has_nan
 from tapegraph.fallback.rules import VJPS, Joint
 from tapegraph.fallback.strong_zero import plain, strong_zeros
-from tapegraph.recording.recorded import Recording
+from tapegraph.recording.program import Recording
 from tapegraph.typed import Array
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from tapegraph.lowering.engine import ENGINE
 from tapegraph.lowering.runtime import Forked, Unavailable, loaded, tensorflow
 from tapegraph.lowering.unsupported import GAPS, MetNaN, NotLowered
-from tapegraph.recording.recorded import Recording
+from tapegraph.recording.program import Recording
 from tapegraph.typed import Array
 
 if TYPE_CHECKING:

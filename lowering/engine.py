@@ -17,8 +17,7 @@ from tapegraph.lowering.runtime import (
 )
 from tapegraph.lowering.unsupported import check_gaps
 from tapegraph.recording.node import Node
-from tapegraph.recording.program import Program
-from tapegraph.recording.recorded import Recording
+from tapegraph.recording.program import Program, Recording
 from tapegraph.typed import Array
 
 if TYPE_CHECKING:
@@ -85,7 +84,7 @@ class TensorFlow(Engine):
         check_lowers(program, whole=True)
 
     def whole(self, recording: Recording, state: Mapping[int, Node]) -> Step:
-        """Trace a program that was recorded whole.
+        """Trace a program that was captured.
 
         Raises
         ------

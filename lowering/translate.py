@@ -102,7 +102,7 @@ def emit(
         Results that are fed: readers and gradients see these, and what nothing needs recomputed
         is pruned from the graph.
     whole : bool
-        The graph is of a whole recording, where `WHOLE_LOWERINGS` serve too.
+        The graph is of a capture, where `WHOLE_LOWERINGS` serve too.
     emitted : callable
         Called with each slot once its nodes are there.
     describe : callable, optional

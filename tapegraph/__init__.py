@@ -14,7 +14,7 @@ _find_siblings()
 
 from tapegraph import optim, random
 from tapegraph.compiling.compiled import compile, compile_disabled
-from tapegraph.compiling.errors import TraceMismatchError
+from tapegraph.compiling.trace import TraceMismatchError
 from tapegraph.differentiation.backward import backward
 from tapegraph.differentiation.gradients import gradients
 from tapegraph.differentiation.stored import zero_grad
@@ -46,7 +46,7 @@ from tapegraph.optim import (
     clip_grad_norm,
     clip_grad_value,
 )
-from tapegraph.recording.concretization import ConcretizationError
+from tapegraph.recording.capture_mode import ConcretizationError
 from tapegraph.recording.no_grad import no_grad
 from tapegraph.recording.tape import tape, tape_reset
 from tapegraph.tensors.defop import defop

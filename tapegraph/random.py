@@ -6,7 +6,7 @@ number twice; which thread gets which is the scheduler's. A forked child does no
 parent's stream: it begins with one of its own, seeded by the system, until it calls `seed`.
 
 A draw checks its arguments first, so one that is refused leaves the stream where it was. Where a
-program is recorded whole, a draw is a leaf of it: it stands in the order of drawing, and every run
+program is captured, a draw is a leaf of it: it stands in the order of drawing, and every run
 reads it anew from the same generator, whichever engine runs.
 """
 
@@ -26,13 +26,13 @@ import numpy.typing as npt
 from tapegraph.arrays import axes
 from tapegraph.errors import explain, kind_of, user_frame
 from tapegraph.locks import Lock
-from tapegraph.recording.changes import Undo
-from tapegraph.recording.concretization import (
+from tapegraph.recording.capture_mode import (
+    capturing,
     check_fixed,
     check_not_in_operation,
     check_outside,
-    current,
 )
+from tapegraph.recording.changes import Undo
 from tapegraph.recording.scopes import Scope, Setting
 from tapegraph.typed import Array, Shape
 
@@ -90,7 +90,7 @@ def generator() -> np.random.Generator:
     Raises
     ------
     RuntimeError
-        Inside a program that is recorded whole.
+        Inside a captured program.
 
     Examples
     --------
@@ -119,7 +119,7 @@ def seed(n: SupportsIndex) -> None:
     ValueError
         It is negative.
     RuntimeError
-        Inside a program that is recorded whole.
+        Inside a captured program.
 
     Examples
     --------
@@ -152,7 +152,7 @@ def get_state() -> dict[str, Any]:
     Raises
     ------
     RuntimeError
-        Inside a program that is recorded whole.
+        Inside a captured program.
 
     Examples
     --------
@@ -185,7 +185,7 @@ def set_state(state: dict[str, Any]) -> None:
     ValueError
         It is not a state of NumPy's ``PCG64``. The stream is then where it was.
     RuntimeError
-        Inside a program that is recorded whole.
+        Inside a captured program.
 
     Examples
     --------
@@ -230,7 +230,7 @@ def come_back(undo: Undo) -> None:
 class Repeated:
     """Runs of one function that draw the same numbers: what the first draws, the others are given.
 
-    The stream moves on by the first alone. Where a program is recorded whole, all read one leaf.
+    The stream moves on by the first alone. In a captured step, all read one leaf.
 
     Examples
     --------
@@ -295,7 +295,7 @@ def normal(
     Returns
     -------
     ndarray
-        Where a program is recorded whole a Tensor, which every run draws anew.
+        In a captured step a Tensor, which every run draws anew.
 
     Raises
     ------
@@ -352,7 +352,7 @@ def uniform(
     Returns
     -------
     ndarray
-        Where a program is recorded whole a Tensor, which every run draws anew.
+        In a captured step a Tensor, which every run draws anew.
 
     Raises
     ------
@@ -401,7 +401,7 @@ def integers(
     Returns
     -------
     ndarray of int64
-        Where a program is recorded whole a Tensor, which every run draws anew.
+        In a captured step a Tensor, which every run draws anew.
 
     Raises
     ------
@@ -444,7 +444,7 @@ def permutation(n: SupportsIndex) -> Array:
     Returns
     -------
     ndarray of int64, shape (n,)
-        Where a program is recorded whole a Tensor, which every run draws anew.
+        In a captured step a Tensor, which every run draws anew.
 
     Raises
     ------
@@ -483,7 +483,7 @@ def dropout_mask(shape: Shape, p: float, dtype: npt.DTypeLike = np.float64) -> A
     Returns
     -------
     ndarray
-        Where a program is recorded whole a Tensor, which every run draws anew.
+        In a captured step a Tensor, which every run draws anew.
 
     Raises
     ------
@@ -536,7 +536,7 @@ def share(op: str, p: Any) -> float:
 
 
 def _drawn(op: str, draw: Callable[[], Any], dtype: npt.DTypeLike, **by: float) -> Array:
-    """Draw now; where a program is recorded whole, as a leaf that every run draws anew.
+    """Draw now; in a captured step, as a leaf that every run draws anew.
 
     The numbers that it draws by are attributes of the leaf: programs that draw by others differ.
     """
@@ -555,11 +555,11 @@ def _repeated(blocks: tuple[Repeated, ...], draw: Callable[[], Array]) -> Array:
 
 
 def _new(op: str, draw: Callable[[], Any], dtype: npt.DTypeLike, by: dict[str, float]) -> Array:
-    whole = current()
-    if whole is None:
+    capture = capturing()
+    if capture is None:
         return np.asarray(draw(), dtype)
     check_not_in_operation(op)
-    leaf = whole.reading(draw, dtype)
+    leaf = capture.reading(draw, dtype)
     frame = user_frame()
     leaf._code, leaf._lasti = frame.f_code, frame.f_lasti
     leaf._attrs = {"draw": op, **by}

@@ -12,9 +12,9 @@ import numpy as np
 from tapegraph.differentiation.backward import backward
 from tapegraph.engines.backend import get_backend, use_backend
 from tapegraph.errors import explain, kind_of
+from tapegraph.recording.linearize import linearize
 from tapegraph.recording.no_grad import no_grad
 from tapegraph.recording.node import Node, numeric
-from tapegraph.recording.trace import linearise
 from tapegraph.tensors.tensor import Tensor, param
 from tapegraph.typed import Array, ArrayLike, Backend
 
@@ -248,7 +248,7 @@ def check_parity(
         raise TypeError(explain("check_parity", f"f returning {kind_of(out)}", "a Tensor"))
     if not out._requires_grad:
         raise RuntimeError(explain("check_parity", "a result that needs no gradient", "one"))
-    recording = linearise([out])
+    recording = linearize([out])
     nodes, wanted = recording.nodes, recording.program.wanted
     shape, dtype = out._array.shape, out._array.dtype
     cotangent = np.random.default_rng(seed).uniform(-1.0, 1.0, shape).astype(dtype)

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 import tapegraph as tg
-from tapegraph.recording.trace import linearise
+from tapegraph.recording.linearize import linearize
 from tests.cases import CASES
 
 Entry = tuple[Any, list[Any], dict[str, Any]]
@@ -21,7 +21,7 @@ def entries(op: str, dtype: type = np.float64, *, smooth: bool = False) -> Itera
             continue
         arrays = case.arrays(dtype)
         out = case.run(*map(tg.param, arrays), *case.fixed(arrays[0].dtype))
-        recording = linearise([out])
+        recording = linearize([out])
         program, values = recording.program, recording.values
         for slot, found in enumerate(program.ops):
             if found.name == op and program.inputs[slot]:

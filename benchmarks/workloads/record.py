@@ -35,7 +35,7 @@ def measure(rounds: int) -> tuple[dict[str, Figure], dict[str, str]]:
     figures = {"entries recorded, NumPy's work included": recorded}
     if reason is None:
         figures |= {
-            "cache hit: linearise, signature, lookup": Figure("us an entry", spread(hits)),
+            "cache hit: linearize, signature, lookup": Figure("us an entry", spread(hits)),
             "compile, as last_backward() tells": Figure("ms an entry", spread(traces)),
             "compile, first backward beyond a later one": Figure("ms an entry", spread(firsts)),
         }

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from tapegraph.recording.structure import identity
+from tapegraph.recording.program import identity
 
 # How a call is written.
 PLAIN, METHOD, ITEM = "plain", "method", "item"

@@ -11,8 +11,7 @@ from tapegraph.arrays.row_sparse import RowSparse
 from tapegraph.fallback.batch_sweep import jacobian
 from tapegraph.fallback.sweep import gradients, strong_gradients
 from tapegraph.recording.op import DERIVATIVES, JACOBIAN, Op
-from tapegraph.recording.program import Program
-from tapegraph.recording.recorded import Recording
+from tapegraph.recording.program import Program, Recording
 from tapegraph.typed import Array
 
 

@@ -1,4 +1,4 @@
-"""A program recorded whole as straight-line NumPy: one call a line, in the order of the program.
+"""A captured program as straight-line NumPy: one call a line, in the order of the program.
 
 The plan is made by running it once: what has to be summed back or converted, what is a view of
 what, and how everything lies in memory is found then, and the lines say so. It computes bit for
@@ -15,6 +15,7 @@ import numpy as np
 from tapegraph.arrays.buffers import keep_freed_memory
 from tapegraph.arrays.quietly import quietly
 from tapegraph.arrays.row_sparse import RowSparse, has_nan
+from tapegraph.capture.sgd_updates import RowUpdate, sgd_updates
 from tapegraph.fallback.plan.blocks import by_blocks
 from tapegraph.fallback.plan.codegen import Source
 from tapegraph.fallback.plan.ir import ITEM, METHOD, Call, Calls, Check, Constant, Held, Leaf
@@ -24,10 +25,9 @@ from tapegraph.fallback.plan.schedule import by_lifetime
 from tapegraph.fallback.plan.tracer import Untraceable, written
 from tapegraph.fallback.rules import VJPS, Joint
 from tapegraph.fallback.sweep import own_row, unbroadcast
-from tapegraph.recording.descents import RowUpdate, descents
 from tapegraph.recording.op import DERIVATIVES, JACOBIAN, Op
+from tapegraph.recording.program import Recording
 from tapegraph.recording.record import ELEMENTWISE
-from tapegraph.recording.recorded import Recording
 
 # What a plan calls a value until the text is written: a slot's number follows.
 VALUE, SAVED, GRAD, FOUND = "v", "s", "g", "d"
@@ -98,7 +98,7 @@ class _Writer:
             number = slot in self.numbers
             self.of[slot] = value if number else Leaf(value, hint=f"{VALUE}{slot}")
         self._gradients: dict[tuple[int, ...], dict[int, Held]] = {}
-        moving = descents(self.program).values()
+        moving = sgd_updates(self.program).values()
         self._products = {d.product: d for d in moving}
         self._differences = {d.difference: d for d in moving}
         self._readers = self.program.readers()

@@ -9,8 +9,7 @@ import numpy as np
 
 from tapegraph.errors import explain
 from tapegraph.locks import Lock
-from tapegraph.recording.recorded import Recording
-from tapegraph.recording.structure import Key, scalar_bits
+from tapegraph.recording.program import Key, Recording, scalar_bits
 
 
 class CacheInfo(NamedTuple):

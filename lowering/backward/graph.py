@@ -11,8 +11,7 @@ from tapegraph.lowering.calls import DirectCall, to_numpy, to_tensorflow
 from tapegraph.lowering.runtime import tensorflow
 from tapegraph.lowering.steps.xla import hidden_numbers
 from tapegraph.lowering.translate import emit, specs
-from tapegraph.recording.program import Program
-from tapegraph.recording.recorded import Recording
+from tapegraph.recording.program import Program, Recording
 from tapegraph.typed import Array
 
 

@@ -25,8 +25,7 @@ from tapegraph.lowering.runtime import tensorflow
 from tapegraph.lowering.steps import xla
 from tapegraph.lowering.translate import row_of, specs
 from tapegraph.lowering.unsupported import MetNaN
-from tapegraph.recording.program import Program
-from tapegraph.recording.recorded import Recording
+from tapegraph.recording.program import Program, Recording
 from tapegraph.typed import Array
 
 # Seconds per entry, about, to compile a variant and run it for the first time.

@@ -296,7 +296,7 @@ LAST_LOWERINGS: dict[str, Rule] = {
     "avg_pool2d": avg_pool2d,
 }
 
-# Used where a whole recording becomes one graph; a plain backward runs these natively.
+# Used where a capture becomes one graph; a plain backward runs these natively.
 WHOLE_LOWERINGS: dict[str, Rule] = {
     "layer_norm": _layer_norm,
     **{name: of_channels_first(rule) for name, rule in LAST_LOWERINGS.items()},

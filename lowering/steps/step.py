@@ -1,4 +1,4 @@
-"""A program that was recorded whole, run in TensorFlow with its state in variables.
+"""A program that was captured, run in TensorFlow with its state in variables.
 
 It runs as one graph. Once enough time has passed for it to pay, that graph is compiled with XLA
 too, and the faster one stays. Where a run with XLA finds that its numbers may not be the graph's,
@@ -28,7 +28,7 @@ from tapegraph.lowering.unsupported import NotLowered
 from tapegraph.progress import announce
 from tapegraph.recording.node import Node
 from tapegraph.recording.op import INPUT
-from tapegraph.recording.recorded import Recording
+from tapegraph.recording.program import Recording
 from tapegraph.typed import Array
 
 
@@ -144,7 +144,7 @@ class Step:
             A gradient holds a NaN.
         """
         feeds = self.feeds(values)
-        written = partial(_with, changes, [variable.away for variable in self._updated])
+        written = partial(_with, changes, [variable.remote for variable in self._updated])
         chosen, _ = self.tuner.choose()
         graph = chosen.way
         prepared = isinstance(graph, StepGraph) and graph.ran  # the first run is no measurement
@@ -204,8 +204,8 @@ class Step:
         self._without_xla = reason
 
 
-def _with(changes: Any, away: list[Any], outputs: list[Any]) -> Iterator[Any]:
-    return changes(outputs, away)  # type: ignore[no-any-return]
+def _with(changes: Any, remote: list[Any], outputs: list[Any]) -> Iterator[Any]:
+    return changes(outputs, remote)  # type: ignore[no-any-return]
 
 
 def _noted(written: list[Any]) -> Iterator[Any]:

@@ -26,8 +26,7 @@ from tapegraph.lowering.translate import emit_entry
 from tapegraph.lowering.unsupported import NotLowered
 from tapegraph.recording.changes import make
 from tapegraph.recording.op import DERIVATIVES, GRADIENT, JACOBIAN, SCALAR
-from tapegraph.recording.program import Program
-from tapegraph.recording.recorded import Recording
+from tapegraph.recording.program import Program, Recording
 from tapegraph.typed import Array
 
 # Constants of up to so many elements are part of the graph, which may compute with them beforehand.

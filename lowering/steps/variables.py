@@ -10,15 +10,15 @@ import weakref
 
 import numpy as np
 
+from tapegraph.capture.sgd_updates import SgdUpdate, sgd_updates
 from tapegraph.locks import Lock
 from tapegraph.lowering.calls import copied
 from tapegraph.lowering.runtime import tensorflow
 from tapegraph.lowering.translate import row_of
-from tapegraph.recording.away import Away, is_away
-from tapegraph.recording.descents import Descent, descents
 from tapegraph.recording.node import Node
 from tapegraph.recording.op import DERIVATIVES
 from tapegraph.recording.program import Program
+from tapegraph.recording.remote import RemoteArray, is_remote
 from tapegraph.typed import Array
 
 _lock = Lock()
@@ -32,18 +32,18 @@ class Kept:
     ----------
     variable : tf.Variable
         Of the tensor's shape and dtype.
-    away : Away
+    remote : RemoteArray
         What stands for the tensor's array while the variable alone has its numbers.
     """
 
-    __slots__ = ("_array", "_changed", "_node", "away", "variable")
+    __slots__ = ("_array", "_changed", "_node", "remote", "variable")
 
     def __init__(self, node: Node) -> None:
         tf = tensorflow()
         array = node._array
         with tf.init_scope():
             self.variable = tf.Variable(copied(array), trainable=False, dtype=array.dtype)
-        self.away = Away(self.fetch, node)
+        self.remote = RemoteArray(self.fetch, node)
         self._node = weakref.ref(node)
         self._remember(node, array)
 
@@ -53,7 +53,7 @@ class Kept:
 
     def push(self, node: Node) -> None:
         """Give the variable the tensor's numbers, where they have changed at home."""
-        if is_away(node):
+        if is_remote(node):
             return
         array = node._array
         if array is not self._array or getattr(node, "_changed", 0) != self._changed:
@@ -81,14 +81,14 @@ def kept(node: Node) -> Kept:
         return found
 
 
-def tables(program: Program) -> dict[int, Descent]:
+def tables(program: Program) -> dict[int, SgdUpdate]:
     """Return the updates of tables by the slot of the parameter."""
     readers = program.readers()
     return {
-        leaf: descent
-        for leaf, descent in descents(program).items()
+        leaf: update
+        for leaf, update in sgd_updates(program).items()
         if leaf not in program.outputs
-        and _reads_rows(program, leaf, readers[leaf] - {descent.difference, descent.gradient})
+        and _reads_rows(program, leaf, readers[leaf] - {update.difference, update.gradient})
     }
 
 

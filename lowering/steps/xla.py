@@ -19,8 +19,7 @@ from tapegraph.locks import Lock
 from tapegraph.lowering.rows.rules import LOWERINGS, XLA, raw
 from tapegraph.lowering.runtime import tensorflow
 from tapegraph.recording.op import GRADIENT
-from tapegraph.recording.program import Program
-from tapegraph.recording.recorded import Recording
+from tapegraph.recording.program import Program, Recording
 
 # XLA never frees what it compiled, so a process compiles no more than this.
 LIMIT = 32

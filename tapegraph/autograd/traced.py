@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from tapegraph.recording.concretization import check_stays, follows
+from tapegraph.recording.capture_mode import forbid_read, is_captured
 from tapegraph.recording.conversions import DIFFERENTIATING
 from tapegraph.recording.op import PARAM
 from tapegraph.tensors.dual import Dual
@@ -44,13 +44,13 @@ def getval(x: Any) -> Any:
     Raises
     ------
     ConcretizationError
-        It belongs to a program that is recorded whole.
+        It belongs to a captured program.
     """
     while type(x) is Dual:
         x = x.primal
     if type(x) is not Tensor:
         return x
-    check_stays(x, "a plain value", "Compute with tapegraph.autograd.numpy alone.")
+    forbid_read(x, "a plain value", "Compute with tapegraph.autograd.numpy alone.")
     return number(np.array(x._array))
 
 
@@ -72,7 +72,7 @@ def settled(x: Any) -> Any:
     """
     if type(x) is not Tensor:
         return number(x)
-    if follows(x):
+    if is_captured(x):
         return x
     if x.requires_grad and (DIFFERENTIATING.value() or _reads_parameter(x)):
         return x

@@ -19,21 +19,20 @@ from typing import Any, Literal, TypeVar, get_args, overload
 import numpy as np
 
 from tapegraph import random
+from tapegraph.capture.leaked import expire
 from tapegraph.compiling.arguments import call_text, flattened, parameters
 from tapegraph.compiling.code_names import NONE
-from tapegraph.compiling.errors import TraceMismatchError
 from tapegraph.compiling.guards import View, look
-from tapegraph.compiling.left_behind import expire
 from tapegraph.compiling.programs import Programs
-from tapegraph.compiling.trace import Trace, mismatch
+from tapegraph.compiling.trace import Trace, TraceMismatchError, mismatch
 from tapegraph.errors import explain, kind_of, warn
 from tapegraph.interrupts import raise_interrupt
 from tapegraph.locks import Lock
-from tapegraph.recording import concretization
-from tapegraph.recording.away import is_away
+from tapegraph.recording import capture_mode
 from tapegraph.recording.changes import Undo, make, together
 from tapegraph.recording.conversions import DIFFERENTIATING
 from tapegraph.recording.node import Node
+from tapegraph.recording.remote import is_remote
 from tapegraph.recording.scopes import RECORDING
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -108,7 +107,7 @@ class _Entry:
     __slots__ = (
         "arguments",
         "calls",
-        "left",
+        "leaked",
         "programs",
         "real",
         "reason",
@@ -121,7 +120,7 @@ class _Entry:
         self.arguments = arguments
         self.view = view
         self.reason = reason
-        self.left: list[weakref.ref[Node]] = []  # what recorded calls left behind
+        self.leaked: list[weakref.ref[Node]] = []  # what recorded calls left behind
         self.trace: Trace | None = None
         self.programs: Programs | None = None
         self.calls = self.unchecked = 0
@@ -203,7 +202,7 @@ class Compiled:
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Call the function, or the program that stands for it."""
         # Inside another recording it is a part of that, and a transform differentiates it.
-        part = concretization.current() is not None or DIFFERENTIATING.value()
+        part = capture_mode.capturing() is not None or DIFFERENTIATING.value()
         if part or not _enabled() or _checks_floats():
             return self._fn(*args, **kwargs)
         found: list[tuple[str, Any]] = []
@@ -244,9 +243,9 @@ class Compiled:
             entry.real = self._next_real(entry.calls)
             return self._verified(entry, structure, given, undo)
         entry.unchecked += 1
-        if entry.left:
-            expire(entry.left, self.__name__)
-            entry.left = []
+        if entry.leaked:
+            expire(entry.leaked, self.__name__)
+            entry.leaked = []
         if entry.trace is not None and entry.trace.draws:
             random.come_back(undo)
         return self._run(entry, structure, given, undo)
@@ -357,8 +356,8 @@ class Compiled:
 
     def _record(self, entry: _Entry, structure: Any, given: list[Any], undo: Undo) -> Any:
         """Make a real call; the second one that is like the first makes the plan."""
-        before, left = entry.trace, entry.left
-        entry.trace, entry.programs, entry.left = None, None, []
+        before, left = entry.trace, entry.leaked
+        entry.trace, entry.programs, entry.leaked = None, None, []
         trace, programs = self._traced(entry, structure, given, undo), None
         if before is not None and before.guards == trace.guards and _still_holds(before):
             difference = before.differs_from(trace)
@@ -366,8 +365,8 @@ class Compiled:
                 raise mismatch(self.__name__, difference)
             programs = Programs(trace, self.__name__)
         result = trace.first()
-        left = trace.left_behind(left)
-        entry.trace, entry.programs, entry.left = trace, programs, left
+        left = trace.leaked(left)
+        entry.trace, entry.programs, entry.leaked = trace, programs, left
         if trace.read_floats:
             self._count_by_value(trace.read_floats, entry)
         return result
@@ -381,7 +380,7 @@ class Compiled:
             raise mismatch(self.__name__, difference, entry.unchecked)
         entry.unchecked = 0
         result = trace.first()
-        entry.left = trace.left_behind(entry.left)
+        entry.leaked = trace.leaked(entry.leaked)
         if trace.read_floats:
             self._count_by_value(trace.read_floats, entry)
         return result
@@ -453,7 +452,7 @@ def _still_holds(trace: Trace | None) -> bool:
         return False
     program = trace.recording.program
     for slot, node in trace.state.items():
-        if not is_away(node):  # there it keeps its type
+        if not is_remote(node):  # there it keeps its type
             array = node._array
             if array.shape != program.shapes[slot] or array.dtype != program.dtypes[slot]:
                 return False
@@ -486,7 +485,7 @@ def compile(
 ) -> Any:
     """Compile a function, such as a training step, to one program that is run as a whole.
 
-    The first two calls are real ones: they run eagerly, are recorded whole and compared. From the
+    The first two calls are real ones: they run eagerly, are captured and compared. From the
     third on the recorded program runs: the same numbers, without recording anything. What the
     function sees besides its arguments (closure, globals, attributes) is checked at every call:
     where it has changed, there is a new trace.

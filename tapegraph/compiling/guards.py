@@ -25,7 +25,7 @@ import numpy as np
 from tapegraph.compiling.code_names import NONE, Names, names_of, union
 from tapegraph.errors import LIBRARY, ORIGINS, USER
 from tapegraph.recording.node import Node
-from tapegraph.recording.structure import identity
+from tapegraph.recording.program import identity
 from tapegraph.tensors.value import Value
 
 # Of a container with more entries so many are seen, evenly spread; of an array with more bytes, so

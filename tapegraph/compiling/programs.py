@@ -12,6 +12,7 @@ from functools import partial
 from typing import Any
 
 from tapegraph.arrays.row_sparse import RowSparse
+from tapegraph.capture.sgd_updates import RowUpdate
 from tapegraph.compiling.trace import Trace
 from tapegraph.engines import registry
 from tapegraph.engines.auto import Structure
@@ -22,10 +23,9 @@ from tapegraph.engines.report import LAST, Report
 from tapegraph.engines.tuner import CLOCK, POLICY
 from tapegraph.interrupts import raise_interrupt
 from tapegraph.progress import announce
-from tapegraph.recording.away import Away, sent_away
 from tapegraph.recording.changes import Change, Undo, all_new_numbers, make, set_changed, together
-from tapegraph.recording.descents import RowUpdate
 from tapegraph.recording.node import next_seq
+from tapegraph.recording.remote import RemoteArray, offloaded
 
 _ASKED = Failure("the backend is native")
 _NUMBERS = Failure("Values are computed by the native engine, level by level")
@@ -289,12 +289,12 @@ class Programs:
         return trace.result(results), changes
 
     def _kept_by_an_engine(
-        self, then: list[Change], outputs: list[Any], updates: list[Away]
+        self, then: list[Change], outputs: list[Any], updates: list[RemoteArray]
     ) -> Iterator[Any]:
         """Return what is written in one with the engine's own change of state."""
         trace = self._trace
         changes = trace.gradients_stored(outputs[trace.count :])
-        for update, away in zip(trace.recording.program.updates, updates, strict=True):
+        for update, remote in zip(trace.recording.program.updates, updates, strict=True):
             leaf = trace.state[update.leaf]
-            changes += [*sent_away(leaf, away), partial(set_changed, leaf, next_seq())]
+            changes += [*offloaded(leaf, remote), partial(set_changed, leaf, next_seq())]
         return together([*changes, *then])

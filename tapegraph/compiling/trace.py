@@ -1,4 +1,4 @@
-"""One real call of a function, recorded whole: its program, its state and its results."""
+"""One real call of a function, captured: its program, its state and its results."""
 
 from __future__ import annotations
 
@@ -12,6 +12,8 @@ from weakref import ref
 import numpy as np
 
 from tapegraph.arrays.row_sparse import RowSparse
+from tapegraph.capture.capture import ZERO, Capture
+from tapegraph.capture.leaked import leaked
 from tapegraph.compiling.arguments import (
     FLOAT,
     RESULT,
@@ -22,20 +24,15 @@ from tapegraph.compiling.arguments import (
     flattened,
     rebuilt,
 )
-from tapegraph.compiling.errors import TraceMismatchError
+from tapegraph.compiling.float_arg import FloatArg
 from tapegraph.compiling.guards import Place
-from tapegraph.compiling.left_behind import left_behind
-from tapegraph.compiling.number import Number
 from tapegraph.differentiation import stored
 from tapegraph.errors import explain
+from tapegraph.recording.capture_mode import capturing
 from tapegraph.recording.changes import Change, Undo, make, set_gradient, together
-from tapegraph.recording.concretization import current
 from tapegraph.recording.node import Node, constant
 from tapegraph.recording.op import INPUT, SCALAR
-from tapegraph.recording.program import Program
-from tapegraph.recording.recorded import Recording
-from tapegraph.recording.structure import identity
-from tapegraph.recording.whole import ZERO, Whole
+from tapegraph.recording.program import Program, Recording, identity
 from tapegraph.scalars.datum import Datum
 from tapegraph.scalars.levels import Levels
 from tapegraph.scalars.numbers import Numbers
@@ -50,6 +47,10 @@ Source = Callable[[list[Any], list[Any]], Any]
 COMPUTED = object()
 
 
+class TraceMismatchError(RuntimeError):
+    """Two captures of one step differ: a Python number, array or branch changes between calls."""
+
+
 class Trace:
     """A recorded call.
 
@@ -61,7 +62,7 @@ class Trace:
         Of what the function returns.
     gradients : list of (Node, object)
         The state whose gradient is touched, and what it is left with: `COMPUTED`, or what
-        `Whole.gradients` has for none and for zero.
+        `Capture.gradients` has for none and for zero.
     draws : bool
         Whether runs draw random numbers.
     sources : dict of int to callable
@@ -83,29 +84,29 @@ class Trace:
         undo: Undo,
         fed: Sequence[Place] = (),
     ) -> None:
-        whole = Whole(undo)
+        capture = Capture(undo)
         inputs: list[tuple[Any, Node]] = []  # what gives each, and the leaf
         leaves: dict[Any, Any] = {}
-        with whole:
+        with capture:
             left = iter(range(len(given)))
 
             def leaf(kind: Leaf) -> Any:
                 position = next(left)
                 if type(given[position]) is float:
                     expression = ("argument", position)
-                    return Number(whole, given[position], expression, inputs, leaves)
-                tensor = whole.input(given[position])
+                    return FloatArg(capture, given[position], expression, inputs, leaves)
+                tensor = capture.input(given[position])
                 inputs.append((_argument(position), tensor))
                 if kind.kind[0] == "array":
-                    whole.of_caller.add(id(tensor))
+                    capture.of_caller.add(id(tensor))
                 elif kind.kind[0] == "tensor":
-                    whole.tensors_of_caller.add(id(tensor))
+                    capture.tensors_of_caller.add(id(tensor))
                 return tensor
 
             args, kwargs = rebuilt(arguments, leaf)
             reads = dict.fromkeys(range(len(given) - len(fed), len(given)), False)
             floats = [
-                Number(whole, given[i], ("argument", i), inputs, leaves, reads) for i in reads
+                FloatArg(capture, given[i], ("argument", i), inputs, leaves, reads) for i in reads
             ]
             with _in_place(fed, floats, undo):
                 out = fn(*args, **kwargs)
@@ -113,33 +114,33 @@ class Trace:
             tensors: list[Any] = []
             numbers: list[int] = []
             self.results = flattened(_marked(out, tensors, numbers), "the result", found)
-            touched = [(p, grad) for p, grad in whole.gradients.values() if whole.is_state(p)]
+            touched = [(p, grad) for p, grad in capture.gradients.values() if capture.is_state(p)]
             kept = [grad for _, grad in touched if isinstance(grad, Node)]
             # Leaves that were made inside may stay with the user, who sees their gradients.
             self._inside = [
-                pair for pair in whole.gradients.values() if not whole.is_state(pair[0])
+                pair for pair in capture.gradients.values() if not capture.is_state(pair[0])
             ]
             self._plain = [value for _, value in found]
             self.numbers: State | None = None
             self._gives_numbers = bool(numbers)
-            if whole.numbers is not None:
-                self.numbers = whole.numbers.state
+            if capture.numbers is not None:
+                self.numbers = capture.numbers.state
                 if numbers:
-                    tensors.append(whole.numbers.tensor(numbers))
-                written = whole.numbers.written()
+                    tensors.append(capture.numbers.tensor(numbers))
+                written = capture.numbers.written()
                 kept += [] if written is None else [written]
-            self.recording: Recording = whole.recording([*tensors, *kept])
+            self.recording: Recording = capture.recording([*tensors, *kept])
             self.read_floats = {place.name for place, i in zip(fed, reads, strict=True) if reads[i]}
         self.count = len(tensors)
         self.gradients = [(p, COMPUTED if isinstance(g, Node) else g) for p, g in touched]
-        self._guarded = whole.asked  # whether state had a gradient decides what was recorded
+        self._guarded = capture.asked  # whether state had a gradient decides what was recorded
         self._undo = undo
         by_id = {id(tensor): source for source, tensor in inputs}
-        by_id.update({id(leaf): _reading(i) for i, (leaf, _) in enumerate(whole.readings)})
-        self._readings = [(leaf._attrs, read) for leaf, read in whole.readings]
+        by_id.update({id(leaf): _reading(i) for i, (leaf, _) in enumerate(capture.readings)})
+        self._readings = [(leaf._attrs, read) for leaf, read in capture.readings]
         self.draws = any("draw" in attrs for attrs, _ in self._readings)
-        by_id.update({id(grad): _gradient(leaf) for grad, leaf in whole.read_gradients})
-        for copy, given_by in whole.copies:
+        by_id.update({id(grad): _gradient(leaf) for grad, leaf in capture.read_gradients})
+        for copy, given_by in capture.copies:
             by_id[id(copy)] = _converted(by_id[id(given_by)], copy._array.dtype)
         self.sources: dict[int, Source] = {}
         self.constants: dict[int, Array] = {}
@@ -150,16 +151,16 @@ class Trace:
             node = self.recording.nodes[slot]
             if program.ops[slot] is INPUT:
                 self.sources[slot] = by_id[id(node)]
-            elif whole.is_state(node):
+            elif capture.is_state(node):
                 self.state[slot] = node
             else:
                 self.constants[slot] = self.recording.values[slot]
                 self._made_inside[slot] = ref(node)
-        if whole.numbers is not None:
-            whole.numbers.check_apart(list(self.state.values()))
+        if capture.numbers is not None:
+            capture.numbers.check_apart(list(self.state.values()))
         self._kept = [grad._array for grad in kept]
-        self._start = whole.start
-        self._given = [ref(leaf) for leaf in whole.inputs]
+        self._start = capture.start
+        self._given = [ref(leaf) for leaf in capture.inputs]
 
     @property
     def guards(self) -> list[tuple[int, bool]]:
@@ -241,14 +242,14 @@ class Trace:
                 self.constants[slot] = self.recording.values[slot] = own
         return result
 
-    def left_behind(self, before: list[ref[Node]]) -> list[ref[Node]]:
+    def leaked(self, before: list[ref[Node]]) -> list[ref[Node]]:
         """Return what somebody still holds of the tensors that the call made, or one before it.
 
         What this one read from outside is state of the program, kept there to be used again.
         """
         state = set(map(id, self.state.values()))
         stale = [held for held in before if id(held()) not in state]
-        return stale + left_behind(self._start, self._given)
+        return stale + leaked(self._start, self._given)
 
     def differs_from(self, other: Trace) -> str | None:
         """Say how another recording of the same call differs, or None."""
@@ -304,7 +305,7 @@ def _entry_of(program: Program, slot: int) -> tuple[Any, ...]:
 
 def _marked(out: Any, tensors: list[Any], numbers: list[int]) -> Any:
     """Return a result with its tensors, and its numbers of Values, taken out."""
-    if type(out) is Number:
+    if type(out) is FloatArg:
         out = out.read("return") if out.may_be_read else out.tensor()
     if isinstance(out, Node):
         tensors.append(out)
@@ -313,7 +314,7 @@ def _marked(out: Any, tensors: list[Any], numbers: list[int]) -> Any:
         numbers.append(out.index)
         return FLOAT
     if isinstance(out, Value):
-        numbers.append(recorder_of(current()).index(out))
+        numbers.append(recorder_of(capturing()).index(out))
         return VALUE
     kind = type(out)
     if kind in (dict, OrderedDict):
@@ -326,7 +327,7 @@ def _marked(out: Any, tensors: list[Any], numbers: list[int]) -> Any:
 
 
 @contextmanager
-def _in_place(places: Sequence[Place], floats: Sequence[Number], undo: Undo) -> Iterator[None]:
+def _in_place(places: Sequence[Place], floats: Sequence[FloatArg], undo: Undo) -> Iterator[None]:
     """Let the function find numbers of the program where it sees floats that are fed."""
     plain = [partial(place.put, place.read()) for place in places]
     undo.extendleft(plain)
@@ -337,7 +338,7 @@ def _in_place(places: Sequence[Place], floats: Sequence[Number], undo: Undo) -> 
         for i, (place, number) in enumerate(zip(places, floats, strict=True)):
             now = place.read()
             if now is not number:  # the function has set it
-                plain[i] = partial(place.put, now.read("set") if type(now) is Number else now)
+                plain[i] = partial(place.put, now.read("set") if type(now) is FloatArg else now)
         make(together(plain))
 
 

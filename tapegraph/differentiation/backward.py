@@ -18,11 +18,11 @@ from tapegraph.engines.fallback_policy import Failure, account
 from tapegraph.engines.report import LAST, Report
 from tapegraph.engines.tuner import CLOCK
 from tapegraph.errors import explain, kind_of
-from tapegraph.recording import concretization
-from tapegraph.recording.concretization import follows
+from tapegraph.recording import capture_mode
+from tapegraph.recording.capture_mode import is_captured
+from tapegraph.recording.linearize import linearize
 from tapegraph.recording.node import Node, constant, numeric
-from tapegraph.recording.recorded import Recording
-from tapegraph.recording.trace import linearise
+from tapegraph.recording.program import Recording
 from tapegraph.typed import Array, ArrayLike
 
 if TYPE_CHECKING:
@@ -83,14 +83,14 @@ def backward(y: Tensor | Value, seed: ArrayLike | None = None) -> None:
                 "function made by tg.compile returns is a constant: call backward() inside it.",
             )
         )
-    whole = concretization.current()
-    if whole is not None:
-        given: Any = seed if seed is None or follows(seed) else constant(cotangent_of(y, seed))
-        record_backward(whole, y, given, cotangent_of(y, None if given is None else given._array))
+    capture = capture_mode.capturing()
+    if capture is not None:
+        given: Any = seed if seed is None or is_captured(seed) else constant(cotangent_of(y, seed))
+        record_backward(capture, y, given, cotangent_of(y, None if given is None else given._array))
         return
     borrowed = _borrowed(y, seed)
     cotangent = cotangent_of(y, seed) if borrowed is None else borrowed
-    recording = linearise([y])
+    recording = linearize([y])
     grads, report = differentiated(recording, [cotangent])
     if borrowed is not None:  # what is dense and a view of it is copied as it is stored
         grads = [g.apart([borrowed]) if isinstance(g, RowSparse) else g for g in grads]

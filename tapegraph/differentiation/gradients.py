@@ -11,14 +11,13 @@ from tapegraph.differentiation.recorded_backward import record_gradients, record
 from tapegraph.engines import registry
 from tapegraph.engines.report import LAST
 from tapegraph.errors import explain, kind_of, line_of
-from tapegraph.recording import concretization
+from tapegraph.recording import capture_mode
+from tapegraph.recording.linearize import cleared, linearize
 from tapegraph.recording.no_grad import no_grad
 from tapegraph.recording.node import Node, constant, next_seq
 from tapegraph.recording.op import CLEARED
-from tapegraph.recording.program import Program
-from tapegraph.recording.recorded import Recording
+from tapegraph.recording.program import Program, Recording
 from tapegraph.recording.scopes import RECORDING, Scope
-from tapegraph.recording.trace import cleared, linearise
 from tapegraph.typed import ArrayLike
 
 if TYPE_CHECKING:
@@ -121,13 +120,13 @@ class Region:
     def __init__(
         self, ys: Sequence[Any], targets: Sequence[Any], *, since: int | None = None
     ) -> None:
-        whole = concretization.current()
+        capture = capture_mode.capturing()
         if since is None:
             since, ends = min((x._seq for x in targets), default=next_seq()), set[int]()
         else:
             ends = set(map(id, targets))
-        if whole is not None:
-            targets = [whole.latest(x) for x in targets]
+        if capture is not None:
+            targets = [capture.latest(x) for x in targets]
         self._ys = ys
         self._targets = targets
         self._recording: Recording | None = None
@@ -136,7 +135,7 @@ class Region:
         if not any(y._requires_grad for y in ys):
             return
         reads = _since(since, ends)
-        self._recording = linearise(ys, differentiate=whole is None, reads=reads)
+        self._recording = linearize(ys, differentiate=capture is None, reads=reads)
         nodes, program = self._recording.nodes, self._recording.program
         slot_of = {id(node): slot for slot, node in enumerate(nodes)}
         self._slots = [slot_of.get(id(x)) for x in targets]
@@ -184,10 +183,10 @@ class Region:
             ]
             with Scope(RECORDING, True):
                 found = registry.engine(registry.NATIVE).recorded(recording, starts)
-        elif (whole := concretization.current()) is not None:
+        elif (capture := capture_mode.capturing()) is not None:
             (y,), (seed,), (cotangent,) = self._ys, given, arrays
             with no_grad():
-                found = record_gradients(whole, y, recording, seed, cotangent)
+                found = record_gradients(capture, y, recording, seed, cotangent)
         else:
             if natively:
                 grads = registry.engine(registry.NATIVE).run(recording, arrays).grads
@@ -202,16 +201,16 @@ class Region:
     def jacobian(self) -> list[Any]:
         """Return the Jacobian of the one result by each target, its elements first; None as above.
 
-        It comes from sweeps over arrays, and is not differentiated: outside a whole recording it is
+        It comes from sweeps over arrays, and is not differentiated: outside a capture it is
         arrays, inside one entry a target.
         """
         recording = self._recording
         if recording is None or not recording.program.wanted:
             return [None] * len(self._slots)
         found: list[Any]
-        if (whole := concretization.current()) is not None:
+        if (capture := capture_mode.capturing()) is not None:
             with no_grad():
-                found = record_jacobian(whole, self._ys[0], recording)
+                found = record_jacobian(capture, self._ys[0], recording)
         else:
             found = [constant(block) for block in jacobian(recording)]
         by_slot = dict(zip(recording.program.wanted, found, strict=True))
@@ -223,14 +222,14 @@ def _since(since: int, ends: set[int]) -> Callable[[Node], tuple[Any, ...]]:
 
     What is older is a leaf here, however long its own history; so are ``ends``, by id.
     """
-    whole = concretization.current()
+    capture = capture_mode.capturing()
 
     def reads(node: Node) -> tuple[Any, ...]:
         if node._seq <= since or id(node) in ends:
             return ()
         if node._op is CLEARED:
             raise cleared(node)
-        return node._inputs if whole is None else whole.history(node)
+        return node._inputs if capture is None else capture.history(node)
 
     return reads
 

@@ -1,22 +1,21 @@
-"""`backward` inside a whole recording: one entry per gradient, which engines differentiate."""
+"""`backward` inside a capture: one entry per gradient, which engines differentiate."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from tapegraph.arrays.row_sparse import dense_copy
+from tapegraph.capture.capture import Capture
 from tapegraph.engines import registry
 from tapegraph.errors import explain
 from tapegraph.ops.elementwise import add
 from tapegraph.ops.shape import alias
+from tapegraph.recording.linearize import linearize
 from tapegraph.recording.no_grad import no_grad
 from tapegraph.recording.node import Node
 from tapegraph.recording.op import GRADIENT, JACOBIAN, NO_ATTRS, PARAM, Op
-from tapegraph.recording.program import Program
+from tapegraph.recording.program import Program, Recording
 from tapegraph.recording.record import remember
-from tapegraph.recording.recorded import Recording
-from tapegraph.recording.trace import linearise
-from tapegraph.recording.whole import Whole
 from tapegraph.typed import Array
 
 
@@ -33,17 +32,17 @@ def _reached(program: Program) -> set[int]:
     return reached
 
 
-def _is_outer(whole: Whole, leaf: Node) -> bool:
+def _is_outer(capture: Capture, leaf: Node) -> bool:
     """Tell whether a leaf is a parameter, or a result from before the recording."""
-    return leaf._op is PARAM or (bool(leaf._inputs) and whole.is_state(leaf))
+    return leaf._op is PARAM or (bool(leaf._inputs) and capture.is_state(leaf))
 
 
-def record_backward(whole: Whole, y: Node, seed: Any, cotangent: Array) -> None:
+def record_backward(capture: Capture, y: Node, seed: Any, cotangent: Array) -> None:
     """Add the gradients of ``y`` to those of the parameters, as entries of the program.
 
     Parameters
     ----------
-    whole : Whole
+    capture : Capture
         What records.
     y : Node
         The result to differentiate.
@@ -52,21 +51,21 @@ def record_backward(whole: Whole, y: Node, seed: Any, cotangent: Array) -> None:
     cotangent : ndarray
         Its numbers.
     """
-    recording = linearise([y], differentiate=False, reads=whole.history)
+    recording = linearize([y], differentiate=False, reads=capture.history)
     program = recording.program
     # A version of a parameter stands for it: where it was computed, no gradient flowed.
     for slot in program.leaves:
         node = recording.nodes[slot]
-        leaf = whole.leaf_of(node)
-        program.needs[slot] = leaf is not None and leaf._requires_grad and _is_outer(whole, leaf)
+        leaf = capture.leaf_of(node)
+        program.needs[slot] = leaf is not None and leaf._requires_grad and _is_outer(capture, leaf)
     reached = _reached(program)
     targets = [slot for slot in program.leaves if slot in reached]
     for slot in targets:
-        if recording.nodes[slot]._inputs and whole.is_state(recording.nodes[slot]):
+        if recording.nodes[slot]._inputs and capture.is_state(recording.nodes[slot]):
             raise RuntimeError(
                 explain(
                     "backward",
-                    f"{recording.describe(slot)}, outside the program that is recorded whole",
+                    f"{recording.describe(slot)}, outside the captured program",
                     "results that were computed inside",
                     "Compute it inside, or write tensor.detach() to go on without its gradient.",
                 )
@@ -75,33 +74,33 @@ def record_backward(whole: Whole, y: Node, seed: Any, cotangent: Array) -> None:
     grads = registry.engine(registry.NATIVE).run(recording, [cotangent]).grads
     for slot, grad in zip(targets, grads, strict=True):
         node = recording.nodes[slot]
-        leaf = whole.leaf_of(node)
-        entry = _entry(whole, y, node, seed, grad)
-        held = whole.added_up(leaf)
+        leaf = capture.leaf_of(node)
+        entry = _entry(capture, y, node, seed, grad)
+        held = capture.added_up(leaf)
         with no_grad():
-            whole.set_gradient(leaf, entry if held is None else add(held, entry))
+            capture.set_gradient(leaf, entry if held is None else add(held, entry))
 
 
-def _entry(whole: Whole, y: Node, x: Node, seed: Any, grad: Any) -> Any:
+def _entry(capture: Capture, y: Node, x: Node, seed: Any, grad: Any) -> Any:
     inputs = (y, x) if seed is None else (y, x, seed)
-    return _derivative(whole, GRADIENT, dense_copy(grad), inputs)
+    return _derivative(capture, GRADIENT, dense_copy(grad), inputs)
 
 
-def _derivative(whole: Whole, op: Op, array: Array, inputs: tuple[Any, ...]) -> Any:
-    whole.differentiated_by(inputs[1])
+def _derivative(capture: Capture, op: Op, array: Array, inputs: tuple[Any, ...]) -> Any:
+    capture.differentiated_by(inputs[1])
     entry = remember(type(inputs[0]), op, array, inputs, NO_ATTRS)
     entry._requires_grad = False
     return entry
 
 
 def record_gradients(
-    whole: Whole, y: Node, recording: Recording, seed: Any, cotangent: Array
+    capture: Capture, y: Node, recording: Recording, seed: Any, cotangent: Array
 ) -> list[Any]:
     """Return the gradients of the wanted slots, as entries of the program.
 
     Parameters
     ----------
-    whole : Whole
+    capture : Capture
         What records.
     y : Node
         The result to differentiate.
@@ -115,17 +114,17 @@ def record_gradients(
     grads = registry.engine(registry.NATIVE).run(recording, [cotangent]).grads
     roots = _roots(y, recording)
     return [
-        _entry(whole, root, recording.nodes[slot], seed, grad)
+        _entry(capture, root, recording.nodes[slot], seed, grad)
         for root, slot, grad in zip(roots, recording.program.wanted, grads, strict=True)
     ]
 
 
-def record_jacobian(whole: Whole, y: Node, recording: Recording) -> list[Any]:
+def record_jacobian(capture: Capture, y: Node, recording: Recording) -> list[Any]:
     """Return the Jacobian by each wanted slot, as an entry of the program.
 
     Parameters
     ----------
-    whole : Whole
+    capture : Capture
         What records.
     y : Node
         The result to differentiate.
@@ -135,7 +134,7 @@ def record_jacobian(whole: Whole, y: Node, recording: Recording) -> list[Any]:
     found = registry.engine(registry.NATIVE).jacobian(recording)
     roots = _roots(y, recording)
     return [
-        _derivative(whole, JACOBIAN, rows, (root, recording.nodes[slot]))
+        _derivative(capture, JACOBIAN, rows, (root, recording.nodes[slot]))
         for root, slot, rows in zip(roots, recording.program.wanted, found, strict=True)
     ]
 

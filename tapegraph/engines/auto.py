@@ -18,8 +18,7 @@ from tapegraph.engines.fallback_policy import Failure, account
 from tapegraph.engines.tuner import CLOCK, NEVER, Candidate, Stage, Tuner
 from tapegraph.interrupts import raise_interrupt
 from tapegraph.locks import Lock
-from tapegraph.recording.program import Program
-from tapegraph.recording.structure import Key
+from tapegraph.recording.program import Key, Program
 
 # Which engine this thread or task ran last, and when it was done.
 _previous: ContextVar[tuple[str, float] | None] = ContextVar("tapegraph_previous", default=None)

@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
 from tapegraph.recording.node import Node
-from tapegraph.recording.program import Program
-from tapegraph.recording.recorded import Recording
+from tapegraph.recording.program import Program, Recording
 from tapegraph.typed import Array
 
 
@@ -58,7 +57,7 @@ class Costs:
 
 
 class WholeProgram(Protocol):
-    """A program recorded whole, ready to run again.
+    """A captured program, ready to run again.
 
     Attributes
     ----------
@@ -88,7 +87,7 @@ class WholeProgram(Protocol):
 
         Each is an array that nobody will overwrite. A program that keeps state is given a function
         besides, which it calls before it changes any: of functions that will give the outputs, and
-        of the `Away` of each leaf that changes. What that returns it hands to
+        of the `RemoteArray` of each leaf that changes. What that returns it hands to
         `tapegraph.recording.changes.make` as soon as it has changed state, with nothing in
         between at which Python would handle a signal. It returns the functions alone.
 
@@ -149,7 +148,7 @@ class Engine(ABC):
         raise EngineDeclined(f"{self.title} differentiates one element at a time")
 
     def whole(self, recording: Recording, state: Mapping[int, Node]) -> WholeProgram:
-        """Prepare a program that was recorded whole, such as a training step, to run again.
+        """Prepare a program that was captured, such as a training step, to run again.
 
         Parameters
         ----------

@@ -16,7 +16,7 @@ from tapegraph.arrays.axes import integers
 from tapegraph.arrays.bit_select import chosen
 from tapegraph.errors import explain, kind_of
 from tapegraph.numpy_warnings import watched
-from tapegraph.recording.concretization import follows
+from tapegraph.recording.capture_mode import is_captured
 from tapegraph.recording.node import constant, numeric
 from tapegraph.recording.numpy_functions import implements, numbers, plain, without_gradient
 from tapegraph.recording.op import Op
@@ -1088,7 +1088,7 @@ def full_like(
     ones = _filled("full_like", a, 1, dtype, shape)
     fill = tensor_like("full_like", fill_value, "fill_value")
     check_spreads("full_like", "fill_value", fill.shape, ones.shape)
-    if fill.requires_grad or follows(fill):
+    if fill.requires_grad or is_captured(fill):
         if ones.dtype.kind == "f":
             return mul(astype(fill, ones.dtype, copy=False), ones)
     return constant(watched("full_like", np.full, ones.shape, plain(fill), ones.dtype))
@@ -1137,7 +1137,7 @@ def astype(x: Kind | ArrayLike, /, dtype: npt.DTypeLike, copy: bool = True) -> K
     numeric(np.empty(0, wanted), "astype", "dtype")  # refuses what no tensor can hold
     if out.dtype == wanted and not copy:
         return out
-    if wanted.kind != "f" and not follows(out):
+    if wanted.kind != "f" and not is_captured(out):
         return constant(watched("astype", plain(out).astype, wanted))
     return apply(ASTYPE, (out,), {"dtype": wanted.name})
 
@@ -1211,7 +1211,7 @@ def where(
         cond = cond.detach()  # a condition carries no tangent
     if x is None and y is None:
         return np.nonzero(numeric_mask(plain(cond)))
-    if follows(cond):
+    if is_captured(cond):
         mask = cond if cond.dtype == np.bool_ else cond != 0
     else:
         mask = constant(numeric_mask(plain(cond)))
@@ -1231,7 +1231,7 @@ def numeric_mask(cond: Any) -> Array:
     return np.array(getattr(wrapped, "_array", wrapped), dtype=np.bool_)
 
 
-# Comparisons and predicates: plain arrays, and operations where a program is recorded whole
+# Comparisons and predicates: plain arrays, and operations in a captured step
 
 
 def _predicate(name: str, function: Any) -> None:

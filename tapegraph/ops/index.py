@@ -26,7 +26,7 @@ from tapegraph.ops.shape import (
     stack,
     swapaxes,
 )
-from tapegraph.recording.concretization import follows
+from tapegraph.recording.capture_mode import is_captured
 from tapegraph.recording.node import Node, constant, numeric
 from tapegraph.recording.numpy_functions import implements, numbers, plain, without_gradient
 from tapegraph.recording.op import Op
@@ -614,7 +614,7 @@ def gather(x: Kind | ArrayLike, indices: ArrayLike, axis: SupportsIndex = 0) -> 
     """
     array = tensor_like("gather", x)
     along = one_axis("gather", axis, array.ndim)
-    given = indices if follows(indices) else numeric(indices, "gather", "indices")
+    given = indices if is_captured(indices) else numeric(indices, "gather", "indices")
     wrapped = _wrapped("gather", given, along, array.shape[along])
     return apply(GATHER, (array, wrapped), {"axis": along})
 
@@ -655,7 +655,7 @@ def _expanded(key: tuple[Any, ...], shape: tuple[int, ...]) -> list[Any]:
             parts.append(np.array(part))
         elif isinstance(part, (list, tuple)):
             parts.append(_index_array(part))
-        elif follows(part) or (isinstance(part, np.ndarray) and part.ndim + _is_mask(part) > 0):
+        elif is_captured(part) or (isinstance(part, np.ndarray) and part.ndim + _is_mask(part) > 0):
             parts.append(part)
         else:
             try:
@@ -824,7 +824,7 @@ def _is_rest(part: Any) -> bool:
 def _as_integers(part: Any, axis: int, shape: tuple[int, ...]) -> list[Any]:
     """Return the integer arrays that an index item stands for; a mask stands for its non-zeros."""
     if not _is_mask(part):
-        return [part if follows(part) else np.asarray(part)]
+        return [part if is_captured(part) else np.asarray(part)]
     if part.shape != shape[axis : axis + part.ndim]:
         raise IndexError(
             explain(
@@ -838,14 +838,14 @@ def _as_integers(part: Any, axis: int, shape: tuple[int, ...]) -> list[Any]:
 
 def _wrapped(op: str, indices: Any, axis: int, length: int) -> Any:
     """Return integer indices as non-negative int64, or raise naming the first out of range."""
-    array = indices if follows(indices) else np.asarray(indices)
+    array = indices if is_captured(indices) else np.asarray(indices)
     if array.size == 0:
         return constant(np.zeros(array.shape, dtype=np.int64))
     if array.dtype.kind not in "iu":
         raise (IndexError if op == "getitem" else TypeError)(
             explain(op, f"indices {kind_of(indices)}", "integer indices", "Use .astype(int).")
         )
-    if follows(array):
+    if is_captured(array):
         return within(array, -length, length, lambda i: _out_of_range(op, i, axis, length))
     wrapped = array.astype(np.int64)
     if wrapped.view(np.uint64).max() < length:  # a negative number is a very large one
@@ -899,7 +899,7 @@ def take_along_axis(
            [3.]])
     """
     x = tensor_like("take_along_axis", arr, "arr")
-    places = numbers(indices) if follows(indices) else np.asarray(plain(indices))
+    places = numbers(indices) if is_captured(indices) else np.asarray(plain(indices))
     if axis is None:
         x, axis = ravel(x), 0
     along = one_axis("take_along_axis", axis, x.ndim)
@@ -957,7 +957,7 @@ def choose(a: Operand, choices: Sequence[Kind | ArrayLike] | SupportsArray) -> K
             explain("choose", f"choice {choice} of {count}", f"a number in [0, {count})")
         )
 
-    if follows(number):
+    if is_captured(number):
         number = within(number, 0, count, refused)
     else:
         outside = (number < 0) | (number >= count)
@@ -983,7 +983,7 @@ def select(
     >>> tg.select([x < 2, x < 3], [x, 10 * x], -1.0).data
     array([ 1., 20., -1.])
     """
-    conditions = [numbers(c) if follows(c) else np.asarray(plain(c)) for c in condlist]
+    conditions = [numbers(c) if is_captured(c) else np.asarray(plain(c)) for c in condlist]
     choices = list(choicelist)
     if not conditions or len(conditions) != len(choices):
         received = f"{len(conditions)} conditions and {len(choices)} choices"
@@ -1001,7 +1001,7 @@ def select(
 
 def _integral(name: str, argument: str, value: Any) -> Any:
     """Return an array of integers, empty or not."""
-    array = numbers(value) if follows(value) else np.asarray(plain(value))
+    array = numbers(value) if is_captured(value) else np.asarray(plain(value))
     if array.dtype.kind not in "iu":
         if array.size:
             received = f"{kind_of(array)} for {argument!r}"
@@ -1141,7 +1141,7 @@ def _zero_like(x: Any) -> Any:
     return constant(np.zeros((), x.dtype))
 
 
-# Without a gradient: plain arrays, and operations where a program is recorded whole
+# Without a gradient: plain arrays, and operations in a captured step
 
 
 class Outside(IndexError):

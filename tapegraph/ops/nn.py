@@ -16,7 +16,7 @@ from tapegraph.numpy_warnings import watched
 from tapegraph.ops.elementwise import astype, where
 from tapegraph.ops.index import within
 from tapegraph.ops.reduce import add_up
-from tapegraph.recording.concretization import follows
+from tapegraph.recording.capture_mode import is_captured
 from tapegraph.recording.node import constant, real
 from tapegraph.recording.numpy_functions import numbers
 from tapegraph.recording.op import Op
@@ -468,7 +468,7 @@ def _classes(name: str, targets: Any, count: int) -> Any:
     def refused(label: int) -> IndexError:
         return IndexError(explain(name, f"class {label} of {count}", f"a class in [0, {count})"))
 
-    if follows(array):
+    if is_captured(array):
         return within(array, 0, count, refused)
     classes = array.astype(np.int64)  # what is recorded does not change with the tensor
     if classes.size and classes.view(np.uint64).max() >= count:  # a negative one is very large
@@ -532,7 +532,7 @@ def dropout(x: Any, p: float = 0.5, training: bool = True) -> Any:
     The expectation is ``x`` (Srivastava et al., 2014). An element is kept where
     `tapegraph.random`'s next number in [0, 1) is at least ``p``: ``x`` times
     ``tg.random.dropout_mask(x.shape, p)``, but what is dropped is zero whatever it was, and so is
-    its gradient. Where a program is recorded whole, every run drops others.
+    its gradient. In a captured step, every run drops others.
 
     Parameters
     ----------

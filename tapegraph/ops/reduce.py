@@ -14,7 +14,7 @@ from tapegraph.ops import elementwise
 from tapegraph.ops.elementwise import check_spreads, where
 from tapegraph.ops.index import getitem
 from tapegraph.ops.shape import concat, reshape, transpose
-from tapegraph.recording.concretization import follows
+from tapegraph.recording.capture_mode import is_captured
 from tapegraph.recording.node import numeric, real
 from tapegraph.recording.numpy_functions import (
     implements,
@@ -543,7 +543,7 @@ def _present(name: str, x: Any, axis: Any, keepdims: bool) -> tuple[Any, Any, An
     total = sum(where(missing, 0, x), axes, keepdims)
     count = np.sum(~missing, axis=axes, keepdims=keepdims)
     kind = total.dtype if total.dtype.kind == "f" else np.float64
-    return total, count.astype(kind) if follows(count) else np.asarray(count, kind), missing
+    return total, count.astype(kind) if is_captured(count) else np.asarray(count, kind), missing
 
 
 def _present_variance(name: str, x: Any, axis: Any, ddof: Any, keepdims: bool) -> Any:
@@ -915,7 +915,7 @@ def trapezoid(y: Any, x: Any = None, dx: Any = 1.0, axis: int = -1) -> Any:
     return sum(elementwise.div(elementwise.mul(width, pairs), 2.0), axis=along)
 
 
-# Without a gradient: plain arrays, and operations where a program is recorded whole
+# Without a gradient: plain arrays, and operations in a captured step
 
 
 def _places_of(name: str, function: Any) -> None:

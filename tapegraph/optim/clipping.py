@@ -12,7 +12,7 @@ from tapegraph.errors import warn
 from tapegraph.optim.groups import checked
 from tapegraph.optim.leaves import Leaf, Leaves, gradients_of, set_gradient
 from tapegraph.optim.options import number
-from tapegraph.recording.concretization import current
+from tapegraph.recording.capture_mode import capturing
 from tapegraph.recording.no_grad import no_grad
 from tapegraph.recording.node import constant, real
 from tapegraph.tensors.tensor import Tensor
@@ -70,7 +70,7 @@ def clip_grad_norm(params: Leaves, max_norm: float) -> Tensor:
         norm = _norm([_elements(g) for _, g in found])
         factor = np.minimum(limit / (norm + _EPS), 1.0)
         factor = np.where(np.isfinite(norm), factor, np.nan)
-        if current() is None:
+        if capturing() is None:
             if factor == 1.0:
                 return constant(np.asarray(norm))  # type: ignore[no-any-return]
             if not np.isfinite(norm):

@@ -1,7 +1,7 @@
 """What optimizers read from parameters and write to them: the only place that knows how.
 
 A parameter is a `Tensor` leaf or a `Value`. Its number and its gradient are arrays; inside a
-program that is recorded whole they are tensors; those of many Values are made at once.
+captured program they are tensors; those of many Values are made at once.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from tapegraph.arrays.buffers import is_shared, own
 from tapegraph.arrays.row_sparse import RowSparse
 from tapegraph.differentiation import stored
 from tapegraph.errors import explain
+from tapegraph.recording.capture_mode import capturing
 from tapegraph.recording.changes import Change, new_numbers
-from tapegraph.recording.concretization import current
 from tapegraph.recording.node import Node, constant
 from tapegraph.scalars.recorder import recorder_of
 from tapegraph.scalars.state import GRAD
@@ -34,11 +34,11 @@ def gradient_of(p: Leaf, *, rows: bool) -> Any:
     """Return a parameter's gradient, or None before any.
 
     It is an ndarray, or a `RowSparse` that holds each row once where ``rows`` allows it, and the
-    caller must not change it; inside a program that is recorded whole, it is a tensor.
+    caller must not change it; inside a captured program, it is a tensor.
     """
     if isinstance(p, Value):
         return np.asarray(p.grad)
-    if current() is not None:
+    if capturing() is not None:
         return p.grad
     held = stored.held(p)
     if rows and isinstance(held, RowSparse):
@@ -49,17 +49,17 @@ def gradient_of(p: Leaf, *, rows: bool) -> Any:
 
 def gradients_of(params: list[Leaf], *, rows: bool) -> list[Any]:
     """Return the gradient of each parameter, as `gradient_of` does; of Values too, as tensors."""
-    whole, values = current(), [p for p in params if isinstance(p, Value)]
-    if whole is None or not values:
+    capture, values = capturing(), [p for p in params if isinstance(p, Value)]
+    if capture is None or not values:
         return [gradient_of(p, rows=rows) for p in params]
-    recorder = recorder_of(whole)
+    recorder = recorder_of(capture)
     found = iter(recorder.tensors([[recorder.index(p, GRAD)] for p in values], ()))
     return [next(found) if isinstance(p, Value) else gradient_of(p, rows=rows) for p in params]
 
 
 def set_gradient(p: Leaf, grad: Any) -> None:
     """Replace a parameter's gradient by one that was computed from it."""
-    if current() is not None:
+    if capturing() is not None:
         p.grad = grad
     elif isinstance(p, Value):
         p.grad = float(grad)

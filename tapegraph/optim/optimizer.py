@@ -23,13 +23,13 @@ from tapegraph.optim.options import (
     rate_at,
 )
 from tapegraph.optim.saved import loaded, saved
-from tapegraph.recording.changes import Change, all_new_numbers, make, set_array, together
-from tapegraph.recording.concretization import (
+from tapegraph.recording.capture_mode import (
     ConcretizationError,
+    capturing,
     check_not_read,
     check_outside,
-    current,
 )
+from tapegraph.recording.changes import Change, all_new_numbers, make, set_array, together
 from tapegraph.recording.no_grad import no_grad
 from tapegraph.recording.node import constant
 from tapegraph.scalars.recorder import recorder_of
@@ -273,7 +273,7 @@ class Optimizer:
             The rule gave another dtype, shape or name than those of a parameter and its slots, or
             a schedule no learning rate.
         """
-        if current() is not None:
+        if capturing() is not None:
             self._record()
             return
         changes: list[Change] = []
@@ -291,17 +291,17 @@ class Optimizer:
         return rate_at(self._kind, chosen, self._taken() + ahead)
 
     def _recorded_rate(self, group: Group, dtype: Any) -> Any:
-        """Return the learning rate of a group in a step that is recorded whole, as a tensor.
+        """Return the learning rate of a group in a captured step, as a tensor.
 
         It is read anew before every run, where it may be that of a later step: another rate needs
         no other program.
         """
-        whole, now = current(), self._rate(group)
-        if not whole.is_state(self._steps):  # made inside, as in every run
+        capture, now = capturing(), self._rate(group)
+        if not capture.is_state(self._steps):  # made inside, as in every run
             return constant(np.asarray(now, dtype))
-        start = whole.started.get(id(self._steps), self._steps._array)
+        start = capture.started.get(id(self._steps), self._steps._array)
         read = partial(self._rate, group, self._taken() - int(start))
-        return whole.reading(read, dtype, now)
+        return capture.reading(read, dtype, now)
 
     def _changes(self, group: Group, lr: float) -> Iterable[Change]:
         """Return what the step changes in a group, everything computed."""
@@ -337,7 +337,7 @@ class Optimizer:
         return changes
 
     def _record(self) -> None:
-        """Take the step on tensors, so that the program that is recorded whole holds it."""
+        """Take the step on tensors, so that the captured program holds it."""
         rates: dict[Any, Any] = {}
         changes: list[tuple[Tensor, Any]] = []
         with no_grad():
@@ -365,7 +365,7 @@ class Optimizer:
         values = [(name, p) for name, p in pairs if isinstance(p, Value)]
         if not values:
             return
-        recorder = recorder_of(current())
+        recorder = recorder_of(capturing())
         lr = self._recorded_rate(group, np.float64)
         together = self.elementwise
         shape = (len(values),) if together else ()

@@ -13,7 +13,7 @@ from typing import Any, Generic, TypeAlias, TypeVar, overload
 import numpy as np
 
 from tapegraph.errors import explain, kind_of
-from tapegraph.recording.concretization import check_not_read, check_outside
+from tapegraph.recording.capture_mode import check_not_read, check_outside
 from tapegraph.recording.node import real
 
 T = TypeVar("T")
@@ -92,10 +92,10 @@ def rate_at(kind: str, value: Rate, step: int) -> float:
 
 
 def check_rate_is_not_read() -> None:
-    """Refuse to read a learning rate in a program that is recorded whole: it would be frozen."""
+    """Refuse to read a learning rate in a captured program: it would be frozen."""
     check_not_read("lr", "a learning rate", "Read it outside, or pass it as a float argument.")
 
 
 def check_rate_is_set_outside() -> None:
-    """Refuse to set a learning rate in a program that is recorded whole: its runs would not."""
+    """Refuse to set a learning rate in a captured program: its runs would not."""
     check_outside("lr", "Its runs read the rate anew: set it between them, or give a schedule.")

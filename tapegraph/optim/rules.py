@@ -16,6 +16,7 @@ import numpy as np
 from tapegraph.arrays.buffers import is_shared, own
 from tapegraph.arrays.quietly import quietly
 from tapegraph.arrays.row_sparse import RowSparse
+from tapegraph.capture.sgd_updates import RowUpdate
 from tapegraph.differentiation import stored
 from tapegraph.errors import explain
 from tapegraph.optim.groups import Group, Params
@@ -23,7 +24,6 @@ from tapegraph.optim.leaves import fitting
 from tapegraph.optim.optimizer import Optimizer
 from tapegraph.optim.options import Option, Rate, flag, fraction, fractions, number
 from tapegraph.recording.changes import Change, make, new_numbers, set_changed
-from tapegraph.recording.descents import RowUpdate
 from tapegraph.recording.node import Node, next_seq
 from tapegraph.scalars.state import DATA
 from tapegraph.tensors.value import Value

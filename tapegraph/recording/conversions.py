@@ -15,7 +15,7 @@ from tapegraph.errors import (
     user_line,
     warn,
 )
-from tapegraph.recording.concretization import ConcretizationError
+from tapegraph.recording.capture_mode import ConcretizationError
 from tapegraph.recording.scopes import Setting
 
 STRICT = "TAPEGRAPH_STRICT"

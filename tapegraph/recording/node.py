@@ -10,7 +10,7 @@ import numpy as np
 
 from tapegraph.arrays.buffers import own
 from tapegraph.errors import explain, kind_of
-from tapegraph.recording.concretization import ConcretizationError, check_fixed, check_stays
+from tapegraph.recording.capture_mode import ConcretizationError, check_fixed, forbid_read
 from tapegraph.recording.conversions import not_detached, not_joined
 from tapegraph.recording.op import CONSTANT, NO_ATTRS, Op
 from tapegraph.typed import Array
@@ -68,17 +68,17 @@ class Node:
     def name(self, value: str | None) -> None:
         self._name = value
 
-    def __init_subclass__(cls, *, recorded: bool = False, away: bool = False) -> None:
-        """Let one class be that of every result, one that of tensors away, and refuse any other.
+    def __init_subclass__(cls, *, recorded: bool = False, remote: bool = False) -> None:
+        """Let one class be that of every result, one that of remote tensors, and refuse any other.
 
         Raises
         ------
         TypeError
             For a subclass of `Tensor`.
         """
-        global tensor_class, away_class
-        if away:
-            away_class = cls
+        global tensor_class, remote_class
+        if remote:
+            remote_class = cls
             return
         if not recorded:
             received = f"class {cls.__name__}, a subclass of Tensor"
@@ -94,8 +94,8 @@ Node._held = Node.__dict__["_array"]
 
 # The class of every recorded result, `Tensor`, which says so itself.
 tensor_class: type[Any] = Node
-# The class it has while an engine keeps its numbers (`tapegraph.recording.away`).
-away_class: type[Any] = Node
+# The class it has while an engine keeps its numbers (`tapegraph.recording.remote`).
+remote_class: type[Any] = Node
 
 
 def mark_changed(leaf: Node) -> None:
@@ -129,7 +129,7 @@ def numeric(data: Any, op: str, argument: str) -> Array:
     if isinstance(data, Node):
         if data._requires_grad:
             raise not_detached(op, argument, data)
-        check_stays(data, op, "Compute with the tensor itself.")
+        forbid_read(data, op, "Compute with the tensor itself.")
         data = data._array
     elif type(data) is not np.ndarray:
         if isinstance(data, np.ma.MaskedArray):

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 
 from tapegraph.errors import explain
-from tapegraph.recording.concretization import check_stays, current, follows, is_float, settled
+from tapegraph.recording.capture_mode import capturing, forbid_read, is_captured, is_float, settled
 from tapegraph.recording.node import Node
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -100,7 +100,7 @@ DESCRIPTIONS: set[Any] = {
     np.can_cast,
     np.min_scalar_type,
 }
-# And those that are operations where a program is recorded whole: the functions that record them.
+# And those that are operations in a captured step: the functions that record them.
 WITHOUT_GRADIENT: dict[Any, Callable[..., Any]] = {}
 # A ufunc's method and the NumPy function that it is.
 METHODS: dict[tuple[Any, str], Any] = {
@@ -146,7 +146,7 @@ def implements(*functions: Any) -> Callable[[F], F]:
 
 
 def without_gradient(*functions: Any) -> Callable[[F], F]:
-    """Register the function that records ``functions`` where a program is recorded whole."""
+    """Register the function that records ``functions`` in a captured step."""
 
     def register(recording: F) -> F:
         for function in functions:
@@ -236,7 +236,7 @@ def _run(called: Any, name: str, args: tuple[Any, ...], options: dict[str, Any])
     if options.get("out") is not None and any(o is not None for o in _tuple(options["out"])):
         fix = "Leave out= away and use the result; for a += b write a = a + b."
         raise TypeError(explain(name, "out= with a tensor", "no in-place result", fix))
-    if current() is not None:
+    if capturing() is not None:
         given = (*args, *options.values())
         args = tuple(met_with(x, given) for x in args)
         options = {key: met_with(x, given) for key, x in options.items()}
@@ -246,7 +246,7 @@ def _run(called: Any, name: str, args: tuple[Any, ...], options: dict[str, Any])
     if called in DESCRIPTIONS:
         return called(*map(_described, args), **{k: _described(v) for k, v in options.items()})
     if called in PLAIN:
-        if follows(*args, *options.values()) and called in WITHOUT_GRADIENT:
+        if is_captured(*args, *options.values()) and called in WITHOUT_GRADIENT:
             return WITHOUT_GRADIENT[called](*args, **options)
         return called(*map(plain, args), **{k: plain(v) for k, v in options.items()})
     fix = REFUSED.get(called, _FIX)
@@ -263,20 +263,20 @@ def plain(value: Any) -> Any:
     Raises
     ------
     ConcretizationError
-        The program that the tensor belongs to is recorded whole.
+        The program that the tensor belongs to is captured.
     """
     fix = "Write np.where for a choice by numbers; shapes cannot depend on them."
-    check_stays(value, "a plain array", fix)
+    forbid_read(value, "a plain array", fix)
     return _plain(value)
 
 
 def numbers(value: Any) -> Any:
     """Return what places and masks are computed from: a tensor's array.
 
-    Where a program is recorded whole it is the tensor itself, without its gradient: NumPy's
+    In a captured step it is the tensor itself, without its gradient: NumPy's
     functions on it are recorded then.
     """
-    if follows(value):
+    if is_captured(value):
         return value.detach() if value.requires_grad else value
     return plain(value)
 
@@ -284,7 +284,7 @@ def numbers(value: Any) -> Any:
 def looked_at(value: Any) -> Any:
     """Return a tensor's array for a check that refuses bad input, and for nothing else.
 
-    A program that is recorded whole does not repeat the check.
+    A program that is captured does not repeat the check.
     """
     return _plain(value)
 

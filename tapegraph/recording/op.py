@@ -85,7 +85,7 @@ PARAM = Op("param")
 CONSTANT = Op("constant")
 SCALAR = Op("scalar")
 CLEARED = Op("cleared")
-# What a backward gives inside a whole recording: of its first input with respect to its second,
+# What a backward gives inside a capture: of its first input with respect to its second,
 # for the cotangent that is the third, or ones. Engines differentiate; it has no forward of its own.
 GRADIENT = Op("gradient")
 # The same for every element of its first input at once: all rows of the Jacobian.

@@ -14,11 +14,11 @@ import numpy as np
 
 from tapegraph.errors import ORIGINS, USER, explain, kind_of, user_frame, user_line
 from tapegraph.numpy_warnings import watched
-from tapegraph.recording import concretization, numpy_functions
+from tapegraph.recording import capture_mode, numpy_functions
 from tapegraph.recording import node as nodes
-from tapegraph.recording.away import present
 from tapegraph.recording.node import constant, new, next_seq, numeric
 from tapegraph.recording.op import NO_ATTRS, Op
+from tapegraph.recording.remote import restore
 from tapegraph.recording.scopes import RECORDING
 from tapegraph.recording.tape import CURRENT, current
 from tapegraph.typed import Array
@@ -28,7 +28,7 @@ ndarray = np.ndarray
 # Bound once: each lookup saved here is paid by every recorded operation.
 _scopes = RECORDING.entered.get
 _recording = RECORDING.value
-_whole = concretization.current
+_capturing = capture_mode.capturing
 _tape = CURRENT.get
 _getframe = sys._getframe
 _modules = sys.modules
@@ -44,8 +44,8 @@ def operand(op: str, value: Any, argument: str) -> Any:
     cls = type(value)
     if cls is nodes.tensor_class or cls in _SCALARS or hasattr(cls, "__tapegraph_apply__"):
         return value
-    if cls is nodes.away_class:
-        present(value)
+    if cls is nodes.remote_class:
+        restore(value)
         return value
     if isinstance(value, (complex, np.complexfloating)) or value is None:
         raise TypeError(explain(op, f"{kind_of(value)} for {argument!r}", "real numbers"))
@@ -108,7 +108,7 @@ def unary(name: str, forward: Callable[[Any], Any]) -> Callable[[F], F]:
             if not x._requires_grad or (_scopes() and not _recording()):
                 if out.dtype.char == "e":  # NumPy answers small integers in float16
                     out = np.asarray(forward(x._array.astype(np.float64)))
-                if _whole() is None:
+                if _capturing() is None:
                     return constant(out)
                 return _without_gradient(cls, op, out, (x,), NO_ATTRS)
             return remember(cls, op, out, (x,), NO_ATTRS)
@@ -175,7 +175,7 @@ def binary(
             if type(out) is not ndarray:
                 out = np.asarray(out)
             if not needed or (_scopes() and not _recording()):
-                if _whole() is None:
+                if _capturing() is None:
                     return constant(out)
                 return _without_gradient(cls, op, out, (x1, x2), NO_ATTRS)
             return remember(cls, op, out, (x1, x2), NO_ATTRS)
@@ -257,8 +257,8 @@ def remember(
 def _without_gradient(
     cls: type[Any], op: Op, out: Array, inputs: tuple[Any, ...], attrs: dict[str, Any]
 ) -> Any:
-    """Return a result as a constant; as an entry where a program is recorded whole with it."""
-    if not concretization.follows(*inputs):
+    """Return a result as a constant; as an entry in a captured step with it."""
+    if not capture_mode.is_captured(*inputs):
         return constant(out)
     node = remember(cls, op, out, inputs, attrs)
     node._requires_grad = False

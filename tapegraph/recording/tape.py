@@ -8,11 +8,10 @@ from contextvars import ContextVar
 from typing import Any
 from weakref import WeakValueDictionary, ref
 
+from tapegraph.recording.linearize import linearize
 from tapegraph.recording.node import Node
 from tapegraph.recording.op import CLEARED
-from tapegraph.recording.program import Entry
-from tapegraph.recording.recorded import Recording
-from tapegraph.recording.trace import linearise
+from tapegraph.recording.program import Entry, Recording
 
 _MIN_LIMIT = 4096
 
@@ -57,7 +56,7 @@ class Tape:
 
     def recording(self) -> Recording:
         """Return every live entry and what it reads."""
-        return linearise(self.live(), differentiate=False)
+        return linearize(self.live(), differentiate=False)
 
     def reset(self) -> None:
         """Clear every live operation; parameters stay usable and keep their gradients."""

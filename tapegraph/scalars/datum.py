@@ -1,4 +1,4 @@
-"""`Datum`: a Python float that a whole recording computes, such as the ``data`` of a Value."""
+"""`Datum`: a Python float that a capture computes, such as the ``data`` of a Value."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, NoReturn
 
 from tapegraph.errors import explain
-from tapegraph.recording.concretization import ConcretizationError
+from tapegraph.recording.capture_mode import ConcretizationError
 from tapegraph.recording.node import Node
 from tapegraph.recording.op import OPS
 from tapegraph.recording.record import ELEMENTWISE, apply

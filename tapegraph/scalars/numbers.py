@@ -1,4 +1,4 @@
-"""`Numbers`: a straight-line program on floats, in plain columns, as a whole recording made it."""
+"""`Numbers`: a straight-line program on floats, in plain columns, as a capture made it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from types import CodeType
 import numpy as np
 
 from tapegraph.errors import line_of
-from tapegraph.recording.structure import scalar_bits
+from tapegraph.recording.program import scalar_bits
 from tapegraph.scalars.arithmetic import GIVEN, NUMBER
 from tapegraph.scalars.levels import Levels
 from tapegraph.typed import Array

@@ -1,4 +1,4 @@
-"""What Values compute in a whole recording: number by number, as entries of its program.
+"""What Values compute in a capture: number by number, as entries of its program.
 
 Between tensors and numbers there are two entries: `NUMBERS` runs the arithmetic since the last one,
 and gives a vector of what is needed of it; `CHOSEN` are those of them that were asked for.
@@ -16,8 +16,8 @@ import numpy as np
 
 from tapegraph.errors import explain, line_of, user_frame
 from tapegraph.recording import node as nodes
+from tapegraph.recording.capture_mode import ConcretizationError
 from tapegraph.recording.changes import old_numbers
-from tapegraph.recording.concretization import ConcretizationError
 from tapegraph.recording.node import Node, mark_changed
 from tapegraph.recording.op import OPS, Op
 from tapegraph.recording.record import remember
@@ -71,11 +71,11 @@ class _Segment:
 
 
 class Recorder:
-    """The numbers of one whole recording.
+    """The numbers of one capture.
 
     Parameters
     ----------
-    whole : Whole
+    capture : Capture
         What records.
 
     Attributes
@@ -84,8 +84,8 @@ class Recorder:
         The numbers from outside that are read and written.
     """
 
-    def __init__(self, whole: Any) -> None:
-        self._whole = whole
+    def __init__(self, capture: Any) -> None:
+        self._capture = capture
         self._kinds: list[str] = []
         self._args: list[tuple[int, ...]] = []
         self._data: list[float] = []
@@ -103,7 +103,7 @@ class Recorder:
         self._written: dict[tuple[int, str], tuple[Any, str]] = {}
         self._segments: list[_Segment] = []
         self.state = State()
-        self._leaf = whole.reading(self.state.read, np.float64)
+        self._leaf = capture.reading(self.state.read, np.float64)
 
     # Numbers
 
@@ -117,7 +117,7 @@ class Recorder:
     def element(self, tensor: Any, position: int = 0) -> int:
         """Return a number of a tensor, which carries no gradient."""
         number = float(tensor._array.reshape(-1)[position])
-        if not self._whole.depends(tensor):
+        if not self._capture.depends(tensor):
             return self.constant(number)
         source, places = self._source(tensor)
         i = self._enter(GIVEN, (), number, stays=True)
@@ -126,7 +126,7 @@ class Recorder:
 
     def _source(self, tensor: Any) -> tuple[Any, Array]:
         """Return what a tensor was picked from by indices, and the places of its numbers there."""
-        if self._whole.may_change(tensor):  # before this is run
+        if self._capture.may_change(tensor):  # before this is run
             array = tensor._array.copy()
             copied = _entry(remember(nodes.tensor_class, COPIED, array, (tensor,), {}))
             return copied, _places(copied)
@@ -134,8 +134,8 @@ class Recorder:
             found = tensor, _places(tensor)
             if tensor._op is OPS["getitem"]:
                 source, *keys = tensor._inputs
-                fixed = not any(self._whole.depends(key) for key in keys)
-                if fixed and not self._whole.may_change(source):
+                fixed = not any(self._capture.depends(key) for key in keys)
+                if fixed and not self._capture.may_change(source):
                     source, places = self._source(source)
                     arrays = [key._array for key in keys]
                     places = tensor._op.forward(places, *arrays, **tensor._attrs)
@@ -207,7 +207,7 @@ class Recorder:
             self._held.append(x)
             node = isinstance(x, Node)
             before = old_numbers(x) if node else partial(setattr, x, name, getattr(x, name))
-            self._whole.undo.appendleft(before)
+            self._capture.undo.appendleft(before)
         if isinstance(x, Node):
             x._array = np.array(self._data[i])
             mark_changed(x)
@@ -236,7 +236,7 @@ class Recorder:
         """
         for node in order:
             if node.args and id(node) not in self._inside:
-                received = f"the result of {node.op}, from outside of what is recorded whole"
+                received = f"the result of {node.op}, from outside of what is captured"
                 fix = "Compute it inside, or make a leaf of it: Value(result.data)."
                 raise RuntimeError(explain("Value.backward", received, "results made inside", fix))
         arrived: dict[int, list[int]] = {id(root): [self.constant(1.0)]}
@@ -297,7 +297,7 @@ class Recorder:
         return [found[k] for k in range(len(rows))]
 
     def check_apart(self, nodes: Sequence[Any]) -> None:
-        """Refuse tensors that a program has as a whole, and that were updated number by number."""
+        """Refuse tensors that a program has as arrays, and that were updated number by number."""
         for x in nodes:
             if (id(x), DATA) in self._written:
                 received = "a slot of an optimizer of Values, read in the step that changes it"
@@ -432,8 +432,8 @@ _SLOPES: dict[str, _Slopes] = {
 }
 
 
-def recorder_of(whole: Any) -> Recorder:
-    """Return what records the numbers of a whole recording."""
-    if whole.numbers is None:
-        whole.numbers = Recorder(whole)
-    return whole.numbers  # type: ignore[no-any-return]
+def recorder_of(capture: Any) -> Recorder:
+    """Return what records the numbers of a capture."""
+    if capture.numbers is None:
+        capture.numbers = Recorder(capture)
+    return capture.numbers  # type: ignore[no-any-return]

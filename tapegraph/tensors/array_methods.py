@@ -22,7 +22,7 @@ import numpy.typing as npt
 from tapegraph.errors import explain
 from tapegraph.ops import elementwise, index, linalg, reduce, shape
 from tapegraph.recording import conversions, numpy_functions
-from tapegraph.recording.concretization import follows
+from tapegraph.recording.capture_mode import is_captured
 from tapegraph.typed import ArrayLike, Axes, Index, Operand, Shape, SupportsArray
 
 if TYPE_CHECKING:
@@ -152,7 +152,7 @@ class ArrayMethods:
         return (self[i] for i in range(len(self)))  # type: ignore[arg-type]
 
     def _compared(self, other: object, name: str) -> npt.NDArray[np.bool_]:
-        if follows(self, other):
+        if is_captured(self, other):
             return numpy_functions.WITHOUT_GRADIENT[_COMPARISONS[name]](self, other)  # type: ignore[no-any-return]
         return getattr(numpy_functions.plain(self), name)(numpy_functions.plain(other))  # type: ignore[no-any-return]
 
@@ -174,7 +174,7 @@ class ArrayMethods:
     def __ge__(self, other: Operand) -> npt.NDArray[np.bool_]:
         return self._compared(other, "__ge__")
 
-    # Of masks, which are tensors where a program is recorded whole
+    # Of masks, which are tensors in a captured step
 
     def __and__(self, other: object) -> npt.NDArray[np.bool_]:
         return _numpy.bitwise_and(self, other)  # type: ignore[no-any-return]

@@ -12,7 +12,7 @@ import numpy as np
 from tapegraph.errors import explain, kind_of
 from tapegraph.recording import node as nodes
 from tapegraph.recording import numpy_functions
-from tapegraph.recording.concretization import OPERATION, current
+from tapegraph.recording.capture_mode import OPERATION, capturing
 from tapegraph.recording.node import constant, numeric
 from tapegraph.recording.op import DEFINED, OPS, Op, Rules
 from tapegraph.recording.record import apply, operand
@@ -233,7 +233,7 @@ def _read_only(array: Any) -> Any:
 
 def _result(name: str, forward: Callable[..., Any], *arrays: Array, **attrs: Any) -> Array:
     """Run a user's forward, and return its result as an array that shares no memory."""
-    token = OPERATION.set(name if current() is not None else None)
+    token = OPERATION.set(name if capturing() is not None else None)
     try:
         out = forward(*map(_read_only, arrays), **attrs)
     except ValueError as error:

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from tapegraph.errors import explain
-from tapegraph.recording.concretization import current
+from tapegraph.recording.capture_mode import capturing
 from tapegraph.recording.node import Node, mark_changed
 from tapegraph.recording.op import CLEARED
 from tapegraph.typed import Array
@@ -51,17 +51,17 @@ class GuardedArray(np.ndarray[Any, Any]):
             super().__setitem__(key, value)
             return
         _check_writable(owner, self)
-        whole = current()
-        if whole is not None:
-            whole.before_write(owner)
+        capture = capturing()
+        if capture is not None:
+            capture.before_write(owner)
         self.flags.writeable = True
         try:
             super().__setitem__(key, value)
         finally:
             self.flags.writeable = False
             mark_changed(owner)
-            if whole is not None:
-                whole.written(owner)
+            if capture is not None:
+                capture.written(owner)
 
     def fill(self, value: Any) -> None:
         """Set every element."""

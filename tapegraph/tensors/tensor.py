@@ -17,12 +17,12 @@ from tapegraph.errors import explain, user_frame, warn
 from tapegraph.interrupts import in_handler
 from tapegraph.ops import elementwise, linalg
 from tapegraph.ops.elementwise import DETACH
-from tapegraph.recording import concretization, conversions
-from tapegraph.recording.away import present, put
-from tapegraph.recording.concretization import ConcretizationError, check_stays, follows, settled
+from tapegraph.recording import capture_mode, conversions
+from tapegraph.recording.capture_mode import ConcretizationError, forbid_read, is_captured, settled
 from tapegraph.recording.node import Node, constant, mark_changed, numeric
 from tapegraph.recording.op import CLEARED, CONSTANT, PARAM, Attrs
 from tapegraph.recording.record import apply, tensor_like
+from tapegraph.recording.remote import put, restore
 from tapegraph.recording.scopes import RECORDING
 from tapegraph.recording.tape import current
 from tapegraph.tensors.array_methods import ArrayMethods, Operator
@@ -36,9 +36,9 @@ def _updating(operation: Callable[[Any, Any], Any]) -> Operator:
     def update(self: Tensor, other: Any) -> Any:
         result = operation(self, other)
         if self._op is not PARAM or RECORDING.value():
-            whole = concretization.current()
-            if whole is not None:
-                whole.in_place(self, result)
+            capture = capture_mode.capturing()
+            if capture is not None:
+                capture.in_place(self, result)
             return result
         array = result._array
         if array.shape != self._array.shape:
@@ -91,7 +91,7 @@ class Tensor(ArrayMethods, Node, recorded=True):
     @property
     def data(self) -> Array:
         """The value, as an array whose writes the tape knows of."""
-        check_stays(self, "data", "Compute with the tensor itself.")
+        forbid_read(self, "data", "Compute with the tensor itself.")
         return guarded(self)
 
     @data.setter
@@ -105,7 +105,7 @@ class Tensor(ArrayMethods, Node, recorded=True):
 
         A result has one only after `retain_grad`; reading it before is warned of.
         """
-        recorded = concretization.current()
+        recorded = capture_mode.capturing()
         if recorded is not None and (recorded.is_state(self) or not self._inputs):
             if not in_handler(recorded.frame):
                 return recorded.gradient(self)  # type: ignore[no-any-return]
@@ -121,7 +121,7 @@ class Tensor(ArrayMethods, Node, recorded=True):
 
     @grad.setter
     def grad(self, value: ArrayLike | None) -> None:
-        recorded = concretization.current()
+        recorded = capture_mode.capturing()
         if recorded is not None and (recorded.is_state(self) or not self._inputs):
             given: Any = settled(value, self.dtype)
             given = given if given is None else tensor_like("grad", given)
@@ -190,12 +190,12 @@ class Tensor(ArrayMethods, Node, recorded=True):
             raise ValueError(
                 explain("item", f"a tensor of shape {self.shape}", "exactly one element")
             )
-        check_stays(self, "item", "Return the tensor, and read its number outside.")
+        forbid_read(self, "item", "Return the tensor, and read its number outside.")
         return self._array.item()  # type: ignore[no-any-return]
 
     def numpy(self) -> Array:
         """Return the value as an ordinary array of its own memory."""
-        check_stays(self, "numpy", "Compute with the tensor itself, by NumPy's functions.")
+        forbid_read(self, "numpy", "Compute with the tensor itself, by NumPy's functions.")
         return np.array(self._array)
 
     @property
@@ -205,8 +205,8 @@ class Tensor(ArrayMethods, Node, recorded=True):
 
     def detach(self) -> Tensor:
         """Return the value as a constant with no history."""
-        if follows(self):
-            present(self)  # an engine may have kept its numbers
+        if is_captured(self):
+            restore(self)  # an engine may have kept its numbers
             return apply(DETACH, (self,))  # type: ignore[no-any-return]
         return constant(np.array(self._array))  # type: ignore[no-any-return]
 
@@ -236,7 +236,7 @@ class Tensor(ArrayMethods, Node, recorded=True):
             )
         given: Any = settled(value, self.dtype)
         numbers: Any = given
-        if isinstance(given, Node) and follows(given) and not given._requires_grad:
+        if isinstance(given, Node) and is_captured(given) and not given._requires_grad:
             numbers = given._array
         array = numeric(numbers, "assign", "value")
         try:
@@ -247,7 +247,7 @@ class Tensor(ArrayMethods, Node, recorded=True):
                     "assign", f"a value of shape {array.shape}", f"the tensor's shape {self.shape}"
                 )
             ) from None
-        recorded = concretization.current()
+        recorded = capture_mode.capturing()
         if recorded is not None:
             if isinstance(given, Node) and given._array.shape != self.shape:
                 given = np.broadcast_to(given, self.shape)  # type: ignore[call-overload]
@@ -311,9 +311,9 @@ class Tensor(ArrayMethods, Node, recorded=True):
                 explain("requires_grad_", f"a tensor of dtype {self.dtype}", "floats", fix)
             )
         if wanted != self._requires_grad:
-            whole = concretization.current()
-            if whole is not None:
-                whole.set_requires_grad(self, wanted)
+            capture = capture_mode.capturing()
+            if capture is not None:
+                capture.set_requires_grad(self, wanted)
             mark_changed(self)
             if wanted:
                 _as_parameter(self, user_frame(sys._getframe(1)))
@@ -328,7 +328,7 @@ class Tensor(ArrayMethods, Node, recorded=True):
 
     def zero_grad(self) -> None:
         """Set the gradient to zero where there is one."""
-        recorded = concretization.current()
+        recorded = capture_mode.capturing()
         if recorded is not None and (recorded.is_state(self) or not self._inputs):
             recorded.zero_gradient(self)
             return
@@ -347,9 +347,9 @@ class Tensor(ArrayMethods, Node, recorded=True):
             raise RuntimeError(
                 explain("retain_grad", "a tensor that needs no gradient", "a recorded result")
             )
-        if concretization.current() is not None and self._inputs:
+        if capture_mode.capturing() is not None and self._inputs:
             fix = "Compute from a tg.param in its place, and read the grad of that."
-            received = "a result in a program that is recorded whole"
+            received = "a result in a captured program"
             raise ConcretizationError(explain("retain_grad", received, "a parameter", fix))
         self._retains = True
 
@@ -359,7 +359,7 @@ class Tensor(ArrayMethods, Node, recorded=True):
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> npt.NDArray[np.generic]:
         if self._requires_grad:
             raise conversions.to_array("Tensor")
-        check_stays(self, "numpy.asarray", "Call NumPy's functions on the tensor itself.")
+        forbid_read(self, "numpy.asarray", "Call NumPy's functions on the tensor itself.")
         return np.array(self._array, dtype=dtype)
 
     def __bool__(self) -> bool:
@@ -367,7 +367,7 @@ class Tensor(ArrayMethods, Node, recorded=True):
             raise ValueError(
                 explain("bool", f"a tensor of shape {self.shape}", "exactly one element")
             )
-        check_stays(self, "bool", "Write np.where(condition, a, b) for the choice.")
+        forbid_read(self, "bool", "Write np.where(condition, a, b) for the choice.")
         return bool(self._array.item())
 
     def __float__(self) -> float:
@@ -397,7 +397,7 @@ class Tensor(ArrayMethods, Node, recorded=True):
         return f"Tensor({text}{extras})"
 
     def __format__(self, spec: str) -> str:
-        check_stays(self, "format", "Return the tensor, and write its numbers outside.")
+        forbid_read(self, "format", "Return the tensor, and write its numbers outside.")
         return format(self.item(), spec) if spec and self.size == 1 else format(str(self), spec)
 
     def __reduce__(self) -> Any:
@@ -405,7 +405,7 @@ class Tensor(ArrayMethods, Node, recorded=True):
             raise TypeError(
                 explain("pickle", f"a result of {self.op}", "a leaf", "Pickle tensor.detach().")
             )
-        check_stays(self, "a copy", "Write tensor.detach() for its numbers.")
+        forbid_read(self, "a copy", "Write tensor.detach() for its numbers.")
         return _leaf, (self._array, self._op is PARAM, self.name)
 
     def __copy__(self) -> Tensor:
@@ -436,14 +436,14 @@ class Tensor(ArrayMethods, Node, recorded=True):
             )
 
 
-class AwayTensor(Tensor, away=True):
+class RemoteTensor(Tensor, remote=True):
     """A tensor whose numbers an engine keeps, until somebody reads them."""
 
     __slots__ = ()
-    _array = property(present, put)
+    _array = property(restore, put)
 
 
-AwayTensor.__name__ = "Tensor"  # which is what it is to its user
+RemoteTensor.__name__ = "Tensor"  # which is what it is to its user
 
 
 def param(data: ArrayLike, dtype: npt.DTypeLike | None = None, name: str | None = None) -> Tensor:
@@ -535,9 +535,9 @@ def tensor(data: ArrayLike, dtype: npt.DTypeLike | None = None) -> Tensor:
 
 
 def _is_argument(data: Any) -> bool:
-    """Tell whether data are numbers that a program recorded whole is given anew in every run."""
-    whole = concretization.current()
-    return whole is not None and whole.is_input(data) and not data._requires_grad
+    """Tell whether data are numbers that a captured program is given anew in every run."""
+    capture = capture_mode.capturing()
+    return capture is not None and capture.is_input(data) and not data._requires_grad
 
 
 def _numbers(data: Any) -> Any:
@@ -547,7 +547,7 @@ def _numbers(data: Any) -> Any:
 def _constant(array: Array, data: Any) -> Tensor:
     """Return a leaf of numbers made from data, or from an argument's in every run."""
     if _is_argument(data):
-        return concretization.current().copy(data, array)  # type: ignore[no-any-return]
+        return capture_mode.capturing().copy(data, array)  # type: ignore[no-any-return]
     return constant(array)  # type: ignore[no-any-return]
 
 

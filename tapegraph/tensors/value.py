@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
 import numpy as np
 
 from tapegraph.errors import explain
-from tapegraph.recording.concretization import ConcretizationError, current
+from tapegraph.recording.capture_mode import ConcretizationError, capturing
 from tapegraph.recording.conversions import to_number
 from tapegraph.recording.node import Node
 from tapegraph.recording.scopes import RECORDING
@@ -195,7 +195,7 @@ class Value:
         >>> (tg.Value(3.0) * 2).local_grads
         (2.0, 3.0)
         """
-        _check_stays("Value.local_grads", self)
+        _forbid_read("Value.local_grads", self)
         if self._a is None:
             return (1.0,) * len(self._many)
         return (self._da,) if self._b is None else (self._da, self._db)
@@ -215,7 +215,7 @@ class Value:
         >>> x.grad, y.grad
         (4.0, 2.0)
         """
-        whole = current()
+        capture = capturing()
         with _turn.lock:
             if _turn.taken:  # only this thread can see that: it holds the lock
                 received = "a call inside a running backward() of the same thread"
@@ -223,10 +223,10 @@ class Value:
                 raise RuntimeError(explain("Value.backward", received, "one at a time", fix))
             _turn.taken = True
             try:
-                if whole is None:
+                if capture is None:
                     _sweep(self)
                 else:
-                    recorder_of(whole).backward(self, _in_order(self))
+                    recorder_of(capture).backward(self, _in_order(self))
             finally:
                 _turn.taken = False
 
@@ -463,21 +463,21 @@ class Value:
         return NotImplemented if number is None else self._data >= number
 
     def __bool__(self) -> bool:
-        _check_stays("bool", self)
+        _forbid_read("bool", self)
         return self._data != 0
 
     def __float__(self) -> float:
-        _check_stays("float", self)
+        _forbid_read("float", self)
         to_number("Value", "float")
         return self._data
 
     def __int__(self) -> int:
-        _check_stays("int", self)
+        _forbid_read("int", self)
         to_number("Value", "int")
         return int(self._data)
 
     def __format__(self, spec: str) -> str:
-        _check_stays("format", self)
+        _forbid_read("format", self)
         return format(self._data, spec) if spec else repr(self)
 
     def __repr__(self) -> str:
@@ -584,7 +584,7 @@ def vsum(values: Iterable[Value | Number]) -> Value:
 
 
 def _aside(op: str, args: tuple[Value, ...], data: float, slopes: tuple[float, ...]) -> Value:
-    """Record a result inside some scope: in a program that is recorded whole, or nothing at all."""
+    """Record a result inside some scope: in a captured program, or nothing at all."""
     if not _recording():
         out = _leaf(data)
     elif op == "sum":
@@ -596,9 +596,9 @@ def _aside(op: str, args: tuple[Value, ...], data: float, slopes: tuple[float, .
         out._a, out._da = args[0], slopes[0]
         if len(args) == 2:
             out._b, out._db = args[1], slopes[1]
-    whole = current()
-    if whole is not None:
-        recorder = recorder_of(whole)
+    capture = capturing()
+    if capture is not None:
+        recorder = recorder_of(capture)
         index = recorder.index
         recorder.enter(out, recorder.computed(op, tuple([index(x) for x in args]), data))
     return out
@@ -629,9 +629,9 @@ def _copied(node: Value, out: Value, copies: Mapping[int, Value]) -> Value:
     out._a = out._b = None
     if node.label:
         out._label = node.label
-    whole = current()
-    if whole is not None:
-        recorder = recorder_of(whole)
+    capture = capturing()
+    if capture is not None:
+        recorder = recorder_of(capture)
         recorder.enter(out, recorder.index(node))
     if node._a is None:
         out._many = tuple([copies.get(id(v), v) for v in node._many])
@@ -682,7 +682,7 @@ def _as_float(x: object) -> float | None:
         except OverflowError:
             received = "an integer beyond the range of a float"
             raise OverflowError(explain("Value", received, "at most 1.8e308")) from None
-    if isinstance(x, Node) and not x._requires_grad and current() is None:
+    if isinstance(x, Node) and not x._requires_grad and capturing() is None:
         x = x._array
     if isinstance(x, (np.generic, np.ndarray)) and x.ndim == 0 and x.dtype.kind in "biuf":
         return float(x)
@@ -692,26 +692,26 @@ def _as_float(x: object) -> float | None:
 def _peer(value: Value, other: object) -> float | None:
     """Return what a comparison looks at, None for what a Value does not compare with."""
     if _entered():
-        _check_stays("comparison", value, other)
+        _forbid_read("comparison", value, other)
     if isinstance(other, Value):
         return other._data
     return other if isinstance(other, int) else _as_float(other)  # Python compares any integer
 
 
 def _belongs(x: object) -> bool:
-    """Tell whether something is one number, without a gradient, of a program recorded whole."""
-    if current() is None:
+    """Tell whether something is one number, without a gradient, of a captured program."""
+    if capturing() is None:
         return False
     shape, needs = getattr(x, "shape", None), getattr(x, "requires_grad", True)
     return shape == () and not needs and hasattr(x, "detach")
 
 
 def _number_inside(value: Value, data: object, number: float | None) -> float | None:
-    """Enter a new leaf in the program that is recorded whole, if any; return what it holds."""
-    whole = current()
-    if whole is None:
+    """Enter a new leaf in the captured program, if any; return what it holds."""
+    capture = capturing()
+    if capture is None:
         return number
-    recorder = recorder_of(whole)
+    recorder = recorder_of(capture)
     i = _index(recorder, data, number)
     if i is None:
         return None
@@ -731,11 +731,11 @@ def _index(recorder: Recorder, data: Any, number: float | None) -> int | None:
 
 
 def _read(value: Value, name: str) -> Any:
-    """Return the number of a Value or of its gradient: in a program recorded whole, as a Datum."""
-    whole = current()
-    if whole is None:
+    """Return the number of a Value or of its gradient: in a captured program, as a Datum."""
+    capture = capturing()
+    if capture is None:
         return getattr(value, name)
-    recorder = recorder_of(whole)
+    recorder = recorder_of(capture)
     i = recorder.index(value, name)
     return Datum(recorder, i) if recorder.stays(i) else recorder.number(i)
 
@@ -743,25 +743,25 @@ def _read(value: Value, name: str) -> Any:
 def _write(value: Value, name: str, data: object) -> None:
     """Give a Value or its gradient another number."""
     number = _as_float(data)
-    whole = current()
-    if whole is None:
+    capture = capturing()
+    if capture is None:
         if number is None:
             raise TypeError(_not_a_number(f"Value.{name[1:]}", data))
         setattr(value, name, number)
         return
-    recorder = recorder_of(whole)
+    recorder = recorder_of(capture)
     i = _index(recorder, data, number)
     if i is None:
         raise TypeError(_not_a_number(f"Value.{name[1:]}", data))
     recorder.assign(value, name, i)
 
 
-def _check_stays(what: str, *values: object) -> None:
-    """Refuse to look at a number that differs from run to run of a program recorded whole."""
-    whole = current()
-    if whole is None:
+def _forbid_read(what: str, *values: object) -> None:
+    """Refuse to look at a number that differs from run to run of a captured program."""
+    capture = capturing()
+    if capture is None:
         return
-    recorder = recorder_of(whole)
+    recorder = recorder_of(capture)
     for value in values:
         if isinstance(value, Value) and recorder.stays(i := recorder.index(value)):
             fix = "Return it and read it outside; relu() and abs() choose by a number."

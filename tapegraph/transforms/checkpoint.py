@@ -19,7 +19,7 @@ from tapegraph import random
 from tapegraph.differentiation.gradients import Region
 from tapegraph.errors import explain
 from tapegraph.ops.shape import alias
-from tapegraph.recording import concretization
+from tapegraph.recording import capture_mode
 from tapegraph.recording.conversions import DIFFERENTIATING
 from tapegraph.recording.node import next_seq
 from tapegraph.recording.op import NO_ATTRS, Op, Rules
@@ -75,7 +75,7 @@ def checkpoint(f: F) -> F:
     def checkpointed(*args: Any, **kwargs: Any) -> Any:
         given = [x for _, x in leaves((args, kwargs))]
         foreign = any(hasattr(type(x), "__tapegraph_apply__") for x in given)
-        if foreign or not RECORDING.value() or concretization.current() is not None:
+        if foreign or not RECORDING.value() or capture_mode.capturing() is not None:
             return f(*args, **kwargs)
         return _Segment(f, (args, kwargs)).first()
 

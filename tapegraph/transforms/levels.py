@@ -15,7 +15,7 @@ import numpy as np
 
 from tapegraph.errors import explain, kind_of
 from tapegraph.ops.shape import alias
-from tapegraph.recording import concretization
+from tapegraph.recording import capture_mode
 from tapegraph.recording.record import tensor_like
 from tapegraph.recording.scopes import RECORDING
 from tapegraph.tensors.dual import Dual, dual_of, lifted
@@ -128,7 +128,7 @@ def result(op: str, out: Any, level: int) -> Any:
 
 def stays(x: Any) -> bool:
     """Tell whether a plain number would lose something: an outer level, or a gradient."""
-    return bool(x.requires_grad) or concretization.follows(x)
+    return bool(x.requires_grad) or capture_mode.is_captured(x)
 
 
 def under(x: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Cases of the operations without a gradient, which whole recordings hold."""
+"""Cases of the operations without a gradient, which captures hold."""
 
 from __future__ import annotations
 

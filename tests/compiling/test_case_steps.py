@@ -18,7 +18,7 @@ from tests.compiling.beside import beside
 
 CALLS = 5
 ID = attrgetter("id")
-# Without lstsq, whose rank is a number, which raises (tests/recording/test_whole.py).
+# Without lstsq, whose rank is a number, which raises (tests/recording/test_capture.py).
 STEPS = [case for case in CASES if "lstsq" not in case.label]
 SCALES = (1.0, 0.5, -1.5, 2.0, 0.25)
 

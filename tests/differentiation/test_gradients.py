@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import tapegraph as tg
-from tapegraph.recording.trace import linearise
+from tapegraph.recording.linearize import linearize
 
 
 def test_by_leaves_and_by_results(backend):
@@ -60,7 +60,7 @@ def test_a_seed_is_differentiated(backend):
 def test_a_graph_that_was_created_is_a_tape_like_any_other(backend):
     x = tg.param([0.3, -0.5])
     (g,) = tg.gradients(tg.sum(tg.sin(x) * x), [x], create_graph=True)
-    assert {"cos", "mul"} <= {entry.op for entry in linearise([g])}
+    assert {"cos", "mul"} <= {entry.op for entry in linearize([g])}
     tg.sum(g**2).backward()
     s, c, a = np.sin(x.data), np.cos(x.data), x.data
     np.testing.assert_allclose(x.grad, 2 * (s + a * c) * (2 * c - a * s), rtol=1e-12)

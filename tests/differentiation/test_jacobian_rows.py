@@ -9,7 +9,7 @@ import tapegraph as tg
 from tapegraph.fallback import batch_sweep
 from tapegraph.fallback.batch import Batch, Unbatched
 from tapegraph.fallback.sweep import gradients
-from tapegraph.recording.trace import linearise
+from tapegraph.recording.linearize import linearize
 from tests.cases import CASES
 
 # Whose rules do more with an array than is known of batches: they run row by row.
@@ -34,7 +34,7 @@ def recorded(case, dtype):
     """Return the recording of a case, or None where nothing needs a gradient."""
     with np.errstate(all="ignore"):
         y = case.function(dtype)(*map(tg.param, case.arrays(dtype)))
-    return linearise([y]) if y.requires_grad and y.size else None
+    return linearize([y]) if y.requires_grad and y.size else None
 
 
 def one_after_another(recording):

@@ -14,15 +14,15 @@ from entries import difference, entries
 import tapegraph as tg
 from tapegraph import fallback
 from tapegraph.arrays.row_sparse import RowSparse
+from tapegraph.capture.capture import Capture
 from tapegraph.differentiation.slopes import SLOPES
 from tapegraph.fallback.rules import Joint, recorded_row
 from tapegraph.fallback.strong_zero import plain, strong_zeros
 from tapegraph.fallback.sweep import unbroadcast
-from tapegraph.recording.concretization import ConcretizationError
+from tapegraph.recording.capture_mode import ConcretizationError
 from tapegraph.recording.op import DEFINED, OPS
 from tapegraph.recording.record import apply
-from tapegraph.recording.replay import replay
-from tapegraph.recording.whole import Whole
+from tests.replay import replay
 
 COMPOSED = sorted(set(fallback.VJPS) - set(SLOPES))
 # They read one triangle, and their gradients are spread over both.
@@ -169,9 +169,9 @@ def test_gradients_of_recorded_gradients(op):
                 np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-5)
 
 
-# ------------------------------------------------------------------ in a whole recording
+# ------------------------------------------------------------------ in a capture
 
-# They choose by the numbers of their input, which a whole recording refuses.
+# They choose by the numbers of their input, which a capture refuses.
 CHOOSING = ("det", "eigh", "svd")
 # Other offsets would reach outside.
 FIXED_PLACES = ("getitem", "tensor_slice")
@@ -189,8 +189,8 @@ def test_recorded_whole_a_row_has_no_frozen_numbers(op):
     """Run again with other numbers, and other places, it gives what a new run gives."""
     for y, inputs, attrs in entries(op):
         arrays = [cotangent(y), *inputs]
-        with Whole() as whole:
-            leaves = [whole.input(x) if isinstance(x, np.ndarray) else x for x in arrays]
+        with Capture() as capture:
+            leaves = [capture.input(x) if isinstance(x, np.ndarray) else x for x in arrays]
             if op in CHOOSING:
                 with pytest.raises(ConcretizationError):
                     on_tensors(op, leaves[0], leaves[1:], attrs)
@@ -198,7 +198,7 @@ def test_recorded_whole_a_row_has_no_frozen_numbers(op):
             parts = on_tensors(op, leaves[0], leaves[1:], attrs)
         moved = [others(op, x) if isinstance(x, np.ndarray) else x for x in arrays]
         fed = {id(leaf): value for leaf, value in zip(leaves, moved, strict=True)}
-        recording = whole.recording(parts)
+        recording = capture.recording(parts)
         again = {
             slot: fed.get(id(recording.nodes[slot]), recording.values[slot])
             for slot in recording.program.leaves

@@ -14,8 +14,8 @@ import tapegraph as tg
 from tapegraph.engines import auto, registry, tuner
 from tapegraph.engines.engine import Engine
 from tapegraph.engines.tuner import CLOCK, POLICY, Candidate, Stage, Tuner
+from tapegraph.recording.linearize import linearize
 from tapegraph.recording.program import Program
-from tapegraph.recording.trace import linearise
 
 # ------------------------------------------------------------------ the machinery
 
@@ -179,7 +179,7 @@ def graph(monkeypatch):
 
 def structure(size: int) -> Program:
     x = tg.param(np.ones(size))
-    return linearise([tg.sum(tg.tanh(x) * x)]).program
+    return linearize([tg.sum(tg.tanh(x) * x)]).program
 
 
 def recorded(size: int = 3) -> auto.Structure:

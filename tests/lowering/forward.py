@@ -10,7 +10,7 @@ from tapegraph.arrays.row_sparse import has_nan
 from tapegraph.lowering.calls import DirectCall, to_numpy, to_tensorflow
 from tapegraph.lowering.runtime import tensorflow
 from tapegraph.lowering.translate import check_lowers, emit
-from tapegraph.recording.recorded import Recording
+from tapegraph.recording.program import Recording
 from tapegraph.typed import Array
 
 

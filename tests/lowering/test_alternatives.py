@@ -11,7 +11,7 @@ from contract import OPERATIONS
 import tapegraph as tg
 from tapegraph.engines import tuner
 from tapegraph.lowering import GAPS, LOWERINGS
-from tapegraph.recording.trace import linearise
+from tapegraph.recording.linearize import linearize
 
 pytestmark = pytest.mark.skipif(
     importlib.util.find_spec("tensorflow") is None, reason="needs TensorFlow"
@@ -37,7 +37,7 @@ def network(rng):
 
 
 def test_fed_results_are_those_the_gradient_reads():
-    recording = linearise([network(np.random.default_rng(0))])
+    recording = linearize([network(np.random.default_rng(0))])
     read = compiled_module().results_read(recording, [])
     names = [recording.program.ops[slot].name for slot in read]
     # Not what only its shape is needed of (pow), nor the root.
@@ -47,7 +47,7 @@ def test_fed_results_are_those_the_gradient_reads():
 @pytest.mark.parametrize("options", [{"results": True}, {"results": True, "xla": True}])
 def test_alternatives_give_the_native_gradients(options):
     rng = np.random.default_rng(1)
-    recording = linearise([network(rng)])
+    recording = linearize([network(rng)])
     module = compiled_module()
     results = module.results_read(recording, [])
     graph = module.Graph(recording, [], **{**options, "results": results})
@@ -63,7 +63,7 @@ def test_alternatives_keep_what_is_not_finite(xla):
     with np.errstate(all="ignore"):
         y = tg.where(x.data < 2.0, x * x - 0.3 * x + -x, x - 1.0)
         y = y if xla else y / x
-        recording = linearise([tg.tanh(y) * y + y * x])
+        recording = linearize([tg.tanh(y) * y + y * x])
     module = compiled_module()
     seeds = [np.ones(8)]
     results = module.results_read(recording, [])

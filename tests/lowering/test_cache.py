@@ -16,8 +16,8 @@ import pytest
 import tapegraph as tg
 from tapegraph.lowering import cache_clear, cache_info, set_cache_limit
 from tapegraph.lowering.backward.graph import Graph
+from tapegraph.recording.linearize import linearize
 from tapegraph.recording.op import Op
-from tapegraph.recording.trace import linearise
 
 pytestmark = [
     pytest.mark.skipif(importlib.util.find_spec("tensorflow") is None, reason="needs TensorFlow"),
@@ -238,7 +238,7 @@ def test_the_key_holds_no_value():
         rows = tg.gather(x, rng.integers(-4, 4, size=5))[seed : seed + 2]
         part = tg.tensor_slice(rows * rng.normal(), (seed, seed), (1, 2))
         chosen = tg.where(rng.normal(size=2) > 0, part + rng.normal(size=2), seed)
-        return linearise([tg.softmax_crossentropy(chosen, rng.integers(2, size=1))])
+        return linearize([tg.softmax_crossentropy(chosen, rng.integers(2, size=1))])
 
     keys = [program(seed).program.key for seed in (0, 1)]
     assert keys[0] == keys[1]

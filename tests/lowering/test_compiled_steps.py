@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import tapegraph as tg
-from tapegraph.recording.away import is_away
+from tapegraph.recording.remote import is_remote
 
 pytest.importorskip("tensorflow")
 
@@ -71,11 +71,11 @@ def test_parameters_stay_until_they_are_read():
     for call in CALLS[:5]:
         step(*call)
     assert ran(step) == "tensorflow"
-    assert is_away(w)
+    assert is_remote(w)
     before = w.numpy()
-    assert not is_away(w)
+    assert not is_remote(w)
     step(*CALLS[5])
-    assert is_away(w)
+    assert is_remote(w)
     x = CALLS[5][0]
     np.testing.assert_allclose(w.data, before - 0.2 * before * x * x, rtol=1e-12)
 

@@ -1,4 +1,4 @@
-"""Nodes that whole recordings use: layers agree with the native engine, forward and gradients."""
+"""Nodes that captures use: layers agree with the native engine, forward and gradients."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ import pytest
 
 import tapegraph as tg
 from tapegraph import fallback
+from tapegraph.capture.capture import Capture
 from tapegraph.lowering import GAPS, LOWERINGS
 from tapegraph.lowering.rows.nn import WHOLE_LOWERINGS
-from tapegraph.recording.trace import linearise
-from tapegraph.recording.whole import Whole
+from tapegraph.recording.linearize import linearize
 from tapegraph.testing import PARITY_TOLERANCE
 from tests.cases import CASES
 
@@ -36,7 +36,7 @@ def infinities_are_meant():
 
 
 def recorded(f: Callable[..., Any], arrays: Sequence[Any]) -> Any:
-    return linearise([f(*map(tg.param, arrays))])
+    return linearize([f(*map(tg.param, arrays))])
 
 
 def cotangents(recording: Any, seed: int = 0) -> list[Any]:
@@ -210,10 +210,10 @@ def test_dtypes_follow_numpy(name):
     from tests.lowering.forward import forward
 
     f, arrays, kind = MIXED[name]
-    with Whole() as whole:
-        leaves = [whole.input(a.reshape(1, 1, n, n)) for a, n in zip(arrays, (3, 2), strict=True)]
+    with Capture() as capture:
+        leaves = [capture.input(a.reshape(1, 1, n, n)) for a, n in zip(arrays, (3, 2), strict=True)]
         y = f(*leaves)
-        recording = whole.recording([y])
+        recording = capture.recording([y])
     (got,) = forward(recording)([recording.values[s] for s in recording.program.fed])
     assert got.dtype.char == kind
     np.testing.assert_array_equal(got, recording.seeds()[0])
@@ -231,16 +231,16 @@ def test_layer_norm_rounds_where_numpy_does(kinds):
         np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-6)  # some of it is float32
 
 
-def test_gradients_of_results_and_of_a_whole_recording():
+def test_gradients_of_results_and_of_a_capture():
     from tests.lowering.forward import gradient
 
     x = np.random.default_rng(0).uniform(-1.0, 1.0, (2, 1, 6, 6))
     k = tg.param(np.random.default_rng(1).uniform(-1.0, 1.0, (3, 1, 3, 3)))
-    with Whole() as whole:
-        image = whole.input(x)
+    with Capture() as capture:
+        image = capture.input(x)
         features = tg.max_pool2d(tg.relu(tg.conv2d(image, k, pad=1)), 2)
         loss = tg.sum(features * features)
-        recording = whole.recording([loss])
+        recording = capture.recording([loss])
     names = [op.name for op in recording.program.ops]
     wanted = [names.index("max_pool2d"), names.index("param"), names.index("input")]
     run = gradient(recording, wanted)
@@ -264,14 +264,14 @@ CORNERS = """
     import tapegraph as tg
     from tapegraph import fallback
     from tests.lowering.forward import gradient
-    from tapegraph.recording.trace import linearise
+    from tapegraph.recording.linearize import linearize
 
     rng = np.random.default_rng(0)
 
     def check(label, f, *shapes):
         arrays = [rng.uniform(-1.0, 1.0, shape).astype(DTYPE) for shape in shapes]
         try:
-            recording = linearise([f(*map(tg.param, arrays))])
+            recording = linearize([f(*map(tg.param, arrays))])
         except ValueError:
             return 0  # refused when recorded
         print(label, shapes, file=sys.stderr)  # the last one is named where the process dies

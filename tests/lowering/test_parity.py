@@ -25,7 +25,7 @@ from tapegraph import fallback
 from tapegraph.lowering import GAPS, LOWERINGS
 from tapegraph.lowering.backward.graph import Graph
 from tapegraph.lowering.backward.variants import results_read
-from tapegraph.recording.trace import linearise
+from tapegraph.recording.linearize import linearize
 from tapegraph.testing import PARITY_TOLERANCE, check_parity
 from tests.cases import CASES, Case
 
@@ -155,7 +155,7 @@ FED, WITH_XLA = {}, {"xla": True}
 
 def alternatives_agree(f: Callable[..., Any], *inputs: Any, alternatives: Any) -> None:
     """Compare graphs that may run instead of the first: fed results, and XLA on top."""
-    recording = linearise([f(*map(tg.param, inputs))])
+    recording = linearize([f(*map(tg.param, inputs))])
     (root,) = recording.seeds()
     cotangent = np.random.default_rng(0).uniform(-1.0, 1.0, root.shape).astype(root.dtype)
     native = fallback.gradients(recording, [cotangent])

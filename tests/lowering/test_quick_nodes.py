@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 import tapegraph as tg
+from tapegraph.capture.capture import Capture
 from tapegraph.ops.index import scatter
-from tapegraph.recording.whole import Whole
 
 pytestmark = pytest.mark.skipif(
     importlib.util.find_spec("tensorflow") is None, reason="needs TensorFlow"
@@ -27,9 +27,9 @@ def in_graph(call: Callable[..., Any], *arrays: Any) -> Any:
     """Compute in the graph of a compiled step."""
     from tests.lowering.forward import forward
 
-    with Whole() as whole, np.errstate(all="ignore"):
-        y = call(*map(whole.input, arrays))
-        recording = whole.recording([y])
+    with Capture() as capture, np.errstate(all="ignore"):
+        y = call(*map(capture.input, arrays))
+        recording = capture.recording([y])
     run = forward(recording)
     return run([recording.values[slot] for slot in recording.program.fed])[0]
 
@@ -37,10 +37,10 @@ def in_graph(call: Callable[..., Any], *arrays: Any) -> Any:
 def gradient_in_graph(call: Callable[..., Any], *arrays: Any, seed: Any = None) -> list[Any]:
     from tests.lowering.forward import gradient
 
-    with Whole() as whole, np.errstate(all="ignore"):
-        inputs = [whole.input(a) for a in arrays]
+    with Capture() as capture, np.errstate(all="ignore"):
+        inputs = [capture.input(a) for a in arrays]
         y = call(*inputs)
-        recording = whole.recording([y])
+        recording = capture.recording([y])
     wanted = [next(s for s, n in enumerate(recording.nodes) if n is leaf) for leaf in inputs]
     run = gradient(recording, wanted)
     feeds = [recording.values[slot] for slot in recording.program.fed]

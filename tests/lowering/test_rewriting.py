@@ -7,7 +7,7 @@ import pytest
 
 import tapegraph as tg
 from tapegraph import fallback
-from tapegraph.recording.trace import linearise
+from tapegraph.recording.linearize import linearize
 
 pytest.importorskip("tensorflow")
 
@@ -151,7 +151,7 @@ def test_a_gradient_inside_a_compiled_step(name, variant):
 @pytest.mark.parametrize("name", GRADIENTS)
 def test_a_gradient_of_a_plain_backward(name, with_xla):
     f, x, _ = FORMULAS[name]
-    recording = linearise([tg.sum(tg.cos(f(tg.param(x))))])
+    recording = linearize([tg.sum(tg.cos(f(tg.param(x))))])
     seed = [np.ones((), x.dtype)]
     graph = Graph(recording, [], xla=with_xla)
     (native,) = fallback.gradients(recording, seed)
@@ -167,7 +167,7 @@ def test_the_sine_of_integers_has_a_cosine_of_integers(graph_engine):
 
 
 def test_a_program_that_runs_again_computes_what_was_written():
-    recording = linearise([(tg.param(POINTS) + WHOLE) - WHOLE])
+    recording = linearize([(tg.param(POINTS) + WHOLE) - WHOLE])
     (got,) = forward.forward(recording)([POINTS])
     np.testing.assert_array_equal(got, [0.0, 2.0, 2.0])
 

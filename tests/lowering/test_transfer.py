@@ -160,7 +160,7 @@ BACKWARD = """
 # Every operation on large arrays off alignment.
 OFF_ALIGNMENT = """
     from tapegraph import fallback, lowering
-    from tapegraph.recording.trace import linearise
+    from tapegraph.recording.linearize import linearize
 
     lowering.cache_clear()
     rng = np.random.default_rng(0)
@@ -192,7 +192,7 @@ OFF_ALIGNMENT = """
                 x, y = (tg.param(0.0) for _ in range(2))
                 x._array, y._array = placed(data[0], offset), placed(data[1], offset)
                 out = call(x, y)
-                recording = linearise([out])
+                recording = linearize([out])
                 seeds = [placed(np.ones(out.shape, dtype=dtype), offset)]
                 for a, b in zip(
                     fallback.gradients(recording, seeds), lowering.gradients(recording, seeds)

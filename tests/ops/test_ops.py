@@ -14,9 +14,9 @@ from promises import named
 
 import tapegraph as tg
 from tapegraph import fallback
+from tapegraph.recording.linearize import linearize
 from tapegraph.recording.op import OPS, Op
 from tapegraph.recording.record import apply
-from tapegraph.recording.trace import linearise
 from tapegraph.testing import check_gradients
 from tests.cases import CASES, Case
 
@@ -210,5 +210,5 @@ def test_a_rule_is_handed_what_its_operation_saved(monkeypatch, request):
 
 def test_a_cotangent_has_the_dtype_of_its_value():
     x, wide = tg.param(np.float32([0.1, 0.7])), np.array([1.0, 2.0]) / 3.0
-    (grad,) = fallback.gradients(linearise([tg.sin(x) * wide]), [np.ones(2)])
+    (grad,) = fallback.gradients(linearize([tg.sin(x) * wide]), [np.ones(2)])
     np.testing.assert_array_equal(grad, wide.astype(np.float32) * np.cos(x.data), strict=True)

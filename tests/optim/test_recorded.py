@@ -1,4 +1,4 @@
-"""Rules recorded whole: run again, they give what eager steps give, to the bit.
+"""Captured rules: run again, they give what eager steps give, to the bit.
 
 The gradients are the program's inputs, so that these tests are of the optimizers alone.
 """
@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 import tapegraph as tg
+from tapegraph.capture.capture import Capture
 from tapegraph.optim import clipping, leaves, optimizer, schedules
-from tapegraph.recording.replay import replay
-from tapegraph.recording.whole import Whole
 from tests.optim.trajectories import CONFIGS
+from tests.replay import replay
 
 EVERY = {
     **CONFIGS,
@@ -23,13 +23,13 @@ SHAPES = {"w": (3, 4), "b": (4,), "scale": ()}
 
 
 class Recorded:
-    """One step of some optimizer, recorded whole and then replayed with other gradients."""
+    """One step of some optimizer, captured and then replayed with other gradients."""
 
     def __init__(self, monkeypatch, change, params):
         self.params = params
         self.new_gradients = {}
-        with Whole() as whole:
-            grads = {id(p): whole.input(np.zeros(p.shape, p.dtype)) for p in params}
+        with Capture() as capture:
+            grads = {id(p): capture.input(np.zeros(p.shape, p.dtype)) for p in params}
 
             def gradient_of(p, *, rows):
                 return self.new_gradients.get(id(p), grads[id(p)])
@@ -43,9 +43,9 @@ class Recorded:
                 patch.setattr(clipping, "gradients_of", all_of)
                 patch.setattr(clipping, "set_gradient", set_gradient)
                 out = change()
-        self.read = {id(leaf): read for leaf, read in whole.readings}
+        self.read = {id(leaf): read for leaf, read in capture.readings}
         clipped = [self.new_gradients[id(p)] for p in params if id(p) in self.new_gradients]
-        self.recording = whole.recording([] if out is None else [out, *clipped])
+        self.recording = capture.recording([] if out is None else [out, *clipped])
         self.inputs = {id(leaf): place for place, leaf in enumerate(grads.values())}
 
     def run(self, *grads):
@@ -226,10 +226,10 @@ def test_every_rule_is_a_graph_that_gives_the_same(name, dtype):
     state = {k: slot.numpy() / 2 + 0.25 for k, slot in rule.state["w"].items()}
     arrays = [w, g, *state.values(), np.asarray(0.1, dtype)]
     new, slots = rule.update(w, g, state, arrays[-1])
-    with Whole() as whole, tg.no_grad():
-        p, g, *held, lr = map(whole.input, arrays)
+    with Capture() as capture, tg.no_grad():
+        p, g, *held, lr = map(capture.input, arrays)
         out, out_slots = rule.update(p, g, dict(zip(state, held, strict=True)), lr)
-    recording = whole.recording([out, *(out_slots[k] for k in state)])
+    recording = capture.recording([out, *(out_slots[k] for k in state)])
     got = forward(recording)([recording.values[slot] for slot in recording.program.fed])
     tolerance = 1e-12 if dtype is np.float64 else 1e-5
     for result, want in zip(got, [new, *(slots[k] for k in state)], strict=True):

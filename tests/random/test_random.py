@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 
 import tapegraph as tg
-from tapegraph.recording.concretization import ConcretizationError
-from tapegraph.recording.replay import replay
-from tapegraph.recording.whole import Whole
+from tapegraph.capture.capture import Capture
+from tapegraph.recording.capture_mode import ConcretizationError
+from tests.replay import replay
 
 SEED = 20240607
 MANY = 200_000
@@ -525,7 +525,7 @@ def test_a_draw_is_a_constant_of_the_tape():
     np.testing.assert_array_equal(w.grad, z)
 
 
-# ------------------------------------------------------------------ whole recordings
+# ------------------------------------------------------------------ captures
 
 
 def natively(recording, leaves):
@@ -540,14 +540,14 @@ def as_graph(recording, leaves):
 
 
 class Recorded:
-    """A function of one array recorded whole, to be run again as a compiled one is."""
+    """A function of one array captured, to be run again as a compiled one is."""
 
     def __init__(self, function, array):
-        with Whole() as whole:
-            self.x = whole.input(array)
+        with Capture() as capture:
+            self.x = capture.input(array)
             self.out = function(self.x)
-        self.readings = whole.readings
-        self.recording = whole.recording([self.out])
+        self.readings = capture.readings
+        self.recording = capture.recording([self.out])
 
     def run(self, array, engine=natively):
         """Read in the order of the program what every run reads anew, and run the program."""
@@ -651,8 +651,8 @@ def test_a_program_shows_how_a_leaf_is_drawn_and_where():
 
 
 def test_a_number_that_was_drawn_cannot_leave_the_program():
-    with Whole() as whole:
-        whole.input(np.ones(2))
+    with Capture() as capture:
+        capture.input(np.ones(2))
         z = tg.random.normal(size=2)
         with pytest.raises(
             ConcretizationError, match=r"input of shape \(2,\), recorded at .*test_random.py"
@@ -682,31 +682,31 @@ def test_a_number_that_was_drawn_cannot_leave_the_program():
 )
 def test_the_stream_itself_is_out_of_reach_inside_a_program(call):
     before = tg.random.get_state()
-    with Whole(), pytest.raises(RuntimeError, match="recorded to be run again"):
+    with Capture(), pytest.raises(RuntimeError, match="recorded to be run again"):
         call()
     assert tg.random.get_state() == before
     call()
 
 
 def test_whether_to_drop_is_decided_once_in_a_program():
-    with Whole() as whole:
-        x = whole.input(np.ones(2))
+    with Capture() as capture:
+        x = capture.input(np.ones(2))
         assert tg.dropout(x, training=False) is x
         with pytest.raises(ConcretizationError, match="bool"):
             tg.dropout(x, training=x[0] > 0)
 
 
 def test_a_draw_that_is_refused_is_no_leaf():
-    with Whole() as whole:
-        whole.input(np.ones(2))
+    with Capture() as capture:
+        capture.input(np.ones(2))
         with pytest.raises(ValueError, match="low <= high"):
             tg.random.uniform(2, 1)
-    assert whole.readings == []
+    assert capture.readings == []
 
 
 def test_gradients_flow_past_draws_where_a_program_is_recorded_whole():
     w = tg.param([1.0, 2.0, 3.0])
-    with Whole():
+    with Capture():
         z = tg.random.normal(size=3)
         loss = tg.sum(w * z)
     with tg.use_backend("native"):

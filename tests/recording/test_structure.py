@@ -11,7 +11,7 @@ import pytest
 from quick import a_few_each
 
 import tapegraph as tg
-from tapegraph.recording.trace import linearise
+from tapegraph.recording.linearize import linearize
 from tests.cases import CASES
 
 
@@ -48,7 +48,7 @@ def recorded(case, arrays):
     """Return what a graph is cached by: operations, wiring, attributes, shapes and dtypes."""
     with np.errstate(all="ignore"):
         out = case.function()(*map(tg.param, arrays))
-    return linearise([out]).program.key
+    return linearize([out]).program.key
 
 
 @pytest.mark.parametrize("case", a_few_each(CASES, 2))

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 import tapegraph as tg
+from tapegraph.recording.linearize import linearize
 from tapegraph.recording.op import DEFINED, OPS
-from tapegraph.recording.trace import linearise
 
 X = np.array([[0.5, 1.5, -0.25], [2.0, -1.0, 0.75]])
 _number = itertools.count().__next__
@@ -485,7 +485,7 @@ def test_attributes_that_are_equal_but_not_the_same_are_two_structures(name, one
         return x * np.copysign(1.0, np.ravel(s)[-1]) * (2.0 if type(s) is float else 1.0)
 
     op = tg.defop(forward, vjp=lambda g, y, x, *, s: g, name=name)
-    keys = [linearise([op(tg.param(1.0), s=s)]).program.key for s in (one, other, one)]
+    keys = [linearize([op(tg.param(1.0), s=s)]).program.key for s in (one, other, one)]
     assert keys[0] == keys[2] != keys[1]
 
 

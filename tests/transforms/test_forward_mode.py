@@ -13,9 +13,9 @@ from promises import named
 
 import tapegraph as tg
 from tapegraph.differentiation.jvps import JVPS
+from tapegraph.recording.linearize import linearize
 from tapegraph.recording.op import OPS, Op
 from tapegraph.recording.record import apply
-from tapegraph.recording.trace import linearise
 from tests.cases import CASES
 from tests.ops.test_zero_stays_zero import MASKED, REAL
 
@@ -150,7 +150,7 @@ def told_apart():
     for case in CASES:
         if case.smooth:
             out = case.function()(*map(tg.param, case.arrays()))
-            entries = list(linearise([out]))
+            entries = list(linearize([out]))
             recorded = {
                 (
                     e.op,

@@ -39,14 +39,14 @@ ALLOWED: dict[str, tuple[set[str] | None, str]] = {
         {"where", "detach"},
         "an argument of NumPy's, and the method of tensors",
     ),
-    "tapegraph/recording/whole.py": ({"reshape"}, "what a new value of a leaf is recorded as"),
-    "tapegraph/recording/recorded.py": ({"where"}, "the heading of a column"),
+    "tapegraph/capture/capture.py": ({"reshape"}, "what a new value of a leaf is recorded as"),
+    "tapegraph/recording/program.py": ({"where"}, "the heading of a column"),
     "tapegraph/optim/rules.py": ({"mean"}, "a slot's name"),
     "tapegraph/autograd/scipy/stats/__init__.py": (
         {"beta", "gamma", "norm"},
         "distributions, of which some are called alike",
     ),
-    "tapegraph/compiling/number.py": (
+    "tapegraph/compiling/float_arg.py": (
         None,
         "Python's own operators, of which some are called alike",
     ),

@@ -182,6 +182,7 @@ ROOMS = (
     "numpy_warnings",
     "arrays",
     "recording",
+    "capture",
     "scalars",
     "random",
     "ops",

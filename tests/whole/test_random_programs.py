@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 from programs import programs
 
 import tapegraph as tg
-from tapegraph.recording.trace import linearise
+from tapegraph.recording.linearize import linearize
 from tapegraph.testing import check_gradients
 
 # No luck: the same source draws the same programs.
@@ -44,7 +44,7 @@ def test_every_operation_is_drawn():
     @given(programs())
     def record(program):
         result = program.run(*map(tg.param, program.inputs))
-        drawn.update(entry.op for entry in linearise([result]))
+        drawn.update(entry.op for entry in linearize([result]))
 
     record()
     assert drawn >= OPERATIONS

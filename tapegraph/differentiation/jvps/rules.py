@@ -20,7 +20,7 @@ import numpy as np
 
 from tapegraph.differentiation.slopes.rules import FLAT, Divisor, Linear, Slope, Slopes
 from tapegraph.ops import elementwise
-from tapegraph.recording.concretization import check_stays, follows
+from tapegraph.recording.capture_mode import forbid_read, is_captured
 from tapegraph.recording.op import Op
 from tapegraph.recording.record import apply
 from tapegraph.typed import Array
@@ -96,19 +96,19 @@ def value(x: Any) -> Array:
     Raises
     ------
     ConcretizationError
-        The program that it belongs to is recorded whole: a choice by it would be frozen.
+        The program that it belongs to is captured: a choice by it would be frozen.
     """
     x = _bottom(x)
-    check_stays(x, "a tangent rule", "Differentiate in reverse mode, by tg.grad or tg.gradients.")
+    forbid_read(x, "a tangent rule", "Differentiate in reverse mode, by tg.grad or tg.gradients.")
     return np.asarray(getattr(x, "_array", x))
 
 
 def is_finite(x: Any) -> bool:
     """Tell whether a value holds neither inf nor nan, as far as anyone can look.
 
-    In a program that is recorded whole nobody can: there 0 * inf is the NaN that it is.
+    In a captured program nobody can: there 0 * inf is the NaN that it is.
     """
-    return follows(_bottom(x)) or bool(np.isfinite(value(x)).all())
+    return is_captured(_bottom(x)) or bool(np.isfinite(value(x)).all())
 
 
 def _bottom(x: Any) -> Any:

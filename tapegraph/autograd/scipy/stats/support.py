@@ -17,7 +17,7 @@ from tapegraph.autograd.numpy.wrapping import joined
 from tapegraph.autograd.scipy.of_scipy import of_scipy
 from tapegraph.autograd.traced import TENSORS
 from tapegraph.errors import user_line
-from tapegraph.recording.concretization import follows
+from tapegraph.recording.capture_mode import is_captured
 from tapegraph.recording.numpy_functions import looked_at
 from tapegraph.transforms.structure import mapped
 
@@ -81,7 +81,7 @@ def inside(
 
 def _everywhere(condition: Any) -> bool:
     """Tell whether a condition holds for all elements; where a program is captured, it may not."""
-    return not follows(condition) and bool(np.all(condition))
+    return not is_captured(condition) and bool(np.all(condition))
 
 
 def checked(module: str, name: str, *args: Any, **options: Any) -> Any:

@@ -13,14 +13,14 @@ import numpy as np
 import pytest
 
 import tapegraph as tg
-from tapegraph.recording.away import is_away, send_away
+from tapegraph.recording.remote import is_remote, offload
 
 
 @pytest.fixture
 def w():
     """A parameter that is away, and holds 3 and 4."""
     leaf = tg.param([1.0, 2.0], name="w")
-    send_away(leaf, lambda: np.array([3.0, 4.0]))
+    offload(leaf, lambda: np.array([3.0, 4.0]))
     return leaf
 
 
@@ -46,7 +46,7 @@ READS = {
 @pytest.mark.parametrize("read", READS.values(), ids=READS)
 def test_a_look_fetches_it(w, read):
     np.testing.assert_allclose(np.asarray(read(w)), [3.0, 4.0], rtol=1e-15)
-    assert not is_away(w) and type(w) is tg.Tensor
+    assert not is_remote(w) and type(w) is tg.Tensor
 
 
 @pytest.mark.parametrize(
@@ -67,7 +67,7 @@ def test_a_gradient_reaches_it(w, multiply):
 def test_what_was_recorded_before_it_left_is_stale():
     w = tg.param([1.0, 2.0])
     y = tg.sum(w * w)
-    send_away(w, lambda: np.array([3.0, 4.0]))
+    offload(w, lambda: np.array([3.0, 4.0]))
     w._changed = y._seq + 1
     with pytest.raises(RuntimeError, match="was changed after"):
         y.backward()
@@ -77,14 +77,14 @@ def test_writes_bring_it_home(w):
     w.data += 1.0
     np.testing.assert_array_equal(w.data, [4.0, 5.0])
     for write in (lambda: w.assign([7.0, 8.0]), lambda: setattr(w, "data", [7.0, 8.0])):
-        send_away(w, lambda: np.array([3.0, 4.0]))
+        offload(w, lambda: np.array([3.0, 4.0]))
         write()
-        assert not is_away(w)
+        assert not is_remote(w)
         np.testing.assert_array_equal(w.data, [7.0, 8.0])
     optimizer = tg.SGD([w], lr=1.0)
-    send_away(w, lambda: np.array([3.0, 4.0]))
+    offload(w, lambda: np.array([3.0, 4.0]))
     optimizer.zero_grad()
-    assert is_away(w)
+    assert is_remote(w)
     w.grad = [1.0, 1.0]
     optimizer.step()
     np.testing.assert_array_equal(w.data, [2.0, 3.0])
@@ -100,7 +100,7 @@ def test_it_looks_like_any_tensor(w):
 
 def test_threads_that_fetch_at_once_have_one_array(w):
     fetches = []
-    send_away(w, lambda: fetches.append(1) or np.array([3.0, 4.0]))
+    offload(w, lambda: fetches.append(1) or np.array([3.0, 4.0]))
     found = []
     threads = [threading.Thread(target=lambda: found.append(w._array)) for _ in range(8)]
     for t in threads:
@@ -116,7 +116,7 @@ def test_threads_that_fetch_at_once_have_one_array(w):
     [
         (lambda w: w.assign([9.0, 9.0]), [9.0, 9.0]),
         (lambda w: w.numpy(), [3.0, 4.0]),
-        (lambda w: send_away(w, lambda: np.array([7.0, 7.0])), [7.0, 7.0]),
+        (lambda w: offload(w, lambda: np.array([7.0, 7.0])), [7.0, 7.0]),
     ],
 )
 def test_what_comes_while_it_is_fetched_stays(w, meanwhile, want):
@@ -128,7 +128,7 @@ def test_what_comes_while_it_is_fetched_stays(w, meanwhile, want):
             meanwhile(w)
         return np.array([3.0, 4.0])
 
-    send_away(w, fetch)
+    offload(w, fetch)
     for _ in range(3):
         np.testing.assert_array_equal(w.numpy(), want)
         np.testing.assert_array_equal(w.data, want)
@@ -140,9 +140,9 @@ def test_everything_is_home_before_a_fork(run_python):
     done = run_python(
         """
         import os, numpy as np, tapegraph as tg
-        from tapegraph.recording.away import send_away
+        from tapegraph.recording.remote import offload
         w, parent = tg.param([1.0]), os.getpid()
-        send_away(w, lambda: np.array([float(os.getpid() == parent)]))
+        offload(w, lambda: np.array([float(os.getpid() == parent)]))
         if os.fork() == 0:
             print(w.item(), flush=True)
             os._exit(0)
@@ -155,12 +155,12 @@ def test_everything_is_home_before_a_fork(run_python):
 def test_one_that_is_dropped_is_gone():
     leaf = tg.param([1.0])
     held = []
-    send_away(leaf, lambda: held.append(1))
-    attribute = operator.attrgetter("_travellers")
-    from tapegraph.recording import away
+    offload(leaf, lambda: held.append(1))
+    attribute = operator.attrgetter("_offloaded")
+    from tapegraph.recording import remote
 
     key = id(leaf)
-    assert attribute(away)[key] is leaf
+    assert attribute(remote)[key] is leaf
     del leaf
     gc.collect()
-    assert key not in attribute(away) and not held
+    assert key not in attribute(remote) and not held

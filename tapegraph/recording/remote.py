@@ -1,12 +1,12 @@
-"""Tensors whose numbers an engine keeps: they come home when somebody reads them.
+"""Tensors whose numbers an engine keeps: the first read fetches them.
 
-While it is away a tensor is of a class of its own, and an `Away` is in the place of its array. The
-first look at the array fetches it, and makes the tensor an ordinary one again.
+While it is remote a tensor is of a class of its own, and a `RemoteArray` stands in the place of its
+array. The first read of the array fetches it, and makes the tensor an ordinary one again.
 
 A signal handler or another thread may look meanwhile, and nobody waits for the other: what is in
 the place of the array decides, it is looked at and replaced without a call in between, and
 whoever comes second takes what the first one left. A tensor of the class may hold an array, but no
-other one an `Away`.
+other one a `RemoteArray`.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from tapegraph.typed import Array
 Fetch = Callable[[], Array]
 
 
-class Away:
+class RemoteArray:
     """What stands for an array that an engine keeps.
 
     Parameters
@@ -41,19 +41,19 @@ class Away:
     def __init__(self, fetch: Fetch, node: Node | None = None) -> None:
         self.fetch = fetch
         if node is not None:
-            _travellers[id(node)] = node
+            _offloaded[id(node)] = node
 
 
 _held: Any = Node.__dict__["_array"].__get__  # whatever the class
-_travellers: weakref.WeakValueDictionary[int, Node] = weakref.WeakValueDictionary()
+_offloaded: weakref.WeakValueDictionary[int, Node] = weakref.WeakValueDictionary()
 
 
-def sent_away(node: Node, away: Away) -> list[Change]:
+def offloaded(node: Node, away: RemoteArray) -> list[Change]:
     """Return the changes that leave a tensor's numbers with an engine."""
-    return [partial(set_class, node, nodes.away_class), partial(set_array, node, away)]
+    return [partial(set_class, node, nodes.remote_class), partial(set_array, node, away)]
 
 
-def send_away(node: Node, fetch: Fetch, *, comes_back: bool = True) -> None:
+def offload(node: Node, fetch: Fetch, *, comes_back: bool = True) -> None:
     """Leave a tensor's numbers with what fetches them.
 
     Parameters
@@ -61,23 +61,23 @@ def send_away(node: Node, fetch: Fetch, *, comes_back: bool = True) -> None:
     node : Node
         A leaf.
     fetch : callable
-        As in `Away`.
+        As in `RemoteArray`.
     comes_back : bool
         False where it raises.
     """
-    make(together(sent_away(node, Away(fetch, node if comes_back else None))))
+    make(together(offloaded(node, RemoteArray(fetch, node if comes_back else None))))
 
 
-def is_away(node: Node) -> bool:
+def is_remote(node: Node) -> bool:
     """Tell whether an engine keeps a tensor's numbers."""
-    return type(node) is nodes.away_class and type(_held(node)) is Away
+    return type(node) is nodes.remote_class and type(_held(node)) is RemoteArray
 
 
-def present(node: Node) -> Array:
+def restore(node: Node) -> Array:
     """Return a tensor's array, fetching it where it is away."""
     while True:
         held = node._held
-        if held.__class__ is not Away:  # type(held) would be a call
+        if held.__class__ is not RemoteArray:  # type(held) would be a call
             node.__class__ = nodes.tensor_class
             return held  # type: ignore[no-any-return]
         array = held.fetch()
@@ -88,14 +88,14 @@ def present(node: Node) -> Array:
 def put(node: Node, array: Array) -> None:
     """Give a tensor that may be away an array of its own."""
     node._held = array
-    present(node)
+    restore(node)
 
 
-def _all_home() -> None:
+def _restore_all() -> None:
     """Fetch everything: a child of this process cannot ask the engine."""
-    for node in list(_travellers.values()):
-        present(node)
+    for node in list(_offloaded.values()):
+        restore(node)
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(before=_all_home)
+    os.register_at_fork(before=_restore_all)

@@ -1,4 +1,4 @@
-"""Numbers that must stay in a program which is recorded whole (`tapegraph.recording.whole`)."""
+"""Numbers that must stay in a captured program (`tapegraph.capture.capture`)."""
 
 from __future__ import annotations
 
@@ -10,31 +10,31 @@ from tapegraph.interrupts import in_handler
 
 
 class ConcretizationError(TypeError):
-    """A number of a program that is recorded whole would become a plain one, frozen for good."""
+    """A number of a captured program would become a plain one, frozen for good."""
 
 
 BY_VALUE = "Pass an int, a bool or a string, which count by value."
-# The scope that records here, a `Whole`.
-CURRENT: ContextVar[Any] = ContextVar("tapegraph_whole", default=None)
-current = CURRENT.get
-# The operation of the user's whose function runs here, where a program is recorded whole.
+# The scope that records here, a `Capture`.
+CAPTURE: ContextVar[Any] = ContextVar("tapegraph_whole", default=None)
+capturing = CAPTURE.get
+# The operation of the user's whose function runs here, in a captured step.
 OPERATION: ContextVar[str | None] = ContextVar("tapegraph_operation", default=None)
 
 
-def follows(*values: Any) -> bool:
-    """Tell whether a program is recorded whole here that one of the values belongs to."""
-    whole = current()
-    return whole is not None and any(_belongs(whole, value) for value in values)
+def is_captured(*values: Any) -> bool:
+    """Tell whether one of the values belongs to the capture that goes on here."""
+    capture = capturing()
+    return capture is not None and any(_belongs(capture, value) for value in values)
 
 
-def _belongs(whole: Any, value: Any) -> bool:
+def _belongs(capture: Any, value: Any) -> bool:
     if isinstance(value, (list, tuple)):
-        return any(_belongs(whole, v) for v in value)
-    return is_float(value) or bool(whole.depends(value))
+        return any(_belongs(capture, v) for v in value)
+    return is_float(value) or bool(capture.depends(value))
 
 
 def is_float(value: Any) -> bool:
-    """Tell whether it is a float that every run gives anew (`tapegraph.compiling.number`)."""
+    """Tell whether it is a float that every run gives anew (`tapegraph.compiling.float_arg`)."""
     return hasattr(type(value), "__tapegraph_float__")
 
 
@@ -43,8 +43,8 @@ def settled(value: Any, dtype: Any) -> Any:
     return value.__tapegraph_float__(dtype) if is_float(value) else value
 
 
-def check_stays(value: Any, conversion: str, fix: str) -> None:
-    """Refuse to read a number that belongs to a program which is recorded whole.
+def forbid_read(value: Any, conversion: str, fix: str) -> None:
+    """Refuse to read a number that belongs to a captured program.
 
     A signal handler may: it is no part of the program.
 
@@ -62,13 +62,13 @@ def check_stays(value: Any, conversion: str, fix: str) -> None:
     ConcretizationError
         Names the tensor and where it was recorded.
     """
-    whole = current()
-    if whole is None:
+    capture = capturing()
+    if capture is None:
         return
     if isinstance(value, (list, tuple)):
         for part in value:
-            check_stays(part, conversion, fix)
-    elif whole.depends(value) and not in_handler(whole.frame):
+            forbid_read(part, conversion, fix)
+    elif capture.depends(value) and not in_handler(capture.frame):
         raise ConcretizationError(explain(conversion, _origin(value), "tensors", fix))
 
 
@@ -86,15 +86,15 @@ def check_fixed(op: str, value: Any, argument: str, fix: str = BY_VALUE) -> None
 
 
 def check_not_read(op: str, what: str, fix: str) -> None:
-    """Refuse to read a plain number that the runs of a program recorded whole read anew.
+    """Refuse to read a plain number that the runs of a captured program read anew.
 
     Raises
     ------
     ConcretizationError
         Names it.
     """
-    whole = current()
-    if whole is not None and not in_handler(whole.frame):
+    capture = capturing()
+    if capture is not None and not in_handler(capture.frame):
         received = f"{what}, in a program that is recorded to be run again with others"
         raise ConcretizationError(explain(op, received, "tensors, or arguments", fix))
 
@@ -109,14 +109,14 @@ def check_not_in_operation(op: str) -> None:
     """
     name = OPERATION.get()
     if name is not None:
-        received = f"a draw inside the operation {name}, in a program that is recorded whole"
+        received = f"a draw inside the operation {name}, in a captured program"
         fix = f"Draw before it, and pass it what was drawn: {name}(x, tg.{op}(...))."
         raise ConcretizationError(explain(op, received, "a draw of the program's own", fix))
 
 
 def check_outside(op: str, fix: str) -> None:
-    """Refuse what would happen while a program is recorded whole, and in no later run of it."""
-    if current() is not None:
+    """Refuse what would happen during a capture, and in no later run of it."""
+    if capturing() is not None:
         received = "a call inside a program that is recorded to be run again"
         raise RuntimeError(explain(op, received, "one before or after it", fix))
 

@@ -1,4 +1,4 @@
-"""Recording whole: inside the scope, whatever depends on an input or on state is an entry.
+"""Capture: inside the scope, whatever depends on an input or on state is an entry.
 
 Outside, only what a gradient flows through is recorded, and comparisons, predicates and indices are
 plain arrays. A program that is run again with other numbers must not hold such arrays: inside the
@@ -20,14 +20,14 @@ import numpy as np
 
 from tapegraph.errors import explain
 from tapegraph.recording import node as nodes
+from tapegraph.recording.capture_mode import CAPTURE, ConcretizationError, forbid_read
 from tapegraph.recording.changes import Undo, make, old_numbers, together
-from tapegraph.recording.concretization import CURRENT, ConcretizationError, check_stays
+from tapegraph.recording.linearize import linearize, stale
 from tapegraph.recording.node import Node, constant, mark_changed, next_seq, numeric
 from tapegraph.recording.op import CONSTANT, INPUT, OPS
+from tapegraph.recording.program import Recording
 from tapegraph.recording.record import remember
-from tapegraph.recording.recorded import Recording
 from tapegraph.recording.scopes import RECORDING
-from tapegraph.recording.trace import linearise, stale
 from tapegraph.typed import Array
 
 
@@ -53,7 +53,7 @@ class Version(NamedTuple):
 ZERO, ZEROED = object(), object()
 
 
-class Whole:
+class Capture:
     """A scope in which every operation that depends on an input or on state is recorded.
 
     State is every tensor from before the scope, and its gradient. What happens inside happens
@@ -79,10 +79,10 @@ class Whole:
     --------
     >>> import numpy as np
     >>> import tapegraph as tg
-    >>> with Whole() as whole:
-    ...     x = whole.input(np.array([1.0, -2.0]))
+    >>> with Capture() as capture:
+    ...     x = capture.input(np.array([1.0, -2.0]))
     ...     y = np.where(x > 0, x, 0.1 * x)
-    >>> [entry.op for entry in whole.recording([y])]
+    >>> [entry.op for entry in capture.recording([y])]
     ['input', 'scalar', 'greater', 'scalar', 'mul', 'where']
     """
 
@@ -107,19 +107,19 @@ class Whole:
         self.tensors_of_caller: set[int] = set()  # leaves that stand for tensors of the caller's
         self.numbers: Any = None  # records single numbers (`tapegraph.scalars.recorder`)
 
-    def __enter__(self) -> Whole:
+    def __enter__(self) -> Capture:
         # An interrupt may fall into `__exit__`, and so may one into a scope that is left inside.
-        for variable in (CURRENT, RECORDING.entered):
+        for variable in (CAPTURE, RECORDING.entered):
             self.undo.appendleft(partial(variable.set, variable.get()))
         self.frame = sys._getframe(1)
-        self._tokens.append(CURRENT.set(self))
+        self._tokens.append(CAPTURE.set(self))
         RECORDING.enter(self, RECORDING.value())  # what looks for scopes is to find one
         return self
 
     def __exit__(self, kind: Any, *exception: object) -> None:
         self.frame = None
         RECORDING.leave(self)
-        CURRENT.reset(self._tokens.pop())
+        CAPTURE.reset(self._tokens.pop())
         if kind is not None:
             make(together(self.undo))
 
@@ -204,7 +204,7 @@ class Whole:
         self.undo.appendleft(old_numbers(leaf))
         given = self._value(value) if isinstance(value, Node) else constant(array.copy())
         if given._array.shape != array.shape or given._array.dtype != array.dtype:
-            raise NotImplementedError("assign: a whole recording takes values of the state's type")
+            raise NotImplementedError("assign: a capture takes values of the state's type")
         leaf._array = array
         mark_changed(leaf)
         self._stands_for(leaf, given)
@@ -217,7 +217,7 @@ class Whole:
         ConcretizationError
             A run would not write there.
         """
-        check_stays(leaf, "data", "Write tensor.assign(value).")
+        forbid_read(leaf, "data", "Write tensor.assign(value).")
         self.started.setdefault(id(leaf), leaf._array.copy())
 
     def written(self, leaf: Node) -> None:
@@ -376,7 +376,7 @@ class Whole:
         if self.numbers is not None:
             self.numbers.finish()
         last = [versions[-1] for versions in self._versions.values()]
-        recording = linearise(
+        recording = linearize(
             [self._value(x) for x in outputs],
             differentiate=False,
             reads=self._reads,

@@ -20,7 +20,7 @@ from tapegraph.recording.op import GRADIENT
 from tapegraph.recording.program import Program
 
 
-class Descent(NamedTuple):
+class SgdUpdate(NamedTuple):
     """One such update, by slots: of the gradient, of what scales it, and of both results."""
 
     gradient: int
@@ -45,7 +45,7 @@ class RowUpdate(NamedTuple):
         return [partial(setitem, table, rows, moved), *new_numbers(leaf, table)]
 
 
-def descents(program: Program) -> dict[int, Descent]:
+def sgd_updates(program: Program) -> dict[int, SgdUpdate]:
     """Return the updates of that form by the slot of the parameter; nothing else reads them."""
     readers = program.readers()
     changes = [update.slot for update in program.updates]
@@ -59,7 +59,7 @@ def descents(program: Program) -> dict[int, Descent]:
 
 def _descent(
     program: Program, readers: list[set[int]], leaf: int, difference: int
-) -> Descent | None:
+) -> SgdUpdate | None:
     if not _is(program, difference, operator.sub) or readers[difference]:
         return None
     minuend, product = program.inputs[difference]
@@ -73,7 +73,7 @@ def _descent(
     alone = readers[product] == {difference} and readers[gradients[0]] == {product}
     if not alone or program.dtypes[product] != program.dtypes[leaf]:
         return None
-    return Descent(gradients[0], scales[0], product, difference)
+    return SgdUpdate(gradients[0], scales[0], product, difference)
 
 
 def _is(program: Program, slot: int, forward: Callable[..., Any]) -> bool:

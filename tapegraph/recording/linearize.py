@@ -13,15 +13,14 @@ from tapegraph.errors import line_of, user_line
 from tapegraph.recording import node as nodes
 from tapegraph.recording.node import Node
 from tapegraph.recording.op import CLEARED, CONSTANT, INPUT, NO_ATTRS, PARAM, SCALAR, Op
-from tapegraph.recording.program import Program, Update
-from tapegraph.recording.recorded import Recording
+from tapegraph.recording.program import Program, Recording, Update
 
 _in_time_order = attrgetter("_seq")
 # What NumPy makes of a Python number.
 _WEAK = {kind: np.dtype(kind) for kind in (bool, int, float)}
 
 
-def linearise(
+def linearize(
     roots: Sequence[Node],
     *,
     differentiate: bool = True,

@@ -1,4 +1,4 @@
-"""`Number`: a float argument of a compiled function, which takes the dtype of what it meets."""
+"""`FloatArg`: a float argument of a compiled function, which takes the dtype of what it meets."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ import numpy as np
 
 from tapegraph.errors import explain
 from tapegraph.recording import numpy_functions
-from tapegraph.recording.concretization import BY_VALUE, ConcretizationError
+from tapegraph.recording.capture_mode import BY_VALUE, ConcretizationError
 from tapegraph.recording.op import OPS, Attrs
+from tapegraph.recording.program import identity
 from tapegraph.recording.record import ELEMENTWISE, apply
-from tapegraph.recording.structure import identity
 from tapegraph.tensors.array_methods import ArrayMethods
 
 # Python's own arithmetic, which every run does anew: a tuple of the name and the operands.
@@ -50,14 +50,14 @@ def arguments_of(expression: Any) -> frozenset[int]:
     return frozenset().union(*map(arguments_of, operands))
 
 
-class Number(ArrayMethods):
+class FloatArg(ArrayMethods):
     """A float that every call gives anew; with arrays it computes as a Python number does.
 
-    So it does with other numbers: what Python makes of them is a `Number` too.
+    So it does with other numbers: what Python makes of them is a `FloatArg` too.
 
     Parameters
     ----------
-    whole : Whole
+    capture : Capture
         What records.
     value : float
         The number of this call.
@@ -72,18 +72,18 @@ class Number(ArrayMethods):
         are floats that the function sees in its closure or an attribute.
     """
 
-    __slots__ = ("_expression", "_inputs_of", "_leaves", "_reads", "_value", "_whole")
+    __slots__ = ("_expression", "_inputs_of", "_leaves", "_reads", "_value", "_capture")
 
     def __init__(
         self,
-        whole: Any,
+        capture: Any,
         value: float,
         expression: Expression,
         inputs: list[Any],
         leaves: dict[Any, Any],
         reads: dict[int, bool] | None = None,
     ) -> None:
-        self._whole = whole
+        self._capture = capture
         self._reads = reads
         self._value = value
         self._expression = expression
@@ -104,7 +104,7 @@ class Number(ArrayMethods):
 
     def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **options: Any) -> Any:
         if not numpy_functions.is_known(ufunc):
-            plain = (x.read(ufunc.__name__) if type(x) is Number else x for x in inputs)
+            plain = (x.read(ufunc.__name__) if type(x) is FloatArg else x for x in inputs)
             return getattr(ufunc, method)(*plain, **options)
         return numpy_functions.ufunc(ufunc, method, inputs, options)
 
@@ -139,7 +139,7 @@ class Number(ArrayMethods):
         kind = np.dtype(dtype)
         key = kind, identity(self._expression)
         if key not in self._leaves:
-            leaf = self._whole.input(np.asarray(self._value, kind))
+            leaf = self._capture.input(np.asarray(self._value, kind))
             expression = self._expression
             leaf._attrs = {"number": expression}  # two recordings must agree on it
             source = lambda given, read: np.asarray(evaluated(expression, given), kind)  # noqa: E731
@@ -179,7 +179,7 @@ class Number(ArrayMethods):
         return 1
 
     @property
-    def real(self) -> Number:
+    def real(self) -> FloatArg:
         """The number itself, as of a float."""
         return self
 
@@ -188,7 +188,7 @@ class Number(ArrayMethods):
         """0.0, as of a float."""
         return 0.0
 
-    def conjugate(self) -> Number:
+    def conjugate(self) -> FloatArg:
         """Return the number itself, as of a float."""
         return self
 
@@ -207,17 +207,17 @@ class Number(ArrayMethods):
     def __rdivmod__(self, other: Any) -> tuple[Any, Any]:
         return other // self, other % self
 
-    def _computed(self, name: str, operands: tuple[Any, ...]) -> Number:
+    def _computed(self, name: str, operands: tuple[Any, ...]) -> FloatArg:
         """Return what Python makes of numbers, as a number of the program."""
-        expressions = (x._expression if type(x) is Number else x for x in operands)
-        values = (x._value if type(x) is Number else x for x in operands)
+        expressions = (x._expression if type(x) is FloatArg else x for x in operands)
+        values = (x._value if type(x) is FloatArg else x for x in operands)
         value = _ARITHMETIC[name](*values)
-        reads = next((x._reads for x in operands if type(x) is Number and x._reads), None)
+        reads = next((x._reads for x in operands if type(x) is FloatArg and x._reads), None)
         expression = (name, *expressions)
-        return Number(self._whole, value, expression, self._inputs_of, self._leaves, reads)
+        return FloatArg(self._capture, value, expression, self._inputs_of, self._leaves, reads)
 
     def __repr__(self) -> str:
-        return repr(self.read("repr")) if self.may_be_read else f"Number({self._value!r})"
+        return repr(self.read("repr")) if self.may_be_read else f"FloatArg({self._value!r})"
 
 
 def _python(name: str, reflected: bool = False) -> Callable[..., Any]:
@@ -225,8 +225,8 @@ def _python(name: str, reflected: bool = False) -> Callable[..., Any]:
     method = f"__r{name}__" if reflected else f"__{name}__"
     operation: Any = getattr(ArrayMethods, method, None)
 
-    def compute(self: Number, *others: Any) -> Any:
-        if any(type(x) not in (Number, float, int, bool) for x in others):
+    def compute(self: FloatArg, *others: Any) -> Any:
+        if any(type(x) not in (FloatArg, float, int, bool) for x in others):
             return operation(self, *others) if operation else NotImplemented
         operands = (self, *others)
         return self._computed(name, operands[::-1] if reflected else operands)
@@ -238,7 +238,7 @@ def _python(name: str, reflected: bool = False) -> Callable[..., Any]:
 def _conversion(name: str, conversion: str, fix: str) -> Callable[..., Any]:
     """Make the method of a conversion that would freeze an argument's number."""
 
-    def convert(self: Number, *args: Any) -> Any:
+    def convert(self: FloatArg, *args: Any) -> Any:
         return getattr(self.read(conversion, fix), name)(*args)
 
     convert.__name__ = name
@@ -246,24 +246,24 @@ def _conversion(name: str, conversion: str, fix: str) -> Callable[..., Any]:
 
 
 for _name in ("neg", "pos", "abs"):
-    setattr(Number, f"__{_name}__", _python(_name))
+    setattr(FloatArg, f"__{_name}__", _python(_name))
 for _name in ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow"):
-    setattr(Number, f"__{_name}__", _python(_name))
-    setattr(Number, f"__r{_name}__", _python(_name, reflected=True))
+    setattr(FloatArg, f"__{_name}__", _python(_name))
+    setattr(FloatArg, f"__r{_name}__", _python(_name, reflected=True))
 for _name in ("float", "int", "trunc", "floor", "ceil"):
-    setattr(Number, f"__{_name}__", _conversion(f"__{_name}__", _name, _FUNCTIONS))
+    setattr(FloatArg, f"__{_name}__", _conversion(f"__{_name}__", _name, _FUNCTIONS))
 for _name in ("bool", "hash", "str", "format"):
-    setattr(Number, f"__{_name}__", _conversion(f"__{_name}__", _name, BY_VALUE))
+    setattr(FloatArg, f"__{_name}__", _conversion(f"__{_name}__", _name, BY_VALUE))
 for _name in ("is_integer", "as_integer_ratio", "hex"):
-    setattr(Number, _name, _conversion(_name, _name, BY_VALUE))
+    setattr(FloatArg, _name, _conversion(_name, _name, BY_VALUE))
 
 
 def _comparison(name: str) -> Callable[..., Any]:
     """Make the method of a comparison: Python's among numbers that may be read."""
     operation: Any = getattr(ArrayMethods, name)
 
-    def compare(self: Number, other: Any) -> Any:
-        plain = other._value if type(other) is Number and other.may_be_read else other
+    def compare(self: FloatArg, other: Any) -> Any:
+        plain = other._value if type(other) is FloatArg and other.may_be_read else other
         if not self.may_be_read or type(plain) not in (float, int, bool):
             return operation(self, other)
         if plain is not other:
@@ -275,4 +275,4 @@ def _comparison(name: str) -> Callable[..., Any]:
 
 
 for _name in ("lt", "le", "gt", "ge", "eq", "ne"):
-    setattr(Number, f"__{_name}__", _comparison(f"__{_name}__"))
+    setattr(FloatArg, f"__{_name}__", _comparison(f"__{_name}__"))

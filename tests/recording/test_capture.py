@@ -1,4 +1,4 @@
-"""Programs recorded whole: run again with other numbers they give what a new run gives."""
+"""Captured programs: run again with other numbers they give what a new run gives."""
 
 from __future__ import annotations
 
@@ -9,21 +9,21 @@ import pytest
 from quick import a_few_each
 
 import tapegraph as tg
+from tapegraph.capture.capture import Capture
 from tapegraph.lowering import GAPS
-from tapegraph.recording.concretization import ConcretizationError
+from tapegraph.recording.capture_mode import ConcretizationError
 from tapegraph.recording.op import OPS
-from tapegraph.recording.replay import replay
-from tapegraph.recording.whole import Whole
 from tests.cases import CASES, WITHOUT_GRADIENT
+from tests.replay import replay
 
 EVERY = (*CASES, *WITHOUT_GRADIENT)
 
 
 def recorded(f, *arrays):
     """Record a function whole; return the recording and what the run gave."""
-    with Whole() as whole, np.errstate(all="ignore"):
-        out = f(*(whole.input(a) for a in arrays))
-    return whole.recording([tg.tensor(out) if not isinstance(out, tg.Tensor) else out]), out
+    with Capture() as capture, np.errstate(all="ignore"):
+        out = f(*(capture.input(a) for a in arrays))
+    return capture.recording([tg.tensor(out) if not isinstance(out, tg.Tensor) else out]), out
 
 
 def again(recording, arrays):
@@ -121,8 +121,8 @@ READS = {
 @pytest.mark.parametrize("read", READS)
 def test_a_number_that_would_leave_is_an_error_that_names_it(read, kind):
     w = tg.param([1.0, -2.0, 3.0], name="w")
-    with Whole() as whole:
-        x = whole.input(np.array([1.0, -2.0, 3.0]), name="x")
+    with Capture() as capture:
+        x = capture.input(np.array([1.0, -2.0, 3.0]), name="x")
         value = {"input": x, "param": w, "result": x * w}[kind]
         with pytest.raises((ConcretizationError, TypeError, IndexError)) as caught:
             READS[read](value)
@@ -134,15 +134,15 @@ def test_a_number_that_would_leave_is_an_error_that_names_it(read, kind):
 
 def test_outside_nothing_has_changed():
     x = tg.param([1.0, -2.0])
-    with Whole():
+    with Capture():
         pass
     for plain in (x > 0, np.isnan(x), np.argmax(x), np.argsort(x), x == x, np.all(x > 0)):
         assert not isinstance(plain, tg.Tensor)
 
 
 def test_what_depends_on_no_input_stays_plain():
-    with Whole() as whole:
-        whole.input(np.ones(2))
+    with Capture() as capture:
+        capture.input(np.ones(2))
         steps = np.arange(3.0)
         made = tg.tensor([1.0, 2.0])
         assert type(made > 1.5) is np.ndarray
@@ -152,9 +152,9 @@ def test_what_depends_on_no_input_stays_plain():
 
 def test_no_grad_records_whole_too():
     w = tg.param([2.0])
-    with Whole() as whole, tg.no_grad():
-        y = whole.input(np.array([3.0])) * w
-    recording = whole.recording([y])
+    with Capture() as capture, tg.no_grad():
+        y = capture.input(np.array([3.0])) * w
+    recording = capture.recording([y])
     assert [op.name for op in recording.program.ops] == ["param", "input", "mul"]
     assert recording.program.needs == [True, False, False]
     same(again(recording, [np.array([5.0])]), [10.0])
@@ -162,12 +162,12 @@ def test_no_grad_records_whole_too():
 
 def test_state_that_is_assigned_is_an_update_and_read_in_its_new_version():
     mean = tg.tensor([0.0, 0.0])
-    with Whole() as whole:
-        x = whole.input(np.array([2.0, 4.0]))
+    with Capture() as capture:
+        x = capture.input(np.array([2.0, 4.0]))
         before = mean * 1.0
         mean.assign(0.5 * mean + 0.5 * x)
         after = mean + 1.0
-    recording = whole.recording([before, after])
+    recording = capture.recording([before, after])
     (update,) = recording.program.updates
     np.testing.assert_array_equal(mean.data, [1.0, 2.0])
     leaves = {slot: recording.values[slot] for slot in recording.program.leaves}
@@ -180,11 +180,11 @@ def test_state_that_is_assigned_is_an_update_and_read_in_its_new_version():
 
 def test_a_parameter_updated_in_place_is_an_update():
     w = tg.param([1.0, 2.0], name="w")
-    with Whole() as whole, tg.no_grad():
-        x = whole.input(np.array([3.0, 4.0]))
+    with Capture() as capture, tg.no_grad():
+        x = capture.input(np.array([3.0, 4.0]))
         w -= 0.5 * x
         y = w * 2.0
-    recording = whole.recording([y])
+    recording = capture.recording([y])
     (update,) = recording.program.updates
     assert recording.name(update.leaf) == "w"
     leaves = {slot: recording.values[slot] for slot in recording.program.leaves}
@@ -196,10 +196,10 @@ def test_a_parameter_updated_in_place_is_an_update():
 
 def test_classes_and_indices_are_inputs_and_checked_again():
     table = tg.param(np.arange(12.0).reshape(4, 3))
-    with Whole() as whole:
-        i = whole.input(np.array([0, -1]))
-        loss = tg.softmax_crossentropy(tg.gather(table, i), whole.input(np.array([2, 1])))
-    recording = whole.recording([loss])
+    with Capture() as capture:
+        i = capture.input(np.array([0, -1]))
+        loss = tg.softmax_crossentropy(tg.gather(table, i), capture.input(np.array([2, 1])))
+    recording = capture.recording([loss])
     data = table.numpy()
     for rows, classes in (([1, 2], [0, 0]), ([-4, 3], [2, 1])):
         want = tg.softmax_crossentropy(data[rows], classes).numpy()
@@ -237,7 +237,7 @@ def test_tasks_and_threads_do_not_see_each_others_recording():
 
     seen = []
     x = tg.param([1.0])
-    with Whole():
+    with Capture():
         thread = threading.Thread(target=lambda: seen.append(type(x > 0)))
         thread.start()
         thread.join()

@@ -12,12 +12,12 @@ from typing import Any
 from weakref import ref
 
 from tapegraph.errors import explain, line_of
-from tapegraph.recording.away import send_away
 from tapegraph.recording.node import Node
+from tapegraph.recording.remote import offload
 from tapegraph.recording.tape import clear, current
 
 
-def left_behind(since: int, inputs: Iterable[ref[Node]]) -> list[ref[Node]]:
+def leaked(since: int, inputs: Iterable[ref[Node]]) -> list[ref[Node]]:
     """Return the live results that were recorded after a point in time, and the live inputs."""
     current().prune()  # of what the call recorded, hardly anything is left
     results = [node for node in current().live() if node._inputs and node._seq > since]
@@ -35,7 +35,7 @@ def expire(tensors: list[ref[Node]], name: str) -> None:
             received = f"{what} of an earlier call{place}"
             if node._inputs:
                 clear(node)
-            send_away(node, partial(_refuse, name, received), comes_back=False)
+            offload(node, partial(_refuse, name, received), comes_back=False)
 
 
 def _refuse(name: str, received: str) -> Any:
