@@ -1,7 +1,8 @@
 """Functions of few operations on few numbers, as a minimiser calls them thousands of times.
 
 Value and gradient of 3, 10 and 30 operations on 8 numbers against autograd's, by
-`tg.value_and_grad`, by the drop-in and compiled; and `sum(w * x)` with its ``backward()`` against PyTorch's.
+`tg.value_and_grad`, by the drop-in and compiled; and `sum(w * x)` with its ``backward()`` against
+PyTorch's.
 """
 
 from __future__ import annotations
