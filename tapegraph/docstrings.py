@@ -131,6 +131,8 @@ def completed(function: Any) -> str | None:
     """Return a function's docstring with the sections that it shares with others."""
     if function.__doc__ is None:  # python -OO
         return None
+    if ">>> import tapegraph as tg" in function.__doc__:  # whole as it stands
+        return str(function.__doc__)
     text, prompt, example = _dedented(function.__doc__).partition("\n\n>>> ")
     summary, own = text, ""
     if "\n---" in text:

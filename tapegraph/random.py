@@ -277,35 +277,13 @@ def normal(
     size: Shape | None = None,
     dtype: npt.DTypeLike = np.float64,
 ) -> Array:
-    """Draw from the normal distribution of mean ``loc`` and standard deviation ``scale``.
+    """Draw from a normal distribution, as `numpy.random.Generator.normal`.
 
-    In float64 the numbers of NumPy's ``Generator.normal(loc, scale, size)``; in float32
-    ``loc + scale * Generator.standard_normal(size, dtype)``, computed in float32.
+    In a captured step it gives a Tensor, which every run draws anew. In float32,
+    which NumPy's has not, the numbers are ``loc + scale * Generator.standard_normal(size, dtype)``,
+    computed in float32. ``loc`` and ``scale`` are finite numbers: for arrays and tensors write
+    ``loc + scale * tg.random.normal(size=...)``, which has a gradient too.
 
-    Parameters
-    ----------
-    loc, scale : float
-        Mean and standard deviation, finite in the dtype, the latter not negative. For arrays and
-        tensors write ``loc + scale * tg.random.normal(size=...)``, which has a gradient too.
-    size : int or tuple of int, optional
-        The shape; ``()`` where not given.
-    dtype : dtype
-        Float32 or float64.
-
-    Returns
-    -------
-    ndarray
-        In a captured step a Tensor, which every run draws anew.
-
-    Raises
-    ------
-    TypeError
-        ``loc`` or ``scale`` is not a number, ``size`` is not integers, or the dtype is another.
-    ValueError
-        ``loc`` or ``scale`` is not finite, ``scale`` or a length in ``size`` is negative.
-
-    Examples
-    --------
     >>> import tapegraph as tg
     >>> tg.random.seed(0)
     >>> tg.random.normal(5.0, 0.1, size=3)
@@ -332,37 +310,14 @@ def uniform(
     size: Shape | None = None,
     dtype: npt.DTypeLike = np.float64,
 ) -> Array:
-    """Draw evenly from ``[low, high)``.
+    """Draw evenly from ``[low, high)``, as `numpy.random.Generator.uniform`.
 
-    In float64 the numbers of NumPy's ``Generator.uniform(low, high, size)``; in float32
-    ``low + (high - low) * Generator.random(size, dtype)``, computed in float32. As in NumPy, the
-    rounding of that sum may give ``high`` itself.
+    In a captured step it gives a Tensor, which every run draws anew. In float32,
+    which NumPy's has not, the numbers are ``low + (high - low) * Generator.random(size, dtype)``,
+    computed in float32. The bounds and their difference are finite numbers, ``low <= high``: for
+    arrays and tensors write ``low + (high - low) * tg.random.uniform(size=...)``, which has a
+    gradient too.
 
-    Parameters
-    ----------
-    low, high : float
-        The bounds, ``low <= high``, they and their difference finite in the dtype. For arrays and
-        tensors write ``low + (high - low) * tg.random.uniform(size=...)``, which has a gradient
-        too.
-    size : int or tuple of int, optional
-        The shape; ``()`` where not given.
-    dtype : dtype
-        Float32 or float64.
-
-    Returns
-    -------
-    ndarray
-        In a captured step a Tensor, which every run draws anew.
-
-    Raises
-    ------
-    TypeError
-        A bound is not a number, ``size`` is not integers, or the dtype is another.
-    ValueError
-        A bound is not finite, ``low > high``, or a length in ``size`` is negative.
-
-    Examples
-    --------
     >>> import tapegraph as tg
     >>> tg.random.seed(0)
     >>> tg.random.uniform(-1.0, 1.0, size=3)
@@ -387,32 +342,11 @@ def uniform(
 def integers(
     low: SupportsIndex, high: SupportsIndex | None = None, size: Shape | None = None
 ) -> Array:
-    """Draw integers evenly from ``[low, high)``, or from ``[0, low)`` where one bound is given.
+    """Draw integers evenly from ``[low, high)``, as `numpy.random.Generator.integers`.
 
-    The numbers of NumPy's ``Generator.integers(low, high, size)``.
+    In a captured step it gives a Tensor, which every run draws anew. The bounds are
+    integers, not arrays, and the numbers int64.
 
-    Parameters
-    ----------
-    low, high : int
-        The bounds, ``low < high``, of 64 bits.
-    size : int or tuple of int, optional
-        The shape; ``()`` where not given.
-
-    Returns
-    -------
-    ndarray of int64
-        In a captured step a Tensor, which every run draws anew.
-
-    Raises
-    ------
-    TypeError
-        A bound or ``size`` is not integers.
-    ValueError
-        There is no integer in the bounds, they do not fit 64 bits, or a length in ``size`` is
-        negative.
-
-    Examples
-    --------
     >>> import tapegraph as tg
     >>> tg.random.seed(7)
     >>> tg.random.integers(10, size=5)
@@ -431,30 +365,12 @@ def integers(
     )
 
 
-def permutation(n: SupportsIndex) -> Array:
-    """Draw an order of ``range(n)``, each as likely: ``x[tg.random.permutation(len(x))]``.
+def permutation(x: SupportsIndex) -> Array:
+    """Draw an order of ``range(x)``, as `numpy.random.Generator.permutation` of a number.
 
-    The numbers of NumPy's ``Generator.permutation(n)``.
+    In a captured step it gives a Tensor, which every run draws anew. An array is
+    refused: shuffle one by ``array[tg.random.permutation(len(array))]``.
 
-    Parameters
-    ----------
-    n : int
-        How many; not negative.
-
-    Returns
-    -------
-    ndarray of int64, shape (n,)
-        In a captured step a Tensor, which every run draws anew.
-
-    Raises
-    ------
-    TypeError
-        It is not an integer.
-    ValueError
-        It is negative.
-
-    Examples
-    --------
     >>> import tapegraph as tg
     >>> tg.random.seed(0)
     >>> tg.random.permutation(5)
@@ -462,7 +378,7 @@ def permutation(n: SupportsIndex) -> Array:
     """
     name = "random.permutation"
     fix = "To shuffle an array write x[tg.random.permutation(len(x))]."
-    (count,) = _shape(name, "n", _integer(name, "n", n, fix))
+    (count,) = _shape(name, "x", _integer(name, "x", x, fix))
     return _drawn(name, lambda: _shared().permutation(count), np.int64)
 
 
@@ -474,7 +390,6 @@ def dropout_mask(shape: Shape, p: float, dtype: npt.DTypeLike = np.float64) -> A
     Parameters
     ----------
     shape : int or tuple of int
-        The shape.
     p : float
         The share that is dropped, in [0, 1].
     dtype : dtype

@@ -17,7 +17,7 @@ from tapegraph.errors import explain, kind_of
 from tapegraph.numpy_warnings import watched
 from tapegraph.ops import elementwise, reduce, shape
 from tapegraph.ops.index import gather, getitem
-from tapegraph.ops.shape import matrix_transpose
+from tapegraph.ops.shape import matrix_transpose, permuted
 from tapegraph.recording.node import constant, real
 from tapegraph.recording.numpy_functions import implements, numbers, plain
 from tapegraph.recording.op import Op
@@ -87,38 +87,24 @@ def _batch_matmul(a: Array, b: Array) -> Any:
 
 
 MATMUL = Op("matmul", np.matmul, promotes=True)
-
-
 BATCH_MATMUL = Op("batch_matmul", _batch_matmul, promotes=True)
 
 
-@implements(np.matmul)
+@implements(np.matmul, np.linalg.matmul)
 @of_two
-def matmul(a: Any, b: Any) -> Any:
-    """Matrix product ``a @ b``, as ``numpy.matmul`` defines it.
+def matmul(x1: Any, x2: Any, /) -> Any:
+    """Matrix product ``x1 @ x2``, as `numpy.matmul`.
 
-    Parameters
-    ----------
-    a : Tensor or array_like, shape (..., n, k) or (k,)
-    b : Tensor or array_like, shape (..., k, m) or (k,)
-        Leading axes broadcast; operands of three axes or more record a ``batch_matmul``.
+    With ``g`` the gradient of the result those of the operands are ``g @ x2.T`` and ``x1.T @ g``.
+    Operands of three axes or more record a ``batch_matmul``.
 
-    Returns
-    -------
-    Tensor
-        Of shape (..., n, m); a 1-D operand's axis is dropped.
-
-    Raises
-    ------
-    ValueError
-        The inner lengths differ, the leading axes do not broadcast, or an operand is 0-d.
-
+    >>> import tapegraph as tg
     >>> tg.matmul([[1.0, 2.0]], [[3.0], [4.0]]).data
     array([[11.]])
     """
-    a, b = tensor_like("matmul", a, "a"), tensor_like("matmul", b, "b")
-    op = BATCH_MATMUL if a.ndim > 2 or b.ndim > 2 else MATMUL
-    return _product("matmul", op, a, b)
+    x1, x2 = tensor_like("matmul", x1, "x1"), tensor_like("matmul", x2, "x2")
+    op = BATCH_MATMUL if x1.ndim > 2 or x2.ndim > 2 else MATMUL
+    return _product("matmul", op, x1, x2)
 
 
 @of_two
@@ -142,6 +128,9 @@ def batch_matmul(a: Any, b: Any) -> Any:
         Neither operand is a stack, one has fewer than two axes, the inner lengths differ, or the
         leading axes do not broadcast.
 
+    Examples
+    --------
+    >>> import tapegraph as tg
     >>> tg.batch_matmul([[[1.0, 2.0]]], [[[3.0], [4.0]]]).data
     array([[[11.]]])
     """
@@ -216,24 +205,9 @@ EINSUM = Op("einsum", _einsum)
 @implements(np.dot)
 @of_two
 def dot(a: Any, b: Any) -> Any:
-    """Sum of products over the last axis of ``a`` and the last but one of ``b``, as ``numpy.dot``.
+    """Sum of products over the last axis of ``a`` and the last but one of ``b``, as `numpy.dot`.
 
-    Parameters
-    ----------
-    a : Tensor or array_like, shape (..., k) or ()
-    b : Tensor or array_like, shape (k,), (..., k, m) or ()
-        A 0-d operand multiplies the other.
-
-    Returns
-    -------
-    Tensor
-        Of shape ``a.shape[:-1] + b.shape[:-2] + b.shape[-1:]``.
-
-    Raises
-    ------
-    ValueError
-        The lengths to sum over differ.
-
+    >>> import tapegraph as tg
     >>> tg.dot([1.0, 2.0], [3.0, 4.0]).item()
     11.0
     """
@@ -248,24 +222,9 @@ def dot(a: Any, b: Any) -> Any:
 @implements(np.inner)
 @of_two
 def inner(a: Any, b: Any) -> Any:
-    """Sum of products over the last axis of both operands.
+    """Sum of products over the last axes of two arrays, as `numpy.inner`.
 
-    Parameters
-    ----------
-    a : Tensor or array_like, shape (..., k) or ()
-    b : Tensor or array_like, shape (..., k) or ()
-        A 0-d operand multiplies the other.
-
-    Returns
-    -------
-    Tensor
-        Of shape ``a.shape[:-1] + b.shape[:-1]``.
-
-    Raises
-    ------
-    ValueError
-        The last lengths differ.
-
+    >>> import tapegraph as tg
     >>> tg.inner([[1.0, 2.0], [3.0, 4.0]], [1.0, 1.0]).data
     array([3., 7.])
     """
@@ -278,23 +237,9 @@ def inner(a: Any, b: Any) -> Any:
 @implements(np.vdot)
 @of_two
 def vdot(a: Any, b: Any) -> Any:
-    """Sum of products of two arrays' elements, each array taken as one vector.
+    """Sum of products of two arrays' elements, as `numpy.vdot`.
 
-    Parameters
-    ----------
-    a, b : Tensor or array_like
-        Of the same number of elements.
-
-    Returns
-    -------
-    Tensor
-        0-d.
-
-    Raises
-    ------
-    ValueError
-        The numbers of elements differ.
-
+    >>> import tapegraph as tg
     >>> tg.vdot([[1.0, 2.0]], [[3.0], [4.0]]).item()
     11.0
     """
@@ -309,18 +254,9 @@ def vdot(a: Any, b: Any) -> Any:
 @implements(np.outer, np.linalg.outer)
 @of_two
 def outer(a: Any, b: Any) -> Any:
-    """Every product of an element of ``a`` and one of ``b``, ``a[i] * b[j]``.
+    """Every product of an element of ``a`` and one of ``b``, as `numpy.outer`.
 
-    Parameters
-    ----------
-    a, b : Tensor or array_like
-        Taken as vectors of n and m elements.
-
-    Returns
-    -------
-    Tensor
-        Of shape (n, m).
-
+    >>> import tapegraph as tg
     >>> tg.outer([1.0, 2.0], [3.0, 4.0]).data
     array([[3., 4.],
            [6., 8.]])
@@ -332,26 +268,9 @@ def outer(a: Any, b: Any) -> Any:
 @implements(np.tensordot, np.linalg.tensordot)
 @of_two
 def tensordot(a: Any, b: Any, axes: SupportsIndex | Sequence[Shape] = 2) -> Any:
-    """Sum of products over some axes of two arrays.
+    """Sum of products over some axes of two arrays, as `numpy.tensordot`.
 
-    Parameters
-    ----------
-    a, b : Tensor or array_like
-        Any shapes.
-    axes : int or pair
-        The number of last axes of ``a`` and first axes of ``b`` to sum over; or the axes of
-        ``a`` and those of ``b``, each an integer or a sequence.
-
-    Returns
-    -------
-    Tensor
-        The remaining axes of ``a``, then those of ``b``.
-
-    Raises
-    ------
-    ValueError
-        The axes are out of range, repeated, or not of the same lengths.
-
+    >>> import tapegraph as tg
     >>> tg.tensordot([[1.0, 2.0], [3.0, 4.0]], [10.0, 1.0], axes=([0], [0])).data
     array([13., 24.])
     """
@@ -386,18 +305,9 @@ def tensordot(a: Any, b: Any, axes: SupportsIndex | Sequence[Shape] = 2) -> Any:
 @implements(np.kron)
 @of_two
 def kron(a: Any, b: Any) -> Any:
-    """Kronecker product: ``b`` scaled by every element of ``a``, as blocks.
+    """Kronecker product, as `numpy.kron`.
 
-    Parameters
-    ----------
-    a, b : Tensor or array_like
-        Any shapes; the one of fewer axes is given leading ones.
-
-    Returns
-    -------
-    Tensor
-        Of length ``a.shape[i] * b.shape[i]`` along each axis.
-
+    >>> import tapegraph as tg
     >>> tg.kron([1.0, 10.0], [1.0, 2.0]).data
     array([ 1.,  2., 10., 20.])
     """
@@ -421,27 +331,9 @@ def cross(
     axisc: SupportsIndex = -1,
     axis: SupportsIndex | None = None,
 ) -> Any:
-    """Cross product of vectors of three elements.
+    """Cross product of vectors of three elements, as `numpy.cross`; those of two are refused.
 
-    Parameters
-    ----------
-    a, b : Tensor or array_like
-        Arrays of vectors; the other axes broadcast.
-    axisa, axisb, axisc : int
-        The axis that holds the vectors of ``a``, of ``b`` and of the result.
-    axis : int, optional
-        All three of them.
-
-    Returns
-    -------
-    Tensor
-        ``(a1 b2 - a2 b1, a2 b0 - a0 b2, a0 b1 - a1 b0)`` along ``axisc``.
-
-    Raises
-    ------
-    ValueError
-        A vector has not three elements, or an axis is out of range.
-
+    >>> import tapegraph as tg
     >>> tg.cross([1.0, 0.0, 0.0], [0.0, 1.0, 0.0]).data
     array([0., 0., 1.])
     """
@@ -463,61 +355,31 @@ def cross(
     place = one_axis("cross", axisc, out.ndim)
     order = [*range(out.ndim - 1)]
     order.insert(place, out.ndim - 1)
-    return _permuted(out, tuple(order))
+    return permuted(out, tuple(order))
 
 
 @implements(np.trace)
 @of_array
-def trace(x: Any, offset: int = 0, axis1: SupportsIndex = 0, axis2: SupportsIndex = 1) -> Any:
-    """Sum along a diagonal.
+def trace(a: Any, offset: int = 0, axis1: SupportsIndex = 0, axis2: SupportsIndex = 1) -> Any:
+    """Sum along a diagonal, as `numpy.trace`.
 
-    Parameters
-    ----------
-    x : at least two axes
-    axis1, axis2 : int
-        The axes of the matrices.
-
-    Returns
-    -------
-    Tensor
-        Of ``x``'s shape without the two axes.
-
-    Raises
-    ------
-    ValueError
-        ``x`` has fewer than two axes, or the two are the same or out of range.
-
+    >>> import tapegraph as tg
     >>> tg.trace([[1.0, 2.0], [3.0, 4.0]]).item()
     5.0
     """
-    return reduce.sum(_diagonal("trace", x, offset, axis1, axis2), axis=-1)
+    return reduce.sum(_diagonal("trace", a, offset, axis1, axis2), axis=-1)
 
 
 @implements(np.diagonal)
 @of_array
-def diagonal(x: Any, offset: int = 0, axis1: SupportsIndex = 0, axis2: SupportsIndex = 1) -> Any:
-    """Take a diagonal of a matrix, or of each matrix of a stack.
+def diagonal(a: Any, offset: int = 0, axis1: SupportsIndex = 0, axis2: SupportsIndex = 1) -> Any:
+    """Take a diagonal of each matrix, as `numpy.diagonal`; its gradient is zero off the diagonal.
 
-    Parameters
-    ----------
-    x : at least two axes
-    axis1, axis2 : int
-        The axes of the matrices.
-
-    Returns
-    -------
-    Tensor
-        Of ``x``'s shape without the two axes, with the diagonal as a new last axis.
-
-    Raises
-    ------
-    ValueError
-        ``x`` has fewer than two axes, or the two are the same or out of range.
-
+    >>> import tapegraph as tg
     >>> tg.diagonal([[1.0, 2.0], [3.0, 4.0]], offset=1).data
     array([2.])
     """
-    return _diagonal("diagonal", x, offset, axis1, axis2)
+    return _diagonal("diagonal", a, offset, axis1, axis2)
 
 
 # numpy.linalg's own take the last two axes.
@@ -531,111 +393,57 @@ def _matrix_diagonal(x: Any, offset: int = 0) -> Any:
     return diagonal(x, offset, -2, -1)
 
 
-implements(np.linalg.matmul)(matmul)
-
-
-implements(np.linalg.matrix_transpose)(matrix_transpose)
-
-
 @implements(np.vecdot, np.linalg.vecdot)
 @of_two
-def vecdot(a: Any, b: Any, axis: SupportsIndex = -1) -> Any:
-    """Dot product of the vectors along one axis of both operands.
+def vecdot(x1: Any, x2: Any, /, axis: SupportsIndex = -1) -> Any:
+    """Dot product of the vectors along one axis, as `numpy.vecdot`.
 
-    Parameters
-    ----------
-    a, b : Tensor or array_like
-        Of the same length along ``axis``; the other axes broadcast.
-    axis
-        The axis that holds the vectors.
-
-    Returns
-    -------
-    Tensor
-        Of the broadcast shape without the axis.
-
-    Raises
-    ------
-    ValueError
-        The lengths differ, an operand is 0-d, or the other axes do not broadcast.
-
+    >>> import tapegraph as tg
     >>> tg.vecdot([[1.0, 2.0], [3.0, 4.0]], [1.0, 1.0]).data
     array([3., 7.])
     """
-    a = axes_last("vecdot", tensor_like("vecdot", a, "a"), axis)
-    b = axes_last("vecdot", tensor_like("vecdot", b, "b"), axis)
-    if a.shape[-1] != b.shape[-1]:
+    x1 = axes_last("vecdot", tensor_like("vecdot", x1, "x1"), axis)
+    x2 = axes_last("vecdot", tensor_like("vecdot", x2, "x2"), axis)
+    if x1.shape[-1] != x2.shape[-1]:
         raise ValueError(
-            explain("vecdot", f"shapes {a.shape} and {b.shape}", "vectors of the same length")
+            explain("vecdot", f"shapes {x1.shape} and {x2.shape}", "vectors of the same length")
         )
-    return reduce.sum(elementwise.mul(a, b), axis=-1)
+    return reduce.sum(elementwise.mul(x1, x2), axis=-1)
 
 
 @of_two
-def matvec(a: Any, b: Any) -> Any:
-    """Product of stacks of matrices and stacks of vectors.
+def matvec(x1: Any, x2: Any, /) -> Any:
+    """Product of stacks of matrices and stacks of vectors, as `numpy.matvec`.
 
-    Parameters
-    ----------
-    a : Tensor or array_like, shape (..., n, k)
-    b : Tensor or array_like, shape (..., k)
-        Leading axes broadcast.
-
-    Returns
-    -------
-    Tensor
-        Of shape (..., n).
-
-    Raises
-    ------
-    ValueError
-        The inner lengths differ, an operand has too few axes, or the leading axes do not
-        broadcast.
-
+    >>> import tapegraph as tg
     >>> tg.matvec([[1.0, 2.0], [3.0, 4.0]], [[1.0, 0.0], [0.0, 1.0]]).data
     array([[1., 3.],
            [2., 4.]])
     """
-    a, b = tensor_like("matvec", a, "a"), tensor_like("matvec", b, "b")
-    if a.ndim < 2 or b.ndim < 1:
+    x1, x2 = tensor_like("matvec", x1, "x1"), tensor_like("matvec", x2, "x2")
+    if x1.ndim < 2 or x2.ndim < 1:
         raise ValueError(
-            explain("matvec", f"shapes {a.shape} and {b.shape}", "(..., n, k) and (..., k)")
+            explain("matvec", f"shapes {x1.shape} and {x2.shape}", "(..., n, k) and (..., k)")
         )
-    out = matmul(a, _reshaped(b, (*b.shape, 1)))
+    out = matmul(x1, _reshaped(x2, (*x2.shape, 1)))
     return _reshaped(out, out.shape[:-1])
 
 
 @of_two
-def vecmat(a: Any, b: Any) -> Any:
-    """Product of stacks of vectors and stacks of matrices.
+def vecmat(x1: Any, x2: Any, /) -> Any:
+    """Product of stacks of vectors and stacks of matrices, as `numpy.vecmat`.
 
-    Parameters
-    ----------
-    a : Tensor or array_like, shape (..., n)
-    b : Tensor or array_like, shape (..., n, k)
-        Leading axes broadcast.
-
-    Returns
-    -------
-    Tensor
-        Of shape (..., k).
-
-    Raises
-    ------
-    ValueError
-        The inner lengths differ, an operand has too few axes, or the leading axes do not
-        broadcast.
-
+    >>> import tapegraph as tg
     >>> tg.vecmat([[1.0, 0.0], [0.0, 1.0]], [[1.0, 2.0], [3.0, 4.0]]).data
     array([[1., 2.],
            [3., 4.]])
     """
-    a, b = tensor_like("vecmat", a, "a"), tensor_like("vecmat", b, "b")
-    if a.ndim < 1 or b.ndim < 2:
+    x1, x2 = tensor_like("vecmat", x1, "x1"), tensor_like("vecmat", x2, "x2")
+    if x1.ndim < 1 or x2.ndim < 2:
         raise ValueError(
-            explain("vecmat", f"shapes {a.shape} and {b.shape}", "(..., n) and (..., n, k)")
+            explain("vecmat", f"shapes {x1.shape} and {x2.shape}", "(..., n) and (..., n, k)")
         )
-    out = matmul(_reshaped(a, (*a.shape[:-1], 1, a.shape[-1])), b)
+    out = matmul(_reshaped(x1, (*x1.shape[:-1], 1, x1.shape[-1])), x2)
     return _reshaped(out, (*out.shape[:-2], out.shape[-1]))
 
 
@@ -647,23 +455,9 @@ if hasattr(np, "matvec"):  # new in NumPy 2.2
 @implements(np.linalg.multi_dot)
 @of_arrays
 def multi_dot(arrays: Any) -> Any:
-    """Product of several matrices, multiplied in the order that takes the least work.
+    """Product of several matrices in the cheapest order, as `numpy.linalg.multi_dot`.
 
-    Parameters
-    ----------
-    arrays : sequence of Tensor or array_like
-        At least two matrices; the first and the last may be vectors.
-
-    Returns
-    -------
-    Tensor
-        As ``arrays[0] @ arrays[1] @ ...``.
-
-    Raises
-    ------
-    ValueError
-        There are fewer than two, a matrix is not 2-D, or neighbouring lengths differ.
-
+    >>> import tapegraph as tg
     >>> tg.multi_dot([[[1.0, 2.0]], [[1.0, 0.0], [0.0, 1.0]], [3.0, 4.0]]).data
     array([11.])
     """
@@ -710,30 +504,11 @@ def _cheapest(lengths: list[int]) -> dict[tuple[int, int], int]:
 @implements(np.einsum)
 @seen_as(typed.Einsum)
 def einsum(*operands: str | Operand | Labels, optimize: object = False) -> Any:
-    """Sum of products over named axes, as ``numpy.einsum`` defines it.
+    """Sum of products over named axes, as `numpy.einsum`, by subscripts or by lists of labels.
 
-    Repeated labels take diagonals, a label that is left out of the result is summed over, and
-    ``...`` stands for axes that broadcast.
+    Large products are contracted by matrix products, whatever ``optimize`` says.
 
-    Parameters
-    ----------
-    *operands
-        The subscripts and one Tensor or array_like a term, ``einsum("ij,jk->ik", a, b)``; or each
-        array with the list of its labels, ``einsum(a, [0, 1], b, [1, 2], [0, 2])``.
-    optimize
-        Taken for NumPy's sake; large products are always contracted by matrix products.
-
-    Returns
-    -------
-    Tensor
-        One axis a label of the result; without ``->``, the labels that occur once, in
-        alphabetical order.
-
-    Raises
-    ------
-    ValueError
-        The subscripts are malformed, or do not fit the shapes.
-
+    >>> import tapegraph as tg
     >>> tg.einsum("ij,j->i", [[1.0, 2.0], [3.0, 4.0]], [1.0, 10.0]).data
     array([21., 43.])
     """
@@ -746,7 +521,7 @@ def einsum(*operands: str | Operand | Labels, optimize: object = False) -> Any:
     pairs = [_summed(x, term, known) for x, term in pairs]
     if len(pairs) == 1:
         ((x, term),) = pairs
-        return _permuted(x, tuple(term.index(label) for label in output))
+        return permuted(x, tuple(term.index(label) for label in output))
     spec = ",".join(term for _, term in pairs) + "->" + output
     return apply(EINSUM, tuple(x for x, _ in pairs), {"spec": spec})
 
@@ -857,11 +632,11 @@ def axes_last(op: str, x: Any, *axes: SupportsIndex) -> Any:
     last = tuple(one_axis(op, axis, x.ndim) for axis in axes)
     if len(set(last)) != len(last):
         raise ValueError(explain(op, f"axes {axes}", "axes that differ"))
-    return _permuted(x, (*(i for i in range(x.ndim) if i not in last), *last))
+    return permuted(x, (*(i for i in range(x.ndim) if i not in last), *last))
 
 
-def _diagonal(op: str, x: Any, offset: int, axis1: SupportsIndex, axis2: SupportsIndex) -> Any:
-    x = tensor_like(op, x)
+def _diagonal(op: str, a: Any, offset: int, axis1: SupportsIndex, axis2: SupportsIndex) -> Any:
+    x = tensor_like(op, a, "a")
     if x.ndim < 2:
         raise ValueError(explain(op, f"shape {x.shape}", "at least two axes"))
     x = axes_last(op, x, axis1, axis2)
@@ -874,11 +649,8 @@ def _diagonal(op: str, x: Any, offset: int, axis1: SupportsIndex, axis2: Support
 def _contracted(op: str, a: Any, b: Any, left: tuple[int, ...], right: tuple[int, ...]) -> Any:
     """Sum over pairs of axes by one matrix product."""
     lengths = [a.shape[i] for i in left]
-    if (
-        lengths != [b.shape[i] for i in right]
-        or len(set(left)) < len(left)
-        or len(set(right)) < len(right)
-    ):
+    once = all(len(set(axes)) == len(axes) for axes in (left, right))
+    if not once or lengths != [b.shape[i] for i in right]:
         raise ValueError(
             explain(
                 op,
@@ -891,8 +663,8 @@ def _contracted(op: str, a: Any, b: Any, left: tuple[int, ...], right: tuple[int
     kept = tuple(a.shape[i] for i in rows) + tuple(b.shape[i] for i in columns)
     depth = math.prod(lengths)
     n, m = (math.prod(x.shape[i] for i in keep) for x, keep in ((a, rows), (b, columns)))
-    first = _reshaped(_permuted(a, rows + left), (n, depth))
-    second = _reshaped(_permuted(b, right + columns), (depth, m))
+    first = _reshaped(permuted(a, rows + left), (n, depth))
+    second = _reshaped(permuted(b, right + columns), (depth, m))
     return _reshaped(matmul(first, second), kept)
 
 
@@ -902,10 +674,6 @@ def _turned(x: Any, order: tuple[int, ...]) -> Any:
 
 def _reshaped(x: Any, lengths: tuple[int, ...]) -> Any:
     return x if x.shape == lengths else shape.reshape(x, lengths)
-
-
-def _permuted(x: Any, order: tuple[int, ...]) -> Any:
-    return x if order == tuple(range(x.ndim)) else shape.transpose(x, order)
 
 
 class SlogdetResult(NamedTuple):
@@ -1016,35 +784,15 @@ def _norm(x: Array, *, axis: tuple[int, ...], keepdims: bool, ord: float) -> Any
 
 
 INV = Op("inv", np.linalg.inv)
-
-
 SOLVE = Op("solve", solved)
-
-
 DET = Op("det", _det)
-
-
 SLOGDET = Op("slogdet", _slogdet)
-
-
 CHOLESKY = Op("cholesky", np.linalg.cholesky)
-
-
 EIGVALSH = Op("eigvalsh", _eigvalsh, saves=True)
-
-
 EIGH = Op("eigh", _eigh)
-
-
 SVDVALS = Op("svdvals", _svdvals, saves=True)
-
-
 SVD = Op("svd", _svd)
-
-
 PINV = Op("pinv", _pinv)
-
-
 NORM = Op("norm", _norm)
 
 
@@ -1054,17 +802,9 @@ NORM = Op("norm", _norm)
 @implements(np.linalg.inv)
 @of_array
 def inv(a: Any) -> Any:
-    """Inverse of a square matrix; its derivative is ``-inv(a) da inv(a)``.
+    """Inverse of a square matrix, as `numpy.linalg.inv`; its derivative is ``-inv(a) da inv(a)``.
 
-    Returns
-    -------
-    of a's shape
-
-    Raises
-    ------
-    numpy.linalg.LinAlgError
-        A matrix is singular or not square.
-
+    >>> import tapegraph as tg
     >>> tg.inv([[2.0, 0.0], [0.0, 4.0]]).data
     array([[0.5 , 0.  ],
            [0.  , 0.25]])
@@ -1075,30 +815,12 @@ def inv(a: Any) -> Any:
 @implements(np.linalg.solve)
 @of_two
 def solve(a: Any, b: Any) -> Any:
-    """Solution ``x`` of ``a @ x = b``.
+    """Solution ``x`` of ``a @ x = b``, as `numpy.linalg.solve`.
 
-    Parameters
-    ----------
-    b : Tensor or array_like, shape (n,) or (..., n, k)
-        A vector, or matrices whose leading axes broadcast with those of ``a``.
-
-    Returns
-    -------
-    Tensor
-        Of shape (..., n) where ``b`` is a vector, and (..., n, k) otherwise.
-
-    Raises
-    ------
-    numpy.linalg.LinAlgError
-        A matrix is singular or not square.
-    ValueError
-        The shapes do not fit.
-
-    Notes
-    -----
     With ``g`` the gradient of the solution, that of ``b`` is ``solve(a.T, g)``, and that of ``a``
     is ``-solve(a.T, g) @ x.T``.
 
+    >>> import tapegraph as tg
     >>> tg.solve([[2.0, 0.0], [0.0, 4.0]], [2.0, 2.0]).data
     array([1. , 0.5])
     """
@@ -1120,26 +842,11 @@ def solve(a: Any, b: Any) -> Any:
 @implements(np.linalg.pinv)
 @of_array
 def pinv(a: Any, rcond: float | None = None) -> Any:
-    """Pseudo-inverse of a matrix (Moore and Penrose).
+    """Pseudo-inverse of a matrix, as `numpy.linalg.pinv`.
 
     Its derivative holds where the rank does not change (Golub and Pereyra, 1973).
 
-    Parameters
-    ----------
-    a : matrices
-    rcond : float, optional
-        Singular values below ``rcond`` times the largest count as zero; 1e-15 where not given.
-
-    Returns
-    -------
-    Tensor
-        Of shape (..., n, m).
-
-    Raises
-    ------
-    numpy.linalg.LinAlgError
-        ``a`` has fewer than two axes.
-
+    >>> import tapegraph as tg
     >>> tg.pinv([[2.0], [0.0]]).data
     array([[0.5, 0. ]])
     """
@@ -1150,27 +857,12 @@ def pinv(a: Any, rcond: float | None = None) -> Any:
 @implements(np.linalg.lstsq)
 @seen_as(typed.Lstsq, "tuple[Tensor, Tensor, int, Tensor]")
 def lstsq(a: Any, b: Any, rcond: float | None = None) -> Any:
-    """Solution ``x`` of least length that minimises ``|a @ x - b|``.
+    """Solution of least length that minimises ``|a @ x - b|``, as `numpy.linalg.lstsq`.
 
-    Parameters
-    ----------
-    a : Tensor or array_like, shape (m, n)
-    b : Tensor or array_like, shape (m,) or (m, k)
-    rcond : float, optional
-        Singular values below ``rcond`` times the largest count as zero; the dtype's precision
-        times ``max(m, n)`` where not given.
+    Gradients flow through the solution, ``pinv(a) @ b``, the residuals and the singular values; the
+    rank is an int. They hold where the rank does not change.
 
-    Returns
-    -------
-    tuple
-        The solution ``pinv(a) @ b``; the sums of squared residuals, empty where ``a`` has not
-        full column rank or ``m <= n``; the rank, an int; and the singular values of ``a``.
-
-    Raises
-    ------
-    numpy.linalg.LinAlgError
-        The shapes do not fit.
-
+    >>> import tapegraph as tg
     >>> x, residuals, rank, s = tg.lstsq([[1.0], [1.0]], [1.0, 3.0])
     >>> x.data, residuals.data, rank
     (array([2.]), array([2.]), 1)
@@ -1198,26 +890,9 @@ def lstsq(a: Any, b: Any, rcond: float | None = None) -> Any:
 @implements(np.linalg.matrix_power)
 @of_array
 def matrix_power(a: Any, n: int) -> Any:
-    """Product of ``n`` times the same square matrix; of its inverse where ``n`` is negative.
+    """Power of a square matrix, as `numpy.linalg.matrix_power`; below 0 of its inverse.
 
-    Parameters
-    ----------
-    a : Tensor or array_like, shape (..., m, m)
-        A matrix, or a stack of them.
-    n : int
-        The power; 0 gives the identity.
-
-    Returns
-    -------
-    of a's shape
-
-    Raises
-    ------
-    TypeError
-        ``n`` is not an integer.
-    numpy.linalg.LinAlgError
-        A matrix is not square, or is singular and ``n`` negative.
-
+    >>> import tapegraph as tg
     >>> tg.matrix_power([[1.0, 1.0], [0.0, 1.0]], 3).data
     array([[1., 3.],
            [0., 1.]])
@@ -1247,15 +922,11 @@ def matrix_power(a: Any, n: int) -> Any:
 @implements(np.linalg.det)
 @of_array
 def det(a: Any) -> Any:
-    """Compute the determinant of a square matrix.
+    """Compute the determinant of a square matrix, as `numpy.linalg.det`.
 
     Its gradient is the matrix of cofactors, which is right for singular matrices too.
 
-    Returns
-    -------
-    Tensor
-        Of shape (...).
-
+    >>> import tapegraph as tg
     >>> x = tg.param([[3.0, 0.0], [0.0, 0.0]])
     >>> tg.det(x).backward()
     >>> x.grad
@@ -1268,15 +939,11 @@ def det(a: Any) -> Any:
 @implements(np.linalg.slogdet)
 @seen_as(typed.Slogdet, "SlogdetResult")
 def slogdet(a: Any) -> Any:
-    """Sign and natural logarithm of the absolute value of the determinant.
+    """Sign and logarithm of the absolute value of the determinant, as `numpy.linalg.slogdet`.
 
     The gradient of the logarithm is ``inv(a).T``; that of the sign is zero.
 
-    Returns
-    -------
-    SlogdetResult
-        ``sign`` and ``logabsdet``, each of shape (...); 0 and -inf for a singular matrix.
-
+    >>> import tapegraph as tg
     >>> sign, logabsdet = tg.slogdet([[0.0, 1.0], [1.0, 0.0]])
     >>> sign.item(), logabsdet.item()
     (-1.0, 0.0)
@@ -1291,31 +958,13 @@ def slogdet(a: Any) -> Any:
 @implements(np.linalg.cholesky)
 @of_array
 def cholesky(a: Any, upper: bool = False) -> Any:
-    """Lower triangular ``L`` with ``a = L @ L.T``.
+    """Lower triangular ``L`` with ``a = L @ L.T``, as `numpy.linalg.cholesky`.
 
     As NumPy does it reads one triangle of ``a``, and takes the other for its mirror image: the
-    gradient is the symmetric one, half of it in each triangle, as PyTorch, JAX and autograd give.
+    gradient is the symmetric one, half of it in each triangle, as PyTorch, JAX and autograd give
+    (Murray, "Differentiation of the Cholesky decomposition", 2016).
 
-    Parameters
-    ----------
-    a : Tensor or array_like, shape (..., n, n)
-        Symmetric positive-definite; a matrix or a stack of them.
-    upper : bool
-        Read the upper triangle and return ``L.T``.
-
-    Returns
-    -------
-    of a's shape
-
-    Raises
-    ------
-    numpy.linalg.LinAlgError
-        A matrix is not positive-definite or not square.
-
-    Notes
-    -----
-    The gradient is that of Murray, "Differentiation of the Cholesky decomposition" (2016).
-
+    >>> import tapegraph as tg
     >>> tg.cholesky([[4.0, 2.0], [2.0, 5.0]]).data
     array([[2., 0.],
            [1., 2.]])
@@ -1329,29 +978,13 @@ def cholesky(a: Any, upper: bool = False) -> Any:
 @implements(np.linalg.eigvalsh)
 @of_array
 def eigvalsh(a: Any, UPLO: Literal["L", "U"] = "L") -> Any:
-    """Eigenvalues of a symmetric matrix, in ascending order.
+    """Eigenvalues of a symmetric matrix, as `numpy.linalg.eigvalsh`.
 
-    As NumPy does it reads one triangle of ``a``, so the gradient is zero in the other.
+    As NumPy does it reads one triangle of ``a``, so the gradient is zero in the other. The
+    derivative is ``dw_i = v_i . da v_i`` for the eigenvector ``v_i``; equal eigenvalues have no
+    gradient of their own, only their sum has.
 
-    Parameters
-    ----------
-    a : symmetric matrices
-
-    Returns
-    -------
-    Tensor
-        Of shape (..., n).
-
-    Raises
-    ------
-    ValueError
-        ``UPLO`` is something else.
-
-    Notes
-    -----
-    ``dw_i = v_i . da v_i`` for the eigenvector ``v_i``; equal eigenvalues have no gradient of
-    their own, only their sum has.
-
+    >>> import tapegraph as tg
     >>> tg.eigvalsh([[2.0, 0.0], [0.0, 1.0]]).data
     array([1., 2.])
     """
@@ -1361,31 +994,14 @@ def eigvalsh(a: Any, UPLO: Literal["L", "U"] = "L") -> Any:
 @implements(np.linalg.eigh)
 @seen_as(typed.Eigh, "EighResult")
 def eigh(a: Any, UPLO: Literal["L", "U"] = "L") -> Any:
-    """Eigenvalues in ascending order, and eigenvectors, of a symmetric matrix.
+    """Eigenvalues and eigenvectors of a symmetric matrix, as `numpy.linalg.eigh`.
 
-    As NumPy does it reads one triangle of ``a``, so the gradient is zero in the other.
+    As NumPy does it reads one triangle of ``a``, so the gradient is zero in the other. The
+    derivatives are ``dw_i = v_i . da v_i`` and
+    ``dv_i = sum over j != i of v_j (v_j . da v_i) / (w_i - w_j)``: the gradient is NaN through a
+    vector whose eigenvalue another one equals, up to rounding.
 
-    Parameters
-    ----------
-    a : symmetric matrices
-
-    Returns
-    -------
-    EighResult
-        ``eigenvalues`` of shape (..., n), and ``eigenvectors`` of shape (..., n, n), one per
-        column.
-
-    Raises
-    ------
-    ValueError
-        ``UPLO`` is something else.
-
-    Notes
-    -----
-    ``dw_i = v_i . da v_i`` and ``dv_i = sum over j != i of v_j (v_j . da v_i) / (w_i - w_j)``:
-    eigenvectors have a gradient where the eigenvalues are distinct. It is NaN through a vector
-    whose eigenvalue another one equals, up to rounding.
-
+    >>> import tapegraph as tg
     >>> w, v = tg.eigh([[2.0, 0.0], [0.0, 1.0]])
     >>> w.data, tg.abs(v).data
     (array([1., 2.]), array([[0., 1.],
@@ -1401,26 +1017,11 @@ def eigh(a: Any, UPLO: Literal["L", "U"] = "L") -> Any:
 @implements(np.linalg.svdvals)
 @of_array
 def svdvals(x: Any) -> Any:
-    """Singular values of a matrix, in descending order.
+    """Singular values of a matrix, as `numpy.linalg.svdvals`.
 
-    Parameters
-    ----------
-    x : matrices
+    The derivative is ``ds_i = u_i . dx v_i``.
 
-    Returns
-    -------
-    Tensor
-        Of shape (..., min(m, n)).
-
-    Raises
-    ------
-    numpy.linalg.LinAlgError
-        ``x`` has fewer than two axes.
-
-    Notes
-    -----
-    ``ds_i = u_i . dx v_i``.
-
+    >>> import tapegraph as tg
     >>> tg.svdvals([[3.0, 0.0], [0.0, 4.0]]).data
     array([4., 3.])
     """
@@ -1430,36 +1031,14 @@ def svdvals(x: Any) -> Any:
 @implements(np.linalg.svd)
 @seen_as(typed.SVD, "SVDResult | Tensor")
 def svd(a: Any, full_matrices: bool = True, compute_uv: bool = True) -> Any:
-    """Singular value decomposition ``a = (U * S) @ Vh``.
+    """Singular value decomposition ``a = (U * S) @ Vh``, as `numpy.linalg.svd`.
 
-    Parameters
-    ----------
-    a : matrices
-    full_matrices : bool
-        Must be False where a matrix is not square: the columns that complete ``U`` or ``Vh`` are
-        arbitrary and have no gradient.
-    compute_uv : bool
-        Return ``U`` and ``Vh`` too, not ``S`` alone.
+    ``full_matrices=True`` is refused where a matrix is not square: the columns that complete ``U``
+    or ``Vh`` are arbitrary and have no gradient. ``U`` and ``Vh`` have one where the singular
+    values are distinct, and not zero: else it is NaN (Townsend, "Differentiating the singular
+    value decomposition", 2016).
 
-    Returns
-    -------
-    SVDResult or Tensor
-        ``U`` of shape (..., m, k), ``S`` (..., k) in descending order and ``Vh`` (..., k, n) with
-        ``k = min(m, n)``; or ``S`` alone.
-
-    Raises
-    ------
-    ValueError
-        ``full_matrices`` is true and the matrices are not square.
-    numpy.linalg.LinAlgError
-        ``a`` has fewer than two axes.
-
-    Notes
-    -----
-    The gradient is that of Townsend, "Differentiating the singular value decomposition" (2016);
-    ``U`` and ``Vh`` have one where the singular values are distinct, and not zero: else it is
-    NaN.
-
+    >>> import tapegraph as tg
     >>> U, S, Vh = tg.svd([[3.0, 0.0], [0.0, 4.0], [0.0, 0.0]], full_matrices=False)
     >>> U.shape, S.data, Vh.shape
     ((3, 2), array([4., 3.]), (2, 2))
@@ -1496,35 +1075,12 @@ def norm(
     axis: Axes = None,
     keepdims: bool = False,
 ) -> Any:
-    """Norm of a vector or of a matrix.
+    """Norm of a vector or of a matrix, as `numpy.linalg.norm`.
 
-    Parameters
-    ----------
-    x : Tensor or array_like
-        Any shape; 1-D or 2-D where ``ord`` is given and ``axis`` is not.
-    ord : number, {"fro", "nuc"}, optional
-        For vectors: any number ``p`` gives ``sum(|x|**p) ** (1/p)``, inf the largest and -inf the
-        smallest ``|x|``, and 0 the count of non-zeros, which has no gradient. For matrices: "fro"
-        Frobenius, "nuc" the sum of the singular values, 2 and -2 the largest and the smallest of
-        them, 1 and -1 the largest and smallest sum of a column, inf and -inf of a row.
-        The 2-norm of all elements where not given.
-    axis : int or pair of int, optional
-        The axis that holds vectors, or the two that hold matrices.
+    The gradient at a zero vector is zero; elements that tie for the largest share theirs evenly,
+    and ``ord=0``, the count of non-zeros, has none.
 
-    Returns
-    -------
-    Tensor
-        ``x``'s shape without these axes.
-
-    Raises
-    ------
-    ValueError
-        ``ord`` does not go with the number of axes, or an axis is out of range.
-
-    Notes
-    -----
-    The gradient at a zero vector is zero; elements that tie for the largest share theirs evenly.
-
+    >>> import tapegraph as tg
     >>> x = tg.param([3.0, 4.0])
     >>> y = tg.norm(x)
     >>> y.backward()
@@ -1549,26 +1105,9 @@ def norm(
 @implements(np.linalg.vector_norm)
 @of_array
 def vector_norm(x: Any, axis: Axes = None, keepdims: bool = False, ord: float = 2) -> Any:
-    """Norm of the vectors along some axes.
+    """Norm of the vectors along some axes, as `numpy.linalg.vector_norm`; gradients as of `norm`.
 
-    Parameters
-    ----------
-    x : an array
-    axis
-        The axes whose elements make one vector; all where not given.
-    ord : number
-        As of `norm` for vectors.
-
-    Returns
-    -------
-    Tensor
-        ``x``'s shape without these axes.
-
-    Raises
-    ------
-    ValueError
-        ``ord`` is no number, or an axis is out of range.
-
+    >>> import tapegraph as tg
     >>> tg.vector_norm([[3.0, 4.0], [0.0, -2.0]], axis=1, ord=1).data
     array([7., 2.])
     """
@@ -1579,24 +1118,9 @@ def vector_norm(x: Any, axis: Axes = None, keepdims: bool = False, ord: float = 
 @implements(np.linalg.matrix_norm)
 @of_array
 def matrix_norm(x: Any, keepdims: bool = False, ord: float | Literal["fro", "nuc"] = "fro") -> Any:
-    """Norm of the matrices in the last two axes.
+    """Norm of the matrices in the last two axes, as `numpy.linalg.matrix_norm`; see `norm`.
 
-    Parameters
-    ----------
-    x : matrices
-    ord : number or {"fro", "nuc"}
-        As of `norm` for matrices.
-
-    Returns
-    -------
-    Tensor
-        Of shape (...).
-
-    Raises
-    ------
-    ValueError
-        ``ord`` is none of these, or ``x`` has fewer than two axes.
-
+    >>> import tapegraph as tg
     >>> tg.matrix_norm([[3.0, 0.0], [0.0, 4.0]], ord="nuc").item()
     7.0
     """
@@ -1635,9 +1159,7 @@ def _matrix_norm(name: str, x: Any, axes: tuple[int, ...], ord: Any, keepdims: b
         raise ValueError(explain(name, f"ord={ord!r} for matrices", expected))
     if not keepdims:
         return out
-    return shape.reshape(
-        out, tuple(1 if i in (rows, columns) else n for i, n in enumerate(x.shape))
-    )
+    return shape.reshape(out, reduce.kept_shape(x.shape, (rows, columns)))
 
 
 # What goes in

@@ -193,20 +193,10 @@ def _mse_loss(prediction: Array, target: Array) -> Any:
 
 
 LAYER_NORM = Op("layer_norm", _layer_norm, saves=True)
-
-
 CONV2D = Op("conv2d", _conv2d, saves=True)
-
-
 MAX_POOL2D = Op("max_pool2d", _max_pool2d)
-
-
 AVG_POOL2D = Op("avg_pool2d", _avg_pool2d)
-
-
 SOFTMAX_CROSSENTROPY = Op("softmax_crossentropy", _softmax_crossentropy, saves=True)
-
-
 MSE_LOSS = Op("mse_loss", _mse_loss, saves=True, promotes=True)
 
 
@@ -228,13 +218,17 @@ def layer_norm(x: Any, gamma: Any, beta: Any, eps: float = 1e-5) -> Any:
 
     Returns
     -------
-    of x's shape
+    Tensor
+        Of ``x``'s shape.
 
     Raises
     ------
     ValueError
         ``x`` is 0-d, or ``gamma`` or ``beta`` does not broadcast to ``x``'s shape.
 
+    Examples
+    --------
+    >>> import tapegraph as tg
     >>> tg.layer_norm([[1.0, 3.0]], [1.0, 1.0], [0.0, 0.0], eps=0.0).data
     array([[-1.,  1.]])
     """
@@ -268,6 +262,8 @@ def conv2d(x: Any, k: Any, stride: Shape = 1, pad: Shape = 0, dilation: Shape = 
 
     Parameters
     ----------
+    x : Tensor or array_like, shape (n, c, h, w)
+        Images.
     k : Tensor or array_like, shape (o, c, kh, kw)
         Kernels, one per output channel.
     stride, pad, dilation : int or (int, int)
@@ -282,7 +278,10 @@ def conv2d(x: Any, k: Any, stride: Shape = 1, pad: Shape = 0, dilation: Shape = 
     ValueError
         An operand is not 4-D, the channels differ, or the kernel is larger than the image.
 
+    Examples
+    --------
     >>> import numpy as np
+    >>> import tapegraph as tg
     >>> tg.conv2d(np.ones((1, 1, 3, 3)), np.ones((1, 1, 2, 2))).data[0, 0]
     array([[4., 4.],
            [4., 4.]])
@@ -313,6 +312,8 @@ def max_pool2d(x: Any, ksize: Shape, stride: Shape | None = None, pad: Shape = 0
 
     Parameters
     ----------
+    x : Tensor or array_like, shape (n, c, h, w)
+        Images.
     ksize : int or (int, int)
         Window in pixels, (height, width).
     stride : int or (int, int), optional
@@ -330,7 +331,10 @@ def max_pool2d(x: Any, ksize: Shape, stride: Shape | None = None, pad: Shape = 0
         ``x`` is not 4-D, the window is larger than the image, or the padding is not smaller than
         the window.
 
+    Examples
+    --------
     >>> import numpy as np
+    >>> import tapegraph as tg
     >>> tg.max_pool2d(np.arange(4.0).reshape(1, 1, 2, 2), 2).item()
     3.0
     """
@@ -343,6 +347,8 @@ def avg_pool2d(x: Any, ksize: Shape, stride: Shape | None = None, pad: Shape = 0
 
     Parameters
     ----------
+    x : Tensor or array_like, shape (n, c, h, w)
+        Images.
     ksize : int or (int, int)
         Window in pixels, (height, width).
     stride : int or (int, int), optional
@@ -360,7 +366,10 @@ def avg_pool2d(x: Any, ksize: Shape, stride: Shape | None = None, pad: Shape = 0
         ``x`` is not 4-D, the window is larger than the image, or the padding is not smaller than
         the window.
 
+    Examples
+    --------
     >>> import numpy as np
+    >>> import tapegraph as tg
     >>> tg.avg_pool2d(np.arange(4.0).reshape(1, 1, 2, 2), 2).item()
     1.5
     """
@@ -427,6 +436,9 @@ def softmax_crossentropy(logits: Any, targets: Any) -> Any:
     ValueError
         The targets' shape is neither the logits' nor that of their rows.
 
+    Examples
+    --------
+    >>> import tapegraph as tg
     >>> round(tg.softmax_crossentropy([[0.0, 0.0]], [1]).item(), 6)
     0.693147
     """
@@ -485,7 +497,8 @@ def mse_loss(prediction: Any, target: Any) -> Any:
 
     Parameters
     ----------
-    prediction : an array of floats
+    prediction : Tensor or array_like
+        Any shape, float32 or float64.
     target : Tensor or array_like
         Of the same shape: a column against a row would broadcast to a table of all pairs. One
         that needs no gradient is taken in the prediction's dtype.
@@ -500,6 +513,9 @@ def mse_loss(prediction: Any, target: Any) -> Any:
     ValueError
         The shapes differ.
 
+    Examples
+    --------
+    >>> import tapegraph as tg
     >>> x = tg.param([1.0, 5.0])
     >>> loss = tg.mse_loss(x, [0.0, 2.0])
     >>> loss.item()
@@ -556,6 +572,9 @@ def dropout(x: Any, p: float = 0.5, training: bool = True) -> Any:
     ValueError
         ``p`` is not in [0, 1].
 
+    Examples
+    --------
+    >>> import tapegraph as tg
     >>> tg.random.seed(0)
     >>> x = tg.param([1.0, 2.0, 3.0, 4.0, 5.0, 6.0])
     >>> y = tg.dropout(x, 0.5)

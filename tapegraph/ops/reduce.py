@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any, SupportsIndex
 
 import numpy as np
@@ -13,7 +14,7 @@ from tapegraph.errors import explain, kind_of
 from tapegraph.ops import elementwise
 from tapegraph.ops.elementwise import check_spreads, where
 from tapegraph.ops.index import getitem
-from tapegraph.ops.shape import concat, reshape, transpose
+from tapegraph.ops.shape import concat, permuted, reshape, transpose
 from tapegraph.recording.capture_mode import is_captured
 from tapegraph.recording.node import numeric, real
 from tapegraph.recording.numpy_functions import (
@@ -67,7 +68,7 @@ def _sum(x: Array, *, axis: tuple[int, ...], keepdims: bool) -> Any:
 
 
 def _mean(x: Array, *, axis: tuple[int, ...], keepdims: bool) -> Any:
-    count = math.prod(x.shape[a] for a in axis)
+    count = _count(x.shape, axis)
     dtype = None if x.dtype.kind == "f" else np.float64
     return add_up(x, axis=_over(x, axis), dtype=dtype, keepdims=keepdims) / count
 
@@ -85,35 +86,33 @@ def _softmax(x: Array, *, axis: int) -> Any:
 
 
 SUM = Op("sum", _sum)
-
-
 MEAN = Op("mean", _mean)
-
-
 SOFTMAX = Op("softmax", _softmax)
 
 
 @implements(np.sum)
 @of_array
-def sum(x: Any, axis: Axes = None, keepdims: bool = False) -> Any:
-    """Sum over all elements or over some axes.
+def sum(a: Any, axis: Axes = None, keepdims: bool = False) -> Any:
+    """Sum over all elements or over some axes, as `numpy.sum`.
 
+    >>> import tapegraph as tg
     >>> tg.sum([[1.0, 2.0], [3.0, 4.0]], axis=0).data
     array([4., 6.])
     """
-    x = tensor_like("sum", x)
+    x = tensor_like("sum", a, "a")
     return apply(SUM, (x,), {"axis": some_axes("sum", axis, x.ndim), "keepdims": bool(keepdims)})
 
 
 @implements(np.mean)
 @of_array
-def mean(x: Any, axis: Axes = None, keepdims: bool = False) -> Any:
-    """Arithmetic mean over all elements or over some axes.
+def mean(a: Any, axis: Axes = None, keepdims: bool = False) -> Any:
+    """Mean over all elements or some axes, as `numpy.mean`; the derivative by each is ``1 / n``.
 
+    >>> import tapegraph as tg
     >>> tg.mean([[1.0, 2.0], [3.0, 4.0]]).item()
     2.5
     """
-    x = tensor_like("mean", x)
+    x = tensor_like("mean", a, "a")
     return apply(MEAN, (x,), {"axis": some_axes("mean", axis, x.ndim), "keepdims": bool(keepdims)})
 
 
@@ -123,20 +122,24 @@ def softmax(x: Any, axis: SupportsIndex = -1) -> Any:
 
     Parameters
     ----------
-    x
+    x : Tensor or array_like
         At least one axis, float32 or float64.
-    axis
+    axis : int
         The axis whose elements sum to 1.
 
     Returns
     -------
-    like x
+    Tensor
+        Of ``x``'s shape and dtype.
 
     Raises
     ------
     ValueError
         ``x`` has no axis, or the axis is out of range.
 
+    Examples
+    --------
+    >>> import tapegraph as tg
     >>> tg.softmax([0.0, 0.0]).data
     array([0.5, 0.5])
     """
@@ -170,17 +173,9 @@ def _cumprod(x: Array, *, axis: int) -> Any:
 
 
 MAX = Op("max", _max)
-
-
 MIN = Op("min", _min)
-
-
 PROD = Op("prod", _prod)
-
-
 CUMSUM = Op("cumsum", _cumsum)
-
-
 CUMPROD = Op("cumprod", _cumprod)
 
 
@@ -194,9 +189,7 @@ def last_order(ndim: int, axes: tuple[int, ...]) -> tuple[int, ...]:
 
 def merged(x: Any, axes: tuple[int, ...]) -> Any:
     """Put some axes of a tensor last and make one of them."""
-    order = last_order(x.ndim, axes)
-    if order != tuple(range(x.ndim)):
-        x = transpose(x, order)
+    x = permuted(x, last_order(x.ndim, axes))
     rest = x.ndim - len(axes)
     return x if len(axes) == 1 else reshape(x, (*x.shape[:rest], math.prod(x.shape[rest:])))
 
@@ -224,42 +217,36 @@ def _missing(x: Any) -> Any:
 
 @implements(np.max, np.amax)
 @of_array
-def max(x: Any, axis: Axes = None, keepdims: bool = False) -> Any:
-    """Maximum over all elements or over some axes.
+def max(a: Any, axis: Axes = None, keepdims: bool = False) -> Any:
+    """Maximum over all elements or over some axes, as `numpy.max`.
 
     The gradient goes to the largest element, in equal parts where several are; and to the NaNs
     where there are any, as the result is NaN.
 
-    Raises
-    ------
-    nothing to choose from
-
+    >>> import tapegraph as tg
     >>> tg.max([[1.0, 5.0], [3.0, 4.0]], axis=1).data
     array([5., 4.])
     """
-    return _extreme(MAX, x, axis, keepdims)
+    return _extreme(MAX, a, axis, keepdims)
 
 
 @implements(np.min, np.amin)
 @of_array
-def min(x: Any, axis: Axes = None, keepdims: bool = False) -> Any:
-    """Minimum over all elements or over some axes.
+def min(a: Any, axis: Axes = None, keepdims: bool = False) -> Any:
+    """Minimum over all elements or over some axes, as `numpy.min`.
 
     The gradient goes to the smallest element, in equal parts where several are; and to the NaNs
     where there are any, as the result is NaN.
 
-    Raises
-    ------
-    nothing to choose from
-
+    >>> import tapegraph as tg
     >>> tg.min([[1.0, 5.0], [3.0, 4.0]], axis=1).data
     array([1., 3.])
     """
-    return _extreme(MIN, x, axis, keepdims)
+    return _extreme(MIN, a, axis, keepdims)
 
 
-def _extreme(op: Op, x: Any, axis: Any, keepdims: bool) -> Any:
-    x = tensor_like(op.name, x)
+def _extreme(op: Op, a: Any, axis: Any, keepdims: bool) -> Any:
+    x = tensor_like(op.name, a, "a")
     axes = some_axes(op.name, axis, x.ndim)
     if not _count(x.shape, axes) and all(kept_shape(x.shape, axes)):
         raise ValueError(
@@ -274,64 +261,47 @@ def _extreme(op: Op, x: Any, axis: Any, keepdims: bool) -> Any:
 
 @implements(np.ptp)
 @of_array
-def ptp(x: Any, axis: Axes = None, keepdims: bool = False) -> Any:
-    """Range from the smallest to the largest element, ``max(x) - min(x)``.
+def ptp(a: Any, axis: Axes = None, keepdims: bool = False) -> Any:
+    """``max(a) - min(a)`` over all elements or some axes, as `numpy.ptp`, with their gradients.
 
-    Raises
-    ------
-    nothing to choose from
-
+    >>> import tapegraph as tg
     >>> tg.ptp([1.0, 5.0, 3.0]).item()
     4.0
     """
-    x = tensor_like("ptp", x)
+    x = tensor_like("ptp", a, "a")
     return elementwise.sub(max(x, axis, keepdims), min(x, axis, keepdims))
 
 
 @implements(np.nanmax)
 @of_array
-def nanmax(x: Any, axis: Axes = None, keepdims: bool = False) -> Any:
-    """Maximum over all elements or over some axes, passing over NaN.
+def nanmax(a: Any, axis: Axes = None, keepdims: bool = False) -> Any:
+    """Maximum of what is not NaN, as `numpy.nanmax`; equal elements share the gradient evenly.
 
-    Where every element is NaN so is the result.
+    Where every element is NaN so is the result, without a warning, and the gradient is zero.
 
-    Returns
-    -------
-    without NaN
-
-    Raises
-    ------
-    nothing to choose from
-
+    >>> import tapegraph as tg
     >>> tg.nanmax([1.0, float("nan"), 3.0]).item()
     3.0
     """
-    return _present_extreme(MAX, -math.inf, "nanmax", x, axis, keepdims)
+    return _present_extreme(MAX, -math.inf, "nanmax", a, axis, keepdims)
 
 
 @implements(np.nanmin)
 @of_array
-def nanmin(x: Any, axis: Axes = None, keepdims: bool = False) -> Any:
-    """Minimum over all elements or over some axes, passing over NaN.
+def nanmin(a: Any, axis: Axes = None, keepdims: bool = False) -> Any:
+    """Minimum of what is not NaN, as `numpy.nanmin`; equal elements share the gradient evenly.
 
-    Where every element is NaN so is the result.
+    Where every element is NaN so is the result, without NumPy's warning, and the gradient is zero.
 
-    Returns
-    -------
-    without NaN
-
-    Raises
-    ------
-    nothing to choose from
-
+    >>> import tapegraph as tg
     >>> tg.nanmin([1.0, float("nan"), 3.0]).item()
     1.0
     """
-    return _present_extreme(MIN, math.inf, "nanmin", x, axis, keepdims)
+    return _present_extreme(MIN, math.inf, "nanmin", a, axis, keepdims)
 
 
-def _present_extreme(op: Op, worst: float, name: str, x: Any, axis: Any, keepdims: bool) -> Any:
-    x = tensor_like(name, x)
+def _present_extreme(op: Op, worst: float, name: str, a: Any, axis: Any, keepdims: bool) -> Any:
+    x = tensor_like(name, a, "a")
     axes = some_axes(name, axis, x.ndim)
     if x.dtype.kind != "f":
         return _extreme(op, x, axis, keepdims)
@@ -345,55 +315,45 @@ def _present_extreme(op: Op, worst: float, name: str, x: Any, axis: Any, keepdim
 
 @implements(np.prod)
 @of_array
-def prod(x: Any, axis: Axes = None, keepdims: bool = False) -> Any:
-    """Product of all elements or over some axes.
+def prod(a: Any, axis: Axes = None, keepdims: bool = False) -> Any:
+    """Product of all elements or over some axes, as `numpy.prod`.
 
-    The derivative with respect to an element is the product of the others, exact where elements
-    are zero.
+    The derivative by an element is the product of the others, exact where elements are zero.
 
+    >>> import tapegraph as tg
     >>> tg.prod([[1.0, 2.0], [3.0, 4.0]], axis=0).data
     array([3., 8.])
     """
-    x = tensor_like("prod", x)
+    x = tensor_like("prod", a, "a")
     return apply(PROD, (x,), {"axis": some_axes("prod", axis, x.ndim), "keepdims": bool(keepdims)})
 
 
 @implements(np.cumsum)
 @of_array
-def cumsum(x: Any, axis: SupportsIndex | None = None) -> Any:
-    """Add up along an axis, keeping every partial sum.
+def cumsum(a: Any, axis: SupportsIndex | None = None) -> Any:
+    """Partial sums along an axis, as `numpy.cumsum`.
 
-    Returns
-    -------
-    Tensor
-        Of ``x``'s shape, or flat where no axis is given; of ``x``'s dtype.
-
+    >>> import tapegraph as tg
     >>> tg.cumsum([1.0, 2.0, 3.0]).data
     array([1., 3., 6.])
     """
-    return _running(CUMSUM, x, axis)
+    return _running(CUMSUM, a, axis)
 
 
 @implements(np.cumprod)
 @of_array
-def cumprod(x: Any, axis: SupportsIndex | None = None) -> Any:
-    """Multiply along an axis, keeping every partial product.
+def cumprod(a: Any, axis: SupportsIndex | None = None) -> Any:
+    """Partial products along an axis, as `numpy.cumprod`; the gradient is exact beside zeros too.
 
-    The gradient is exact where elements are zero.
-
-    Returns
-    -------
-    Tensor
-        Of ``x``'s shape, or flat where no axis is given; of ``x``'s dtype.
-
+    >>> import tapegraph as tg
     >>> tg.cumprod([1.0, 2.0, 3.0]).data
     array([1., 2., 6.])
     """
-    return _running(CUMPROD, x, axis)
+    return _running(CUMPROD, a, axis)
 
 
-def _running(op: Op, x: Any, axis: SupportsIndex | None) -> Any:
-    x = tensor_like(op.name, x)
+def _running(op: Op, a: Any, axis: SupportsIndex | None) -> Any:
+    x = tensor_like(op.name, a, "a")
     if x.ndim == 0 or (axis is None and x.ndim > 1):
         x = reshape(x, (x.size,))
     return apply(op, (x,), {"axis": one_axis(op.name, 0 if axis is None else axis, x.ndim)})
@@ -404,40 +364,34 @@ def _running(op: Op, x: Any, axis: SupportsIndex | None) -> Any:
 
 @implements(np.var)
 @of_array
-def var(x: Any, axis: Axes = None, ddof: float = 0, keepdims: bool = False) -> Any:
-    """Variance over all elements or over some axes, ``sum((x - mean(x))**2) / (n - ddof)``.
+def var(a: Any, axis: Axes = None, ddof: float = 0, keepdims: bool = False) -> Any:
+    """Variance over all elements or over some axes, as `numpy.var`.
 
-    Parameters
-    ----------
-    ddof : float
-        Taken from the number of elements ``n``: 1 makes the estimate unbiased.
+    The derivative is ``2 (a - mean(a)) / (n - ddof)``, NaN where the result is.
 
+    >>> import tapegraph as tg
     >>> tg.var([1.0, 2.0, 3.0], ddof=1).item()
     1.0
     """
-    return _variance("var", x, axis, ddof, keepdims)
+    return _variance("var", a, axis, ddof, keepdims)
 
 
 @implements(np.std)
 @of_array
-def std(x: Any, axis: Axes = None, ddof: float = 0, keepdims: bool = False) -> Any:
-    """Root of the variance over all elements or over some axes, the standard deviation.
+def std(a: Any, axis: Axes = None, ddof: float = 0, keepdims: bool = False) -> Any:
+    """Root of the variance over all elements or over some axes, as `numpy.std`.
 
-    Where it is 0 its gradient is 0.
+    The derivative is ``(a - mean(a)) / ((n - ddof) std(a))``, 0 or NaN where the result is.
 
-    Parameters
-    ----------
-    ddof : float
-        Taken from the number of elements ``n``: 1 makes the variance's estimate unbiased.
-
+    >>> import tapegraph as tg
     >>> tg.std([1.0, 2.0, 3.0], ddof=1).item()
     1.0
     """
-    return _root(_variance("std", x, axis, ddof, keepdims))
+    return _root(_variance("std", a, axis, ddof, keepdims))
 
 
-def _variance(name: str, x: Any, axis: Any, ddof: Any, keepdims: bool) -> Any:
-    x = tensor_like(name, x)
+def _variance(name: str, a: Any, axis: Any, ddof: Any, keepdims: bool) -> Any:
+    x = tensor_like(name, a, "a")
     axes = some_axes(name, axis, x.ndim)
     count = _count(x.shape, axes)
     freedom = count - real(ddof, name, "ddof")
@@ -459,85 +413,60 @@ def _root(variance: Any) -> Any:
 
 @implements(np.nansum)
 @of_array
-def nansum(x: Any, axis: Axes = None, keepdims: bool = False) -> Any:
-    """Sum over all elements or over some axes, NaN counting as zero.
+def nansum(a: Any, axis: Axes = None, keepdims: bool = False) -> Any:
+    """Sum of what is not NaN, as `numpy.nansum`; no gradient flows to NaNs.
 
-    Returns
-    -------
-    without NaN
-
+    >>> import tapegraph as tg
     >>> tg.nansum([1.0, float("nan"), 3.0]).item()
     4.0
     """
-    return _present("nansum", x, axis, keepdims)[0]
+    return _present("nansum", a, axis, keepdims)[0]
 
 
 @implements(np.nanmean)
 @of_array
-def nanmean(x: Any, axis: Axes = None, keepdims: bool = False) -> Any:
-    """Arithmetic mean over all elements or over some axes, passing over NaN.
+def nanmean(a: Any, axis: Axes = None, keepdims: bool = False) -> Any:
+    """Mean of what is not NaN, as `numpy.nanmean`; no gradient flows to NaNs.
 
-    Returns
-    -------
-    Tensor
-        Of ``x``'s dtype; NaN where every element is. No gradient flows to NaNs.
-
+    >>> import tapegraph as tg
     >>> tg.nanmean([1.0, float("nan"), 3.0]).item()
     2.0
     """
-    total, count, _ = _present("nanmean", x, axis, keepdims)
+    total, count, _ = _present("nanmean", a, axis, keepdims)
     return elementwise.div(total, count)
 
 
 @implements(np.nanvar)
 @of_array
-def nanvar(x: Any, axis: Axes = None, ddof: float = 0, keepdims: bool = False) -> Any:
-    """Variance over all elements or over some axes, passing over NaN.
+def nanvar(a: Any, axis: Axes = None, ddof: float = 0, keepdims: bool = False) -> Any:
+    """Variance of what is not NaN, as `numpy.nanvar`; no gradient flows to NaNs.
 
-    Parameters
-    ----------
-    ddof : float
-        Taken from the number of elements that are not NaN.
+    The derivative is ``2 (a - mean(a)) / (n - ddof)``, NaN where the result is.
 
-    Returns
-    -------
-    Tensor
-        Of ``x``'s dtype; NaN where not more than ``ddof`` elements are left. No gradient flows
-        to NaNs.
-
+    >>> import tapegraph as tg
     >>> tg.nanvar([1.0, float("nan"), 3.0]).item()
     1.0
     """
-    return _present_variance("nanvar", x, axis, ddof, keepdims)
+    return _present_variance("nanvar", a, axis, ddof, keepdims)
 
 
 @implements(np.nanstd)
 @of_array
-def nanstd(x: Any, axis: Axes = None, ddof: float = 0, keepdims: bool = False) -> Any:
-    """Root of the variance (standard deviation) over all elements or some axes, without NaN.
+def nanstd(a: Any, axis: Axes = None, ddof: float = 0, keepdims: bool = False) -> Any:
+    """Root of the variance of what is not NaN, as `numpy.nanstd`; no gradient flows to NaNs.
 
-    Where it is 0 its gradient is 0.
+    The derivative is ``(a - mean(a)) / ((n - ddof) std(a))``, 0 or NaN where the result is.
 
-    Parameters
-    ----------
-    ddof : float
-        Taken from the number of elements that are not NaN.
-
-    Returns
-    -------
-    Tensor
-        Of ``x``'s dtype; NaN where not more than ``ddof`` elements are left. No gradient flows
-        to NaNs.
-
+    >>> import tapegraph as tg
     >>> tg.nanstd([1.0, float("nan"), 3.0]).item()
     1.0
     """
-    return _root(_present_variance("nanstd", x, axis, ddof, keepdims))
+    return _root(_present_variance("nanstd", a, axis, ddof, keepdims))
 
 
-def _present(name: str, x: Any, axis: Any, keepdims: bool) -> tuple[Any, Any, Any]:
+def _present(name: str, a: Any, axis: Any, keepdims: bool) -> tuple[Any, Any, Any]:
     """Return the sum of what is not NaN, how many there are, and where NaN is."""
-    x = tensor_like(name, x)
+    x = tensor_like(name, a, "a")
     axes = some_axes(name, axis, x.ndim)
     missing = _missing(x)
     total = sum(where(missing, 0, x), axes, keepdims)
@@ -546,8 +475,8 @@ def _present(name: str, x: Any, axis: Any, keepdims: bool) -> tuple[Any, Any, An
     return total, count.astype(kind) if is_captured(count) else np.asarray(count, kind), missing
 
 
-def _present_variance(name: str, x: Any, axis: Any, ddof: Any, keepdims: bool) -> Any:
-    x = tensor_like(name, x)
+def _present_variance(name: str, a: Any, axis: Any, ddof: Any, keepdims: bool) -> Any:
+    x = tensor_like(name, a, "a")
     axes = some_axes(name, axis, x.ndim)
     total, count, missing = _present(name, x, axes, keepdims=True)
     mean = elementwise.div(total, np.maximum(count, 1))
@@ -566,37 +495,15 @@ def _present_variance(name: str, x: Any, axis: Any, ddof: Any, keepdims: bool) -
 @implements(np.average)
 @seen_as(typed.Average, "Tensor | tuple[Tensor, Tensor]")
 def average(
-    x: Any, axis: Axes = None, weights: Any = None, returned: bool = False, keepdims: bool = False
+    a: Any, axis: Axes = None, weights: Any = None, returned: bool = False, keepdims: bool = False
 ) -> Any:
-    """Weighted mean over all elements or over some axes, ``sum(x * w) / sum(w)``.
+    """Weighted mean, as `numpy.average`; gradients flow to the weights too.
 
-    Parameters
-    ----------
-    weights : Tensor or array_like, optional
-        Of ``x``'s shape, or of the lengths of ``axis`` in its order; equal where not given.
-        Gradients flow to them too.
-    returned : bool
-        Return a tuple with the sum of the weights as well.
-
-    Returns
-    -------
-    Tensor, or tuple of Tensor
-        The mean; and the sum of the weights, of the mean's shape, where it is asked for.
-
-    Raises
-    ------
-    TypeError
-        The weights have another shape than ``x`` and no axis is given.
-    ValueError
-        The weights have neither ``x``'s shape nor that of ``axis``, or an axis is out of range or
-        repeated.
-    ZeroDivisionError
-        Weights add up to zero.
-
+    >>> import tapegraph as tg
     >>> tg.average([1.0, 2.0], weights=[3.0, 1.0]).item()
     1.25
     """
-    x = tensor_like("average", x)
+    x = tensor_like("average", a, "a")
     axes = some_axes("average", axis, x.ndim)
     if weights is None:
         middle = mean(x, axes, keepdims)
@@ -626,37 +533,21 @@ def _aligned(w: Any, shape: tuple[int, ...], axis: Any) -> Any:
     lengths = tuple(shape[a] for a in axes)
     if w.shape != lengths:
         raise ValueError(explain("average", received, f"{shape}, or {lengths} along the axes"))
-    order = tuple(sorted(range(len(axes)), key=axes.__getitem__))
-    if order != tuple(range(len(axes))):
-        w = transpose(w, order)
+    w = permuted(w, tuple(sorted(range(len(axes)), key=axes.__getitem__)))
     return reshape(w, tuple(n if a in axes else 1 for a, n in enumerate(shape)))
 
 
 @seen_as(typed.LogSumExp)
-def logsumexp(x: Any, axis: Axes = None, b: Any = None, keepdims: bool = False) -> Any:
-    """Logarithm of the sum of exponentials, ``log(sum(b * exp(x)))``, without overflow.
+def logsumexp(a: Any, axis: Axes = None, b: Any = None, keepdims: bool = False) -> Any:
+    """``log(sum(b * exp(a)))`` without overflow, as `scipy.special.logsumexp`.
 
-    Its gradient, without ``b``, is the softmax of ``x``.
+    The derivative is ``b exp(a) / sum(b exp(a))``, without ``b`` the softmax of ``a``.
 
-    Parameters
-    ----------
-    b : Tensor or array_like, optional
-        Factors that broadcast to ``x``'s shape.
-
-    Returns
-    -------
-    Tensor
-        Of ``x``'s dtype; ``-inf`` where there is nothing to sum.
-
-    Raises
-    ------
-    ValueError
-        An axis is out of range or repeated, or the shapes do not broadcast.
-
+    >>> import tapegraph as tg
     >>> tg.logsumexp([1000.0, 0.0]).item()
     1000.0
     """
-    x = tensor_like("logsumexp", x)
+    x = tensor_like("logsumexp", a, "a")
     axes = some_axes("logsumexp", axis, x.ndim)
     factors = None if b is None else tensor_like("logsumexp", b, "b")
     if factors is not None:
@@ -675,7 +566,7 @@ def logsumexp(x: Any, axis: Axes = None, b: Any = None, keepdims: bool = False) 
 
 def peak(x: Any, axes: tuple[int, ...]) -> Any:
     """Return the maximum along axes, which are kept; -inf of no elements."""
-    if math.prod(x.shape[a] for a in axes):
+    if _count(x.shape, axes):
         return np.max(x, axis=axes, keepdims=True)
     return np.full(kept_shape(x.shape, axes), -np.inf, x.dtype)
 
@@ -685,20 +576,17 @@ def peak(x: Any, axes: tuple[int, ...]) -> Any:
 
 @implements(np.median)
 @of_array
-def median(x: Any, axis: Axes = None, keepdims: bool = False) -> Any:
-    """Middle element in order of size, or the mean of the two in the middle.
+def median(a: Any, axis: Axes = None, keepdims: bool = False) -> Any:
+    """Middle element in order of size, or the mean of the two in the middle, as `numpy.median`.
 
-    The gradient goes to the elements chosen; among equal ones the first in the middle counts.
+    The gradient goes to the elements chosen; equal ones are in the order in which they stand, and
+    where the result is NaN a NaN gets it.
 
-    Returns
-    -------
-    Tensor
-        Of ``x``'s dtype; NaN where an element is.
-
+    >>> import tapegraph as tg
     >>> tg.median([5.0, 1.0, 2.0, 4.0]).item()
     3.0
     """
-    x = tensor_like("median", x)
+    x = tensor_like("median", a, "a")
     axes = some_axes("median", axis, x.ndim)
     n = _count(x.shape, axes)
     if n == 0:
@@ -709,70 +597,33 @@ def median(x: Any, axis: Axes = None, keepdims: bool = False) -> Any:
 
 @implements(np.quantile)
 @of_array
-def quantile(x: Any, q: ArrayLike, axis: Axes = None, keepdims: bool = False) -> Any:
-    """Quantiles, interpolated linearly between the two nearest elements in order of size.
+def quantile(a: Any, q: ArrayLike, axis: Axes = None, keepdims: bool = False) -> Any:
+    """Quantiles by linear interpolation, as `numpy.quantile`.
 
-    The gradient goes to those elements.
+    The gradient goes to the two elements between which a quantile lies, by their share in it; equal
+    ones are in the order in which they stand. A ``q`` that needs a gradient is refused.
 
-    Parameters
-    ----------
-    x
-        Any shape but empty, float32 or float64.
-    q : array_like
-        Probabilities from 0 to 1, constants.
-
-    Returns
-    -------
-    Tensor
-        With ``q``'s axes first; NaN where an element is.
-
-    Raises
-    ------
-    TypeError
-        ``q`` is a tensor that needs a gradient.
-    ValueError
-        A probability is outside [0, 1], there is nothing to choose from, or an axis is out of
-        range or repeated.
-
+    >>> import tapegraph as tg
     >>> tg.quantile([1.0, 2.0, 5.0], [0.5, 0.75]).data
     array([2. , 3.5])
     """
-    return _quantile("quantile", x, q, 1, axis, keepdims)
+    return _quantile("quantile", a, q, 1, axis, keepdims)
 
 
 @implements(np.percentile)
 @of_array
-def percentile(x: Any, q: ArrayLike, axis: Axes = None, keepdims: bool = False) -> Any:
-    """Percentiles: `quantile` with ``q`` from 0 to 100.
+def percentile(a: Any, q: ArrayLike, axis: Axes = None, keepdims: bool = False) -> Any:
+    """Percentiles, as `numpy.percentile`: `quantile` with ``q`` from 0 to 100.
 
-    Parameters
-    ----------
-    x
-        Any shape but empty, float32 or float64.
-    q : array_like
-        Percentages from 0 to 100, constants.
-
-    Returns
-    -------
-    Tensor
-        With ``q``'s axes first; NaN where an element is.
-
-    Raises
-    ------
-    TypeError
-        ``q`` is a tensor that needs a gradient.
-    ValueError
-        A percentage is outside [0, 100], there is nothing to choose from, or an axis is out of
-        range or repeated.
-
+    >>> import tapegraph as tg
     >>> tg.percentile([1.0, 2.0, 5.0], 75).item()
     3.5
     """
-    return _quantile("percentile", x, q, 100, axis, keepdims)
+    return _quantile("percentile", a, q, 100, axis, keepdims)
 
 
-def _quantile(name: str, x: Any, q: Any, whole: int, axis: Any, keepdims: bool) -> Any:
-    x = tensor_like(name, x)
+def _quantile(name: str, a: Any, q: Any, whole: int, axis: Any, keepdims: bool) -> Any:
+    x = tensor_like(name, a, "a")
     axes = some_axes(name, axis, x.ndim)
     if getattr(q, "requires_grad", False):
         fix = "Write q.detach()."
@@ -818,32 +669,14 @@ def _ranked(x: Any, axes: tuple[int, ...], ranks: Array) -> Any:
 
 @implements(np.diff)
 @seen_as(typed.Diff)
-def diff(x: Any, n: int = 1, axis: int = -1, prepend: Any = None, append: Any = None) -> Any:
-    """Differences of neighbours along an axis, ``x[1:] - x[:-1]``, taken ``n`` times.
+def diff(a: Any, n: int = 1, axis: int = -1, prepend: Any = None, append: Any = None) -> Any:
+    """Differences of neighbours, as `numpy.diff`; gradients flow to what is put around them too.
 
-    Parameters
-    ----------
-    x
-        At least one axis, float32 or float64.
-    n : int
-        How many times to take differences.
-    prepend, append : Tensor, array_like or number, optional
-        What to put before and after ``x`` along the axis first.
-
-    Returns
-    -------
-    Tensor
-        Shorter along the axis by ``n``.
-
-    Raises
-    ------
-    ValueError
-        ``x`` has no axis, the axis is out of range, or ``n`` is negative.
-
+    >>> import tapegraph as tg
     >>> tg.diff([1.0, 4.0, 9.0]).data
     array([3., 5.])
     """
-    x = tensor_like("diff", x)
+    x = tensor_like("diff", a, "a")
     if x.ndim == 0:
         raise ValueError(explain("diff", "a 0-d array", "at least one axis"))
     along = one_axis("diff", axis, x.ndim)
@@ -878,31 +711,13 @@ def _edge(value: Any, argument: str, x: Any, axis: int) -> Any:
 @implements(*(getattr(np, name) for name in ("trapezoid", "trapz") if hasattr(np, name)))
 @seen_as(typed.Trapezoid)
 def trapezoid(y: Any, x: Any = None, dx: Any = 1.0, axis: int = -1) -> Any:
-    """Integral along an axis by the trapezoidal rule, ``sum(diff(x) * (y[1:] + y[:-1]) / 2)``.
+    """Integral along an axis, as `numpy.trapezoid`; gradients flow to ``x`` and ``dx`` too.
 
-    Parameters
-    ----------
-    y : Tensor or array_like
-        The values of the integrand, at least one axis.
-    x : Tensor or array_like, optional
-        Where they were taken: one axis, or ``y``'s shape. Gradients flow to it.
-    dx : Tensor, array_like or number
-        The distance between them, where no ``x`` is given.
-
-    Returns
-    -------
-    Tensor
-        Of ``y``'s shape without the axis.
-
-    Raises
-    ------
-    ValueError
-        ``y`` has no axis, the axis is out of range, or the shapes do not broadcast.
-
+    >>> import tapegraph as tg
     >>> tg.trapezoid([1.0, 2.0, 3.0], x=[4.0, 6.0, 8.0]).item()
     8.0
     """
-    y = tensor_like("trapezoid", y)
+    y = tensor_like("trapezoid", y, "y")
     along = one_axis("trapezoid", axis, y.ndim)
     width = dx
     if x is not None:
@@ -918,36 +733,29 @@ def trapezoid(y: Any, x: Any = None, dx: Any = 1.0, axis: int = -1) -> Any:
 # Without a gradient: plain arrays, and operations in a captured step
 
 
-def _places_of(name: str, function: Any) -> None:
-    def forward(x: Array, *, axis: int | None, keepdims: bool) -> Any:
+def _record_without_gradient(function: Any, axes_of: Callable[[str, Any, int], Any]) -> None:
+    name = function.__name__
+
+    def forward(x: Array, *, axis: Any, keepdims: bool) -> Any:
         return function(x, axis=axis, keepdims=keepdims)
 
     op = Op(name, forward, differentiable=())
 
-    def record(x: Any, axis: SupportsIndex | None = None, keepdims: bool = False) -> Any:
-        along = None if axis is None else one_axis(name, axis, x.ndim)
-        return apply(op, (x,), {"axis": along, "keepdims": bool(keepdims)})
+    def record(a: Any, axis: Any = None, keepdims: bool = False) -> Any:
+        attrs = {"axis": axes_of(name, axis, a.ndim), "keepdims": bool(keepdims)}
+        return apply(op, (a,), attrs)
 
     without_gradient(function)(record)
 
 
-def _judged(name: str, function: Any) -> None:
-    def forward(x: Array, *, axis: tuple[int, ...], keepdims: bool) -> Any:
-        return function(x, axis=axis, keepdims=keepdims)
-
-    op = Op(name, forward, differentiable=())
-
-    def record(x: Any, axis: Axes = None, keepdims: bool = False) -> Any:
-        attrs = {"axis": some_axes(name, axis, x.ndim), "keepdims": bool(keepdims)}
-        return apply(op, (x,), attrs)
-
-    without_gradient(function)(record)
+def _at_most_one(op: str, axis: SupportsIndex | None, ndim: int) -> int | None:
+    return None if axis is None else one_axis(op, axis, ndim)
 
 
-_places_of("argmax", np.argmax)
-_places_of("argmin", np.argmin)
-_judged("all", np.all)
-_judged("any", np.any)
+_record_without_gradient(np.argmax, _at_most_one)
+_record_without_gradient(np.argmin, _at_most_one)
+_record_without_gradient(np.all, some_axes)
+_record_without_gradient(np.any, some_axes)
 
 
 @without_gradient(np.count_nonzero)

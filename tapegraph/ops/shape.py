@@ -59,8 +59,6 @@ def _concat(*arrays: Array, axis: int) -> Any:
 
 
 TRANSPOSE = Op("transpose", _transpose)
-
-
 RESHAPE = Op("reshape", _reshape)
 
 
@@ -82,27 +80,14 @@ CONCAT = Op("concat", _concat, promotes=True)
 
 @implements(np.transpose)
 @of_array
-def transpose(x: Any, axes: Sequence[SupportsIndex] | None = None) -> Any:
-    """Permute the axes; reverse them where no order is given.
+def transpose(a: Any, axes: Sequence[SupportsIndex] | None = None) -> Any:
+    """Permute the axes, as `numpy.transpose`; reverse them where no order is given.
 
-    Parameters
-    ----------
-    axes : sequence of int, optional
-        A permutation of ``x``'s axes; axis ``i`` of the result is axis ``axes[i]`` of ``x``.
-
-    Returns
-    -------
-    permuted
-
-    Raises
-    ------
-    ValueError
-        ``axes`` is not a permutation of ``x``'s axes.
-
+    >>> import tapegraph as tg
     >>> tg.transpose([[1.0, 2.0]]).shape
     (2, 1)
     """
-    x = tensor_like("transpose", x)
+    x = tensor_like("transpose", a, "a")
     if axes is None:
         order = tuple(reversed(range(x.ndim)))
     else:
@@ -118,30 +103,21 @@ def transpose(x: Any, axes: Sequence[SupportsIndex] | None = None) -> Any:
     return apply(TRANSPOSE, (x,), {"axes": order})
 
 
+def permuted(x: Any, order: tuple[int, ...]) -> Any:
+    """Permute the axes of a tensor, which is returned as it is where they are in order."""
+    return x if order == tuple(range(x.ndim)) else transpose(x, order)
+
+
 @implements(np.reshape)
 @of_array
-def reshape(x: Any, shape: Shape) -> Any:
-    """Give an array another shape with the same elements in row-major order.
+def reshape(a: Any, shape: Shape) -> Any:
+    """Give an array another shape, its elements row by row, as `numpy.reshape`.
 
-    Parameters
-    ----------
-    shape : int or tuple of int
-        The new shape; one length may be -1 and is then computed.
-
-    Returns
-    -------
-    Tensor
-        Of the new shape.
-
-    Raises
-    ------
-    ValueError
-        The number of elements would change, or more than one length is -1.
-
+    >>> import tapegraph as tg
     >>> tg.reshape([1.0, 2.0, 3.0, 4.0], (2, -1)).shape
     (2, 2)
     """
-    x = tensor_like("reshape", x)
+    x = tensor_like("reshape", a, "a")
     return apply(RESHAPE, (x,), {"shape": _full_shape(x.shape, shape)})
 
 
@@ -164,36 +140,18 @@ def _full_shape(old: tuple[int, ...], shape: Any) -> tuple[int, ...]:
     return new
 
 
+@implements(np.concatenate)
 @of_arrays
-def concat(tensors: Any, axis: SupportsIndex = 0) -> Any:
-    """Join arrays along an existing axis.
+def concat(arrays: Any, axis: SupportsIndex | None = 0) -> Any:
+    """Join arrays along an existing axis, as `numpy.concatenate`.
 
-    Parameters
-    ----------
-    tensors : sequence of Tensor or array_like
-        At least one; equal shapes but for ``axis``.
-    axis
-        The axis to join along.
-
-    Returns
-    -------
-    joined
-
-    Raises
-    ------
-    ValueError
-        No array is given, an array is 0-d, or the shapes differ off the axis.
-
+    >>> import tapegraph as tg
     >>> tg.concat([[1.0], [2.0, 3.0]]).data
     array([1., 2., 3.])
     """
-    try:
-        given = list(tensors)
-    except TypeError:
-        raise TypeError(
-            explain("concat", kind_of(tensors), "a sequence of arrays", "Write tg.concat([a, b]).")
-        ) from None
-    parts = [tensor_like("concat", t, f"tensors[{i}]") for i, t in enumerate(given)]
+    parts = _sequence("concat", arrays)
+    if axis is None:
+        parts, axis = [ravel(p) for p in parts], 0
     shapes = [p.shape for p in parts]
     if not parts or not shapes[0]:
         raise ValueError(
@@ -219,27 +177,16 @@ BROADCAST_TO = Op("broadcast_to", _broadcast_to)
 
 @implements(np.ravel)
 @of_array
-def ravel(x: Any, order: Literal["C", "F"] = "C") -> Any:
-    """Lay the elements out in one axis.
+def ravel(a: Any, order: Literal["C", "F"] = "C") -> Any:
+    """Lay the elements out in one axis, as `numpy.ravel`, row by row or column by column.
 
-    Parameters
-    ----------
-    order : {"C", "F"}
-        Row by row, or column by column.
+    The orders "A" and "K" are refused: how a tensor lies in memory is not part of its value.
 
-    Returns
-    -------
-    Tensor, shape (x.size,)
-
-    Raises
-    ------
-    ValueError
-        The order is neither: how a tensor lies in memory is not part of its value.
-
+    >>> import tapegraph as tg
     >>> tg.ravel([[1.0, 2.0], [3.0, 4.0]]).data
     array([1., 2., 3., 4.])
     """
-    x = tensor_like("ravel", x)
+    x = tensor_like("ravel", a, "a")
     if order not in ("C", "F"):
         raise ValueError(explain("ravel", f"order {order!r}", "'C' or 'F'"))
     return reshape(x if order == "C" else transpose(x), (x.size,))
@@ -247,28 +194,14 @@ def ravel(x: Any, order: Literal["C", "F"] = "C") -> Any:
 
 @implements(np.squeeze)
 @of_array
-def squeeze(x: Any, axis: Axes = None) -> Any:
-    """Drop axes of length 1.
+def squeeze(a: Any, axis: Axes = None) -> Any:
+    """Drop axes of length 1, as `numpy.squeeze`.
 
-    Parameters
-    ----------
-    axis
-        The axes to drop; every one of length 1 where not given.
-
-    Returns
-    -------
-    Tensor
-        The same elements.
-
-    Raises
-    ------
-    ValueError
-        An axis is out of range, repeated or longer than 1.
-
+    >>> import tapegraph as tg
     >>> tg.squeeze([[[1.0], [2.0]]]).shape
     (2,)
     """
-    x = tensor_like("squeeze", x)
+    x = tensor_like("squeeze", a, "a")
     if axis is None:
         return reshape(x, tuple(n for n in x.shape if n != 1))
     dropped = some_axes("squeeze", axis, x.ndim)
@@ -281,27 +214,14 @@ def squeeze(x: Any, axis: Axes = None) -> Any:
 
 @implements(np.expand_dims)
 @of_array
-def expand_dims(x: Any, axis: Shape) -> Any:
-    """Insert axes of length 1.
+def expand_dims(a: Any, axis: Shape) -> Any:
+    """Insert axes of length 1, as `numpy.expand_dims`.
 
-    Parameters
-    ----------
-    axis : int or tuple of int
-        Where the new axes are in the result.
-
-    Returns
-    -------
-    Tensor
-        The same elements.
-
-    Raises
-    ------
-    axes out of range
-
+    >>> import tapegraph as tg
     >>> tg.expand_dims([1.0, 2.0], axis=0).shape
     (1, 2)
     """
-    x = tensor_like("expand_dims", x)
+    x = tensor_like("expand_dims", a, "a")
     count = len(axis) if isinstance(axis, (tuple, list)) else 1
     new = integers("expand_dims", "axis", axis) and some_axes("expand_dims", axis, x.ndim + count)
     lengths = iter(x.shape)
@@ -311,50 +231,38 @@ def expand_dims(x: Any, axis: Shape) -> Any:
 
 @implements(np.atleast_1d)
 @of_each
-def atleast_1d(*arrays: Any) -> Any:
-    """Give each array at least one axis.
+def atleast_1d(*arys: Any) -> Any:
+    """Give each array at least one axis, as `numpy.atleast_1d`.
 
-    Parameters
-    ----------
-    *arrays : Tensor or array_like
-        A 0-d one becomes one of shape (1,); the others stay as they are.
-
+    >>> import tapegraph as tg
     >>> tg.atleast_1d(1.0).shape
     (1,)
     """
-    return _each(arrays, lambda x: at_least("atleast_1d", x, 1))
+    return _each(arys, lambda x: at_least("atleast_1d", x, 1))
 
 
 @implements(np.atleast_2d)
 @of_each
-def atleast_2d(*arrays: Any) -> Any:
-    """Give each array at least two axes; new ones come first.
+def atleast_2d(*arys: Any) -> Any:
+    """Give each array at least two axes, as `numpy.atleast_2d`.
 
-    Parameters
-    ----------
-    *arrays : Tensor or array_like
-        One of shape (n,) becomes one of shape (1, n).
-
+    >>> import tapegraph as tg
     >>> tg.atleast_2d([1.0, 2.0]).shape
     (1, 2)
     """
-    return _each(arrays, lambda x: at_least("atleast_2d", x, 2))
+    return _each(arys, lambda x: at_least("atleast_2d", x, 2))
 
 
 @implements(np.atleast_3d)
 @of_each
-def atleast_3d(*arrays: Any) -> Any:
-    """Give each array at least three axes.
+def atleast_3d(*arys: Any) -> Any:
+    """Give each array at least three axes, as `numpy.atleast_3d`.
 
-    Parameters
-    ----------
-    *arrays : Tensor or array_like
-        One of shape (n,) becomes one of shape (1, n, 1), and (m, n) becomes (m, n, 1).
-
+    >>> import tapegraph as tg
     >>> tg.atleast_3d([1.0, 2.0]).shape
     (1, 2, 1)
     """
-    return _each(arrays, _at_least_3d)
+    return _each(arys, _at_least_3d)
 
 
 def _each(arrays: tuple[Any, ...], function: Any) -> Any:
@@ -362,9 +270,9 @@ def _each(arrays: tuple[Any, ...], function: Any) -> Any:
     return results[0] if len(results) == 1 else results
 
 
-def at_least(name: str, x: Any, ndim: int) -> Any:
+def at_least(name: str, x: Any, ndim: int, argument: str = "x") -> Any:
     """Put axes of length 1 in front until there are ``ndim``."""
-    x = tensor_like(name, x)
+    x = tensor_like(name, x, argument)
     return x if x.ndim >= ndim else reshape(x, (1,) * (ndim - x.ndim) + x.shape)
 
 
@@ -378,28 +286,14 @@ def _at_least_3d(x: Any) -> Any:
 
 @implements(np.swapaxes)
 @of_array
-def swapaxes(x: Any, axis1: SupportsIndex, axis2: SupportsIndex) -> Any:
-    """Exchange two axes.
+def swapaxes(a: Any, axis1: SupportsIndex, axis2: SupportsIndex) -> Any:
+    """Exchange two axes, as `numpy.swapaxes`.
 
-    Parameters
-    ----------
-    x : at least one axis
-    axis1, axis2 : int
-        The axes.
-
-    Returns
-    -------
-    permuted
-
-    Raises
-    ------
-    ValueError
-        An axis is out of range.
-
+    >>> import tapegraph as tg
     >>> tg.swapaxes([[[1.0, 2.0]]], 0, 2).shape
     (2, 1, 1)
     """
-    x = tensor_like("swapaxes", x)
+    x = tensor_like("swapaxes", a, "a")
     a, b = (one_axis("swapaxes", axis, x.ndim) for axis in (axis1, axis2))
     order = list(range(x.ndim))
     order[a], order[b] = b, a
@@ -408,29 +302,14 @@ def swapaxes(x: Any, axis1: SupportsIndex, axis2: SupportsIndex) -> Any:
 
 @implements(np.moveaxis)
 @of_array
-def moveaxis(x: Any, source: Shape, destination: Shape) -> Any:
-    """Move axes to other places; the rest keep their order.
+def moveaxis(a: Any, source: Shape, destination: Shape) -> Any:
+    """Move axes to other places, as `numpy.moveaxis`.
 
-    Parameters
-    ----------
-    source : int or sequence of int
-        The axes to move.
-    destination : int or sequence of int
-        Where each goes.
-
-    Returns
-    -------
-    permuted
-
-    Raises
-    ------
-    ValueError
-        An axis is out of range or repeated, or the two differ in length.
-
+    >>> import tapegraph as tg
     >>> tg.moveaxis([[[1.0, 2.0]]], 2, 0).shape
     (2, 1, 1)
     """
-    x = tensor_like("moveaxis", x)
+    x = tensor_like("moveaxis", a, "a")
     moved, places = (
         tuple(one_axis("moveaxis", a, x.ndim) for a in integers("moveaxis", argument, value))
         for argument, value in (("source", source), ("destination", destination))
@@ -451,30 +330,14 @@ def moveaxis(x: Any, source: Shape, destination: Shape) -> Any:
 
 @implements(np.rollaxis)
 @of_array
-def rollaxis(x: Any, axis: SupportsIndex, start: SupportsIndex = 0) -> Any:
-    """Move one axis before another; `moveaxis` says it more plainly.
+def rollaxis(a: Any, axis: SupportsIndex, start: SupportsIndex = 0) -> Any:
+    """Move one axis before another, as `numpy.rollaxis`; `moveaxis` says it more plainly.
 
-    Parameters
-    ----------
-    x : at least one axis
-    axis
-        The axis to move.
-    start : int
-        The axis it comes before, or ``x.ndim`` for the end.
-
-    Returns
-    -------
-    permuted
-
-    Raises
-    ------
-    ValueError
-        An axis is out of range.
-
+    >>> import tapegraph as tg
     >>> tg.rollaxis([[[1.0, 2.0]]], 2).shape
     (2, 1, 1)
     """
-    x = tensor_like("rollaxis", x)
+    x = tensor_like("rollaxis", a, "a")
     moved = one_axis("rollaxis", axis, x.ndim)
     place = x.ndim if start == x.ndim else one_axis("rollaxis", start, x.ndim)
     return moveaxis(x, moved, place - (moved < place))
@@ -483,24 +346,12 @@ def rollaxis(x: Any, axis: SupportsIndex, start: SupportsIndex = 0) -> Any:
 permute_dims = transpose
 
 
-@implements(np.matrix_transpose)
+@implements(np.matrix_transpose, np.linalg.matrix_transpose)
 @of_array
 def matrix_transpose(x: Any) -> Any:
-    """Transpose each matrix of a stack: exchange the last two axes.
+    """Exchange the last two axes, as `numpy.matrix_transpose`.
 
-    Parameters
-    ----------
-    x : matrices
-
-    Returns
-    -------
-    Tensor, shape (..., n, m)
-
-    Raises
-    ------
-    ValueError
-        There are fewer than two axes.
-
+    >>> import tapegraph as tg
     >>> tg.matrix_transpose([[[1.0, 2.0]]]).shape
     (1, 2, 1)
     """
@@ -515,31 +366,15 @@ def matrix_transpose(x: Any) -> Any:
 
 @implements(np.broadcast_to)
 @of_array
-def broadcast_to(x: Any, shape: Shape) -> Any:
-    """Repeat an array along new axes and axes of length 1, as arithmetic does.
+def broadcast_to(array: Any, shape: Shape) -> Any:
+    """Repeat an array to another shape, as `numpy.broadcast_to`; gradients of the copies add up.
 
-    Parameters
-    ----------
-    x : Tensor or array_like
-        Any shape that broadcasts to the new one.
-    shape : int or tuple of int
-        The new shape.
-
-    Returns
-    -------
-    Tensor
-        Of the new shape; gradients of the copies add up.
-
-    Raises
-    ------
-    ValueError
-        The shape does not broadcast to the new one.
-
+    >>> import tapegraph as tg
     >>> tg.broadcast_to([1.0, 2.0], (2, 2)).data
     array([[1., 2.],
            [1., 2.]])
     """
-    x = tensor_like("broadcast_to", x)
+    x = tensor_like("broadcast_to", array, "array")
     new = integers("broadcast_to", "shape", shape)
     before = len(new) - x.ndim
     if before < 0 or any(n not in (1, m) for n, m in zip(x.shape, new[before:], strict=True)):
@@ -557,28 +392,17 @@ def broadcast_to(x: Any, shape: Shape) -> Any:
 
 @implements(np.broadcast_arrays)
 @seen_as(typed.BroadcastArrays, "tuple[Tensor, ...]")
-def broadcast_arrays(*arrays: Any) -> Any:
-    """Give all arrays the shape that they broadcast to together.
+def broadcast_arrays(*args: Any) -> Any:
+    """Repeat arrays to the shape that they have together, as `numpy.broadcast_arrays`.
 
-    Parameters
-    ----------
-    *arrays : Tensor or array_like
-        Shapes that broadcast together.
+    Gradients of the copies add up.
 
-    Returns
-    -------
-    tuple of Tensor
-
-    Raises
-    ------
-    ValueError
-        The shapes do not broadcast together.
-
+    >>> import tapegraph as tg
     >>> [a.shape for a in tg.broadcast_arrays([1.0, 2.0], [[3.0]])]
     [(1, 2), (1, 2)]
     """
     name = "broadcast_arrays"
-    parts = [tensor_like(name, x, f"arrays[{i}]") for i, x in enumerate(arrays)]
+    parts = [tensor_like(name, x, f"arrays[{i}]") for i, x in enumerate(args)]
     shapes = [p.shape for p in parts]
     try:
         common = np.broadcast_shapes(*shapes)
@@ -591,33 +415,17 @@ def broadcast_arrays(*arrays: Any) -> Any:
 
 @implements(np.tile)
 @of_array
-def tile(x: Any, reps: Shape) -> Any:
-    """Repeat a whole array along each axis.
+def tile(A: Any, reps: Shape) -> Any:
+    """Repeat a whole array along axes, as `numpy.tile`; gradients of the copies add up.
 
-    Parameters
-    ----------
-    x : Tensor or array_like
-        Any shape; gains axes in front where ``reps`` is longer.
-    reps : int or sequence of int
-        How often along each axis, counted from the last.
-
-    Returns
-    -------
-    Tensor
-        Gradients of the copies add up.
-
-    Raises
-    ------
-    ValueError
-        A number is negative.
-
+    >>> import tapegraph as tg
     >>> tg.tile([1.0, 2.0], 2).data
     array([1., 2., 1., 2.])
     """
     times = integers("tile", "reps", reps)
     if min(times, default=0) < 0:
         raise ValueError(explain("tile", f"reps {reps}", "numbers of 0 or more"))
-    x = at_least("tile", x, len(times))
+    x = at_least("tile", A, len(times), "A")
     times = (1,) * (x.ndim - len(times)) + times
     if set(times) <= {1}:
         return broadcast_to(x, x.shape)
@@ -634,56 +442,15 @@ def tile(x: Any, reps: Shape) -> Any:
 # Joining
 
 
-@implements(np.concatenate)
-@of_arrays
-def concatenate(arrays: Any, axis: SupportsIndex | None = 0) -> Any:
-    """Join arrays along an existing axis; `concat` that also takes ``axis=None``.
-
-    Parameters
-    ----------
-    arrays : sequence of Tensor or array_like
-        At least one; equal shapes but for ``axis``.
-    axis
-        The axis to join along; None lays every array out in one axis first.
-
-    Returns
-    -------
-    joined
-
-    Raises
-    ------
-    ValueError
-        No array is given, an array is 0-d, or the shapes differ off the axis.
-
-    >>> tg.concatenate([[[1.0]], [[2.0]]], axis=None).data
-    array([1., 2.])
-    """
-    if axis is None:
-        return concat([ravel(x) for x in _sequence("concatenate", arrays)])
-    return concat(arrays, axis)
+concatenate = concat
 
 
 @implements(np.stack)
 @of_arrays
 def stack(arrays: Any, axis: SupportsIndex = 0) -> Any:
-    """Join arrays along a new axis.
+    """Join arrays along a new axis, as `numpy.stack`.
 
-    Parameters
-    ----------
-    arrays : sequence of Tensor or array_like
-        At least one; equal shapes.
-    axis
-        Where the new axis is in the result.
-
-    Returns
-    -------
-    joined
-
-    Raises
-    ------
-    ValueError
-        No array is given, the shapes differ, or the axis is out of range.
-
+    >>> import tapegraph as tg
     >>> tg.stack([[1.0, 2.0], [3.0, 4.0]], axis=1).data
     array([[1., 3.],
            [2., 4.]])
@@ -699,129 +466,61 @@ def stack(arrays: Any, axis: SupportsIndex = 0) -> Any:
 
 @implements(np.vstack)
 @of_arrays
-def vstack(arrays: Any) -> Any:
-    """Join arrays row by row; one of shape (n,) is a row.
+def vstack(tup: Any) -> Any:
+    """Join arrays row by row, as `numpy.vstack`.
 
-    Parameters
-    ----------
-    arrays : sequence of Tensor or array_like
-        Equal shapes but for the first axis.
-
-    Returns
-    -------
-    Tensor
-        At least 2-D.
-
-    Raises
-    ------
-    unequal shapes
-
+    >>> import tapegraph as tg
     >>> tg.vstack([[1.0, 2.0], [3.0, 4.0]]).shape
     (2, 2)
     """
-    return concat([at_least("vstack", x, 2) for x in _sequence("vstack", arrays)], 0)
+    return concat([at_least("vstack", x, 2) for x in _sequence("vstack", tup)], 0)
 
 
 @implements(np.hstack)
 @of_arrays
-def hstack(arrays: Any) -> Any:
-    """Join arrays column by column; those of shape (n,) end to end.
+def hstack(tup: Any) -> Any:
+    """Join arrays column by column, as `numpy.hstack`.
 
-    Parameters
-    ----------
-    arrays : sequence of Tensor or array_like
-        Equal shapes but for the second axis, or the only one.
-
-    Returns
-    -------
-    Tensor
-        At least 1-D.
-
-    Raises
-    ------
-    unequal shapes
-
+    >>> import tapegraph as tg
     >>> tg.hstack([[1.0, 2.0], [3.0]]).data
     array([1., 2., 3.])
     """
-    parts = [at_least("hstack", x, 1) for x in _sequence("hstack", arrays)]
+    parts = [at_least("hstack", x, 1) for x in _sequence("hstack", tup)]
     return concat(parts, 0 if parts and parts[0].ndim == 1 else 1)
 
 
 @implements(np.dstack)
 @of_arrays
-def dstack(arrays: Any) -> Any:
-    """Join arrays along the third axis.
+def dstack(tup: Any) -> Any:
+    """Join arrays along the third axis, as `numpy.dstack`.
 
-    Parameters
-    ----------
-    arrays : sequence of Tensor or array_like
-        Equal shapes but for the third axis; fewer axes are filled up as `atleast_3d` does.
-
-    Returns
-    -------
-    Tensor
-        At least 3-D.
-
-    Raises
-    ------
-    unequal shapes
-
+    >>> import tapegraph as tg
     >>> tg.dstack([[1.0, 2.0], [3.0, 4.0]]).shape
     (1, 2, 2)
     """
-    return concat([_at_least_3d(x) for x in _sequence("dstack", arrays)], 2)
+    return concat([_at_least_3d(x) for x in _sequence("dstack", tup)], 2)
 
 
 @implements(np.column_stack)
 @of_arrays
-def column_stack(arrays: Any) -> Any:
-    """Join arrays as the columns of a matrix.
+def column_stack(tup: Any) -> Any:
+    """Join arrays as the columns of a matrix, as `numpy.column_stack`.
 
-    Parameters
-    ----------
-    arrays : sequence of Tensor or array_like
-        Columns of shape (n,), or matrices of n rows.
-
-    Returns
-    -------
-    Tensor
-        The matrix.
-
-    Raises
-    ------
-    ValueError
-        No array is given, or the lengths differ.
-
+    >>> import tapegraph as tg
     >>> tg.column_stack([[1.0, 2.0], [3.0, 4.0]]).data
     array([[1., 3.],
            [2., 4.]])
     """
-    parts = _sequence("column_stack", arrays)
+    parts = _sequence("column_stack", tup)
     return concat([reshape(x, (x.size, 1)) if x.ndim < 2 else x for x in parts], 1)
 
 
 @implements(np.block)
 @seen_as(typed.Block)
 def block(arrays: Any) -> Any:
-    """Put an array together from nested lists of blocks.
+    """Put an array together from nested lists of blocks, as `numpy.block`.
 
-    Parameters
-    ----------
-    arrays : nested list of Tensor or array_like
-        The innermost lists are joined along the last axis, those around them along the one
-        before, and so on.
-
-    Returns
-    -------
-    Tensor
-        With as many axes as the deepest block, or as the lists are nested.
-
-    Raises
-    ------
-    ValueError
-        The lists are not equally deep, one is empty, or the shapes do not fit.
-
+    >>> import tapegraph as tg
     >>> one, two = tg.param([[1.0]]), tg.param([[2.0]])
     >>> tg.block([[one, two], [two, one]]).data
     array([[1., 2.],
@@ -854,30 +553,14 @@ def _joined_blocks(arrays: Any, depth: int, ndim: int) -> Any:
 
 @implements(np.append)
 @of_two
-def append(x: Any, values: Any, axis: SupportsIndex | None = None) -> Any:
-    """Put values behind an array.
+def append(arr: Any, values: Any, axis: SupportsIndex | None = None) -> Any:
+    """Put values behind an array, as `numpy.append`; gradients flow to both.
 
-    Parameters
-    ----------
-    x, values : Tensor or array_like
-        Equal shapes but for ``axis``.
-    axis : int, optional
-        The axis to join along; both in one axis where not given.
-
-    Returns
-    -------
-    Tensor
-        A new array of NumPy's result dtype.
-
-    Raises
-    ------
-    ValueError
-        The shapes differ off the axis.
-
+    >>> import tapegraph as tg
     >>> tg.append([1.0, 2.0], 3.0).data
     array([1., 2., 3.])
     """
-    return concatenate([x, values], axis)
+    return concatenate([arr, values], axis)
 
 
 def _sequence(name: str, arrays: Any) -> list[Any]:
