@@ -66,7 +66,8 @@ def told(tmp_path_factory, pytestconfig) -> dict[str, dict[int, list[str]]]:
     cache = folder / "cache" if kept is None else kept.mkdir("mypy")
     done = subprocess.run(
         [sys.executable, "-m", "mypy", "--strict", "--hide-error-context", "--no-error-summary"]
-        + ["--config-file", "", "--cache-dir", cache, *files],
+        # The library's own errors are for .ci/types: here the bodies of its functions are skipped.
+        + ["--follow-imports=silent", "--config-file", "", "--cache-dir", cache, *files],
         cwd=folder,
         env={"MYPYPATH": str(installed.parent), "PATH": ""},
         capture_output=True,
