@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import itertools
 import sys
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple, TypeVar
@@ -32,7 +33,7 @@ _UFUNC_OPTIONS: dict[str, Any] = {
     "dtype": None,
     "subok": True,
 }
-_NOT_GIVEN = object()
+_EMPTY = inspect.Parameter.empty
 
 # From NumPy's function or ufunc to the function that records it.
 RECORDED: dict[Any, Callable[..., Any]] = {}
@@ -303,29 +304,34 @@ def _plain(value: Any) -> Any:
 
 
 class _Taken(NamedTuple):
-    """What NumPy's function and ours take: signatures, the same places, and the same names."""
+    """How NumPy's function is called, and what ours takes: by how many places, by which names."""
 
-    title: str
     signature: inspect.Signature
+    places: int
+    names: frozenset[str]
     takes: Mapping[str, inspect.Parameter]
-    alike: int
-    shared: frozenset[str]
 
 
 def _taken(called: Any, recording: Callable[..., Any]) -> _Taken | None:
     """Compare the arguments of two functions; None where ours takes whatever is given."""
-    title = f"numpy.{called.__name__}"
-    if isinstance(called, np.ufunc):
-        signature, title = _ufunc_signature(called), _name(called)
-    else:
-        try:
-            signature = inspect.signature(called)
-        except (TypeError, ValueError):  # written in C without one
-            return None
-    takes = inspect.signature(recording).parameters
+    try:
+        ufunc = isinstance(called, np.ufunc)
+        signature = _ufunc_signature(called) if ufunc else inspect.signature(called)
+    except (TypeError, ValueError):  # written in C without one
+        return None
+    theirs, takes = signature.parameters, inspect.signature(recording).parameters
     if any(p.kind is p.VAR_POSITIONAL for p in takes.values()):
         return None
-    return _Taken(title, signature, takes, _alike(signature, takes), _shared(signature, takes))
+    pairs = zip([*theirs.values()][1:], [*takes.values()][1:], strict=False)  # after the first
+    alike = itertools.takewhile(lambda pair: _is_one_place(*pair), pairs)
+    shared = (n for n in theirs.keys() & takes.keys() if theirs[n].kind in _BY_NAME)
+    names = frozenset(n for n in shared if takes[n].kind in _BY_NAME)
+    return _Taken(signature, 1 + len(list(alike)), names, takes)
+
+
+def _is_one_place(theirs: inspect.Parameter, ours: inspect.Parameter) -> bool:
+    by_place = theirs.kind in _BY_PLACE and ours.kind in _BY_PLACE
+    return by_place and (theirs.name == ours.name or theirs.kind is _POSITIONAL)
 
 
 def _adapted(called: Any, recording: Callable[..., Any]) -> Callable[..., Any]:
@@ -339,60 +345,31 @@ def _adapted(called: Any, recording: Callable[..., Any]) -> Callable[..., Any]:
             return recording(*args)
         if not looked:
             looked, taken = True, _taken(called, recording)
-        if taken is None:
+        if taken is None or (len(args) <= taken.places and options.keys() <= taken.names):
             return recording(*args, **options)
-        title, signature, takes, alike, shared = taken
-        if len(args) <= alike and options.keys() <= shared:
-            return recording(*args, **options)
-        bound = signature.bind(*args, **options)
-        names = list(signature.parameters)
         positional: list[Any] = []
         named: dict[str, Any] = {}
-        for position, (name, value) in enumerate(bound.arguments.items()):
-            parameter = signature.parameters[name]
-            present = _RENAMED.get(name, name)
-            if parameter.kind is parameter.VAR_KEYWORD:  # a ufunc's options, handed on
-                for option, given in value.items():
-                    if not _is_default(given, _UFUNC_OPTIONS.get(option, _NOT_GIVEN)):
-                        named[option] = given
-            elif present in takes and present not in named:
-                named[present] = value
-            elif parameter.kind is parameter.POSITIONAL_ONLY or position == 0 == names.index(name):
+        for name, value in taken.signature.bind(*args, **options).arguments.items():
+            parameter = taken.signature.parameters[name]
+            if parameter.kind is parameter.VAR_KEYWORD:
+                default = _UFUNC_OPTIONS.get
+                named |= {k: v for k, v in value.items() if not _is_default(v, default(k, _EMPTY))}
+            elif parameter.kind is _POSITIONAL or not (positional or named):
                 positional.append(value)
+            elif (ours := _RENAMED.get(name, name)) in taken.takes and ours not in named:
+                named[ours] = value
             elif not _is_default(value, parameter.default):
-                fix = f"Leave {name}= at its default."
-                raise TypeError(
-                    explain(
-                        title,
-                        f"{name}={value!r} with a tensor",
-                        f"the arguments of tg.{recording.__name__}",
-                        fix,
-                    )
-                )
+                raise _not_taken(called, recording, name, value)
         return recording(*positional, **named)
 
     return adapted
 
 
-def _alike(signature: inspect.Signature, takes: Mapping[str, inspect.Parameter]) -> int:
-    """Count the arguments that both functions take by position, in the same places."""
-    count = 0
-    for place, (theirs, ours) in enumerate(
-        zip(signature.parameters.values(), takes.values(), strict=False)
-    ):
-        if theirs.kind not in _BY_PLACE or ours.kind not in _BY_PLACE:
-            break
-        same = theirs.name == ours.name or theirs.kind is _POSITIONAL
-        if not same and (place or theirs.name in takes):
-            break
-        count += 1
-    return max(1, count)
-
-
-def _shared(signature: inspect.Signature, takes: Mapping[str, inspect.Parameter]) -> frozenset[str]:
-    """Return the names by which both functions take arguments."""
-    names = (name for name, p in signature.parameters.items() if p.kind in _BY_NAME)
-    return frozenset(name for name in names if name in takes and takes[name].kind in _BY_NAME)
+def _not_taken(called: Any, recording: Any, name: str, value: Any) -> TypeError:
+    title = _name(called) if isinstance(called, np.ufunc) else f"numpy.{called.__name__}"
+    expected = f"the arguments of tg.{recording.__name__}"
+    fix = f"Leave {name}= at its default."
+    return TypeError(explain(title, f"{name}={value!r} with a tensor", expected, fix))
 
 
 def _ufunc_signature(called: np.ufunc) -> inspect.Signature:

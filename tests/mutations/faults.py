@@ -1880,8 +1880,8 @@ FAULTS = (
         "autograd",
         "numpys-places-are-taken-for-ours",
         "tapegraph/recording/numpy_functions.py",
-        "if not same and (place or theirs.name in takes):",
-        "if not same and not place and theirs.name in takes:",
+        "return by_place and (theirs.name == ours.name or theirs.kind is _POSITIONAL)",
+        "return by_place",
         "tests/tensors/test_numpy_functions.py -k places_and_names",
     ),
     Fault(
