@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import inspect
 
 import numpy as np
 import pytest
@@ -142,6 +143,33 @@ def test_numpy_function_is_recorded_and_has_cases(path):
     assert getattr(tg, name).__doc__
     # What an empty array holds is nobody's to say, so there is nothing to compare.
     assert has_case(SAME.get(name, name)) or name == "empty_like"
+
+
+# Parameters that NumPy's function takes without naming them, or not before 2.1.
+BESIDE = {"clip": {"max", "min"}, "pad": {"constant_values", "reflect_type"}}
+LATER = {f"tapegraph.ops.{family}" for family in ("reduce", "shape", "linalg")}
+
+
+def numpys(function):
+    """The names of the parameters of NumPy's function; None where it does not tell them."""
+    if isinstance(function, np.ufunc):
+        return {"x"} if function.nin == 1 else {"x1", "x2"}
+    try:
+        return set(inspect.signature(function).parameters)
+    except ValueError:  # written in C
+        return None
+
+
+def test_parameters_have_numpys_names():
+    different = {}
+    for name in tg.__all__:
+        theirs = getattr(np, name, None) or getattr(np.linalg, name, None)
+        ours = getattr(tg, name)
+        if theirs not in RECORDED or ours.__module__ in LATER or numpys(theirs) is None:
+            continue
+        known = numpys(theirs) | BESIDE.get(name, set())
+        different[name] = inspect.signature(ours).parameters.keys() - known
+    assert {name: other for name, other in different.items() if other} == {}
 
 
 @pytest.mark.parametrize("name", SPECIAL)
