@@ -434,15 +434,7 @@ def kept_scale(p: float) -> float:
 
 
 def share(op: str, p: Any) -> float:
-    """Return the share that dropout drops as a float in [0, 1].
-
-    Raises
-    ------
-    TypeError
-        It is not a number.
-    ValueError
-        It is out of range.
-    """
+    """Return the share that dropout drops as a float, or refuse what is none in [0, 1]."""
     fix = "For tensors write tg.where(tg.random.uniform(size=x.shape) < p, 0.0, x / (1.0 - p))."
     rate = _number(op, "p", p, _FLOAT64, fix)
     if not 0.0 <= rate <= 1.0:

@@ -257,8 +257,7 @@ def _broadcasts(shape: tuple[int, ...], target: tuple[int, ...]) -> bool:
 def conv2d(x: Any, k: Any, stride: Shape = 1, pad: Shape = 0, dilation: Shape = 1) -> Any:
     """Two-dimensional convolution (cross-correlation) of images with kernels.
 
-    Computed as one matrix product over the columns that the kernel reads (im2col and GEMM). The
-    output has ``(h + 2 pad - dilation (kh - 1) - 1) // stride + 1`` rows, and columns likewise.
+    Computed as one matrix product over the columns that the kernel reads (im2col and GEMM).
 
     Parameters
     ----------
@@ -272,6 +271,7 @@ def conv2d(x: Any, k: Any, stride: Shape = 1, pad: Shape = 0, dilation: Shape = 
     Returns
     -------
     Tensor, shape (n, o, oh, ow)
+        ``oh = (h + 2 pad - dilation (kh - 1) - 1) // stride + 1``, and ``ow`` likewise.
 
     Raises
     ------
@@ -490,10 +490,7 @@ def _classes(name: str, targets: Any, count: int) -> Any:
 
 @of_two
 def mse_loss(prediction: Any, target: Any) -> Any:
-    """Mean of the squared differences between predictions and their targets.
-
-    ``mean((prediction - target)**2)`` over all elements, in one pass over the differences forward
-    and one backward.
+    """Mean of the squared differences of all elements, ``mean((prediction - target)**2)``.
 
     Parameters
     ----------
@@ -545,8 +542,7 @@ def mse_loss(prediction: Any, target: Any) -> Any:
 def dropout(x: Any, p: float = 0.5, training: bool = True) -> Any:
     """Set elements to zero at random and scale the others by ``1 / (1 - p)``: inverted dropout.
 
-    The expectation is ``x`` (Srivastava et al., 2014). An element is kept where
-    `tapegraph.random`'s next number in [0, 1) is at least ``p``: ``x`` times
+    The expectation is ``x`` (Srivastava et al., 2014). The result is ``x`` times
     ``tg.random.dropout_mask(x.shape, p)``, but what is dropped is zero whatever it was, and so is
     its gradient. In a captured step, every run drops others.
 
