@@ -184,6 +184,10 @@ class Capture:
         given = self.is_input(x) and not any(x is copy for copy, _ in self.copies)
         return not x._inputs and not given
 
+    def has_gradient(self, x: Node) -> bool:
+        """Return whether the program knows of a gradient of a tensor, or of none: of a leaf."""
+        return self.is_state(x) or not x._inputs
+
     # State
 
     def assign(self, leaf: Node, array: Array, value: Any) -> None:

@@ -14,18 +14,16 @@ from tapegraph.arrays.buffers import own
 from tapegraph.differentiation import stored
 from tapegraph.differentiation.backward import backward
 from tapegraph.errors import explain, user_frame, warn
-from tapegraph.interrupts import in_handler
 from tapegraph.ops import elementwise, linalg
-from tapegraph.ops.elementwise import DETACH
 from tapegraph.recording import capture_mode, conversions
-from tapegraph.recording.capture_mode import ConcretizationError, forbid_read, is_captured, settled
+from tapegraph.recording.capture_mode import settled
 from tapegraph.recording.node import Node, constant, mark_changed, numeric
 from tapegraph.recording.op import CLEARED, CONSTANT, PARAM, Attrs
-from tapegraph.recording.record import apply, tensor_like
 from tapegraph.recording.remote import put, restore
 from tapegraph.recording.scopes import RECORDING
 from tapegraph.recording.tape import current
 from tapegraph.tensors.array_methods import ArrayMethods, Operator
+from tapegraph.tensors.captured import CapturedTensor, captured_by
 from tapegraph.tensors.guarded_data import guarded, is_whole
 from tapegraph.typed import Array, ArrayLike
 
@@ -36,10 +34,7 @@ def _updating(operation: Callable[[Any, Any], Any]) -> Operator:
     def update(self: Tensor, other: Any) -> Any:
         result = operation(self, other)
         if self._op is not PARAM or RECORDING.value():
-            capture = capture_mode.capturing()
-            if capture is not None:
-                capture.in_place(self, result)
-            return result
+            return self._replaced_by(result)
         array = result._array
         if array.shape != self._array.shape:
             received = f"a result of shape {array.shape} for a parameter of shape {self.shape}"
@@ -89,9 +84,9 @@ class Tensor(ArrayMethods, Node, recorded=True):
     # Value and kind
 
     @property
+    @captured_by(CapturedTensor.data)
     def data(self) -> Array:
         """The value, as an array whose writes the tape knows of."""
-        forbid_read(self, "data", "Compute with the tensor itself.")
         return guarded(self)
 
     @data.setter
@@ -100,15 +95,12 @@ class Tensor(ArrayMethods, Node, recorded=True):
             self.assign(value)
 
     @property
+    @captured_by(CapturedTensor.grad)
     def grad(self) -> Array | None:
         """The gradient added up so far, of the tensor's shape and dtype; None before any.
 
         A result has one only after `retain_grad`; reading it before is warned of.
         """
-        recorded = capture_mode.capturing()
-        if recorded is not None and (recorded.is_state(self) or not self._inputs):
-            if not in_handler(recorded.frame):
-                return recorded.gradient(self)  # type: ignore[no-any-return]
         grad = stored.read(self)
         if grad is None and self._inputs and not self._retains:
             warn(
@@ -120,16 +112,8 @@ class Tensor(ArrayMethods, Node, recorded=True):
         return grad
 
     @grad.setter
+    @captured_by(CapturedTensor.set_grad)
     def grad(self, value: ArrayLike | None) -> None:
-        recorded = capture_mode.capturing()
-        if recorded is not None and (recorded.is_state(self) or not self._inputs):
-            given: Any = settled(value, self.dtype)
-            given = given if given is None else tensor_like("grad", given)
-            if given is not None:
-                self._check_fits(given)
-                given = given if given.dtype == self.dtype else given.astype(self.dtype)
-            recorded.set_gradient(self, given)
-            return
         if value is None:
             self._grad = None
             return
@@ -178,6 +162,7 @@ class Tensor(ArrayMethods, Node, recorded=True):
         """The operation's attributes."""
         return dict(self._attrs)
 
+    @captured_by(CapturedTensor.item)
     def item(self) -> float:
         """Return the only element as a Python number.
 
@@ -190,12 +175,11 @@ class Tensor(ArrayMethods, Node, recorded=True):
             raise ValueError(
                 explain("item", f"a tensor of shape {self.shape}", "exactly one element")
             )
-        forbid_read(self, "item", "Return the tensor, and read its number outside.")
         return self._array.item()  # type: ignore[no-any-return]
 
+    @captured_by(CapturedTensor.numpy)
     def numpy(self) -> Array:
         """Return the value as an ordinary array of its own memory."""
-        forbid_read(self, "numpy", "Compute with the tensor itself, by NumPy's functions.")
         return np.array(self._array)
 
     @property
@@ -203,13 +187,12 @@ class Tensor(ArrayMethods, Node, recorded=True):
         """The value, by the name that it has in autograd's boxes; a number where it is 0-d."""
         return self.numpy()[()]
 
+    @captured_by(CapturedTensor.detach)
     def detach(self) -> Tensor:
         """Return the value as a constant with no history."""
-        if is_captured(self):
-            restore(self)  # an engine may have kept its numbers
-            return apply(DETACH, (self,))  # type: ignore[no-any-return]
         return constant(np.array(self._array))  # type: ignore[no-any-return]
 
+    @captured_by(CapturedTensor.assign)
     def assign(self, value: ArrayLike) -> None:
         """Give a leaf a new value; graphs recorded before refuse to differentiate from then on.
 
@@ -225,36 +208,33 @@ class Tensor(ArrayMethods, Node, recorded=True):
         ValueError
             The value does not broadcast to the tensor's shape.
         """
+        self._check_assignable()
+        self._array = self._fitting(numeric(value, "assign", "value"))
+        mark_changed(self)
+
+    def _check_assignable(self) -> None:
+        fix = "Make a new leaf with tg.param(value)."
+        self._check_is_leaf("assign", "a parameter or constant", fix)
+
+    def _check_is_leaf(self, op: str, expected: str, fix: str) -> None:
         if self._inputs or self._op is CLEARED:
-            raise RuntimeError(
-                explain(
-                    "assign",
-                    f"a result of {self._op.name}",
-                    "a parameter or constant",
-                    "Make a new leaf with tg.param(value).",
-                )
-            )
-        given: Any = settled(value, self.dtype)
-        numbers: Any = given
-        if isinstance(given, Node) and is_captured(given) and not given._requires_grad:
-            numbers = given._array
-        array = numeric(numbers, "assign", "value")
+            raise RuntimeError(explain(op, f"a result of {self._op.name}", expected, fix))
+
+    def _fitting(self, array: Array) -> Array:
+        """Return a value as an array of the tensor's shape and dtype that nobody else holds."""
         try:
-            array = own(np.broadcast_to(array, self.shape), self.dtype)
+            return own(np.broadcast_to(array, self.shape), self.dtype)
         except ValueError:
             raise ValueError(
                 explain(
                     "assign", f"a value of shape {array.shape}", f"the tensor's shape {self.shape}"
                 )
             ) from None
-        recorded = capture_mode.capturing()
-        if recorded is not None:
-            if isinstance(given, Node) and given._array.shape != self.shape:
-                given = np.broadcast_to(given, self.shape)  # type: ignore[call-overload]
-            recorded.assign(self, array, given)
-            return
-        self._array = array
-        mark_changed(self)
+
+    @captured_by(CapturedTensor.replaced_by)
+    def _replaced_by(self, result: Tensor) -> Tensor:
+        """Return what ``x += y`` makes of x."""
+        return result
 
     # Differentiation
 
@@ -295,15 +275,8 @@ class Tensor(ArrayMethods, Node, recorded=True):
         >>> x.grad
         array([2., 4.])
         """
-        if self._inputs or self._op is CLEARED:
-            raise RuntimeError(
-                explain(
-                    "requires_grad_",
-                    f"a result of {self._op.name}",
-                    "a leaf, made by tg.tensor or tg.param",
-                    "A result needs a gradient if an input does; tensor.detach() has none.",
-                )
-            )
+        fix = "A result needs a gradient if an input does; tensor.detach() has none."
+        self._check_is_leaf("requires_grad_", "a leaf, made by tg.tensor or tg.param", fix)
         wanted = bool(requires_grad)
         if wanted and self.dtype.kind != "f":
             fix = 'Convert it first: tensor.astype("float64").'
@@ -311,30 +284,29 @@ class Tensor(ArrayMethods, Node, recorded=True):
                 explain("requires_grad_", f"a tensor of dtype {self.dtype}", "floats", fix)
             )
         if wanted != self._requires_grad:
-            capture = capture_mode.capturing()
-            if capture is not None:
-                capture.set_requires_grad(self, wanted)
-            mark_changed(self)
-            if wanted:
-                _as_parameter(self, user_frame(sys._getframe(1)))
-            else:
-                self._op = CONSTANT
-                self._requires_grad = False
+            self._set_requires_grad(wanted)
         return self
+
+    @captured_by(CapturedTensor.set_requires_grad)
+    def _set_requires_grad(self, wanted: bool) -> None:
+        mark_changed(self)
+        if wanted:
+            _as_parameter(self, user_frame(sys._getframe(1)))
+        else:
+            self._op = CONSTANT
+            self._requires_grad = False
 
     def backward(self, seed: ArrayLike | None = None) -> None:
         """Add the gradient of this tensor to every leaf it was computed from; see `backward`."""
         backward(self, seed)
 
+    @captured_by(CapturedTensor.zero_grad)
     def zero_grad(self) -> None:
         """Set the gradient to zero where there is one."""
-        recorded = capture_mode.capturing()
-        if recorded is not None and (recorded.is_state(self) or not self._inputs):
-            recorded.zero_gradient(self)
-            return
         if getattr(self, "_grad", None) is not None:
             self._grad = stored.ZERO
 
+    @captured_by(CapturedTensor.retain_grad)
     def retain_grad(self) -> None:
         """Keep the gradient of this result too at the next backward.
 
@@ -347,27 +319,23 @@ class Tensor(ArrayMethods, Node, recorded=True):
             raise RuntimeError(
                 explain("retain_grad", "a tensor that needs no gradient", "a recorded result")
             )
-        if capture_mode.capturing() is not None and self._inputs:
-            fix = "Compute from a tg.param in its place, and read the grad of that."
-            received = "a result in a captured program"
-            raise ConcretizationError(explain("retain_grad", received, "a parameter", fix))
         self._retains = True
 
     # Conversions
 
     # Of any element type, as NumPy's stubs would take `array * tensor` with numbers for their own.
+    @captured_by(CapturedTensor.array)
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> npt.NDArray[np.generic]:
         if self._requires_grad:
             raise conversions.to_array("Tensor")
-        forbid_read(self, "numpy.asarray", "Call NumPy's functions on the tensor itself.")
         return np.array(self._array, dtype=dtype)
 
+    @captured_by(CapturedTensor.bool)
     def __bool__(self) -> bool:
         if self._array.size != 1:
             raise ValueError(
                 explain("bool", f"a tensor of shape {self.shape}", "exactly one element")
             )
-        forbid_read(self, "bool", "Write np.where(condition, a, b) for the choice.")
         return bool(self._array.item())
 
     def __float__(self) -> float:
@@ -396,16 +364,18 @@ class Tensor(ArrayMethods, Node, recorded=True):
             extras += f", op={self.op!r}"
         return f"Tensor({text}{extras})"
 
+    @captured_by(CapturedTensor.format)
     def __format__(self, spec: str) -> str:
-        forbid_read(self, "format", "Return the tensor, and write its numbers outside.")
-        return format(self.item(), spec) if spec and self.size == 1 else format(str(self), spec)
+        return (
+            format(self._array.item(), spec) if spec and self.size == 1 else format(str(self), spec)
+        )
 
+    @captured_by(CapturedTensor.reduce)
     def __reduce__(self) -> Any:
         if self._inputs or self._op is CLEARED:
             raise TypeError(
                 explain("pickle", f"a result of {self.op}", "a leaf", "Pickle tensor.detach().")
             )
-        forbid_read(self, "a copy", "Write tensor.detach() for its numbers.")
         return _leaf, (self._array, self._op is PARAM, self.name)
 
     def __copy__(self) -> Tensor:

@@ -1,0 +1,143 @@
+"""`CapturedTensor`: what a tensor does inside a captured step, where that differs."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any, TypeVar, cast
+
+import numpy as np
+
+from tapegraph.capture.capture import Capture
+from tapegraph.errors import explain
+from tapegraph.interrupts import in_handler
+from tapegraph.ops.elementwise import DETACH
+from tapegraph.recording.capture_mode import (
+    ConcretizationError,
+    capturing,
+    forbid_read,
+    is_captured,
+    settled,
+)
+from tapegraph.recording.node import Node, numeric
+from tapegraph.recording.record import apply, tensor_like
+from tapegraph.recording.remote import restore
+
+F = TypeVar("F", bound=Callable[..., Any])
+Eager = Callable[..., Any]
+
+
+def captured_by(method: Callable[..., Any]) -> Callable[[F], F]:
+    """Let a method of `CapturedTensor` stand for the decorated one of `Tensor` in a captured step.
+
+    A capture is one thread's, and a parameter everybody's: so a tensor keeps its class, and the
+    class that holds is looked up where the method is called.
+    """
+
+    def decorate(eager: F) -> F:
+        @functools.wraps(eager)
+        def dispatch(self: Any, *args: Any, **options: Any) -> Any:
+            capture = capturing()
+            if capture is None:
+                return eager(self, *args, **options)
+            return method(self, capture, functools.partial(eager, self), *args, **options)
+
+        return cast("F", dispatch)
+
+    return decorate
+
+
+def _reading(conversion: str, fix: str) -> Callable[..., Any]:
+    """Make the method that refuses to read what another run may change, as eagerly or at all."""
+
+    def read(x: Any, capture: Capture, eager: Eager, *args: Any, **options: Any) -> Any:
+        numbers = eager(*args, **options)
+        forbid_read(x, conversion, fix)
+        return numbers
+
+    return read
+
+
+class CapturedTensor:
+    """The methods of a tensor inside a captured step that differ from those of `Tensor`.
+
+    Each takes the tensor, the capture, the method that it stands for, and the arguments. What reads
+    numbers refuses those that another run may change; what changes a leaf or its gradient is an
+    entry of the program.
+    """
+
+    # Numbers that stay in the program
+
+    data = _reading("data", "Compute with the tensor itself.")
+    item = _reading("item", "Return the tensor, and read its number outside.")
+    numpy = _reading("numpy", "Compute with the tensor itself, by NumPy's functions.")
+    array = _reading("numpy.asarray", "Call NumPy's functions on the tensor itself.")
+    bool = _reading("bool", "Write np.where(condition, a, b) for the choice.")
+    format = _reading("format", "Return the tensor, and write its numbers outside.")
+    reduce = _reading("a copy", "Write tensor.detach() for its numbers.")
+
+    def detach(x: Any, capture: Capture, eager: Eager) -> Any:
+        """Return the tensor without its gradient, as an entry."""
+        if not capture.depends(x):
+            return eager()
+        restore(x)  # an engine may have kept its numbers
+        return apply(DETACH, (x,))
+
+    # Gradients, which a program has of leaves alone
+
+    def grad(x: Any, capture: Capture, eager: Eager) -> Any:
+        """Return the gradient of a leaf as a tensor."""
+        if capture.has_gradient(x) and not in_handler(capture.frame):
+            return capture.gradient(x)
+        return eager()
+
+    def set_grad(x: Any, capture: Capture, eager: Eager, value: Any) -> None:
+        """Give a leaf another gradient."""
+        if not capture.has_gradient(x):
+            eager(value)
+            return
+        given: Any = settled(value, x.dtype)
+        if given is not None:
+            given = tensor_like("grad", given)
+            x._check_fits(given)
+            given = given if given.dtype == x.dtype else given.astype(x.dtype)
+        capture.set_gradient(x, given)
+
+    def zero_grad(x: Any, capture: Capture, eager: Eager) -> None:
+        """Set the gradient of a leaf to zero."""
+        if capture.has_gradient(x):
+            capture.zero_gradient(x)
+        else:
+            eager()
+
+    def retain_grad(x: Any, capture: Capture, eager: Eager) -> None:
+        """Refuse to keep the gradient of a result, of which runs compute none."""
+        if x._requires_grad and x._inputs:
+            fix = "Compute from a tg.param in its place, and read the grad of that."
+            received = "a result in a captured program"
+            raise ConcretizationError(explain("retain_grad", received, "a parameter", fix))
+        eager()
+
+    def set_requires_grad(x: Any, capture: Capture, eager: Eager, wanted: Any) -> None:
+        """Let a leaf, as it was and is, need a gradient or none."""
+        capture.set_requires_grad(x, wanted)
+        eager(wanted)
+
+    # New values
+
+    def assign(x: Any, capture: Capture, eager: Eager, value: Any) -> None:
+        """Give a leaf a new value."""
+        x._check_assignable()
+        given: Any = settled(value, x.dtype)
+        numbers: Any = given
+        if isinstance(given, Node) and is_captured(given) and not given._requires_grad:
+            numbers = given._array
+        array = x._fitting(numeric(numbers, "assign", "value"))
+        if isinstance(given, Node) and given._array.shape != x.shape:
+            given = np.broadcast_to(given, x.shape)  # type: ignore[call-overload]
+        capture.assign(x, array, given)
+
+    def replaced_by(x: Any, capture: Capture, eager: Eager, result: Any) -> Any:
+        """Let an update in place of a gradient reach the leaf."""
+        capture.in_place(x, result)
+        return result
