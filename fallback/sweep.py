@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 
 from tapegraph.arrays.buffers import keep_freed_memory
-from tapegraph.arrays.quietly import quietly
 from tapegraph.arrays.row_sparse import RowSparse, has_nan
 from tapegraph.fallback.rules import VJPS, Joint
 from tapegraph.fallback.strong_zero import plain, strong_zeros
+from tapegraph.numpy_warnings import quietly
 from tapegraph.recording.program import Recording
 from tapegraph.typed import Array
 

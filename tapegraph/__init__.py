@@ -47,7 +47,7 @@ from tapegraph.optim import (
     clip_grad_value,
 )
 from tapegraph.recording.capture_mode import ConcretizationError
-from tapegraph.recording.no_grad import no_grad
+from tapegraph.recording.scopes import no_grad
 from tapegraph.recording.tape import tape, tape_reset
 from tapegraph.tensors.defop import defop
 from tapegraph.tensors.dual import Dual

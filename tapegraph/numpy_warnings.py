@@ -1,4 +1,4 @@
-"""NumPy's warnings of a forward, given at the user's line instead of the library's own.
+"""NumPy's warnings of a forward, given at the user's line; and none at all where nobody asks.
 
 NumPy warns at the line that calls it, which is always one of ours: every division by zero in a
 program would name the same line, and Python, which shows each line's warning once, would hide all
@@ -13,6 +13,7 @@ from __future__ import annotations
 import re
 import warnings
 from collections.abc import Callable
+from contextvars import copy_context
 from typing import Any
 
 import numpy as np
@@ -39,3 +40,17 @@ def watched(name: str, compute: Callable[..., Any], *arrays: Any, **attrs: Any) 
     for kind in dict.fromkeys(kinds):
         warn(f"{kind} encountered in {name}", RuntimeWarning)
     return out
+
+
+def quietly(fn: Callable[..., Any], *args: Any) -> Any:
+    """Call a function while NumPy ignores overflow and the like.
+
+    What `numpy.errstate` sets holds in a context, and here in one that is dropped afterwards: its
+    end is written in Python, and where an interrupt fell there the errors would stay ignored.
+    """
+    return copy_context().run(_ignoring, fn, *args)
+
+
+def _ignoring(fn: Callable[..., Any], *args: Any) -> Any:
+    with np.errstate(all="ignore"):
+        return fn(*args)

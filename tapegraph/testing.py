@@ -13,8 +13,8 @@ from tapegraph.differentiation.backward import backward
 from tapegraph.engines.backend import get_backend, use_backend
 from tapegraph.errors import explain, kind_of
 from tapegraph.recording.linearize import linearize
-from tapegraph.recording.no_grad import no_grad
 from tapegraph.recording.node import Node, numeric
+from tapegraph.recording.scopes import no_grad
 from tapegraph.tensors.tensor import Tensor, param
 from tapegraph.typed import Array, ArrayLike, Backend
 

@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 
 from tapegraph.arrays.buffers import keep_freed_memory
-from tapegraph.arrays.quietly import quietly
 from tapegraph.arrays.row_sparse import RowSparse, has_nan
 from tapegraph.capture.sgd_updates import RowUpdate, sgd_updates
 from tapegraph.fallback.plan.blocks import by_blocks
@@ -25,6 +24,7 @@ from tapegraph.fallback.plan.schedule import by_lifetime
 from tapegraph.fallback.plan.tracer import Untraceable, written
 from tapegraph.fallback.rules import VJPS, Joint
 from tapegraph.fallback.sweep import own_row, unbroadcast
+from tapegraph.numpy_warnings import quietly
 from tapegraph.recording.op import DERIVATIVES, JACOBIAN, Op
 from tapegraph.recording.program import Recording
 from tapegraph.recording.record import ELEMENTWISE

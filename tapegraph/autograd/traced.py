@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from tapegraph.recording.capture_mode import forbid_read, is_captured
-from tapegraph.recording.conversions import DIFFERENTIATING
+from tapegraph.recording.lost_gradients import DIFFERENTIATING
 from tapegraph.recording.op import PARAM
 from tapegraph.tensors.dual import Dual
 from tapegraph.tensors.tensor import Tensor

@@ -30,7 +30,7 @@ from tapegraph.interrupts import raise_interrupt
 from tapegraph.locks import Lock
 from tapegraph.recording import capture_mode
 from tapegraph.recording.changes import Undo, make, together
-from tapegraph.recording.conversions import DIFFERENTIATING
+from tapegraph.recording.lost_gradients import DIFFERENTIATING
 from tapegraph.recording.node import Node
 from tapegraph.recording.remote import is_remote
 from tapegraph.recording.scopes import RECORDING

@@ -13,11 +13,10 @@ from tapegraph.engines.report import LAST
 from tapegraph.errors import explain, kind_of, line_of
 from tapegraph.recording import capture_mode
 from tapegraph.recording.linearize import cleared, linearize
-from tapegraph.recording.no_grad import no_grad
 from tapegraph.recording.node import Node, constant, next_seq
 from tapegraph.recording.op import CLEARED
 from tapegraph.recording.program import Program, Recording
-from tapegraph.recording.scopes import RECORDING, Scope
+from tapegraph.recording.scopes import RECORDING, Scope, no_grad
 from tapegraph.typed import ArrayLike
 
 if TYPE_CHECKING:

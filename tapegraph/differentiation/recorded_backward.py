@@ -11,11 +11,11 @@ from tapegraph.errors import explain
 from tapegraph.ops.elementwise import add
 from tapegraph.ops.shape import alias
 from tapegraph.recording.linearize import linearize
-from tapegraph.recording.no_grad import no_grad
 from tapegraph.recording.node import Node
 from tapegraph.recording.op import GRADIENT, JACOBIAN, NO_ATTRS, PARAM, Op
 from tapegraph.recording.program import Program, Recording
 from tapegraph.recording.record import remember
+from tapegraph.recording.scopes import no_grad
 from tapegraph.typed import Array
 
 

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tapegraph.arrays.quietly import quietly
 from tapegraph.arrays.row_sparse import RowSparse
 from tapegraph.errors import explain
 from tapegraph.locks import Lock
+from tapegraph.numpy_warnings import quietly
 from tapegraph.recording.changes import Change, make, set_gradient, together
 from tapegraph.recording.node import Node
 from tapegraph.recording.tape import current

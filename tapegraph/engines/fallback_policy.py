@@ -16,7 +16,7 @@ from tapegraph.engines.engine import EngineDeclined
 from tapegraph.errors import warn
 from tapegraph.interrupts import raise_interrupt
 from tapegraph.locks import Lock
-from tapegraph.recording.conversions import STRICT, strict
+from tapegraph.recording.lost_gradients import STRICT, strict
 
 _logger = logging.getLogger("tapegraph")
 _logger.addHandler(logging.NullHandler())  # printed only where logging is configured

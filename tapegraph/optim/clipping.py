@@ -13,8 +13,8 @@ from tapegraph.optim.groups import checked
 from tapegraph.optim.leaves import Leaf, Leaves, gradients_of, set_gradient
 from tapegraph.optim.options import number
 from tapegraph.recording.capture_mode import capturing
-from tapegraph.recording.no_grad import no_grad
 from tapegraph.recording.node import constant, real
+from tapegraph.recording.scopes import no_grad
 from tapegraph.tensors.tensor import Tensor
 
 # PyTorch's, so that a norm of zero does not divide.

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 
 from tapegraph.errors import explain, kind_of
-from tapegraph.recording.conversions import DIFFERENTIATING
-from tapegraph.recording.no_grad import no_grad
+from tapegraph.recording.lost_gradients import DIFFERENTIATING
+from tapegraph.recording.scopes import no_grad
 from tapegraph.tensors.dual import lifted
 from tapegraph.transforms.grad import value_and_grad
 from tapegraph.transforms.hvp import hvp

@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 
 from tapegraph.arrays.buffers import own
-from tapegraph.arrays.quietly import quietly
 from tapegraph.arrays.row_sparse import RowSparse
 from tapegraph.errors import explain, kind_of
+from tapegraph.numpy_warnings import quietly
 from tapegraph.optim.groups import Group, Params, grouped
 from tapegraph.optim.leaves import Leaf, array_of, fresh, gradient_of, rows_set, slot
 from tapegraph.optim.options import (
@@ -30,8 +30,8 @@ from tapegraph.recording.capture_mode import (
     check_outside,
 )
 from tapegraph.recording.changes import Change, all_new_numbers, make, set_array, together
-from tapegraph.recording.no_grad import no_grad
 from tapegraph.recording.node import constant
+from tapegraph.recording.scopes import no_grad
 from tapegraph.scalars.recorder import recorder_of
 from tapegraph.scalars.state import DATA, GRAD
 from tapegraph.tensors.tensor import Tensor

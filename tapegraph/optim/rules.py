@@ -14,11 +14,11 @@ from typing import Any
 import numpy as np
 
 from tapegraph.arrays.buffers import is_shared, own
-from tapegraph.arrays.quietly import quietly
 from tapegraph.arrays.row_sparse import RowSparse
 from tapegraph.capture.sgd_updates import RowUpdate
 from tapegraph.differentiation import stored
 from tapegraph.errors import explain
+from tapegraph.numpy_warnings import quietly
 from tapegraph.optim.groups import Group, Params
 from tapegraph.optim.leaves import fitting
 from tapegraph.optim.optimizer import Optimizer

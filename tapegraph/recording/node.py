@@ -11,7 +11,7 @@ import numpy as np
 from tapegraph.arrays.buffers import own
 from tapegraph.errors import explain, kind_of
 from tapegraph.recording.capture_mode import ConcretizationError, check_fixed, forbid_read
-from tapegraph.recording.conversions import not_detached, not_joined
+from tapegraph.recording.lost_gradients import not_detached, not_joined
 from tapegraph.recording.op import CONSTANT, NO_ATTRS, Op
 from tapegraph.typed import Array
 

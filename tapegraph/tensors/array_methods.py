@@ -21,7 +21,7 @@ import numpy.typing as npt
 
 from tapegraph.errors import explain
 from tapegraph.ops import elementwise, index, linalg, reduce, shape
-from tapegraph.recording import conversions, numpy_functions
+from tapegraph.recording import lost_gradients, numpy_functions
 from tapegraph.recording.capture_mode import is_captured
 from tapegraph.typed import ArrayLike, Axes, Index, Operand, Shape, SupportsArray
 
@@ -193,11 +193,11 @@ class ArrayMethods:
     # Refused, by type checkers too: nothing changes in place
 
     if not TYPE_CHECKING:
-        fill = conversions.fill
-        partition = conversions.partition
-        put = conversions.put
-        resize = conversions.resize
-        sort = conversions.sort
+        fill = lost_gradients.fill
+        partition = lost_gradients.partition
+        put = lost_gradients.put
+        resize = lost_gradients.resize
+        sort = lost_gradients.sort
 
     # Shape
 
@@ -390,5 +390,5 @@ class ArrayMethods:
         """Return the elements as nested lists of Python numbers, which carry no gradient."""
         array = numpy_functions.plain(self)
         if self.requires_grad:  # type: ignore[attr-defined]
-            conversions.to_number("Tensor", "tolist", "tensor.numpy().tolist()")
+            lost_gradients.to_number("Tensor", "tolist", "tensor.numpy().tolist()")
         return array.tolist()

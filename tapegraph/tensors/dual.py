@@ -14,7 +14,7 @@ import numpy as np
 from tapegraph.differentiation.jvps import JVPS
 from tapegraph.differentiation.jvps.rules import value as array_of
 from tapegraph.errors import explain
-from tapegraph.recording import conversions
+from tapegraph.recording import lost_gradients
 from tapegraph.recording.node import constant
 from tapegraph.recording.op import DEFINED, OPS, Attrs, Op
 from tapegraph.recording.record import ELEMENTWISE, apply, operand, tensor_like
@@ -172,17 +172,17 @@ class Dual(ArrayMethods):
     if not TYPE_CHECKING:  # type checkers are to refuse these too
 
         def __array__(self, dtype: Any = None, copy: bool | None = None) -> NoReturn:
-            raise conversions.to_array("Dual")
+            raise lost_gradients.to_array("Dual")
 
         def __float__(self) -> NoReturn:
-            raise conversions.not_a_number("Dual", "float", "dual.item()")
+            raise lost_gradients.not_a_number("Dual", "float", "dual.item()")
 
         def __int__(self) -> NoReturn:
-            raise conversions.not_a_number("Dual", "int", "dual.item()")
+            raise lost_gradients.not_a_number("Dual", "int", "dual.item()")
 
         def tolist(self) -> NoReturn:
             """Refuse: numbers carry no derivative."""
-            raise conversions.not_a_number("Dual", "tolist", "dual.numpy().tolist()")
+            raise lost_gradients.not_a_number("Dual", "tolist", "dual.numpy().tolist()")
 
         def __setitem__(self, key: Any, value: Any) -> NoReturn:
             fix = "Use np.where or np.concatenate."

@@ -15,7 +15,7 @@ from tapegraph.differentiation import stored
 from tapegraph.differentiation.backward import backward
 from tapegraph.errors import explain, user_frame, warn
 from tapegraph.ops import elementwise, linalg
-from tapegraph.recording import capture_mode, conversions
+from tapegraph.recording import capture_mode, lost_gradients
 from tapegraph.recording.capture_mode import settled
 from tapegraph.recording.node import Node, constant, mark_changed, numeric
 from tapegraph.recording.op import CLEARED, CONSTANT, PARAM, Attrs
@@ -327,7 +327,7 @@ class Tensor(ArrayMethods, Node, recorded=True):
     @captured_by(CapturedTensor.array)
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> npt.NDArray[np.generic]:
         if self._requires_grad:
-            raise conversions.to_array("Tensor")
+            raise lost_gradients.to_array("Tensor")
         return np.array(self._array, dtype=dtype)
 
     @captured_by(CapturedTensor.bool)
@@ -341,13 +341,13 @@ class Tensor(ArrayMethods, Node, recorded=True):
     def __float__(self) -> float:
         value = self.item()
         if self._requires_grad:
-            conversions.to_number("Tensor", "float")
+            lost_gradients.to_number("Tensor", "float")
         return float(value)
 
     def __int__(self) -> int:
         value = self.item()
         if self._requires_grad:
-            conversions.to_number("Tensor", "int")
+            lost_gradients.to_number("Tensor", "int")
         return int(value)
 
     def __len__(self) -> int:

@@ -22,7 +22,7 @@ import numpy as np
 
 from tapegraph.errors import explain
 from tapegraph.recording.capture_mode import ConcretizationError, capturing
-from tapegraph.recording.conversions import to_number
+from tapegraph.recording.lost_gradients import to_number
 from tapegraph.recording.node import Node
 from tapegraph.recording.scopes import RECORDING
 from tapegraph.scalars import arithmetic

@@ -20,7 +20,7 @@ from tapegraph.differentiation.gradients import Region
 from tapegraph.errors import explain
 from tapegraph.ops.shape import alias
 from tapegraph.recording import capture_mode
-from tapegraph.recording.conversions import DIFFERENTIATING
+from tapegraph.recording.lost_gradients import DIFFERENTIATING
 from tapegraph.recording.node import next_seq
 from tapegraph.recording.op import NO_ATTRS, Op, Rules
 from tapegraph.recording.record import remember

@@ -14,7 +14,7 @@ import numpy as np
 
 from tapegraph.differentiation.gradients import Region
 from tapegraph.ops import elementwise, shape
-from tapegraph.recording.conversions import DIFFERENTIATING, explained
+from tapegraph.recording.lost_gradients import DIFFERENTIATING, explained
 from tapegraph.recording.node import constant
 from tapegraph.recording.scopes import RECORDING, Scope
 from tapegraph.tensors.dual import Dual, dual_of, parts

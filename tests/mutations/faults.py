@@ -551,7 +551,7 @@ FAULTS = (
     Fault(
         "transforms",
         "assignment-told-by-numpy-alone",
-        "tapegraph/recording/conversions.py",
+        "tapegraph/recording/lost_gradients.py",
         "        raise cause.with_traceback(error.__traceback__) from None\n",
         "        raise\n",
         "tests/transforms/test_lost_gradients.py",
@@ -984,7 +984,7 @@ FAULTS = (
     Fault(
         "scopes",
         "no-grad-records",
-        "tapegraph/recording/no_grad.py",
+        "tapegraph/recording/scopes.py",
         "scope = Scope(RECORDING, False)",
         "scope = Scope(RECORDING, True)",
         "tests/recording/test_concurrency.py tests/recording/test_tape.py",
@@ -1579,7 +1579,7 @@ FAULTS = (
     Fault(
         "compile",
         "numpys-errors-stay-ignored-after-an-interrupt",
-        "tapegraph/arrays/quietly.py",
+        "tapegraph/numpy_warnings.py",
         "    return copy_context().run(_ignoring, fn, *args)\n",
         "    return _ignoring(fn, *args)\n",
         INTERRUPTS + " -k native",
