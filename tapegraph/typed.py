@@ -26,8 +26,6 @@ from typing import (
 
 import numpy.typing as npt
 
-from tapegraph.docstrings import completed
-
 if TYPE_CHECKING:
     import typing_extensions
     from typing_extensions import NamedTuple
@@ -536,9 +534,8 @@ def seen_as(kind: Callable[[], F], result: str = "Tensor") -> Callable[[Callable
 
 
 def _tell(f: Any, result: str = "Tensor", array: str = "ArrayLike") -> None:
-    """Tell `help` what type checkers are told, and the rest of the docstring."""
+    """Tell `help` what type checkers are told."""
     for name, kind in f.__annotations__.items():
         if kind == "Any":
             f.__annotations__[name] = array
     f.__annotations__["return"] = result
-    f.__doc__ = completed(f)

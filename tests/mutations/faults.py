@@ -1730,23 +1730,6 @@ FAULTS = (
         "    pass",
         "tests/recording/test_concurrency.py -k fork",
     ),
-    # ------------------------------------------------------------------ docstrings
-    Fault(
-        "docstrings",
-        "keywords-left-out",
-        "tapegraph/docstrings.py",
-        "return (*names[:positional], *rest, *names[positional:named])",
-        "return (*names[:positional], *rest)",
-        "tests/ops/test_docstrings.py",
-    ),
-    Fault(
-        "docstrings",
-        "usual-error-beside-the-own-one",
-        "tapegraph/docstrings.py",
-        "(row for row in usual if row[0] not in raised)",
-        "usual",
-        "tests/ops/test_docstrings.py",
-    ),
     # ------------------------------------------------------------------ the drop-in for autograd
     Fault(
         "autograd",

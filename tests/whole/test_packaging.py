@@ -177,7 +177,6 @@ ROOMS = (
     "locks",
     "version",
     "progress",
-    "docstrings",
     "typed",
     "numpy_warnings",
     "arrays",
