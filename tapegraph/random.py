@@ -217,7 +217,7 @@ def _move_to(state: Any) -> None:
 
 
 def come_back(undo: Undo) -> None:
-    """Let what takes back a failed call move the stream back to where it is now.
+    """Add to what undoes a failed call: the stream goes back to where it is now.
 
     What other threads drew meanwhile is then drawn again.
     """

@@ -75,7 +75,7 @@ def rows_of(x: Array) -> Array:
 
 
 def is_one_product(a: Array, b: Array) -> bool:
-    """Tell whether a stack times one matrix is a single product of the stack's rows."""
+    """Return whether a stack times one matrix is a single product of the stack's rows."""
     return a.ndim > 2 and b.ndim == 2 and a.size > 0
 
 
@@ -559,7 +559,7 @@ def _explicit(subscripts: str, ndims: list[int], tensors: list[Any]) -> tuple[li
     inputs, arrow, output = subscripts.partition("->")
     terms = inputs.split(",")
     if len(terms) != len(ndims):
-        raise _bad_subscripts(subscripts, f"{len(ndims)} terms, one an array")
+        raise _bad_subscripts(subscripts, f"{len(ndims)} terms, one per array")
     letters = subscripts.replace("->", "").replace(",", "").replace("...", "")
     if not all(c in string.ascii_letters for c in letters):
         raise _bad_subscripts(subscripts, "letters, ',', '->' and '...'")
@@ -712,7 +712,7 @@ def solved(a: Array, b: Array) -> Any:
 
 
 def equal_pairs(values: Array) -> Array:
-    """Tell which eigenvalues or singular values, (..., n, n), differ by no more than rounding.
+    """Return which eigenvalues or singular values, (..., n, n), are equal but for rounding.
 
     Their vectors are any basis of one space: those have no derivative.
     """
@@ -722,7 +722,7 @@ def equal_pairs(values: Array) -> Array:
 
 
 def zeros_among(values: Array) -> Array:
-    """Tell which singular values are zero but for rounding."""
+    """Return which singular values are zero but for rounding."""
     zeros: Array = values <= _rounding(values)
     return zeros
 
