@@ -151,7 +151,7 @@ def concat(arrays: Any, axis: SupportsIndex | None = 0) -> Any:
     """
     parts = _sequence("concat", arrays)
     if axis is None:
-        parts, axis = [ravel(p) for p in parts], 0
+        parts, axis = [reshape(p, (p.size,)) for p in parts], 0
     shapes = [p.shape for p in parts]
     if not parts or not shapes[0]:
         raise ValueError(
