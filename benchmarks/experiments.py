@@ -454,33 +454,6 @@ def descent() -> Ways:
     return {"whole": lambda: np.subtract(p, g * 1e-6, out=p), "blocks of 16k": in_blocks}
 
 
-def chains() -> Ways:
-    """A compiled step of the transformer block: its chains of calls in blocks, or whole."""
-    import tapegraph as tg
-    from benchmarks.workloads import transformer
-    from tapegraph.fallback.plan import blocks
-
-    tg.set_backend("native")
-    measured = blocks.fastest
-    choices = {
-        "blocks where they measured faster": measured,
-        "all whole": lambda trials: trials[0],
-        "all in blocks of 128 kB": lambda trials: trials[min(1, len(trials) - 1)],
-        "all in blocks of 512 kB": lambda trials: trials[-1],
-    }
-    ways = {}
-    for name, choice in choices.items():
-        blocks.fastest = choice
-        try:
-            trainer = transformer.CONTENDERS["tapegraph compiled"](transformer.problem())
-            for _ in range(3):
-                trainer.step()
-            ways[name] = trainer.step
-        finally:
-            blocks.fastest = measured
-    return ways
-
-
 def flat() -> Ways:
     """Adam on the 53 parameters of the gpt workload: one by one, or in one flat array each."""
     from benchmarks.workloads import gpt
@@ -666,7 +639,6 @@ EXPERIMENTS = {
     "products": products,
     "threads": threads,
     "descent": descent,
-    "chains": chains,
     "flat": flat,
     "heads": heads,
     "masks": masks,

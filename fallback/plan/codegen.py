@@ -2,34 +2,87 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Sequence
+import itertools
+import keyword
+import re
+from collections.abc import Container, Iterator, Sequence
+from operator import getitem
+from typing import Any
 
 import numpy as np
 
 from tapegraph.arrays.row_sparse import has_nan
-from tapegraph.fallback.plan.chains import SAME, Blocks, inner
-from tapegraph.fallback.plan.ir import Call, Check, Constant, Held, Leaf, mapped, root_ids
-from tapegraph.fallback.plan.lines import Lines
+from tapegraph.fallback.plan.ir import Constant, Instr, Leaf, NanCheck, Var, mapped, root_ids
 from tapegraph.fallback.plan.memory import LARGE, Buffers, last_reads, written_over
 
 # A plan of more lines is a generator, whose values lie on the heap. Thousands of them would fill
 # the interpreter's stack, and where a chunk of that ends, a call of Python maps memory every time.
 LONG = 256
+# Their result's place may be a last operand, which is quicker than by keyword; of np.maximum and
+# np.minimum NumPy wants the keyword.
+POSITIONAL = {
+    function
+    for function in vars(np).values()
+    if isinstance(function, np.ufunc) and function not in (np.maximum, np.minimum)
+}
 
 
-class Source(Lines):
+class Names:
+    """The names in a plan's text, and what they refer to.
+
+    Attributes
+    ----------
+    known : dict of str to object
+        What the plan holds, by name.
+    """
+
+    def __init__(self, *taken: str) -> None:
+        self.known: dict[str, Any] = {}
+        self._taken: set[str] = set(taken)
+        self._numbers: dict[str, Iterator[int]] = {}
+        self._of: dict[int, str] = {}
+
+    def of(self, var: Var) -> str:
+        """Return the name of a value."""
+        if isinstance(var, Constant):
+            return self.refer(var.value, var.hint)
+        name = self._of.get(id(var))
+        if name is None:
+            name = self._of[id(var)] = self._unused(var.hint)
+        return name
+
+    def refer(self, value: Any, hint: str) -> str:
+        """Return the name of something that the plan holds."""
+        name = self._of.get(id(value))
+        if name is None:
+            name = self._of[id(value)] = self._unused(hint)
+            self.known[name] = value
+        return name
+
+    def _unused(self, hint: str) -> str:
+        """Return a name like the hint; short ones are numbered."""
+        hint = re.sub(r"\W", "_", hint) + "_" * keyword.iskeyword(hint)
+        if len(hint) > 1 and hint not in self._taken:
+            name = hint
+        else:
+            start = f"{hint}_" if len(hint) > 1 else hint
+            numbers = self._numbers.setdefault(start, itertools.count())
+            name = next(n for i in numbers if (n := f"{start}{i}") not in self._taken)
+        self._taken.add(name)
+        return name
+
+
+class Source:
     """Writes a plan.
 
     Parameters
     ----------
-    lines : list of Call
+    instrs : list of Instr
         The plan.
-    leaves : list of Held
+    leaves : list of Var
         What it is given.
-    outputs, updates : list of Held
+    outputs, updates : list of Var
         What it gives.
-    scratch : int
-        The memory that its blocks work in.
 
     Attributes
     ----------
@@ -41,141 +94,176 @@ class Source(Lines):
         It is a generator, which gives the results as its first value.
     nbytes : int
         The memory of its buffers.
-    chains : int
-        How many chains it makes block by block.
     """
 
     def __init__(
         self,
-        lines: list[Call],
-        leaves: Sequence[Held],
-        outputs: Sequence[Held],
-        updates: Sequence[Held],
-        scratch: int,
+        instrs: list[Instr],
+        leaves: Sequence[Var],
+        outputs: Sequence[Var],
+        updates: Sequence[Var],
     ) -> None:
-        super().__init__("plan")
+        self._names = Names("plan")
+        self.names = self._names.known
+        self._arrays: dict[tuple[str, Any], Constant] = {}  # numbers as arrays
         self._fixed: set[int] = set()  # the views of buffers, by id
-        self._rows: dict[str, str] = {}  # the names of buffers cut into blocks
         self._whole: dict[int, Constant] = {}  # buffers, as what views are taken of
-        self.over = written_over(lines, [*outputs, *updates])
-        buffers = Buffers(lines, [*outputs, *updates, *self.over.values()])
-        self.buffers, self.nbytes = buffers.of, buffers.nbytes + scratch
-        self.chains = sum(isinstance(call, Blocks) for call in lines)
-        parameters = ", ".join(self.name(held) for held in leaves)
-        dropped = self._dropped(lines, root_ids((*outputs, *updates)))
-        once, body = [], [f"def plan({parameters}):"]
-        for number, call in enumerate(lines):
-            place = f"  # {call.place}" if call.place else ""
-            if self._is_fixed_view(call):
-                once.append(self._fixed_view(call) + place)
+        results = (*outputs, *updates)
+        self._over = written_over(instrs, results)
+        buffers = Buffers(instrs, [*results, *self._over.values()])
+        self._buffers, self.nbytes = buffers.of, buffers.nbytes
+        dropped = self._dropped(instrs, root_ids(results))
+        once, body = [], [f"def plan({', '.join(map(self._names.of, leaves))}):"]
+        for number, instr in enumerate(instrs):
+            place = f"  # {instr.place}" if instr.place else ""
+            if self._is_fixed_view(instr):
+                once.append(self._fixed_view(instr) + place)
                 continue
-            if isinstance(call, Blocks):
-                texts = self._blocks(call, once)
-            else:
-                texts = [self._check(call) if isinstance(call, Check) else self.line(call)]
-            body.extend(f"    {text}{place}" for text in texts)
-            gone = [self.name(held) for held in dropped.get(number, ())]
+            text = self._check(instr) if isinstance(instr, NanCheck) else self._line(instr)
+            body.append(f"    {text}{place}")
+            gone = [self._names.of(var) for var in dropped.get(number, ())]
             if gone:
                 body.append(f"    del {', '.join(gone)}")
-        results = [", ".join(map(self._result, part)) for part in (outputs, updates)]
+        given = [", ".join(map(self._result, part)) for part in (outputs, updates)]
         self.long = len(body) > LONG
-        word = "yield" if self.long else "return"
-        body.append(f"    {word} [{results[0]}], [{results[1]}]")
+        body.append(f"    {'yield' if self.long else 'return'} [{given[0]}], [{given[1]}]")
         self.text = "\n".join([*once, *body]) + "\n"
 
     # Lines
 
-    def _is_fixed_view(self, call: Call) -> bool:
-        """Tell whether a call only looks at a buffer, in the same way in every run."""
-        if call.into or call.kept or len(call.reads) != 1:
+    def _line(self, instr: Instr) -> str:
+        targets = ", ".join(map(self._names.of, instr.results))
+        args = list(map(self._tree, self._numbers_as_arrays(instr)))
+        options = [f"{k}={self._tree(v)}" for k, v in instr.kwargs.items()]
+        if instr.function is getitem:
+            return f"{targets} = {args[0]}[{self._key(instr.args[1])}]"
+        if isinstance(instr.function, str):
+            return f"{targets} = {args[0]}.{instr.function}({', '.join([*args[1:], *options])})"
+        into = self._out(instr)
+        if into:
+            positional = not options and instr.function in POSITIONAL
+            (args if positional else options).append(into if positional else f"out={into}")
+        return f"{targets} = {self._function(instr)}({', '.join([*args, *options])})"
+
+    def _out(self, instr: Instr) -> str:
+        """Return what a result is written into, or ``""``."""
+        result = id(instr.results[0])
+        if result in self._buffers:
+            return self._names.refer(self._buffers[result], "b")
+        if result in self._over:
+            return self._names.of(self._over[result])
+        if not instr.needs_out:
+            return ""
+        template = self._names.refer(np.empty_like(instr.results[0].value), "template")
+        return f"{self._names.refer(np.empty_like, 'empty_like')}({template})"
+
+    def _function(self, instr: Instr) -> str:
+        owner = getattr(instr.function, "__self__", None)
+        if isinstance(owner, np.ufunc):
+            return f"{self._names.refer(owner, owner.__name__)}.{instr.function.__name__}"
+        return self._names.refer(instr.function, instr.name or instr.function.__name__)
+
+    def _numbers_as_arrays(self, instr: Instr) -> tuple[Any, ...]:
+        """Return what a call is given, with numbers in the dtype that they would be taken as.
+
+        On a small array NumPy takes longer to make an array of a number than for all the rest.
+        """
+        arrays = [var.value for var in instr.reads]
+        dtypes = {getattr(a, "dtype", None) for a in arrays}
+        size = max((a.size for a in arrays if isinstance(a, np.ndarray)), default=LARGE)
+        if not instr.elementwise or size >= LARGE or len(dtypes) > 1 or arrays[0].dtype.kind != "f":
+            return instr.args
+        (dtype,) = dtypes
+        result = instr.results[0].value.dtype
+        if result.kind == "f" and result != dtype:  # SciPy's take a Python number as float64
+            return instr.args
+        return tuple(self._number(x, dtype) if type(x) in (int, float) else x for x in instr.args)
+
+    def _number(self, x: float, dtype: Any) -> Constant:
+        constant = Constant(np.array(x, dtype), hint=f"n{x!r}")
+        return self._arrays.setdefault((repr(x), dtype), constant)
+
+    def _is_fixed_view(self, instr: Instr) -> bool:
+        """Return whether a call only looks at a buffer, in the same way in every run."""
+        if instr.takes_out or instr.may_raise or len(instr.reads) != 1:
             return False
-        (operand,), (result,) = call.reads, call.results
-        if id(operand) not in self.buffers and id(operand) not in self._fixed:
+        (operand,), (result,) = instr.reads, instr.results
+        if id(operand) not in self._buffers and id(operand) not in self._fixed:
             return False
         return result.roots == operand.roots
 
-    def _fixed_view(self, call: Call) -> str:
+    def _fixed_view(self, instr: Instr) -> str:
         """Write a view as one of the buffer that the plan will fill."""
-        buffer = self.buffers.get(id(call.reads[0]))
-        args = call.args
+        buffer = self._buffers.get(id(instr.reads[0]))
+        args = instr.args
         if buffer is not None:
-            self.known(buffer, "b")
-            held = self._whole.setdefault(id(buffer), Constant(buffer))
-            args = mapped(lambda x: held if isinstance(x, Held) else x, args)
-        view = Call(call.function, call.name, args, call.kwargs, form=call.form)
-        view.results = call.results
-        self._fixed.add(id(call.results[0]))
-        return self.line(view)
+            whole = self._whole.setdefault(id(buffer), Constant(buffer, hint="b"))
+            args = mapped(lambda x: whole if isinstance(x, Var) else x, args)
+        view = Instr(instr.function, args, instr.kwargs)
+        view.results = instr.results
+        self._fixed.add(id(instr.results[0]))
+        return self._line(view)
 
-    def _blocks(self, blocks: Blocks, once: list[str]) -> list[str]:
-        """Write a chain as a function, and the loop that calls it; or add to what is done once."""
-        name = self._unused("block")
-        once.append(self.function(blocks, name))
-        lines, cut = [], []
-        for held in blocks.results:
-            if id(held) in self.buffers:
-                place = self.known(self.buffers[id(held)], "b")
-            elif id(held) in self.over:
-                place = self.name(self.over[id(held)])
-            else:
-                place = f"{self.known(np.empty_like, 'empty_like')}({self.mould(held)})"
-            lines.append(f"{self.name(held)} = {place}")
-        kinds = [(held, kind) for held, _, kind in (*blocks.given, *blocks.made)]
-        for held, kind in kinds:
-            if kind == SAME:
-                continue
-            shape = blocks.shape_of(kind)
-            if id(held) in self.buffers or id(held) in self._fixed or isinstance(held, Constant):
-                whole = self.name(held)
-                if id(held) in self.buffers:
-                    whole = self.known(self.buffers[id(held)], "b")
-                text = f"[*{whole}.reshape({shape})]"
-                if text not in self._rows:
-                    self._rows[text] = self._unused("rows_")
-                    once.append(f"{self._rows[text]} = {text}")
-                cut.append(self._rows[text])
-            else:
-                cut.append(f"{self.name(held)}.reshape({shape})")
-        same = [self._same(held) for held, kind in kinds if kind == SAME]
-        lines.append(f"for part in zip({', '.join(cut)}):")
-        lines.append(f"    {name}({', '.join(['*part', *same])})")
-        return lines
-
-    def _same(self, held: Held) -> str:
-        name, shape = self.name(held), getattr(held.value, "shape", ())
-        return f"{name}.reshape({inner(shape)})" if shape[:1] == (1,) else name
-
-    def _check(self, call: Check) -> str:
-        targets = ", ".join(self.name(held) for held in call.results)
-        look, again = self.known(has_nan, "has_nan"), self._function(call)
-        names = ", ".join(self.name(held) for held in call.results)
-        test = f"{look}({names})" if len(call.results) == 1 else f"any(map({look}, [{names}]))"
-        given = ", ".join(self.tree(arg) for arg in call.args)
+    def _check(self, check: NanCheck) -> str:
+        names = ", ".join(map(self._names.of, check.results))
+        look, recompute = self._names.refer(has_nan, "has_nan"), self._function(check)
+        one = len(check.results) == 1
+        test = f"{look}({names})" if one else f"any(map({look}, [{names}]))"
         return (
-            f"{targets} = {', '.join(self.name(held) for held in call.grads)}\n"
+            f"{names} = {', '.join(map(self._names.of, check.grads))}\n"
             f"    if {test}:\n"
-            f"        {targets}{',' * (len(call.results) == 1)} = {again}({given})"
+            f"        {names}{',' * one} = {recompute}({', '.join(map(self._tree, check.args))})"
         )
 
-    def _dropped(self, lines: list[Call], outside: Container[int]) -> dict[int, list[Held]]:
+    def _dropped(self, instrs: list[Instr], outside: Container[int]) -> dict[int, list[Var]]:
         """Return the names to drop after each line, so that large memory is free again."""
-        last = last_reads(lines)
-        dropped: dict[int, list[Held]] = {}
-        for call in lines:
-            for held in call.results:
-                if isinstance(held.value, (np.generic, int)) or id(held) in self.buffers:
-                    continue
-                large = any(getattr(r.value, "nbytes", LARGE) >= LARGE for r in held.roots)
-                made = all(
-                    not isinstance(r, (Leaf, Constant)) and id(r) not in self.buffers
-                    for r in held.roots
-                )
-                if large and made and not any(id(r) in outside for r in held.roots):
-                    line = max(last[id(r)] for r in held.roots)
-                    dropped.setdefault(line, []).append(held)
+        last = last_reads(instrs)
+        dropped: dict[int, list[Var]] = {}
+        for var in (var for instr in instrs for var in instr.results):
+            if isinstance(var.value, (np.generic, int)) or id(var) in self._buffers:
+                continue
+            large = any(getattr(r.value, "nbytes", LARGE) >= LARGE for r in var.roots)
+            made = all(
+                not isinstance(r, (Leaf, Constant)) and id(r) not in self._buffers
+                for r in var.roots
+            )
+            if large and made and not any(id(r) in outside for r in var.roots):
+                dropped.setdefault(max(last[id(r)] for r in var.roots), []).append(var)
         return dropped
 
-    def _result(self, held: Held) -> str:
+    def _result(self, var: Var) -> str:
         """Return what a result is: of what the plan holds itself, a copy."""
-        of_the_plan = any(isinstance(root, Constant) for root in held.roots)
-        return f"{self.name(held)}.copy()" if of_the_plan else self.name(held)
+        of_the_plan = any(isinstance(root, Constant) for root in var.roots)
+        return f"{self._names.of(var)}.copy()" if of_the_plan else self._names.of(var)
+
+    # Arguments
+
+    def _tree(self, value: Any) -> str:
+        """Write an argument."""
+        if isinstance(value, Var):
+            return self._names.of(value)
+        if type(value) in (tuple, list):
+            inner = ", ".join(map(self._tree, value))
+            if type(value) is list:
+                return f"[{inner}]"
+            return f"({inner},)" if len(value) == 1 else f"({inner})"
+        if type(value) is slice:
+            return f"slice({', '.join(map(self._tree, (value.start, value.stop, value.step)))})"
+        text = repr(value)
+        if type(value) in (bool, int, str, type(None), type(...)):
+            return text
+        if type(value) is float and text[-1].isdigit():
+            return text
+        if isinstance(value, np.dtype):
+            return repr(value.name)
+        return self._names.refer(value, "k")
+
+    def _key(self, key: Any) -> str:
+        texts = []
+        for part in key if type(key) is tuple else (key,):
+            if type(part) is slice:
+                limits = [part.start, part.stop] + ([part.step] if part.step is not None else [])
+                texts.append(":".join("" if x is None else self._tree(x) for x in limits))
+            else:
+                texts.append("..." if part is ... else self._tree(part))
+        return ", ".join(texts) if texts else "()"

@@ -1,19 +1,17 @@
-"""The calls that a plan is made of: each gives a value of its own, and none is made twice."""
+"""The instructions that a plan is made of: each gives values of its own, and none runs twice."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
 from tapegraph.recording.program import identity
 
-# How a call is written.
-PLAIN, METHOD, ITEM = "plain", "method", "item"
 
-
-class Held:
+class Var:
     """A value of the plan, with what it was when the plan was made.
 
     Attributes
@@ -21,7 +19,7 @@ class Held:
     value : object
         An array; in rules also the number that NumPy gives for an array of no axes; what an
         operation saved may be anything.
-    roots : tuple of Held
+    roots : tuple of Var
         Whose memory it lies in: itself, or of a view what it views.
     hint : str
         What its name is made from.
@@ -29,206 +27,176 @@ class Held:
 
     __slots__ = ("hint", "roots", "value")
 
-    def __init__(self, value: Any, roots: tuple[Held, ...] = (), hint: str = "t") -> None:
+    def __init__(self, value: Any, roots: tuple[Var, ...] = (), hint: str = "t") -> None:
         self.value = value
         self.roots = roots or (self,)
         self.hint = hint
 
 
-class Constant(Held):
+class Constant(Var):
     """A value that is the same in every run."""
 
     __slots__ = ()
 
 
-class Leaf(Held):
+class Leaf(Var):
     """A value that the plan is given."""
 
     __slots__ = ()
 
 
-class Call:
+@dataclass(slots=True, eq=False)
+class Instr:
     """One line of a plan.
 
     Attributes
     ----------
-    function : callable or None
-        What is called: of a method or an item nothing but its name.
-    name : str
-        Its name in the plan.
+    function : callable or str
+        What is called; a string names a method of the first argument.
     args, kwargs
-        What it is called with: `Held` values, plain ones, and tuples, lists and slices of them.
-    reads : list of Held
-        The values among them.
-    form : str
-        How it is written.
-    results : list of Held
-        What it gives: one, or for an operation that saves something two.
-    into : bool
-        It can write its result into an array it is given.
-    moulded : bool
+        What it is called with: `Var` values, plain ones, and tuples, lists and slices of them.
+    name : str
+        Its name in the plan, where it is not the function's own.
+    takes_out : bool
+        It can write its result into an array it is given as ``out``.
+    needs_out : bool
         It has to, for its result has the layout and dtype of another array.
     elementwise : bool
         That array may be one of its operands.
-    kept : bool
-        It may raise, so that it is run even where nobody reads what it gives.
-    users : bool
+    may_raise : bool
+        It runs even where nobody reads what it gives.
+    opaque : bool
         A user's own function, of which nothing is known: it may keep what it is given.
+    results : list of Var
+        What it gives: one, or for an operation that saves something two.
+    reads : list of Var
+        The values among its arguments.
     place : str
         The user's line.
     key : hashable
-        What it shares with a call that gives the same.
+        What it shares with an instruction that gives the same.
     """
 
-    __slots__ = (
-        "args",
-        "elementwise",
-        "form",
-        "function",
-        "into",
-        "kept",
-        "key",
-        "kwargs",
-        "moulded",
-        "name",
-        "place",
-        "reads",
-        "results",
-        "users",
-    )
+    function: Any
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any] = field(default_factory=dict)
+    name: str = ""
+    takes_out: bool = False
+    elementwise: bool = False
+    may_raise: bool = False
+    opaque: bool = False
+    needs_out: bool = field(init=False, default=False)
+    results: list[Var] = field(init=False, default_factory=list)
+    reads: list[Var] = field(init=False)
+    place: str = field(init=False, default="")
+    key: Any = field(init=False, default=None)
 
-    def __init__(
-        self,
-        function: Any,
-        name: str,
-        args: tuple[Any, ...],
-        kwargs: dict[str, Any],
-        *,
-        form: str = PLAIN,
-        into: bool = False,
-        elementwise: bool = False,
-        kept: bool = False,
-        users: bool = False,
-    ) -> None:
-        self.function: Any = function
-        self.name = name
-        self.args = args
-        self.kwargs = kwargs
-        self.form = form
-        self.into = into
-        self.moulded = False
-        self.elementwise = elementwise
-        self.kept = kept or users
-        self.users = users
-        self.place = ""
-        self.key: Any = None
-        self.results: list[Held] = []
-        self.reads = [*held_in(args), *held_in(kwargs)]
+    def __post_init__(self) -> None:
+        self.may_raise = self.may_raise or self.opaque
+        self.reads = vars_in((self.args, self.kwargs))
 
     def run(self, *args: Any, **kwargs: Any) -> Any:
         """Make the call."""
-        if self.form == METHOD:
-            return getattr(args[0], self.name)(*args[1:], **kwargs)
-        if self.form == ITEM:
-            return args[0][args[1]]
+        if isinstance(self.function, str):
+            return getattr(args[0], self.function)(*args[1:], **kwargs)
         return self.function(*args, **kwargs)
 
-    def may_overwrite(self, held: Held, place: int) -> bool:
-        """Tell whether it can write a result over an operand as it goes along."""
-        return self.elementwise and lies_alike(held, self.results[place])
+    def may_overwrite(self, var: Var) -> bool:
+        """Return whether it can write its result over an operand as it goes along."""
+        return self.elementwise and _lies_alike(var, self.results[0])
 
 
-class Check(Call):
+class NanCheck(Instr):
     """The second look at gradients that hold a NaN: it gives each of them a name of its own."""
 
     __slots__ = ("grads",)
 
     def __init__(
-        self, again: Callable[..., Any], leaves: list[Held], grads: list[Held], hints: list[str]
+        self, recompute: Callable[..., Any], leaves: list[Var], grads: list[Var], hints: list[str]
     ) -> None:
-        super().__init__(again, "strong_zeros", tuple(leaves), {}, kept=True)
+        super().__init__(recompute, tuple(leaves), name="strong_zeros", may_raise=True)
         self.grads = grads
-        self.results = [Held(g.value, g.roots, hint) for g, hint in zip(grads, hints, strict=True)]
+        self.results = [Var(g.value, g.roots, hint) for g, hint in zip(grads, hints, strict=True)]
         self.reads = [*grads, *self.reads]  # and what they are computed from again
 
 
-class Calls:
-    """The calls of a plan, in order. Each is made once on the recorded values."""
+class Builder:
+    """The instructions of a plan, in order. Each is run once on the recorded values."""
 
     def __init__(self) -> None:
-        self.lines: list[Call] = []
+        self.instrs: list[Instr] = []
         self.place = ""
-        self._seen: dict[Any, list[Held]] = {}
+        self._seen: dict[Any, list[Var]] = {}
         self._constants: dict[int, Constant] = {}
 
     def constant(self, value: Any) -> Constant:
         """Return a value that is the same in every run."""
-        held = self._constants.get(id(value))
-        if held is None:
-            held = self._constants[id(value)] = Constant(value, hint="c")
-        return held
+        var = self._constants.get(id(value))
+        if var is None:
+            var = self._constants[id(value)] = Constant(value, hint="c")
+        return var
 
-    def make(
-        self, call: Call, hint: str = "t", like: Held | None = None, given: Any = None
-    ) -> Held:
-        """Add a call and return what it gives, or what the same call gave before.
+    def emit(
+        self, instr: Instr, hint: str = "t", like: Var | None = None, given: Any = None
+    ) -> Var:
+        """Add an instruction and return what it gives, or what the same one gave before.
 
         Parameters
         ----------
-        like : Held, optional
+        like : Var, optional
             Whose layout and dtype the result takes, as one that is computed in place does.
         given : optional
-            What the call gave on the recorded values, where it need not be made for that.
+            What it gave on the recorded values, where it need not be run for that.
         """
-        (held,) = self.make_all(call, (hint,), like, given)
-        return held
+        (var,) = self.emit_all(instr, (hint,), like, given)
+        return var
 
-    def make_all(
-        self, call: Call, hints: tuple[str, ...], like: Held | None = None, given: Any = None
-    ) -> list[Held]:
-        """Add a call that gives several values, one per hint."""
-        mould = None if like is None else (like.value.strides, like.value.dtype.str)
-        key = (call.function, call.name, call.form, mould, _key(call.args), _key(call.kwargs))
-        known = None if call.users else self._seen.get(key)
+    def emit_all(
+        self, instr: Instr, hints: tuple[str, ...], like: Var | None = None, given: Any = None
+    ) -> list[Var]:
+        """Add an instruction that gives several values, one per hint."""
+        layout = None if like is None else (like.value.strides, like.value.dtype.str)
+        key = (instr.function, layout, _key(instr.args), _key(instr.kwargs))
+        known = None if instr.opaque else self._seen.get(key)
         if known is not None:
             return known
-        kwargs = concrete(call.kwargs)
-        args = concrete(call.args)
-        out = call.run(*args, **kwargs) if given is None else given
-        if like is not None and mould != (out.strides, out.dtype.str):
-            call.moulded = True
-            out = call.run(*args, **kwargs, out=np.empty_like(like.value))
+        args, kwargs = concrete(instr.args), concrete(instr.kwargs)
+        out = instr.run(*args, **kwargs) if given is None else given
+        if like is not None and layout != (out.strides, out.dtype.str):
+            instr.needs_out = True
+            out = instr.run(*args, **kwargs, out=np.empty_like(like.value))
         outs = (out,) if len(hints) == 1 else out
-        reads = call.reads
-        if not call.kept and all(isinstance(h, Constant) for h in reads):
+        if not instr.may_raise and all(isinstance(v, Constant) for v in instr.reads):
             return [self.constant(out)]
-        call.results = [Held(o, _roots(call, o), hint) for o, hint in zip(outs, hints, strict=True)]
-        call.into = call.into and type(out) is np.ndarray and call.results[0].roots[0].value is out
-        call.place = self.place
-        self.lines.append(call)
-        call.key = key
-        self._seen[key] = call.results
-        return call.results
+        instr.results = [
+            Var(o, _roots(instr, o), hint) for o, hint in zip(outs, hints, strict=True)
+        ]
+        owns = type(out) is np.ndarray and instr.results[0].roots[0].value is out
+        instr.takes_out = instr.takes_out and owns
+        instr.place, instr.key = self.place, key
+        self.instrs.append(instr)
+        self._seen[key] = instr.results
+        return instr.results
 
-    def array(self, held: Held) -> Held:
+    def array(self, var: Var) -> Var:
         """Return a value as an array, where NumPy made a number of one without axes."""
-        if type(held.value) is np.ndarray:
-            return held
-        return self.make(Call(np.asarray, "asarray", (held,), {}), held.hint)
+        if type(var.value) is np.ndarray:
+            return var
+        return self.emit(Instr(np.asarray, (var,)), var.hint)
 
     def forget(self, mark: int) -> None:
-        """Take calls back."""
-        for call in self.lines[mark:]:
-            del self._seen[call.key]
-        del self.lines[mark:]
+        """Take instructions back."""
+        for instr in self.instrs[mark:]:
+            del self._seen[instr.key]
+        del self.instrs[mark:]
 
 
-def _roots(call: Call, out: Any) -> tuple[Held, ...]:
+def _roots(instr: Instr, out: Any) -> tuple[Var, ...]:
     """Return in whose memory a result lies, or may lie in another run; () is its own."""
-    found: dict[int, Held] = {}
-    for held in call.reads:
-        if any(_may_be_of(call, a, b) for a in _parts(out) for b in _parts(held.value)):
-            found.update((id(root), root) for root in held.roots)
+    found: dict[int, Var] = {}
+    for var in instr.reads:
+        if any(_may_be_of(instr, a, b) for a in _parts(out) for b in _parts(var.value)):
+            found.update((id(root), root) for root in var.roots)
     return tuple(found.values())
 
 
@@ -239,16 +207,16 @@ def _parts(value: Any) -> list[Any]:
     return [p for v in value for p in _parts(v)] if isinstance(value, (tuple, list)) else [value]
 
 
-def _may_be_of(call: Call, a: Any, b: Any) -> bool:
+def _may_be_of(instr: Instr, a: Any, b: Any) -> bool:
     if not isinstance(a, np.ndarray) or not isinstance(b, np.ndarray):
         return True
     # A function may give back what it was given as soon as the numbers allow that.
-    returned = call.kept and a.shape == b.shape and a.dtype == b.dtype
+    returned = instr.may_raise and a.shape == b.shape and a.dtype == b.dtype
     return returned or np.may_share_memory(a, b)
 
 
-def lies_alike(a: Held, b: Held) -> bool:
-    """Tell whether a value is all of the memory it lies in, and of another's layout."""
+def _lies_alike(a: Var, b: Var) -> bool:
+    """Return whether a value is all of the memory it lies in, and of another's layout."""
     root, one, two = a.roots[0].value, a.value, b.value
     if len(a.roots) > 1 or not isinstance(root, np.ndarray):
         return False
@@ -257,23 +225,27 @@ def lies_alike(a: Held, b: Held) -> bool:
     return bool((one.shape, one.strides, one.dtype) == (two.shape, two.strides, two.dtype))
 
 
-def root_ids(values: Iterable[Held]) -> dict[int, None]:
+def root_ids(values: Iterable[Var]) -> dict[int, None]:
     """Return the ids of the values in whose memory these lie, in order."""
-    return dict.fromkeys(id(root) for held in values for root in held.roots)
+    return dict.fromkeys(id(root) for var in values for root in var.roots)
 
 
-def held_in(tree: Any) -> Iterator[Held]:
-    """Yield the values in tuples, lists, dicts and slices."""
-    if isinstance(tree, Held):
-        yield tree
-    elif isinstance(tree, (tuple, list)):
-        for part in tree:
-            yield from held_in(part)
-    elif isinstance(tree, dict):
-        for part in tree.values():
-            yield from held_in(part)
-    elif isinstance(tree, slice):
-        yield from held_in((tree.start, tree.stop, tree.step))
+def live(instrs: list[Instr], results: Iterable[Var]) -> list[Instr]:
+    """Return the instructions that somebody reads, or that may raise."""
+    read = {id(var) for var in results}
+    kept = []
+    for instr in reversed(instrs):
+        if instr.may_raise or any(id(var) in read for var in instr.results):
+            kept.append(instr)
+            read.update(id(var) for var in instr.reads)
+    return kept[::-1]
+
+
+def vars_in(tree: Any) -> list[Var]:
+    """Return the values in tuples, lists, dicts and slices."""
+    found: list[Var] = []
+    mapped(lambda x: found.append(x) if isinstance(x, Var) else None, tree)
+    return found
 
 
 def mapped(function: Callable[[Any], Any], tree: Any) -> Any:
@@ -289,7 +261,7 @@ def mapped(function: Callable[[Any], Any], tree: Any) -> Any:
 
 def concrete(tree: Any) -> Any:
     """Return what values were when the plan was made."""
-    return mapped(lambda x: x.value if isinstance(x, Held) else x, tree)
+    return mapped(lambda x: x.value if isinstance(x, Var) else x, tree)
 
 
 def _key(tree: Any) -> Any:
@@ -300,6 +272,6 @@ def _key(tree: Any) -> Any:
         return (dict, *((k, _key(v)) for k, v in tree.items()))
     if isinstance(tree, slice):
         return (slice, _key(tree.start), _key(tree.stop), _key(tree.step))
-    if isinstance(tree, Held):
-        return (Held, id(tree))
+    if isinstance(tree, Var):
+        return (Var, id(tree))
     return identity(tree)

@@ -1,58 +1,132 @@
-"""Which calls of a plan write into buffers of its own, and when each buffer is free again."""
+"""What a plan's memory is reused for: in which order values die, and who takes their buffers."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
 from tapegraph.arrays.buffers import own
-from tapegraph.fallback.plan.ir import Call, Held, root_ids
+from tapegraph.fallback.plan.ir import Instr, Var, root_ids
 from tapegraph.typed import Array
 
 # From this many bytes on memory is worth planning.
 LARGE = 1 << 14
+# More last readers than these are not looked at: they are seldom ready together.
+FEW = 8
 
 
-def live(lines: list[Call], results: Iterable[Held]) -> list[Call]:
-    """Return the calls that somebody reads, or that may raise."""
-    read = {id(held) for held in results}
-    kept = []
-    for call in reversed(lines):
-        if call.kept or any(id(held) in read for held in call.results):
-            kept.append(call)
-            read.update(id(held) for held in call.reads)
-    return kept[::-1]
+def by_lifetime(instrs: list[Instr], results: Iterable[Var]) -> list[Instr]:
+    """Return a plan with the last readers of a large value made as soon as they can be.
+
+    Where they all can be, and what they give takes at most half of its memory, they are moved up:
+    the mask of a relu and the gradient of the weights that it is multiplied with, say, before the
+    gradient that can then lie where the relu's result did. What leaves the plan is not counted: it
+    is there in the end in any order.
+    """
+    return _Order(instrs, results).made
 
 
-def last_reads(lines: list[Call]) -> dict[int, int]:
-    """Return the line after which nobody reads the memory of each value that owns some."""
+class _Order:
+    def __init__(self, instrs: list[Instr], results: Iterable[Var]) -> None:
+        self._instrs = instrs
+        self._outside = root_ids(results)
+        made_by = {id(var): n for n, instr in enumerate(instrs) for var in instr.results}
+        self._needs = [
+            {made_by[id(var)] for var in instr.reads if id(var) in made_by} for instr in instrs
+        ]
+        self._users: dict[int, list[int]] = {}  # of an instruction's results, by the instruction
+        for n, needed in enumerate(self._needs):
+            for other in needed:
+                self._users.setdefault(other, []).append(n)
+        # Of each large value that is made and kept by the plan: the readers of its memory.
+        self._size = {
+            id(var): size
+            for instr in instrs
+            for var in instr.results
+            if (size := self._size_of(var)) >= LARGE
+        }
+        self._large = [[i for i in root_ids(instr.reads) if i in self._size] for instr in instrs]
+        self._readers: dict[int, list[int]] = {}
+        for n, roots in enumerate(self._large):
+            for root in roots:
+                self._readers.setdefault(root, []).append(n)
+        self._left = {root: len(readers) for root, readers in self._readers.items()}
+        self._done = [False] * len(instrs)
+        self.made: list[Instr] = []
+        self._make_all()
+
+    def _make_all(self) -> None:
+        """Take the instructions in order, and after each what it lets others die by."""
+        # Not by recursion: a program may be long.
+        pending: list[Iterator[int]] = [iter(range(len(self._instrs)))]
+        while pending:
+            n = next(pending[-1], -1)
+            if n < 0:
+                pending.pop()
+            elif not self._done[n]:
+                self._done[n] = True
+                self.made.append(self._instrs[n])
+                for root in self._large[n]:
+                    self._left[root] -= 1
+                pending.append(self._moved_up(n))
+
+    def _moved_up(self, n: int) -> Iterator[int]:
+        """Yield the instructions that can be made early once one has been."""
+        for user in self._users.get(n, ()):
+            if self._instrs[user].may_raise:
+                continue  # it is not moved, and may read all that there is
+            for root in self._large[user]:
+                if 0 < self._left[root] <= FEW:
+                    left = [reader for reader in self._readers[root] if not self._done[reader]]
+                    if self._may_move(left, self._size[root]):
+                        yield from left
+
+    def _may_move(self, left: list[int], size: int) -> bool:
+        """Return whether the last readers of a value can be made now, and take less than it."""
+        cost = 0
+        for n in left:
+            instr = self._instrs[n]
+            ready = all(self._done[other] or other in left for other in self._needs[n])
+            if instr.may_raise or not ready:
+                return False
+            cost += sum(map(self._size_of, instr.results))
+        return 2 * cost <= size
+
+    def _size_of(self, var: Var) -> int:
+        """Return how much memory a value takes that the plan keeps; of a view none."""
+        kept = var.roots == (var,) and id(var) not in self._outside
+        return var.value.nbytes if kept and isinstance(var.value, np.ndarray) else 0
+
+
+def last_reads(instrs: list[Instr]) -> dict[int, int]:
+    """Return the place after which nobody reads the memory of each value that owns some."""
     last: dict[int, int] = {}
-    for number, call in enumerate(lines):
-        for held in (*call.reads, *call.results):
-            for root in held.roots:
+    for number, instr in enumerate(instrs):
+        for var in (*instr.reads, *instr.results):
+            for root in var.roots:
                 last[id(root)] = number
     return last
 
 
-def written_over(lines: list[Call], results: Iterable[Held]) -> dict[int, Held]:
+def written_over(instrs: list[Instr], results: Iterable[Var]) -> dict[int, Var]:
     """Return operands whose memory can leave a plan as a result's, by that one's id.
 
     Nobody reads them later, and they are arrays that the plan makes.
     """
     outside = root_ids(results)
-    last, over = last_reads(lines), dict[int, Held]()
-    made = {id(held) for call in lines if call.into for held in call.results} - outside.keys()
-    for number, call in enumerate(lines):
-        for place, result in enumerate(call.results if call.into else ()):
-            for held in call.reads if id(result) in outside else ():
-                free = id(held) in made and last[id(held)] == number and held.roots == (held,)
-                if free and call.may_overwrite(held, place):
-                    over[id(result)] = held
-                    made.discard(id(held))
-                    break
+    last, over = last_reads(instrs), dict[int, Var]()
+    filled = [(n, instr, instr.results[0]) for n, instr in enumerate(instrs) if instr.takes_out]
+    made = {id(result) for _, _, result in filled} - outside.keys()
+    for number, instr, result in filled:
+        for var in instr.reads if id(result) in outside else ():
+            free = id(var) in made and last[id(var)] == number and var.roots == (var,)
+            if free and instr.may_overwrite(var):
+                over[id(result)] = var
+                made.discard(id(var))
+                break
     return over
 
 
@@ -61,12 +135,10 @@ class Buffers:
 
     Parameters
     ----------
-    lines : list of Call
+    instrs : list of Instr
         The plan.
-    results : iterable of Held
+    results : iterable of Var
         What leaves it: never in a buffer.
-    free : dict of int to list of ndarray, optional
-        Memory that nobody uses, by its size, to begin with; in the end it holds all.
 
     Attributes
     ----------
@@ -74,50 +146,43 @@ class Buffers:
         The buffer of each value that has one, by id.
     """
 
-    def __init__(
-        self,
-        lines: list[Call],
-        results: Iterable[Held],
-        free: dict[int, list[Array]] | None = None,
-    ) -> None:
+    def __init__(self, instrs: list[Instr], results: Iterable[Var]) -> None:
         self.of: dict[int, Array] = {}
-        self._free: dict[int, list[Array]] = {} if free is None else free
+        self._free: dict[int, list[Array]] = {}  # memory that nobody uses, by its size
         self._blocks: dict[int, Array] = {}  # of the values that are in use
         self._views: dict[tuple[object, ...], Array] = {}
-        given = [held for call in lines if call.users for held in call.reads]
+        given = [var for instr in instrs if instr.opaque for var in instr.reads]
         outside = root_ids((*results, *given))
-        last = last_reads(lines)
-        for number, call in enumerate(lines):
-            dying: dict[int, list[Held]] = {}  # operands, by whose memory they lie in
-            for held in call.reads:
-                for root in held.roots:
+        last = last_reads(instrs)
+        for number, instr in enumerate(instrs):
+            dying: dict[int, list[Var]] = {}  # operands, by whose memory they lie in
+            for var in instr.reads:
+                for root in var.roots:
                     if last[id(root)] == number:
-                        dying.setdefault(id(root), []).append(held)
-            for place, result in enumerate(call.results if call.into else ()):
-                for gone, operands in [*dying.items()]:
-                    if all(call.may_overwrite(held, place) for held in operands):
-                        self._release({gone})
-                        del dying[gone]
-                if id(result) not in outside:
-                    self._take(result)
-            self._release({*dying})
-            self._release({id(h) for h in call.results if last[id(h.roots[0])] == number})
+                        dying.setdefault(id(root), []).append(var)
+            if instr.takes_out:
+                over = [gone for gone, vs in dying.items() if all(map(instr.may_overwrite, vs))]
+                self._release(over)
+                if id(instr.results[0]) not in outside:
+                    self._take(instr.results[0])
+            self._release(dying)
+            self._release(id(v) for v in instr.results if last[id(v.roots[0])] == number)
 
-    def _take(self, held: Held) -> None:
-        array = held.value
+    def _take(self, var: Var) -> None:
+        array = var.value
         if not _is_dense(array):
             return
         free = self._free.setdefault(array.nbytes, [])
         block = free.pop() if free else own(np.empty(array.nbytes, np.uint8))
-        self._blocks[id(held)] = block
+        self._blocks[id(var)] = block
         key = (id(block), array.dtype, array.shape, array.strides)
         if key not in self._views:
             self._views[key] = as_strided(block.view(array.dtype), array.shape, array.strides)
-        self.of[id(held)] = self._views[key]
+        self.of[id(var)] = self._views[key]
 
-    def _release(self, gone: set[int]) -> None:
-        for held in gone:
-            block = self._blocks.pop(held, None)
+    def _release(self, gone: Iterable[int]) -> None:
+        for var in gone:
+            block = self._blocks.pop(var, None)
             if block is not None:
                 self._free[block.nbytes].append(block)
 
@@ -128,7 +193,7 @@ class Buffers:
 
 
 def _is_dense(array: Array) -> bool:
-    """Tell whether an array's elements fill its memory, in any order of the axes."""
+    """Return whether an array's elements fill its memory, in any order of the axes."""
     step = array.itemsize
     for length, stride in sorted(zip(array.shape, array.strides, strict=True), key=lambda x: x[1]):
         if length != 1 and stride != step:

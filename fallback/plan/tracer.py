@@ -1,20 +1,21 @@
-"""Symbols: what array code is run on to see which calls of NumPy it makes.
+"""Tracers: what array code is run on to see which calls of NumPy it makes.
 
-A rule or a forward is run once on symbols. Each call of NumPy becomes a line of the plan; whatever
-would let a number out (``if x.any():``, ``float(x)``, ``np.asarray(x)``), and whatever is not known
-here, raises, and the code is then called as the function that it is.
+A rule or a forward is run once on tracers. Each call of NumPy becomes an instruction of the plan;
+whatever would let a number out (``if x.any():``, ``float(x)``, ``np.asarray(x)``), and whatever is
+not known here, raises, and the code is then called as the function that it is.
 """
 
-# ruff: noqa: D102 - what a symbol has is what an ndarray has
+# ruff: noqa: D102 - what a tracer has is what an ndarray has
 from __future__ import annotations
 
 from collections.abc import Callable
+from operator import getitem
 from typing import Any
 
 import numpy as np
 from numpy.lib.mixins import NDArrayOperatorsMixin
 
-from tapegraph.fallback.plan.ir import ITEM, METHOD, Call, Calls, Held, concrete, mapped
+from tapegraph.fallback.plan.ir import Builder, Instr, Var, concrete, mapped
 from tapegraph.interrupts import raise_interrupt
 
 # Functions that are called as they are; those that can write into a given array.
@@ -43,37 +44,37 @@ class Untraceable(Exception):
     """A function does more with an array than a plan can write down."""
 
 
-class Symbol(NDArrayOperatorsMixin):
+class PlanTracer(NDArrayOperatorsMixin):
     """Stands for an array in code that is run to be written down.
 
     Parameters
     ----------
-    calls : Calls
-        Where the calls go.
-    held : Held
+    builder : Builder
+        Where the instructions go.
+    var : Var
         The value.
     fixed : bool
         It may not be written to: it is someone else's, or part of its memory is seen elsewhere.
     """
 
-    def __init__(self, calls: Calls, held: Held, fixed: bool) -> None:
-        self._calls = calls
-        self.held = held
+    def __init__(self, builder: Builder, var: Var, fixed: bool) -> None:
+        self._builder = builder
+        self.var = var
         self._fixed = fixed
 
     # Its type
 
     @property
     def shape(self) -> tuple[int, ...]:
-        return self.held.value.shape  # type: ignore[no-any-return]
+        return self.var.value.shape  # type: ignore[no-any-return]
 
     @property
     def strides(self) -> tuple[int, ...]:
-        return self.held.value.strides  # type: ignore[no-any-return]
+        return self.var.value.strides  # type: ignore[no-any-return]
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        return self.held.value.dtype  # type: ignore[no-any-return]
+        return self.var.value.dtype  # type: ignore[no-any-return]
 
     @property
     def ndim(self) -> int:
@@ -81,63 +82,60 @@ class Symbol(NDArrayOperatorsMixin):
 
     @property
     def size(self) -> int:
-        return self.held.value.size  # type: ignore[no-any-return]
+        return self.var.value.size  # type: ignore[no-any-return]
 
     # Calls
 
-    def _made(
+    def _emit(
         self,
         function: Any,
-        name: str,
         args: tuple[Any, ...],
         kwargs: dict[str, Any] | None = None,
         out: Any = None,
-        **how: Any,
+        **traits: bool,
     ) -> Any:
-        """Write a call down, and return its result as a symbol."""
-        symbols: list[Symbol] = []
+        """Add an instruction, and return its result as a tracer."""
+        tracers: list[PlanTracer] = []
 
         def given(x: Any) -> Any:
-            if isinstance(x, Symbol):
-                symbols.append(x)
-                return x.held
-            return self._calls.constant(x) if isinstance(x, (np.ndarray, np.generic)) else x
+            if isinstance(x, PlanTracer):
+                tracers.append(x)
+                return x.var
+            return self._builder.constant(x) if isinstance(x, (np.ndarray, np.generic)) else x
 
-        args, kwargs = mapped(given, args), mapped(given, kwargs or {})
-        call = Call(function, name, args, kwargs, **how)
-        if out is not None and out.held.value.ndim:
-            if not isinstance(out, Symbol) or out._fixed:
+        instr = Instr(function, mapped(given, args), mapped(given, kwargs or {}), **traits)
+        if out is not None and out.var.value.ndim:
+            if not isinstance(out, PlanTracer) or out._fixed:
                 raise Untraceable("writing into an array of someone else's")
-            out.held = self._calls.make(call, like=out.held)
+            out.var = self._builder.emit(instr, like=out.var)
             return out
-        held = self._calls.make(call)
-        view = held.roots[0] is not held
-        for symbol in symbols:
-            symbol._fixed = symbol._fixed or view
-        return Symbol(self._calls, held, fixed=view)
+        var = self._builder.emit(instr)
+        view = var.roots[0] is not var
+        for tracer in tracers:
+            tracer._fixed = tracer._fixed or view
+        return PlanTracer(self._builder, var, fixed=view)
 
     def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **kwargs: Any) -> Any:
         (out,) = kwargs.pop("out", (None,))
-        name = ufunc.__name__
         if ufunc.nout != 1 or "where" in kwargs or method not in ("__call__", "reduce"):
-            raise Untraceable(name)
+            raise Untraceable(ufunc.__name__)
         if method == "reduce":
             usual = {"keepdims": False, "dtype": None}
             kwargs = {k: v for k, v in kwargs.items() if k not in usual or v is not usual[k]}
-            return self._made(ufunc.reduce, f"{name}.reduce", inputs, kwargs, out, into=True)
+            return self._emit(ufunc.reduce, inputs, kwargs, out, takes_out=True)
         each = ufunc.signature is None
-        return self._made(ufunc, name, inputs, kwargs, out, into=True, elementwise=each)
+        return self._emit(ufunc, inputs, kwargs, out, takes_out=True, elementwise=each)
 
     def __array_function__(self, function: Any, types: Any, args: Any, kwargs: Any) -> Any:
         if function in _OF_TYPE:
-            plain = [x.held.value if isinstance(x, Symbol) else x for x in args]
+            plain = [x.var.value if isinstance(x, PlanTracer) else x for x in args]
             return function(*plain, **kwargs)
-        if function in _METHODS and isinstance(args[0], Symbol):
+        if function in _METHODS and isinstance(args[0], PlanTracer):
             return getattr(args[0], _METHODS[function])(*args[1:], **kwargs)
         if function not in _FUNCTIONS or "out" in kwargs:
             raise Untraceable(function.__name__)
-        how = {"into": _FUNCTIONS[function], "elementwise": function is np.clip}
-        return self._made(function, function.__name__, args, kwargs, **how)
+        traits = {"takes_out": _FUNCTIONS[function], "elementwise": function is np.clip}
+        return self._emit(function, args, kwargs, **traits)
 
     def __pow__(self, other: Any) -> Any:
         return self._power(self, other)
@@ -150,12 +148,12 @@ class Symbol(NDArrayOperatorsMixin):
 
     def _power(self, a: Any, b: Any) -> Any:
         """Return ``a ** b``, for which NumPy has shorter ways than ``np.power``."""
-        if isinstance(a, Symbol) and a.ndim and a.dtype.kind == "f" and type(b) in (int, float):
+        if isinstance(a, PlanTracer) and a.ndim and a.dtype.kind == "f" and type(b) in (int, float):
             if b == 2:
                 return np.square(a)
             if b not in (-1, 0, 0.5, 1):
                 return np.power(a, b)
-        return self._made(pow, "pow", (a, b))
+        return self._emit(pow, (a, b))
 
     def sum(self, axis: Any = None, **options: Any) -> Any:
         return np.add.reduce(self, axis=axis, **options)
@@ -167,7 +165,7 @@ class Symbol(NDArrayOperatorsMixin):
         return np.minimum.reduce(self, axis=axis, **options)
 
     def mean(self, axis: Any = None, keepdims: bool = False) -> Any:
-        return self._made(np.mean, "mean", (self,), {"axis": axis, "keepdims": keepdims}, into=True)
+        return self._emit(np.mean, (self,), {"axis": axis, "keepdims": keepdims}, takes_out=True)
 
     def reshape(self, *shape: Any) -> Any:
         return self._method("reshape", *shape)
@@ -190,7 +188,7 @@ class Symbol(NDArrayOperatorsMixin):
         return self._method("astype", np.dtype(dtype), copy=copy)
 
     def take(self, indices: Any, axis: Any = None) -> Any:
-        return self._made(None, "take", (self, indices), {"axis": axis}, form=METHOD, kept=True)
+        return self._emit("take", (self, indices), {"axis": axis}, may_raise=True)
 
     @property
     def T(self) -> Any:
@@ -199,10 +197,10 @@ class Symbol(NDArrayOperatorsMixin):
     def __getitem__(self, key: Any) -> Any:
         parts = key if isinstance(key, tuple) else (key,)
         basic = all(p is None or p is ... or type(p) in (int, slice) for p in parts)
-        return self._made(None, "item", (self, key), form=ITEM, kept=not basic)
+        return self._emit(getitem, (self, key), may_raise=not basic)
 
     def _method(self, name: str, *args: Any, **kwargs: Any) -> Any:
-        return self._made(None, name, (self, *args), kwargs, form=METHOD)
+        return self._emit(name, (self, *args), kwargs)
 
     # What would let a number out
 
@@ -215,17 +213,17 @@ class Symbol(NDArrayOperatorsMixin):
     __iter__ = None
 
 
-def written(
-    calls: Calls, function: Callable[..., Any], args: Any, kwargs: Any, want: Any = None
+def trace(
+    builder: Builder, function: Callable[..., Any], args: Any, kwargs: Any, want: Any = None
 ) -> Any:
-    """Run array code on symbols; return what it gives, as values of the plan.
+    """Run array code on tracers; return what it gives, as values of the plan.
 
     Parameters
     ----------
-    calls : Calls
+    builder : Builder
         Where what it calls is noted.
     args, kwargs
-        With `Held` values for arrays.
+        With a `Var` for each array.
     want : optional
         What the code gives on their numbers, where that is known.
 
@@ -235,34 +233,34 @@ def written(
         The code does more with an array than can be written down, and nothing is noted.
     """
 
-    def symbol(x: Any) -> Any:
-        return Symbol(calls, x, fixed=True) if isinstance(x, Held) else x
+    def tracer(x: Any) -> Any:
+        return PlanTracer(builder, x, fixed=True) if isinstance(x, Var) else x
 
-    def held(x: Any) -> Any:
-        if isinstance(x, Symbol):
-            return x.held
+    def var(x: Any) -> Any:
+        if isinstance(x, PlanTracer):
+            return x.var
         if isinstance(x, (np.ndarray, np.generic)):
-            return calls.constant(x)
+            return builder.constant(x)
         if x is None:
             return None
         raise Untraceable(type(x).__name__)
 
-    mark = len(calls.lines)
+    mark = len(builder.instrs)
     try:
-        found = mapped(held, function(*mapped(symbol, args), **mapped(symbol, kwargs)))
+        found = mapped(var, function(*mapped(tracer, args), **mapped(tracer, kwargs)))
         if want is None:
             want = function(*concrete(args), **concrete(kwargs))
         if not _same(concrete(found), want):
             raise Untraceable("other numbers")
     except Exception as error:
         raise_interrupt(error)
-        calls.forget(mark)
+        builder.forget(mark)
         raise Untraceable(str(error)) from error
     return found
 
 
 def _same(a: Any, b: Any) -> bool:
-    """Tell whether two results are equal to the bit, of one layout."""
+    """Return whether two results are equal to the bit, of one layout."""
     if isinstance(a, (tuple, list)):
         return isinstance(b, (tuple, list)) and len(a) == len(b) and all(map(_same, a, b))
     if a is None or b is None:

@@ -12,7 +12,7 @@ from tapegraph.differentiation.slopes import SLOPES, Linear
 from tapegraph.lowering.rows.graph_tracer import by_slopes
 from tapegraph.lowering.rows.linalg import strong_zero_einsum
 from tapegraph.lowering.rows.nn import convolved_by_columns, layer_normalised, of_channels_first
-from tapegraph.lowering.rows.rules import KEEPING_ZEROS, Rule, ints, raw
+from tapegraph.lowering.rows.rules import KEEPING_ZEROS, Rule, ints, raw, summed_to
 from tapegraph.lowering.runtime import tensorflow
 
 
@@ -96,23 +96,12 @@ def _matmul(rule: Rule, out: Any, a: Any, b: Any) -> Any:
                 g = tf.expand_dims(g, -1)
             ga = _product(g, tf.linalg.matrix_transpose(right), cotangent_first=True)
             gb = _product(tf.linalg.matrix_transpose(left), g, cotangent_first=False)
-            return [_summed_to(ga, left.shape, a.shape), _summed_to(gb, right.shape, b.shape)]
+            grads = summed_to(ga, left.shape), summed_to(gb, right.shape)
+            return [tf.reshape(grad, x.shape) for grad, x in zip(grads, (a, b), strict=True)]
 
         return rule(out, a, b), gradient
 
     return lowered(a, b)
-
-
-def _summed_to(g: Any, matrix_shape: Any, shape: Any) -> Any:
-    """Sum over broadcast leading axes, and drop the axis that a vector was given."""
-    tf = tensorflow()
-    extra = g.shape.rank - matrix_shape.rank
-    if extra > 0:
-        g = tf.reduce_sum(g, axis=list(range(extra)))
-    stretched = [i for i, n in enumerate(matrix_shape) if n == 1 and g.shape[i] != 1]
-    if stretched:
-        g = tf.reduce_sum(g, axis=stretched, keepdims=True)
-    return tf.reshape(g, shape)
 
 
 def _product(a: Any, b: Any, *, cotangent_first: bool) -> Any:

@@ -424,7 +424,6 @@ class Compiled:
                 programs = entry.programs
                 nbytes = programs.native.nbytes + sum(part.nbytes for part in levels)
                 line += f"{nbytes / 1e6:.3g} MB of native buffers, "
-                line += f"{programs.native.chains} chains in blocks, "
                 if levels:
                     calls = sum(part.calls for part in levels)
                     line += f"{sum(map(len, levels))} numbers of Values in {calls} calls, "

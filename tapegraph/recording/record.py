@@ -6,6 +6,7 @@ operations; `apply` serves every other one.
 
 from __future__ import annotations
 
+import functools
 import sys
 from collections.abc import Callable
 from typing import Any, TypeVar
@@ -83,7 +84,7 @@ def unary(name: str, forward: Callable[[Any], Any]) -> Callable[[F], F]:
 
     Decorates a function whose body is its docstring; ``forward`` computes it on an ndarray.
     """
-    op = Op(name, forward)
+    op = Op(name, _wide(forward))
 
     def decorate(stub: Any) -> Any:
         def record(x: Any, /) -> Any:
@@ -98,16 +99,12 @@ def unary(name: str, forward: Callable[[Any], Any]) -> Callable[[F], F]:
             try:
                 out = forward(x._array)
             except RuntimeWarning:
-                # Of small integers it may be float16 that overflows: see below.
-                array = x._array
-                out = watched(
-                    name, forward, array.astype("d") if array.dtype.kind != "f" else array
-                )
+                out = watched(name, op.forward, x._array)
             if type(out) is not ndarray:
                 out = np.asarray(out)
             if not x._requires_grad or (_scopes() and not _recording()):
-                if out.dtype.char == "e":  # NumPy answers small integers in float16
-                    out = np.asarray(forward(x._array.astype(np.float64)))
+                if out.dtype.char == "e":
+                    out = np.asarray(op.forward(x._array))
                 if _capturing() is None:
                     return constant(out)
                 return _without_gradient(cls, op, out, (x,), NO_ATTRS)
@@ -116,6 +113,18 @@ def unary(name: str, forward: Callable[[Any], Any]) -> Callable[[F], F]:
         return _registered(name, forward, _dressed(record, stub))
 
     return decorate
+
+
+def _wide(forward: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """Return a forward that takes small integers as float64 where NumPy answers in float16."""
+
+    @functools.wraps(forward)
+    def run(x: Any) -> Any:
+        if x.dtype.itemsize == 1 and forward(np.empty(0, x.dtype)).dtype.char == "e":
+            x = x.astype(np.float64)
+        return forward(x)
+
+    return run
 
 
 def binary(

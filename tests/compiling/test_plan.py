@@ -498,7 +498,7 @@ def test_values_die_earlier_than_in_the_order_of_the_program(monkeypatch):
         return [loss.data, w1.grad, w2.grad, w3.grad], calls, entry.programs.native.nbytes
 
     got, calls, nbytes = trained()
-    monkeypatch.setattr("tapegraph.fallback.plan.plan.by_lifetime", lambda lines, results: lines)
+    monkeypatch.setattr("tapegraph.fallback.plan.compiler.by_lifetime", lambda instrs, _: instrs)
     want, calls_in_order, nbytes_in_order = trained()
     for one, two in zip(got, want, strict=True):
         np.testing.assert_array_equal(one, two)

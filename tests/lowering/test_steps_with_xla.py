@@ -10,7 +10,7 @@ import pytest
 import tapegraph as tg
 from tapegraph.engines import tuner
 from tapegraph.engines.tuner import CLOCK
-from tapegraph.fallback.plan.plan import Plan
+from tapegraph.fallback.plan import Plan
 from tests.lowering.test_compiled_steps import descent
 
 pytest.importorskip("tensorflow")
