@@ -216,22 +216,18 @@ def stacks() -> Ways:
 
 
 def graphs() -> Ways:
-    """Backward of the transformer block: sweep, and graphs of it (XLA only here: it divides)."""
+    """Backward of the transformer block: sweep, and graphs of it."""
     from tapegraph import fallback
-    from tapegraph.lowering.backward.graph import Graph
-    from tapegraph.lowering.backward.variants import results_read
+    from tapegraph.lowering.backward.graph import Graph, results_fed
 
     recording, seeds = block_program()
-    results = results_read(recording, [])
     ways: Ways = {"native sweep": lambda: fallback.gradients(recording, seeds)}
-    for name, options in {
-        "graph, results fed": {"results": results},
-        "graph, forward recomputed": {},
-        "graph, results fed, XLA": {"results": results, "xla": True},
-        "graph, forward recomputed, XLA": {"xla": True},
+    for name, results in {
+        "graph, results fed": results_fed(recording.program),
+        "graph, forward recomputed": [],
     }.items():
-        graph = Graph(recording, [], **options)
-        ways[name] = lambda graph=graph: graph(graph.feeds(recording, seeds))
+        graph = Graph(recording, results=results)
+        ways[name] = lambda graph=graph: graph(recording, seeds)
     return ways
 
 
@@ -240,35 +236,28 @@ def background() -> Ways:
     from threading import Thread
 
     from benchmarks.workloads import transformer
-    from tapegraph.lowering.backward.graph import Graph
-    from tapegraph.lowering.backward.variants import results_read
+    from tapegraph.lowering.backward.graph import Graph, results_fed
 
     recording, seeds = block_program()
-    results = results_read(recording, [])
+    results = results_fed(recording.program)
     step = transformer.with_tapegraph(transformer.problem()).step
 
-    def compiled(xla: bool) -> None:
-        graph = Graph(recording, [], results=results, xla=xla)
-        graph(graph.feeds(recording, seeds))
+    def compiled() -> None:
+        Graph(recording, results=results)(recording, seeds)
 
-    def in_turn(xla: bool) -> None:
-        compiled(xla)
+    def in_turn() -> None:
+        compiled()
         for _ in range(10):
             step()
 
-    def beside(xla: bool) -> None:
-        thread = Thread(target=compiled, args=(xla,))
+    def beside() -> None:
+        thread = Thread(target=compiled)
         thread.start()
         for _ in range(10):
             step()
         thread.join()
 
-    return {
-        "in turn": lambda: in_turn(False),
-        "in a background thread": lambda: beside(False),
-        "XLA, in turn": lambda: in_turn(True),
-        "XLA, in a background thread": lambda: beside(True),
-    }
+    return {"in turn": in_turn, "in a background thread": beside}
 
 
 def calls() -> Ways:

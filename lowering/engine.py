@@ -44,6 +44,10 @@ class TensorFlow(Engine):
         check_gaps(program)
         check_installed()
 
+    def load(self) -> None:
+        """Import TensorFlow."""
+        tensorflow()
+
     def loaded(self) -> bool:
         """Tell whether TensorFlow has been imported, by whomever."""
         return loaded()
@@ -59,14 +63,13 @@ class TensorFlow(Engine):
             TensorFlow cannot be used.
         """
         from tapegraph.lowering.backward import cache
-        from tapegraph.lowering.backward.variants import Compiled
+        from tapegraph.lowering.backward.graph import BackwardGraph
         from tapegraph.lowering.translate import check_lowers
 
         check_lowers(recording.program)
-        tensorflow()
         with np.errstate(all="ignore"):
-            compiled, seconds = cache.compiled(recording, Compiled)
-        return Outcome(compiled.run(recording, seeds), seconds is None, seconds or 0.0)
+            graph, seconds = cache.compiled(recording, BackwardGraph)
+        return Outcome(graph.run(recording, seeds), seconds is None, seconds or 0.0)
 
     def check_whole(self, program: Program) -> None:
         """Refuse, without importing TensorFlow, a whole program that does not lower.

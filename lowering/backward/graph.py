@@ -1,18 +1,30 @@
-"""A traced gradient graph and how it is called."""
+"""The graph of one structure's gradients, traced once, and how it is called.
+
+It is fed those results that NumPy has computed already and that would take longer to compute again
+than to copy. Another one, in which zeros absorb, is traced when a gradient holds a NaN.
+"""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+
 from tapegraph.arrays.buffers import keep_freed_memory
-from tapegraph.arrays.row_sparse import RowSparse
+from tapegraph.arrays.row_sparse import RowSparse, has_nan
+from tapegraph.engines.tuner import CLOCK
+from tapegraph.locks import Lock
 from tapegraph.lowering.calls import DirectCall, to_numpy, to_tensorflow
 from tapegraph.lowering.runtime import tensorflow
-from tapegraph.lowering.steps.xla import hidden_numbers
-from tapegraph.lowering.translate import emit, specs
+from tapegraph.lowering.translate import emit, row_of, specs
+from tapegraph.lowering.unsupported import MetNaN
 from tapegraph.recording.program import Program, Recording
 from tapegraph.typed import Array
+
+# To hand an array over takes as long as to compute so many elements of a tanh.
+LARGE = 1 << 14
 
 
 class Graph:
@@ -28,8 +40,6 @@ class Graph:
         Results of the forward that are inputs too, instead of being computed again.
     strong_zero : bool
         Zero cotangents absorb what they meet.
-    xla : bool
-        Compile with XLA, which is fed numbers too.
 
     Attributes
     ----------
@@ -37,45 +47,43 @@ class Graph:
         Takes the leaves, the results, the packed scalars if any, and the seeds.
     slots : list of int
         The leaves and results, in the order of the function's inputs.
-    ran : bool
-        Whether it has run: the first time takes longer.
     """
 
     def __init__(
         self,
         recording: Recording,
-        fed_scalars: Sequence[int],
+        fed_scalars: Sequence[int] = (),
         *,
         results: Sequence[int] = (),
         strong_zero: bool = False,
-        xla: bool = False,
     ) -> None:
         tf = tensorflow()
         program = recording.program
         self.slots = [*program.fed, *results]
-        if xla:
-            fed_scalars = sorted({*fed_scalars, *hidden_numbers(recording)})
         self._fed_scalars = list(fed_scalars)
         self._tables: list[tuple[int, ...] | None] = []
 
         def gradients(*feeds: Any) -> list[Any]:
-            found = differentiated(
-                tf, recording, feeds, fed_scalars, results, strong_zero=strong_zero
-            )
+            found = _differentiated(recording, feeds, fed_scalars, results, strong_zero)
             return self._flat(tf, program, found)
 
-        traced = tf.function(
-            gradients,
-            input_signature=specs(tf, program, self.slots, len(fed_scalars)),
-            autograph=False,
-            jit_compile=True if xla else None,
-        )
+        signature = specs(tf, program, self.slots, len(fed_scalars))
+        traced = tf.function(gradients, input_signature=signature, autograph=False)
         self.function = traced.get_concrete_function()
-        self._call = DirectCall(self.function, len(program), xla=xla)
-        self.ran = False
+        self._call = DirectCall(self.function, len(program))
 
-    def feeds(self, recording: Recording, seeds: Sequence[Array]) -> list[Any]:
-        """Return the function's inputs for a recording of its structure."""
+    def __call__(self, recording: Recording, seeds: Sequence[Array]) -> list[Any]:
+        """Return the gradients of a recording of its structure, as NumPy arrays and `RowSparse`."""
+        outputs = iter(self._call(self._feeds(recording, seeds)))
+        grads: list[Any] = []
+        for table in self._tables:
+            first = to_numpy(next(outputs))
+            grads.append(
+                first if table is None else RowSparse(first, to_numpy(next(outputs)), table)
+            )
+        return grads
+
+    def _feeds(self, recording: Recording, seeds: Sequence[Array]) -> list[Any]:
         keep_freed_memory()
         values = recording.values
         tensors = [to_tensorflow(values[slot]) for slot in self.slots]
@@ -96,30 +104,77 @@ class Graph:
                 outputs.append(tf.convert_to_tensor(grad))
         return outputs
 
-    def __call__(self, feeds: list[Any]) -> list[Any]:
-        """Return the gradients, as NumPy arrays and `RowSparse`."""
-        outputs = iter(self._call(feeds))
-        self.ran = True
-        grads: list[Any] = []
-        for table in self._tables:
-            first = to_numpy(next(outputs))
-            grads.append(
-                first if table is None else RowSparse(first, to_numpy(next(outputs)), table)
-            )
+
+class BackwardGraph:
+    """The graph of one structure, and the one with strong zeros once that was needed.
+
+    Parameters
+    ----------
+    recording : Recording
+        What to compile.
+    fed_scalars : sequence of int
+        Which of its scalars are fed.
+
+    Attributes
+    ----------
+    seconds : float
+        What compiling took.
+    """
+
+    def __init__(self, recording: Recording, fed_scalars: Sequence[int]) -> None:
+        start = CLOCK.now()
+        self._fed_scalars = fed_scalars
+        self._graph = Graph(recording, fed_scalars, results=results_fed(recording.program))
+        self._with_strong_zeros: Graph | None = None
+        self._lock = Lock()
+        self.seconds = CLOCK.now() - start
+
+    def run(self, recording: Recording, seeds: Sequence[Array]) -> list[Array]:
+        """Return the gradients of the wanted slots.
+
+        Raises
+        ------
+        MetNaN
+            A gradient holds a NaN that may be 0 * inf, and an operation is of the user's.
+        """
+        with np.errstate(all="ignore"):
+            grads = self._graph(recording, seeds)
+            if any(has_nan(g) for g in grads):
+                try:
+                    return self._strong_zeros(recording)(recording, seeds)
+                except MetNaN as declined:
+                    declined.grads = grads
+                    raise
         return grads
 
+    def _strong_zeros(self, recording: Recording) -> Graph:
+        with self._lock():
+            if self._with_strong_zeros is None:
+                self._with_strong_zeros = Graph(recording, self._fed_scalars, strong_zero=True)
+            return self._with_strong_zeros
 
-def differentiated(
-    tf: Any,
+
+def results_fed(program: Program, least: int = LARGE) -> list[int]:
+    """Return the results of so many elements that take longer to compute again than to copy."""
+    return [
+        slot
+        for slot, op in enumerate(program.ops)
+        if program.inputs[slot]
+        and slot not in program.outputs
+        and not row_of(op).cheap
+        and math.prod(program.shapes[slot]) >= least
+    ]
+
+
+def _differentiated(
     recording: Recording,
     feeds: Sequence[Any],
     fed_scalars: Sequence[int],
     results: Sequence[int],
-    *,
     strong_zero: bool,
 ) -> list[Any]:
     """Emit a program and its gradient; return the gradients of the wanted slots."""
-    program, arrived = recording.program, iter(feeds)
+    tf, program, arrived = tensorflow(), recording.program, iter(feeds)
     tensors: list[Any] = [None] * len(program)
     for slot in program.fed:
         tensors[slot] = next(arrived)

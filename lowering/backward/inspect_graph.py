@@ -97,7 +97,7 @@ def lower(y: Tensor) -> Lowered:
     program = recording.program
     check_lowers(program)
     tf = tensorflow()
-    function = Graph(recording, []).function
+    function = Graph(recording).function
     inputs = [_input(recording, slot) for slot in program.fed]
     graph_def = function.graph.as_graph_def()
     return Lowered(program, _node_types(tf, recording), graph_def, inputs, function)

@@ -6,7 +6,6 @@ import math
 from typing import Any
 
 from tapegraph.lowering.rows.rules import (
-    BOTH,
     Row,
     Rule,
     ints,
@@ -245,14 +244,14 @@ def _roll(out: Any, x: Any, *, shift: tuple[int, ...], axis: tuple[int, ...]) ->
 
 
 LOWERINGS: dict[str, Row | Rule] = {
-    "roll": Row(_roll, BOTH),
+    "roll": Row(_roll, xla=True),
     "within": _within,
     "argsort": _argsort,
     "argpartition": _argpartition,
     "searchsorted": _searchsorted,
-    "tensor_slice": Row(_tensor_slice, BOTH),
-    "gather": Row(_gather, BOTH, reads_rows=_along_rows),
-    "getitem": Row(_getitem_with_gradient, BOTH),
-    "index": Row(_index, BOTH, reads_rows=_indexes_rows),
+    "tensor_slice": Row(_tensor_slice, xla=True),
+    "gather": Row(_gather, xla=True, reads_rows=_along_rows),
+    "getitem": Row(_getitem_with_gradient, xla=True),
+    "index": Row(_index, xla=True, reads_rows=_indexes_rows),
     "scatter": _scatter,
 }

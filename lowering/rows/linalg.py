@@ -7,7 +7,6 @@ from collections.abc import Callable
 from typing import Any
 
 from tapegraph.lowering.rows.rules import (
-    BOTH,
     Row,
     Rule,
     finfo,
@@ -257,8 +256,8 @@ def _slope(x: Any, y: Any, axis: tuple[int, ...], ord: float) -> Any:
 
 
 LOWERINGS: dict[str, Row | Rule] = {
-    "matmul": Row(_matmul, BOTH),
-    "batch_matmul": Row(_batch_matmul, BOTH),
+    "matmul": Row(_matmul, xla=True),
+    "batch_matmul": Row(_batch_matmul, xla=True),
     "einsum": _einsum,
     "inv": _inv,
     "solve": _solve,

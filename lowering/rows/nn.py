@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 
 from tapegraph.lowering.rows.rules import (
-    BOTH,
     TO_FIRST,
     TO_LAST,
     Result,
@@ -285,8 +284,8 @@ def _row_mean(x: Any) -> Any:
 
 
 LOWERINGS: dict[str, Row | Rule] = {
-    "softmax_crossentropy": Row(_softmax_crossentropy, BOTH),
-    "mse_loss": Row(_mse_loss, BOTH),
+    "softmax_crossentropy": Row(_softmax_crossentropy, xla=True),
+    "mse_loss": Row(_mse_loss, xla=True),
 }
 
 # Layers whose first input and result are images channels last.

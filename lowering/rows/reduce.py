@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 
 from tapegraph.lowering.rows.rules import (
-    BOTH,
     TO_FIRST,
     Row,
     Rule,
@@ -275,9 +274,9 @@ LOWERINGS: dict[str, Row | Rule] = {
     "argmin": _argmin,
     "all": _truths("All"),
     "any": _truths("Any"),
-    "sum": Row(_sum, BOTH),
-    "mean": Row(_mean, BOTH),
-    "softmax": Row(_softmax, BOTH),
+    "sum": Row(_sum, xla=True),
+    "mean": Row(_mean, xla=True),
+    "softmax": Row(_softmax, xla=True),
     "max": _max,
     "min": _min,
     "prod": _prod,

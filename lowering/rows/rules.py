@@ -25,12 +25,6 @@ class Result(NamedTuple):
     dtype: str
 
 
-# Variants of a graph: fed the results that NumPy has computed; and that one compiled with XLA.
-FED = "fed"
-XLA = "xla"
-BOTH = frozenset((FED, XLA))
-
-
 class Row(NamedTuple):
     """The rule of an operation, and what is known of it.
 
@@ -38,9 +32,9 @@ class Row(NamedTuple):
     ----------
     rule : callable
         Emits its nodes.
-    variants : frozenset of str
-        The variants that agree with the first graph over all its cases, NaN and ties included.
-        XLA's max, for one, does not keep a NaN; what names none runs in its first graph alone.
+    xla : bool
+        With XLA it gives the same in all its cases, NaN and ties included: XLA's max, for one, does
+        not keep a NaN.
     cheap : bool
         To compute it again in the graph costs no more than to feed its result.
     reads_rows : callable, optional
@@ -48,7 +42,7 @@ class Row(NamedTuple):
     """
 
     rule: Rule
-    variants: frozenset[str] = frozenset()
+    xla: bool = False
     cheap: bool = False
     reads_rows: Callable[..., bool] | None = None
 

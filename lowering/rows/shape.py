@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from tapegraph.lowering.rows.rules import BOTH, TO_FIRST, Row, Rule, ints, permuted, raw, reshaped
+from tapegraph.lowering.rows.rules import TO_FIRST, Row, Rule, ints, permuted, raw, reshaped
 from tapegraph.lowering.runtime import tensorflow
 from tapegraph.recording.op import Attrs
 
@@ -21,9 +21,9 @@ def _broadcast_to(out: Any, x: Any, *, shape: tuple[int, ...]) -> Any:
 
 
 LOWERINGS: dict[str, Row | Rule] = {
-    "transpose": Row(lambda out, x, *, axes: permuted(x, axes), BOTH, cheap=True),
-    "reshape": Row(lambda out, x, *, shape: reshaped(x, shape), BOTH, cheap=True),
-    "concat": Row(_concat, BOTH),
+    "transpose": Row(lambda out, x, *, axes: permuted(x, axes), xla=True, cheap=True),
+    "reshape": Row(lambda out, x, *, shape: reshaped(x, shape), xla=True, cheap=True),
+    "concat": Row(_concat, xla=True),
     "broadcast_to": _broadcast_to,
 }
 

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from tapegraph.locks import Lock
-from tapegraph.lowering.rows.rules import LOWERINGS, XLA, raw
+from tapegraph.lowering.rows.rules import LOWERINGS, raw
 from tapegraph.lowering.runtime import tensorflow
 from tapegraph.recording.op import GRADIENT
 from tapegraph.recording.program import Program, Recording
@@ -28,7 +28,7 @@ ENTRIES = 1000
 # Seconds, about, to compile any step and run it for the first time, and each entry of it.
 STEP, STEP_ENTRY = 0.2, 6e-3
 
-# What agrees in a plain backward, which is fed its results, and not in front of another operation.
+# What agrees alone, and not in front of another operation.
 _REWRITTEN = frozenset(("exp", "log", "pow"))
 # What agrees besides, in all its cases.
 _BESIDES = frozenset(
@@ -86,7 +86,7 @@ def _agrees(recording: Recording, slot: int) -> bool:
         return name != "astype" or program.dtypes[slot].kind == "f"
     if name in _BESIDES:
         return True
-    return name not in _REWRITTEN and name in LOWERINGS and XLA in LOWERINGS[name].variants
+    return name not in _REWRITTEN and name in LOWERINGS and LOWERINGS[name].xla
 
 
 def _is_square(program: Program, slot: int) -> bool:

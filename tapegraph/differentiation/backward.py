@@ -168,8 +168,12 @@ def differentiated(recording: Recording, seeds: list[Array]) -> tuple[list[Array
     chosen, failure, structure = auto.decide(program) if tuned else Decision(name, _ASKED, None)
     if chosen != registry.NATIVE:
         try:
+            engine = registry.engine(chosen)
+            if not engine.loaded():
+                engine.check(program)
+                engine.load()
             start = CLOCK.now()
-            outcome = registry.engine(chosen).run(recording, [_owned(s) for s in seeds])
+            outcome = engine.run(recording, [_owned(s) for s in seeds])
             seconds = CLOCK.now() - start - outcome.compile_seconds
         except Exception as error:
             failure = account(chosen, error)

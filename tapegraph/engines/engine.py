@@ -184,6 +184,15 @@ class Engine(ABC):
         """
         raise EngineDeclined(f"{self.title} runs no whole programs")
 
+    def load(self) -> None:  # noqa: B027
+        """Import what it needs: done before the first run, whose time is then its own.
+
+        Raises
+        ------
+        EngineDeclined
+            It cannot be used here.
+        """
+
     def loaded(self) -> bool:
         """Tell whether what it needs has been imported."""
         return True

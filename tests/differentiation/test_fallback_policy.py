@@ -28,7 +28,7 @@ from tapegraph.lowering import (
     cache_info,
     runtime,
 )
-from tapegraph.lowering.backward import graph, variants
+from tapegraph.lowering.backward import graph
 from tapegraph.lowering.rows.rules import Row
 
 needs_tensorflow = pytest.mark.skipif(
@@ -237,7 +237,7 @@ def test_auto_does_not_try_again_what_failed(graph_engine, monkeypatch):
         tries.append(args)
         raise RuntimeError("out of luck")
 
-    monkeypatch.setattr(variants, "Compiled", failing)
+    monkeypatch.setattr(graph, "BackwardGraph", failing)
     x = tg.param([1.0, 2.0])
     with tg.use_backend("auto"):
         with pytest.warns(RuntimeWarning, match="out of luck"):
@@ -261,7 +261,7 @@ def test_auto_tries_again_when_memory_was_short(graph_engine, monkeypatch):
     with tg.use_backend("auto"):
         tg.sum(tg.sin(x)).backward()
         with monkeypatch.context() as patch, pytest.warns(RuntimeWarning, match="out of memory"):
-            patch.setattr(variants, "Compiled", full)
+            patch.setattr(graph, "BackwardGraph", full)
             tg.sum(tg.sin(x)).backward()
         assert tg.last_backward().backend == "native"
         tg.sum(tg.sin(x)).backward()

@@ -38,7 +38,7 @@ def forward(recording: Recording) -> Callable[[list[Array]], list[Array]]:
 
 
 def gradient(
-    recording: Recording, wanted: Sequence[int]
+    recording: Recording, wanted: Sequence[int], *, xla: bool = False
 ) -> Callable[[list[Array], list[Array]], tuple[list[Array], list[Array]]]:
     """Compile a recorded program to a function that also gives gradients with respect to slots.
 
@@ -65,7 +65,7 @@ def gradient(
             )
             return [tensors[slot] for slot in program.outputs] + grads
 
-        return _run(_traced(recording, compute, [*program.fed, *program.outputs]))
+        return _run(_traced(recording, compute, [*program.fed, *program.outputs], xla=xla))
 
     def run(arrays: list[Array], seeds: list[Array]) -> tuple[list[Array], list[Array]]:
         for strong_zero in (False, True):
@@ -139,13 +139,18 @@ def _emit(recording: Recording, tensors: list[Any], **options: Any) -> None:
 
 
 def _traced(
-    recording: Recording, compute: Callable[..., list[Any]], slots: Sequence[int]
+    recording: Recording,
+    compute: Callable[..., list[Any]],
+    slots: Sequence[int],
+    *,
+    xla: bool = False,
 ) -> DirectCall:
     """Return the function of inputs of these slots' types."""
     tf, program = tensorflow(), recording.program
     types = [tf.TensorSpec(program.shapes[slot], program.dtypes[slot]) for slot in slots]
-    traced = tf.function(compute, input_signature=types, autograph=False)
-    return DirectCall(traced.get_concrete_function(), len(program))
+    jit = True if xla else None
+    traced = tf.function(compute, input_signature=types, autograph=False, jit_compile=jit)
+    return DirectCall(traced.get_concrete_function(), len(program), xla=xla)
 
 
 def _run(graph: DirectCall) -> Callable[[list[Array]], list[Array]]:

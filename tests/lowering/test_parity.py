@@ -7,7 +7,6 @@ case by itself, and 2,000 random programs where 250 are compared otherwise.
 
 from __future__ import annotations
 
-import functools
 import importlib.util
 import itertools
 from collections.abc import Callable, Iterator
@@ -23,11 +22,12 @@ from quick import thinned
 import tapegraph as tg
 from tapegraph import fallback
 from tapegraph.lowering import GAPS, LOWERINGS
-from tapegraph.lowering.backward.graph import Graph
-from tapegraph.lowering.backward.variants import results_read
+from tapegraph.lowering.backward.graph import Graph, results_fed
 from tapegraph.recording.linearize import linearize
+from tapegraph.recording.program import Recording
 from tapegraph.testing import PARITY_TOLERANCE, check_parity
 from tests.cases import CASES, Case
+from tests.lowering.forward import gradient
 
 pytestmark = [
     pytest.mark.parity,
@@ -150,38 +150,48 @@ def test_known_discrepancy_is_still_there(record):
         check_parity(record.run, *record.inputs)
 
 
-FED, WITH_XLA = {}, {"xla": True}
-
-
-def alternatives_agree(f: Callable[..., Any], *inputs: Any, alternatives: Any) -> None:
-    """Compare graphs that may run instead of the first: fed results, and XLA on top."""
+def native_gradients(f: Callable[..., Any], *inputs: Any) -> tuple[Recording, Any, Any]:
     recording = linearize([f(*map(tg.param, inputs))])
     (root,) = recording.seeds()
     cotangent = np.random.default_rng(0).uniform(-1.0, 1.0, root.shape).astype(root.dtype)
-    native = fallback.gradients(recording, [cotangent])
-    results = results_read(recording, [])
-    for options in alternatives:
-        graph = Graph(recording, [], results=results, **options)
-        for want, got in zip(native, graph(graph.feeds(recording, [cotangent])), strict=True):
-            want, got = np.asarray(want), np.asarray(got)
-            if np.isnan(got).any():
-                continue  # then the graph with strong zeros runs, which is fed no results
+    return recording, [cotangent], fallback.gradients(recording, [cotangent])
+
+
+def same_where_numbers(found: Any, native: Any) -> None:
+    for want, got in zip(native, found, strict=True):
+        want, got = np.asarray(want), np.asarray(got)
+        if not np.isnan(got).any():  # else the graph with strong zeros runs
             rtol, atol = PARITY_TOLERANCE[want.dtype.name]
-            np.testing.assert_allclose(got, want, rtol=rtol, atol=atol, err_msg=str(options))
+            np.testing.assert_allclose(got, want, rtol=rtol, atol=atol)
 
 
-VARIED = sorted(name for name, row in LOWERINGS.items() if row.variants)
+def fed_agrees(f: Callable[..., Any], *inputs: Any) -> None:
+    """Compare with the graph that is fed every result that may be, however small."""
+    recording, seeds, native = native_gradients(f, *inputs)
+    graph = Graph(recording, results=results_fed(recording.program, least=0))
+    same_where_numbers(graph(recording, seeds), native)
 
 
-@pytest.mark.parametrize("alternative", [FED, WITH_XLA], ids=["fed", "xla"])
-@pytest.mark.parametrize("op", thinned(VARIED, 5))
-def test_alternative_graphs_of_cases_agree(op, alternative, thorough):
-    check = functools.partial(alternatives_agree, alternatives=[alternative])
-    squared = alternative is FED  # not with XLA too, which takes its time to compile them
+def agrees_with_xla(f: Callable[..., Any], *inputs: Any) -> None:
+    """Compare with the graph of forward and gradient, compiled with XLA."""
+    recording, seeds, native = native_gradients(f, *inputs)
+    program = recording.program
+    compiled = gradient(recording, program.wanted, xla=True)
+    same_where_numbers(compiled([recording.values[i] for i in program.fed], seeds)[1], native)
+
+
+@pytest.mark.parametrize("op", thinned(sorted(LOWERINGS), 5))
+def test_graphs_of_cases_that_are_fed_results_agree(op, thorough):
     for cases in batches(op, CASES):
-        agree(check, cases, "float64", singly=thorough, squared=squared)
-        if thorough and alternative is FED:
-            agree(check, cases, "float32", singly=thorough)
+        agree(fed_agrees, cases, "float64", singly=thorough, squared=True)
+        if thorough:
+            agree(fed_agrees, cases, "float32", singly=thorough)
+
+
+@pytest.mark.parametrize("op", thinned(sorted(n for n, row in LOWERINGS.items() if row.xla), 5))
+def test_graphs_of_cases_with_xla_agree(op, thorough):
+    for cases in batches(op, CASES):  # not squared too: XLA takes its time to compile them
+        agree(agrees_with_xla, cases, "float64", singly=thorough)
 
 
 # ------------------------------------------------------------------ NaN, Inf, kinks and ties
@@ -300,13 +310,11 @@ def test_random_programs_agree_in_float32(few):
     compare(1000, few, check)
 
 
-def test_alternative_graphs_of_random_programs_agree(few):
+def test_graphs_of_random_programs_that_are_fed_results_agree(few):
     def check(program: Program) -> None:
-        alternatives = [FED, WITH_XLA] if len(program.steps) % 4 == 0 else [FED]
-        alternatives_agree(program.run, *program.inputs, alternatives=alternatives)
+        fed_agrees(program.run, *program.inputs)
         if len(program.steps) % 4 == 1:
-            low = [x.astype(np.float32) for x in program.inputs]
-            alternatives_agree(program.run, *low, alternatives=[FED])
+            fed_agrees(program.run, *(x.astype(np.float32) for x in program.inputs))
 
     compare(3000, few // 2, check)
 
