@@ -1,7 +1,7 @@
 """The graph of one structure's gradients, traced once, and how it is called.
 
-It is fed those results that NumPy has computed already and that would take longer to compute again
-than to copy. Another one, in which zeros absorb, is traced when a gradient holds a NaN.
+It is fed the large results that NumPy has computed already: to copy them takes less than to compute
+them again. Another one, in which zeros absorb, is traced when a gradient holds a NaN.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from tapegraph.engines.tuner import CLOCK
 from tapegraph.locks import Lock
 from tapegraph.lowering.calls import DirectCall, to_numpy, to_tensorflow
 from tapegraph.lowering.runtime import tensorflow
-from tapegraph.lowering.translate import emit, row_of, specs
+from tapegraph.lowering.translate import emit, specs
 from tapegraph.lowering.unsupported import MetNaN
 from tapegraph.recording.program import Program, Recording
 from tapegraph.typed import Array
@@ -155,13 +155,12 @@ class BackwardGraph:
 
 
 def results_fed(program: Program, least: int = LARGE) -> list[int]:
-    """Return the results of so many elements that take longer to compute again than to copy."""
+    """Return the results of so many elements, which take longer to compute again than to copy."""
     return [
         slot
-        for slot, op in enumerate(program.ops)
+        for slot in range(len(program))
         if program.inputs[slot]
         and slot not in program.outputs
-        and not row_of(op).cheap
         and math.prod(program.shapes[slot]) >= least
     ]
 

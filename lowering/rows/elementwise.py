@@ -325,13 +325,13 @@ def _xor(out: Any, a: Any, b: Any) -> Any:
 
 
 LOWERINGS: dict[str, Row | Rule] = {
-    "add": Row(lambda out, a, b: raw.AddV2(x=a, y=b), xla=True, cheap=True),
-    "sub": Row(lambda out, a, b: raw.Sub(x=a, y=b), xla=True, cheap=True),
-    "mul": Row(lambda out, a, b: raw.Mul(x=a, y=b), xla=True, cheap=True),
+    "add": Row(lambda out, a, b: raw.AddV2(x=a, y=b), xla=True),
+    "sub": Row(lambda out, a, b: raw.Sub(x=a, y=b), xla=True),
+    "mul": Row(lambda out, a, b: raw.Mul(x=a, y=b), xla=True),
     # XLA turns the gradient with respect to b, a / b / b, into a / (b * b), which overflows.
-    "div": Row(lambda out, a, b: raw.RealDiv(x=a, y=b), cheap=True),
+    "div": Row(lambda out, a, b: raw.RealDiv(x=a, y=b)),
     "pow": Row(_pow, xla=True),
-    "neg": Row(lambda out, x: raw.Neg(x=x), xla=True, cheap=True),
+    "neg": Row(lambda out, x: raw.Neg(x=x), xla=True),
     "sin": Row(lambda out, x: raw.Sin(x=x), xla=True),
     "cos": Row(lambda out, x: raw.Cos(x=x), xla=True),
     "tan": Row(by_slopes("tan", _tan), xla=True),
@@ -375,7 +375,7 @@ LOWERINGS: dict[str, Row | Rule] = {
     "floor_divide": _floor_divide,
     "astype": _astype,
     "round": _round,
-    "where": Row(_where, xla=True, cheap=True),
+    "where": Row(_where, xla=True),
     "detach": lambda out, x: raw.StopGradient(input=x),
     "equal": lambda out, a, b: raw.Equal(x=a, y=b, incompatible_shape_error=True),
     "not_equal": lambda out, a, b: raw.NotEqual(x=a, y=b, incompatible_shape_error=True),

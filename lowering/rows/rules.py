@@ -35,15 +35,12 @@ class Row(NamedTuple):
     xla : bool
         With XLA it gives the same in all its cases, NaN and ties included: XLA's max, for one, does
         not keep a NaN.
-    cheap : bool
-        To compute it again in the graph costs no more than to feed its result.
     reads_rows : callable, optional
         Tells from the attributes whether it reads whole rows of its first input.
     """
 
     rule: Rule
     xla: bool = False
-    cheap: bool = False
     reads_rows: Callable[..., bool] | None = None
 
     def reads_rows_with(self, attrs: Mapping[str, Any]) -> bool:

@@ -21,8 +21,8 @@ def _broadcast_to(out: Any, x: Any, *, shape: tuple[int, ...]) -> Any:
 
 
 LOWERINGS: dict[str, Row | Rule] = {
-    "transpose": Row(lambda out, x, *, axes: permuted(x, axes), xla=True, cheap=True),
-    "reshape": Row(lambda out, x, *, shape: reshaped(x, shape), xla=True, cheap=True),
+    "transpose": Row(lambda out, x, *, axes: permuted(x, axes), xla=True),
+    "reshape": Row(lambda out, x, *, shape: reshaped(x, shape), xla=True),
     "concat": Row(_concat, xla=True),
     "broadcast_to": _broadcast_to,
 }
