@@ -658,7 +658,7 @@ RAISES = {
     "state loaded": (1, "load_state_dict: .*before or", lambda ps, o, x: o.load_state_dict({})),
     "a graph from outside": (
         1,
-        "outside the program",
+        "outside the captured program",
         reads(lambda p, x: tg.sum(y_from_outside * x).backward()),
     ),
     "retain_grad": (1, "retain_grad", reads(lambda p, x: (p * x).retain_grad())),
