@@ -60,8 +60,15 @@ class Static(NamedTuple):
         return np.dtype(self.value).name if is_dtype else repr(self.value)
 
 
-def flattened(value: Any, path: str, found: list[tuple[str, Any]]) -> Structure:
+def flattened(
+    value: Any,
+    path: str,
+    found: list[tuple[str, Any]],
+    marked: Callable[[Any], Any] | None = None,
+) -> Structure:
     """Return the hashable structure of a value; its arrays and floats go to ``found``, with paths.
+
+    What ``marked`` returns of a part is taken in its place.
 
     Arrays count by shape and dtype, floats by being floats; ints, bools, strings, None and dtypes
     by value. A parameter is state, and counts by which one it is.
@@ -71,6 +78,8 @@ def flattened(value: Any, path: str, found: list[tuple[str, Any]]) -> Structure:
     TypeError
         Something else is in it, or an array with a mask; names its path.
     """
+    if marked is not None:
+        value = marked(value)
     kind = type(value)
     if kind in _STATIC:
         return Static(kind, value)
@@ -99,11 +108,12 @@ def flattened(value: Any, path: str, found: list[tuple[str, Any]]) -> Structure:
                 fix = "Use strings."
                 raise TypeError(explain("compile", f"the key {key!r} in {path}", "names", fix))
         items = (
-            (Static(type(k), k), flattened(v, f"{path}[{k!r}]", found)) for k, v in value.items()
+            (Static(type(k), k), flattened(v, f"{path}[{k!r}]", found, marked))
+            for k, v in value.items()
         )
         return (kind, tuple(items))
     if kind in (list, tuple) or (isinstance(value, tuple) and hasattr(kind, "_fields")):
-        parts = (flattened(v, f"{path}[{i}]", found) for i, v in enumerate(value))
+        parts = (flattened(v, f"{path}[{i}]", found, marked) for i, v in enumerate(value))
         return (kind, tuple(parts))
     if isinstance(value, np.dtype) or _is_dtype(value):
         return Static(kind, value)

@@ -8,6 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from tapegraph.capture.capture import Capture
+from tapegraph.compiling.arguments import Leaf
 from tapegraph.errors import explain
 from tapegraph.recording import numpy_functions
 from tapegraph.recording.capture_mode import BY_VALUE, ConcretizationError
@@ -16,6 +18,8 @@ from tapegraph.recording.program import identity
 from tapegraph.recording.record import ELEMENTWISE, apply
 from tapegraph.tensors.array_methods import ArrayMethods
 
+# Gives a leaf's value in a run, from the arguments and from what every run reads anew.
+Source = Callable[[list[Any], list[Any]], Any]
 # Python's own arithmetic, which every run does anew: a tuple of the name and the operands.
 Expression = tuple[Any, ...]
 _ARITHMETIC: dict[str, Callable[..., Any]] = {
@@ -50,6 +54,49 @@ def arguments_of(expression: Any) -> frozenset[int]:
     return frozenset().union(*map(arguments_of, operands))
 
 
+class Inputs:
+    """The leaves of a captured call that stand for what it was given.
+
+    Parameters
+    ----------
+    capture : Capture
+        What they are leaves of.
+    given : list
+        The arguments' arrays and floats, and then the floats that are fed.
+
+    Attributes
+    ----------
+    sources : list of (callable, Node)
+        What gives each leaf its value in a run.
+    floats : dict
+        The leaves that floats have become, by dtype and by how they are computed.
+    """
+
+    def __init__(self, capture: Capture, given: list[Any]) -> None:
+        self.capture = capture
+        self.sources: list[tuple[Source, Any]] = []
+        self.floats: dict[Any, Any] = {}
+        self._given = given
+        self._left = iter(range(len(given)))
+
+    def argument(self, leaf: Leaf) -> Any:
+        """Return what the function is given for the next argument."""
+        position = next(self._left)
+        if type(self._given[position]) is float:
+            return self.float(position)
+        tensor = self.capture.input(self._given[position])
+        self.sources.append((lambda given, read: given[position], tensor))
+        if leaf.kind[0] == "array":
+            self.capture.of_caller.add(id(tensor))
+        elif leaf.kind[0] == "tensor":
+            self.capture.tensors_of_caller.add(id(tensor))
+        return tensor
+
+    def float(self, position: int, reads: dict[int, bool] | None = None) -> FloatArg:
+        """Return what stands for a float, which may be read where that is noted in ``reads``."""
+        return FloatArg(self, self._given[position], ("argument", position), reads)
+
+
 class FloatArg(ArrayMethods):
     """A float that every call gives anew; with arrays it computes as a Python number does.
 
@@ -57,38 +104,30 @@ class FloatArg(ArrayMethods):
 
     Parameters
     ----------
-    capture : Capture
-        What records.
+    inputs : Inputs
+        Where its leaves are entered: one per dtype that it is met in.
     value : float
         The number of this call.
     expression : tuple
         Which of the arguments' arrays and floats it is, or how it is computed from them.
-    inputs : list
-        Where its leaves are entered: one per dtype that it is met in.
-    leaves : dict
-        Those there are, shared with what is computed from the same arguments.
     reads : dict of int to bool, optional
         The arguments that may be read as plain numbers after all, and whether they have been: these
         are floats that the function sees in its closure or an attribute.
     """
 
-    __slots__ = ("_expression", "_inputs_of", "_leaves", "_reads", "_value", "_capture")
+    __slots__ = ("_expression", "_inputs_of", "_reads", "_value")
 
     def __init__(
         self,
-        capture: Any,
+        inputs: Inputs,
         value: float,
         expression: Expression,
-        inputs: list[Any],
-        leaves: dict[Any, Any],
         reads: dict[int, bool] | None = None,
     ) -> None:
-        self._capture = capture
-        self._reads = reads
+        self._inputs_of = inputs
         self._value = value
         self._expression = expression
-        self._inputs_of = inputs
-        self._leaves = leaves
+        self._reads = reads
 
     @property  # type: ignore[misc]
     def __class__(self) -> type:
@@ -137,15 +176,15 @@ class FloatArg(ArrayMethods):
     def tensor(self, dtype: Any = np.float64) -> Any:
         """Return the number as a leaf of the program."""
         kind = np.dtype(dtype)
-        key = kind, identity(self._expression)
-        if key not in self._leaves:
-            leaf = self._capture.input(np.asarray(self._value, kind))
+        inputs, key = self._inputs_of, (kind, identity(self._expression))
+        if key not in inputs.floats:
+            leaf = inputs.capture.input(np.asarray(self._value, kind))
             expression = self._expression
             leaf._attrs = {"number": expression}  # two recordings must agree on it
             source = lambda given, read: np.asarray(evaluated(expression, given), kind)  # noqa: E731
-            self._inputs_of.append((source, leaf))
-            self._leaves[key] = leaf
-        return self._leaves[key]
+            inputs.sources.append((source, leaf))
+            inputs.floats[key] = leaf
+        return inputs.floats[key]
 
     __tapegraph_float__ = tensor
 
@@ -214,7 +253,7 @@ class FloatArg(ArrayMethods):
         value = _ARITHMETIC[name](*values)
         reads = next((x._reads for x in operands if type(x) is FloatArg and x._reads), None)
         expression = (name, *expressions)
-        return FloatArg(self._capture, value, expression, self._inputs_of, self._leaves, reads)
+        return FloatArg(self._inputs_of, value, expression, reads)
 
     def __repr__(self) -> str:
         return repr(self.read("repr")) if self.may_be_read else f"FloatArg({self._value!r})"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
@@ -24,7 +23,7 @@ from tapegraph.compiling.arguments import (
     flattened,
     rebuilt,
 )
-from tapegraph.compiling.float_arg import FloatArg
+from tapegraph.compiling.float_arg import FloatArg, Inputs, Source
 from tapegraph.compiling.guards import Place
 from tapegraph.differentiation import stored
 from tapegraph.errors import explain
@@ -41,8 +40,6 @@ from tapegraph.scalars.state import State
 from tapegraph.tensors.value import Value
 from tapegraph.typed import Array
 
-# Gives a leaf's value in a run.
-Source = Callable[[list[Any], list[Any]], Any]
 # Of a gradient: a run computes it.
 COMPUTED = object()
 
@@ -84,61 +81,59 @@ class Trace:
         undo: Undo,
         fed: Sequence[Place] = (),
     ) -> None:
-        capture = Capture(undo)
-        inputs: list[tuple[Any, Node]] = []  # what gives each, and the leaf
-        leaves: dict[Any, Any] = {}
-        with capture:
-            left = iter(range(len(given)))
-
-            def leaf(kind: Leaf) -> Any:
-                position = next(left)
-                if type(given[position]) is float:
-                    expression = ("argument", position)
-                    return FloatArg(capture, given[position], expression, inputs, leaves)
-                tensor = capture.input(given[position])
-                inputs.append((_argument(position), tensor))
-                if kind.kind[0] == "array":
-                    capture.of_caller.add(id(tensor))
-                elif kind.kind[0] == "tensor":
-                    capture.tensors_of_caller.add(id(tensor))
-                return tensor
-
-            args, kwargs = rebuilt(arguments, leaf)
-            reads = dict.fromkeys(range(len(given) - len(fed), len(given)), False)
-            floats = [
-                FloatArg(capture, given[i], ("argument", i), inputs, leaves, reads) for i in reads
-            ]
-            with _in_place(fed, floats, undo):
-                out = fn(*args, **kwargs)
-            found: list[tuple[str, Any]] = []
-            tensors: list[Any] = []
-            numbers: list[int] = []
-            self.results = flattened(_marked(out, tensors, numbers), "the result", found)
-            touched = [(p, grad) for p, grad in capture.gradients.values() if capture.is_state(p)]
-            kept = [grad for _, grad in touched if isinstance(grad, Node)]
-            # Leaves that were made inside may stay with the user, who sees their gradients.
-            self._inside = [
-                pair for pair in capture.gradients.values() if not capture.is_state(pair[0])
-            ]
-            self._plain = [value for _, value in found]
-            self.numbers: State | None = None
-            self._gives_numbers = bool(numbers)
-            if capture.numbers is not None:
-                self.numbers = capture.numbers.state
-                if numbers:
-                    tensors.append(capture.numbers.tensor(numbers))
-                written = capture.numbers.written()
-                kept += [] if written is None else [written]
-            self.recording: Recording = capture.recording([*tensors, *kept])
-            self.read_floats = {place.name for place, i in zip(fed, reads, strict=True) if reads[i]}
-        self.count = len(tensors)
-        self.gradients = [(p, COMPUTED if isinstance(g, Node) else g) for p, g in touched]
-        self._guarded = capture.asked  # whether state had a gradient decides what was recorded
         self._undo = undo
-        by_id = {id(tensor): source for source, tensor in inputs}
-        by_id.update({id(leaf): _reading(i) for i, (leaf, _) in enumerate(capture.readings)})
+        capture = Capture(undo)
+        inputs = Inputs(capture, given)
+        with capture:
+            args, kwargs = rebuilt(arguments, inputs.argument)
+            reads = dict.fromkeys(range(len(given) - len(fed), len(given)), False)
+            with _in_place(fed, [inputs.float(i, reads) for i in reads], undo):
+                out = fn(*args, **kwargs)
+            results = self._take_results(capture, out)
+            kept = self._take_gradients(capture)
+            if self.numbers is not None and (written := capture.numbers.written()) is not None:
+                kept.append(written)
+            self.recording: Recording = capture.recording([*results, *kept])
+            self.read_floats = {place.name for place, i in zip(fed, reads, strict=True) if reads[i]}
+        self.count = len(results)
+        self._kept = [grad._array for grad in kept]
+        self._guarded = capture.asked  # whether state had a gradient decides what was recorded
         self._readings = [(leaf._attrs, read) for leaf, read in capture.readings]
         self.draws = any("draw" in attrs for attrs, _ in self._readings)
+        self._find_leaves(capture, inputs)
+        if capture.numbers is not None:
+            capture.numbers.check_apart(list(self.state.values()))
+        self._start = capture.start
+        self._given = [ref(leaf) for leaf in capture.inputs]
+
+    def _take_results(self, capture: Capture, out: Any) -> list[Any]:
+        """Take apart what the function returned; return its tensors."""
+        tensors: list[Any] = []
+        numbers: list[int] = []
+        found: list[tuple[str, Any]] = []
+        self.results = flattened(out, "the result", found, partial(_marked, tensors, numbers))
+        self._plain = [value for _, value in found]
+        self._gives_numbers = bool(numbers)
+        self.numbers: State | None = None
+        if capture.numbers is not None:
+            self.numbers = capture.numbers.state
+            if numbers:
+                tensors.append(capture.numbers.tensor(numbers))
+        return tensors
+
+    def _take_gradients(self, capture: Capture) -> list[Any]:
+        """Find the gradients that the call has touched; return those of state that it computed."""
+        pairs = capture.gradients.values()
+        touched = [(p, grad) for p, grad in pairs if capture.is_state(p)]
+        self.gradients = [(p, COMPUTED if isinstance(g, Node) else g) for p, g in touched]
+        # Leaves that were made inside may stay with the user, who sees their gradients.
+        self._inside = [(p, grad) for p, grad in pairs if not capture.is_state(p)]
+        return [grad for _, grad in touched if isinstance(grad, Node)]
+
+    def _find_leaves(self, capture: Capture, inputs: Inputs) -> None:
+        """Find what gives each leaf of the program its value in a run."""
+        by_id = {id(leaf): source for source, leaf in inputs.sources}
+        by_id.update({id(leaf): _reading(i) for i, (leaf, _) in enumerate(capture.readings)})
         by_id.update({id(grad): _gradient(leaf) for grad, leaf in capture.read_gradients})
         for copy, given_by in capture.copies:
             by_id[id(copy)] = _converted(by_id[id(given_by)], copy._array.dtype)
@@ -156,11 +151,6 @@ class Trace:
             else:
                 self.constants[slot] = self.recording.values[slot]
                 self._made_inside[slot] = ref(node)
-        if capture.numbers is not None:
-            capture.numbers.check_apart(list(self.state.values()))
-        self._kept = [grad._array for grad in kept]
-        self._start = capture.start
-        self._given = [ref(leaf) for leaf in capture.inputs]
 
     @property
     def guards(self) -> list[tuple[int, bool]]:
@@ -303,8 +293,8 @@ def _entry_of(program: Program, slot: int) -> tuple[Any, ...]:
     return (*(column[slot] for column in columns), attrs)
 
 
-def _marked(out: Any, tensors: list[Any], numbers: list[int]) -> Any:
-    """Return a result with its tensors, and its numbers of Values, taken out."""
+def _marked(tensors: list[Any], numbers: list[int], out: Any) -> Any:
+    """Return a part of a result, and a mark for a tensor or number of the program."""
     if type(out) is FloatArg:
         out = out.read("return") if out.may_be_read else out.tensor()
     if isinstance(out, Node):
@@ -316,13 +306,6 @@ def _marked(out: Any, tensors: list[Any], numbers: list[int]) -> Any:
     if isinstance(out, Value):
         numbers.append(recorder_of(capturing()).index(out))
         return VALUE
-    kind = type(out)
-    if kind in (dict, OrderedDict):
-        return kind((key, _marked(value, tensors, numbers)) for key, value in out.items())
-    if isinstance(out, tuple) and hasattr(kind, "_fields"):
-        return kind(*(_marked(value, tensors, numbers) for value in out))
-    if kind in (list, tuple):
-        return kind(_marked(value, tensors, numbers) for value in out)
     return out
 
 
@@ -340,10 +323,6 @@ def _in_place(places: Sequence[Place], floats: Sequence[FloatArg], undo: Undo) -
             if now is not number:  # the function has set it
                 plain[i] = partial(place.put, now.read("set") if type(now) is FloatArg else now)
         make(together(plain))
-
-
-def _argument(position: int) -> Source:
-    return lambda given, read: given[position]
 
 
 def _converted(source: Source, dtype: Any) -> Source:

@@ -28,7 +28,13 @@ from tapegraph.ops.shape import (
 )
 from tapegraph.recording.capture_mode import is_captured
 from tapegraph.recording.node import Node, constant, numeric
-from tapegraph.recording.numpy_functions import implements, numbers, plain, without_gradient
+from tapegraph.recording.numpy_functions import (
+    array_of,
+    implements,
+    numbers,
+    plain,
+    without_gradient,
+)
 from tapegraph.recording.op import Op
 from tapegraph.recording.record import apply, tensor_like
 from tapegraph.typed import (
@@ -899,7 +905,7 @@ def take_along_axis(
            [3.]])
     """
     x = tensor_like("take_along_axis", arr, "arr")
-    places = numbers(indices) if is_captured(indices) else np.asarray(plain(indices))
+    places = array_of(indices)
     if axis is None:
         x, axis = ravel(x), 0
     along = one_axis("take_along_axis", axis, x.ndim)
@@ -957,12 +963,7 @@ def choose(a: Operand, choices: Sequence[Kind | ArrayLike] | SupportsArray) -> K
             explain("choose", f"choice {choice} of {count}", f"a number in [0, {count})")
         )
 
-    if is_captured(number):
-        number = within(number, 0, count, refused)
-    else:
-        outside = (number < 0) | (number >= count)
-        if outside.any():
-            raise refused(int(number[outside].flat[0]))
+    number = in_range(number, count, refused)
     spread: Any = broadcast_arrays(number, *options)
     grid = np.ogrid[tuple(slice(n) for n in spread[0].shape)]
     return getitem(stack(spread[1:]), (numbers(spread[0]), *grid))
@@ -983,7 +984,7 @@ def select(
     >>> tg.select([x < 2, x < 3], [x, 10 * x], -1.0).data
     array([ 1., 20., -1.])
     """
-    conditions = [numbers(c) if is_captured(c) else np.asarray(plain(c)) for c in condlist]
+    conditions = [array_of(c) for c in condlist]
     choices = list(choicelist)
     if not conditions or len(conditions) != len(choices):
         received = f"{len(conditions)} conditions and {len(choices)} choices"
@@ -1001,7 +1002,7 @@ def select(
 
 def _integral(name: str, argument: str, value: Any) -> Any:
     """Return an array of integers, empty or not."""
-    array = numbers(value) if is_captured(value) else np.asarray(plain(value))
+    array = array_of(value)
     if array.dtype.kind not in "iu":
         if array.size:
             received = f"{kind_of(array)} for {argument!r}"
@@ -1185,6 +1186,22 @@ def within(indices: Any, low: int, high: int, refused: Callable[[int], Exception
         return apply(WITHIN, (indices,), {"low": low, "high": high})
     except Outside as error:
         raise refused(error.args[0]) from None
+
+
+def in_range(indices: Any, count: int, refused: Callable[[int], Exception]) -> Any:
+    """Return integers from 0 to below ``count``, as int64: an array, in a captured step an entry.
+
+    Raises
+    ------
+    Exception
+        One is out of range: what ``refused`` gives for it.
+    """
+    if is_captured(indices):
+        return within(indices, 0, count, refused)
+    found = indices.astype(np.int64)
+    if found.size and found.view(np.uint64).max() >= count:  # a negative one is very large
+        raise refused(int(indices[(found < 0) | (found >= count)].flat[0]))
+    return found
 
 
 @without_gradient(np.argsort)

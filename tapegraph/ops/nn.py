@@ -14,9 +14,8 @@ from tapegraph.arrays.axes import pair
 from tapegraph.errors import explain, kind_of
 from tapegraph.numpy_warnings import watched
 from tapegraph.ops.elementwise import astype, where
-from tapegraph.ops.index import within
+from tapegraph.ops.index import in_range
 from tapegraph.ops.reduce import add_up
-from tapegraph.recording.capture_mode import is_captured
 from tapegraph.recording.node import constant, real
 from tapegraph.recording.numpy_functions import numbers
 from tapegraph.recording.op import Op
@@ -480,12 +479,8 @@ def _classes(name: str, targets: Any, count: int) -> Any:
     def refused(label: int) -> IndexError:
         return IndexError(explain(name, f"class {label} of {count}", f"a class in [0, {count})"))
 
-    if is_captured(array):
-        return within(array, 0, count, refused)
-    classes = array.astype(np.int64)  # what is recorded does not change with the tensor
-    if classes.size and classes.view(np.uint64).max() >= count:  # a negative one is very large
-        raise refused(int(array[(classes < 0) | (classes >= count)].flat[0]))
-    return constant(classes)
+    classes = in_range(array, count, refused)
+    return constant(classes) if isinstance(classes, np.ndarray) else classes
 
 
 @of_two

@@ -282,6 +282,11 @@ def numbers(value: Any) -> Any:
     return plain(value)
 
 
+def array_of(value: Any) -> Any:
+    """Return what `numbers` does, and anything else as an array."""
+    return numbers(value) if is_captured(value) else np.asarray(plain(value))
+
+
 def looked_at(value: Any) -> Any:
     """Return a tensor's array for a check that refuses bad input, and for nothing else.
 
