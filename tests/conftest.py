@@ -30,9 +30,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Leave out what is marked for ``--thorough`` alone."""
     if not config.getoption("thorough"):
-        later = [item for item in items if item.get_closest_marker("thorough")]
+        now, later = [], []
+        for item in items:
+            (later if item.get_closest_marker("thorough") else now).append(item)
         config.hook.pytest_deselected(items=later)
-        items[:] = [item for item in items if item not in later]
+        items[:] = now
 
 
 def pytest_xdist_auto_num_workers() -> int:
