@@ -1058,8 +1058,8 @@ FAULTS = (
         "engines",
         "a-bug-leaves-no-traceback",
         "tapegraph/differentiation/backward.py",
-        "len(program), False, 0.0, seconds, trace)",,
-        "len(program), False, 0.0, seconds, None)",,
+        "len(program), False, 0.0, seconds, trace)",
+        "len(program), False, 0.0, seconds, None)",
         "tests/differentiation/test_engines.py",
     ),
     Fault(
