@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable
+from functools import partial, wraps
+from inspect import signature
 from typing import Any, TypeVar, cast
 
 import numpy as np
@@ -35,14 +36,18 @@ def captured_by(method: Callable[..., Any]) -> Callable[[F], F]:
     """
 
     def decorate(eager: F) -> F:
-        @functools.wraps(eager)
         def dispatch(self: Any, *args: Any, **options: Any) -> Any:
             capture = capturing()
             if capture is None:
                 return eager(self, *args, **options)
-            return method(self, capture, functools.partial(eager, self), *args, **options)
+            return method(self, capture, partial(eager, self), *args, **options)
 
-        return cast("F", dispatch)
+        def alone(self: Any) -> Any:  # in half the time
+            capture = capturing()
+            return eager(self) if capture is None else method(self, capture, partial(eager, self))
+
+        takes_more = len(signature(eager).parameters) > 1
+        return cast("F", wraps(eager)(dispatch if takes_more else alone))
 
     return decorate
 
