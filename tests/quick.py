@@ -1,29 +1,47 @@
-"""Which rows of a table the quick suite tries: a few of every function's."""
+"""Which rows of a table the quick suite tries, and how those of one operation are one test."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import pytest
 
+import tapegraph as tg
 from tests.cases import Case
 
 
-def a_few_each(cases: Iterable[Case], few: int = 1) -> list[Any]:
-    """Return cases as parameters; past a few of one function they run with ``--thorough`` alone.
-
-    The first word of a label names the function, where several record one operation.
-    """
+def a_few_each(cases: Iterable[Case], few: int = 1) -> list[Case]:
+    """Return the first few cases of each function, which the first word of a label names."""
     seen: Counter[tuple[str, str]] = Counter()
-    rows = []
+    found = []
     for case in cases:
         key = (case.op, case.label.partition("-")[0])
         seen[key] += 1
-        later = seen[key] > few
-        rows.append(pytest.param(case, id=case.id, marks=[pytest.mark.thorough] if later else []))
-    return rows
+        if seen[key] <= few:
+            found.append(case)
+    return found
+
+
+def each_operation(cases: Iterable[Case]) -> Any:
+    """Make a test one item for each operation of the cases, its argument ``op``."""
+    return pytest.mark.parametrize("op", list(dict.fromkeys(case.op for case in cases)))
+
+
+def check_each(op: str, cases: Iterable[Case], check: Callable[[Case], object]) -> None:
+    """Check the cases of an operation, each on an empty tape; name all that fail."""
+    failures: dict[str, Exception] = {}
+    for case in cases:
+        if case.op == op:
+            tg.tape_reset()
+            try:
+                check(case)
+            except Exception as error:
+                failures[case.id] = error
+    if failures:
+        told = "\n".join(f"{name}: {error}" for name, error in failures.items())
+        raise AssertionError(told) from next(iter(failures.values()))
 
 
 def thinned(values: Iterable[Any], every: int) -> list[Any]:

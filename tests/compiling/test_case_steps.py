@@ -10,7 +10,7 @@ from operator import attrgetter
 
 import numpy as np
 import pytest
-from quick import a_few_each, thinned
+from quick import a_few_each, check_each, each_operation, thinned
 
 import tapegraph as tg
 from tests.cases import CASES, WITHOUT_GRADIENT
@@ -62,17 +62,21 @@ def compare(case, dtype, fixed, engine):
     beside(make, [(i,) for i in range(CALLS)], engine, around=assigned)
 
 
-@pytest.mark.parametrize("case", a_few_each(STEPS))
-def test_all_inputs_are_parameters(case):
-    compare(case, np.float64, len(case.inputs), "native")
+@each_operation(STEPS)
+def test_all_inputs_are_parameters(op, thorough):
+    def check(case):
+        compare(case, np.float64, len(case.inputs), "native")
+
+    check_each(op, STEPS if thorough else a_few_each(STEPS), check)
 
 
 SEVERAL = [c for c in STEPS if len(c.inputs) > 1 and not (c.expected and c.expected[0] is None)]
 
 
-@pytest.mark.parametrize("case", a_few_each(SEVERAL))
-def test_the_first_input_is_a_parameter(case):
-    compare(case, np.float64, 1, "native")
+@each_operation(SEVERAL)
+def test_the_first_input_is_a_parameter(op, thorough):
+    cases = SEVERAL if thorough else a_few_each(SEVERAL)
+    check_each(op, cases, lambda case: compare(case, np.float64, 1, "native"))
 
 
 @pytest.mark.parametrize("case", thinned(STEPS, 20), ids=ID)
@@ -87,9 +91,10 @@ def test_in_tensorflow(case):
     compare(case, np.float64, len(case.inputs), "tensorflow")
 
 
-@pytest.mark.parametrize("case", a_few_each(WITHOUT_GRADIENT))
-def test_without_a_gradient_it_is_computed_anew(case):
-    without_a_gradient(case, "native")
+@each_operation(WITHOUT_GRADIENT)
+def test_without_a_gradient_it_is_computed_anew(op, thorough):
+    cases = WITHOUT_GRADIENT if thorough else a_few_each(WITHOUT_GRADIENT)
+    check_each(op, cases, lambda case: without_a_gradient(case, "native"))
 
 
 @pytest.mark.parametrize("case", thinned(WITHOUT_GRADIENT, 8), ids=ID)

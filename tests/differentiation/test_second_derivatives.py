@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 from promises import named
-from quick import a_few_each
+from quick import a_few_each, check_each, each_operation
 
 import tapegraph as tg
 from tapegraph.recording.op import OPS
@@ -21,6 +21,7 @@ PIECEWISE = frozenset(
     "max_pool2d norm".split()
 )
 SMOOTH = [case for case in CASES if case.smooth]
+SINGULAR = [case for case in CASES if not case.smooth]
 
 
 @pytest.fixture(autouse=True)
@@ -96,14 +97,21 @@ def a_recorded_gradient_is_the_gradient(subject: Subject) -> None:
         np.testing.assert_allclose(g, w, rtol=1e-9, atol=1e-9)
 
 
-@pytest.mark.parametrize("case", a_few_each(case for case in CASES if not case.smooth))
-def test_first_derivatives_at_kinks_ties_and_singular_points(case):
-    a_recorded_gradient_is_the_gradient(Subject(case))
+@each_operation(SINGULAR)
+def test_first_derivatives_at_kinks_ties_and_singular_points(op, thorough):
+    def check(case):
+        a_recorded_gradient_is_the_gradient(Subject(case))
+
+    check_each(op, SINGULAR if thorough else a_few_each(SINGULAR), check)
 
 
-@pytest.mark.parametrize("case", a_few_each(SMOOTH))
-def test_second_derivatives(case):
+@each_operation(SMOOTH)
+def test_second_derivatives(op, thorough):
     """By finite differences of the first, and by reverse over forward mode."""
+    check_each(op, SMOOTH if thorough else a_few_each(SMOOTH), second_derivatives_agree)
+
+
+def second_derivatives_agree(case):
     subject = Subject(case)
     with named("first"):
         a_recorded_gradient_is_the_gradient(subject)
@@ -118,9 +126,13 @@ def test_second_derivatives(case):
 # Where an operation has no node.
 @pytest.mark.filterwarnings("ignore:backward ran in the native engine")
 @pytest.mark.thorough
-@pytest.mark.parametrize("case", SMOOTH, ids=lambda case: case.id)
-def test_second_derivatives_in_tensorflow(case):
+@each_operation(SMOOTH)
+def test_second_derivatives_in_tensorflow(op):
     pytest.importorskip("tensorflow")
+    check_each(op, SMOOTH, second_derivatives_are_alike_in_tensorflow)
+
+
+def second_derivatives_are_alike_in_tensorflow(case):
     subject = Subject(case)
     want = subject.derivative(subject.points, 2, create_graph=False)
     with tg.use_backend("tensorflow"):
@@ -139,17 +151,19 @@ ONE_OF_EACH = list({case.op: case for case in SMOOTH if case.op not in PIECEWISE
     ],
 )
 def test_third_derivatives(case):
+    third_derivatives_agree(case)
+
+
+def third_derivatives_agree(case):
     subject = Subject(case)
     got = subject.derivative(subject.points, 3, create_graph=False)
     compare(got, subject.difference(3), 2e-5)
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize("case", SMOOTH, ids=lambda case: case.id)
-def test_third_derivatives_of_every_case(case):
-    subject = Subject(case)
-    got = subject.derivative(subject.points, 3, create_graph=False)
-    compare(got, subject.difference(3), 2e-5)
+@each_operation(SMOOTH)
+def test_third_derivatives_of_every_case(op):
+    check_each(op, SMOOTH, third_derivatives_agree)
 
 
 def test_every_operation_is_differentiated_twice():

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 from promises import named
+from quick import check_each, each_operation
 
 import tapegraph as tg
 from tapegraph import fallback
@@ -184,8 +185,12 @@ def layouts_of(case: Case, thorough: bool) -> list[str]:
     return names if thorough else [names[zlib.crc32(case.id.encode()) % len(names)]]
 
 
-@pytest.mark.parametrize("case", CASES, ids=[case.id for case in CASES])
-def test_case_keeps_every_promise(case, thorough):
+@each_operation(CASES)
+def test_case_keeps_every_promise(op, thorough):
+    check_each(op, CASES, lambda case: keeps_every_promise(case, thorough))
+
+
+def keeps_every_promise(case: Case, thorough: bool) -> None:
     run = Run(case)
     for promise in PROMISES:
         with named(promise.__name__):

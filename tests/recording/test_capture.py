@@ -6,7 +6,7 @@ import dataclasses
 
 import numpy as np
 import pytest
-from quick import a_few_each
+from quick import a_few_each, check_each, each_operation
 
 import tapegraph as tg
 from tapegraph.capture.capture import Capture
@@ -51,8 +51,12 @@ def same(got, want):
     np.testing.assert_array_equal(got, want)
 
 
-@pytest.mark.parametrize("case", a_few_each(EVERY))
-def test_a_case_run_again_gives_what_a_new_run_gives(case):
+@each_operation(EVERY)
+def test_a_case_run_again_gives_what_a_new_run_gives(op, thorough):
+    check_each(op, EVERY if thorough else a_few_each(EVERY), gives_what_a_new_run_gives)
+
+
+def gives_what_a_new_run_gives(case):
     if "lstsq" in case.label:
         with pytest.raises(ConcretizationError, match="svdvals"):  # its rank decides on shapes
             recorded(case.function(), *case.arrays())
@@ -65,8 +69,12 @@ def test_a_case_run_again_gives_what_a_new_run_gives(case):
     same(np.asarray(again(recording, others)), np.asarray(want))
 
 
-@pytest.mark.parametrize("case", WITHOUT_GRADIENT, ids=lambda case: case.id)
-def test_without_a_gradient_it_is_an_entry_inside_and_plain_outside(case):
+@each_operation(WITHOUT_GRADIENT)
+def test_without_a_gradient_it_is_an_entry_inside_and_plain_outside(op):
+    check_each(op, WITHOUT_GRADIENT, is_an_entry_inside_and_plain_outside)
+
+
+def is_an_entry_inside_and_plain_outside(case):
     recording, out = recorded(case.function(), *case.arrays())
     names = [op.name for op in recording.program.ops]
     assert case.op in names

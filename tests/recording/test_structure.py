@@ -7,8 +7,7 @@ cost another compile, and a recording that is replayed would be wrong without a 
 from __future__ import annotations
 
 import numpy as np
-import pytest
-from quick import a_few_each
+from quick import a_few_each, check_each, each_operation
 
 import tapegraph as tg
 from tapegraph.recording.linearize import linearize
@@ -51,8 +50,12 @@ def recorded(case, arrays):
     return linearize([out]).program.key
 
 
-@pytest.mark.parametrize("case", a_few_each(CASES, 2))
-def test_other_data_record_the_same(case):
+@each_operation(CASES)
+def test_other_data_record_the_same(op, thorough):
+    check_each(op, CASES if thorough else a_few_each(CASES, 2), records_the_same)
+
+
+def records_the_same(case):
     arrays = case.arrays()
     structure = recorded(case, arrays)
     differing = set()

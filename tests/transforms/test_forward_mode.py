@@ -10,6 +10,7 @@ import threading
 import numpy as np
 import pytest
 from promises import named
+from quick import check_each, each_operation
 
 import tapegraph as tg
 from tapegraph.differentiation.jvps import JVPS
@@ -166,8 +167,12 @@ def told_apart():
     return chosen
 
 
-@pytest.mark.parametrize("case", CASES, ids=[case.id for case in CASES])
-def test_case_keeps_every_promise(case, thorough):
+@each_operation(CASES)
+def test_case_keeps_every_promise(op, thorough):
+    check_each(op, CASES, lambda case: keeps_every_promise(case, thorough))
+
+
+def keeps_every_promise(case, thorough):
     for dtype in (np.float64, np.float32):
         with named(f"agrees_with_reverse_mode ({dtype.__name__})"):
             agrees_with_reverse_mode(case, dtype)

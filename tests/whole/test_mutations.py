@@ -34,7 +34,7 @@ def test_a_known_fault_is_killed_by_a_test_that_is_named(tmp_path):
     checkout = copied(tmp_path)
     before = (checkout / KNOWN.file).read_bytes()
     verdict = judge(KNOWN, checkout)
-    assert verdict.killed_by.startswith("tests/ops/test_ops.py::test_case_keeps_every_promise[sub-")
+    assert verdict.killed_by.startswith("tests/ops/test_ops.py::test_case_keeps_every_promise[sub]")
     assert verdict.as_expected
     assert (checkout / KNOWN.file).read_bytes() == before
 
