@@ -75,13 +75,7 @@ RECORDED = rows_of(SLOPES)
 
 # For arrays alone, in fewer calls and passes: a test holds each equal to the rule from its slope.
 FAST: dict[str, tuple[Rule | None, ...]] = {
-    "mul": (lambda g, y, a, b: g * b, lambda g, y, a, b: g * a),
-    "div": (lambda g, y, a, b: g / b, lambda g, y, a, b: -g * y / b),
     "pow": (_pow_base, RECORDED["pow"][1]),
-    "exp": (lambda g, y, x: g * y,),
-    "log": (lambda g, y, x: g / x,),
-    "sin": (lambda g, y, x: g * np.cos(x),),
-    "tanh": (lambda g, y, x: g * (1.0 - y * y),),
     "gelu": (_gelu,),
     "arctan2": (
         lambda g, y, a, b: _arctan2(g, y, b, a, b),
