@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from tapegraph.arrays.strong_product import strong_product
 from tapegraph.typed import Array
 
 
@@ -58,11 +59,7 @@ def _zeros(ufunc: Any, inputs: tuple[Any, ...]) -> Any:
 
 
 def _matmul(a: Array, b: Array, is_cotangent: list[bool]) -> Array:
-    """Multiply matrices so that a zero of a cotangent adds nothing, whatever it is paired with.
-
-    Finite factors are multiplied as ever; what the others add is told by counting, for each
-    element, the products that are inf, -inf and NaN.
-    """
+    """Multiply matrices so that a zero of a cotangent adds nothing."""
     result: Array = np.matmul(a, b)
     if np.isfinite(result).all():
         return result
@@ -70,24 +67,9 @@ def _matmul(a: Array, b: Array, is_cotangent: list[bool]) -> Array:
         left = a if a.ndim > 1 else a[None, :]
         right = b if b.ndim > 1 else b[:, None]
         return _matmul(left, right, is_cotangent).reshape(result.shape)
-    g, h = (a, b) if is_cotangent[0] else (b, a)
 
-    def count(of_g: Any, of_h: Any) -> Array:
-        first, second = (of_g, of_h) if is_cotangent[0] else (of_h, of_g)
-        total: Array = np.matmul(first.astype(result.dtype), second.astype(result.dtype))
-        return total
+    def product(x: Array, y: Array) -> Array:
+        return np.matmul(x, y, dtype=result.dtype, casting="unsafe")
 
-    up, down = np.isposinf(g), np.isneginf(g)
-    nan = count(g != 0, np.isnan(h)) + count(np.isnan(g), np.ones_like(h))
-    nan += count(up | down, h == 0)
-    plus = count(g > 0, np.isposinf(h)) + count(g < 0, np.isneginf(h))
-    plus += count(up, h > 0) + count(down, h < 0)
-    minus = count(g > 0, np.isneginf(h)) + count(g < 0, np.isposinf(h))
-    minus += count(up, h < 0) + count(down, h > 0)
-    finite: Array = np.matmul(
-        np.where(np.isfinite(a), a, np.zeros_like(a)), np.where(np.isfinite(b), b, np.zeros_like(b))
-    )
-    finite[plus > 0] = np.inf
-    finite[minus > 0] = -np.inf
-    finite[(nan > 0) | ((plus > 0) & (minus > 0))] = np.nan
-    return finite
+    found: Array = strong_product(a, b, cotangent_first=is_cotangent[0], product=product)
+    return found

@@ -18,8 +18,7 @@ from tapegraph.compiling.trace import TraceMismatchError
 from tapegraph.differentiation.backward import backward
 from tapegraph.differentiation.gradients import gradients
 from tapegraph.differentiation.stored import zero_grad
-from tapegraph.engines.backend import get_backend, set_backend, use_backend
-from tapegraph.engines.report import last_backward
+from tapegraph.engines.backend import get_backend, last_backward, set_backend, use_backend
 from tapegraph.errors import LostGradientWarning
 from tapegraph.ops import elementwise as _elementwise
 from tapegraph.ops import index as _index

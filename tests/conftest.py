@@ -14,7 +14,7 @@ import pytest
 
 import tapegraph as tg
 from tapegraph.engines import backend as chosen_backend
-from tapegraph.engines import fallback_policy, report
+from tapegraph.engines import fallback_policy
 from tapegraph.recording import scopes, tape
 
 
@@ -70,7 +70,7 @@ def sealed(monkeypatch):
         scopes.RECORDING.entered: (),
         scopes.BACKEND.entered: (),
         chosen_backend._chosen: None,
-        report.LAST: None,
+        chosen_backend.LAST: None,
     }
     tokens = [(variable, variable.set(value)) for variable, value in fresh.items()]
     with np.errstate(divide="warn", over="warn", under="ignore", invalid="warn"):

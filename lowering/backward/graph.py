@@ -112,8 +112,8 @@ class BackwardGraph:
     ----------
     recording : Recording
         What to compile.
-    fed_scalars : sequence of int
-        Which of its scalars are fed.
+    varying : sequence of int
+        Which of its scalars are fed, by their place among them.
 
     Attributes
     ----------
@@ -121,10 +121,11 @@ class BackwardGraph:
         What compiling took.
     """
 
-    def __init__(self, recording: Recording, fed_scalars: Sequence[int]) -> None:
+    def __init__(self, recording: Recording, varying: Sequence[int]) -> None:
         start = CLOCK.now()
-        self._fed_scalars = fed_scalars
-        self._graph = Graph(recording, fed_scalars, results=results_fed(recording.program))
+        program = recording.program
+        self._fed_scalars = [program.scalars[place] for place in varying]
+        self._graph = Graph(recording, self._fed_scalars, results=results_fed(program))
         self._with_strong_zeros: Graph | None = None
         self._lock = Lock()
         self.seconds = CLOCK.now() - start

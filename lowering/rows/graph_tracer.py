@@ -1,4 +1,4 @@
-"""Slopes in the graph: array code run on symbols emits the nodes of the table."""
+"""Slopes in the graph: array code run on tracers emits the nodes of the table."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _PREDICATES = {
 }
 
 
-class Symbol(np.lib.mixins.NDArrayOperatorsMixin):
+class GraphTracer(np.lib.mixins.NDArrayOperatorsMixin):
     """A graph tensor of floats, or a condition, that NumPy's functions compute with."""
 
     __slots__ = ("dtype", "tensor")
@@ -42,37 +42,41 @@ class Symbol(np.lib.mixins.NDArrayOperatorsMixin):
         """The number of axes."""
         return len(self.tensor.shape)
 
-    def astype(self, dtype: Any, copy: bool = True) -> Symbol:
-        """Return the symbol itself: all of a rule's have the dtype of its result."""
+    def astype(self, dtype: Any, copy: bool = True) -> GraphTracer:
+        """Return the tracer itself: all of a rule's have the dtype of its result."""
         return self
 
     def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **options: Any) -> Any:
         node = _PREDICATES.get(ufunc)
         if node is None:
             return numpy_functions.ufunc(ufunc, method, inputs, options)
-        tensors = [x.tensor if type(x) is Symbol else _tensor(x, self.dtype) for x in inputs]
-        return Symbol(getattr(raw, node)(**dict(zip("xy", tensors, strict=False))), self.dtype)
+        tensors = [x.tensor if type(x) is GraphTracer else tensor_of(x, self.dtype) for x in inputs]
+        return GraphTracer(getattr(raw, node)(**dict(zip("xy", tensors, strict=False))), self.dtype)
 
     def __array_function__(self, function: Any, types: Any, args: Any, options: Any) -> Any:
         if function is not np.where:
             return numpy_functions.function(function, args, options)
         condition, *branches = args
-        t, e = (_tensor(x, self.dtype) for x in branches)
-        return Symbol(raw.SelectV2(condition=condition.tensor, t=t, e=e), self.dtype)
+        t, e = (tensor_of(x, self.dtype) for x in branches)
+        return GraphTracer(raw.SelectV2(condition=condition.tensor, t=t, e=e), self.dtype)
 
     @staticmethod
-    def __tapegraph_apply__(name: str, inputs: tuple[Any, ...], attrs: Mapping[str, Any]) -> Symbol:
+    def __tapegraph_apply__(
+        name: str, inputs: tuple[Any, ...], attrs: Mapping[str, Any]
+    ) -> GraphTracer:
         """Emit the node of an operation."""
-        dtype = next(x.dtype for x in inputs if type(x) is Symbol)
-        tensors = [_tensor(x, dtype) for x in inputs]
+        dtype = next(x.dtype for x in inputs if type(x) is GraphTracer)
+        tensors = [tensor_of(x, dtype) for x in inputs]
         shape = np.broadcast_shapes(*(tuple(x.shape) for x in tensors))
-        return Symbol(LOWERINGS[name].rule(Result(shape, dtype.name), *tensors, **attrs), dtype)
+        return GraphTracer(
+            LOWERINGS[name].rule(Result(shape, dtype.name), *tensors, **attrs), dtype
+        )
 
 
-def _tensor(x: Any, dtype: Any) -> Any:
+def tensor_of(x: Any, dtype: Any) -> Any:
     """Return an operand as a graph tensor of floats."""
     tf = tensorflow()
-    if type(x) is not Symbol:
+    if type(x) is not GraphTracer:
         return tf.constant(x, dtype)
     return x.tensor if x.tensor.dtype == dtype else raw.Cast(x=x.tensor, DstT=dtype)
 
@@ -91,11 +95,11 @@ def by_slopes(name: str, rule: Rule, *, strong_zero: bool = False) -> Rule:
             y = rule(out, *xs, **attrs)
 
             def gradient(g: Any) -> list[Any]:
-                g, *arrays = (Symbol(x, y.dtype) for x in (g, y, *xs))
+                g, *arrays = (GraphTracer(x, y.dtype) for x in (g, y, *xs))
                 parts = [_passed(slope, g, *arrays, **attrs) for slope in SLOPES[name]]
                 if strong_zero:
                     parts = [np.where(g == 0.0, 0.0, part) for part in parts]
-                return [_tensor(part, y.dtype) for part in parts]
+                return [tensor_of(part, y.dtype) for part in parts]
 
             return y, gradient
 
@@ -107,7 +111,9 @@ def by_slopes(name: str, rule: Rule, *, strong_zero: bool = False) -> Rule:
     return lowered
 
 
-def _passed(slope: Slope, g: Symbol, y: Symbol, *inputs: Symbol, **attrs: Any) -> Any:
+def _passed(
+    slope: Slope, g: GraphTracer, y: GraphTracer, *inputs: GraphTracer, **attrs: Any
+) -> Any:
     if isinstance(slope, Linear):
         return slope.of(g, y, *inputs, **attrs)
     if isinstance(slope, Divisor):

@@ -8,8 +8,9 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
+from tapegraph.arrays.strong_product import strong_product
 from tapegraph.differentiation.slopes import SLOPES, Linear
-from tapegraph.lowering.rows.graph_tracer import by_slopes
+from tapegraph.lowering.rows.graph_tracer import GraphTracer, by_slopes, tensor_of
 from tapegraph.lowering.rows.linalg import strong_zero_einsum
 from tapegraph.lowering.rows.nn import convolved_by_columns, layer_normalised, of_channels_first
 from tapegraph.lowering.rows.rules import KEEPING_ZEROS, Rule, ints, raw, summed_to
@@ -105,30 +106,13 @@ def _matmul(rule: Rule, out: Any, a: Any, b: Any) -> Any:
 
 
 def _product(a: Any, b: Any, *, cotangent_first: bool) -> Any:
-    """Multiply matrices so that a zero of the cotangent adds nothing.
+    """Multiply matrices so that a zero of the cotangent adds nothing."""
+    dtype = a.dtype
 
-    Finite factors are multiplied as ever; what the others add is told by counting, for each
-    element, the products that are inf, -inf and NaN.
-    """
-    tf = tensorflow()
-    g, h = (a, b) if cotangent_first else (b, a)
+    def product(x: GraphTracer, y: GraphTracer) -> GraphTracer:
+        tensors = (tensor_of(z, dtype) for z in (x, y))
+        return GraphTracer(tensorflow().matmul(*tensors), dtype)
 
-    def count(of_g: Any, of_h: Any) -> Any:
-        first, second = (of_g, of_h) if cotangent_first else (of_h, of_g)
-        return tf.matmul(tf.cast(first, a.dtype), tf.cast(second, a.dtype))
-
-    def finite(x: Any) -> Any:
-        return tf.where(tf.math.is_finite(x), x, tf.zeros_like(x))
-
-    inf = float("inf")
-    nan = count(g != 0, tf.math.is_nan(h)) + count(tf.math.is_nan(g), tf.ones_like(h))
-    nan += count(tf.math.is_inf(g), h == 0)
-    plus = count(g > 0, h == inf) + count(g < 0, h == -inf)
-    plus += count(g == inf, h > 0) + count(g == -inf, h < 0)
-    minus = count(g > 0, h == -inf) + count(g < 0, h == inf)
-    minus += count(g == inf, h < 0) + count(g == -inf, h > 0)
-    total = tf.matmul(finite(a), finite(b))
-    total = tf.where(plus > 0, tf.constant(inf, a.dtype), total)
-    total = tf.where(minus > 0, tf.constant(-inf, a.dtype), total)
-    unclear = (nan > 0) | ((plus > 0) & (minus > 0))
-    return tf.where(unclear, tf.constant(float("nan"), a.dtype), total)
+    factors = (GraphTracer(x, dtype) for x in (a, b))
+    found = strong_product(*factors, cotangent_first=cotangent_first, product=product)
+    return tensor_of(found, dtype)

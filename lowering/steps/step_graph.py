@@ -20,7 +20,7 @@ from tapegraph.lowering.calls import DirectCall, public
 from tapegraph.lowering.rows.rules import TO_FIRST, converted, ints, raw, reshaped, transposed
 from tapegraph.lowering.runtime import tensorflow
 from tapegraph.lowering.steps import xla
-from tapegraph.lowering.steps.layouts import Tensors
+from tapegraph.lowering.layouts import Tensors
 from tapegraph.lowering.steps.variables import tables
 from tapegraph.lowering.translate import emit_entry
 from tapegraph.lowering.unsupported import NotLowered

@@ -16,10 +16,9 @@ from tapegraph.capture.sgd_updates import RowUpdate
 from tapegraph.compiling.trace import Trace
 from tapegraph.engines import registry
 from tapegraph.engines.auto import Structure
-from tapegraph.engines.backend import get_backend
+from tapegraph.engines.backend import LAST, Report, get_backend
 from tapegraph.engines.engine import Engine, EngineDeclined, WholeProgram
 from tapegraph.engines.fallback_policy import Failure, account
-from tapegraph.engines.report import LAST, Report
 from tapegraph.engines.tuner import CLOCK, POLICY
 from tapegraph.interrupts import raise_interrupt
 from tapegraph.progress import announce

@@ -13,9 +13,8 @@ from tapegraph.differentiation import stored
 from tapegraph.differentiation.recorded_backward import record_backward
 from tapegraph.engines import auto, registry
 from tapegraph.engines.auto import Decision
-from tapegraph.engines.backend import get_backend
+from tapegraph.engines.backend import LAST, Report, get_backend
 from tapegraph.engines.fallback_policy import Failure, account
-from tapegraph.engines.report import LAST, Report
 from tapegraph.engines.tuner import CLOCK
 from tapegraph.errors import explain, kind_of
 from tapegraph.recording import capture_mode

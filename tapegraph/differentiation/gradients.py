@@ -9,7 +9,7 @@ from tapegraph.arrays.row_sparse import dense_copy
 from tapegraph.differentiation.backward import cotangent_of, differentiated, jacobian
 from tapegraph.differentiation.recorded_backward import record_gradients, record_jacobian
 from tapegraph.engines import registry
-from tapegraph.engines.report import LAST
+from tapegraph.engines.backend import LAST
 from tapegraph.errors import explain, kind_of, line_of
 from tapegraph.recording import capture_mode
 from tapegraph.recording.linearize import cleared, linearize

@@ -169,5 +169,5 @@ from types import ModuleType
 sys.modules["tensorflow"] = ModuleType("tensorflow")
 sys.modules["tensorflow"].__version__ = "2.20.0"
 """
-    done = run_python(START + program + IMPORT + "print(quiet._chosen_here)")
+    done = run_python(START + program + IMPORT + "print(tf_log._chosen_here)")
     assert done.stdout.split() == ["False"]
