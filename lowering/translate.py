@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
+from tapegraph.lowering.layouts import emitted_last
 from tapegraph.lowering.rows.nn import WHOLE_LOWERINGS
 from tapegraph.lowering.rows.rules import LOWERINGS, Result, Row, Rule, constant
 from tapegraph.lowering.rows.strong_zero import strong_zeros
-from tapegraph.lowering.layouts import emitted_last
 from tapegraph.lowering.unsupported import GAPS, MetNaN, NotLowered
 from tapegraph.ops import rules_of_families
 from tapegraph.recording.op import DERIVATIVES, SCALAR, Attrs, Op

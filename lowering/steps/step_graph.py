@@ -17,10 +17,10 @@ import numpy as np
 
 from tapegraph.arrays.row_sparse import RowSparse
 from tapegraph.lowering.calls import DirectCall, public
+from tapegraph.lowering.layouts import Tensors
 from tapegraph.lowering.rows.rules import TO_FIRST, converted, ints, raw, reshaped, transposed
 from tapegraph.lowering.runtime import tensorflow
 from tapegraph.lowering.steps import xla
-from tapegraph.lowering.layouts import Tensors
 from tapegraph.lowering.steps.variables import tables
 from tapegraph.lowering.translate import emit_entry
 from tapegraph.lowering.unsupported import NotLowered

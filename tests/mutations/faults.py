@@ -68,7 +68,7 @@ FAULTS = (
         "tapegraph/ops/elementwise.py",
         "GELU_CUBIC = 0.044715",
         "GELU_CUBIC = 0.044175",
-        f"{OPS} -k gelu-",
+        f"{OPS} -k gelu]",
     ),
     Fault(
         "forward",
@@ -76,7 +76,7 @@ FAULTS = (
         "tapegraph/ops/reduce.py",
         "shifted /= shifted.sum(axis=axis, keepdims=True)",
         "shifted /= shifted.sum(axis=-1, keepdims=True)",
-        f"{OPS} -k softmax-",
+        f"{OPS} -k softmax]",
     ),
     Fault(
         "forward",
@@ -84,7 +84,7 @@ FAULTS = (
         "tapegraph/ops/elementwise.py",
         "return chosen(cond, a, b)",
         "return chosen(cond, b, a)",
-        f"{OPS} -k where-",
+        f"{OPS} -k where]",
     ),
     Fault(
         "forward",
@@ -93,7 +93,7 @@ FAULTS = (
         "begin.append(part % length)\n            end.append(part % length + 1)",
         "part = part if part >= 0 else (part + 1) % length\n"
         "            begin.append(part)\n            end.append(part + 1)",
-        f"{OPS} -k getitem-",
+        f"{OPS} -k getitem]",
     ),
     Fault(
         "forward",
@@ -101,7 +101,7 @@ FAULTS = (
         "tapegraph/ops/nn.py",
         "return total / valid_counts(x.shape, ksize, stride, pad).astype(x.dtype)",
         "return total / x.dtype.type(ksize[0] * ksize[1])",
-        f"{OPS} -k avg_pool2d-",
+        f"{OPS} -k avg_pool2d]",
     ),
     Fault(
         "forward",
@@ -109,7 +109,7 @@ FAULTS = (
         "tapegraph/ops/nn.py",
         "return total / valid_counts(x.shape, ksize, stride, pad).astype(x.dtype)",
         "return total / valid_counts(x.shape, ksize, stride, pad)",
-        f"{OPS} -k avg_pool2d-",
+        f"{OPS} -k avg_pool2d]",
     ),
     Fault(
         "forward",
@@ -126,7 +126,7 @@ FAULTS = (
         "tapegraph/differentiation/slopes/elementwise.py",
         '"sub": (SAME, NEGATED),',
         '"sub": (SAME, SAME),',
-        f"{OPS} -k sub-",
+        f"{OPS} -k sub]",
     ),
     Fault(
         "vjp",
@@ -134,7 +134,7 @@ FAULTS = (
         "tapegraph/differentiation/slopes/elementwise.py",
         '"mul": (lambda y, a, b: b, lambda y, a, b: a),',
         '"mul": (lambda y, a, b: a, lambda y, a, b: b),',
-        f"{OPS} -k mul-",
+        f"{OPS} -k mul]",
     ),
     Fault(
         "vjp",
@@ -142,7 +142,7 @@ FAULTS = (
         "tapegraph/differentiation/slopes/elementwise.py",
         "lambda y, x: y > 0",
         "lambda y, x: y >= 0",
-        f"{OPS} -k relu-",
+        f"{OPS} -k relu]",
     ),
     Fault(
         "vjp",
@@ -150,7 +150,7 @@ FAULTS = (
         "tapegraph/differentiation/slopes/elementwise.py",
         "np.where(a <= 0, 0.0, y * np.log(np.where(a > 0, a, 1.0)))",
         "np.where(a < 0, 0.0, y)",
-        f"{OPS} -k pow-",
+        f"{OPS} -k pow]",
     ),
     Fault(
         "vjp",
@@ -158,7 +158,7 @@ FAULTS = (
         "fallback/rules/reduce.py",
         "count = math.prod(x.shape[a] for a in axis)",
         "count = math.prod(x.shape)",
-        f"{OPS} -k mean-",
+        f"{OPS} -k mean]",
     ),
     Fault(
         "vjp",
@@ -166,7 +166,7 @@ FAULTS = (
         "fallback/rules/reduce.py",
         "np.expand_dims(_dot(g, y, axis=axis), axis)",
         "np.expand_dims(_dot(g, y, axis=-1), -1)",
-        f"{OPS} -k softmax-",
+        f"{OPS} -k softmax]",
     ),
     Fault(
         "vjp",
@@ -174,7 +174,7 @@ FAULTS = (
         "fallback/rules/shape.py",
         "g.transpose(tuple(sorted(range(len(axes)), key=axes.__getitem__)))",
         "g.transpose(axes)",
-        f"{OPS} -k transpose-",
+        f"{OPS} -k transpose]",
     ),
     Fault(
         "vjp",
@@ -182,7 +182,7 @@ FAULTS = (
         "fallback/rules/shape.py",
         "g[before + (slice(end - a.shape[axis], end),)]",
         "g[before + (slice(0, a.shape[axis]),)]",
-        f"{OPS} -k concat-",
+        f"{OPS} -k concat]",
     ),
     Fault(
         "vjp",
@@ -190,7 +190,7 @@ FAULTS = (
         "fallback/rules/index.py",
         "np.add.at(out, advanced_key(arrays, plan), g)",
         "out[advanced_key(arrays, plan)] += g",
-        f"{OPS} -k index-",
+        f"{OPS} -k index]",
     ),
     Fault(
         "vjp",
@@ -198,7 +198,7 @@ FAULTS = (
         "fallback/rules/index.py",
         "np.add.at(out, places.ravel(), plain(g).ravel())",
         "out[places.ravel()] += plain(g).ravel()",
-        f"{OPS} -k gather-",
+        f"{OPS} -k gather]",
     ),
     Fault(
         "vjp",
@@ -206,7 +206,7 @@ FAULTS = (
         "fallback/rules/linalg.py",
         "return np.matmul(g, b.swapaxes(-1, -2))",
         "return np.matmul(g, b if b.shape[-1] == b.shape[-2] else b.swapaxes(-1, -2))",
-        f"{OPS} -k matmul-",
+        f"{OPS} -k matmul]",
     ),
     Fault(
         "vjp",
@@ -214,7 +214,7 @@ FAULTS = (
         "fallback/rules/nn.py",
         "        gx -= normal * along\n",
         "",
-        f"{OPS} -k layer_norm-",
+        f"{OPS} -k layer_norm]",
     ),
     Fault(
         "vjp",
@@ -222,7 +222,7 @@ FAULTS = (
         "fallback/rules/nn.py",
         "gk = np.matmul(flat, saved.T).reshape(k.shape)",
         "gk = np.matmul(flat[:, ::n], saved[:, ::n].T).reshape(k.shape)",
-        f"{OPS} -k conv2d-",
+        f"{OPS} -k conv2d]",
     ),
     Fault(
         "vjp",
@@ -230,7 +230,7 @@ FAULTS = (
         "fallback/rules/nn.py",
         "odds / total * targets.sum(axis=-1, keepdims=True) - targets",
         "odds / total - targets",
-        f"{OPS} -k crossentropy-",
+        f"{OPS} -k crossentropy]",
     ),
     Fault(
         "vjp",
@@ -238,7 +238,7 @@ FAULTS = (
         "fallback/rules/reduce.py",
         " / chosen.sum(axis=axis, keepdims=True, dtype=x.dtype)",
         "",
-        f"{OPS} -k max-",
+        f"{OPS} -k max]",
     ),
     Fault(
         "vjp",
@@ -246,7 +246,7 @@ FAULTS = (
         "fallback/rules/reduce.py",
         "np.flip(np.flip(g, axis).cumsum(axis=axis), axis)",
         "g.cumsum(axis=axis)",
-        f"{OPS} -k cumsum-",
+        f"{OPS} -k cumsum]",
     ),
     Fault(
         "vjp",
@@ -254,7 +254,7 @@ FAULTS = (
         "fallback/rules/linalg.py",
         "(np.tri(n, dtype=x.dtype) - np.eye(n, dtype=x.dtype) / 2)",
         "np.tri(n, dtype=x.dtype)",
-        f"{OPS} -k cholesky-",
+        f"{OPS} -k cholesky]",
     ),
     Fault(
         "vjp",
@@ -262,7 +262,7 @@ FAULTS = (
         "tapegraph/differentiation/slopes/special.py",
         "_polygamma(n + 1, x)",
         "_polygamma(n, x)",
-        f"{OPS} -k polygamma-",
+        f"{OPS} -k polygamma]",
     ),
     Fault(
         "vjp",
@@ -286,7 +286,7 @@ FAULTS = (
         "fallback/rules/__init__.py",
         "g / of(y, x)",
         "g * of(y, x)",
-        f"{OPS} -k log-",
+        f"{OPS} -k log]",
     ),
     Fault(
         "vjp",
@@ -294,7 +294,7 @@ FAULTS = (
         "tapegraph/ops/index.py",
         "np.add.at(out, places.ravel(), x.ravel())",
         "out[places.ravel()] = x.ravel()",
-        f"{OPS} -k scatter-",
+        f"{OPS} -k scatter]",
     ),
     Fault(
         "vjp",
@@ -351,7 +351,7 @@ FAULTS = (
         "fallback/sweep.py",
         "        if part.shape != shapes[i]:",
         "        if part.ndim != len(shapes[i]):",
-        f"{OPS} -k add-",
+        f"{OPS} -k add]",
     ),
     Fault(
         "sweep",
@@ -359,7 +359,7 @@ FAULTS = (
         "fallback/sweep.py",
         "g = g.sum(axis=stretched, keepdims=True)",
         "g = g.sum(axis=stretched[:1], keepdims=True)",
-        f"{OPS} -k broadcast_to-",
+        f"{OPS} -k broadcast_to]",
     ),
     Fault(
         "sweep",
@@ -408,7 +408,7 @@ FAULTS = (
         "tapegraph/differentiation/jvps/rules.py",
         "over(t, of(y, *inputs, **attrs))",
         "times(t, of(y, *inputs, **attrs))",
-        f"{FORWARD} -k log-",
+        f"{FORWARD} -k log]",
     ),
     Fault(
         "jvp",
@@ -416,7 +416,7 @@ FAULTS = (
         "tapegraph/differentiation/jvps/reduce.py",
         "reduce.sum(weighted, axis=axis, keepdims=True)",
         "reduce.sum(weighted, axis=-1, keepdims=True)",
-        f"{FORWARD} -k softmax-",
+        f"{FORWARD} -k softmax]",
     ),
     Fault(
         "jvp",
@@ -424,7 +424,7 @@ FAULTS = (
         "tapegraph/differentiation/jvps/reduce.py",
         "times(ta, b) + times(tb, a), t_rest",
         "times(ta, b), t_rest",
-        f"{FORWARD} -k prod-",
+        f"{FORWARD} -k prod]",
     ),
     Fault(
         "jvp",
@@ -432,7 +432,7 @@ FAULTS = (
         "tapegraph/differentiation/slopes/elementwise.py",
         "1.0 - y * y,",
         '1.0 - y * getattr(y, "detach", lambda: y)(),',
-        f"{FORWARD} -k tanh-",
+        f"{FORWARD} -k tanh]",
     ),
     Fault(
         "jvp",
@@ -440,7 +440,7 @@ FAULTS = (
         "tapegraph/differentiation/jvps/nn.py",
         "else moved - shifted",
         "else moved + shifted",
-        f"{FORWARD} -k mse_loss-",
+        f"{FORWARD} -k mse_loss]",
     ),
     Fault(
         "jvp",
@@ -464,7 +464,7 @@ FAULTS = (
         "tapegraph/tensors/dual.py",
         "return tangent + constant(np.zeros(out.shape, out.dtype))",
         "return tangent",
-        f"{FORWARD} -k add-",
+        f"{FORWARD} -k add]",
     ),
     # ------------------------------------------------------------------ transforms
     Fault(
