@@ -383,7 +383,7 @@ FAULTS = (
         "fallback/sweep.py",
         "cotangents[i] = total = held + part",
         "cotangents[i] = total = part",
-        f"{OPS} -k twice",
+        f"{OPS} -k mul]",
     ),
     Fault(
         "sweep",
