@@ -1,5 +1,7 @@
 """Operations: products, decompositions and norms."""
 
+# mypy: disable-error-code="no-any-return"
+
 from __future__ import annotations
 
 import math
@@ -7,11 +9,10 @@ import operator
 import string
 from collections import Counter
 from collections.abc import Sequence
-from typing import Any, Literal, NamedTuple, SupportsIndex
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, SupportsIndex, overload
 
 import numpy as np
 
-from tapegraph import typed
 from tapegraph.arrays.axes import integers, one_axis, some_axes
 from tapegraph.errors import explain, kind_of
 from tapegraph.numpy_warnings import watched
@@ -22,17 +23,10 @@ from tapegraph.recording.node import constant, real
 from tapegraph.recording.numpy_functions import implements, numbers, plain
 from tapegraph.recording.op import Op
 from tapegraph.recording.record import apply, tensor_like
-from tapegraph.typed import (
-    Array,
-    Axes,
-    Labels,
-    Operand,
-    Shape,
-    of_array,
-    of_arrays,
-    of_two,
-    seen_as,
-)
+from tapegraph.typed import Array, ArrayLike, Axes, Labels, Shape, SupportsArray
+
+if TYPE_CHECKING:
+    from tapegraph.typed import EighResult, Kind, SlogdetResult, SVDResult
 
 __all__ = [
     "batch_matmul",
@@ -91,8 +85,7 @@ BATCH_MATMUL = Op("batch_matmul", _batch_matmul, promotes=True)
 
 
 @implements(np.matmul, np.linalg.matmul)
-@of_two
-def matmul(x1: Any, x2: Any, /) -> Any:
+def matmul(x1: Kind | ArrayLike, x2: Kind | ArrayLike, /) -> Kind:
     """Matrix product ``x1 @ x2``, as `numpy.matmul`.
 
     With ``g`` the gradient of the result those of the operands are ``g @ x2.T`` and ``x1.T @ g``.
@@ -102,13 +95,12 @@ def matmul(x1: Any, x2: Any, /) -> Any:
     >>> tg.matmul([[1.0, 2.0]], [[3.0], [4.0]]).data
     array([[11.]])
     """
-    x1, x2 = tensor_like("matmul", x1, "x1"), tensor_like("matmul", x2, "x2")
-    op = BATCH_MATMUL if x1.ndim > 2 or x2.ndim > 2 else MATMUL
-    return _product("matmul", op, x1, x2)
+    x, y = tensor_like("matmul", x1, "x1"), tensor_like("matmul", x2, "x2")
+    op = BATCH_MATMUL if x.ndim > 2 or y.ndim > 2 else MATMUL
+    return _product("matmul", op, x, y)
 
 
-@of_two
-def batch_matmul(a: Any, b: Any) -> Any:
+def batch_matmul(a: Kind | ArrayLike, b: Kind | ArrayLike) -> Kind:
     """Matrix product of stacks of matrices; the leading axes broadcast.
 
     Parameters
@@ -135,17 +127,17 @@ def batch_matmul(a: Any, b: Any) -> Any:
     array([[[11.]]])
     """
     name = "batch_matmul"
-    a, b = tensor_like(name, a, "a"), tensor_like(name, b, "b")
-    if max(a.ndim, b.ndim) < 3 or min(a.ndim, b.ndim) < 2:
+    x, y = tensor_like(name, a, "a"), tensor_like(name, b, "b")
+    if max(x.ndim, y.ndim) < 3 or min(x.ndim, y.ndim) < 2:
         raise ValueError(
             explain(
                 name,
-                f"shapes {a.shape} and {b.shape}",
+                f"shapes {x.shape} and {y.shape}",
                 "stacks of matrices, (..., n, k) and (..., k, m)",
                 "Use tg.matmul for two matrices.",
             )
         )
-    return _product(name, BATCH_MATMUL, a, b)
+    return _product(name, BATCH_MATMUL, x, y)
 
 
 def _product(name: str, op: Op, a: Any, b: Any) -> Any:
@@ -203,57 +195,53 @@ EINSUM = Op("einsum", _einsum)
 
 
 @implements(np.dot)
-@of_two
-def dot(a: Any, b: Any) -> Any:
+def dot(a: Kind | ArrayLike, b: Kind | ArrayLike) -> Kind:
     """Sum of products over the last axis of ``a`` and the last but one of ``b``, as `numpy.dot`.
 
     >>> import tapegraph as tg
     >>> tg.dot([1.0, 2.0], [3.0, 4.0]).item()
     11.0
     """
-    a, b = tensor_like("dot", a, "a"), tensor_like("dot", b, "b")
-    if not a.ndim or not b.ndim:
-        return elementwise.mul(a, b)
-    if b.ndim == 1 or max(a.ndim, b.ndim) == 2:
-        return matmul(a, b)
-    return _contracted("dot", a, b, (a.ndim - 1,), (b.ndim - 2,))
+    x, y = tensor_like("dot", a, "a"), tensor_like("dot", b, "b")
+    if not x.ndim or not y.ndim:
+        return elementwise.mul(x, y)
+    if y.ndim == 1 or max(x.ndim, y.ndim) == 2:
+        return matmul(x, y)
+    return _contracted("dot", x, y, (x.ndim - 1,), (y.ndim - 2,))
 
 
 @implements(np.inner)
-@of_two
-def inner(a: Any, b: Any) -> Any:
+def inner(a: Kind | ArrayLike, b: Kind | ArrayLike) -> Kind:
     """Sum of products over the last axes of two arrays, as `numpy.inner`.
 
     >>> import tapegraph as tg
     >>> tg.inner([[1.0, 2.0], [3.0, 4.0]], [1.0, 1.0]).data
     array([3., 7.])
     """
-    a, b = tensor_like("inner", a, "a"), tensor_like("inner", b, "b")
-    if not a.ndim or not b.ndim:
-        return elementwise.mul(a, b)
-    return _contracted("inner", a, b, (a.ndim - 1,), (b.ndim - 1,))
+    x, y = tensor_like("inner", a, "a"), tensor_like("inner", b, "b")
+    if not x.ndim or not y.ndim:
+        return elementwise.mul(x, y)
+    return _contracted("inner", x, y, (x.ndim - 1,), (y.ndim - 1,))
 
 
 @implements(np.vdot)
-@of_two
-def vdot(a: Any, b: Any) -> Any:
+def vdot(a: Kind | ArrayLike, b: Kind | ArrayLike) -> Kind:
     """Sum of products of two arrays' elements, as `numpy.vdot`.
 
     >>> import tapegraph as tg
     >>> tg.vdot([[1.0, 2.0]], [[3.0], [4.0]]).item()
     11.0
     """
-    a, b = tensor_like("vdot", a, "a"), tensor_like("vdot", b, "b")
-    if a.size != b.size:
+    x, y = tensor_like("vdot", a, "a"), tensor_like("vdot", b, "b")
+    if x.size != y.size:
         raise ValueError(
-            explain("vdot", f"shapes {a.shape} and {b.shape}", "as many elements in both")
+            explain("vdot", f"shapes {x.shape} and {y.shape}", "as many elements in both")
         )
-    return matmul(_reshaped(a, (a.size,)), _reshaped(b, (b.size,)))
+    return matmul(_reshaped(x, (x.size,)), _reshaped(y, (y.size,)))
 
 
 @implements(np.outer, np.linalg.outer)
-@of_two
-def outer(a: Any, b: Any) -> Any:
+def outer(a: Kind | ArrayLike, b: Kind | ArrayLike) -> Kind:
     """Every product of an element of ``a`` and one of ``b``, as `numpy.outer`.
 
     >>> import tapegraph as tg
@@ -261,13 +249,14 @@ def outer(a: Any, b: Any) -> Any:
     array([[3., 4.],
            [6., 8.]])
     """
-    a, b = tensor_like("outer", a, "a"), tensor_like("outer", b, "b")
-    return elementwise.mul(_reshaped(a, (a.size, 1)), _reshaped(b, (1, b.size)))
+    x, y = tensor_like("outer", a, "a"), tensor_like("outer", b, "b")
+    return elementwise.mul(_reshaped(x, (x.size, 1)), _reshaped(y, (1, y.size)))
 
 
 @implements(np.tensordot, np.linalg.tensordot)
-@of_two
-def tensordot(a: Any, b: Any, axes: SupportsIndex | Sequence[Shape] = 2) -> Any:
+def tensordot(
+    a: Kind | ArrayLike, b: Kind | ArrayLike, axes: SupportsIndex | Sequence[Shape] = 2
+) -> Kind:
     """Sum of products over some axes of two arrays, as `numpy.tensordot`.
 
     >>> import tapegraph as tg
@@ -275,18 +264,18 @@ def tensordot(a: Any, b: Any, axes: SupportsIndex | Sequence[Shape] = 2) -> Any:
     array([13., 24.])
     """
     name = "tensordot"
-    a, b = tensor_like(name, a, "a"), tensor_like(name, b, "b")
+    x, y = tensor_like(name, a, "a"), tensor_like(name, b, "b")
     if hasattr(axes, "__index__"):
         count = integers(name, "axes", axes)[0]
-        if not 0 <= count <= min(a.ndim, b.ndim):
+        if not 0 <= count <= min(x.ndim, y.ndim):
             raise ValueError(
                 explain(
                     name,
-                    f"axes={count} for shapes {a.shape} and {b.shape}",
-                    f"at most {min(a.ndim, b.ndim)} axes",
+                    f"axes={count} for shapes {x.shape} and {y.shape}",
+                    f"at most {min(x.ndim, y.ndim)} axes",
                 )
             )
-        return _contracted(name, a, b, tuple(range(a.ndim - count, a.ndim)), tuple(range(count)))
+        return _contracted(name, x, y, tuple(range(x.ndim - count, x.ndim)), tuple(range(count)))
     try:
         left, right = axes
     except (TypeError, ValueError):
@@ -295,42 +284,40 @@ def tensordot(a: Any, b: Any, axes: SupportsIndex | Sequence[Shape] = 2) -> Any:
         ) from None
     return _contracted(
         name,
-        a,
-        b,
-        tuple(one_axis(name, i, a.ndim) for i in integers(name, "axes[0]", left)),
-        tuple(one_axis(name, i, b.ndim) for i in integers(name, "axes[1]", right)),
+        x,
+        y,
+        tuple(one_axis(name, i, x.ndim) for i in integers(name, "axes[0]", left)),
+        tuple(one_axis(name, i, y.ndim) for i in integers(name, "axes[1]", right)),
     )
 
 
 @implements(np.kron)
-@of_two
-def kron(a: Any, b: Any) -> Any:
+def kron(a: Kind | ArrayLike, b: Kind | ArrayLike) -> Kind:
     """Kronecker product, as `numpy.kron`.
 
     >>> import tapegraph as tg
     >>> tg.kron([1.0, 10.0], [1.0, 2.0]).data
     array([ 1.,  2., 10., 20.])
     """
-    a, b = tensor_like("kron", a, "a"), tensor_like("kron", b, "b")
-    ndim = max(a.ndim, b.ndim)
-    n, m = ((1,) * (ndim - x.ndim) + x.shape for x in (a, b))
+    left, right = tensor_like("kron", a, "a"), tensor_like("kron", b, "b")
+    ndim = max(left.ndim, right.ndim)
+    n, m = ((1,) * (ndim - x.ndim) + x.shape for x in (left, right))
     blocks = elementwise.mul(
-        _reshaped(a, tuple(k for length in n for k in (length, 1))),
-        _reshaped(b, tuple(k for length in m for k in (1, length))),
+        _reshaped(left, tuple(k for length in n for k in (length, 1))),
+        _reshaped(right, tuple(k for length in m for k in (1, length))),
     )
     return _reshaped(blocks, tuple(i * j for i, j in zip(n, m, strict=True)))
 
 
 @implements(np.cross, np.linalg.cross)
-@of_two
 def cross(
-    a: Any,
-    b: Any,
+    a: Kind | ArrayLike,
+    b: Kind | ArrayLike,
     axisa: SupportsIndex = -1,
     axisb: SupportsIndex = -1,
     axisc: SupportsIndex = -1,
     axis: SupportsIndex | None = None,
-) -> Any:
+) -> Kind:
     """Cross product of vectors of three elements, as `numpy.cross`; those of two are refused.
 
     >>> import tapegraph as tg
@@ -339,19 +326,19 @@ def cross(
     """
     if axis is not None:
         axisa = axisb = axisc = axis
-    a = axes_last("cross", tensor_like("cross", a, "a"), axisa)
-    b = axes_last("cross", tensor_like("cross", b, "b"), axisb)
-    if a.shape[-1] != 3 or b.shape[-1] != 3:
+    x = axes_last("cross", tensor_like("cross", a, "a"), axisa)
+    y = axes_last("cross", tensor_like("cross", b, "b"), axisb)
+    if x.shape[-1] != 3 or y.shape[-1] != 3:
         raise ValueError(
             explain(
                 "cross",
-                f"vectors of {a.shape[-1]} and {b.shape[-1]} elements",
+                f"vectors of {x.shape[-1]} and {y.shape[-1]} elements",
                 "vectors of three elements",
                 "Give vectors of the plane a third element of 0.",
             )
         )
     first, second = (1, 2, 0), (2, 0, 1)
-    out = _turned(a, first) * _turned(b, second) - _turned(a, second) * _turned(b, first)
+    out = _turned(x, first) * _turned(y, second) - _turned(x, second) * _turned(y, first)
     place = one_axis("cross", axisc, out.ndim)
     order = [*range(out.ndim - 1)]
     order.insert(place, out.ndim - 1)
@@ -359,8 +346,9 @@ def cross(
 
 
 @implements(np.trace)
-@of_array
-def trace(a: Any, offset: int = 0, axis1: SupportsIndex = 0, axis2: SupportsIndex = 1) -> Any:
+def trace(
+    a: Kind | ArrayLike, offset: int = 0, axis1: SupportsIndex = 0, axis2: SupportsIndex = 1
+) -> Kind:
     """Sum along a diagonal, as `numpy.trace`.
 
     >>> import tapegraph as tg
@@ -371,8 +359,9 @@ def trace(a: Any, offset: int = 0, axis1: SupportsIndex = 0, axis2: SupportsInde
 
 
 @implements(np.diagonal)
-@of_array
-def diagonal(a: Any, offset: int = 0, axis1: SupportsIndex = 0, axis2: SupportsIndex = 1) -> Any:
+def diagonal(
+    a: Kind | ArrayLike, offset: int = 0, axis1: SupportsIndex = 0, axis2: SupportsIndex = 1
+) -> Kind:
     """Take a diagonal of each matrix, as `numpy.diagonal`; its gradient is zero off the diagonal.
 
     >>> import tapegraph as tg
@@ -394,25 +383,23 @@ def _matrix_diagonal(x: Any, offset: int = 0) -> Any:
 
 
 @implements(np.vecdot, np.linalg.vecdot)
-@of_two
-def vecdot(x1: Any, x2: Any, /, axis: SupportsIndex = -1) -> Any:
+def vecdot(x1: Kind | ArrayLike, x2: Kind | ArrayLike, /, axis: SupportsIndex = -1) -> Kind:
     """Dot product of the vectors along one axis, as `numpy.vecdot`.
 
     >>> import tapegraph as tg
     >>> tg.vecdot([[1.0, 2.0], [3.0, 4.0]], [1.0, 1.0]).data
     array([3., 7.])
     """
-    x1 = axes_last("vecdot", tensor_like("vecdot", x1, "x1"), axis)
-    x2 = axes_last("vecdot", tensor_like("vecdot", x2, "x2"), axis)
-    if x1.shape[-1] != x2.shape[-1]:
+    x = axes_last("vecdot", tensor_like("vecdot", x1, "x1"), axis)
+    y = axes_last("vecdot", tensor_like("vecdot", x2, "x2"), axis)
+    if x.shape[-1] != y.shape[-1]:
         raise ValueError(
-            explain("vecdot", f"shapes {x1.shape} and {x2.shape}", "vectors of the same length")
+            explain("vecdot", f"shapes {x.shape} and {y.shape}", "vectors of the same length")
         )
-    return reduce.sum(elementwise.mul(x1, x2), axis=-1)
+    return reduce.sum(elementwise.mul(x, y), axis=-1)
 
 
-@of_two
-def matvec(x1: Any, x2: Any, /) -> Any:
+def matvec(x1: Kind | ArrayLike, x2: Kind | ArrayLike, /) -> Kind:
     """Product of stacks of matrices and stacks of vectors, as `numpy.matvec`.
 
     >>> import tapegraph as tg
@@ -420,17 +407,16 @@ def matvec(x1: Any, x2: Any, /) -> Any:
     array([[1., 3.],
            [2., 4.]])
     """
-    x1, x2 = tensor_like("matvec", x1, "x1"), tensor_like("matvec", x2, "x2")
-    if x1.ndim < 2 or x2.ndim < 1:
+    x, y = tensor_like("matvec", x1, "x1"), tensor_like("matvec", x2, "x2")
+    if x.ndim < 2 or y.ndim < 1:
         raise ValueError(
-            explain("matvec", f"shapes {x1.shape} and {x2.shape}", "(..., n, k) and (..., k)")
+            explain("matvec", f"shapes {x.shape} and {y.shape}", "(..., n, k) and (..., k)")
         )
-    out = matmul(x1, _reshaped(x2, (*x2.shape, 1)))
+    out = matmul(x, _reshaped(y, (*y.shape, 1)))
     return _reshaped(out, out.shape[:-1])
 
 
-@of_two
-def vecmat(x1: Any, x2: Any, /) -> Any:
+def vecmat(x1: Kind | ArrayLike, x2: Kind | ArrayLike, /) -> Kind:
     """Product of stacks of vectors and stacks of matrices, as `numpy.vecmat`.
 
     >>> import tapegraph as tg
@@ -438,12 +424,12 @@ def vecmat(x1: Any, x2: Any, /) -> Any:
     array([[1., 2.],
            [3., 4.]])
     """
-    x1, x2 = tensor_like("vecmat", x1, "x1"), tensor_like("vecmat", x2, "x2")
-    if x1.ndim < 1 or x2.ndim < 2:
+    x, y = tensor_like("vecmat", x1, "x1"), tensor_like("vecmat", x2, "x2")
+    if x.ndim < 1 or y.ndim < 2:
         raise ValueError(
-            explain("vecmat", f"shapes {x1.shape} and {x2.shape}", "(..., n) and (..., n, k)")
+            explain("vecmat", f"shapes {x.shape} and {y.shape}", "(..., n) and (..., n, k)")
         )
-    out = matmul(_reshaped(x1, (*x1.shape[:-1], 1, x1.shape[-1])), x2)
+    out = matmul(_reshaped(x, (*x.shape[:-1], 1, x.shape[-1])), y)
     return _reshaped(out, (*out.shape[:-2], out.shape[-1]))
 
 
@@ -453,8 +439,7 @@ if hasattr(np, "matvec"):  # new in NumPy 2.2
 
 
 @implements(np.linalg.multi_dot)
-@of_arrays
-def multi_dot(arrays: Any) -> Any:
+def multi_dot(arrays: Sequence[Kind | ArrayLike] | SupportsArray) -> Kind:
     """Product of several matrices in the cheapest order, as `numpy.linalg.multi_dot`.
 
     >>> import tapegraph as tg
@@ -462,7 +447,8 @@ def multi_dot(arrays: Any) -> Any:
     array([11.])
     """
     name = "multi_dot"
-    parts = [tensor_like(name, x, f"arrays[{i}]") for i, x in enumerate(arrays)]
+    given: Any = arrays
+    parts = [tensor_like(name, x, f"arrays[{i}]") for i, x in enumerate(given)]
     shapes = [p.shape for p in parts]
     fits = len(parts) > 1 and all(len(s) == 2 for s in shapes[1:-1])
     if not fits or not all(len(s) in (1, 2) for s in (shapes[0], shapes[-1])):
@@ -502,8 +488,7 @@ def _cheapest(lengths: list[int]) -> dict[tuple[int, int], int]:
 
 
 @implements(np.einsum)
-@seen_as(typed.Einsum)
-def einsum(*operands: str | Operand | Labels, optimize: object = False) -> Any:
+def einsum(*operands: str | Kind | ArrayLike | Labels, optimize: object = False) -> Kind:
     """Sum of products over named axes, as `numpy.einsum`, by subscripts or by lists of labels.
 
     Large products are contracted by matrix products, whatever ``optimize`` says.
@@ -676,26 +661,26 @@ def _reshaped(x: Any, lengths: tuple[int, ...]) -> Any:
     return x if x.shape == lengths else shape.reshape(x, lengths)
 
 
-class SlogdetResult(NamedTuple):
-    """What `slogdet` returns."""
+if not TYPE_CHECKING:  # generic from Python 3.11 on
 
-    sign: Any
-    logabsdet: Any
+    class SlogdetResult(NamedTuple):
+        """What `slogdet` returns."""
 
+        sign: Any
+        logabsdet: Any
 
-class EighResult(NamedTuple):
-    """What `eigh` returns."""
+    class EighResult(NamedTuple):
+        """What `eigh` returns."""
 
-    eigenvalues: Any
-    eigenvectors: Any
+        eigenvalues: Any
+        eigenvectors: Any
 
+    class SVDResult(NamedTuple):
+        """What `svd` returns."""
 
-class SVDResult(NamedTuple):
-    """What `svd` returns."""
-
-    U: Any
-    S: Any
-    Vh: Any
+        U: Any
+        S: Any
+        Vh: Any
 
 
 # Forward
@@ -800,8 +785,7 @@ NORM = Op("norm", _norm)
 
 
 @implements(np.linalg.inv)
-@of_array
-def inv(a: Any) -> Any:
+def inv(a: Kind | ArrayLike) -> Kind:
     """Inverse of a square matrix, as `numpy.linalg.inv`; its derivative is ``-inv(a) da inv(a)``.
 
     >>> import tapegraph as tg
@@ -813,8 +797,7 @@ def inv(a: Any) -> Any:
 
 
 @implements(np.linalg.solve)
-@of_two
-def solve(a: Any, b: Any) -> Any:
+def solve(a: Kind | ArrayLike, b: Kind | ArrayLike) -> Kind:
     """Solution ``x`` of ``a @ x = b``, as `numpy.linalg.solve`.
 
     With ``g`` the gradient of the solution, that of ``b`` is ``solve(a.T, g)``, and that of ``a``
@@ -824,24 +807,23 @@ def solve(a: Any, b: Any) -> Any:
     >>> tg.solve([[2.0, 0.0], [0.0, 4.0]], [2.0, 2.0]).data
     array([1. , 0.5])
     """
-    a, b = _square("solve", a), tensor_like("solve", b, "b")
-    vector = b.ndim == 1
-    right = shape.reshape(b, (*b.shape, 1)) if vector else b
-    if right.ndim < 2 or a.shape[-1] != right.shape[-2]:
+    x, y = _square("solve", a), tensor_like("solve", b, "b")
+    vector = y.ndim == 1
+    right = shape.reshape(y, (*y.shape, 1)) if vector else y
+    if right.ndim < 2 or x.shape[-1] != right.shape[-2]:
         raise ValueError(
             explain(
                 "solve",
-                f"shapes {a.shape} and {b.shape}",
-                f"b of shape ({a.shape[-1]},) or (..., {a.shape[-1]}, k)",
+                f"shapes {x.shape} and {y.shape}",
+                f"b of shape ({x.shape[-1]},) or (..., {x.shape[-1]}, k)",
             )
         )
-    out = _decomposed(SOLVE, a, "an invertible matrix", right)
+    out = _decomposed(SOLVE, x, "an invertible matrix", right)
     return shape.reshape(out, out.shape[:-1]) if vector else out
 
 
 @implements(np.linalg.pinv)
-@of_array
-def pinv(a: Any, rcond: float | None = None) -> Any:
+def pinv(a: Kind | ArrayLike, rcond: float | None = None) -> Kind:
     """Pseudo-inverse of a matrix, as `numpy.linalg.pinv`.
 
     Its derivative holds where the rank does not change (Golub and Pereyra, 1973).
@@ -855,8 +837,9 @@ def pinv(a: Any, rcond: float | None = None) -> Any:
 
 
 @implements(np.linalg.lstsq)
-@seen_as(typed.Lstsq, "tuple[Tensor, Tensor, int, Tensor]")
-def lstsq(a: Any, b: Any, rcond: float | None = None) -> Any:
+def lstsq(
+    a: Kind | ArrayLike, b: Kind | ArrayLike, rcond: float | None = None
+) -> tuple[Kind, Kind, int, Kind]:
     """Solution of least length that minimises ``|a @ x - b|``, as `numpy.linalg.lstsq`.
 
     Gradients flow through the solution, ``pinv(a) @ b``, the residuals and the singular values; the
@@ -867,29 +850,28 @@ def lstsq(a: Any, b: Any, rcond: float | None = None) -> Any:
     >>> x.data, residuals.data, rank
     (array([2.]), array([2.]), 1)
     """
-    a, b = tensor_like("lstsq", a, "a"), tensor_like("lstsq", b, "b")
-    if a.ndim != 2 or b.ndim not in (1, 2) or a.shape[0] != b.shape[0]:
+    x, y = tensor_like("lstsq", a, "a"), tensor_like("lstsq", b, "b")
+    if x.ndim != 2 or y.ndim not in (1, 2) or x.shape[0] != y.shape[0]:
         raise np.linalg.LinAlgError(
-            explain("lstsq", f"shapes {a.shape} and {b.shape}", "(m, n), and (m,) or (m, k)")
+            explain("lstsq", f"shapes {x.shape} and {y.shape}", "(m, n), and (m,) or (m, k)")
         )
-    m, n = a.shape
-    floating = a.dtype if a.dtype.kind == "f" else np.dtype(np.float64)
+    m, n = x.shape
+    floating = x.dtype if x.dtype.kind == "f" else np.dtype(np.float64)
     limit = np.finfo(floating).eps * max(m, n) if rcond is None else real(rcond, "lstsq", "rcond")
-    solution = matmul(pinv(a, float(limit)), b)
-    s = svdvals(a)
+    solution = matmul(pinv(x, float(limit)), y)
+    s = svdvals(x)
     sizes = plain(s)
     rank = int((sizes > limit * sizes.max(initial=0.0)).sum())
     if rank < n or m <= n:
         residuals = constant(np.empty(0, solution.dtype))
     else:
-        missed = matmul(a, solution) - b
-        residuals = reduce.sum(missed * missed, axis=0, keepdims=b.ndim == 1)
+        missed = matmul(x, solution) - y
+        residuals = reduce.sum(missed * missed, axis=0, keepdims=y.ndim == 1)
     return solution, residuals, rank, s
 
 
 @implements(np.linalg.matrix_power)
-@of_array
-def matrix_power(a: Any, n: int) -> Any:
+def matrix_power(a: Kind | ArrayLike, n: int) -> Kind:
     """Power of a square matrix, as `numpy.linalg.matrix_power`; below 0 of its inverse.
 
     >>> import tapegraph as tg
@@ -897,16 +879,16 @@ def matrix_power(a: Any, n: int) -> Any:
     array([[1., 3.],
            [0., 1.]])
     """
-    a = _square("matrix_power", a)
+    x = _square("matrix_power", a)
     try:
         power = operator.index(n)
     except TypeError:
         raise TypeError(explain("matrix_power", f"n={n!r}", "an integer")) from None
     if power == 0:
-        return constant(np.broadcast_to(np.eye(a.shape[-1], dtype=a.dtype), a.shape).copy())
-    square = inv(a) if power < 0 else a
+        return constant(np.broadcast_to(np.eye(x.shape[-1], dtype=x.dtype), x.shape).copy())
+    square = inv(x) if power < 0 else x
     power = -power if power < 0 else power
-    result = None
+    result: Any = None
     while power:
         if power & 1:
             result = square if result is None else matmul(result, square)
@@ -920,8 +902,7 @@ def matrix_power(a: Any, n: int) -> Any:
 
 
 @implements(np.linalg.det)
-@of_array
-def det(a: Any) -> Any:
+def det(a: Kind | ArrayLike) -> Kind:
     """Compute the determinant of a square matrix, as `numpy.linalg.det`.
 
     Its gradient is the matrix of cofactors, which is right for singular matrices too.
@@ -937,8 +918,7 @@ def det(a: Any) -> Any:
 
 
 @implements(np.linalg.slogdet)
-@seen_as(typed.Slogdet, "SlogdetResult")
-def slogdet(a: Any) -> Any:
+def slogdet(a: Kind | ArrayLike) -> SlogdetResult[Kind]:
     """Sign and logarithm of the absolute value of the determinant, as `numpy.linalg.slogdet`.
 
     The gradient of the logarithm is ``inv(a).T``; that of the sign is zero.
@@ -956,8 +936,7 @@ def slogdet(a: Any) -> Any:
 
 
 @implements(np.linalg.cholesky)
-@of_array
-def cholesky(a: Any, upper: bool = False) -> Any:
+def cholesky(a: Kind | ArrayLike, upper: bool = False) -> Kind:
     """Lower triangular ``L`` with ``a = L @ L.T``, as `numpy.linalg.cholesky`.
 
     As NumPy does it reads one triangle of ``a``, and takes the other for its mirror image: the
@@ -976,8 +955,7 @@ def cholesky(a: Any, upper: bool = False) -> Any:
 
 
 @implements(np.linalg.eigvalsh)
-@of_array
-def eigvalsh(a: Any, UPLO: Literal["L", "U"] = "L") -> Any:
+def eigvalsh(a: Kind | ArrayLike, UPLO: Literal["L", "U"] = "L") -> Kind:
     """Eigenvalues of a symmetric matrix, as `numpy.linalg.eigvalsh`.
 
     As NumPy does it reads one triangle of ``a``, so the gradient is zero in the other. The
@@ -992,8 +970,7 @@ def eigvalsh(a: Any, UPLO: Literal["L", "U"] = "L") -> Any:
 
 
 @implements(np.linalg.eigh)
-@seen_as(typed.Eigh, "EighResult")
-def eigh(a: Any, UPLO: Literal["L", "U"] = "L") -> Any:
+def eigh(a: Kind | ArrayLike, UPLO: Literal["L", "U"] = "L") -> EighResult[Kind]:
     """Eigenvalues and eigenvectors of a symmetric matrix, as `numpy.linalg.eigh`.
 
     As NumPy does it reads one triangle of ``a``, so the gradient is zero in the other. The
@@ -1015,8 +992,7 @@ def eigh(a: Any, UPLO: Literal["L", "U"] = "L") -> Any:
 
 
 @implements(np.linalg.svdvals)
-@of_array
-def svdvals(x: Any) -> Any:
+def svdvals(x: Kind | ArrayLike) -> Kind:
     """Singular values of a matrix, as `numpy.linalg.svdvals`.
 
     The derivative is ``ds_i = u_i . dx v_i``.
@@ -1028,9 +1004,16 @@ def svdvals(x: Any) -> Any:
     return apply(SVDVALS, (_matrices("svdvals", x),))
 
 
+@overload
+def svd(
+    a: Kind | ArrayLike, full_matrices: bool = True, compute_uv: Literal[True] = True
+) -> SVDResult[Kind]: ...
+@overload
+def svd(a: Kind | ArrayLike, full_matrices: bool = True, *, compute_uv: Literal[False]) -> Kind: ...
 @implements(np.linalg.svd)
-@seen_as(typed.SVD, "SVDResult | Tensor")
-def svd(a: Any, full_matrices: bool = True, compute_uv: bool = True) -> Any:
+def svd(
+    a: Kind | ArrayLike, full_matrices: bool = True, compute_uv: bool = True
+) -> SVDResult[Kind] | Kind:
     """Singular value decomposition ``a = (U * S) @ Vh``, as `numpy.linalg.svd`.
 
     ``full_matrices=True`` is refused where a matrix is not square: the columns that complete ``U``
@@ -1043,10 +1026,10 @@ def svd(a: Any, full_matrices: bool = True, compute_uv: bool = True) -> Any:
     >>> U.shape, S.data, Vh.shape
     ((3, 2), array([4., 3.]), (2, 2))
     """
-    a = _matrices("svd", a)
+    x = _matrices("svd", a)
     if not compute_uv:
-        return svdvals(a)
-    m, n = a.shape[-2:]
+        return svdvals(x)
+    m, n = x.shape[-2:]
     if full_matrices and m != n:
         raise ValueError(
             explain(
@@ -1056,7 +1039,7 @@ def svd(a: Any, full_matrices: bool = True, compute_uv: bool = True) -> Any:
                 "Write svd(a, full_matrices=False).",
             )
         )
-    return SVDResult(*parts_of_svd(apply(SVD, (a,)), m))
+    return SVDResult(*parts_of_svd(apply(SVD, (x,)), m))
 
 
 def parts_of_svd(packed: Any, m: int) -> tuple[Any, Any, Any]:
@@ -1068,13 +1051,12 @@ def parts_of_svd(packed: Any, m: int) -> tuple[Any, Any, Any]:
 
 
 @implements(np.linalg.norm)
-@of_array
 def norm(
-    x: Any,
+    x: Kind | ArrayLike,
     ord: float | Literal["fro", "nuc"] | None = None,
     axis: Axes = None,
     keepdims: bool = False,
-) -> Any:
+) -> Kind:
     """Norm of a vector or of a matrix, as `numpy.linalg.norm`.
 
     The gradient at a zero vector is zero; elements that tie for the largest share theirs evenly,
@@ -1087,37 +1069,41 @@ def norm(
     >>> y.item(), x.grad
     (5.0, array([0.6, 0.8]))
     """
-    x = tensor_like("norm", x)
+    array = tensor_like("norm", x)
     if axis is None and (
-        ord is None or (x.ndim == 1 and ord == 2) or (x.ndim == 2 and ord == "fro")
+        ord is None or (array.ndim == 1 and ord == 2) or (array.ndim == 2 and ord == "fro")
     ):
-        return _vector_norm("norm", x, tuple(range(x.ndim)), 2, keepdims)
-    axes = tuple(range(x.ndim)) if axis is None else integers("norm", "axis", axis)
+        return _vector_norm("norm", array, tuple(range(array.ndim)), 2, keepdims)
+    axes = tuple(range(array.ndim)) if axis is None else integers("norm", "axis", axis)
     if len(axes) == 1:
-        return _vector_norm("norm", x, axes, 2 if ord is None else ord, keepdims)
+        return _vector_norm("norm", array, axes, 2 if ord is None else ord, keepdims)
     if len(axes) == 2:
-        return _matrix_norm("norm", x, axes, "fro" if ord is None else ord, keepdims)
+        return _matrix_norm("norm", array, axes, "fro" if ord is None else ord, keepdims)
     raise ValueError(
-        explain("norm", f"axis={axis} and ord={ord!r} for shape {x.shape}", "one axis or two")
+        explain("norm", f"axis={axis} and ord={ord!r} for shape {array.shape}", "one axis or two")
     )
 
 
 @implements(np.linalg.vector_norm)
-@of_array
-def vector_norm(x: Any, axis: Axes = None, keepdims: bool = False, ord: float = 2) -> Any:
+def vector_norm(
+    x: Kind | ArrayLike, axis: Axes = None, keepdims: bool = False, ord: float = 2
+) -> Kind:
     """Norm of the vectors along some axes, as `numpy.linalg.vector_norm`; gradients as of `norm`.
 
     >>> import tapegraph as tg
     >>> tg.vector_norm([[3.0, 4.0], [0.0, -2.0]], axis=1, ord=1).data
     array([7., 2.])
     """
-    x = tensor_like("vector_norm", x)
-    return _vector_norm("vector_norm", x, some_axes("vector_norm", axis, x.ndim), ord, keepdims)
+    array = tensor_like("vector_norm", x)
+    return _vector_norm(
+        "vector_norm", array, some_axes("vector_norm", axis, array.ndim), ord, keepdims
+    )
 
 
 @implements(np.linalg.matrix_norm)
-@of_array
-def matrix_norm(x: Any, keepdims: bool = False, ord: float | Literal["fro", "nuc"] = "fro") -> Any:
+def matrix_norm(
+    x: Kind | ArrayLike, keepdims: bool = False, ord: float | Literal["fro", "nuc"] = "fro"
+) -> Kind:
     """Norm of the matrices in the last two axes, as `numpy.linalg.matrix_norm`; see `norm`.
 
     >>> import tapegraph as tg

@@ -1,10 +1,12 @@
 """Operations: neural networks."""
 
+# mypy: disable-error-code="no-any-return"
+
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
@@ -20,7 +22,10 @@ from tapegraph.recording.node import constant, real
 from tapegraph.recording.numpy_functions import numbers
 from tapegraph.recording.op import Op
 from tapegraph.recording.record import apply, tensor_like
-from tapegraph.typed import Array, Shape, of_array, of_three, of_two
+from tapegraph.typed import Array, ArrayLike, Shape
+
+if TYPE_CHECKING:
+    from tapegraph.typed import Kind
 
 __all__ = [
     "avg_pool2d",
@@ -106,7 +111,7 @@ def overlap_add(parts: Array, shape: tuple[int, ...], stride: Pair, dilation: Pa
 def valid_counts(shape: tuple[int, ...], ksize: Pair, stride: Pair, pad: Pair) -> Array:
     """Return how many elements of each pooling window are not padding, ``(1, 1, oh, ow)``."""
     ones = np.ones((1, 1, *shape[2:]))
-    return np.add.reduce(planes(padded(ones, pad), ksize, stride))  # type: ignore[no-any-return]
+    return np.add.reduce(planes(padded(ones, pad), ksize, stride))
 
 
 def _layer_norm(x: Array, gamma: Any, beta: Any, *, eps: float) -> Any:
@@ -199,8 +204,9 @@ SOFTMAX_CROSSENTROPY = Op("softmax_crossentropy", _softmax_crossentropy, saves=T
 MSE_LOSS = Op("mse_loss", _mse_loss, saves=True, promotes=True)
 
 
-@of_three
-def layer_norm(x: Any, gamma: Any, beta: Any, eps: float = 1e-5) -> Any:
+def layer_norm(
+    x: Kind | ArrayLike, gamma: Kind | ArrayLike, beta: Kind | ArrayLike, eps: float = 1e-05
+) -> Kind:
     """Normalise the last axis to mean 0 and variance 1, then scale and shift.
 
     ``gamma * (x - mean) / sqrt(var + eps) + beta`` with the biased variance (Ba, Kiros and
@@ -232,17 +238,18 @@ def layer_norm(x: Any, gamma: Any, beta: Any, eps: float = 1e-5) -> Any:
     array([[-1.,  1.]])
     """
     name = "layer_norm"
-    x = tensor_like(name, x)
-    gamma, beta = tensor_like(name, gamma, "gamma"), tensor_like(name, beta, "beta")
-    if x.ndim == 0 or any(not _broadcasts(v.shape, x.shape) for v in (gamma, beta)):
+    array = tensor_like(name, x)
+    scale, shift = tensor_like(name, gamma, "gamma"), tensor_like(name, beta, "beta")
+    if array.ndim == 0 or any(not _broadcasts(v.shape, array.shape) for v in (scale, shift)):
         raise ValueError(
             explain(
                 name,
-                f"x of shape {x.shape}, gamma of shape {gamma.shape}, beta of shape {beta.shape}",
+                f"x of shape {array.shape}, gamma of shape {scale.shape}, beta of shape "
+                f"{shift.shape}",
                 "x of 1-D or more, and gamma and beta that broadcast to its shape",
             )
         )
-    return apply(LAYER_NORM, (x, gamma, beta), {"eps": real(eps, name, "eps")})
+    return apply(LAYER_NORM, (array, scale, shift), {"eps": real(eps, name, "eps")})
 
 
 def _broadcasts(shape: tuple[int, ...], target: tuple[int, ...]) -> bool:
@@ -252,8 +259,9 @@ def _broadcasts(shape: tuple[int, ...], target: tuple[int, ...]) -> bool:
         return False
 
 
-@of_two
-def conv2d(x: Any, k: Any, stride: Shape = 1, pad: Shape = 0, dilation: Shape = 1) -> Any:
+def conv2d(
+    x: Kind | ArrayLike, k: Kind | ArrayLike, stride: Shape = 1, pad: Shape = 0, dilation: Shape = 1
+) -> Kind:
     """Two-dimensional convolution (cross-correlation) of images with kernels.
 
     Computed as one matrix product over the columns that the kernel reads (im2col and GEMM).
@@ -286,27 +294,30 @@ def conv2d(x: Any, k: Any, stride: Shape = 1, pad: Shape = 0, dilation: Shape = 
            [4., 4.]])
     """
     name = "conv2d"
-    x, k = tensor_like(name, x), tensor_like(name, k, "k")
+    images, kernels = tensor_like(name, x), tensor_like(name, k, "k")
     attrs = {
         "stride": pair(name, "stride", stride, 1),
         "pad": pair(name, "pad", pad, 0),
         "dilation": pair(name, "dilation", dilation, 1),
     }
-    if x.ndim != 4 or k.ndim != 4 or x.shape[1] != k.shape[1]:
+    if images.ndim != 4 or kernels.ndim != 4 or images.shape[1] != kernels.shape[1]:
         raise ValueError(
             explain(
                 name,
-                f"x of shape {x.shape} and k of shape {k.shape}",
+                f"x of shape {images.shape} and k of shape {kernels.shape}",
                 "x (n, c, h, w) and k (o, c, kh, kw) with the same number of channels c",
             )
         )
-    reach = tuple(d * (s - 1) + 1 for d, s in zip(attrs["dilation"], k.shape[2:], strict=True))
-    _check_reach(name, x.shape, reach, attrs["pad"])
-    return apply(CONV2D, (x, k), attrs)
+    reach = tuple(
+        d * (s - 1) + 1 for d, s in zip(attrs["dilation"], kernels.shape[2:], strict=True)
+    )
+    _check_reach(name, images.shape, reach, attrs["pad"])
+    return apply(CONV2D, (images, kernels), attrs)
 
 
-@of_array
-def max_pool2d(x: Any, ksize: Shape, stride: Shape | None = None, pad: Shape = 0) -> Any:
+def max_pool2d(
+    x: Kind | ArrayLike, ksize: Shape, stride: Shape | None = None, pad: Shape = 0
+) -> Kind:
     """Largest element of each window; the first one, row by row, takes the whole gradient.
 
     Parameters
@@ -340,8 +351,9 @@ def max_pool2d(x: Any, ksize: Shape, stride: Shape | None = None, pad: Shape = 0
     return _pool("max_pool2d", MAX_POOL2D, x, ksize, stride, pad)
 
 
-@of_array
-def avg_pool2d(x: Any, ksize: Shape, stride: Shape | None = None, pad: Shape = 0) -> Any:
+def avg_pool2d(
+    x: Kind | ArrayLike, ksize: Shape, stride: Shape | None = None, pad: Shape = 0
+) -> Kind:
     """Mean of each window; padding is not counted.
 
     Parameters
@@ -408,8 +420,7 @@ def _check_reach(name: str, shape: tuple[int, ...], reach: tuple[int, ...], pad:
         )
 
 
-@of_two
-def softmax_crossentropy(logits: Any, targets: Any) -> Any:
+def softmax_crossentropy(logits: Kind | ArrayLike, targets: Kind | ArrayLike) -> Kind:
     """Mean over rows of the cross-entropy between softmax(logits) and the targets.
 
     ``-mean(sum(targets * log_softmax(logits)))`` by log-sum-exp, without clipping.
@@ -442,24 +453,24 @@ def softmax_crossentropy(logits: Any, targets: Any) -> Any:
     0.693147
     """
     name = "softmax_crossentropy"
-    logits, targets = tensor_like(name, logits, "logits"), tensor_like(name, targets, "targets")
-    if logits.ndim == 0 or targets.shape not in (logits.shape, logits.shape[:-1]):
+    scores, wanted = tensor_like(name, logits, "logits"), tensor_like(name, targets, "targets")
+    if scores.ndim == 0 or wanted.shape not in (scores.shape, scores.shape[:-1]):
         raise ValueError(
             explain(
                 name,
-                f"logits of shape {logits.shape} and targets of shape {targets.shape}",
+                f"logits of shape {scores.shape} and targets of shape {wanted.shape}",
                 "targets of the logits' shape (one-hot) or without its last axis (classes)",
             )
         )
-    if logits.dtype.kind != "f":
-        logits = logits * 1.0
-    if targets.shape == logits.shape:
-        targets = _as_constant(name, targets, logits.dtype)
-        common = np.result_type(logits.dtype, targets.dtype)
-        logits, targets = astype(logits, common, copy=False), astype(targets, common, copy=False)
+    if scores.dtype.kind != "f":
+        scores = scores * 1.0
+    if wanted.shape == scores.shape:
+        wanted = _as_constant(name, wanted, scores.dtype)
+        common = np.result_type(scores.dtype, wanted.dtype)
+        scores, wanted = astype(scores, common, copy=False), astype(wanted, common, copy=False)
     else:
-        targets = _classes(name, targets, logits.shape[-1])
-    return apply(SOFTMAX_CROSSENTROPY, (logits, targets))
+        wanted = _classes(name, wanted, scores.shape[-1])
+    return apply(SOFTMAX_CROSSENTROPY, (scores, wanted))
 
 
 def _as_constant(name: str, targets: Any, dtype: np.dtype[Any]) -> Any:
@@ -483,8 +494,7 @@ def _classes(name: str, targets: Any, count: int) -> Any:
     return constant(classes) if isinstance(classes, np.ndarray) else classes
 
 
-@of_two
-def mse_loss(prediction: Any, target: Any) -> Any:
+def mse_loss(prediction: Kind | ArrayLike, target: Kind | ArrayLike) -> Kind:
     """Mean of the squared differences of all elements, ``mean((prediction - target)**2)``.
 
     Parameters
@@ -517,24 +527,23 @@ def mse_loss(prediction: Any, target: Any) -> Any:
     array([1., 3.])
     """
     name = "mse_loss"
-    prediction = tensor_like(name, prediction, "prediction")
-    target = tensor_like(name, target, "target")
-    if prediction.shape != target.shape:
+    x = tensor_like(name, prediction, "prediction")
+    y = tensor_like(name, target, "target")
+    if x.shape != y.shape:
         raise ValueError(
             explain(
                 name,
-                f"a prediction of shape {prediction.shape} and a target of shape {target.shape}",
+                f"a prediction of shape {x.shape} and a target of shape {y.shape}",
                 "equal shapes",
                 "Reshape one of them, or write tg.mean((a - b)**2) where broadcasting is meant.",
             )
         )
-    if prediction.dtype.kind != "f":
-        prediction = prediction * 1.0
-    return apply(MSE_LOSS, (prediction, _as_constant(name, target, prediction.dtype)))
+    if x.dtype.kind != "f":
+        x = x * 1.0
+    return apply(MSE_LOSS, (x, _as_constant(name, y, x.dtype)))
 
 
-@of_array
-def dropout(x: Any, p: float = 0.5, training: bool = True) -> Any:
+def dropout(x: Kind | ArrayLike, p: float = 0.5, training: bool = True) -> Kind:
     """Set elements to zero at random and scale the others by ``1 / (1 - p)``: inverted dropout.
 
     The expectation is ``x`` (Srivastava et al., 2014). The result is ``x`` times
@@ -576,7 +585,7 @@ def dropout(x: Any, p: float = 0.5, training: bool = True) -> Any:
     array([2., 0., 0., 0., 2., 2.])
     """
     name = "dropout"
-    x, rate = tensor_like(name, x), random.share(name, p)
+    array, rate = tensor_like(name, x), random.share(name, p)
     if not training or rate == 0.0:
-        return x
-    return where(random.kept(x.shape, rate), x, 0.0) * random.kept_scale(rate)
+        return array
+    return where(random.kept(array.shape, rate), array, 0.0) * random.kept_scale(rate)

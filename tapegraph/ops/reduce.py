@@ -1,14 +1,15 @@
 """Operations: over axes: sums, extremes, statistics, softmax."""
 
+# mypy: disable-error-code="no-any-return"
+
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any, SupportsIndex
+from typing import TYPE_CHECKING, Any, Literal, SupportsIndex, overload
 
 import numpy as np
 
-from tapegraph import typed
 from tapegraph.arrays.axes import integers, one_axis, some_axes
 from tapegraph.errors import explain, kind_of
 from tapegraph.ops import elementwise
@@ -25,7 +26,10 @@ from tapegraph.recording.numpy_functions import (
 )
 from tapegraph.recording.op import Op
 from tapegraph.recording.record import apply, tensor_like
-from tapegraph.typed import Array, ArrayLike, Axes, of_array, seen_as
+from tapegraph.typed import Array, ArrayLike, Axes
+
+if TYPE_CHECKING:
+    from tapegraph.typed import Kind
 
 __all__ = [
     "average",
@@ -91,8 +95,7 @@ SOFTMAX = Op("softmax", _softmax)
 
 
 @implements(np.sum)
-@of_array
-def sum(a: Any, axis: Axes = None, keepdims: bool = False) -> Any:
+def sum(a: Kind | ArrayLike, axis: Axes = None, keepdims: bool = False) -> Kind:
     """Sum over all elements or over some axes, as `numpy.sum`.
 
     >>> import tapegraph as tg
@@ -104,8 +107,7 @@ def sum(a: Any, axis: Axes = None, keepdims: bool = False) -> Any:
 
 
 @implements(np.mean)
-@of_array
-def mean(a: Any, axis: Axes = None, keepdims: bool = False) -> Any:
+def mean(a: Kind | ArrayLike, axis: Axes = None, keepdims: bool = False) -> Kind:
     """Mean over all elements or some axes, as `numpy.mean`; the derivative by each is ``1 / n``.
 
     >>> import tapegraph as tg
@@ -116,8 +118,7 @@ def mean(a: Any, axis: Axes = None, keepdims: bool = False) -> Any:
     return apply(MEAN, (x,), {"axis": some_axes("mean", axis, x.ndim), "keepdims": bool(keepdims)})
 
 
-@of_array
-def softmax(x: Any, axis: SupportsIndex = -1) -> Any:
+def softmax(x: Kind | ArrayLike, axis: SupportsIndex = -1) -> Kind:
     """Softmax along one axis, ``exp(x - max) / sum(exp(x - max))``.
 
     Parameters
@@ -143,12 +144,12 @@ def softmax(x: Any, axis: SupportsIndex = -1) -> Any:
     >>> tg.softmax([0.0, 0.0]).data
     array([0.5, 0.5])
     """
-    x = tensor_like("softmax", x)
-    if x.ndim == 0:
+    array = tensor_like("softmax", x)
+    if array.ndim == 0:
         raise ValueError(
             explain("softmax", "a 0-d array", "at least one axis", "Use x.reshape(1) for one.")
         )
-    return apply(SOFTMAX, (x,), {"axis": one_axis("softmax", axis, x.ndim)})
+    return apply(SOFTMAX, (array,), {"axis": one_axis("softmax", axis, array.ndim)})
 
 
 def _max(x: Array, *, axis: tuple[int, ...], keepdims: bool) -> Any:
@@ -216,8 +217,7 @@ def _missing(x: Any) -> Any:
 
 
 @implements(np.max, np.amax)
-@of_array
-def max(a: Any, axis: Axes = None, keepdims: bool = False) -> Any:
+def max(a: Kind | ArrayLike, axis: Axes = None, keepdims: bool = False) -> Kind:
     """Maximum over all elements or over some axes, as `numpy.max`.
 
     The gradient goes to the largest element, in equal parts where several are; and to the NaNs
@@ -231,8 +231,7 @@ def max(a: Any, axis: Axes = None, keepdims: bool = False) -> Any:
 
 
 @implements(np.min, np.amin)
-@of_array
-def min(a: Any, axis: Axes = None, keepdims: bool = False) -> Any:
+def min(a: Kind | ArrayLike, axis: Axes = None, keepdims: bool = False) -> Kind:
     """Minimum over all elements or over some axes, as `numpy.min`.
 
     The gradient goes to the smallest element, in equal parts where several are; and to the NaNs
@@ -260,8 +259,7 @@ def _extreme(op: Op, a: Any, axis: Any, keepdims: bool) -> Any:
 
 
 @implements(np.ptp)
-@of_array
-def ptp(a: Any, axis: Axes = None, keepdims: bool = False) -> Any:
+def ptp(a: Kind | ArrayLike, axis: Axes = None, keepdims: bool = False) -> Kind:
     """``max(a) - min(a)`` over all elements or some axes, as `numpy.ptp`, with their gradients.
 
     >>> import tapegraph as tg
@@ -273,8 +271,7 @@ def ptp(a: Any, axis: Axes = None, keepdims: bool = False) -> Any:
 
 
 @implements(np.nanmax)
-@of_array
-def nanmax(a: Any, axis: Axes = None, keepdims: bool = False) -> Any:
+def nanmax(a: Kind | ArrayLike, axis: Axes = None, keepdims: bool = False) -> Kind:
     """Maximum of what is not NaN, as `numpy.nanmax`; equal elements share the gradient evenly.
 
     Where every element is NaN so is the result, without a warning, and the gradient is zero.
@@ -287,8 +284,7 @@ def nanmax(a: Any, axis: Axes = None, keepdims: bool = False) -> Any:
 
 
 @implements(np.nanmin)
-@of_array
-def nanmin(a: Any, axis: Axes = None, keepdims: bool = False) -> Any:
+def nanmin(a: Kind | ArrayLike, axis: Axes = None, keepdims: bool = False) -> Kind:
     """Minimum of what is not NaN, as `numpy.nanmin`; equal elements share the gradient evenly.
 
     Where every element is NaN so is the result, without NumPy's warning, and the gradient is zero.
@@ -314,8 +310,7 @@ def _present_extreme(op: Op, worst: float, name: str, a: Any, axis: Any, keepdim
 
 
 @implements(np.prod)
-@of_array
-def prod(a: Any, axis: Axes = None, keepdims: bool = False) -> Any:
+def prod(a: Kind | ArrayLike, axis: Axes = None, keepdims: bool = False) -> Kind:
     """Product of all elements or over some axes, as `numpy.prod`.
 
     The derivative by an element is the product of the others, exact where elements are zero.
@@ -329,8 +324,7 @@ def prod(a: Any, axis: Axes = None, keepdims: bool = False) -> Any:
 
 
 @implements(np.cumsum)
-@of_array
-def cumsum(a: Any, axis: SupportsIndex | None = None) -> Any:
+def cumsum(a: Kind | ArrayLike, axis: SupportsIndex | None = None) -> Kind:
     """Partial sums along an axis, as `numpy.cumsum`.
 
     >>> import tapegraph as tg
@@ -341,8 +335,7 @@ def cumsum(a: Any, axis: SupportsIndex | None = None) -> Any:
 
 
 @implements(np.cumprod)
-@of_array
-def cumprod(a: Any, axis: SupportsIndex | None = None) -> Any:
+def cumprod(a: Kind | ArrayLike, axis: SupportsIndex | None = None) -> Kind:
     """Partial products along an axis, as `numpy.cumprod`; the gradient is exact beside zeros too.
 
     >>> import tapegraph as tg
@@ -363,8 +356,7 @@ def _running(op: Op, a: Any, axis: SupportsIndex | None) -> Any:
 
 
 @implements(np.var)
-@of_array
-def var(a: Any, axis: Axes = None, ddof: float = 0, keepdims: bool = False) -> Any:
+def var(a: Kind | ArrayLike, axis: Axes = None, ddof: float = 0, keepdims: bool = False) -> Kind:
     """Variance over all elements or over some axes, as `numpy.var`.
 
     The derivative is ``2 (a - mean(a)) / (n - ddof)``, NaN where the result is.
@@ -377,8 +369,7 @@ def var(a: Any, axis: Axes = None, ddof: float = 0, keepdims: bool = False) -> A
 
 
 @implements(np.std)
-@of_array
-def std(a: Any, axis: Axes = None, ddof: float = 0, keepdims: bool = False) -> Any:
+def std(a: Kind | ArrayLike, axis: Axes = None, ddof: float = 0, keepdims: bool = False) -> Kind:
     """Root of the variance over all elements or over some axes, as `numpy.std`.
 
     The derivative is ``(a - mean(a)) / ((n - ddof) std(a))``, 0 or NaN where the result is.
@@ -412,8 +403,7 @@ def _root(variance: Any) -> Any:
 
 
 @implements(np.nansum)
-@of_array
-def nansum(a: Any, axis: Axes = None, keepdims: bool = False) -> Any:
+def nansum(a: Kind | ArrayLike, axis: Axes = None, keepdims: bool = False) -> Kind:
     """Sum of what is not NaN, as `numpy.nansum`; no gradient flows to NaNs.
 
     >>> import tapegraph as tg
@@ -424,8 +414,7 @@ def nansum(a: Any, axis: Axes = None, keepdims: bool = False) -> Any:
 
 
 @implements(np.nanmean)
-@of_array
-def nanmean(a: Any, axis: Axes = None, keepdims: bool = False) -> Any:
+def nanmean(a: Kind | ArrayLike, axis: Axes = None, keepdims: bool = False) -> Kind:
     """Mean of what is not NaN, as `numpy.nanmean`; no gradient flows to NaNs.
 
     >>> import tapegraph as tg
@@ -437,8 +426,7 @@ def nanmean(a: Any, axis: Axes = None, keepdims: bool = False) -> Any:
 
 
 @implements(np.nanvar)
-@of_array
-def nanvar(a: Any, axis: Axes = None, ddof: float = 0, keepdims: bool = False) -> Any:
+def nanvar(a: Kind | ArrayLike, axis: Axes = None, ddof: float = 0, keepdims: bool = False) -> Kind:
     """Variance of what is not NaN, as `numpy.nanvar`; no gradient flows to NaNs.
 
     The derivative is ``2 (a - mean(a)) / (n - ddof)``, NaN where the result is.
@@ -451,8 +439,7 @@ def nanvar(a: Any, axis: Axes = None, ddof: float = 0, keepdims: bool = False) -
 
 
 @implements(np.nanstd)
-@of_array
-def nanstd(a: Any, axis: Axes = None, ddof: float = 0, keepdims: bool = False) -> Any:
+def nanstd(a: Kind | ArrayLike, axis: Axes = None, ddof: float = 0, keepdims: bool = False) -> Kind:
     """Root of the variance of what is not NaN, as `numpy.nanstd`; no gradient flows to NaNs.
 
     The derivative is ``(a - mean(a)) / ((n - ddof) std(a))``, 0 or NaN where the result is.
@@ -492,11 +479,31 @@ def _present_variance(name: str, a: Any, axis: Any, ddof: Any, keepdims: bool) -
 # Means
 
 
-@implements(np.average)
-@seen_as(typed.Average, "Tensor | tuple[Tensor, Tensor]")
+@overload
 def average(
-    a: Any, axis: Axes = None, weights: Any = None, returned: bool = False, keepdims: bool = False
-) -> Any:
+    a: Kind | ArrayLike,
+    axis: Axes = None,
+    weights: Kind | ArrayLike | None = None,
+    returned: Literal[False] = False,
+    keepdims: bool = False,
+) -> Kind: ...
+@overload
+def average(
+    a: Kind | ArrayLike,
+    axis: Axes = None,
+    weights: Kind | ArrayLike | None = None,
+    *,
+    returned: Literal[True],
+    keepdims: bool = False,
+) -> tuple[Kind, Kind]: ...
+@implements(np.average)
+def average(
+    a: Kind | ArrayLike,
+    axis: Axes = None,
+    weights: Kind | ArrayLike | None = None,
+    returned: bool = False,
+    keepdims: bool = False,
+) -> Kind | tuple[Kind, Kind]:
     """Weighted mean, as `numpy.average`; gradients flow to the weights too.
 
     >>> import tapegraph as tg
@@ -537,8 +544,12 @@ def _aligned(w: Any, shape: tuple[int, ...], axis: Any) -> Any:
     return reshape(w, tuple(n if a in axes else 1 for a, n in enumerate(shape)))
 
 
-@seen_as(typed.LogSumExp)
-def logsumexp(a: Any, axis: Axes = None, b: Any = None, keepdims: bool = False) -> Any:
+def logsumexp(
+    a: Kind | ArrayLike,
+    axis: Axes = None,
+    b: Kind | ArrayLike | None = None,
+    keepdims: bool = False,
+) -> Kind:
     """``log(sum(b * exp(a)))`` without overflow, as `scipy.special.logsumexp`.
 
     The derivative is ``b exp(a) / sum(b exp(a))``, without ``b`` the softmax of ``a``.
@@ -575,8 +586,7 @@ def peak(x: Any, axes: tuple[int, ...]) -> Any:
 
 
 @implements(np.median)
-@of_array
-def median(a: Any, axis: Axes = None, keepdims: bool = False) -> Any:
+def median(a: Kind | ArrayLike, axis: Axes = None, keepdims: bool = False) -> Kind:
     """Middle element in order of size, or the mean of the two in the middle, as `numpy.median`.
 
     The gradient goes to the elements chosen; equal ones are in the order in which they stand, and
@@ -596,8 +606,7 @@ def median(a: Any, axis: Axes = None, keepdims: bool = False) -> Any:
 
 
 @implements(np.quantile)
-@of_array
-def quantile(a: Any, q: ArrayLike, axis: Axes = None, keepdims: bool = False) -> Any:
+def quantile(a: Kind | ArrayLike, q: ArrayLike, axis: Axes = None, keepdims: bool = False) -> Kind:
     """Quantiles by linear interpolation, as `numpy.quantile`.
 
     The gradient goes to the two elements between which a quantile lies, by their share in it; equal
@@ -611,8 +620,9 @@ def quantile(a: Any, q: ArrayLike, axis: Axes = None, keepdims: bool = False) ->
 
 
 @implements(np.percentile)
-@of_array
-def percentile(a: Any, q: ArrayLike, axis: Axes = None, keepdims: bool = False) -> Any:
+def percentile(
+    a: Kind | ArrayLike, q: ArrayLike, axis: Axes = None, keepdims: bool = False
+) -> Kind:
     """Percentiles, as `numpy.percentile`: `quantile` with ``q`` from 0 to 100.
 
     >>> import tapegraph as tg
@@ -668,8 +678,13 @@ def _ranked(x: Any, axes: tuple[int, ...], ranks: Array) -> Any:
 
 
 @implements(np.diff)
-@seen_as(typed.Diff)
-def diff(a: Any, n: int = 1, axis: int = -1, prepend: Any = None, append: Any = None) -> Any:
+def diff(
+    a: Kind | ArrayLike,
+    n: int = 1,
+    axis: int = -1,
+    prepend: Kind | ArrayLike | None = None,
+    append: Kind | ArrayLike | None = None,
+) -> Kind:
     """Differences of neighbours, as `numpy.diff`; gradients flow to what is put around them too.
 
     >>> import tapegraph as tg
@@ -709,24 +724,28 @@ def _edge(value: Any, argument: str, x: Any, axis: int) -> Any:
 
 # NumPy 2 renamed trapz.
 @implements(*(getattr(np, name) for name in ("trapezoid", "trapz") if hasattr(np, name)))
-@seen_as(typed.Trapezoid)
-def trapezoid(y: Any, x: Any = None, dx: Any = 1.0, axis: int = -1) -> Any:
+def trapezoid(
+    y: Kind | ArrayLike,
+    x: Kind | ArrayLike | None = None,
+    dx: Kind | ArrayLike = 1.0,
+    axis: int = -1,
+) -> Kind:
     """Integral along an axis, as `numpy.trapezoid`; gradients flow to ``x`` and ``dx`` too.
 
     >>> import tapegraph as tg
     >>> tg.trapezoid([1.0, 2.0, 3.0], x=[4.0, 6.0, 8.0]).item()
     8.0
     """
-    y = tensor_like("trapezoid", y, "y")
-    along = one_axis("trapezoid", axis, y.ndim)
+    heights = tensor_like("trapezoid", y, "y")
+    along = one_axis("trapezoid", axis, heights.ndim)
     width = dx
     if x is not None:
-        x = tensor_like("trapezoid", x)
-        width = diff(x, axis=axis if x.ndim > 1 else -1)
-        if x.ndim == 1:
-            width = reshape(width, (width.size, *(1,) * (y.ndim - along - 1)))
-    after, before = (_along(along, y.ndim, part) for part in np.s_[1:, :-1])
-    pairs = elementwise.add(getitem(y, after), getitem(y, before))
+        places = tensor_like("trapezoid", x)
+        width = diff(places, axis=axis if places.ndim > 1 else -1)
+        if places.ndim == 1:
+            width = reshape(width, (width.size, *(1,) * (heights.ndim - along - 1)))
+    after, before = (_along(along, heights.ndim, part) for part in np.s_[1:, :-1])
+    pairs = elementwise.add(getitem(heights, after), getitem(heights, before))
     return sum(elementwise.div(elementwise.mul(width, pairs), 2.0), axis=along)
 
 

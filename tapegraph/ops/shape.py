@@ -1,21 +1,25 @@
 """Operations: other shapes of the same elements, and joins."""
 
+# mypy: disable-error-code="no-any-return"
+
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any, Literal, SupportsIndex
+from typing import TYPE_CHECKING, Any, Literal, SupportsIndex, overload
 
 import numpy as np
 
-from tapegraph import typed
 from tapegraph.arrays.axes import integers, one_axis, some_axes
 from tapegraph.errors import explain, kind_of
 from tapegraph.recording import node as nodes
 from tapegraph.recording.numpy_functions import implements
 from tapegraph.recording.op import Op
 from tapegraph.recording.record import apply, remember, tensor_like
-from tapegraph.typed import Array, Axes, Shape, of_array, of_arrays, of_each, of_two, seen_as
+from tapegraph.typed import Array, ArrayLike, Axes, Nested, Shape, SupportsArray
+
+if TYPE_CHECKING:
+    from tapegraph.typed import Kind
 
 __all__ = [
     "append",
@@ -79,8 +83,7 @@ CONCAT = Op("concat", _concat, promotes=True)
 
 
 @implements(np.transpose)
-@of_array
-def transpose(a: Any, axes: Sequence[SupportsIndex] | None = None) -> Any:
+def transpose(a: Kind | ArrayLike, axes: Sequence[SupportsIndex] | None = None) -> Kind:
     """Permute the axes, as `numpy.transpose`; reverse them where no order is given.
 
     >>> import tapegraph as tg
@@ -109,8 +112,7 @@ def permuted(x: Any, order: tuple[int, ...]) -> Any:
 
 
 @implements(np.reshape)
-@of_array
-def reshape(a: Any, shape: Shape) -> Any:
+def reshape(a: Kind | ArrayLike, shape: Shape) -> Kind:
     """Give an array another shape, its elements row by row, as `numpy.reshape`.
 
     >>> import tapegraph as tg
@@ -141,8 +143,9 @@ def _full_shape(old: tuple[int, ...], shape: Any) -> tuple[int, ...]:
 
 
 @implements(np.concatenate)
-@of_arrays
-def concat(arrays: Any, axis: SupportsIndex | None = 0) -> Any:
+def concat(
+    arrays: Sequence[Kind | ArrayLike] | SupportsArray, axis: SupportsIndex | None = 0
+) -> Kind:
     """Join arrays along an existing axis, as `numpy.concatenate`.
 
     >>> import tapegraph as tg
@@ -176,8 +179,7 @@ BROADCAST_TO = Op("broadcast_to", _broadcast_to)
 
 
 @implements(np.ravel)
-@of_array
-def ravel(a: Any, order: Literal["C", "F"] = "C") -> Any:
+def ravel(a: Kind | ArrayLike, order: Literal["C", "F"] = "C") -> Kind:
     """Lay the elements out in one axis, as `numpy.ravel`, row by row or column by column.
 
     The orders "A" and "K" are refused: how a tensor lies in memory is not part of its value.
@@ -193,8 +195,7 @@ def ravel(a: Any, order: Literal["C", "F"] = "C") -> Any:
 
 
 @implements(np.squeeze)
-@of_array
-def squeeze(a: Any, axis: Axes = None) -> Any:
+def squeeze(a: Kind | ArrayLike, axis: Axes = None) -> Kind:
     """Drop axes of length 1, as `numpy.squeeze`.
 
     >>> import tapegraph as tg
@@ -213,8 +214,7 @@ def squeeze(a: Any, axis: Axes = None) -> Any:
 
 
 @implements(np.expand_dims)
-@of_array
-def expand_dims(a: Any, axis: Shape) -> Any:
+def expand_dims(a: Kind | ArrayLike, axis: Shape) -> Kind:
     """Insert axes of length 1, as `numpy.expand_dims`.
 
     >>> import tapegraph as tg
@@ -229,9 +229,14 @@ def expand_dims(a: Any, axis: Shape) -> Any:
     return reshape(x, tuple(full))
 
 
+@overload
+def atleast_1d(x: Kind | ArrayLike, /) -> Kind: ...
+@overload
+def atleast_1d(
+    x: Kind | ArrayLike, y: Kind | ArrayLike, /, *arys: Kind | ArrayLike
+) -> tuple[Kind, ...]: ...
 @implements(np.atleast_1d)
-@of_each
-def atleast_1d(*arys: Any) -> Any:
+def atleast_1d(*arys: Kind | ArrayLike) -> Kind | tuple[Kind, ...]:
     """Give each array at least one axis, as `numpy.atleast_1d`.
 
     >>> import tapegraph as tg
@@ -241,9 +246,14 @@ def atleast_1d(*arys: Any) -> Any:
     return _each(arys, lambda x: at_least("atleast_1d", x, 1))
 
 
+@overload
+def atleast_2d(x: Kind | ArrayLike, /) -> Kind: ...
+@overload
+def atleast_2d(
+    x: Kind | ArrayLike, y: Kind | ArrayLike, /, *arys: Kind | ArrayLike
+) -> tuple[Kind, ...]: ...
 @implements(np.atleast_2d)
-@of_each
-def atleast_2d(*arys: Any) -> Any:
+def atleast_2d(*arys: Kind | ArrayLike) -> Kind | tuple[Kind, ...]:
     """Give each array at least two axes, as `numpy.atleast_2d`.
 
     >>> import tapegraph as tg
@@ -253,9 +263,14 @@ def atleast_2d(*arys: Any) -> Any:
     return _each(arys, lambda x: at_least("atleast_2d", x, 2))
 
 
+@overload
+def atleast_3d(x: Kind | ArrayLike, /) -> Kind: ...
+@overload
+def atleast_3d(
+    x: Kind | ArrayLike, y: Kind | ArrayLike, /, *arys: Kind | ArrayLike
+) -> tuple[Kind, ...]: ...
 @implements(np.atleast_3d)
-@of_each
-def atleast_3d(*arys: Any) -> Any:
+def atleast_3d(*arys: Kind | ArrayLike) -> Kind | tuple[Kind, ...]:
     """Give each array at least three axes, as `numpy.atleast_3d`.
 
     >>> import tapegraph as tg
@@ -285,8 +300,7 @@ def _at_least_3d(x: Any) -> Any:
 
 
 @implements(np.swapaxes)
-@of_array
-def swapaxes(a: Any, axis1: SupportsIndex, axis2: SupportsIndex) -> Any:
+def swapaxes(a: Kind | ArrayLike, axis1: SupportsIndex, axis2: SupportsIndex) -> Kind:
     """Exchange two axes, as `numpy.swapaxes`.
 
     >>> import tapegraph as tg
@@ -294,15 +308,14 @@ def swapaxes(a: Any, axis1: SupportsIndex, axis2: SupportsIndex) -> Any:
     (2, 1, 1)
     """
     x = tensor_like("swapaxes", a, "a")
-    a, b = (one_axis("swapaxes", axis, x.ndim) for axis in (axis1, axis2))
+    first, second = (one_axis("swapaxes", axis, x.ndim) for axis in (axis1, axis2))
     order = list(range(x.ndim))
-    order[a], order[b] = b, a
+    order[first], order[second] = second, first
     return transpose(x, order)
 
 
 @implements(np.moveaxis)
-@of_array
-def moveaxis(a: Any, source: Shape, destination: Shape) -> Any:
+def moveaxis(a: Kind | ArrayLike, source: Shape, destination: Shape) -> Kind:
     """Move axes to other places, as `numpy.moveaxis`.
 
     >>> import tapegraph as tg
@@ -329,8 +342,7 @@ def moveaxis(a: Any, source: Shape, destination: Shape) -> Any:
 
 
 @implements(np.rollaxis)
-@of_array
-def rollaxis(a: Any, axis: SupportsIndex, start: SupportsIndex = 0) -> Any:
+def rollaxis(a: Kind | ArrayLike, axis: SupportsIndex, start: SupportsIndex = 0) -> Kind:
     """Move one axis before another, as `numpy.rollaxis`; `moveaxis` says it more plainly.
 
     >>> import tapegraph as tg
@@ -347,26 +359,24 @@ permute_dims = transpose
 
 
 @implements(np.matrix_transpose, np.linalg.matrix_transpose)
-@of_array
-def matrix_transpose(x: Any) -> Any:
+def matrix_transpose(x: Kind | ArrayLike) -> Kind:
     """Exchange the last two axes, as `numpy.matrix_transpose`.
 
     >>> import tapegraph as tg
     >>> tg.matrix_transpose([[[1.0, 2.0]]]).shape
     (1, 2, 1)
     """
-    x = tensor_like("matrix_transpose", x)
-    if x.ndim < 2:
-        raise ValueError(explain("matrix_transpose", f"shape {x.shape}", "two axes or more"))
-    return swapaxes(x, -1, -2)
+    array = tensor_like("matrix_transpose", x)
+    if array.ndim < 2:
+        raise ValueError(explain("matrix_transpose", f"shape {array.shape}", "two axes or more"))
+    return swapaxes(array, -1, -2)
 
 
 # Repeating
 
 
 @implements(np.broadcast_to)
-@of_array
-def broadcast_to(array: Any, shape: Shape) -> Any:
+def broadcast_to(array: Kind | ArrayLike, shape: Shape) -> Kind:
     """Repeat an array to another shape, as `numpy.broadcast_to`; gradients of the copies add up.
 
     >>> import tapegraph as tg
@@ -391,8 +401,7 @@ def broadcast_to(array: Any, shape: Shape) -> Any:
 
 
 @implements(np.broadcast_arrays)
-@seen_as(typed.BroadcastArrays, "tuple[Tensor, ...]")
-def broadcast_arrays(*args: Any) -> Any:
+def broadcast_arrays(*args: Kind | ArrayLike) -> tuple[Kind, ...]:
     """Repeat arrays to the shape that they have together, as `numpy.broadcast_arrays`.
 
     Gradients of the copies add up.
@@ -414,8 +423,7 @@ def broadcast_arrays(*args: Any) -> Any:
 
 
 @implements(np.tile)
-@of_array
-def tile(A: Any, reps: Shape) -> Any:
+def tile(A: Kind | ArrayLike, reps: Shape) -> Kind:
     """Repeat a whole array along axes, as `numpy.tile`; gradients of the copies add up.
 
     >>> import tapegraph as tg
@@ -446,8 +454,7 @@ concatenate = concat
 
 
 @implements(np.stack)
-@of_arrays
-def stack(arrays: Any, axis: SupportsIndex = 0) -> Any:
+def stack(arrays: Sequence[Kind | ArrayLike] | SupportsArray, axis: SupportsIndex = 0) -> Kind:
     """Join arrays along a new axis, as `numpy.stack`.
 
     >>> import tapegraph as tg
@@ -465,8 +472,7 @@ def stack(arrays: Any, axis: SupportsIndex = 0) -> Any:
 
 
 @implements(np.vstack)
-@of_arrays
-def vstack(tup: Any) -> Any:
+def vstack(tup: Sequence[Kind | ArrayLike] | SupportsArray) -> Kind:
     """Join arrays row by row, as `numpy.vstack`.
 
     >>> import tapegraph as tg
@@ -477,8 +483,7 @@ def vstack(tup: Any) -> Any:
 
 
 @implements(np.hstack)
-@of_arrays
-def hstack(tup: Any) -> Any:
+def hstack(tup: Sequence[Kind | ArrayLike] | SupportsArray) -> Kind:
     """Join arrays column by column, as `numpy.hstack`.
 
     >>> import tapegraph as tg
@@ -490,8 +495,7 @@ def hstack(tup: Any) -> Any:
 
 
 @implements(np.dstack)
-@of_arrays
-def dstack(tup: Any) -> Any:
+def dstack(tup: Sequence[Kind | ArrayLike] | SupportsArray) -> Kind:
     """Join arrays along the third axis, as `numpy.dstack`.
 
     >>> import tapegraph as tg
@@ -502,8 +506,7 @@ def dstack(tup: Any) -> Any:
 
 
 @implements(np.column_stack)
-@of_arrays
-def column_stack(tup: Any) -> Any:
+def column_stack(tup: Sequence[Kind | ArrayLike] | SupportsArray) -> Kind:
     """Join arrays as the columns of a matrix, as `numpy.column_stack`.
 
     >>> import tapegraph as tg
@@ -516,8 +519,7 @@ def column_stack(tup: Any) -> Any:
 
 
 @implements(np.block)
-@seen_as(typed.Block)
-def block(arrays: Any) -> Any:
+def block(arrays: Nested[Kind] | ArrayLike) -> Kind:
     """Put an array together from nested lists of blocks, as `numpy.block`.
 
     >>> import tapegraph as tg
@@ -552,8 +554,9 @@ def _joined_blocks(arrays: Any, depth: int, ndim: int) -> Any:
 
 
 @implements(np.append)
-@of_two
-def append(arr: Any, values: Any, axis: SupportsIndex | None = None) -> Any:
+def append(
+    arr: Kind | ArrayLike, values: Kind | ArrayLike, axis: SupportsIndex | None = None
+) -> Kind:
     """Put values behind an array, as `numpy.append`; gradients flow to both.
 
     >>> import tapegraph as tg
