@@ -24,7 +24,7 @@ _SHARED = frozenset("fdlq")
 
 
 def shareable(array: Array) -> bool:
-    """Tell whether TensorFlow may read an array's own memory.
+    """Return whether TensorFlow may read an array's own memory.
 
     Its kernels abort the process on memory that is aligned to less.
     """

@@ -49,7 +49,7 @@ class TensorFlow(Engine):
         tensorflow()
 
     def loaded(self) -> bool:
-        """Tell whether TensorFlow has been imported, by whomever."""
+        """Return whether TensorFlow has been imported, by whomever."""
         return loaded()
 
     def run(self, recording: Recording, seeds: Sequence[Array]) -> Outcome:
@@ -102,7 +102,7 @@ class TensorFlow(Engine):
         return Step(recording, state)
 
     def is_transient(self, error: Exception) -> bool:
-        """Tell whether it may pass: others hold the memory, or a device is busy."""
+        """Return whether it may pass: others hold the memory, or a device is busy."""
         return is_transient(error)
 
     def version(self) -> str:

@@ -67,7 +67,7 @@ class Tensors:
             self._first[slot] = tensor
 
     def lies_last(self, slot: int) -> bool:
-        """Tell whether a slot's tensor was made channels last."""
+        """Return whether a slot's tensor was made channels last."""
         return slot in self._made_last
 
     def as_made(self, slot: int) -> Any:
@@ -75,7 +75,7 @@ class Tensors:
         return self._last[slot] if slot in self._made_last else self._first[slot]
 
     def runs_last(self, slot: int) -> bool:
-        """Tell whether an operation is to be emitted channels last."""
+        """Return whether an operation is to be emitted channels last."""
         program, (first, *rest) = self._program, self._program.inputs[slot]
         name = program.ops[slot].name
         if name in nn.LAST_LOWERINGS:

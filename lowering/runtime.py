@@ -82,12 +82,12 @@ def _is_found() -> bool:
 
 
 def loaded() -> bool:
-    """Tell whether TensorFlow has been imported in this process, by whomever."""
+    """Return whether TensorFlow has been imported in this process, by whomever."""
     return sys.modules.get("tensorflow") is not None
 
 
 def is_transient(error: Exception) -> bool:
-    """Tell whether it may pass: others hold the memory, or a device is busy."""
+    """Return whether it may pass: others hold the memory, or a device is busy."""
     if isinstance(error, MemoryError):
         return True
     if not loaded():

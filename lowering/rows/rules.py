@@ -44,7 +44,7 @@ class Row(NamedTuple):
     reads_rows: Callable[..., bool] | None = None
 
     def reads_rows_with(self, attrs: Mapping[str, Any]) -> bool:
-        """Tell whether it reads whole rows of its first input, with these attributes."""
+        """Return whether it reads whole rows of its first input, with these attributes."""
         return self.reads_rows is not None and self.reads_rows(**attrs)
 
 
@@ -138,7 +138,7 @@ LARGE = 1 << 14
 
 
 def is_large(x: Any) -> bool:
-    """Tell whether a tensor has so many elements that quick nodes are worth a condition."""
+    """Return whether a tensor has so many elements that quick nodes are worth a condition."""
     return bool(math.prod(x.shape) >= LARGE)
 
 

@@ -23,7 +23,7 @@ from tapegraph.lowering.calls import to_tensorflow
 from tapegraph.lowering.runtime import is_transient
 from tapegraph.lowering.steps import xla
 from tapegraph.lowering.steps.step_graph import Changes, StepGraph
-from tapegraph.lowering.steps.variables import kept
+from tapegraph.lowering.steps.variables import variable_of
 from tapegraph.lowering.unsupported import NotLowered
 from tapegraph.progress import announce
 from tapegraph.recording.node import Node
@@ -66,12 +66,12 @@ class Step:
     def __init__(self, recording: Recording, state: Mapping[int, Node]) -> None:
         program = recording.program
         self._entries = len(program)
-        self._kept = {slot: kept(node) for slot, node in state.items()}
+        self._state = {slot: variable_of(node) for slot, node in state.items()}
         inputs = [slot for slot in program.fed if program.ops[slot] is INPUT]
-        self.leaves = [*self._kept, *inputs]
+        self.leaves = [*self._state, *inputs]
         self._dtypes = [program.dtypes[slot] for slot in inputs]
-        self._updated = [self._kept[update.leaf] for update in program.updates]
-        variables = {slot: k.variable for slot, k in self._kept.items()}
+        self._updated = [self._state[update.leaf] for update in program.updates]
+        variables = {slot: v.variable for slot, v in self._state.items()}
         trace = partial(StepGraph, recording, variables, inputs)
         self._graph = trace()
         candidates = [Candidate(self._graph)]
@@ -99,7 +99,7 @@ class Step:
         return text
 
     def try_variant(self, limit: float) -> bool:
-        """Compile it with XLA next, if that costs at most so many seconds; tell whether."""
+        """Compile it with XLA next, if that costs at most so many seconds; return whether."""
         untried = self.tuner.untried
         if not untried or untried[0].price() > limit:
             return False
@@ -109,9 +109,9 @@ class Step:
     def feeds(self, values: list[Any]) -> list[Any]:
         """Bring state to its variables, and return what the graphs are fed; as in `run`."""
         keep_freed_memory()
-        for variable, node in zip(self._kept.values(), values, strict=False):
+        for variable, node in zip(self._state.values(), values, strict=False):
             variable.push(node)
-        arrays = zip(values[len(self._kept) :], self._dtypes, strict=True)
+        arrays = zip(values[len(self._state) :], self._dtypes, strict=True)
         return [self._fed(i, np.asarray(a, dtype)) for i, (a, dtype) in enumerate(arrays)]
 
     def _fed(self, position: int, array: Array) -> Any:

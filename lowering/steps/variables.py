@@ -22,10 +22,10 @@ from tapegraph.recording.remote import RemoteArray, is_remote
 from tapegraph.typed import Array
 
 _lock = Lock()
-_known: dict[tuple[int, tuple[int, ...], str], Kept] = {}
+_known: dict[tuple[int, tuple[int, ...], str], StateVariable] = {}
 
 
-class Kept:
+class StateVariable:
     """A tensor's variable, and the array at home that is known to hold the same numbers.
 
     Attributes
@@ -69,13 +69,13 @@ class Kept:
         return array
 
 
-def kept(node: Node) -> Kept:
+def variable_of(node: Node) -> StateVariable:
     """Return the variable of a tensor, which is made at the first call and goes with the tensor."""
     key = (id(node), node._array.shape, node._array.dtype.str)
     with _lock():
         found = _known.get(key)
         if found is None:
-            found = Kept(node)
+            found = StateVariable(node)
             weakref.finalize(node, _known.pop, key, None)
             _known[key] = found
         return found
@@ -93,7 +93,7 @@ def tables(program: Program) -> dict[int, SgdUpdate]:
 
 
 def _reads_rows(program: Program, leaf: int, readers: set[int]) -> bool:
-    """Tell whether these read rows of a parameter, and nothing else of it."""
+    """Return whether these read rows of a parameter, and nothing else of it."""
     return bool(readers) and all(
         bool(program.inputs[slot])
         and program.ops[slot] not in DERIVATIVES

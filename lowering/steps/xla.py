@@ -113,7 +113,7 @@ def hidden_numbers(recording: Recording) -> list[int]:
 
 
 def _is_float64(value: Any) -> bool:
-    """Tell whether a number is the same as a float64."""
+    """Return whether a number is the same as a float64."""
     return not isinstance(value, (bool, np.bool_)) and (value != value or float(value) == value)
 
 

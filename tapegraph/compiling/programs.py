@@ -15,7 +15,7 @@ from tapegraph.arrays.row_sparse import RowSparse
 from tapegraph.capture.sgd_updates import RowUpdate
 from tapegraph.compiling.trace import Trace
 from tapegraph.engines import registry
-from tapegraph.engines.auto import Structure
+from tapegraph.engines.auto import EngineStats
 from tapegraph.engines.backend import LAST, Report, get_backend
 from tapegraph.engines.engine import Engine, EngineDeclined, WholeProgram
 from tapegraph.engines.fallback_policy import Failure, account
@@ -60,7 +60,7 @@ class Programs:
         self._others: dict[str, WholeProgram] = {}
         self._failed: dict[str, Failure] = {}
         self._setbacks = 0
-        self._structure: Structure | None = None
+        self._structure: EngineStats | None = None
         self._runs = 0  # since the native engine was found to be the fastest
         self._tried_a_variant = False
 
@@ -152,13 +152,13 @@ class Programs:
         if name != registry.AUTO:
             return (registry.NATIVE, self._failed[name]) if name in self._failed else (name, None)
         if self._structure is None:
-            self._structure = Structure(self._trace.recording.program, self._rivals())
+            self._structure = EngineStats(self._trace.recording.program, self._rivals())
         decision = self._structure.choose()
         if decision.engine == registry.NATIVE and self._tries_a_variant(self._structure):
             decision = self._structure.choose()
         return decision.engine, decision.failure
 
-    def _tries_a_variant(self, structure: Structure) -> bool:
+    def _tries_a_variant(self, structure: EngineStats) -> bool:
         """Let a slower engine try another variant, once, where that pays; tell whether."""
         native = {c.way: seconds for c, seconds in structure.tuner.verdict}.get(registry.NATIVE)
         if native is None or self._tried_a_variant:  # None: nothing has been decided

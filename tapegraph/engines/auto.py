@@ -24,7 +24,7 @@ from tapegraph.recording.program import Key, Program
 _previous: ContextVar[tuple[str, float] | None] = ContextVar("tapegraph_previous", default=None)
 
 
-class Structure:
+class EngineStats:
     """What is known of one structure.
 
     Attributes
@@ -96,7 +96,7 @@ class Decision(NamedTuple):
 
     engine: str
     failure: Failure | None
-    structure: Structure | None
+    structure: EngineStats | None
 
 
 class _Known:
@@ -104,7 +104,7 @@ class _Known:
 
     def __init__(self) -> None:
         self.lock = Lock()
-        self.structures: OrderedDict[Key, Structure] = OrderedDict()
+        self.structures: OrderedDict[Key, EngineStats] = OrderedDict()
         self.native_seconds = self.longest = 0.0  # all native sweeps together, and the longest
         self.entry_seconds: dict[str, float] = {}  # to compile one entry, by engine
 
@@ -145,13 +145,13 @@ class _Known:
             reason = reason or why
         return reason
 
-    def structure(self, program: Program, rivals: list[Engine]) -> Structure:
+    def structure(self, program: Program, rivals: list[Engine]) -> EngineStats:
         """Return what is known of a program's structure."""
         key = program.key
         with self.lock():
             known = self.structures.get(key)
             if known is None:
-                known = self.structures[key] = Structure(program, rivals)
+                known = self.structures[key] = EngineStats(program, rivals)
                 while len(self.structures) > tuner.POLICY.structures:
                     self.structures.popitem(last=False)
             else:
@@ -193,7 +193,7 @@ def _decided(program: Program, refused: list[tuple[str, Exception]]) -> Decision
     return structure.choose()
 
 
-def ran_natively(structure: Structure | None, seconds: float) -> None:
+def ran_natively(structure: EngineStats | None, seconds: float) -> None:
     """Remember a native sweep, be its structure told apart or not."""
     if structure is not None:
         structure.ran(registry.NATIVE, seconds)

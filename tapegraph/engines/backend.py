@@ -79,7 +79,7 @@ def get_backend() -> Backend:
 
 
 def chosen_by() -> str:
-    """Say where the backend in force was chosen."""
+    """Return where the backend in force was chosen."""
     if scopes.BACKEND.value():
         return "by tg.use_backend"
     if _chosen.get():

@@ -80,7 +80,7 @@ class WholeProgram(Protocol):
         """As above."""
 
     def try_variant(self, limit: float) -> bool:
-        """Try another variant next, if that costs at most so many seconds; tell whether."""
+        """Try another variant next, if that costs at most so many seconds; return whether."""
 
     def run(self, values: list[Any], changes: Any = None) -> Any:
         """Return the outputs, and the new values of the state that changes: two lists.
@@ -194,11 +194,11 @@ class Engine(ABC):
         """
 
     def loaded(self) -> bool:
-        """Tell whether what it needs has been imported."""
+        """Return whether what it needs has been imported."""
         return True
 
     def is_transient(self, error: Exception) -> bool:
-        """Tell whether the same program may run the next time, though it raised this."""
+        """Return whether the same program may run the next time, though it raised this."""
         return isinstance(error, MemoryError)
 
     def version(self) -> str:

@@ -33,7 +33,7 @@ class Failure(NamedTuple):
 
 
 def account(name: str, error: Exception) -> Failure:
-    """Say why the engine of a name did not run: once a cause aloud, or as an error under strict.
+    """Return why the engine of a name did not run; warn once per cause, or raise under strict.
 
     ``auto`` expects some programs to run natively, so those causes are only reported.
 

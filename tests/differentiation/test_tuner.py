@@ -182,24 +182,24 @@ def structure(size: int) -> Program:
     return linearize([tg.sum(tg.tanh(x) * x)]).program
 
 
-def recorded(size: int = 3) -> auto.Structure:
+def recorded(size: int = 3) -> auto.EngineStats:
     return auto.decide(structure(size)).structure
 
 
-def why_native(known: auto.Structure) -> str | None:
+def why_native(known: auto.EngineStats) -> str | None:
     failure = known.choose().failure
     return None if failure is None else failure.reason
 
 
-def native(known: auto.Structure, seconds: float) -> None:
+def native(known: auto.EngineStats, seconds: float) -> None:
     known.ran("native", seconds)
 
 
-def compiled(known: auto.Structure, seconds: float, compile_seconds: float = 0.0) -> None:
+def compiled(known: auto.EngineStats, seconds: float, compile_seconds: float = 0.0) -> None:
     known.ran("tensorflow", seconds, compile_seconds)
 
 
-def tried_natively(seconds: float, runs: int = POLICY.trials) -> auto.Structure:
+def tried_natively(seconds: float, runs: int = POLICY.trials) -> auto.EngineStats:
     known = recorded()
     for _ in range(runs):
         native(known, seconds)
@@ -210,7 +210,7 @@ def forget() -> None:
     auto.KNOWN.structures.clear()
 
 
-def price(known: auto.Structure) -> float:
+def price(known: auto.EngineStats) -> float:
     costs = registry.engine("tensorflow").costs
     return costs.compile + known.entries * costs.compile_entry
 
