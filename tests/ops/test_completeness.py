@@ -146,7 +146,11 @@ def test_numpy_function_is_recorded_and_has_cases(path):
 
 
 # Parameters that NumPy's function takes without naming them, or not before 2.1.
-BESIDE = {"clip": {"max", "min"}, "pad": {"constant_values", "reflect_type"}}
+BESIDE = {
+    "clip": {"max", "min"},
+    "pad": {"constant_values", "reflect_type"},
+    "reshape": {"shape"},
+}
 
 
 def numpys(function):
