@@ -92,7 +92,7 @@ class PlanTracer(NDArrayOperatorsMixin):
         args: tuple[Any, ...],
         kwargs: dict[str, Any] | None = None,
         out: Any = None,
-        **traits: bool,
+        **traits: Any,
     ) -> Any:
         """Add an instruction, and return its result as a tracer."""
         tracers: list[PlanTracer] = []

@@ -155,28 +155,29 @@ def _eigvalsh(needs: list[bool], g: Any, y: Array, a: Array, *, saved: Array) ->
     return (np.matmul(g[..., None, :] * saved, flipped(saved)),)
 
 
-def _eigh(g: Any, y: Array, a: Array, *, uplo: str) -> Any:
+def _eigh(g: Any, y: Any, a: Any, *, uplo: str) -> Any:
     n = a.shape[-1]
     vectors, values = flipped(y[..., :n]), y[..., n]
     of_vectors = _antisymmetric(np.matmul(flipped(vectors), flipped(g[..., :n])))
-    inner = _known(of_vectors / _gaps(values), equal_pairs(values), _pairs(_has(g[..., :n])))
+    equal = equal_pairs(_numbers(values))
+    asked = _pairs(_has(g[..., :n]))
+    inner = _over_gaps(of_vectors, values, equal, asked)
     inner = inner + g[..., n][..., None] * np.eye(n, dtype=a.dtype)
     return np.matmul(np.matmul(vectors, inner), flipped(vectors))
 
 
+def _numbers(x: Any) -> Any:
+    return plain_array(plain(x))
+
+
 def _has(cotangents: Any) -> Any:
-    """Tell which rows of cotangents, each of one vector, are not zero."""
-    return (plain(cotangents) != 0).any(axis=-1)
+    """Return which rows of cotangents, each of one vector, are not zero."""
+    return (_numbers(cotangents) != 0).any(axis=-1)
 
 
 def _pairs(has: Array) -> Any:
     """Tell which pairs a vector with a cotangent is one of."""
     return has[..., None, :] | has[..., :, None]
-
-
-def _known(terms: Any, undefined: Array, asked: Array) -> Any:
-    """Put NaN for undefined terms that are asked for, and 0 for those that are not."""
-    return np.where(undefined, np.where(asked, np.nan, 0.0).astype(terms.dtype), terms)
 
 
 def _antisymmetric(x: Any) -> Any:
@@ -190,6 +191,24 @@ def _gaps(values: Array) -> Array:
     return gaps
 
 
+def _over_gaps(terms: Any, values: Any, equal: Array, asked: Array) -> Any:
+    return _over(terms, np.where(equal, values.dtype.type(1), _gaps(values)), equal, asked)
+
+
+def _over(terms: Any, divisor: Any, undefined: Any, asked: Any) -> Any:
+    """Divide terms: NaN where undefined and asked for, else 0 there, whose derivative is NaN.
+
+    ``divisor`` is not zero.
+    """
+    undefined = np.broadcast_to(undefined, terms.shape)
+    if not undefined.any():
+        return terms / divisor
+    # Of sqrt(t * t) the derivative at 0 is infinity times 0.
+    zeros = np.sqrt(np.where(undefined, terms * terms, terms.dtype.type(1)))
+    instead = np.where(asked, terms.dtype.type(np.nan), zeros)
+    return np.where(undefined, instead, terms / divisor)
+
+
 def _svdvals(
     needs: list[bool], g: Any, y: Array, x: Array, *, saved: tuple[Array, Array]
 ) -> tuple[Any]:
@@ -197,27 +216,27 @@ def _svdvals(
     return (np.matmul(g[..., None, :] * u, vh),)
 
 
-def _svd(g: Any, y: Array, x: Array) -> Any:
+def _svd(g: Any, y: Any, x: Any) -> Any:
     m, n = x.shape[-2:]
     u, s, vh = flipped(y[..., :m]), y[..., m], y[..., m + 1 :]
     gu, gs, gvh = flipped(g[..., :m]), g[..., m], g[..., m + 1 :]
-    gaps = _gaps(s * s)
-    of_u = 2 * _antisymmetric(np.matmul(flipped(u), gu)) / gaps
-    of_v = 2 * _antisymmetric(np.matmul(vh, flipped(gvh))) / gaps
+    of_u = 2 * _antisymmetric(np.matmul(flipped(u), gu))
+    of_v = 2 * _antisymmetric(np.matmul(vh, flipped(gvh)))
     inner = of_u * s[..., None, :] + of_v * s[..., :, None]
     has_u, has_v = _has(g[..., :m]), _has(gvh)
-    inner = _known(inner, equal_pairs(s), _pairs(has_u | has_v))
+    inner = _over_gaps(inner, s * s, equal_pairs(_numbers(s)), _pairs(has_u | has_v))
     inner = inner + gs[..., None] * np.eye(s.shape[-1], dtype=x.dtype)
     total = np.matmul(np.matmul(u, inner), vh)
+    zeros = zeros_among(_numbers(s))
+    divisor = np.where(zeros, s.dtype.type(1), s)
     # What moves u or v out of the space that they span.
     if m > n:
         outside = gu - np.matmul(u, np.matmul(flipped(u), gu))
-        terms = outside / s[..., None, :]
-        terms = _known(terms, zeros_among(s)[..., None, :], has_u[..., None, :])
+        terms = _over(outside, divisor[..., None, :], zeros[..., None, :], has_u[..., None, :])
         total = total + np.matmul(terms, vh)
     if n > m:
         outside = gvh - np.matmul(np.matmul(gvh, flipped(vh)), vh)
-        terms = _known(outside / s[..., None], zeros_among(s)[..., None], has_v[..., None])
+        terms = _over(outside, divisor[..., None], zeros[..., None], has_v[..., None])
         total = total + np.matmul(u, terms)
     return total
 
@@ -286,63 +305,9 @@ def _eigvalsh_recorded(needs: list[bool], g: Any, y: Any, a: Any) -> tuple[Any]:
     return (np.matmul(g[..., None, :] * vectors, flipped(vectors)),)
 
 
-def _eigh_recorded(g: Any, y: Any, a: Any, *, uplo: str) -> Any:
-    n = a.shape[-1]
-    vectors, values = flipped(y[..., :n]), y[..., n]
-    of_vectors = _antisymmetric(np.matmul(flipped(vectors), flipped(g[..., :n])))
-    equal = equal_pairs(plain_array(values))
-    asked = _pairs(_has(plain_array(g[..., :n])))
-    inner = _over_gaps(of_vectors, values, equal, asked)
-    inner = inner + g[..., n][..., None] * np.eye(n, dtype=a.dtype)
-    return np.matmul(np.matmul(vectors, inner), flipped(vectors))
-
-
-def _over_gaps(terms: Any, values: Any, equal: Array, asked: Array) -> Any:
-    return _over(terms, np.where(equal, values.dtype.type(1), _gaps(values)), equal, asked)
-
-
-def _over(terms: Any, divisor: Any, undefined: Any, asked: Any) -> Any:
-    """Divide terms: NaN where undefined and asked for, else 0 there, whose derivative is NaN.
-
-    ``divisor`` is not zero.
-    """
-    undefined = np.broadcast_to(undefined, terms.shape)
-    if not undefined.any():
-        return terms / divisor
-    # Of sqrt(t * t) the derivative at 0 is infinity times 0.
-    zeros = np.sqrt(np.where(undefined, terms * terms, terms.dtype.type(1)))
-    instead = np.where(asked, terms.dtype.type(np.nan), zeros)
-    return np.where(undefined, instead, terms / divisor)
-
-
 def _svdvals_recorded(needs: list[bool], g: Any, y: Any, x: Any) -> tuple[Any]:
     u, _, vh = np.linalg.svd(x, full_matrices=False)
     return (np.matmul(g[..., None, :] * u, vh),)
-
-
-def _svd_recorded(g: Any, y: Any, x: Any) -> Any:
-    m, n = x.shape[-2:]
-    u, s, vh = flipped(y[..., :m]), y[..., m], y[..., m + 1 :]
-    gu, gs, gvh = flipped(g[..., :m]), g[..., m], g[..., m + 1 :]
-    of_u = 2 * _antisymmetric(np.matmul(flipped(u), gu))
-    of_v = 2 * _antisymmetric(np.matmul(vh, flipped(gvh)))
-    inner = of_u * s[..., None, :] + of_v * s[..., :, None]
-    has_u, has_v = _has(plain_array(g[..., :m])), _has(plain_array(gvh))
-    inner = _over_gaps(inner, s * s, equal_pairs(plain_array(s)), _pairs(has_u | has_v))
-    inner = inner + gs[..., None] * np.eye(s.shape[-1], dtype=x.dtype)
-    total = np.matmul(np.matmul(u, inner), vh)
-    zeros = zeros_among(plain_array(s))
-    divisor = np.where(zeros, s.dtype.type(1), s)
-    # What moves u or v out of the space that they span.
-    if m > n:
-        outside = gu - np.matmul(u, np.matmul(flipped(u), gu))
-        terms = _over(outside, divisor[..., None, :], zeros[..., None, :], has_u[..., None, :])
-        total = total + np.matmul(terms, vh)
-    if n > m:
-        outside = gvh - np.matmul(np.matmul(gvh, flipped(vh)), vh)
-        terms = _over(outside, divisor[..., None], zeros[..., None], has_v[..., None])
-        total = total + np.matmul(u, terms)
-    return total
 
 
 VJPS: dict[str, Row] = {
@@ -367,7 +332,5 @@ RECORDED: dict[str, Row] = {
     "det": (_det_recorded,),
     "slogdet": (_slogdet_recorded,),
     "eigvalsh": Joint(_eigvalsh_recorded),
-    "eigh": (_eigh_recorded,),
     "svdvals": Joint(_svdvals_recorded),
-    "svd": (_svd_recorded,),
 }
