@@ -10,7 +10,7 @@ import numpy as np
 
 from tapegraph.lowering.layouts import emitted_last
 from tapegraph.lowering.rows.nn import WHOLE_LOWERINGS
-from tapegraph.lowering.rows.rules import LOWERINGS, Result, Row, Rule, constant
+from tapegraph.lowering.rows.rules import LOWERINGS, Result, Row, Rule, constant, own_gradient
 from tapegraph.lowering.rows.strong_zero import strong_zeros
 from tapegraph.lowering.unsupported import GAPS, MetNaN, NotLowered
 from tapegraph.ops import rules_of_families
@@ -166,11 +166,10 @@ def emit_entry(
 def _standing_in(tf: Any, result: Any, fed: Any) -> Any:
     """Return the fed value of a result; its gradient goes where the result's own would."""
 
-    @tf.custom_gradient  # type: ignore[untyped-decorator]
     def stand_in(result: Any) -> Any:
         return tf.identity(fed), lambda g: g
 
-    return stand_in(result)
+    return own_gradient(stand_in, result)
 
 
 def _operands(

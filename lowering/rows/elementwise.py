@@ -13,6 +13,7 @@ from tapegraph.lowering.rows.rules import (
     ints,
     is_large,
     number,
+    own_gradient,
     raw,
     summed_to,
     unless,
@@ -22,10 +23,7 @@ from tapegraph.ops.elementwise import GELU_CUBIC, GELU_SCALE, LN2, LN10
 
 
 def _gelu(out: Any, x: Any) -> Any:
-    tf = tensorflow()
-
     # Its slope from the table would compute the forward's tanh a second time.
-    @tf.custom_gradient  # type: ignore[untyped-decorator]
     def lowered(x: Any) -> Any:
         scaled = raw.Mul(x=raw.Mul(x=x, y=x), y=number(GELU_SCALE * GELU_CUBIC, x))
         bend = raw.Tanh(x=raw.Mul(x=raw.AddV2(x=scaled, y=number(GELU_SCALE, x)), y=x))
@@ -38,7 +36,7 @@ def _gelu(out: Any, x: Any) -> Any:
 
         return raw.Mul(x=raw.Mul(x=gate, y=number(0.5, x)), y=x), gradient
 
-    return lowered(x)
+    return own_gradient(lowered, x)
 
 
 def _exp2(out: Any, x: Any) -> Any:
@@ -178,7 +176,6 @@ def _pow(out: Any, a: Any, b: Any) -> Any:
     if not (is_large(a) and is_large(b)):
         return raw.Pow(x=a, y=b)
 
-    @tensorflow().custom_gradient  # type: ignore[untyped-decorator]
     def lowered(a: Any, b: Any) -> Any:
         y = raw.Pow(x=a, y=b)
 
@@ -199,7 +196,7 @@ def _pow(out: Any, a: Any, b: Any) -> Any:
 
         return y, gradient
 
-    return lowered(a, b)
+    return own_gradient(lowered, a, b)
 
 
 def _maximum(out: Any, a: Any, b: Any) -> Any:
@@ -213,7 +210,6 @@ def _minimum(out: Any, a: Any, b: Any) -> Any:
 def _halving_ties(node: str, first: Any, second: Any, a: Any, b: Any) -> Any:
     """Emit a node whose gradient gives each operand half of a tie: TensorFlow gives one all."""
 
-    @tensorflow().custom_gradient  # type: ignore[untyped-decorator]
     def lowered(a: Any, b: Any) -> Any:
         y = getattr(raw, node)(x=a, y=b)
 
@@ -229,7 +225,7 @@ def _halving_ties(node: str, first: Any, second: Any, a: Any, b: Any) -> Any:
 
         return y, gradient
 
-    return lowered(a, b)
+    return own_gradient(lowered, a, b)
 
 
 def _fmax(out: Any, a: Any, b: Any) -> Any:
@@ -243,7 +239,6 @@ def _fmin(out: Any, a: Any, b: Any) -> Any:
 def _unless_nan(wins: Any, a: Any, b: Any) -> Any:
     """Emit the operand that wins or is beside a NaN; its gradient halves ties, two NaN too."""
 
-    @tensorflow().custom_gradient  # type: ignore[untyped-decorator]
     def lowered(a: Any, b: Any) -> Any:
         first = raw.LogicalOr(x=wins(x=a, y=b), y=raw.IsNan(x=b))
         y = raw.SelectV2(condition=first, t=a, e=b)
@@ -261,7 +256,7 @@ def _unless_nan(wins: Any, a: Any, b: Any) -> Any:
 
         return y, gradient
 
-    return lowered(a, b)
+    return own_gradient(lowered, a, b)
 
 
 def _trunc(out: Any, x: Any) -> Any:

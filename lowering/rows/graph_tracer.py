@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from tapegraph.differentiation.slopes import SLOPES, Divisor, Linear, Slope
-from tapegraph.lowering.rows.rules import LOWERINGS, Result, Rule, raw
+from tapegraph.lowering.rows.rules import LOWERINGS, Result, Rule, raw, with_gradient
 from tapegraph.lowering.runtime import tensorflow
 from tapegraph.recording import numpy_functions
 
@@ -88,25 +89,14 @@ def by_slopes(name: str, rule: Rule, *, strong_zero: bool = False) -> Rule:
     """
 
     def lowered(out: Result, *operands: Any, **attrs: Any) -> Any:
-        tf = tensorflow()
+        def gradient(g: Any, y: Any, *xs: Any) -> list[Any]:
+            g, *arrays = (GraphTracer(x, y.dtype) for x in (g, y, *xs))
+            parts = [_passed(slope, g, *arrays, **attrs) for slope in SLOPES[name]]
+            if strong_zero:
+                parts = [np.where(g == 0.0, 0.0, part) for part in parts]
+            return [tensor_of(part, y.dtype) for part in parts]
 
-        @tf.custom_gradient  # type: ignore[untyped-decorator]
-        def emitted(*xs: Any) -> Any:
-            y = rule(out, *xs, **attrs)
-
-            def gradient(g: Any) -> list[Any]:
-                g, *arrays = (GraphTracer(x, y.dtype) for x in (g, y, *xs))
-                parts = [_passed(slope, g, *arrays, **attrs) for slope in SLOPES[name]]
-                if strong_zero:
-                    parts = [np.where(g == 0.0, 0.0, part) for part in parts]
-                return [tensor_of(part, y.dtype) for part in parts]
-
-            return y, gradient
-
-        # At full size; broadcast_to's own gradient sums back.
-        return emitted(
-            *(x if tuple(x.shape) == out.shape else tf.broadcast_to(x, out.shape) for x in operands)
-        )
+        return with_gradient(out, partial(rule, out, **attrs), gradient, *operands)
 
     return lowered
 

@@ -13,6 +13,7 @@ from tapegraph.lowering.rows.rules import (
     ints,
     is_large,
     number,
+    own_gradient,
     permuted,
     raw,
     reshaped,
@@ -60,7 +61,6 @@ def strong_zero_einsum(rule: Rule, out: Any, *operands: Any, spec: str) -> Any:
         lengths = [x.shape[term.index(label)] if label in term else 1 for label in labels]
         return reshaped(permuted(x, order), tuple(lengths))
 
-    @tf.custom_gradient  # type: ignore[untyped-decorator]
     def lowered(*xs: Any) -> Any:
         def gradient(g: Any) -> list[Any]:
             g = tf.convert_to_tensor(g)  # that of a gathered product comes as IndexedSlices
@@ -78,7 +78,7 @@ def strong_zero_einsum(rule: Rule, out: Any, *operands: Any, spec: str) -> Any:
 
         return rule(out, *xs, spec=spec), gradient
 
-    return lowered(*operands)
+    return own_gradient(lowered, *operands)
 
 
 def _inv(out: Any, a: Any) -> Any:
@@ -103,7 +103,6 @@ def _stacked(x: Any, stack: tuple[int, ...]) -> Any:
 def _det(out: Any, a: Any) -> Any:
     tf = tensorflow()
 
-    @tf.custom_gradient  # type: ignore[untyped-decorator]
     def lowered(a: Any) -> Any:
         y = raw.MatrixDeterminant(input=a)
 
@@ -119,7 +118,7 @@ def _det(out: Any, a: Any) -> Any:
 
         return y, gradient
 
-    return lowered(a)
+    return own_gradient(lowered, a)
 
 
 def _by_inverse(scale: Any, a: Any, by_cofactors: Callable[[], Any]) -> Any:
@@ -164,7 +163,6 @@ def _eigvalsh(out: Any, a: Any) -> Any:
 def _svdvals(out: Any, x: Any) -> Any:
     tf = tensorflow()
 
-    @tf.custom_gradient  # type: ignore[untyped-decorator]
     def lowered(x: Any) -> Any:
         s, u, v = raw.Svd(input=x, compute_uv=True, full_matrices=False)
 
@@ -174,13 +172,12 @@ def _svdvals(out: Any, x: Any) -> Any:
 
         return s, gradient
 
-    return lowered(x)
+    return own_gradient(lowered, x)
 
 
 def _pinv(out: Any, a: Any, *, rcond: float) -> Any:
     tf = tensorflow()
 
-    @tf.custom_gradient  # type: ignore[untyped-decorator]
     def lowered(a: Any) -> Any:
         s, u, v = raw.Svd(input=a, compute_uv=True, full_matrices=False)
         kept = s > number(rcond, s) * tf.reduce_max(s, axis=-1, keepdims=True)
@@ -199,14 +196,12 @@ def _pinv(out: Any, a: Any, *, rcond: float) -> Any:
 
         return y, gradient
 
-    return lowered(a)
+    return own_gradient(lowered, a)
 
 
 def _norm(out: Any, x: Any, *, axis: tuple[int, ...], keepdims: bool, ord: float) -> Any:
-    tf = tensorflow()
     kept = tuple(1 if i in axis else int(n) for i, n in enumerate(x.shape))
 
-    @tf.custom_gradient  # type: ignore[untyped-decorator]
     def lowered(x: Any) -> Any:
         y = _norm_of(x, axis, ord)
 
@@ -217,7 +212,7 @@ def _norm(out: Any, x: Any, *, axis: tuple[int, ...], keepdims: bool, ord: float
 
         return y if keepdims else raw.Reshape(tensor=y, shape=ints(out.shape)), gradient
 
-    return lowered(x)
+    return own_gradient(lowered, x)
 
 
 def _norm_of(x: Any, axis: tuple[int, ...], ord: float) -> Any:

@@ -22,6 +22,7 @@ from tapegraph.lowering.rows.rules import (
     converted,
     ints,
     number,
+    own_gradient,
     permuted,
     raw,
     reshaped,
@@ -113,7 +114,6 @@ def max_pool2d(out: Any, x: Any, *, ksize: Pair, stride: Pair, pad: Pair) -> Any
     windows = _windows(ksize, stride)
     inside = _padded(tf.ones_like(x), pad)
 
-    @tf.custom_gradient  # type: ignore[untyped-decorator]
     def pooled(image: Any) -> Any:
         best = raw.MaxPool(input=image, **windows)
         # TensorFlow's kernels skip a NaN, and know nothing below the lowest number.
@@ -145,7 +145,7 @@ def max_pool2d(out: Any, x: Any, *, ksize: Pair, stride: Pair, pad: Pair) -> Any
 
         return tf.cond(plain, lambda: best, best_of_any), gradient
 
-    return pooled(_padded(x, pad, -math.inf))
+    return own_gradient(pooled, _padded(x, pad, -math.inf))
 
 
 def _kinds(image: Any, best: Any, inside: Any, windows: dict[str, Any]) -> Iterator[Any]:
@@ -216,7 +216,6 @@ def _row_losses(logits: Any, targets: Any) -> Any:
     last = ints([1])
     places = raw.ExpandDims(input=targets, axis=tf.constant(1))
 
-    @tf.custom_gradient  # type: ignore[untyped-decorator]
     def lowered(logits: Any) -> Any:
         shifted = raw.Sub(x=logits, y=raw.Max(input=logits, axis=last, keep_dims=True))
         odds = raw.Exp(x=shifted)
@@ -236,7 +235,7 @@ def _row_losses(logits: Any, targets: Any) -> Any:
 
         return rows, gradient
 
-    return lowered(logits)
+    return own_gradient(lowered, logits)
 
 
 def _mse_loss(out: Any, prediction: Any, target: Any) -> Any:
@@ -250,9 +249,7 @@ def _layer_norm(out: Any, x: Any, gamma: Any, beta: Any, *, eps: float) -> Any:
 
 def layer_normalised(out: Any, x: Any, gamma: Any, beta: Any, *, eps: float, times: Rule) -> Any:
     """Lower ``layer_norm`` with ``times`` to multiply a factor by a cotangent."""
-    tf = tensorflow()
 
-    @tf.custom_gradient  # type: ignore[untyped-decorator]
     def normalised(x: Any) -> Any:
         centred = raw.Sub(x=x, y=_row_mean(x))
         variance = _row_mean(raw.Mul(x=centred, y=centred))
@@ -265,7 +262,6 @@ def layer_normalised(out: Any, x: Any, gamma: Any, beta: Any, *, eps: float, tim
 
         return normal, gradient
 
-    @tf.custom_gradient  # type: ignore[untyped-decorator]
     def scaled(normal: Any, gamma: Any) -> Any:
         def gradient(g: Any) -> tuple[Any, Any]:
             return times(gamma, g), summed_to(times(normal, g), gamma.shape)
@@ -273,9 +269,9 @@ def layer_normalised(out: Any, x: Any, gamma: Any, beta: Any, *, eps: float, tim
         return raw.Mul(x=normal, y=gamma), gradient
 
     # Every step in the precision that NumPy computes it in.
-    normal = normalised(x if x.dtype.is_floating else converted(x, "float64"))
+    normal = own_gradient(normalised, x if x.dtype.is_floating else converted(x, "float64"))
     kind = np.result_type(normal.dtype.as_numpy_dtype, gamma.dtype.as_numpy_dtype)
-    y = scaled(converted(normal, kind), converted(gamma, kind))
+    y = own_gradient(scaled, converted(normal, kind), converted(gamma, kind))
     return raw.AddV2(x=converted(y, out.dtype), y=converted(beta, out.dtype))
 
 

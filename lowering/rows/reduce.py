@@ -17,6 +17,7 @@ from tapegraph.lowering.rows.rules import (
     ints,
     is_large,
     number,
+    own_gradient,
     permuted,
     raw,
     reshaped,
@@ -47,7 +48,6 @@ def _softmax_along(x: Any, axis: Any) -> Any:
     def total(parts: Any) -> Any:
         return raw.Sum(input=parts, axis=axis, keep_dims=True)
 
-    @tensorflow().custom_gradient  # type: ignore[untyped-decorator]
     def lowered(x: Any) -> Any:
         odds = raw.Exp(x=raw.Sub(x=x, y=raw.Max(input=x, axis=axis, keep_dims=True)))
         y = raw.RealDiv(x=odds, y=total(odds))
@@ -57,7 +57,7 @@ def _softmax_along(x: Any, axis: Any) -> Any:
 
         return y, gradient
 
-    return lowered(x)
+    return own_gradient(lowered, x)
 
 
 def _max(out: Any, x: Any, *, axis: tuple[int, ...], keepdims: bool) -> Any:
@@ -77,10 +77,8 @@ def _prod(out: Any, x: Any, *, axis: tuple[int, ...], keepdims: bool) -> Any:
 
 def _reduced(x: Any, y: Any, axis: tuple[int, ...], slope: Callable[..., Any]) -> Any:
     """Return a reduction ``y`` of ``x`` whose gradient is ``slope(x, y, axis)`` an element."""
-    tf = tensorflow()
     kept = kept_shape(tuple(x.shape), axis)
 
-    @tf.custom_gradient  # type: ignore[untyped-decorator]
     def lowered(x: Any) -> Any:
         def gradient(g: Any) -> Any:
             full = raw.BroadcastTo(input=reshaped(g, kept), shape=ints(x.shape))
@@ -88,7 +86,7 @@ def _reduced(x: Any, y: Any, axis: tuple[int, ...], slope: Callable[..., Any]) -
 
         return raw.Identity(input=y), gradient
 
-    return lowered(x)
+    return own_gradient(lowered, x)
 
 
 def _chosen(x: Any, y: Any, axis: tuple[int, ...]) -> Any:
@@ -124,11 +122,10 @@ def _products_of_others(x: Any, axis: tuple[int, ...]) -> Any:
 
 
 def _cumsum(out: Any, x: Any, *, axis: int) -> Any:
-    @tensorflow().custom_gradient  # type: ignore[untyped-decorator]
     def lowered(x: Any) -> Any:
         return _running_sum(x, axis), lambda g: _running_sum(g, axis, reverse=True)
 
-    return lowered(x)
+    return own_gradient(lowered, x)
 
 
 def _running_sum(x: Any, axis: int, *, reverse: bool = False) -> Any:
@@ -169,7 +166,6 @@ def _cumprod(out: Any, x: Any, *, axis: int) -> Any:
     tf = tensorflow()
     along, n = tf.constant(axis), out.shape[axis]
 
-    @tf.custom_gradient  # type: ignore[untyped-decorator]
     def lowered(x: Any) -> Any:
         y = raw.Cumprod(x=x, axis=along, exclusive=False, reverse=False)
 
@@ -199,7 +195,7 @@ def _cumprod(out: Any, x: Any, *, axis: int) -> Any:
 
         return y, gradient
 
-    return lowered(x)
+    return own_gradient(lowered, x)
 
 
 def _shifted(x: Any, step: int, axis: int, filling: float = 1.0) -> Any:

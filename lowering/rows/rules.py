@@ -160,6 +160,11 @@ def summed_to(g: Any, shape: Any) -> Any:
     return reshaped(raw.Sum(input=g, axis=ints(axes)), tuple(shape)) if axes else g
 
 
+def own_gradient(compute: Callable[..., Any], *operands: Any) -> Any:
+    """Emit nodes with a gradient of their own: ``compute`` returns a result and its gradient."""
+    return tensorflow().custom_gradient(compute)(*operands)
+
+
 def with_gradient(out: Any, compute: Rule, gradient: Callable[..., Any], *operands: Any) -> Any:
     """Emit nodes whose own gradient is not the one agreed, with the one that is.
 
@@ -167,11 +172,10 @@ def with_gradient(out: Any, compute: Rule, gradient: Callable[..., Any], *operan
     """
     tf = tensorflow()
 
-    @tf.custom_gradient  # type: ignore[untyped-decorator]
     def lowered(*xs: Any) -> Any:
         y = compute(*xs)
         return y, lambda g: gradient(g, y, *xs)
 
     # At full size; broadcast_to's own gradient sums back.
     full = (x if tuple(x.shape) == out.shape else tf.broadcast_to(x, out.shape) for x in operands)
-    return lowered(*full)
+    return own_gradient(lowered, *full)

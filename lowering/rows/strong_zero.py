@@ -13,7 +13,15 @@ from tapegraph.differentiation.slopes import SLOPES, Linear
 from tapegraph.lowering.rows.graph_tracer import GraphTracer, by_slopes, tensor_of
 from tapegraph.lowering.rows.linalg import strong_zero_einsum
 from tapegraph.lowering.rows.nn import convolved_by_columns, layer_normalised, of_channels_first
-from tapegraph.lowering.rows.rules import KEEPING_ZEROS, Rule, ints, raw, summed_to
+from tapegraph.lowering.rows.rules import (
+    KEEPING_ZEROS,
+    Rule,
+    ints,
+    own_gradient,
+    raw,
+    summed_to,
+    with_gradient,
+)
 from tapegraph.lowering.runtime import tensorflow
 
 
@@ -40,27 +48,18 @@ def strong_zeros(name: str, rule: Rule) -> Rule:
 
 
 def _softmax(rule: Rule, out: Any, x: Any, axis: int) -> Any:
-    tf = tensorflow()
+    def gradient(g: Any, y: Any, x: Any) -> Any:
+        weighted = raw.MulNoNan(x=y, y=g)
+        total = raw.Sum(input=weighted, axis=ints([axis]), keep_dims=True)
+        return weighted - raw.MulNoNan(x=y, y=total * tensorflow().ones_like(y))
 
-    @tf.custom_gradient  # type: ignore[untyped-decorator]
-    def lowered(x: Any) -> Any:
-        y = rule(out, x, axis=axis)
-
-        def gradient(g: Any) -> Any:
-            weighted = raw.MulNoNan(x=y, y=g)
-            total = raw.Sum(input=weighted, axis=ints([axis]), keep_dims=True)
-            return weighted - raw.MulNoNan(x=y, y=total * tf.ones_like(y))
-
-        return y, gradient
-
-    return lowered(x)
+    return with_gradient(out, partial(rule, out, axis=axis), gradient, x)
 
 
 def _scaled(rule: Rule, out: Any, *operands: Any) -> Any:
     """Keep zeros of a 0-d result's cotangent."""
     tf = tensorflow()
 
-    @tf.custom_gradient  # type: ignore[untyped-decorator]
     def lowered(*xs: Any) -> Any:
         def gradient(g: Any) -> list[Any]:
             inexact = [x for x in xs if x.dtype.is_floating]
@@ -79,13 +78,12 @@ def _scaled(rule: Rule, out: Any, *operands: Any) -> Any:
 
         return rule(out, *xs), gradient
 
-    return lowered(*operands)
+    return own_gradient(lowered, *operands)
 
 
 def _matmul(rule: Rule, out: Any, a: Any, b: Any) -> Any:
     tf = tensorflow()
 
-    @tf.custom_gradient  # type: ignore[untyped-decorator]
     def lowered(a: Any, b: Any) -> Any:
         def gradient(g: Any) -> list[Any]:
             left = a[None, :] if a.shape.rank == 1 else a
@@ -102,7 +100,7 @@ def _matmul(rule: Rule, out: Any, a: Any, b: Any) -> Any:
 
         return rule(out, a, b), gradient
 
-    return lowered(a, b)
+    return own_gradient(lowered, a, b)
 
 
 def _product(a: Any, b: Any, *, cotangent_first: bool) -> Any:
