@@ -69,7 +69,8 @@ def _matmul(a: Array, b: Array, is_cotangent: list[bool]) -> Array:
         return _matmul(left, right, is_cotangent).reshape(result.shape)
 
     def product(x: Array, y: Array) -> Array:
-        return np.matmul(x, y, dtype=result.dtype, casting="unsafe")
+        found: Array = np.matmul(x, y, dtype=result.dtype, casting="unsafe")
+        return found
 
     found: Array = strong_product(a, b, cotangent_first=is_cotangent[0], product=product)
     return found

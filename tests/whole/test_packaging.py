@@ -239,6 +239,22 @@ def test_engines_do_not_know_each_other():
     assert known == []
 
 
+def test_rooms_of_the_graph_engine_stand_apart():
+    rows, backward, steps = (f"tapegraph.lowering.{r}" for r in ("rows", "backward", "steps"))
+    emitting = ("tapegraph.lowering.translate", "tapegraph.lowering.layouts")
+    known = []
+    for room, forbidden in (
+        (rows, (backward, steps, *emitting)),
+        (backward, (steps,)),
+        (steps, (backward,)),
+        *((module, (backward, steps)) for module in emitting),
+    ):
+        for name in MODULES:
+            found = imports(name, inside_functions=True) if inside(name, (room,)) else ()
+            known += [(name, m) for m in found if inside(m, forbidden)]
+    assert known == []
+
+
 def test_imports_have_no_circle():
     graph = {name: imports(name, inside_functions=False) & set(MODULES) for name in MODULES}
     graphlib.TopologicalSorter(graph).prepare()  # raises CycleError, which names the circle
