@@ -27,7 +27,6 @@ from tapegraph.compiling.float_arg import FloatArg, Inputs, Source
 from tapegraph.compiling.guards import Place
 from tapegraph.differentiation import stored
 from tapegraph.errors import explain
-from tapegraph.recording.capture_mode import capturing
 from tapegraph.recording.changes import Change, Undo, make, set_gradient, together
 from tapegraph.recording.node import Node, constant
 from tapegraph.recording.op import INPUT, SCALAR
@@ -111,7 +110,9 @@ class Trace:
         tensors: list[Any] = []
         numbers: list[int] = []
         found: list[tuple[str, Any]] = []
-        self.results = flattened(out, "the result", found, partial(_marked, tensors, numbers))
+        self.results = flattened(
+            out, "the result", found, partial(_marked, capture, tensors, numbers)
+        )
         self._plain = [value for _, value in found]
         self._gives_numbers = bool(numbers)
         self.numbers: State | None = None
@@ -293,7 +294,7 @@ def _entry_of(program: Program, slot: int) -> tuple[Any, ...]:
     return (*(column[slot] for column in columns), attrs)
 
 
-def _marked(tensors: list[Any], numbers: list[int], out: Any) -> Any:
+def _marked(capture: Capture, tensors: list[Any], numbers: list[int], out: Any) -> Any:
     """Return a part of a result, and a mark for a tensor or number of the program."""
     if type(out) is FloatArg:
         out = out.read("return") if out.may_be_read else out.tensor()
@@ -304,7 +305,7 @@ def _marked(tensors: list[Any], numbers: list[int], out: Any) -> Any:
         numbers.append(out.index)
         return FLOAT
     if isinstance(out, Value):
-        numbers.append(recorder_of(capturing()).index(out))
+        numbers.append(recorder_of(capture).index(out))
         return VALUE
     return out
 

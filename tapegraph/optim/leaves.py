@@ -20,7 +20,7 @@ from tapegraph.errors import explain
 from tapegraph.recording.capture_mode import capturing
 from tapegraph.recording.changes import Change, new_numbers
 from tapegraph.recording.node import Node, constant
-from tapegraph.scalars.recorder import recorder_of
+from tapegraph.scalars.recorder import current_recorder
 from tapegraph.scalars.state import GRAD
 from tapegraph.tensors.tensor import Tensor
 from tapegraph.tensors.value import Value
@@ -49,10 +49,10 @@ def gradient_of(p: Leaf, *, rows: bool) -> Any:
 
 def gradients_of(params: list[Leaf], *, rows: bool) -> list[Any]:
     """Return the gradient of each parameter, as `gradient_of` does; of Values too, as tensors."""
-    capture, values = capturing(), [p for p in params if isinstance(p, Value)]
-    if capture is None or not values:
+    values = [p for p in params if isinstance(p, Value)]
+    recorder = current_recorder() if values else None
+    if recorder is None:
         return [gradient_of(p, rows=rows) for p in params]
-    recorder = recorder_of(capture)
     found = iter(recorder.tensors([[recorder.index(p, GRAD)] for p in values], ()))
     return [next(found) if isinstance(p, Value) else gradient_of(p, rows=rows) for p in params]
 

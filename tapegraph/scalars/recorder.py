@@ -16,7 +16,7 @@ import numpy as np
 
 from tapegraph.errors import explain, line_of, user_frame
 from tapegraph.recording import node as nodes
-from tapegraph.recording.capture_mode import ConcretizationError
+from tapegraph.recording.capture_mode import ConcretizationError, capturing
 from tapegraph.recording.changes import old_numbers
 from tapegraph.recording.node import Node, mark_changed
 from tapegraph.recording.op import OPS, Op
@@ -437,3 +437,9 @@ def recorder_of(capture: Any) -> Recorder:
     if capture.numbers is None:
         capture.numbers = Recorder(capture)
     return capture.numbers  # type: ignore[no-any-return]
+
+
+def current_recorder() -> Recorder | None:
+    """Return what records the numbers of the capture that goes on here; None outside of one."""
+    capture = capturing()
+    return None if capture is None else recorder_of(capture)

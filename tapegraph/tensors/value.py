@@ -27,7 +27,7 @@ from tapegraph.recording.node import Node
 from tapegraph.recording.scopes import RECORDING
 from tapegraph.scalars import arithmetic
 from tapegraph.scalars.datum import Datum
-from tapegraph.scalars.recorder import Recorder, recorder_of
+from tapegraph.scalars.recorder import Recorder, current_recorder
 from tapegraph.scalars.state import DATA, GRAD
 
 __all__ = ["Value", "vsum"]
@@ -215,7 +215,7 @@ class Value:
         >>> x.grad, y.grad
         (4.0, 2.0)
         """
-        capture = capturing()
+        recorder = current_recorder()
         with _turn.lock:
             if _turn.taken:  # only this thread can see that: it holds the lock
                 received = "a call inside a running backward() of the same thread"
@@ -223,10 +223,10 @@ class Value:
                 raise RuntimeError(explain("Value.backward", received, "one at a time", fix))
             _turn.taken = True
             try:
-                if capture is None:
+                if recorder is None:
                     _sweep(self)
                 else:
-                    recorder_of(capture).backward(self, _in_order(self))
+                    recorder.backward(self, _in_order(self))
             finally:
                 _turn.taken = False
 
@@ -596,9 +596,8 @@ def _aside(op: str, args: tuple[Value, ...], data: float, slopes: tuple[float, .
         out._a, out._da = args[0], slopes[0]
         if len(args) == 2:
             out._b, out._db = args[1], slopes[1]
-    capture = capturing()
-    if capture is not None:
-        recorder = recorder_of(capture)
+    recorder = current_recorder()
+    if recorder is not None:
         index = recorder.index
         recorder.enter(out, recorder.computed(op, tuple([index(x) for x in args]), data))
     return out
@@ -629,9 +628,8 @@ def _copied(node: Value, out: Value, copies: Mapping[int, Value]) -> Value:
     out._a = out._b = None
     if node.label:
         out._label = node.label
-    capture = capturing()
-    if capture is not None:
-        recorder = recorder_of(capture)
+    recorder = current_recorder()
+    if recorder is not None:
         recorder.enter(out, recorder.index(node))
     if node._a is None:
         out._many = tuple([copies.get(id(v), v) for v in node._many])
@@ -708,10 +706,9 @@ def _belongs(x: object) -> bool:
 
 def _number_inside(value: Value, data: object, number: float | None) -> float | None:
     """Enter a new leaf in the captured program, if any; return what it holds."""
-    capture = capturing()
-    if capture is None:
+    recorder = current_recorder()
+    if recorder is None:
         return number
-    recorder = recorder_of(capture)
     i = _index(recorder, data, number)
     if i is None:
         return None
@@ -732,10 +729,9 @@ def _index(recorder: Recorder, data: Any, number: float | None) -> int | None:
 
 def _read(value: Value, name: str) -> Any:
     """Return the number of a Value or of its gradient: in a captured program, as a Datum."""
-    capture = capturing()
-    if capture is None:
+    recorder = current_recorder()
+    if recorder is None:
         return getattr(value, name)
-    recorder = recorder_of(capture)
     i = recorder.index(value, name)
     return Datum(recorder, i) if recorder.stays(i) else recorder.number(i)
 
@@ -743,13 +739,12 @@ def _read(value: Value, name: str) -> Any:
 def _write(value: Value, name: str, data: object) -> None:
     """Give a Value or its gradient another number."""
     number = _as_float(data)
-    capture = capturing()
-    if capture is None:
+    recorder = current_recorder()
+    if recorder is None:
         if number is None:
             raise TypeError(_not_a_number(f"Value.{name[1:]}", data))
         setattr(value, name, number)
         return
-    recorder = recorder_of(capture)
     i = _index(recorder, data, number)
     if i is None:
         raise TypeError(_not_a_number(f"Value.{name[1:]}", data))
@@ -758,10 +753,9 @@ def _write(value: Value, name: str, data: object) -> None:
 
 def _forbid_read(what: str, *values: object) -> None:
     """Refuse to look at a number that differs from run to run of a captured program."""
-    capture = capturing()
-    if capture is None:
+    recorder = current_recorder()
+    if recorder is None:
         return
-    recorder = recorder_of(capture)
     for value in values:
         if isinstance(value, Value) and recorder.stays(i := recorder.index(value)):
             fix = "Return it and read it outside; relu() and abs() choose by a number."

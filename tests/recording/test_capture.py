@@ -245,8 +245,21 @@ def test_tasks_and_threads_do_not_see_each_others_recording():
 
     seen = []
     x = tg.param([1.0])
-    with Capture():
-        thread = threading.Thread(target=lambda: seen.append(type(x > 0)))
+
+    def elsewhere():
+        x.assign([2.0])
+        x.grad = np.array([3.0])
+        seen.extend([type(x > 0), x.item(), float(x.grad[0]), bool(x), x.data.tolist()])
+
+    with Capture() as capture:
+        y = x * 2.0
+        thread = threading.Thread(target=elsewhere)
         thread.start()
         thread.join()
-    assert seen == [np.ndarray]
+        with pytest.raises(ConcretizationError):
+            bool(x)
+        with pytest.raises(ConcretizationError):
+            y.item()
+        x.zero_grad()
+    assert seen == [np.ndarray, 2.0, 3.0, True, [2.0]]
+    assert x.grad == 3.0 and list(capture.gradients) == [id(x)]
