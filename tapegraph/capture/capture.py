@@ -139,7 +139,7 @@ class Capture:
         return list(self._inputs.values())
 
     def is_input(self, x: Any) -> bool:
-        """Tell whether a tensor stands for numbers that every run is given."""
+        """Return whether a tensor stands for numbers that every run is given."""
         return id(x) in self._inputs
 
     def copy(self, source: Node, array: Array) -> Any:
@@ -165,7 +165,7 @@ class Capture:
         return leaf
 
     def depends(self, x: Any) -> bool:
-        """Tell whether a tensor, as it is now, comes from an input or from state."""
+        """Return whether a tensor, as it is now, comes from an input or from state."""
         if not isinstance(x, Node):
             return False
         if x._op is not CONSTANT or x._seq < self.start or self.is_input(x):
@@ -174,11 +174,11 @@ class Capture:
         return versions is not None and self.depends(versions[-1].value)
 
     def is_state(self, x: Node) -> bool:
-        """Tell whether a tensor is from before the scope."""
+        """Return whether a tensor is from before the scope."""
         return x._seq < self.start
 
     def may_change(self, x: Node) -> bool:
-        """Tell whether a tensor may be assigned to inside: what reads it reads that of its time."""
+        """Return whether a tensor may be assigned to: what reads it reads that of its time."""
         if self.is_state(x):
             return True
         given = self.is_input(x) and not any(x is copy for copy, _ in self.copies)

@@ -71,5 +71,5 @@ def union(parts: Iterable[Names]) -> Names:
 
 
 def _is_call(step: dis.Instruction) -> bool:
-    """Tell whether an attribute is loaded as a method to call, as Python 3.12 and later mark it."""
+    """Return whether an attribute is loaded to be called at once, as Python 3.12 marks it."""
     return "NULL|self" in step.argrepr

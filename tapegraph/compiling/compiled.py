@@ -83,7 +83,7 @@ def _enabled() -> bool:
 
 
 def _checks_floats() -> bool:
-    """Tell whether NumPy is to do more about overflow and the like than warn: a plan would not."""
+    """Return whether NumPy does more about overflow than warn, which a plan would not."""
     return any(how not in ("ignore", "warn") for how in np.geterr().values())
 
 
@@ -446,7 +446,7 @@ class _Steps(dict[int, Compiled]):
 
 
 def _still_holds(trace: Trace | None) -> bool:
-    """Tell whether state is of the types that were recorded, and has gradients where it had."""
+    """Return whether state is of the types that were recorded, and has gradients where it had."""
     if trace is None:
         return False
     program = trace.recording.program

@@ -159,7 +159,7 @@ class Trace:
         return [(id(node), had) for node, had in self._guarded]
 
     def guards_hold(self) -> bool:
-        """Tell whether it is so now."""
+        """Return whether it is so now."""
         return all(_has_gradient(node) == had for node, had in self._guarded)
 
     @property

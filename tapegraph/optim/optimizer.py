@@ -11,6 +11,7 @@ import numpy as np
 
 from tapegraph.arrays.buffers import own
 from tapegraph.arrays.row_sparse import RowSparse
+from tapegraph.capture.capture import Capture
 from tapegraph.errors import explain, kind_of
 from tapegraph.numpy_warnings import quietly
 from tapegraph.optim.groups import Group, Params, grouped
@@ -25,7 +26,7 @@ from tapegraph.optim.options import (
 from tapegraph.optim.saved import loaded, saved
 from tapegraph.recording.capture_mode import (
     ConcretizationError,
-    capturing,
+    captured_by,
     check_not_read,
     check_outside,
 )
@@ -264,6 +265,7 @@ class Optimizer:
 
     # Stepping
 
+    @captured_by(lambda optimizer, capture, eager: optimizer._record(capture))
     def step(self) -> None:
         """Update every parameter that has a gradient, and its slots: all of them, or none.
 
@@ -273,9 +275,6 @@ class Optimizer:
             The rule gave another dtype, shape or name than those of a parameter and its slots, or
             a schedule no learning rate.
         """
-        if capturing() is not None:
-            self._record()
-            return
         changes: list[Change] = []
         for group in self._groups:
             changes.extend(self._changes(group, self._rate(group)))
@@ -290,13 +289,13 @@ class Optimizer:
             return chosen
         return rate_at(self._kind, chosen, self._taken() + ahead)
 
-    def _recorded_rate(self, group: Group, dtype: Any) -> Any:
+    def _recorded_rate(self, capture: Capture, group: Group, dtype: Any) -> Any:
         """Return the learning rate of a group in a captured step, as a tensor.
 
         It is read anew before every run, where it may be that of a later step: another rate needs
         no other program.
         """
-        capture, now = capturing(), self._rate(group)
+        now = self._rate(group)
         if not capture.is_state(self._steps):  # made inside, as in every run
             return constant(np.asarray(now, dtype))
         start = capture.started.get(id(self._steps), self._steps._array)
@@ -336,13 +335,13 @@ class Optimizer:
             changes += all_new_numbers(changed, arrays)
         return changes
 
-    def _record(self) -> None:
+    def _record(self, capture: Capture) -> None:
         """Take the step on tensors, so that the captured program holds it."""
         rates: dict[Any, Any] = {}
         changes: list[tuple[Tensor, Any]] = []
         with no_grad():
             for group in self._groups:
-                self._record_values(group)
+                self._record_values(capture, group)
                 for name, p in zip(group.names, group.params, strict=True):
                     g = None if isinstance(p, Value) else gradient_of(p, rows=False)
                     if g is None:
@@ -350,7 +349,7 @@ class Optimizer:
                     tensor: Any = p
                     key = group, tensor.dtype
                     if key not in rates:
-                        rates[key] = self._recorded_rate(*key)
+                        rates[key] = self._recorded_rate(capture, *key)
                     lr = rates[key]
                     slots = self._state[name]
                     new = self._updated(name, p, g, dict(slots), lr, group.weight_decay)
@@ -359,14 +358,14 @@ class Optimizer:
             for leaf, value in changes:
                 leaf.assign(value)
 
-    def _record_values(self, group: Group) -> None:
+    def _record_values(self, capture: Capture, group: Group) -> None:
         """Take the step of a group's Values, all of them at once if the rule allows it."""
         pairs = zip(group.names, group.params, strict=True)
         values = [(name, p) for name, p in pairs if isinstance(p, Value)]
         if not values:
             return
-        recorder = recorder_of(capturing())
-        lr = self._recorded_rate(group, np.float64)
+        recorder = recorder_of(capture)
+        lr = self._recorded_rate(capture, group, np.float64)
         together = self.elementwise
         shape = (len(values),) if together else ()
         for batch in [values] if together else [[pair] for pair in values]:

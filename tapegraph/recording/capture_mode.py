@@ -1,12 +1,17 @@
-"""Numbers that must stay in a captured program (`tapegraph.capture.capture`)."""
+"""Whether operations are captured here (`tapegraph.capture.capture`), and what is refused then."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextvars import ContextVar
-from typing import Any
+from functools import partial, wraps
+from inspect import signature
+from typing import Any, TypeVar, cast
 
 from tapegraph.errors import explain, line_of
 from tapegraph.interrupts import in_handler
+
+F = TypeVar("F", bound=Callable[..., Any])
 
 
 class ConcretizationError(TypeError):
@@ -15,14 +20,40 @@ class ConcretizationError(TypeError):
 
 BY_VALUE = "Pass an int, a bool or a string, which count by value."
 # The scope that records here, a `Capture`.
-CAPTURE: ContextVar[Any] = ContextVar("tapegraph_whole", default=None)
+CAPTURE: ContextVar[Any] = ContextVar("tapegraph_capture", default=None)
 capturing = CAPTURE.get
 # The operation of the user's whose function runs here, in a captured step.
 OPERATION: ContextVar[str | None] = ContextVar("tapegraph_operation", default=None)
 
 
+def captured_by(method: Callable[..., Any]) -> Callable[[F], F]:
+    """Let another method stand for the decorated one in a captured step.
+
+    It takes the object, the capture, the eager method bound to the object, and the arguments.
+
+    A capture is one thread's, and a parameter everybody's: so a tensor keeps its class, and the
+    class that holds is looked up where the method is called.
+    """
+
+    def decorate(eager: F) -> F:
+        def dispatch(self: Any, *args: Any, **options: Any) -> Any:
+            capture = capturing()
+            if capture is None:
+                return eager(self, *args, **options)
+            return method(self, capture, partial(eager, self), *args, **options)
+
+        def alone(self: Any) -> Any:  # in half the time
+            capture = capturing()
+            return eager(self) if capture is None else method(self, capture, partial(eager, self))
+
+        takes_more = len(signature(eager).parameters) > 1
+        return cast("F", wraps(eager)(dispatch if takes_more else alone))
+
+    return decorate
+
+
 def is_captured(*values: Any) -> bool:
-    """Tell whether one of the values belongs to the capture that goes on here."""
+    """Return whether one of the values belongs to the capture that goes on here."""
     capture = capturing()
     return capture is not None and any(_belongs(capture, value) for value in values)
 
@@ -34,7 +65,7 @@ def _belongs(capture: Any, value: Any) -> bool:
 
 
 def is_float(value: Any) -> bool:
-    """Tell whether it is a float that every run gives anew (`tapegraph.compiling.float_arg`)."""
+    """Return whether it is a float that every run gives anew (`tapegraph.compiling.float_arg`)."""
     return hasattr(type(value), "__tapegraph_float__")
 
 

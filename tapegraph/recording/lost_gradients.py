@@ -24,7 +24,7 @@ DIFFERENTIATING = Setting("tapegraph_differentiating", default=False)
 
 
 def strict() -> bool:
-    """Tell whether what is otherwise warned of shall be an error."""
+    """Return whether what is otherwise warned of shall be an error."""
     return os.environ.get(STRICT, "") not in ("", "0")
 
 

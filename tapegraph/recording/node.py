@@ -165,7 +165,7 @@ def numeric(data: Any, op: str, argument: str) -> Array:
 
 
 def _holds_recorded(values: Any) -> bool:
-    """Tell whether nested lists hold a tensor, dual or scalar through which a gradient flows."""
+    """Return whether nested lists hold a tensor, dual or scalar through which a gradient flows."""
     return any(
         _holds_recorded(v) if isinstance(v, (list, tuple)) else getattr(v, "requires_grad", False)
         for v in values

@@ -186,7 +186,7 @@ def function(called: Any, args: tuple[Any, ...], options: dict[str, Any]) -> Any
 
 
 def is_known(called: Any) -> bool:
-    """Tell whether NumPy's function or ufunc takes tensors."""
+    """Return whether NumPy's function or ufunc takes tensors."""
     return _recording(called) is not None or called in PLAIN or called in DESCRIPTIONS
 
 
@@ -205,7 +205,7 @@ def met_with(value: Any, others: Iterable[Any]) -> Any:
 
 
 def wraps_arrays(value: Any) -> bool:
-    """Tell whether a value holds arrays of any kind and computes through ufuncs, as xarray's do.
+    """Return whether a value holds arrays of any kind and computes through ufuncs, as xarray's do.
 
     A ufunc of it and a tensor is its own to compute. pandas leaves that to us: it holds no tensors.
     """
@@ -389,7 +389,7 @@ def _ufunc_signature(called: np.ufunc) -> inspect.Signature:
 
 
 def _is_default(value: Any, default: Any) -> bool:
-    """Tell whether an argument is NumPy's default, or None, which stands for it."""
+    """Return whether an argument is NumPy's default, or None, which stands for it."""
     if value is None or value is default:
         return True
     return type(value) is type(default) and bool(np.all(value == default))

@@ -69,7 +69,7 @@ def offload(node: Node, fetch: Fetch, *, comes_back: bool = True) -> None:
 
 
 def is_remote(node: Node) -> bool:
-    """Tell whether an engine keeps a tensor's numbers."""
+    """Return whether an engine keeps a tensor's numbers."""
     return type(node) is nodes.remote_class and type(_held(node)) is RemoteArray
 
 

@@ -375,7 +375,7 @@ class ArrayMethods:
     @overload
     def all(self, axis: Shape) -> npt.NDArray[np.bool_]: ...
     def all(self, axis: Axes = None) -> Any:
-        """Tell whether all elements are non-zero, as a plain bool or array."""
+        """Return whether all elements are non-zero, as a plain bool or array."""
         return _numpy.all(self, axis)
 
     @overload
@@ -383,7 +383,7 @@ class ArrayMethods:
     @overload
     def any(self, axis: Shape) -> npt.NDArray[np.bool_]: ...
     def any(self, axis: Axes = None) -> Any:
-        """Tell whether any element is non-zero, as a plain bool or array."""
+        """Return whether any element is non-zero, as a plain bool or array."""
         return _numpy.any(self, axis)
 
     def tolist(self) -> Any:

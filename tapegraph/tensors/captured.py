@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial, wraps
-from inspect import signature
-from typing import Any, TypeVar, cast
+from typing import Any
 
 import numpy as np
 
@@ -15,7 +13,6 @@ from tapegraph.interrupts import in_handler
 from tapegraph.ops.elementwise import DETACH
 from tapegraph.recording.capture_mode import (
     ConcretizationError,
-    capturing,
     forbid_read,
     is_captured,
     settled,
@@ -24,32 +21,7 @@ from tapegraph.recording.node import Node, numeric
 from tapegraph.recording.record import apply, tensor_like
 from tapegraph.recording.remote import restore
 
-F = TypeVar("F", bound=Callable[..., Any])
 Eager = Callable[..., Any]
-
-
-def captured_by(method: Callable[..., Any]) -> Callable[[F], F]:
-    """Let a method of `CapturedTensor` stand for the decorated one of `Tensor` in a captured step.
-
-    A capture is one thread's, and a parameter everybody's: so a tensor keeps its class, and the
-    class that holds is looked up where the method is called.
-    """
-
-    def decorate(eager: F) -> F:
-        def dispatch(self: Any, *args: Any, **options: Any) -> Any:
-            capture = capturing()
-            if capture is None:
-                return eager(self, *args, **options)
-            return method(self, capture, partial(eager, self), *args, **options)
-
-        def alone(self: Any) -> Any:  # in half the time
-            capture = capturing()
-            return eager(self) if capture is None else method(self, capture, partial(eager, self))
-
-        takes_more = len(signature(eager).parameters) > 1
-        return cast("F", wraps(eager)(dispatch if takes_more else alone))
-
-    return decorate
 
 
 def _reading(conversion: str, fix: str) -> Callable[..., Any]:
@@ -146,3 +118,17 @@ class CapturedTensor:
         """Let an update in place of a gradient reach the leaf."""
         capture.in_place(x, result)
         return result
+
+    # Leaves that are made of an argument: every run copies its numbers
+
+    def numbers_of(data: Any, capture: Capture, eager: Eager) -> Any:
+        """Return the numbers of an argument, and anything else as it is."""
+        return data._array if _is_argument(capture, data) else data
+
+    def copied(array: Any, capture: Capture, eager: Eager, data: Any) -> Any:
+        """Return a leaf of numbers made from data, or in every run from an argument's."""
+        return capture.copy(data, array) if _is_argument(capture, data) else eager(data)
+
+
+def _is_argument(capture: Capture, data: Any) -> bool:
+    return capture.is_input(data) and not data._requires_grad

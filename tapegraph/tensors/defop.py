@@ -150,7 +150,7 @@ _FORWARDS: dict[str, Callable[..., Any]] = {}
 
 
 def _is_same(a: Callable[..., Any], b: Callable[..., Any]) -> bool:
-    """Tell whether two functions are one definition, perhaps run twice."""
+    """Return whether two functions are one definition, perhaps run twice."""
     if a is b:
         return True
     names = [(getattr(f, "__module__", None), getattr(f, "__qualname__", None)) for f in (a, b)]
@@ -294,7 +294,7 @@ def _gradient(name: str, position: int, part: Any, y: Array, x: Array) -> Array:
 
 
 def _broadcasts(shape: tuple[int, ...], to: tuple[int, ...]) -> bool:
-    """Tell whether one shape broadcasts to another."""
+    """Return whether one shape broadcasts to another."""
     try:
         return np.broadcast_shapes(shape, to) == to
     except ValueError:

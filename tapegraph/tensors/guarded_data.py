@@ -106,7 +106,7 @@ def guarded(node: Node) -> Array:
 
 
 def is_whole(node: Node, value: Any) -> bool:
-    """Tell whether an array is ``node.data`` itself, as ``node.data += 1`` stores it back.
+    """Return whether an array is ``node.data`` itself, as ``node.data += 1`` stores it back.
 
     Another view of it (its transpose, a part, its reverse) holds other numbers at each place.
     """

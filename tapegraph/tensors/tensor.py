@@ -15,15 +15,15 @@ from tapegraph.differentiation import stored
 from tapegraph.differentiation.backward import backward
 from tapegraph.errors import explain, user_frame, warn
 from tapegraph.ops import elementwise, linalg
-from tapegraph.recording import capture_mode, lost_gradients
-from tapegraph.recording.capture_mode import settled
+from tapegraph.recording import lost_gradients
+from tapegraph.recording.capture_mode import captured_by, settled
 from tapegraph.recording.node import Node, constant, mark_changed, numeric
 from tapegraph.recording.op import CLEARED, CONSTANT, PARAM, Attrs
 from tapegraph.recording.remote import put, restore
 from tapegraph.recording.scopes import RECORDING
 from tapegraph.recording.tape import current
 from tapegraph.tensors.array_methods import ArrayMethods, Operator
-from tapegraph.tensors.captured import CapturedTensor, captured_by
+from tapegraph.tensors.captured import CapturedTensor
 from tapegraph.tensors.guarded_data import guarded, is_whole
 from tapegraph.typed import Array, ArrayLike
 
@@ -504,20 +504,14 @@ def tensor(data: ArrayLike, dtype: npt.DTypeLike | None = None) -> Tensor:
     return _constant(array, data)
 
 
-def _is_argument(data: Any) -> bool:
-    """Tell whether data are numbers that a captured program is given anew in every run."""
-    capture = capture_mode.capturing()
-    return capture is not None and capture.is_input(data) and not data._requires_grad
-
-
+@captured_by(CapturedTensor.numbers_of)
 def _numbers(data: Any) -> Any:
-    return data._array if _is_argument(data) else data
+    return data
 
 
+@captured_by(CapturedTensor.copied)
 def _constant(array: Array, data: Any) -> Tensor:
-    """Return a leaf of numbers made from data, or from an argument's in every run."""
-    if _is_argument(data):
-        return capture_mode.capturing().copy(data, array)  # type: ignore[no-any-return]
+    """Return a leaf of the numbers that were made from data."""
     return constant(array)  # type: ignore[no-any-return]
 
 

@@ -697,7 +697,7 @@ def _peer(value: Value, other: object) -> float | None:
 
 
 def _belongs(x: object) -> bool:
-    """Tell whether something is one number, without a gradient, of a captured program."""
+    """Return whether something is one number, without a gradient, of a captured program."""
     if capturing() is None:
         return False
     shape, needs = getattr(x, "shape", None), getattr(x, "requires_grad", True)

@@ -1522,8 +1522,8 @@ FAULTS = (
     Fault(
         "compile",
         "a-parameter-made-of-an-argument-is-frozen",
-        "tapegraph/tensors/tensor.py",
-        "    return capture is not None and capture.is_input(data) and not data._requires_grad\n",
+        "tapegraph/tensors/captured.py",
+        "    return capture.is_input(data) and not data._requires_grad\n",
         "    return False\n",
         HAZARDS + " -k argument",
     ),
