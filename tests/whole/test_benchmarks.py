@@ -142,12 +142,11 @@ def test_threads_cannot_be_fixed_once_numpy_is_there():
 
 # Processes
 
+SHORT = contest.Settings(rounds=2, warmups=0, turn_seconds=0.0, settling_seconds=0.0)
+
 
 def test_a_contest_of_two_processes_gives_ratios():
-    settings = contest.Settings(
-        rounds=2, warmups=0, turn_seconds=0.0, engines=["native"], peers=[], threads=1
-    )
-    result = contest.run("tiny", settings)
+    result = contest.run("tiny", SHORT._replace(engines=["native"], peers=[]))
     assert result.ours == ["tapegraph native", "tapegraph compiled native"]
     ratio = result.ratio("tapegraph compiled native", "tapegraph native")
     assert 0 < ratio.low <= ratio.median <= ratio.high
@@ -155,11 +154,10 @@ def test_a_contest_of_two_processes_gives_ratios():
 
 
 def test_who_cannot_take_part_is_left_out_with_the_reason(monkeypatch):
-    monkeypatch.setitem(peers.PEERS, "micrograd", peers.Peer("no_such_module"))
-    settings = contest.Settings(rounds=2, warmups=0, turn_seconds=0.0, peers=["micrograd"])
-    result = contest.run("scalar", settings)
-    assert result.ours == ["tapegraph Value", "tapegraph vsum", "tapegraph compiled"]
-    assert "no_such_module is not installed" in result.skipped["micrograd"]
+    monkeypatch.setitem(peers.PEERS, "autograd", peers.Peer("no_such_module"))
+    result = contest.run("tiny", SHORT._replace(engines=["native"], peers=["autograd"]))
+    assert result.ours == ["tapegraph native", "tapegraph compiled native"]
+    assert "no_such_module is not installed" in result.skipped["autograd"]
 
 
 @pytest.mark.parametrize("kind", ["Unavailable", "ValueError"])
@@ -441,7 +439,7 @@ def check_contenders(run_python, workloads):
 
 
 def test_every_contender_computes_the_same(run_python):
-    check_contenders(run_python, ["embedding", "scalar"])
+    check_contenders(run_python, ["embedding"])
 
 
 @pytest.mark.thorough
