@@ -175,7 +175,6 @@ ROOMS = (
     "errors",
     "interrupts",
     "locks",
-    "version",
     "progress",
     "typed",
     "numpy_warnings",
