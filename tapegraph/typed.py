@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 P = ParamSpec("P")
 # Numbers, arrays, tensors and duals, and dicts, lists and tuples of them.
-Structure: TypeAlias = Any
+Pytree: TypeAlias = Any
 T_co = TypeVar("T_co", covariant=True)
 
 
@@ -74,7 +74,7 @@ ArrayLike: TypeAlias = float | SupportsArray | Nested[float | SupportsArray]
 Operand: TypeAlias = "ArrayLike | ArrayMethods"
 Axes: TypeAlias = SupportsIndex | Sequence[SupportsIndex] | None
 Shape: TypeAlias = SupportsIndex | Sequence[SupportsIndex]
-Place: TypeAlias = (
+AxisIndex: TypeAlias = (
     SupportsIndex
     | slice
     | EllipsisType
@@ -82,7 +82,7 @@ Place: TypeAlias = (
     | Nested[SupportsIndex | SupportsArray]
     | None
 )
-Index: TypeAlias = Place | tuple[Place, ...]
+Index: TypeAlias = AxisIndex | tuple[AxisIndex, ...]
 Labels: TypeAlias = Sequence[int | EllipsisType]
 Backend: TypeAlias = Literal["auto", "tensorflow", "native"]
 

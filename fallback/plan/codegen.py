@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from tapegraph.arrays.row_sparse import has_nan
-from tapegraph.fallback.plan.ir import Constant, Instr, Leaf, NanCheck, Var, mapped, root_ids
+from tapegraph.fallback.plan.ir import Constant, Feed, Instr, NanCheck, Var, mapped, root_ids
 from tapegraph.fallback.plan.memory import LARGE, Buffers, last_reads, written_over
 
 # A plan of more lines is a generator, whose values lie on the heap. Thousands of them would fill
@@ -224,7 +224,7 @@ class Source:
                 continue
             large = any(getattr(r.value, "nbytes", LARGE) >= LARGE for r in var.roots)
             made = all(
-                not isinstance(r, (Leaf, Constant)) and id(r) not in self._buffers
+                not isinstance(r, (Feed, Constant)) and id(r) not in self._buffers
                 for r in var.roots
             )
             if large and made and not any(id(r) in outside for r in var.roots):

@@ -11,7 +11,7 @@ from tapegraph.arrays.row_sparse import RowSparse, has_nan
 from tapegraph.capture.sgd_updates import RowUpdate, sgd_updates
 from tapegraph.fallback.plan.codegen import Source
 from tapegraph.fallback.plan.interpreter import Backward, JacobianRows, RecomputeStrong
-from tapegraph.fallback.plan.ir import Builder, Constant, Instr, Leaf, NanCheck, Var, live
+from tapegraph.fallback.plan.ir import Builder, Constant, Feed, Instr, NanCheck, Var, live
 from tapegraph.fallback.plan.memory import by_lifetime
 from tapegraph.fallback.plan.tracer import Untraceable, trace
 from tapegraph.fallback.rules import VJPS, Joint
@@ -41,7 +41,7 @@ class _Compiler:
         for slot in self.program.leaves:
             value = recording.values[slot]
             number = slot in self.numbers
-            self.of[slot] = value if number else Leaf(value, hint=f"{VALUE}{slot}")
+            self.of[slot] = value if number else Feed(value, hint=f"{VALUE}{slot}")
         self._gradients: dict[tuple[int, ...], dict[int, Var]] = {}
         moving = sgd_updates(self.program).values()
         self._products = {d.product: d for d in moving}

@@ -39,7 +39,7 @@ class Constant(Var):
     __slots__ = ()
 
 
-class Leaf(Var):
+class Feed(Var):
     """A value that the plan is given."""
 
     __slots__ = ()

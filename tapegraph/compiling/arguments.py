@@ -13,7 +13,7 @@ from tapegraph.compiling.guards import Same
 from tapegraph.errors import explain, kind_of
 from tapegraph.recording.node import Node, numeric
 
-Structure = Any
+ArgSpec = Any
 _STATIC = (bool, int, str, bytes, type(None))
 # The classes that say of what type an array's elements are.
 _DTYPES = (bool, int, float)
@@ -26,7 +26,7 @@ RESULT, VALUE, FLOAT = object(), object(), object()
 _RESULTS = {id(RESULT): "tensor", id(VALUE): "Value", id(FLOAT): "float"}
 
 
-class Leaf:
+class LeafSpec:
     """Stands for an array or float in a structure."""
 
     __slots__ = ("kind",)
@@ -35,7 +35,7 @@ class Leaf:
         self.kind = kind
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Leaf) and self.kind == other.kind
+        return isinstance(other, LeafSpec) and self.kind == other.kind
 
     def __hash__(self) -> int:
         return hash(self.kind)
@@ -65,7 +65,7 @@ def flattened(
     path: str,
     found: list[tuple[str, Any]],
     marked: Callable[[Any], Any] | None = None,
-) -> Structure:
+) -> ArgSpec:
     """Return the hashable structure of a value; its arrays and floats go to ``found``, with paths.
 
     What ``marked`` returns of a part is taken in its place.
@@ -85,23 +85,23 @@ def flattened(
         return Static(kind, value)
     if id(value) in _RESULTS:
         found.append((path, value))
-        return Leaf((_RESULTS[id(value)],))
+        return LeafSpec((_RESULTS[id(value)],))
     if isinstance(value, Node):
         if value._requires_grad:
             return (Node, _Parameter(value))
         found.append((path, value._array))
-        return Leaf(("tensor", value._array.shape, value._array.dtype.str))
+        return LeafSpec(("tensor", value._array.shape, value._array.dtype.str))
     if isinstance(value, np.ndarray) and not isinstance(value, np.matrix):
         if isinstance(value, np.ma.MaskedArray):
             value = numeric(value, "compile", path)  # which refuses it
         found.append((path, value))
-        return Leaf(("array", value.shape, value.dtype.str))
+        return LeafSpec(("array", value.shape, value.dtype.str))
     if isinstance(value, np.generic):
         found.append((path, np.asarray(value)))
-        return Leaf(("number", (), value.dtype.str))
+        return LeafSpec(("number", (), value.dtype.str))
     if kind is float:
         found.append((path, value))
-        return Leaf(("float",))
+        return LeafSpec(("float",))
     if kind in (dict, OrderedDict):
         for key in value:
             if not isinstance(key, (str, int)):
@@ -139,9 +139,9 @@ class _Parameter(Same):
         return f"parameter{name} of shape {self.value.shape}"
 
 
-def rebuilt(structure: Structure, leaf: Callable[[Leaf], Any]) -> Any:
+def rebuilt(structure: ArgSpec, leaf: Callable[[LeafSpec], Any]) -> Any:
     """Return a value of a structure, whose arrays and floats ``leaf`` gives in order."""
-    if isinstance(structure, Leaf):
+    if isinstance(structure, LeafSpec):
         return leaf(structure)
     if isinstance(structure, Static):
         return structure.value
@@ -168,7 +168,7 @@ def parameters(fn: Callable[..., Any]) -> list[str]:
     return [p.name for p in told if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
 
 
-def call_text(name: str, names: list[str], structure: Structure) -> str:
+def call_text(name: str, names: list[str], structure: ArgSpec) -> str:
     """Return a call as one reads it: ``step(x: float64[5, 3], labels: int64[5], training=True)``.
 
     Parameters
@@ -177,7 +177,7 @@ def call_text(name: str, names: list[str], structure: Structure) -> str:
         The function's.
     names : list of str
         Those of its positional parameters.
-    structure : Structure
+    structure : ArgSpec
         Of the list of positional arguments and the dict of named ones.
     """
     _, ((_, positional), (_, named)) = structure
@@ -189,15 +189,15 @@ def call_text(name: str, names: list[str], structure: Structure) -> str:
     return f"{name}({', '.join(texts)})"
 
 
-def _named(name: str, structure: Structure) -> str:
+def _named(name: str, structure: ArgSpec) -> str:
     """Write what has a type as ``name: type``, and a value as ``name=value``."""
-    typed = isinstance(structure, Leaf) or structure[0] is Node
+    typed = isinstance(structure, LeafSpec) or structure[0] is Node
     return f"{name}{': ' if typed else '='}{described(structure)}"
 
 
-def described(structure: Structure) -> str:
+def described(structure: ArgSpec) -> str:
     """Return a structure as one would write it, with the types of arrays and floats in it."""
-    if isinstance(structure, (Leaf, Static)):
+    if isinstance(structure, (LeafSpec, Static)):
         return repr(structure)
     kind, content = structure
     if kind is Node:

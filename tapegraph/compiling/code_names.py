@@ -9,7 +9,7 @@ from types import CodeType
 from typing import NamedTuple
 
 
-class Names(NamedTuple):
+class CodeNames(NamedTuple):
     """The names in some code.
 
     Attributes
@@ -27,11 +27,11 @@ class Names(NamedTuple):
     calls: frozenset[str]
 
 
-NONE = Names(frozenset(), frozenset(), frozenset())
+NONE = CodeNames(frozenset(), frozenset(), frozenset())
 
 
 @lru_cache(maxsize=4096)
-def names_of(code: CodeType) -> Names:
+def names_of(code: CodeType) -> CodeNames:
     """Return the names in a function's code, and in that of the functions it defines.
 
     Parameters
@@ -41,7 +41,7 @@ def names_of(code: CodeType) -> Names:
 
     Returns
     -------
-    Names
+    CodeNames
 
     Examples
     --------
@@ -62,12 +62,12 @@ def names_of(code: CodeType) -> Names:
     if names[0] & {"getattr", "hasattr"}:
         names[1].update(text for text in code.co_consts if isinstance(text, str))
     inner = (names_of(part) for part in code.co_consts if isinstance(part, CodeType))
-    return union([Names(*map(frozenset, names)), *inner])
+    return union([CodeNames(*map(frozenset, names)), *inner])
 
 
-def union(parts: Iterable[Names]) -> Names:
+def union(parts: Iterable[CodeNames]) -> CodeNames:
     """Return all the names of some parts."""
-    return Names(*(frozenset().union(*which) for which in zip(NONE, *parts, strict=True)))
+    return CodeNames(*(frozenset().union(*which) for which in zip(NONE, *parts, strict=True)))
 
 
 def _is_call(step: dis.Instruction) -> bool:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from tapegraph.capture.capture import Capture
-from tapegraph.compiling.arguments import Leaf
+from tapegraph.compiling.arguments import LeafSpec
 from tapegraph.errors import explain
 from tapegraph.recording import numpy_functions
 from tapegraph.recording.capture_mode import BY_VALUE, ConcretizationError
@@ -19,7 +19,7 @@ from tapegraph.recording.record import ELEMENTWISE, apply
 from tapegraph.tensors.array_methods import ArrayMethods
 
 # Gives a leaf's value in a run, from the arguments and from what every run reads anew.
-Source = Callable[[list[Any], list[Any]], Any]
+Reader = Callable[[list[Any], list[Any]], Any]
 # Python's own arithmetic, which every run does anew: a tuple of the name and the operands.
 Expression = tuple[Any, ...]
 _ARITHMETIC: dict[str, Callable[..., Any]] = {
@@ -74,12 +74,12 @@ class Inputs:
 
     def __init__(self, capture: Capture, given: list[Any]) -> None:
         self.capture = capture
-        self.sources: list[tuple[Source, Any]] = []
+        self.sources: list[tuple[Reader, Any]] = []
         self.floats: dict[Any, Any] = {}
         self._given = given
         self._left = iter(range(len(given)))
 
-    def argument(self, leaf: Leaf) -> Any:
+    def argument(self, leaf: LeafSpec) -> Any:
         """Return what the function is given for the next argument."""
         position = next(self._left)
         if type(self._given[position]) is float:

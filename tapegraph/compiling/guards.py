@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tapegraph.compiling.code_names import NONE, Names, names_of, union
+from tapegraph.compiling.code_names import NONE, CodeNames, names_of, union
 from tapegraph.errors import LIBRARY, ORIGINS, USER
 from tapegraph.recording.node import Node
 from tapegraph.recording.program import identity
@@ -69,7 +69,7 @@ class Check(NamedTuple):
     values: tuple[Any, ...]
 
 
-class Place(NamedTuple):
+class FedPlace(NamedTuple):
     """Where a function finds a float that is fed: read anew for every call.
 
     Attributes
@@ -102,7 +102,7 @@ class View:
         What the user calls each thing (``self.training``, ``sizes[0]``), and what it was: a number
         or string with its type, `Same` for an object, the contents of an array. Two views with
         equal keys are of the same state of affairs.
-    fed : list of Place
+    fed : list of FedPlace
         The floats whose numbers do not count.
     """
 
@@ -156,15 +156,15 @@ class View:
 
 
 def look(
-    function: Any, known: Names = NONE, fed: frozenset[str] = frozenset()
-) -> tuple[View, Names]:
+    function: Any, known: CodeNames = NONE, fed: frozenset[str] = frozenset()
+) -> tuple[View, CodeNames]:
     """Walk over what a function sees.
 
     Parameters
     ----------
     function : callable
         A function, a bound method, a partial, or an object with ``__call__``.
-    known : Names
+    known : CodeNames
         What an earlier look has found its code, and that of what it calls, to name.
     fed : frozenset of str
         The names of floats whose numbers are not to count, where they can be replaced.
@@ -172,7 +172,7 @@ def look(
     Returns
     -------
     View
-    Names
+    CodeNames
         What to give the next look, which saves it the search.
 
     Examples
@@ -196,12 +196,12 @@ def look(
 class _Walk:
     """One walk, with the names that attributes are looked up by."""
 
-    def __init__(self, names: Names, fed: frozenset[str], module: str | None) -> None:
+    def __init__(self, names: CodeNames, fed: frozenset[str], module: str | None) -> None:
         self.seen: list[tuple[str, Any]] = []
         self.checks: list[Check] = []
         self.arrays: list[tuple[Any, Any]] = []
         self.codes: dict[CodeType, None] = {}
-        self.fed: list[Place] = []
+        self.fed: list[FedPlace] = []
         self._may_be_fed = fed
         self._reads, self._attributes = names.reads, sorted(names.reads | names.calls)
         self._package = _top(module)
@@ -264,7 +264,7 @@ class _Walk:
         for i, (name, value) in enumerate(zip(names, values[first:], strict=True)):
             if put is not None and name in self._may_be_fed and type(value) is float:
                 fed.append(first + i)
-                self.fed.append(Place(name, get, owner, first + i, put(owner, keys[i])))
+                self.fed.append(FedPlace(name, get, owner, first + i, put(owner, keys[i])))
                 self._see(name, FED)
             else:
                 self.value(value, name, depth)

@@ -17,14 +17,14 @@ from tapegraph.compiling.arguments import (
     FLOAT,
     RESULT,
     VALUE,
-    Leaf,
-    Structure,
+    ArgSpec,
+    LeafSpec,
     described,
     flattened,
     rebuilt,
 )
-from tapegraph.compiling.float_arg import FloatArg, Inputs, Source
-from tapegraph.compiling.guards import Place
+from tapegraph.compiling.float_arg import FloatArg, Inputs, Reader
+from tapegraph.compiling.guards import FedPlace
 from tapegraph.differentiation import stored
 from tapegraph.errors import explain
 from tapegraph.recording.changes import Change, Undo, make, set_gradient, together
@@ -32,10 +32,10 @@ from tapegraph.recording.node import Node, constant
 from tapegraph.recording.op import INPUT, SCALAR
 from tapegraph.recording.program import Program, Recording, identity
 from tapegraph.scalars.datum import Datum
-from tapegraph.scalars.levels import Levels
+from tapegraph.scalars.depths import Levels
 from tapegraph.scalars.numbers import Numbers
 from tapegraph.scalars.recorder import NUMBERS, recorder_of
-from tapegraph.scalars.state import State
+from tapegraph.scalars.state import ScalarState
 from tapegraph.tensors.value import Value
 from tapegraph.typed import Array
 
@@ -54,7 +54,7 @@ class Trace:
     ----------
     recording : Recording
         The program, whose outputs are the results and then the gradients of state.
-    results : Structure
+    results : ArgSpec
         Of what the function returns.
     gradients : list of (Node, object)
         The state whose gradient is touched, and what it is left with: `COMPUTED`, or what
@@ -66,7 +66,7 @@ class Trace:
         arguments' arrays and floats, and what `read` gives.
     constants : dict of int to ndarray
         The arrays that are the same in every run, by slot.
-    numbers : State or None
+    numbers : ScalarState or None
         What is read and written of Values, if there are any.
     read_floats : set of str
         The names of fed floats that were read as plain numbers, so that they cannot be fed.
@@ -75,10 +75,10 @@ class Trace:
     def __init__(
         self,
         fn: Callable[..., Any],
-        arguments: Structure,
+        arguments: ArgSpec,
         given: list[Any],
         undo: Undo,
-        fed: Sequence[Place] = (),
+        fed: Sequence[FedPlace] = (),
     ) -> None:
         self._undo = undo
         capture = Capture(undo)
@@ -115,7 +115,7 @@ class Trace:
         )
         self._plain = [value for _, value in found]
         self._gives_numbers = bool(numbers)
-        self.numbers: State | None = None
+        self.numbers: ScalarState | None = None
         if capture.numbers is not None:
             self.numbers = capture.numbers.state
             if numbers:
@@ -138,7 +138,7 @@ class Trace:
         by_id.update({id(grad): _gradient(leaf) for grad, leaf in capture.read_gradients})
         for copy, given_by in capture.copies:
             by_id[id(copy)] = _converted(by_id[id(given_by)], copy._array.dtype)
-        self.sources: dict[int, Source] = {}
+        self.sources: dict[int, Reader] = {}
         self.constants: dict[int, Array] = {}
         self.state: dict[int, Node] = {}
         self._made_inside: dict[int, ref[Node]] = {}  # the leaves of the constants
@@ -205,7 +205,7 @@ class Trace:
         left, plain = iter(arrays[: self.count]), iter(self._plain)
         numbers = iter(arrays[self.count - 1].tolist() if self._gives_numbers else ())
 
-        def leaf(_: Leaf) -> Any:
+        def leaf(_: LeafSpec) -> Any:
             value = next(plain)
             if value is RESULT:
                 return constant(next(left))
@@ -311,7 +311,7 @@ def _marked(capture: Capture, tensors: list[Any], numbers: list[int], out: Any) 
 
 
 @contextmanager
-def _in_place(places: Sequence[Place], floats: Sequence[FloatArg], undo: Undo) -> Iterator[None]:
+def _in_place(places: Sequence[FedPlace], floats: Sequence[FloatArg], undo: Undo) -> Iterator[None]:
     """Let the function find numbers of the program where it sees floats that are fed."""
     plain = [partial(place.put, place.read()) for place in places]
     undo.extendleft(plain)
@@ -326,15 +326,15 @@ def _in_place(places: Sequence[Place], floats: Sequence[FloatArg], undo: Undo) -
         make(together(plain))
 
 
-def _converted(source: Source, dtype: Any) -> Source:
+def _converted(source: Reader, dtype: Any) -> Reader:
     return lambda given, read: np.asarray(source(given, read), dtype)
 
 
-def _reading(position: int) -> Source:
+def _reading(position: int) -> Reader:
     return lambda given, read: read[position]
 
 
-def _gradient(leaf: Node) -> Source:
+def _gradient(leaf: Node) -> Reader:
     return lambda given, read: stored.read(leaf)
 
 

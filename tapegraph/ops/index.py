@@ -41,9 +41,9 @@ from tapegraph.typed import (
     Array,
     ArrayLike,
     Axes,
+    AxisIndex,
     Index,
     Operand,
-    Place,
     Shape,
     SupportsArray,
 )
@@ -375,7 +375,7 @@ def rot90(m: Kind | ArrayLike, k: int = 1, axes: Sequence[SupportsIndex] = (0, 1
 
 
 @implements(np.delete)
-def delete(arr: Kind | ArrayLike, obj: Place, axis: SupportsIndex | None = None) -> Kind:
+def delete(arr: Kind | ArrayLike, obj: AxisIndex, axis: SupportsIndex | None = None) -> Kind:
     """Leave out parts of an array, as `numpy.delete`; no gradient flows to them.
 
     >>> import tapegraph as tg
@@ -396,7 +396,10 @@ def delete(arr: Kind | ArrayLike, obj: Place, axis: SupportsIndex | None = None)
 
 @implements(np.insert)
 def insert(
-    arr: Kind | ArrayLike, obj: Place, values: Kind | ArrayLike, axis: SupportsIndex | None = None
+    arr: Kind | ArrayLike,
+    obj: AxisIndex,
+    values: Kind | ArrayLike,
+    axis: SupportsIndex | None = None,
 ) -> Kind:
     """Put values between the elements of an array, as `numpy.insert`; gradients flow to both.
 

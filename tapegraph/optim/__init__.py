@@ -6,7 +6,7 @@ from tapegraph.optim import schedules
 from tapegraph.optim.clipping import clip_grad_norm, clip_grad_value
 from tapegraph.optim.minimizers import minimize
 from tapegraph.optim.optimizer import Optimizer
-from tapegraph.optim.rules import SGD, Adagrad, Adam, AdamW, Lion, RMSprop
+from tapegraph.optim.update_rules import SGD, Adagrad, Adam, AdamW, Lion, RMSprop
 
 __all__ = [
     "SGD",

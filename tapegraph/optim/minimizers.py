@@ -19,7 +19,7 @@ from tapegraph.transforms.hvp import hvp
 from tapegraph.transforms.jacobian import hessian
 from tapegraph.transforms.levels import NUMBERS, check_callable
 from tapegraph.transforms.structure import Layout, leaves, replaced
-from tapegraph.typed import Array, Structure
+from tapegraph.typed import Array, Pytree
 
 # SciPy's methods by what they take besides the value; the others take the gradient.
 _VALUE_ALONE = {"nelder-mead", "powell", "cobyla", "cobyqa"}
@@ -35,7 +35,7 @@ _UNRESTRICTED = {
 
 def minimize(
     f: Callable[..., Any],
-    x0: Structure,
+    x0: Pytree,
     method: str | Callable[..., Any] | None = "L-BFGS-B",
     *,
     args: tuple[Any, ...] = (),

@@ -113,7 +113,7 @@ def python_power(x: float, y: float) -> float:
 # -- on vectors ------------------------------------------------------------------------------
 
 
-class Kind(NamedTuple):
+class ScalarOp(NamedTuple):
     """One operation on floats.
 
     ``vector(*arrays, out)`` gives the same bits as ``number`` does, element by element. So does
@@ -153,38 +153,38 @@ def _step(x: Array, out: Array) -> None:
     np.greater(x, 0.0, out=out, casting="unsafe")
 
 
-def _of_math(function: Callable[[float], float]) -> Kind:
-    return Kind(lambda x: total(function, x), quick=function)
+def _of_math(function: Callable[[float], float]) -> ScalarOp:
+    return ScalarOp(lambda x: total(function, x), quick=function)
 
 
 # Which chains become one sum; and a slope by a cotangent.
 ADD, WEIGHED = "add", "weighed"
-KINDS: dict[str, Kind] = {
-    ADD: Kind(operator.add, np.add),
-    "sub": Kind(operator.sub, np.subtract),
-    "mul": Kind(operator.mul, np.multiply),
-    "div": Kind(divide, np.divide),
-    "pow": Kind(power, quick=math.pow),
+KINDS: dict[str, ScalarOp] = {
+    ADD: ScalarOp(operator.add, np.add),
+    "sub": ScalarOp(operator.sub, np.subtract),
+    "mul": ScalarOp(operator.mul, np.multiply),
+    "div": ScalarOp(divide, np.divide),
+    "pow": ScalarOp(power, quick=math.pow),
     # Of Python's floats, which raise.
-    "python_div": Kind(operator.truediv, _python_divide),
-    "python_pow": Kind(python_power),
-    "pow_slope_x": Kind(lambda x, y, out: power_slopes(x, y, out)[0]),
-    "pow_slope_y": Kind(lambda x, y, out: power_slopes(x, y, out)[1]),
-    "neg": Kind(operator.neg, np.negative),
-    "abs": Kind(abs, np.absolute),
-    "sign": Kind(sign, np.sign),
-    "relu": Kind(relu, _relu),
-    "step": Kind(step, _step),
-    "sqrt": Kind(lambda x: total(math.sqrt, x), np.sqrt),
+    "python_div": ScalarOp(operator.truediv, _python_divide),
+    "python_pow": ScalarOp(python_power),
+    "pow_slope_x": ScalarOp(lambda x, y, out: power_slopes(x, y, out)[0]),
+    "pow_slope_y": ScalarOp(lambda x, y, out: power_slopes(x, y, out)[1]),
+    "neg": ScalarOp(operator.neg, np.negative),
+    "abs": ScalarOp(abs, np.absolute),
+    "sign": ScalarOp(sign, np.sign),
+    "relu": ScalarOp(relu, _relu),
+    "step": ScalarOp(step, _step),
+    "sqrt": ScalarOp(lambda x: total(math.sqrt, x), np.sqrt),
     "exp": _of_math(math.exp),
-    "log": Kind(log, quick=math.log),
+    "log": ScalarOp(log, quick=math.log),
     "sin": _of_math(math.sin),
     "cos": _of_math(math.cos),
     "tan": _of_math(math.tan),
     "tanh": _of_math(math.tanh),
-    "sigmoid": Kind(lambda x: sigmoid(x)[0]),
-    "sigmoid_slope": Kind(lambda x: sigmoid(x)[1]),
-    WEIGHED: Kind(weighed, np.multiply),  # `Levels` looks at NaN a second time
+    "sigmoid": ScalarOp(lambda x: sigmoid(x)[0]),
+    "sigmoid_slope": ScalarOp(lambda x: sigmoid(x)[1]),
+    WEIGHED: ScalarOp(weighed, np.multiply),  # `Levels` looks at NaN a second time
 }
 # Of any number of operands: Python's own sum, and one that adds up cotangents from 0.0 in order.
 SUM, TOTAL = "sum", "total"

@@ -10,10 +10,10 @@ import numpy as np
 from tapegraph.errors import line_of
 from tapegraph.recording.program import scalar_bits
 from tapegraph.scalars.arithmetic import GIVEN, NUMBER
-from tapegraph.scalars.levels import Levels
+from tapegraph.scalars.depths import Levels
 from tapegraph.typed import Array
 
-Place = tuple[CodeType, int] | None
+CodePlace = tuple[CodeType, int] | None
 
 
 class Numbers:
@@ -45,7 +45,7 @@ class Numbers:
         constants: dict[int, float],
         exports: list[int],
         given: int,
-        places: list[Place],
+        places: list[CodePlace],
     ) -> None:
         self.kinds = kinds
         self.args = args

@@ -22,8 +22,8 @@ from tapegraph.recording.node import Node, mark_changed
 from tapegraph.recording.op import OPS, Op
 from tapegraph.recording.record import remember
 from tapegraph.scalars.arithmetic import GIVEN, KINDS, NUMBER, SUM, TOTAL, WEIGHED
-from tapegraph.scalars.numbers import Numbers, Place
-from tapegraph.scalars.state import DATA, GRAD, State, number_of
+from tapegraph.scalars.numbers import CodePlace, Numbers
+from tapegraph.scalars.state import DATA, GRAD, ScalarState, number_of
 from tapegraph.typed import Array
 
 NUMBERS, CHOSEN, COPIED = Op("numbers"), Op("chosen"), Op("copied")
@@ -80,7 +80,7 @@ class Recorder:
 
     Attributes
     ----------
-    state : State
+    state : ScalarState
         The numbers from outside that are read and written.
     """
 
@@ -89,7 +89,7 @@ class Recorder:
         self._kinds: list[str] = []
         self._args: list[tuple[int, ...]] = []
         self._data: list[float] = []
-        self._places: list[Place] = []
+        self._places: list[CodePlace] = []
         self._stays: list[bool] = []  # whether it depends on an argument or on state
         self._of: dict[int, int] = {}  # the number of an object, by its id
         self._of_grad: dict[int, int] = {}
@@ -102,7 +102,7 @@ class Recorder:
         self._slopes: dict[int, tuple[int, ...]] = {}
         self._written: dict[tuple[int, str], tuple[Any, str]] = {}
         self._segments: list[_Segment] = []
-        self.state = State()
+        self.state = ScalarState()
         self._leaf = capture.reading(self.state.read, np.float64)
 
     # Numbers
@@ -151,7 +151,7 @@ class Recorder:
         return self._enter(kind, args, number, stays, (frame.f_code, frame.f_lasti))
 
     def _enter(
-        self, kind: str, args: tuple[int, ...], number: float, stays: bool, place: Place = None
+        self, kind: str, args: tuple[int, ...], number: float, stays: bool, place: CodePlace = None
     ) -> int:
         self._kinds.append(kind)
         self._args.append(args)

@@ -17,10 +17,10 @@ from tapegraph.typed import Array
 DATA, GRAD, ARRAY = "_data", "_grad", "_array"
 Item = tuple[Any, str]
 # What is alike: which slot of which objects, and where their numbers stand in a vector.
-Group = tuple[str, list[Any], Array]
+Column = tuple[str, list[Any], Array]
 
 
-class State:
+class ScalarState:
     """Numbers of Values, their gradients, and tensors of one number, such as Adam's means.
 
     Attributes
@@ -32,8 +32,8 @@ class State:
     def __init__(self) -> None:
         self.read_from: list[Item] = []
         self.written_to: list[Item] = []
-        self._read_in: list[Group] = []
-        self._written_in: list[Group] = []
+        self._read_in: list[Column] = []
+        self._written_in: list[Column] = []
 
     def close(self) -> None:
         """Take what is read and written for complete."""
@@ -62,7 +62,7 @@ class State:
         return made
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, State) and self._keys() == other._keys()
+        return isinstance(other, ScalarState) and self._keys() == other._keys()
 
     def __hash__(self) -> int:
         return hash(len(self.read_from))
@@ -74,7 +74,7 @@ class State:
         return [(id(x), name) for x, name in (*self.read_from, *self.written_to)]
 
 
-def _grouped(items: list[Item]) -> list[Group]:
+def _grouped(items: list[Item]) -> list[Column]:
     slots = [slot_of(x, name) for x, name in items]
     groups = []
     for slot in dict.fromkeys(slots):

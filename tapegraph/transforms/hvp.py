@@ -11,12 +11,10 @@ from tapegraph.transforms.forward import check_pairs, split
 from tapegraph.transforms.levels import Lifted, check_callable, next_tag
 from tapegraph.transforms.reverse import Pullback, recording
 from tapegraph.transforms.structure import leaves, matched, replaced
-from tapegraph.typed import Structure
+from tapegraph.typed import Pytree
 
 
-def hvp(
-    f: Callable[..., Any], primals: Sequence[Structure], tangents: Sequence[Structure]
-) -> Structure:
+def hvp(f: Callable[..., Any], primals: Sequence[Pytree], tangents: Sequence[Pytree]) -> Pytree:
     """Return the Hessian of a scalar-valued function times a vector.
 
     One run of ``f`` on dual numbers and one reverse pass, of their tangent: some three gradients'

@@ -19,12 +19,10 @@ from tapegraph.transforms.levels import (
 )
 from tapegraph.transforms.reverse import Pullback, recording, total
 from tapegraph.transforms.structure import leaves, matched, replaced
-from tapegraph.typed import Structure
+from tapegraph.typed import Pytree
 
 
-def vjp(
-    f: Callable[..., Any], *primals: Structure
-) -> tuple[Structure, Callable[[Structure], Structure]]:
+def vjp(f: Callable[..., Any], *primals: Pytree) -> tuple[Pytree, Callable[[Pytree], Pytree]]:
     """Return a function's value and its pullback, which takes cotangents back to the arguments.
 
     The pullback gives vector-Jacobian products ``sum_i g_i (df_i/dx)``, one reverse pass each.
@@ -80,7 +78,7 @@ def vjp(
     like = next((x for x in given if hasattr(x, "shape")), 0.0)
     value = replaced(out, iter(values if kept else [plain(x, like) for x in values]))
 
-    def pullback(cotangent: Structure) -> Structure:
+    def pullback(cotangent: Pytree) -> Pytree:
         """Return the gradients for one cotangent."""
         seeds = matched("vjp", cotangent, value, "the cotangent", "the function's result")
         cotangents = [

@@ -18,7 +18,7 @@ from benchmarks.protocol import Problem
 from benchmarks.workloads import scalar as micrograd
 from tapegraph import Value, vsum
 from tapegraph.recording.op import DEFINED
-from tapegraph.scalars.levels import python_sums
+from tapegraph.scalars.depths import python_sums
 
 inf, nan = math.inf, math.nan
 

@@ -903,7 +903,7 @@ FAULTS = (
     Fault(
         "optimizer",
         "changes-arrays-handed-out",
-        "tapegraph/optim/rules.py",
+        "tapegraph/optim/update_rules.py",
         "    if is_shared(p):  #",
         "    if not p._array.flags.writeable:  #",
         "tests/optim/test_optim.py tests/recording/test_staleness.py",
@@ -911,7 +911,7 @@ FAULTS = (
     Fault(
         "optimizer",
         "step-not-remembered",
-        "tapegraph/optim/rules.py",
+        "tapegraph/optim/update_rules.py",
         "            changes.append(partial(make, map(set_changed, moved, repeat(next_seq()))))\n",
         "",
         "tests/optim/test_optim.py tests/recording/test_staleness.py",
@@ -919,7 +919,7 @@ FAULTS = (
     Fault(
         "optimizer",
         "first-momentum-is-dampened",
-        "tapegraph/optim/rules.py",
+        "tapegraph/optim/update_rules.py",
         'state["step"] == 0.0',
         'state["step"] < 0.0',
         "tests/optim/test_trajectories.py",
@@ -927,7 +927,7 @@ FAULTS = (
     Fault(
         "optimizer",
         "no-bias-correction-of-the-mean",
-        "tapegraph/optim/rules.py",
+        "tapegraph/optim/update_rules.py",
         "lr / (1.0 - power1).astype(p.dtype)",
         "lr / (1.0 - 0.0 * power1).astype(p.dtype)",
         "tests/optim/test_trajectories.py",
@@ -1289,8 +1289,8 @@ FAULTS = (
         "compile",
         "arrays-count-without-their-dtype",
         "tapegraph/compiling/arguments.py",
-        '        return Leaf(("array", value.shape, value.dtype.str))',
-        '        return Leaf(("array", value.shape))',
+        '        return LeafSpec(("array", value.shape, value.dtype.str))',
+        '        return LeafSpec(("array", value.shape))',
         HAZARDS,
     ),
     Fault(
@@ -1839,7 +1839,7 @@ FAULTS = (
     Fault(
         "compile",
         "values-sums-from-the-right",
-        "tapegraph/scalars/levels.py",
+        "tapegraph/scalars/depths.py",
         "                chain.append(b)\n",
         "                chain.insert(0, b)\n",
         f"{VALUES} -k order",
@@ -1847,7 +1847,7 @@ FAULTS = (
     Fault(
         "compile",
         "values-weak-zeros",
-        "tapegraph/scalars/levels.py",
+        "tapegraph/scalars/depths.py",
         "            if self._strong and np.isnan(pool[self._weighed :]).any():",
         "            if not self._strong and np.isnan(pool[self._weighed :]).any():",
         f"{VALUES} -k infinite",
@@ -1855,7 +1855,7 @@ FAULTS = (
     Fault(
         "compile",
         "values-chain-of-what-is-used-twice",
-        "tapegraph/scalars/levels.py",
+        "tapegraph/scalars/depths.py",
         "            if a in terms and uses[a] == 1:",
         "            if a in terms:",
         f"{VALUES} -k random",
@@ -2001,8 +2001,8 @@ FAULTS = (
         "guards",
         "names-in-inner-functions-are-not-read",
         "tapegraph/compiling/code_names.py",
-        "union([Names(*map(frozenset, names)), *inner])",
-        "union([Names(*map(frozenset, names))])",
+        "union([CodeNames(*map(frozenset, names)), *inner])",
+        "union([CodeNames(*map(frozenset, names))])",
         "tests/compiling/test_guards.py -k inner",
     ),
     Fault(

@@ -41,7 +41,7 @@ ALLOWED: dict[str, tuple[set[str] | None, str]] = {
     ),
     "tapegraph/capture/capture.py": ({"reshape"}, "what a new value of a leaf is recorded as"),
     "tapegraph/recording/program.py": ({"where"}, "the heading of a column"),
-    "tapegraph/optim/rules.py": ({"mean"}, "a slot's name"),
+    "tapegraph/optim/update_rules.py": ({"mean"}, "a slot's name"),
     "tapegraph/autograd/scipy/stats/__init__.py": (
         {"beta", "gamma", "norm"},
         "distributions, of which some are called alike",

@@ -292,3 +292,22 @@ def test_a_checkout_makes_two_sibling_folders_importable_and_nothing_else(run_py
         """
     )
     assert done.stdout == "['fallback', 'lowering'] True 1\n", done.stderr
+
+
+# The tables of two rooms hold rules and rows of their own.
+OF_EACH_ROOM = {"Rule", "Row"}
+
+
+def test_a_public_word_means_one_thing():
+    homes: dict[str, set[str]] = {}
+    for name, path in MODULES.items():
+        if ".autograd" in name:  # which has autograd's names
+            continue
+        for node in ast.parse(path.read_text()).body:
+            targets = node.targets if isinstance(node, ast.Assign) else [node]
+            for target in targets:
+                word = getattr(target, "name", getattr(target, "id", ""))
+                if re.fullmatch(r"[A-Z]\w*[a-z]\w*", word) and word not in OF_EACH_ROOM:
+                    homes.setdefault(word, set()).add(name)
+    assert "Tensor" in homes
+    assert {word: found for word, found in homes.items() if len(found) > 1} == {}
