@@ -16,10 +16,10 @@ from tapegraph.recording import node as nodes
 from tapegraph.recording.numpy_functions import implements
 from tapegraph.recording.op import Op
 from tapegraph.recording.record import apply, remember, tensor_like
-from tapegraph.typed import Array, ArrayLike, Axes, Nested, Shape, SupportsArray
+from tapegraph.typed import Array, ArrayLike, Axes, Nested, Operand, Shape, SupportsArray
 
 if TYPE_CHECKING:
-    from tapegraph.typed import Kind
+    from tapegraph.typed import Kind, Tensor
 
 __all__ = [
     "append",
@@ -519,7 +519,7 @@ def column_stack(tup: Sequence[Kind | ArrayLike] | SupportsArray) -> Kind:
 
 
 @implements(np.block)
-def block(arrays: Nested[Kind] | ArrayLike) -> Kind:
+def block(arrays: Operand | Nested[Operand]) -> Tensor:
     """Put an array together from nested lists of blocks, as `numpy.block`.
 
     >>> import tapegraph as tg
