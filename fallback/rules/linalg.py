@@ -176,7 +176,7 @@ def _has(cotangents: Any) -> Any:
 
 
 def _pairs(has: Array) -> Any:
-    """Tell which pairs a vector with a cotangent is one of."""
+    """Return which pairs a vector with a cotangent is one of."""
     return has[..., None, :] | has[..., :, None]
 
 

@@ -51,7 +51,7 @@ def _prod(g: Any, y: Array, x: Array, *, axis: tuple[int, ...], keepdims: bool) 
 
 
 def _in_range(x: Array, count: int) -> bool:
-    """Tell whether no product of up to ``count`` of the elements overflows or underflows."""
+    """Return whether no product of up to ``count`` of the elements overflows or underflows."""
     if not x.size:
         return False
     sizes = np.abs(x)
