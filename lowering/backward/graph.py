@@ -117,6 +117,8 @@ class BackwardGraph:
 
     Attributes
     ----------
+    graph : Graph
+        The one that runs.
     seconds : float
         What compiling took.
     """
@@ -125,7 +127,7 @@ class BackwardGraph:
         start = CLOCK.now()
         program = recording.program
         self._fed_scalars = [program.scalars[place] for place in varying]
-        self._graph = Graph(recording, self._fed_scalars, results=results_fed(program))
+        self.graph = Graph(recording, self._fed_scalars, results=results_fed(program))
         self._with_strong_zeros: Graph | None = None
         self._lock = Lock()
         self.seconds = CLOCK.now() - start
@@ -139,7 +141,7 @@ class BackwardGraph:
             A gradient holds a NaN that may be 0 * inf, and an operation is of the user's.
         """
         with np.errstate(all="ignore"):
-            grads = self._graph(recording, seeds)
+            grads = self.graph(recording, seeds)
             if any(has_nan(g) for g in grads):
                 try:
                     return self._strong_zeros(recording)(recording, seeds)
