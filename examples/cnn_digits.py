@@ -78,7 +78,7 @@ def main() -> None:
         chosen = rng.integers(len(train_set[0]), size=BATCH)
         return train_set[0][chosen], train_set[1][chosen]
 
-    steps = 60 if args.quick else 3000
+    steps = 20 if args.quick else 3000
     step = sgd_step(surprise, model, schedules.cosine(0.2, steps), compile=args.compile)
     losses = descend(step, draw_batch, steps)
     with tg.no_grad():

@@ -80,7 +80,7 @@ def main() -> None:
         chosen = rng.integers(cut, size=BATCH)
         return neighbours[chosen], words[chosen]
 
-    steps = 60 if args.quick else 2500
+    steps = 20 if args.quick else 2500
     step = sgd_step(mean_bits, model, schedules.cosine(15.0, steps), compile=args.compile)
     descend(step, draw_batch, steps)
     with tg.no_grad():

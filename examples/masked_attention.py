@@ -80,7 +80,7 @@ def main() -> None:
         Wy=(WIDTH, n),
         c=(n,),
     )
-    steps = 60 if args.quick else 2500
+    steps = 20 if args.quick else 2500
     step = sgd_step(mean_bits, model, schedules.cosine(3.0, steps), clip=0.5, compile=args.compile)
     bits = descend(step, lambda: (data.windows(rng, BATCH, LENGTH + 1),), steps)
     passages, shown = data.test_windows(LENGTH + 1), data.wordiest(LENGTH)

@@ -81,11 +81,11 @@ def score_all(layers, points) -> np.ndarray:
     return np.array([score(layers, point).data for point in points])
 
 
-def draw(layers, points, signs, losses):
+def draw(layers, points, signs, losses, across):
     figure, (left, right) = pyplot.subplots(1, 2, figsize=(11, 4.5), layout="constrained")
     left.semilogy(losses)
     left.set(xlabel="step", ylabel="loss", title="max-margin loss + L2 penalty")
-    xs, ys = (np.linspace(p.min() - 0.5, p.max() + 0.5, 60) for p in points.T)
+    xs, ys = (np.linspace(p.min() - 0.5, p.max() + 0.5, across) for p in points.T)
     grid = np.stack(np.meshgrid(xs, ys), axis=-1)
     heights = score_all(layers, grid.reshape(-1, 2).tolist()).reshape(grid.shape[:2])
     limit = np.abs(heights).max()
@@ -101,10 +101,11 @@ def main() -> None:
     points, classes = make_moons(n_samples=100, noise=0.1, random_state=args.seed)
     signs = [1 if c else -1 for c in classes]
     layers = new_layers(np.random.default_rng(args.seed))
-    steps = 10 if args.quick else 100
+    steps = 5 if args.quick else 100
     losses, step = train(layers, points.tolist(), signs, steps, args.compile)
     accuracy = np.mean((score_all(layers, points.tolist()) > 0) == (classes == 1))
-    save(draw(layers, points, signs, losses), args.out)
+    across = 15 if args.quick else 60  # points of the picture: each is one eager run
+    save(draw(layers, points, signs, losses, across), args.out)
     print(f"accuracy  {accuracy:.0%} of {len(points)} points")
     print(f"loss      {losses[0]:.4f} -> {losses[-1]:.4f}")
     if args.compile:

@@ -82,7 +82,7 @@ def main() -> None:
     data = text()
     n = len(data.alphabet)
     model = parameters(rng, Wx=(n, UNITS), Wh=(UNITS, UNITS), b=(UNITS,), Wy=(UNITS, n), c=(n,))
-    steps = 60 if args.quick else 2000
+    steps = 20 if args.quick else 2000
     step = sgd_step(mean_bits, model, schedules.cosine(2.0, steps), clip=0.5, compile=args.compile)
     bits = descend(step, lambda: (data.windows(rng, BATCH, LENGTH + 1),), steps)
     with tg.no_grad():

@@ -79,7 +79,7 @@ def main() -> None:
     args = arguments(__doc__, picture="self_attention.png")
     rng = np.random.default_rng(args.seed)
     train_set, test_set = digits(rng)
-    steps = 100 if args.quick else 3000
+    steps = 30 if args.quick else 3000
     alike, _ = train(train_set, 0.0, steps, rng, args.compile)
     model, step = train(train_set, 1.0, steps, rng, args.compile)
     accuracy, weights = test(model, test_set, 1.0)
