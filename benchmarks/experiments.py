@@ -49,19 +49,19 @@ def block_program():
     from tapegraph.differentiation import backward
 
     recorded = []
-    linearize = backward.linearize
+    history = backward.History
 
-    def keep(roots):
-        recorded.append(linearize(roots))
+    def keep(ys):
+        recorded.append(history(ys))
         return recorded[-1]
 
     tg.set_backend("native")
-    backward.linearize = keep
+    backward.History = keep
     try:
         transformer.with_tapegraph(transformer.problem()).step()
     finally:
-        backward.linearize = linearize
-    (recording,) = recorded
+        backward.History = history
+    recording = recorded[0].recording
     return recording, [np.ones_like(value) for value in recording.seeds()]
 
 

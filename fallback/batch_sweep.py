@@ -16,7 +16,7 @@ import numpy as np
 from tapegraph.arrays.row_sparse import RowSparse, has_nan
 from tapegraph.fallback.batch import Batch, repeated
 from tapegraph.fallback.rules import VJPS
-from tapegraph.fallback.sweep import gradients, own_row, parts_of, unbroadcast
+from tapegraph.fallback.sweep import Arrays, gradients, unbroadcast
 from tapegraph.interrupts import raise_interrupt
 from tapegraph.recording.program import Recording
 from tapegraph.typed import Array
@@ -66,64 +66,52 @@ def jacobian(recording: Recording) -> list[Array]:
 
 def _rows(recording: Recording, seeds: Array) -> list[Any]:
     """Return the gradients for some cotangents: at once, or else one by one."""
-    grads = _sweep(recording, seeds) if len(seeds) > 1 else None
-    if grads is not None and not any(map(has_nan, grads)):
-        return grads
+    if len(seeds) > 1:
+        with np.errstate(all="ignore"):
+            grads = [found.array for found in Batches(recording, len(seeds)).swept([Batch(seeds)])]
+        if not any(map(has_nan, grads)):
+            return grads
     each = [map(_dense, gradients(recording, [seed])) for seed in seeds]
     return [np.stack(rows) for rows in zip(*each, strict=True)]
 
 
-def _sweep(recording: Recording, seeds: Array) -> list[Array]:
-    program, count = recording.program, len(seeds)
-    cotangents: list[Any] = [None] * len(program)
-    wanted = set(program.wanted)
+class Batches(Arrays):
+    """The arithmetic of many cotangents at once."""
 
-    def add(i: int, part: Any) -> None:
-        part = unbroadcast(repeated(part, count), program.shapes[i])
-        if part.dtype != program.dtypes[i]:
-            part = part.astype(program.dtypes[i])
-        held = cotangents[i]
-        cotangents[i] = part if held is None else held + part
+    def __init__(self, recording: Recording, count: int) -> None:
+        super().__init__(recording)
+        self._count = count
 
-    (output,) = program.outputs
-    add(output, Batch(seeds))
-    with np.errstate(all="ignore"):
-        for slot in range(len(program) - 1, -1, -1):
-            g = cotangents[slot]
-            if g is None or not program.inputs[slot]:
-                continue
-            if slot not in wanted:
-                cotangents[slot] = None
-            for i, part in _parts(recording, slot, g):
-                add(i, part)
-    return [
-        np.zeros((count, *program.shapes[slot]), program.dtypes[slot])
-        if cotangents[slot] is None
-        else cotangents[slot].array
-        for slot in program.wanted
-    ]
+    def parts(self, slot: int, g: Any) -> Iterator[tuple[int, Any]]:
+        """Yield the gradients of inputs for a batch: at once, or else row by row."""
+        if self.program.ops[slot].name in VJPS:  # a user's own rule expects arrays
+            try:
+                found = list(super().parts(slot, g))
+            except Exception as error:
+                raise_interrupt(error)
+                found = []  # more than is known of batches; an error of the rule's own comes again
+            if found and all(isinstance(part, (Batch, np.ndarray)) for _, part in found):
+                return iter(found)
+        return self._one_by_one(slot, g)
 
+    def _one_by_one(self, slot: int, g: Batch) -> Iterator[tuple[int, Any]]:
+        one = Arrays(self.recording)
+        for same in zip(*(one.parts(slot, row) for row in g.array), strict=True):
+            i = same[0][0]
+            shape = self.program.shapes[i]
+            yield i, Batch(np.stack([unbroadcast(_dense(part), shape) for _, part in same]))
 
-def _parts(recording: Recording, slot: int, g: Batch) -> list[tuple[int, Any]]:
-    """Return the gradients of inputs for a batch: at once, or else row by row."""
-    row = VJPS.get(recording.program.ops[slot].name)
-    if row is None:  # a user's own rule expects arrays
-        return list(_one_by_one(recording, slot, own_row(recording, slot), g))
-    try:
-        found = list(parts_of(recording, slot, row, g))
-    except Exception as error:
-        raise_interrupt(error)
-        found = []  # more than is known of batches; an error of the rule's own comes again
-    if found and all(isinstance(part, (Batch, np.ndarray)) for _, part in found):
-        return found
-    return list(_one_by_one(recording, slot, row, g))
+    def fitted(self, slot: int, part: Any) -> Any:
+        """Return a gradient as a batch in the shape and dtype of a slot."""
+        return super().fitted(slot, repeated(part, self._count))
 
+    def total(self, slot: int, held: Any, part: Any) -> Any:
+        """Return the sum of two gradients."""
+        return held + part
 
-def _one_by_one(recording: Recording, slot: int, row: Any, g: Batch) -> Iterator[tuple[int, Any]]:
-    shapes = recording.program.shapes
-    for same in zip(*(parts_of(recording, slot, row, one) for one in g.array), strict=True):
-        i = same[0][0]
-        yield i, Batch(np.stack([unbroadcast(_dense(part), shapes[i]) for _, part in same]))
+    def zeros(self, slot: int) -> Any:
+        """Return the gradients of a slot that no cotangent has reached."""
+        return repeated(super().zeros(slot), self._count)
 
 
 def _dense(part: Any) -> Array:

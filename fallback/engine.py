@@ -10,7 +10,8 @@ from tapegraph.engines.registry import NATIVE
 from tapegraph.fallback.batch_sweep import jacobian
 from tapegraph.fallback.plan import Plan
 from tapegraph.fallback.recorded_sweep import recorded_gradients
-from tapegraph.fallback.sweep import gradients
+from tapegraph.fallback.sweep import gradients, gradients_of_history
+from tapegraph.recording.linearize import History
 from tapegraph.recording.node import Node
 from tapegraph.recording.program import Recording
 from tapegraph.typed import Array
@@ -25,6 +26,12 @@ class Native(Engine):
     def run(self, recording: Recording, seeds: Sequence[Array]) -> Outcome:
         """Return the gradients of the wanted slots, given a cotangent per output."""
         return Outcome(gradients(recording, seeds))
+
+    def differentiate(self, history: History, seeds: Sequence[Array]) -> Outcome:
+        """Return the gradients by what is wanted, by a sweep that needs no columns."""
+        if history.kept:
+            return self.run(history.recording, seeds)
+        return Outcome(gradients_of_history(history, seeds))
 
     def recorded(self, recording: Recording, seeds: Sequence[Any]) -> list[Any]:
         """Return the gradients as Tensors, by the sweep that is recorded."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from operator import add, getitem
 from typing import Any
 
@@ -14,8 +15,8 @@ from tapegraph.fallback.plan.interpreter import Backward, JacobianRows, Recomput
 from tapegraph.fallback.plan.ir import Builder, Constant, Feed, Instr, NanCheck, Var, live
 from tapegraph.fallback.plan.memory import by_lifetime
 from tapegraph.fallback.plan.tracer import Untraceable, trace
-from tapegraph.fallback.rules import VJPS, Joint
-from tapegraph.fallback.sweep import own_row, unbroadcast
+from tapegraph.fallback.rules import Joint
+from tapegraph.fallback.sweep import Arrays, unbroadcast
 from tapegraph.recording.op import DERIVATIVES, JACOBIAN, Op
 from tapegraph.recording.program import Recording
 from tapegraph.recording.record import ELEMENTWISE
@@ -77,7 +78,7 @@ class _Compiler:
         """Compile one backward, and return what it gives by target."""
         if op is not JACOBIAN:
             backward = Backward(self.program, key, self._may_stay_rows(key))
-            return _Reverse(self, backward).gradients()
+            return _Variables(self, backward).gradients()
         backward = Backward(self.program, key)
         rows = JacobianRows(self.numbers, backward)
         given = (*(self.of[i] for i in rows.reads), *(self.saved[i] for i in rows.saves))
@@ -145,118 +146,102 @@ class _Compiler:
         return tuple(found)
 
 
-class _Reverse:
-    """Compiles one backward."""
+class _Variables(Arrays):
+    """The sweep of one backward, and its arithmetic: what the rules call is noted."""
 
     def __init__(self, compiler: _Compiler, backward: Backward) -> None:
+        whole = compiler.recording
+        super().__init__(Recording(backward.region, whole.values, whole.nodes))
         self.compiler = compiler
         self.builder = compiler.builder
-        self.program = compiler.program
         self.backward = backward
-        self.targets = set(backward.targets)
-        self.cotangents: dict[int, Var] = {}
-        self.ours: set[int] = set()  # slots whose cotangent was added up here
 
     def gradients(self) -> dict[int, Var]:
         """Return the gradient of each target, as an array of its own name."""
-        program, backward = self.program, self.backward
-        y, seed = self.compiler.of[backward.y], backward.seed
-        self.cotangents[backward.y] = (
-            self.builder.constant(np.ones_like(y.value)) if seed is None else self.compiler.of[seed]
-        )
-        for slot in range(backward.y, -1, -1):
-            if slot not in self.cotangents or not program.inputs[slot] or slot in self.targets:
-                continue
-            if backward.flows[slot]:
-                self.builder.place = self.compiler.recording.where(slot)
-                self._rule(slot)
+        backward, of = self.backward, self.compiler.of
+        ones = np.ones_like(of[backward.y].value)
+        seed = self.builder.constant(ones) if backward.seed is None else of[backward.seed]
+        swept = dict(zip(self.program.wanted, self.swept([seed]), strict=True))
         self.builder.place = ""
-        grads = {slot: self._found(slot) for slot in backward.targets}
+        grads = {slot: self._found(slot, swept.get(slot)) for slot in backward.targets}
         if all(isinstance(g, Constant) and not has_nan(g.value) for g in grads.values()):
             return grads
-        recompute = RecomputeStrong(program, self.compiler.numbers, backward)
-        leaves = [self.compiler.of[slot] for slot in recompute.leaves]
+        recompute = RecomputeStrong(self.compiler.program, self.compiler.numbers, backward)
+        leaves = [of[slot] for slot in recompute.leaves]
         hints = [f"{FOUND}{slot}" for slot in backward.targets]
         check = NanCheck(recompute, leaves, list(grads.values()), hints)
         self.builder.instrs.append(check)
         return dict(zip(backward.targets, check.results, strict=True))
 
-    def _found(self, slot: int) -> Var:
+    def _found(self, slot: int, grad: Var | None) -> Var:
         """Return the cotangent that a target was left with, as an array."""
-        grad = self.cotangents.get(slot)
-        if grad is None:
-            return self.builder.constant(np.zeros_like(self.compiler.of[slot].value))
+        if grad is None:  # of what is newer than the result
+            return self.zeros(slot)
         if not isinstance(grad.value, RowSparse):
             return self.builder.array(grad)
         return grad if slot in self.backward.rows else self._dense(grad)
 
-    def _rule(self, slot: int) -> None:
-        program, flows, of = self.program, self.backward.flows, self.compiler.of
-        op, slots = program.ops[slot], program.inputs[slot]
-        row: Any = VJPS.get(op.name) or own_row(self.compiler.recording, slot)
-        attrs = dict(program.attrs[slot])
-        if op.saves:
-            attrs["saved"] = self.compiler.saved[slot]
-        joint = isinstance(row, Joint)
-        y = of[slot] if not joint or row.reads_result else None
-        given = (self.cotangents[slot], y, *(of[i] for i in slots))
-        if joint:
-            needed = [flows[i] for i in slots]
-            opaque = op.rules is not None
-            parts = self._called(row.rule, f"{op.name}_vjp", (needed, *given), attrs, opaque)
-            for i, wanted, part in zip(slots, needed, parts, strict=False):
-                if wanted and part is not None:
-                    self._add(i, part)
-            return
-        for position, (i, rule) in enumerate(zip(slots, row, strict=False)):
-            if flows[i] and rule is not None:
-                self._add(i, self._called(rule, f"{op.name}_vjp{position}", given, attrs))
+    def parts(self, slot: int, g: Var) -> Iterator[tuple[int, Any]]:
+        self.builder.place = self.recording.where(slot)
+        return super().parts(slot, g)
 
-    def _called(
-        self,
-        rule: Any,
-        name: str,
-        given: tuple[Any, ...],
-        attrs: dict[str, Any],
-        opaque: bool = False,
+    def called(
+        self, slot: int, rule: Any, given: tuple[Any, ...], attrs: Any, place: int | None = None
     ) -> Any:
         """Compile a rule; return its result, or of a joint rule its results."""
+        op, joint = self.program.ops[slot], place is None
+        rule, opaque = rule.rule if joint else rule, joint and op.rules is not None
         if not opaque:
             try:
-                return trace(self.builder, rule, given, attrs)
+                return trace(self.builder, rule, given, dict(attrs))
             except Untraceable:
                 pass
-        call = Instr(rule, given, attrs, name, may_raise=True, opaque=opaque)
+        name = f"{op.name}_vjp{'' if joint else place}"
+        call = Instr(rule, given, dict(attrs), name, may_raise=True, opaque=opaque)
         whole = self.builder.emit(call)
         if not isinstance(whole.value, (tuple, list)):
             return whole
         return self.compiler.items(whole)
 
-    def _add(self, i: int, part: Var) -> None:
-        """Add to the cotangent of a slot, as the sweep does."""
-        program, before = self.program, self.cotangents.get(i)
+    def saved(self, slot: int) -> Any:
+        return self.compiler.saved[slot]
+
+    def operand(self, slot: int) -> Any:
+        return self.compiler.of[slot]
+
+    def result(self, slot: int) -> Any:
+        """Return the variable of a result; None where the rule does not read it."""
+        row = self.row(slot)
+        return None if isinstance(row, Joint) and not row.reads_result else self.operand(slot)
+
+    def fitted(self, slot: int, part: Var) -> Var:
         if isinstance(part.value, RowSparse):
-            if program.inputs[i] and i not in self.targets:
-                part = self._dense(part)
-            else:
-                self.cotangents[i] = part if before is None else self._sum(i, before, part)
-                return
-        shape, dtype = program.shapes[i], program.dtypes[i]
+            if not self.program.inputs[slot]:
+                return part
+            part = self._dense(part)
+        shape, dtype = self.program.shapes[slot], self.program.dtypes[slot]
         if part.value.shape != shape or part.value.dtype != dtype:
             part = trace(self.builder, _fitted, (part, shape, dtype), {})
-        self.cotangents[i] = part if before is None else self._sum(i, before, part)
-        named(self.cotangents[i], f"{GRAD}{i}")
+        return part
 
-    def _sum(self, i: int, before: Var, part: Var) -> Var:
-        if isinstance(before.value, RowSparse) or isinstance(part.value, RowSparse):
-            total = self.builder.emit(Instr(add, (before, part), name="plus"), f"{GRAD}{i}")
+    def total(self, slot: int, held: Var, part: Var) -> Var:
+        if isinstance(held.value, RowSparse) or isinstance(part.value, RowSparse):
+            total = self.builder.emit(Instr(add, (held, part), name="plus"), f"{GRAD}{slot}")
         else:
-            call = Instr(np.add, (before, part), takes_out=True, elementwise=True)
-            like = before if i in self.ours and type(before.value) is np.ndarray else None
-            total = self.builder.emit(call, f"{GRAD}{i}", like)
+            call = Instr(np.add, (held, part), takes_out=True, elementwise=True)
+            like = held if slot in self._ours and type(held.value) is np.ndarray else None
+            total = self.builder.emit(call, f"{GRAD}{slot}", like)
         if type(total.value) is np.ndarray:
-            self.ours.add(i)
+            self._ours.add(slot)
         return total
+
+    def zeros(self, slot: int) -> Var:
+        return self.builder.constant(np.zeros_like(self.compiler.of[slot].value))
+
+    def _add(self, held: dict[int, Any], slot: int, part: Var) -> None:
+        super()._add(held, slot, part)
+        if not isinstance(held[slot].value, RowSparse):
+            named(held[slot], f"{GRAD}{slot}")
 
     def _dense(self, rows: Var) -> Var:
         return self.builder.emit(Instr("dense", (rows,)))

@@ -28,6 +28,8 @@ from tapegraph.typed import Array
 
 
 def _zeros(g: Any, x: Array) -> Any:
+    if type(g) is np.ndarray:
+        return np.zeros(x.shape, x.dtype)
     return np.zeros_like(g, shape=x.shape, dtype=x.dtype)
 
 

@@ -9,7 +9,7 @@ from tapegraph.errors import explain, kind_of
 from tapegraph.lowering.backward.graph import Graph
 from tapegraph.lowering.runtime import tensorflow
 from tapegraph.lowering.translate import check_lowers, emit, specs
-from tapegraph.recording.linearize import linearize
+from tapegraph.recording.linearize import History
 from tapegraph.recording.node import Node
 from tapegraph.recording.op import SCALAR
 from tapegraph.recording.program import Program, Recording
@@ -93,7 +93,7 @@ def lower(y: Tensor) -> Lowered:
     """
     if not isinstance(y, Node) or not y._requires_grad:
         raise RuntimeError(explain("lower", kind_of(y), "a recorded Tensor"))
-    recording = linearize([y])
+    recording = History([y]).recording
     program = recording.program
     check_lowers(program)
     tf = tensorflow()

@@ -153,7 +153,10 @@ def has_nan(grad: Any) -> bool:
     A product of the array with itself keeps every NaN and makes no new one, and is the quickest
     look at each element that NumPy has.
     """
-    array = grad.values if isinstance(grad, RowSparse) else grad
+    array = grad.values if type(grad) is RowSparse else grad
+    if array.ndim == 1 and array.strides[0] == array.itemsize:
+        square = np.dot(array, array)
+        return bool(square != square)
     if 0 in array.strides:  # the same numbers again and again
         array = array[tuple(slice(None) if step else slice(0, 1) for step in array.strides)]
     if array.flags.c_contiguous or array.flags.f_contiguous:

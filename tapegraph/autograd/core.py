@@ -22,14 +22,15 @@ from tapegraph.autograd.primitives import defvjp_argnum as defvjp_argnum
 from tapegraph.autograd.primitives import defvjp_argnums as defvjp_argnums
 from tapegraph.autograd.primitives import primitive_jvps as primitive_jvps
 from tapegraph.autograd.primitives import primitive_vjps as primitive_vjps
+from tapegraph.autograd.traced import CONTAINERS, holds_box, settled
 from tapegraph.autograd.traced import getval as getval
-from tapegraph.autograd.traced import holds_box, settled
 from tapegraph.autograd.vspaces import VSpace as VSpace
 from tapegraph.autograd.vspaces import vspace as vspace
 from tapegraph.errors import explain, kind_of, warn
 from tapegraph.transforms.forward import jvp as forward
 from tapegraph.transforms.jacobian import jacobian as in_rows
-from tapegraph.transforms.levels import NUMBERS
+from tapegraph.transforms.levels import NUMBERS, Lifted, flowing, next_tag, result
+from tapegraph.transforms.reverse import Pullback, recording
 from tapegraph.transforms.structure import leaves, mapped, matched, replaced
 from tapegraph.transforms.vjp import vjp as reverse
 
@@ -67,6 +68,49 @@ def make_vjp(fun: Callable[[Any], Any], x: Any) -> tuple[Callable[[Any], Any], A
         return mapped(settled, pullback(_like("make_vjp", g, value, "the function's result")))
 
     return vjp, value
+
+
+def value_and_gradient(op: str, fun: Callable[[Any], Any], x: Any) -> tuple[Any, Any]:
+    """Return the value of a function of one number at a point, and its gradient.
+
+    Parameters
+    ----------
+    op : str
+        Who asks, for messages.
+    fun : callable
+        Of one argument.
+    x
+        A number, an array, or dicts, lists and tuples of them.
+
+    Raises
+    ------
+    TypeError
+        The function does not return one real number.
+
+    Warns
+    -----
+    UserWarning
+        The value does not depend on ``x``: the gradient is zero.
+    """
+    _check_real("make_vjp", x)
+    run = _Watched(fun)
+    lifted = Lifted("vjp", with_shapes(x), "primals[0]")
+    level = next_tag()
+    with recording():
+        out = run(lifted.inside)
+    run.warn("make_vjp")
+    if isinstance(out, CONTAINERS) or np.size(out) != 1:
+        received = f"a function returning {kind_of(mapped(settled, out))}"
+        fix = "Sum it, or use jacobian or elementwise_grad."
+        raise TypeError(explain(op, received, "one that returns one real number", fix))
+    out = result("vjp", out, level)
+    pullback = Pullback(out, lifted.targets)
+    arrays = pullback.arrays()
+    if arrays is None:
+        value, grads = flowing(pullback.value), pullback()
+    else:
+        value, grads = np.array(out._array), arrays
+    return settled(value), mapped(settled, lifted.regrouped(iter(grads)))
 
 
 def make_jacobian(fun: Callable[[Any], Any], x: Any) -> Any:

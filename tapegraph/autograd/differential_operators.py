@@ -43,7 +43,7 @@ def grad(fun: Callable[..., Any], x: Any) -> Any:
     >>> print(grad(np.sin)(0.0), grad(grad(grad(np.sin)))(0.0))
     1.0 -1.0
     """
-    return _value_and_grad("grad", fun, x)[1]
+    return core.value_and_gradient("grad", fun, x)[1]
 
 
 @unary_to_nary
@@ -55,16 +55,7 @@ def value_and_grad(fun: Callable[..., Any], x: Any) -> tuple[Any, Any]:
     TypeError
         ``fun`` does not return one real number.
     """
-    return _value_and_grad("value_and_grad", fun, x)
-
-
-def _value_and_grad(op: str, fun: Callable[..., Any], x: Any) -> tuple[Any, Any]:
-    vjp, value = core.make_vjp(fun, x)
-    if isinstance(value, (dict, list, tuple)) or np.size(value) != 1:
-        received = f"a function returning {kind_of(value)}"
-        fix = "Sum it, or use jacobian or elementwise_grad."
-        raise TypeError(explain(op, received, "one that returns one real number", fix))
-    return value, vjp(vspace(value).ones())
+    return core.value_and_gradient("value_and_grad", fun, x)
 
 
 @of_numbers

@@ -38,7 +38,6 @@ def unary_to_nary(unary_operator: Callable[..., R]) -> Nary[R]:
         def nary(*args: Any, **kwargs: Any) -> Any:
             check_positions(name, wanted, args)
 
-            @functools.wraps(fun)
             def unary(x: Any) -> Any:
                 given = list(args)
                 for place, value in zip(wanted, x if several else (x,), strict=True):

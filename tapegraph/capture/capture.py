@@ -382,7 +382,6 @@ class Capture:
         last = [versions[-1] for versions in self._versions.values()]
         recording = linearize(
             [self._value(x) for x in outputs],
-            differentiate=False,
             reads=self._reads,
             updates=[(leaf, value) for leaf, _, value in last if self.is_state(leaf)],
         )

@@ -16,7 +16,7 @@ from tapegraph.capture.sgd_updates import RowUpdate
 from tapegraph.compiling.trace import Trace
 from tapegraph.engines import registry
 from tapegraph.engines.auto import EngineStats
-from tapegraph.engines.backend import LAST, Report, get_backend
+from tapegraph.engines.backend import LAST, get_backend
 from tapegraph.engines.engine import Engine, EngineDeclined, WholeProgram
 from tapegraph.engines.fallback_policy import Failure, account
 from tapegraph.engines.tuner import CLOCK, POLICY
@@ -138,7 +138,7 @@ class Programs:
         self._last = (name, ran, reason)
         length = len(self._trace.recording)
         compiled += tried
-        LAST.set(Report(name, reason, length, not compiled, compiled, took))
+        LAST.set((name, reason, length, not compiled, compiled, took))
         return result
 
     # Engines

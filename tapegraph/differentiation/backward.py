@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -13,15 +12,14 @@ from tapegraph.differentiation import stored
 from tapegraph.differentiation.recorded_backward import record_backward
 from tapegraph.engines import auto, registry
 from tapegraph.engines.auto import Decision
-from tapegraph.engines.backend import LAST, Report, get_backend
+from tapegraph.engines.backend import LAST, Ran, get_backend
 from tapegraph.engines.fallback_policy import Failure, account
 from tapegraph.engines.tuner import CLOCK
 from tapegraph.errors import explain, kind_of
 from tapegraph.recording import capture_mode
 from tapegraph.recording.capture_mode import is_captured
-from tapegraph.recording.linearize import linearize
+from tapegraph.recording.linearize import History
 from tapegraph.recording.node import Node, constant, numeric
-from tapegraph.recording.program import Recording
 from tapegraph.typed import Array, ArrayLike
 
 if TYPE_CHECKING:
@@ -89,11 +87,11 @@ def backward(y: Tensor | Value, seed: ArrayLike | None = None) -> None:
         return
     borrowed = _borrowed(y, seed)
     cotangent = cotangent_of(y, seed) if borrowed is None else borrowed
-    recording = linearize([y])
-    grads, report = differentiated(recording, [cotangent])
+    history = History([y])
+    grads, report = differentiated(history, [cotangent])
     if borrowed is not None:  # what is dense and a view of it is copied as it is stored
         grads = [g.apart([borrowed]) if isinstance(g, RowSparse) else g for g in grads]
-    stored.write([recording.nodes[slot] for slot in recording.program.wanted], grads)
+    stored.write(history.wanted, grads)
     LAST.set(report)
 
 
@@ -124,8 +122,8 @@ def cotangent_of(y: Node, seed: Any) -> Array:
         It is not numeric.
     """
     data = y._array
-    if seed is None:
-        return np.ones_like(data)
+    if seed is None:  # of one number, in a quarter of the time
+        return np.ones_like(data) if data.shape else np.array(1, data.dtype)
     array = numeric(seed, "backward", "seed").astype(data.dtype, copy=False)
     if array.shape != data.shape:
         raise ValueError(
@@ -134,45 +132,20 @@ def cotangent_of(y: Node, seed: Any) -> Array:
     return array
 
 
-def jacobian(recording: Recording) -> list[Array]:
-    """Return the Jacobian of the one output by each wanted slot, its elements first.
-
-    The native engine has many rows in one sweep; any other that was asked for, one after another.
-    """
-    program, name = recording.program, get_backend()
-    if name in (registry.AUTO, registry.NATIVE):
-        start = CLOCK.now()
-        found = registry.engine(registry.NATIVE).jacobian(recording)
-        reason = (_ASKED if name == registry.NATIVE else _ROWS).reason
-        seconds = CLOCK.now() - start
-        LAST.set(Report(registry.NATIVE, reason, len(program), False, 0.0, seconds))
-        return found
-    (output,) = program.outputs
-    lengths, dtype = program.shapes[output], program.dtypes[output]
-    size = math.prod(lengths)
-    found = [np.empty((size, *program.shapes[i]), program.dtypes[i]) for i in program.wanted]
-    for place in range(size):
-        seed = np.eye(1, size, place, dtype).reshape(lengths)
-        grads, report = differentiated(recording, [seed])
-        LAST.set(report)
-        for jacobian, grad in zip(found, grads, strict=True):
-            jacobian[place] = dense_copy(grad)
-    return found
-
-
-def differentiated(recording: Recording, seeds: list[Array]) -> tuple[list[Array], Report]:
+def differentiated(history: History, seeds: list[Array]) -> tuple[list[Array], Ran]:
     """Run the chosen engine; where another one does not run, the native engine does."""
-    program, name = recording.program, get_backend()
+    name = get_backend()
     tuned = name == registry.AUTO
-    chosen, failure, structure = auto.decide(program) if tuned else Decision(name, _ASKED, None)
+    chosen, failure, structure = auto.decide(history) if tuned else Decision(name, _ASKED, None)
     if chosen != registry.NATIVE:
         try:
             engine = registry.engine(chosen)
             if not engine.loaded():
-                engine.check(program)
+                engine.check(history)
                 engine.load()
             start = CLOCK.now()
-            outcome = engine.run(recording, [_owned(s) for s in seeds])
+            owned = [_owned(s) for s in seeds]
+            outcome = engine.differentiate(history, owned)
             seconds = CLOCK.now() - start - outcome.compile_seconds
         except Exception as error:
             failure = account(chosen, error)
@@ -181,11 +154,36 @@ def differentiated(recording: Recording, seeds: list[Array]) -> tuple[list[Array
         else:
             if structure is not None:
                 structure.ran(chosen, seconds, outcome.compile_seconds)
-            return outcome.grads, Report(chosen, None, len(program), *outcome[1:], seconds)
+            return outcome.grads, (chosen, None, len(history), *outcome[1:], seconds)
     start = CLOCK.now()
-    grads = registry.engine(registry.NATIVE).run(recording, seeds).grads
+    grads = registry.engine(registry.NATIVE).differentiate(history, seeds).grads
     seconds = CLOCK.now() - start
     if tuned:
         auto.ran_natively(structure, seconds)
     reason, trace, _ = failure or _ALONE
-    return grads, Report(registry.NATIVE, reason, len(program), False, 0.0, seconds, trace)
+    return grads, (registry.NATIVE, reason, len(history), False, 0.0, seconds, trace)
+
+
+def jacobian(history: History) -> list[Array]:
+    """Return the Jacobian of the one result by what is wanted, the result's elements first.
+
+    The native engine has many rows in one sweep; any other that was asked for, one after another.
+    """
+    name = get_backend()
+    if name in (registry.AUTO, registry.NATIVE):
+        start = CLOCK.now()
+        found = registry.engine(registry.NATIVE).jacobian(history.recording)
+        reason = (_ASKED if name == registry.NATIVE else _ROWS).reason
+        seconds = CLOCK.now() - start
+        LAST.set((registry.NATIVE, reason, len(history), False, 0.0, seconds))
+        return found
+    (y,) = history.ys
+    size, lengths, dtype = y._array.size, y._array.shape, y._array.dtype
+    found = [np.empty((size, *x._array.shape), x._array.dtype) for x in history.wanted]
+    for place in range(size):
+        seed = np.eye(1, size, place, dtype).reshape(lengths)
+        grads, report = differentiated(history, [seed])
+        LAST.set(report)
+        for jacobian, grad in zip(found, grads, strict=True):
+            jacobian[place] = dense_copy(grad)
+    return found

@@ -12,12 +12,12 @@ from tapegraph.engines import registry
 from tapegraph.engines.backend import LAST
 from tapegraph.errors import explain, kind_of, line_of
 from tapegraph.recording import capture_mode
-from tapegraph.recording.linearize import cleared, linearize
+from tapegraph.recording.linearize import History, cleared, linearize
 from tapegraph.recording.node import Node, constant, next_seq
 from tapegraph.recording.op import CLEARED
-from tapegraph.recording.program import Program, Recording
+from tapegraph.recording.program import Recording
 from tapegraph.recording.scopes import RECORDING, Scope, no_grad
-from tapegraph.typed import ArrayLike
+from tapegraph.typed import Array, ArrayLike
 
 if TYPE_CHECKING:
     from tapegraph.tensors.tensor import Tensor
@@ -120,28 +120,29 @@ class Region:
         self, ys: Sequence[Any], targets: Sequence[Any], *, since: int | None = None
     ) -> None:
         capture = capture_mode.capturing()
+        ends: set[Any] = set() if since is None else set(targets)
         if since is None:
-            since, ends = min((x._seq for x in targets), default=next_seq()), set[int]()
-        else:
-            ends = set(map(id, targets))
+            since = min((x._seq for x in targets), default=next_seq())
         if capture is not None:
             targets = [capture.latest(x) for x in targets]
         self._ys = ys
         self._targets = targets
-        self._recording: Recording | None = None
-        self._slots: list[int | None] = [None] * len(targets)
+        self._history: History | None = None
+        self._captured: Recording | None = None
         self.outside: list[Any] = []
         if not any(y._requires_grad for y in ys):
             return
-        reads = _since(since, ends)
-        self._recording = linearize(ys, differentiate=capture is None, reads=reads)
-        nodes, program = self._recording.nodes, self._recording.program
-        slot_of = {id(node): slot for slot, node in enumerate(nodes)}
-        self._slots = [slot_of.get(id(x)) for x in targets]
-        found = [slot for slot in self._slots if slot is not None]
-        leaves = {slot for slot in program.leaves if program.needs[slot]}
-        self.outside = [nodes[slot] for slot in sorted(leaves - set(found))]
-        _ask_for(program, found)
+        if capture is None:
+            self._history = History(ys, targets, since, ends)
+            self.outside = self._history.outside
+        else:
+            self._captured = linearize(ys, reads=_since(capture, since, set(map(id, ends))))
+            self.outside = _ask_for(self._captured, targets)
+
+    def keep(self) -> None:
+        """Remember the numbers of now, for gradients that are asked for later."""
+        if self._history is not None:
+            self._history.keep()
 
     @property
     def varies(self) -> bool:
@@ -162,40 +163,49 @@ class Region:
         natively : bool
             Run the native engine, and leave the report of the last backward alone.
         """
-        pairs = list(zip(self._ys, seeds, strict=True))
         given: list[Any] = [
             s if s is None or isinstance(s, Node) else constant(cotangent_of(y, s))
-            for y, s in pairs
+            for y, s in zip(self._ys, seeds, strict=True)
         ]
         arrays = [
             cotangent_of(y, None if s is None else s._array)
             for y, s in zip(self._ys, given, strict=True)
         ]
-        recording = self._recording
-        if recording is None or not recording.program.wanted:
-            return [None] * len(self._slots)
-        if record:
+        capture, history = capture_mode.capturing(), self._history
+        if not self._wanted():
+            found: list[Any] = []
+        elif record:
             starts = [constant(a) if s is None else s for s, a in zip(given, arrays, strict=True)]
             starts = [
                 s if s.dtype == a.dtype else s.astype(a.dtype)
                 for s, a in zip(starts, arrays, strict=True)
             ]
             with Scope(RECORDING, True):
-                found = registry.engine(registry.NATIVE).recorded(recording, starts)
-        elif (capture := capture_mode.capturing()) is not None:
+                found = registry.engine(registry.NATIVE).recorded(self._recording(), starts)
+        elif capture is not None:
             (y,), (seed,), (cotangent,) = self._ys, given, arrays
             with no_grad():
-                found = record_gradients(capture, y, recording, seed, cotangent)
+                found = record_gradients(capture, y, self._recording(), seed, cotangent)
         else:
-            if natively:
-                grads = registry.engine(registry.NATIVE).run(recording, arrays).grads
+            if history is None:
+                grads = registry.engine(registry.NATIVE).run(self._recording(), arrays).grads
+            elif natively:
+                grads = registry.engine(registry.NATIVE).differentiate(history, arrays).grads
             else:
-                grads, report = differentiated(recording, arrays)
+                grads, report = differentiated(history, arrays)
                 LAST.set(report)
             # Both operands of a + b receive the same array; each result must be its own.
             found = [constant(dense_copy(g)) for g in grads]
-        by_slot = dict(zip(recording.program.wanted, found, strict=True))
-        return [None if slot is None else by_slot.get(slot) for slot in self._slots]
+        return self._by_target(found)
+
+    def arrays(self) -> list[Array | None]:
+        """Return the same of ones as arrays of their own: neither recorded nor captured."""
+        history = self._history
+        if history is None or not history.wanted:
+            return [None] * len(self._targets)
+        grads, report = differentiated(history, [cotangent_of(y, None) for y in history.ys])
+        LAST.set(report)
+        return self._by_target(list(map(dense_copy, grads)))
 
     def jacobian(self) -> list[Any]:
         """Return the Jacobian of the one result by each target, its elements first; None as above.
@@ -203,39 +213,56 @@ class Region:
         It comes from sweeps over arrays, and is not differentiated: outside a capture it is
         arrays, inside one entry a target.
         """
-        recording = self._recording
-        if recording is None or not recording.program.wanted:
-            return [None] * len(self._slots)
-        found: list[Any]
-        if (capture := capture_mode.capturing()) is not None:
+        capture = capture_mode.capturing()
+        if not self._wanted():
+            found: list[Any] = []
+        elif capture is not None:
             with no_grad():
-                found = record_jacobian(capture, self._ys[0], recording)
+                found = record_jacobian(capture, self._ys[0], self._recording())
         else:
-            found = [constant(block) for block in jacobian(recording)]
-        by_slot = dict(zip(recording.program.wanted, found, strict=True))
-        return [None if slot is None else by_slot.get(slot) for slot in self._slots]
+            found = [constant(block) for block in jacobian(self._history)]
+        return self._by_target(found)
+
+    def _recording(self) -> Any:
+        return self._captured if self._history is None else self._history.recording
+
+    def _wanted(self) -> list[Any]:
+        """Return the targets that the results were computed from."""
+        if self._captured is not None:
+            return [self._captured.nodes[slot] for slot in self._captured.program.wanted]
+        return [] if self._history is None else self._history.wanted
+
+    def _by_target(self, found: list[Any]) -> list[Any]:
+        by = dict(zip(self._wanted(), found, strict=bool(found)))
+        return [by.get(x) for x in self._targets]
 
 
-def _since(since: int, ends: set[int]) -> Callable[[Node], tuple[Any, ...]]:
+def _since(capture: Any, since: int, ends: set[int]) -> Callable[[Node], tuple[Any, ...]]:
     """Return what entries read, as far back as anything can depend on what was made at ``since``.
 
     What is older is a leaf here, however long its own history; so are ``ends``, by id.
     """
-    capture = capture_mode.capturing()
 
     def reads(node: Node) -> tuple[Any, ...]:
         if node._seq <= since or id(node) in ends:
             return ()
         if node._op is CLEARED:
             raise cleared(node)
-        return node._inputs if capture is None else capture.history(node)
+        return capture.history(node)
 
     return reads
 
 
-def _ask_for(program: Program, slots: Sequence[int]) -> None:
-    """Let gradients flow to some slots alone, and ask for those that one can flow to."""
+def _ask_for(recording: Recording, targets: Sequence[Any]) -> list[Any]:
+    """Let gradients flow to targets alone, and want those that one can flow to.
+
+    Returned are the leaves, other than the targets, that need a gradient.
+    """
+    program, nodes = recording.program, recording.nodes
+    slot_of = {id(node): slot for slot, node in enumerate(nodes)}
+    slots = [slot_of[id(x)] for x in targets if id(x) in slot_of]
     wanted, before = set(slots), program.needs
+    outside = [nodes[slot] for slot in program.leaves if before[slot] and slot not in wanted]
     needs = [slot in wanted for slot in range(len(program))]
     for slot, inputs in enumerate(program.inputs):
         if inputs and before[slot]:
@@ -250,3 +277,4 @@ def _ask_for(program: Program, slots: Sequence[int]) -> None:
         if slot in reached and needs[slot]:
             reached.update(i for i in program.inputs[slot] if needs[i])
     program.wanted[:] = [slot for slot in dict.fromkeys(slots) if slot in reached]
+    return outside

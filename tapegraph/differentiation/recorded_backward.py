@@ -51,7 +51,7 @@ def record_backward(capture: Capture, y: Node, seed: Any, cotangent: Array) -> N
     cotangent : ndarray
         Its numbers.
     """
-    recording = linearize([y], differentiate=False, reads=capture.history)
+    recording = linearize([y], reads=capture.history)
     program = recording.program
     # A version of a parameter stands for it: where it was computed, no gradient flowed.
     for slot in program.leaves:

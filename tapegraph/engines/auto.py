@@ -18,6 +18,7 @@ from tapegraph.engines.fallback_policy import Failure, account
 from tapegraph.engines.tuner import CLOCK, NEVER, Candidate, Stage, Tuner
 from tapegraph.interrupts import raise_interrupt
 from tapegraph.locks import Lock
+from tapegraph.recording.linearize import History
 from tapegraph.recording.program import Key, Program
 
 # Which engine this thread or task ran last, and when it was done.
@@ -37,7 +38,7 @@ class EngineStats:
 
     __slots__ = ("candidates", "entries", "failure", "setbacks", "tuner")
 
-    def __init__(self, program: Program, rivals: list[Engine]) -> None:
+    def __init__(self, program: Program | History, rivals: list[Engine]) -> None:
         self.entries = entries = len(program)
         self.failure: Failure | None = None
         self.setbacks = 0
@@ -145,7 +146,7 @@ class _Known:
             reason = reason or why
         return reason
 
-    def structure(self, program: Program, rivals: list[Engine]) -> EngineStats:
+    def structure(self, program: Program | History, rivals: list[Engine]) -> EngineStats:
         """Return what is known of a program's structure."""
         key = program.key
         with self.lock():
@@ -162,7 +163,7 @@ class _Known:
 KNOWN = _Known()
 
 
-def decide(program: Program) -> Decision:
+def decide(program: Program | History) -> Decision:
     """Choose the engine that a program runs in now."""
     refused: list[tuple[str, Exception]] = []
     try:
@@ -171,7 +172,7 @@ def decide(program: Program) -> Decision:
         refused.clear()  # an error's traceback holds its frame, and so this list and the program
 
 
-def _decided(program: Program, refused: list[tuple[str, Exception]]) -> Decision:
+def _decided(program: Program | History, refused: list[tuple[str, Exception]]) -> Decision:
     rivals: list[Engine] = []
     for name in registry.rivals():
         try:

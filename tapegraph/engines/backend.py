@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any, TypeAlias, cast
 
 from tapegraph.engines import registry
 from tapegraph.recording import scopes
@@ -146,7 +146,9 @@ class Report:
     error: str | None = None
 
 
-LAST: ContextVar[Report | None] = ContextVar("tapegraph_report", default=None)
+# The attributes of a report, in order: it is made for who asks.
+Ran: TypeAlias = tuple[Any, ...]
+LAST: ContextVar[Ran | None] = ContextVar("tapegraph_report", default=None)
 
 
 def last_backward() -> Report | None:
@@ -165,4 +167,5 @@ def last_backward() -> Report | None:
     >>> tg.last_backward().entries
     3
     """
-    return LAST.get()
+    ran = LAST.get()
+    return None if ran is None else Report(*ran)

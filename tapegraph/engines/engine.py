@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
+from tapegraph.recording.linearize import History
 from tapegraph.recording.node import Node
 from tapegraph.recording.program import Program, Recording
 from tapegraph.typed import Array
@@ -124,6 +125,16 @@ class Engine(ABC):
         EngineDeclined
             It does not run this program.
         """
+
+    def differentiate(self, history: History, seeds: Sequence[Array]) -> Outcome:
+        """Return the gradients by what is wanted of a history, given a cotangent per result.
+
+        Raises
+        ------
+        EngineDeclined
+            It does not run this program.
+        """
+        return self.run(history.recording, seeds)
 
     def recorded(self, recording: Recording, seeds: Sequence[Any]) -> list[Any]:
         """Return the gradients of the wanted slots as Tensors, given a Tensor per output.

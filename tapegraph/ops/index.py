@@ -645,12 +645,17 @@ def getitem(x: Kind | ArrayLike, key: Index) -> Kind:
     return _advanced(array, parts)
 
 
+_PLACES = frozenset((int, slice))
+
+
 def _is_basic(part: Any) -> bool:
     return part is None or isinstance(part, (int, slice))
 
 
 def _expanded(key: tuple[Any, ...], shape: tuple[int, ...]) -> list[Any]:
     """Return the index with arrays as ndarrays, ``...`` written out, and every axis named."""
+    if _PLACES.issuperset(map(type, key)) and len(key) <= len(shape):
+        return [*key, *[slice(None)] * (len(shape) - len(key))]
     parts: list[Any] = []
     for part in key:
         if isinstance(part, Node):

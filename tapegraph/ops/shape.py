@@ -66,16 +66,19 @@ TRANSPOSE = Op("transpose", _transpose)
 RESHAPE = Op("reshape", _reshape)
 
 
-def alias(x: Any) -> Any:
+def alias(x: Any, own: bool = False) -> Any:
     """Return the same numbers as an entry of their own, to and through which a gradient flows.
+
+    Of a leaf that nobody else holds (``own``) it has the very array.
 
     >>> import tapegraph as tg
     >>> x = tg.tensor([1.0, 2.0])
     >>> alias(x).requires_grad, x.requires_grad
     (True, False)
     """
-    # A leaf's numbers may be changed later on.
-    array = x._array.view() if x._inputs else x._array.copy("K")
+    array = x._array
+    if not own:  # a leaf's numbers may be changed later on
+        array = array.view() if x._inputs else array.copy("K")
     return remember(nodes.tensor_class, RESHAPE, array, (x,), {"shape": array.shape})
 
 

@@ -1,9 +1,14 @@
-"""From recorded objects to one `Recording`: the only code that walks a graph."""
+"""From recorded objects to what they were computed from: the only code that walks a graph.
+
+A `History` is the order of the entries and no more, which is what a sweep over arrays needs. A
+`Recording` has a program in columns besides, for who compiles, prints or captures one.
+"""
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
+from itertools import compress
 from operator import attrgetter
 from typing import Any
 
@@ -13,17 +18,174 @@ from tapegraph.errors import line_of, user_line
 from tapegraph.recording import node as nodes
 from tapegraph.recording.node import Node
 from tapegraph.recording.op import CLEARED, CONSTANT, INPUT, NO_ATTRS, PARAM, SCALAR, Op
-from tapegraph.recording.program import Program, Recording, Update
+from tapegraph.recording.program import Key, Program, Recording, Update
 
 _in_time_order = attrgetter("_seq")
 # What NumPy makes of a Python number.
-_WEAK = {kind: np.dtype(kind) for kind in (bool, int, float)}
+NUMBERS = {kind: np.dtype(kind) for kind in (bool, int, float)}
+
+
+class History:
+    """What results were computed from, as far back as is asked for, and by what to differentiate.
+
+    Parameters
+    ----------
+    ys : sequence of Node
+        The results.
+    targets : sequence of Node, optional
+        By what they are differentiated; parameters and retained results where not given.
+    since : int
+        What is not newer, in the order of recording, is a leaf however long its own history.
+    ends : collection of Node
+        So are these.
+
+    Attributes
+    ----------
+    entries : list of Node
+        What was computed, the newest first.
+    wanted : list of Node
+        The targets that the results were computed from.
+    outside : list of Node
+        The leaves, other than the targets, that need a gradient.
+    flows : set of Node, optional
+        To what a gradient flows: all that need one, where it is None.
+    kept : bool
+        Entries and numbers may have changed since: those of then are in the recording.
+
+    Raises
+    ------
+    RuntimeError
+        An entry was cleared by ``tape_reset()``, or a leaf was changed after it was recorded.
+    """
+
+    __slots__ = (
+        "_length",
+        "_recording",
+        "_since",
+        "ends",
+        "entries",
+        "flows",
+        "kept",
+        "outside",
+        "wanted",
+        "ys",
+    )
+
+    def __init__(
+        self,
+        ys: Sequence[Node],
+        targets: Sequence[Node] | None = None,
+        since: int = 0,
+        ends: Collection[Node] = (),
+    ) -> None:
+        cls = nodes.tensor_class  # asked for first, as it is what is met most
+        found = list(dict.fromkeys(ys))
+        seen = set(found)
+        entries: list[Any] = []
+        leaves: list[Any] = []
+        numbers = 0
+        for node in found:  # grows while it is walked: breadth first, no recursion
+            inputs = node._inputs
+            if not inputs or node._seq <= since or node in ends:
+                leaves.append(node)
+                continue
+            entries.append(node)
+            for x in inputs:
+                if type(x) is not cls and type(x) in NUMBERS:
+                    numbers += 1
+                elif x not in seen:
+                    seen.add(x)
+                    found.append(x)
+        entries.sort(key=_in_time_order, reverse=True)
+        self.ys = ys
+        self.entries = entries
+        self.ends = ends
+        self.flows: set[Any] | None = None
+        self.outside: list[Any] = []
+        self._since = since
+        self._length = len(found) + numbers
+        self._recording: Recording | None = None
+        self.kept = False
+        self._check(leaves)
+        if targets is None:
+            self.wanted = [x for x in leaves if x._requires_grad and x._op is PARAM]
+            self.wanted += [x for x in entries if x._retains]
+        else:
+            wanted = dict.fromkeys(x for x in targets if x in seen)
+            self.wanted = list(wanted)
+            self.outside = [x for x in leaves if x._requires_grad and x not in wanted]
+            if self.outside or not all(x._requires_grad for x in wanted):
+                self._only_to_targets()
+
+    def _check(self, leaves: list[Any]) -> None:
+        """Refuse what cannot be differentiated any more."""
+        oldest = self.entries[-1]._seq if self.entries else 0
+        changed = set()
+        for leaf in leaves:
+            if leaf._op is CLEARED and leaf._seq > self._since and leaf not in self.ends:
+                raise cleared(leaf)
+            if getattr(leaf, "_changed", 0) > oldest:
+                changed.add(leaf)
+        if changed:  # none, as a rule
+            for node in reversed(self.entries):
+                for x in node._inputs:
+                    if isinstance(x, Node) and x in changed and x._changed > node._seq:
+                        raise stale(x, node)
+
+    def _only_to_targets(self) -> None:
+        """Let gradients flow to the targets alone, and want those that one can flow to."""
+        self.flows = flows = set[Any](self.wanted)
+        for node in reversed(self.entries):
+            carries = node._op.differentiable
+            inputs = node._inputs if carries is None else compress(node._inputs, carries)
+            if any(isinstance(x, Node) and x in flows for x in inputs):
+                flows.add(node)
+        reached = flows.intersection(self.ys)
+        for node in self.entries:
+            if node in reached:
+                reached.update(x for x in node._inputs if isinstance(x, Node) and x in flows)
+        self.wanted = [x for x in self.wanted if x in reached]
+
+    def keep(self) -> None:
+        """Remember the numbers of now."""
+        self.kept = self.recording is not None
+
+    def __len__(self) -> int:
+        """Return how many slots the program has."""
+        return self._length
+
+    @property
+    def ops(self) -> list[Op]:
+        """The operations of the entries."""
+        return [node._op for node in self.entries]
+
+    @property
+    def key(self) -> Key:
+        """The key of the program."""
+        return self.recording.program.key
+
+    @property
+    def recording(self) -> Recording:
+        """The program, and the values of now, with those wanted in the order of `wanted`."""
+        if self._recording is None:
+            since, ends = self._since, self.ends
+
+            def reads(node: Node) -> tuple[Any, ...]:
+                return () if node._seq <= since or node in ends else node._inputs
+
+            recording = linearize(self.ys, reads=reads if since or ends else None)
+            slot_of = {id(node): slot for slot, node in enumerate(recording.nodes)}
+            recording.program.wanted[:] = [slot_of[id(x)] for x in self.wanted]
+            if self.flows is not None:
+                flows = set(map(id, self.flows))
+                recording.program.needs[:] = [id(node) in flows for node in recording.nodes]
+            self._recording = recording
+        return self._recording
 
 
 def linearize(
     roots: Sequence[Node],
     *,
-    differentiate: bool = True,
     reads: Callable[[Node], tuple[Any, ...]] | None = None,
     updates: Sequence[tuple[Node, Node]] = (),
 ) -> Recording:
@@ -33,25 +195,17 @@ def linearize(
     ----------
     roots : sequence of Node
         The outputs.
-    differentiate : bool
-        Refuse what cannot be differentiated: cleared entries, and leaves changed since they were
-        recorded.
     reads : callable, optional
         What an entry reads, where that is not its inputs.
     updates : sequence of (Node, Node)
         State, and the values it takes.
-
-    Raises
-    ------
-    RuntimeError
-        An entry was cleared by ``tape_reset()``, or a leaf was changed after it was recorded.
     """
     cls = nodes.tensor_class  # asked for first, as it is what is met most
     found = list({id(node): node for node in (*roots, *itertools.chain(*updates))}.values())
     seen = set(map(id, found))
     for node in found:  # grows while it is walked: breadth first, no recursion
         for x in node._inputs if reads is None else reads(node):
-            if (type(x) is cls or type(x) not in _WEAK) and id(x) not in seen:
+            if (type(x) is cls or type(x) not in NUMBERS) and id(x) not in seen:
                 seen.add(id(x))
                 found.append(x)
     found.sort(key=_in_time_order)
@@ -67,16 +221,11 @@ def linearize(
     values: list[Any] = []
     recorded: list[Any] = []
     slot_of: dict[int, int] = {}
-    oldest = next((node._seq for node in found if node._inputs), 0)
-    # Leaves changed after something here was recorded, and when: none, as a rule.
-    changed: dict[int, int] = {}
     for node in found:
         slots = []
         for x in node._inputs if reads is None else reads(node):
-            if type(x) is cls or type(x) not in _WEAK:
+            if type(x) is cls or type(x) not in NUMBERS:
                 slots.append(slot_of[id(x)])
-                if changed and changed.get(id(x), 0) > node._seq:
-                    raise stale(x, node)
             else:
                 slots.append(len(ops))
                 leaves.append(len(ops))
@@ -84,19 +233,15 @@ def linearize(
                 inputs.append(())
                 attrs.append(NO_ATTRS)
                 shapes.append(())
-                dtypes.append(_WEAK[type(x)])
+                dtypes.append(NUMBERS[type(x)])
                 needs.append(False)
                 values.append(x)
                 recorded.append(None)
         if not slots:
             leaves.append(len(ops))
-            if differentiate and getattr(node, "_changed", 0) > oldest:
-                changed[id(node)] = node._changed
         op = node._op
         if reads is not None and not slots and op not in (INPUT, PARAM):
             op = CONSTANT  # whatever made it
-        if op is CLEARED and differentiate:
-            raise cleared(node)
         if node._requires_grad and (op is PARAM or node._retains):
             wanted.append(len(ops))
         slot_of[id(node)] = len(ops)
@@ -113,6 +258,15 @@ def linearize(
     changes = tuple(Update(slot_of[id(leaf)], slot_of[id(value)]) for leaf, value in updates)
     program = Program(ops, inputs, attrs, shapes, dtypes, needs, leaves, outputs, wanted, changes)
     return Recording(program, values, recorded)
+
+
+def described(op: Op, node: Any) -> str:
+    """Name an entry for a message: operation, name or shape, and the user's line."""
+    if node is None:
+        return op.name
+    code = getattr(node, "_code", None)
+    label = f"{op.name} '{node.name}'" if node.name else f"{op.name} of shape {node._array.shape}"
+    return label if code is None else f"{label} recorded at {line_of(code, node._lasti)}"
 
 
 def cleared(node: Node) -> RuntimeError:

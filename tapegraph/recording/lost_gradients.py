@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import Any, NoReturn
 
 from tapegraph.errors import (
@@ -69,18 +68,13 @@ def not_a_number(kind: str, conversion: str, read: str) -> LostGradientError:
     return LostGradientError(explain(conversion, received, "a plain number", fix))
 
 
-@contextmanager
-def explained() -> Iterator[None]:
-    """Raise what a conversion raised where NumPy puts an error of its own before it.
+def raise_cause(error: ValueError) -> None:
+    """Raise what a conversion raised, where NumPy has put an error of its own before it.
 
     It does at ``z[0] = x``, and says that an array element was set with a sequence.
     """
-    try:
-        yield
-    except ValueError as error:
-        cause = error.__cause__
-        if not isinstance(cause, (LostGradientError, ConcretizationError)):
-            raise
+    cause = error.__cause__
+    if isinstance(cause, (LostGradientError, ConcretizationError)):
         raise cause.with_traceback(error.__traceback__) from None
 
 

@@ -161,9 +161,11 @@ def ufunc(called: Any, method: str, inputs: tuple[Any, ...], options: dict[str, 
     """Serve ``__array_ufunc__``."""
     if len(inputs) > 1 and any(map(wraps_arrays, inputs)):
         return NotImplemented
-    name = _name(called)
     if method == "__call__":
-        return _run(called, name, inputs, options)
+        if not options and capturing() is None and called in RECORDED:  # the hot path
+            return RECORDED[called](*inputs)
+        return _run(called, _name(called), inputs, options)
+    name = _name(called)
     if method == "outer" and len(inputs) == 2 and not options and _recording(called) is not None:
         a, b = inputs
         column = np.reshape(a, np.shape(a) + (1,) * np.ndim(b))
@@ -182,6 +184,8 @@ def ufunc(called: Any, method: str, inputs: tuple[Any, ...], options: dict[str, 
 
 def function(called: Any, args: tuple[Any, ...], options: dict[str, Any]) -> Any:
     """Serve ``__array_function__``."""
+    if not options and capturing() is None and called in RECORDED:  # the hot path
+        return RECORDED[called](*args)
     return _run(called, f"{called.__module__}.{called.__name__}", args, options)
 
 

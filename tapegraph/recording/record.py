@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 import sys
 from collections.abc import Callable
+from itertools import compress
 from typing import Any, TypeVar
 
 import numpy as np
@@ -58,6 +59,8 @@ def tensor_like(op: str, value: Any, argument: str = "x") -> Any:
     cls = nodes.tensor_class
     if type(value) is cls:
         return value
+    if type(value) is ndarray:
+        return constant(numeric(value, op, argument))
     handler = foreign((value,))
     if handler is not None:
         # A scalar engine has no axes; its handler says that the operation is not for it.
@@ -72,10 +75,12 @@ def foreign(values: tuple[Any, ...]) -> Any:
     `Value` and `Dual` do: they define ``__tapegraph_apply__(name, inputs, attrs)``. The deepest
     dual level handles its own nesting.
     """
+    cls = nodes.tensor_class
     for value in values:
-        handler = getattr(type(value), "__tapegraph_apply__", None)
-        if handler is not None:
-            return handler
+        if type(value) is not cls:
+            handler = getattr(type(value), "__tapegraph_apply__", None)
+            if handler is not None:
+                return handler
     return None
 
 
@@ -222,10 +227,11 @@ def apply(op: Op, inputs: tuple[Any, ...], attrs: dict[str, Any] = NO_ATTRS) -> 
     if type(out) is not ndarray:
         out = np.asarray(out)
     flows = op.differentiable
-    needed = any(
-        type(x) is cls and x._requires_grad and (flows is None or (i < len(flows) and flows[i]))
-        for i, x in enumerate(inputs)
-    )
+    needed = False
+    for x in inputs if flows is None else compress(inputs, flows):
+        if type(x) is cls and x._requires_grad:
+            needed = True
+            break
     if not needed or (_scopes() and not _recording()):
         # A view of a leaf would change with the leaf, and nothing would remember that it did.
         out = out if out.base is None else out.copy("K")

@@ -56,7 +56,7 @@ class Tape:
 
     def recording(self) -> Recording:
         """Return every live entry and what it reads."""
-        return linearize(self.live(), differentiate=False)
+        return linearize(self.live())
 
     def reset(self) -> None:
         """Clear every live operation; parameters stay usable and keep their gradients."""

@@ -6,6 +6,8 @@ import functools
 from collections.abc import Callable, Sequence
 from typing import Any, Concatenate, Literal, overload
 
+import numpy as np
+
 from tapegraph.errors import explain
 from tapegraph.tensors.dual import Dual
 from tapegraph.tensors.tensor import Tensor
@@ -222,11 +224,15 @@ class Gradient:
         """Return the value with the auxiliary result, and the gradient."""
         op = self._op
         check_positions(op, self._wanted, args)
-        lifted = {i: Lifted(op, args[i], f"argument {i}") for i in dict.fromkeys(self._wanted)}
-        targets = [x for argument in lifted.values() for x in argument.targets]
+        inputs, targets = list(args), list[Any]()
+        lifted: dict[int, Lifted] = {}
+        for i in self._wanted:
+            if i not in lifted:
+                lifted[i] = argument = Lifted(op, args[i], f"argument {i}")
+                inputs[i] = argument.inside
+                targets += argument.targets
         level = next_tag()
         with recording():
-            inputs = (lifted[i].inside if i in lifted else x for i, x in enumerate(args))
             out = self._f(*inputs, **kwargs)
         aux = None
         if self._has_aux:
@@ -240,10 +246,12 @@ class Gradient:
             received = f"a function returning shape {out.shape}"
             raise ValueError(explain(op, received, "one that returns one number", fix))
         pullback = Pullback(out, targets)
-        grads = iter(pullback())
+        arrays, like = pullback.arrays(), self._like(lifted)
+        grads = iter(pullback() if arrays is None else arrays)
         by_position = {i: argument.regrouped(grads) for i, argument in lifted.items()}
-        like = self._like(lifted)
-        value = None if op == "grad" else plain(pullback.value, like)
+        value: Any = None
+        if op != "grad":
+            value = plain(pullback.value if arrays is None else np.array(out._array), like)
         if aux is not None:
             aux = mapped(lambda x: _ended(x, targets, like), aux)
         if self._several is None:

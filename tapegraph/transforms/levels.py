@@ -16,6 +16,7 @@ import numpy as np
 from tapegraph.errors import explain, kind_of
 from tapegraph.ops.shape import alias
 from tapegraph.recording import capture_mode
+from tapegraph.recording.node import constant
 from tapegraph.recording.record import tensor_like
 from tapegraph.recording.scopes import RECORDING
 from tapegraph.tensors.dual import Dual, dual_of, lifted
@@ -51,21 +52,27 @@ class Lifted:
     """
 
     def __init__(self, op: str, value: Any, path: str) -> None:
-        found = list(leaves(value, path))
         self.value = value
-        self.given = [leaf for _, leaf in found]
         self.targets: list[Any] = []
-        points = [self._point(lifted(op, leaf, name)) for name, leaf in found]
+        if not isinstance(value, (dict, list, tuple)):
+            self.given = [value]
+            self.inside = self._point(lifted(op, value, path), value)
+            return
+        found = list(leaves(value, path))
+        self.given = [leaf for _, leaf in found]
+        points = [self._point(lifted(op, leaf, name), leaf) for name, leaf in found]
         self.inside = replaced(value, iter(points))
 
     def regrouped(self, results: Iterator[Any]) -> Any:
         """Return a result per element, in the structure of the argument and as what came in."""
+        if not isinstance(self.value, (dict, list, tuple)):
+            return plain(next(results), self.value)
         return replaced(self.value, (plain(next(results), x) for x in self.given))
 
-    def _point(self, x: Any) -> Any:
+    def _point(self, x: Any, given: Any) -> Any:
         if type(x) is Dual:
-            return dual_of(self._point(x.primal), x.tangent, x.tag)
-        self.targets.append(alias(x))
+            return dual_of(self._point(x.primal, given), x.tangent, x.tag)
+        self.targets.append(alias(x, own=isinstance(given, (np.ndarray, float))))
         return self.targets[-1]
 
 
@@ -144,7 +151,14 @@ def flowing(x: Any) -> Any:
 
 
 def plain(x: Any, given: Any) -> Any:
-    """Return a result as what came in is: a float, an array, or the Tensor or Dual that it is."""
+    """Return a result as what came in is: a float, an array, or the Tensor or Dual that it is.
+
+    An array is nobody else's.
+    """
+    if type(x) is np.ndarray:
+        if isinstance(given, (Tensor, Dual)):
+            return constant(x)
+        return float(x) if x.shape == () and isinstance(given, NUMBERS) else x
     x = flowing(x)
     if isinstance(given, (Tensor, Dual)) or stays(x):
         return x

@@ -6,25 +6,44 @@ is the gradient of the tangent.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from tapegraph.differentiation.gradients import Region
 from tapegraph.ops import elementwise, shape
-from tapegraph.recording.lost_gradients import DIFFERENTIATING, explained
+from tapegraph.recording.capture_mode import capturing
+from tapegraph.recording.lost_gradients import DIFFERENTIATING, raise_cause
 from tapegraph.recording.node import constant
-from tapegraph.recording.scopes import RECORDING, Scope
+from tapegraph.recording.scopes import RECORDING
 from tapegraph.tensors.dual import Dual, dual_of, parts
+from tapegraph.typed import Array
 
 
-@contextmanager
-def recording() -> Iterator[None]:
+class recording:
     """Differentiate a function inside: it records under ``no_grad`` too, and drops no gradient."""
-    with Scope(RECORDING, True), Scope(DIFFERENTIATING, True), explained():
-        yield
+
+    __slots__ = ()
+
+    def __enter__(self) -> None:
+        try:
+            RECORDING.enter(self, True)
+            DIFFERENTIATING.enter(self, True)
+        except BaseException:  # a signal's, which came between the two
+            self._leave()
+            raise
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        self._leave()
+        if isinstance(error, ValueError):
+            raise_cause(error)
+
+    def _leave(self) -> None:
+        try:
+            DIFFERENTIATING.leave(self)
+        finally:
+            RECORDING.leave(self)
 
 
 class Pullback:
@@ -36,11 +55,6 @@ class Pullback:
         The result.
     targets : sequence of Tensor
         The leaves.
-
-    Attributes
-    ----------
-    value : Tensor or Dual
-        The result, without the level that ends here.
     """
 
     def __init__(self, out: Any, targets: Sequence[Any]) -> None:
@@ -50,15 +64,43 @@ class Pullback:
             self._primal, self._tangent = (
                 Pullback(part, targets) for part in (out.primal, out.tangent)
             )
-            self.value: Any = dual_of(self._primal.value, self._tangent.value, out.tag)
         else:
             # The leaves of a level are not computed from each other.
             since = min((x._seq for x in targets), default=None)
             self._region = Region([out], targets, since=since)
-            self.value = out if self._records() else out.detach() if out._requires_grad else out
+
+    @property
+    def value(self) -> Any:
+        """The result, without the level that ends here."""
+        out = self._out
+        if type(out) is Dual:
+            return dual_of(self._primal.value, self._tangent.value, out.tag)
+        return out.detach() if out._requires_grad and not self._records() else out
+
+    def keep(self) -> Pullback:
+        """Return the same, for cotangents that come later: numbers that change do not change it."""
+        for part in (self._primal, self._tangent) if type(self._out) is Dual else ():
+            part.keep()
+        if type(self._out) is not Dual:
+            self._region.keep()
+        return self
 
     def _records(self) -> bool:
-        return RECORDING.value() and self._region.varies
+        return self._region.varies and RECORDING.value()
+
+    def arrays(self) -> list[Array] | None:
+        """Return the gradient by each leaf as an array of its own, zeros where there is none.
+
+        None is returned where a gradient is more than its numbers: it is recorded or captured, or
+        it carries a tangent.
+        """
+        if type(self._out) is Dual or capturing() is not None or self._records():
+            return None
+        found = self._region.arrays()
+        return [
+            np.zeros(x.shape, x.dtype) if grad is None else grad
+            for grad, x in zip(found, self._targets, strict=True)
+        ]
 
     def __call__(self, seed: Any = None) -> list[Any]:
         """Return the cotangent of each leaf, zeros where the result does not depend on it."""

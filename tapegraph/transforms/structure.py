@@ -53,6 +53,8 @@ def replaced(value: Any, content: Iterator[Any]) -> Any:
 
 def mapped(function: Callable[[Any], Any], value: Any) -> Any:
     """Return a structure of the same form with a function of everything that it holds."""
+    if not isinstance(value, (dict, list, tuple)):
+        return function(value)
     return replaced(value, (function(leaf) for _, leaf in leaves(value)))
 
 

@@ -70,10 +70,15 @@ def vjp(f: Callable[..., Any], *primals: Pytree) -> tuple[Pytree, Callable[[Pytr
     with recording():
         out = f(*(argument.inside for argument in lifted))
     outs = [result("vjp", part, level) for _, part in leaves(out)]
-    values = [flowing(Pullback(x, targets).value) for x in outs]
+    pulls = [Pullback(x, targets) for x in outs]
+    values = [flowing(pull.value) for pull in pulls]
     needed = [x.requires_grad for x in outs]
-    with recording():
-        pull = Pullback(_joined(compress(outs, needed)), targets) if any(needed) else None
+    pull = next(compress(pulls, needed), None)
+    if pull is not None and sum(needed) > 1:
+        with recording():
+            pull = Pullback(_joined(compress(outs, needed)), targets)
+    if pull is not None:
+        pull.keep()
     kept = any(hasattr(x, "requires_grad") for x in given) or any(map(stays, values))
     like = next((x for x in given if hasattr(x, "shape")), 0.0)
     value = replaced(out, iter(values if kept else [plain(x, like) for x in values]))

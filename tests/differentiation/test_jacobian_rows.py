@@ -49,13 +49,13 @@ def one_after_another(recording):
 def alone(monkeypatch):
     """The names of the operations whose rules ran row by row."""
     names = []
-    run = batch_sweep._one_by_one
+    run = batch_sweep.Batches._one_by_one
 
-    def noted(recording, slot, row, g):
-        names.append(recording.program.ops[slot].name)
-        return run(recording, slot, row, g)
+    def noted(self, slot, g):
+        names.append(self.program.ops[slot].name)
+        return run(self, slot, g)
 
-    monkeypatch.setattr(batch_sweep, "_one_by_one", noted)
+    monkeypatch.setattr(batch_sweep.Batches, "_one_by_one", noted)
     return names
 
 

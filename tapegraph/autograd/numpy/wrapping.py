@@ -18,7 +18,10 @@ from tapegraph.autograd.primitives import called, entry_of, primitive_jvps, prim
 from tapegraph.autograd.traced import TENSORS, getval, holds_tensor
 from tapegraph.errors import explain
 from tapegraph.ops.shape import stack
+from tapegraph.recording.capture_mode import capturing
+from tapegraph.recording.numpy_functions import RECORDED
 from tapegraph.tensors.dual import Dual
+from tapegraph.tensors.tensor import Tensor
 from tapegraph.transforms.structure import leaves, mapped
 
 # Of these, a list holds several arrays; of the others it is one.
@@ -42,6 +45,7 @@ OF_NESTED = {np.block}
 _VIEWS: tuple[type, ...] = (type({}.values()), type(OrderedDict().values()))
 # NumPy takes these by position alone, autograd by name too.
 BY_NAME = {np.where: ("condition", "x", "y")}
+_PLAIN = frozenset((Tensor, np.ndarray, float, int))
 _UFUNC = ("accumulate", "at", "identity", "nargs", "nin", "nout", "outer", "reduce", "reduceat")
 
 
@@ -71,9 +75,15 @@ def wrapped(
     entry = entry_of(getattr(function, "__name__", "function"))
     several, nested = function in OF_SEVERAL, function in OF_NESTED
     names = BY_NAME.get(function, ())
+    by_numpy = not (several or nested or without_gradient) and recording is None
 
     @functools.wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
+        if by_numpy and not kwargs and function in RECORDED and capturing() is None:
+            kinds = set(map(type, args))
+            if Tensor in kinds and kinds <= _PLAIN:  # what NumPy's dispatch would come to
+                if call not in primitive_vjps and call not in primitive_jvps:
+                    return RECORDED[function](*args)
         if several:
             args = tuple(map(_listed, args))
         elif args and type(args[0]) in _VIEWS and any(map(holds_tensor, args[0])):
