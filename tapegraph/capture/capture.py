@@ -149,17 +149,7 @@ class Capture:
         return leaf
 
     def reading(self, read: Callable[[], Any], dtype: Any, now: Any = None) -> Any:
-        """Return a number as a leaf that every run reads anew, such as a learning rate.
-
-        Parameters
-        ----------
-        read : callable
-            Gives the number, before a run.
-        dtype : dtype
-            What it is read as: that of the arrays it meets, as a Python number would take it.
-        now : number, optional
-            What it is here, where that is not what ``read`` gives at this moment.
-        """
+        """Return what every run reads anew as a leaf; ``now`` is its number here, if another."""
         leaf = self.input(np.asarray(read() if now is None else now, dtype))
         self.readings.append((leaf, read))
         return leaf
@@ -191,13 +181,7 @@ class Capture:
     # State
 
     def assign(self, leaf: Node, array: Array, value: Any) -> None:
-        """Give state a new value, here and in the program.
-
-        Raises
-        ------
-        ConcretizationError
-            The leaf is an argument, which is no state.
-        """
+        """Give state a new value, here and in the program."""
         if not self.may_change(leaf):
             fix = (
                 "Return the new value, or reach the tensor through the function's closure or self."
@@ -214,13 +198,7 @@ class Capture:
         self._stands_for(leaf, given)
 
     def before_write(self, leaf: Node) -> None:
-        """Keep what a leaf holds, into whose array something is about to be written.
-
-        Raises
-        ------
-        ConcretizationError
-            A run would not write there.
-        """
+        """Keep what a leaf holds, into whose array something is about to be written."""
         forbid_read(leaf, "data", "Write tensor.assign(value).")
         self.started.setdefault(id(leaf), leaf._array.copy())
 
@@ -238,13 +216,7 @@ class Capture:
         self._version_of[id(node)] = version
 
     def set_requires_grad(self, leaf: Node, wanted: bool) -> None:
-        """Let what a leaf was and is need a gradient, or none.
-
-        Raises
-        ------
-        ConcretizationError
-            It stands for a tensor of the caller's, which a run would leave without its gradient.
-        """
+        """Let what a leaf was and is need a gradient, or none."""
         self._check_may_need_gradient(leaf)
         for version in self._versions.get(id(leaf), ()):
             version.node._requires_grad = wanted
@@ -301,13 +273,7 @@ class Capture:
         self.gradients[id(leaf)] = (leaf, grad)
 
     def in_place(self, x: Node, result: Any) -> None:
-        """Let an update in place of a gradient that was read reach the leaf.
-
-        Raises
-        ------
-        ConcretizationError
-            The tensor stands for an array of the caller's, which a run would not change.
-        """
+        """Let an update in place of a gradient that was read reach the leaf."""
         if id(x) in self.of_caller:
             received = "an update in place of an argument, whose array a run does not change"
             fix = "Write x = x + y for x += y."
@@ -324,13 +290,7 @@ class Capture:
     # The program
 
     def history(self, node: Node) -> tuple[Any, ...]:
-        """Return what a gradient may flow to from an entry: of a leaf its version of that time.
-
-        Raises
-        ------
-        RuntimeError
-            An operand was changed since the entry read it.
-        """
+        """Return what a gradient may flow to from an entry: of a leaf its version of that time."""
         if id(node) in self._version_of or self.is_state(node) or not node._requires_grad:
             return ()
         for x in node._inputs:
@@ -371,12 +331,7 @@ class Capture:
         return tuple(self._value(x, node._seq) for x in node._inputs)
 
     def recording(self, outputs: Sequence[Any]) -> Recording:
-        """Return the program from inputs and state to some results and to the state's new values.
-
-        Parameters
-        ----------
-        outputs : sequence of Tensor
-        """
+        """Return the program from inputs and state to results and to the state's new values."""
         if self.numbers is not None:
             self.numbers.finish()
         last = [versions[-1] for versions in self._versions.values()]

@@ -72,11 +72,6 @@ def flattened(
 
     Arrays count by shape and dtype, floats by being floats; ints, bools, strings, None and dtypes
     by value. A parameter is state, and counts by which one it is.
-
-    Raises
-    ------
-    TypeError
-        Something else is in it, or an array with a mask; names its path.
     """
     if marked is not None:
         value = marked(value)
@@ -169,17 +164,7 @@ def parameters(fn: Callable[..., Any]) -> list[str]:
 
 
 def call_text(name: str, names: list[str], structure: ArgSpec) -> str:
-    """Return a call as one reads it: ``step(x: float64[5, 3], labels: int64[5], training=True)``.
-
-    Parameters
-    ----------
-    name : str
-        The function's.
-    names : list of str
-        Those of its positional parameters.
-    structure : ArgSpec
-        Of the list of positional arguments and the dict of named ones.
-    """
+    """Return a call as one reads it: ``step(x: float64[5, 3], k: float, training=True)``."""
     _, ((_, positional), (_, named)) = structure
     texts = [
         _named(names[i], part) if i < len(names) else described(part)

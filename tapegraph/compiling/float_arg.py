@@ -161,13 +161,7 @@ class FloatArg(ArrayMethods):
         return self._reads is not None and arguments_of(self._expression) <= self._reads.keys()
 
     def read(self, conversion: str, fix: str = _ARRAYS) -> float:
-        """Return the plain number, and remember that it was read.
-
-        Raises
-        ------
-        ConcretizationError
-            It depends on an argument.
-        """
+        """Return the plain number, and remember that it was read."""
         if self._reads is None or not self.may_be_read:
             raise self._frozen(conversion, fix)
         self._reads.update(dict.fromkeys(arguments_of(self._expression), True))

@@ -71,16 +71,7 @@ class Programs:
         return name + program.variant if reason is None else f"{name}: {reason}"
 
     def run(self, given: list[Any], undo: Undo) -> Any:
-        """Run the step, and write state: a run that fails changes nothing.
-
-        Parameters
-        ----------
-        given : list
-            The arguments.
-        undo : deque of callable
-            What takes back what has been done, such as drawing random numbers; writing state
-            empties it.
-        """
+        """Run the step, and write state: a run that fails changes nothing."""
         name, failure = self._choose()
         first = name != registry.NATIVE and name not in self._others
         # The first run counts: it prepares the graph.
@@ -233,17 +224,7 @@ class Programs:
     def _committed(
         self, program: WholeProgram, given: list[Any], read: list[Any], then: list[Change]
     ) -> Any:
-        """Run a program, write the state that changed, and return what the function returns.
-
-        Parameters
-        ----------
-        program : WholeProgram
-            Which.
-        given, read : list
-            The arguments, and what every run reads anew.
-        then : list of callable
-            What happens in one with the writing.
-        """
+        """Run a program, write the state that changed, and return what the function returns."""
         if program.keeps_state:
             values = self._values(program, given, read)
             outputs = program.run(values, partial(self._kept_by_an_engine, then))

@@ -364,17 +364,7 @@ def _reader(recording: Recording, slot: int) -> str:
 
 
 def mismatch(name: str, difference: str, unchecked: int = 0) -> TraceMismatchError:
-    """Return the error of a step that is not the same each time.
-
-    Parameters
-    ----------
-    name : str
-        The function's.
-    difference : str
-        The first that was found.
-    unchecked : int
-        How many calls since the last real one may have gone by what is no longer true.
-    """
+    """Return the error of a step that is not the same each time."""
     since = "" if not unchecked else f" ({unchecked} calls since the last real one may be affected)"
     return TraceMismatchError(
         explain(

@@ -78,20 +78,6 @@ def forbid_read(value: Any, conversion: str, fix: str) -> None:
     """Refuse to read a number that belongs to a captured program.
 
     A signal handler may: it is no part of the program.
-
-    Parameters
-    ----------
-    value
-        A tensor, or lists and tuples that may hold some.
-    conversion : str
-        What reads it, as ``"bool"``.
-    fix : str
-        What to write instead, as a sentence.
-
-    Raises
-    ------
-    ConcretizationError
-        Names the tensor and where it was recorded.
     """
     capture = capturing()
     if capture is None:
@@ -104,26 +90,14 @@ def forbid_read(value: Any, conversion: str, fix: str) -> None:
 
 
 def check_fixed(op: str, value: Any, argument: str, fix: str = BY_VALUE) -> None:
-    """Refuse a float that every run gives anew where only one that stays the same can be used.
-
-    Raises
-    ------
-    ConcretizationError
-        Names the operation and its argument.
-    """
+    """Refuse a float that every run gives anew where only one that stays the same can be used."""
     if is_float(value) and not value.may_be_read:
         received = f"a float argument of the step for {argument!r}, which every call gives anew"
         raise ConcretizationError(explain(op, received, "a number that stays the same", fix))
 
 
 def check_not_read(op: str, what: str, fix: str) -> None:
-    """Refuse to read a plain number that the runs of a captured program read anew.
-
-    Raises
-    ------
-    ConcretizationError
-        Names it.
-    """
+    """Refuse to read a plain number that the runs of a captured program read anew."""
     capture = capturing()
     if capture is not None and not in_handler(capture.frame):
         received = f"{what}, in a program that is recorded to be run again with others"
@@ -131,13 +105,7 @@ def check_not_read(op: str, what: str, fix: str) -> None:
 
 
 def check_not_in_operation(op: str) -> None:
-    """Refuse a random number drawn by an operation of the user's: runs draw theirs before it runs.
-
-    Raises
-    ------
-    ConcretizationError
-        Names both.
-    """
+    """Refuse a draw inside an operation of the user's: runs draw before it runs."""
     name = OPERATION.get()
     if name is not None:
         received = f"a draw inside the operation {name}, in a captured program"

@@ -28,22 +28,7 @@ def strict() -> bool:
 
 
 def to_number(kind: str, conversion: str, read: str = "") -> None:
-    """Warn, once per line of the user's, that numbers carry no gradient.
-
-    Parameters
-    ----------
-    kind : str
-        What is converted, as ``"Tensor"``.
-    conversion : str
-        What converts it, as ``"float"``.
-    read : str, optional
-        What to write where the value alone is meant.
-
-    Raises
-    ------
-    TypeError
-        ``TAPEGRAPH_STRICT=1`` is set, or a transform such as `tapegraph.grad` would miss it.
-    """
+    """Warn, once per line of the user's, that numbers carry no gradient."""
     read = read or ("value.data" if kind == "Value" else "tensor.item()")
     message = (
         f"{conversion}: received a {kind} that needs a gradient, which the number does not carry; "

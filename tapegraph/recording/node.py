@@ -69,13 +69,7 @@ class Node:
         self._name = value
 
     def __init_subclass__(cls, *, recorded: bool = False, remote: bool = False) -> None:
-        """Let one class be that of every result, one that of remote tensors, and refuse any other.
-
-        Raises
-        ------
-        TypeError
-            For a subclass of `Tensor`.
-        """
+        """Let one class be that of results, one that of remote tensors; refuse any other."""
         global tensor_class, remote_class
         if remote:
             remote_class = cls
@@ -116,16 +110,7 @@ def constant(data: Array) -> Any:
 
 
 def numeric(data: Any, op: str, argument: str) -> Array:
-    """Return ``data`` as a native-endian array of its own memory, refusing what is not numeric.
-
-    Raises
-    ------
-    TypeError
-        For a dtype other than bool, integer, float32 and float64; for what would lose a gradient
-        or a mask.
-    ValueError
-        For ragged nested lists.
-    """
+    """Return ``data`` as a native-endian array of its own memory, refusing what is not numeric."""
     if isinstance(data, Node):
         if data._requires_grad:
             raise not_detached(op, argument, data)
@@ -173,15 +158,7 @@ def _holds_recorded(values: Any) -> bool:
 
 
 def real(value: Any, op: str, argument: str) -> float:
-    """Return one number as a Python float.
-
-    Raises
-    ------
-    TypeError
-        It is not a number.
-    ConcretizationError
-        It is one that every run of a program gives anew.
-    """
+    """Return one number as a Python float."""
     check_fixed(op, value, argument)
     try:
         if not isinstance(value, str):

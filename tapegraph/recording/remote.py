@@ -54,17 +54,7 @@ def offloaded(node: Node, away: RemoteArray) -> list[Change]:
 
 
 def offload(node: Node, fetch: Fetch, *, comes_back: bool = True) -> None:
-    """Leave a tensor's numbers with what fetches them.
-
-    Parameters
-    ----------
-    node : Node
-        A leaf.
-    fetch : callable
-        As in `RemoteArray`.
-    comes_back : bool
-        False where it raises.
-    """
+    """Leave a leaf's numbers with what fetches them, or where none come back, raises."""
     make(together(offloaded(node, RemoteArray(fetch, node if comes_back else None))))
 
 
