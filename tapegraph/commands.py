@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dis
+import functools
 import platform
 from collections.abc import Callable, Iterator
 from types import CodeType, FunctionType, ModuleType
@@ -127,7 +128,8 @@ def rows() -> list[tuple[str, ...]]:
     return sorted(found, key=lambda row: row[0].replace("`", ""))
 
 
-def operations_of(recording: Callable[..., Any]) -> set[str]:
+@functools.cache
+def operations_of(recording: Callable[..., Any]) -> frozenset[str]:
     """Return the names of the operations that a function's code refers to, at any depth."""
     found: set[str] = set()
     seen: set[int] = set()
@@ -144,7 +146,7 @@ def operations_of(recording: Callable[..., Any]) -> set[str]:
             elif value.__module__.startswith("tapegraph.ops"):
                 pending.extend(cell.cell_contents for cell in value.__closure__ or ())
                 pending.extend(_referred(value.__code__, value.__globals__))
-    return found
+    return frozenset(found)
 
 
 def _referred(code: CodeType, names: dict[str, Any]) -> Iterator[Any]:
