@@ -16,6 +16,7 @@ from tapegraph.lowering.runtime import (
     tensorflow,
 )
 from tapegraph.lowering.unsupported import check_gaps
+from tapegraph.recording.linearize import History
 from tapegraph.recording.node import Node
 from tapegraph.recording.program import Program, Recording
 from tapegraph.typed import Array
@@ -31,7 +32,7 @@ class TensorFlow(Engine):
     title = "TensorFlow"
     costs = Costs(load=3.0, compile=0.05, compile_entry=1.5e-3, call=1e-4)
 
-    def check(self, program: Program) -> None:
+    def check(self, program: Program | History) -> None:
         """Refuse, without importing TensorFlow, what is known to run natively.
 
         Raises
@@ -41,8 +42,12 @@ class TensorFlow(Engine):
         Unavailable
             TensorFlow is not installed, or has been found unusable.
         """
-        check_gaps(program)
+        check_gaps(program.ops)
         check_installed()
+
+    def check_history(self, history: History) -> None:
+        """Refuse the same by the operations alone."""
+        self.check(history)
 
     def load(self) -> None:
         """Import TensorFlow."""

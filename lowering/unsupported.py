@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 from tapegraph.engines.engine import EngineDeclined
-from tapegraph.recording.program import Program
+from tapegraph.recording.op import Op
 
 # Differentiable operations of the table that have no lowering in this version, and why.
 GAPS: dict[str, str] = {
@@ -34,14 +35,14 @@ class MetNaN(NotLowered):
     grads: list[Any]
 
 
-def check_gaps(program: Program) -> None:
-    """Refuse a program with an operation that is known to have no lowering.
+def check_gaps(ops: Iterable[Op]) -> None:
+    """Refuse an operation that is known to have no lowering.
 
     Raises
     ------
     NotLowered
         Names the operation and says why.
     """
-    for op in dict.fromkeys(program.ops):
+    for op in dict.fromkeys(ops):
         if op.name in GAPS or (op.rules is not None and op.rules.lowering is None):
             raise NotLowered(f"{op.name} {GAPS.get(op.name, 'has no lowering')}")

@@ -33,6 +33,7 @@ def unary_to_nary(unary_operator: Callable[..., R]) -> Nary[R]:
         check_callable(name, fun)
         wanted = positions(name, argnum, from_end=True)
         several = isinstance(argnum, (tuple, list))
+        title = get_name(fun)
 
         @functools.wraps(fun)
         def nary(*args: Any, **kwargs: Any) -> Any:
@@ -44,13 +45,14 @@ def unary_to_nary(unary_operator: Callable[..., R]) -> Nary[R]:
                     given[place] = value
                 return fun(*given, **kwargs)
 
+            unary.__name__ = title
             x = tuple(args[i] for i in wanted) if several else args[wanted[0]]
             return unary_operator(unary, x, *op_args, **op_kwargs)
 
-        nary.__name__ = f"{name}_of_{get_name(fun)}_wrt_argnum_{argnum}"
+        nary.__name__ = f"{name}_of_{title}_wrt_argnum_{argnum}"
         nary.__doc__ = (
-            f"    {name} of function {get_name(fun)} with respect to argument number {argnum}. "
-            f"Takes what {get_name(fun)} takes."
+            f"    {name} of function {title} with respect to argument number {argnum}. "
+            f"Takes what {title} takes."
         )
         return nary
 

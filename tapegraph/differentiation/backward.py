@@ -141,7 +141,7 @@ def differentiated(history: History, seeds: list[Array]) -> tuple[list[Array], R
         try:
             engine = registry.engine(chosen)
             if not engine.loaded():
-                engine.check(history)
+                engine.check_history(history)
                 engine.load()
             start = CLOCK.now()
             owned = [_owned(s) for s in seeds]

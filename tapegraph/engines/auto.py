@@ -8,6 +8,7 @@ been measured, and the fastest stays.
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Sized
 from contextvars import ContextVar
 from functools import cache, partial
 from typing import NamedTuple
@@ -19,7 +20,7 @@ from tapegraph.engines.tuner import CLOCK, NEVER, Candidate, Stage, Tuner
 from tapegraph.interrupts import raise_interrupt
 from tapegraph.locks import Lock
 from tapegraph.recording.linearize import History
-from tapegraph.recording.program import Key, Program
+from tapegraph.recording.program import Key
 
 # Which engine this thread or task ran last, and when it was done.
 _previous: ContextVar[tuple[str, float] | None] = ContextVar("tapegraph_previous", default=None)
@@ -38,7 +39,7 @@ class EngineStats:
 
     __slots__ = ("candidates", "entries", "failure", "setbacks", "tuner")
 
-    def __init__(self, program: Program | History, rivals: list[Engine]) -> None:
+    def __init__(self, program: Sized, rivals: list[Engine]) -> None:
         self.entries = entries = len(program)
         self.failure: Failure | None = None
         self.setbacks = 0
@@ -146,13 +147,13 @@ class _Known:
             reason = reason or why
         return reason
 
-    def structure(self, program: Program | History, rivals: list[Engine]) -> EngineStats:
+    def structure(self, history: History, rivals: list[Engine]) -> EngineStats:
         """Return what is known of a program's structure."""
-        key = program.key
+        key = history.key
         with self.lock():
             known = self.structures.get(key)
             if known is None:
-                known = self.structures[key] = EngineStats(program, rivals)
+                known = self.structures[key] = EngineStats(history, rivals)
                 while len(self.structures) > tuner.POLICY.structures:
                     self.structures.popitem(last=False)
             else:
@@ -163,21 +164,21 @@ class _Known:
 KNOWN = _Known()
 
 
-def decide(program: Program | History) -> Decision:
+def decide(history: History) -> Decision:
     """Choose the engine that a program runs in now."""
     refused: list[tuple[str, Exception]] = []
     try:
-        return _decided(program, refused)
+        return _decided(history, refused)
     finally:
         refused.clear()  # an error's traceback holds its frame, and so this list and the program
 
 
-def _decided(program: Program | History, refused: list[tuple[str, Exception]]) -> Decision:
+def _decided(history: History, refused: list[tuple[str, Exception]]) -> Decision:
     rivals: list[Engine] = []
     for name in registry.rivals():
         try:
             engine = registry.engine(name)
-            engine.check(program)
+            engine.check_history(history)
             rivals.append(engine)
         except Exception as error:
             raise_interrupt(error)
@@ -187,7 +188,7 @@ def _decided(program: Program | History, refused: list[tuple[str, Exception]]) -
     early = KNOWN.too_early(rivals)
     if early is not None:
         return Decision(registry.NATIVE, Failure(early), None)
-    structure = KNOWN.structure(program, rivals)
+    structure = KNOWN.structure(history, rivals)
     for name, why in refused:
         if name in structure.candidates:  # it ran before, and does not now
             structure.failed(name, Failure(str(why)))

@@ -185,6 +185,10 @@ class Engine(ABC):
             It does not run this program.
         """
 
+    def check_history(self, history: History) -> None:
+        """Refuse the same of a history, whose program is written when it is read."""
+        self.check(history.recording.program)
+
     def check_whole(self, program: Program) -> None:
         """Refuse what `whole` is known not to run, at little cost.
 

@@ -14,8 +14,7 @@ import tapegraph as tg
 from tapegraph.engines import auto, registry, tuner
 from tapegraph.engines.engine import Engine
 from tapegraph.engines.tuner import CLOCK, POLICY, Candidate, Stage, Tuner
-from tapegraph.recording.linearize import linearize
-from tapegraph.recording.program import Program
+from tapegraph.recording.linearize import History
 
 # ------------------------------------------------------------------ the machinery
 
@@ -177,9 +176,9 @@ def graph(monkeypatch):
     return engine
 
 
-def structure(size: int) -> Program:
+def structure(size: int) -> History:
     x = tg.param(np.ones(size))
-    return linearize([tg.sum(tg.tanh(x) * x)]).program
+    return History([tg.sum(tg.tanh(x) * x)])
 
 
 def recorded(size: int = 3) -> auto.EngineStats:
@@ -258,7 +257,7 @@ def test_importing_tensorflow_must_pay_before_structures_are_told_apart(graph):
         decision = auto.decide(program)
         assert "importing TensorFlow takes about 3 s" in decision.failure.reason
         auto.ran_natively(decision.structure, 1.0)
-    assert program._key is None
+    assert program.recording.program._key is None
     assert "the first 3 times" in auto.decide(program).failure.reason
 
 
