@@ -213,14 +213,13 @@ class Region:
         It comes from sweeps over arrays, and is not differentiated: outside a capture it is
         arrays, inside one entry a target.
         """
-        capture = capture_mode.capturing()
-        if not self._wanted():
-            found: list[Any] = []
-        elif capture is not None:
+        found: list[Any] = []
+        history, capture = self._history, capture_mode.capturing()
+        if self._wanted() and capture is not None:
             with no_grad():
                 found = record_jacobian(capture, self._ys[0], self._recording())
-        else:
-            found = [constant(block) for block in jacobian(self._history)]
+        elif self._wanted() and history is not None:
+            found = [constant(block) for block in jacobian(history)]
         return self._by_target(found)
 
     def _recording(self) -> Any:
@@ -248,7 +247,7 @@ def _since(capture: Any, since: int, ends: set[int]) -> Callable[[Node], tuple[A
             return ()
         if node._op is CLEARED:
             raise cleared(node)
-        return capture.history(node)
+        return capture.history(node)  # type: ignore[no-any-return]
 
     return reads
 
