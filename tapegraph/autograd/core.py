@@ -27,11 +27,11 @@ from tapegraph.autograd.traced import getval as getval
 from tapegraph.autograd.vspaces import VSpace as VSpace
 from tapegraph.autograd.vspaces import vspace as vspace
 from tapegraph.errors import explain, kind_of, warn
+from tapegraph.pytree import leaves, mapped, matched, replaced
 from tapegraph.transforms.forward import jvp as forward
 from tapegraph.transforms.jacobian import jacobian as in_rows
 from tapegraph.transforms.levels import NUMBERS, Lifted, flowing, next_tag, result
 from tapegraph.transforms.reverse import Pullback, recording
-from tapegraph.transforms.structure import leaves, mapped, matched, replaced
 from tapegraph.transforms.vjp import vjp as reverse
 
 

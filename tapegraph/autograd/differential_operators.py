@@ -15,8 +15,8 @@ from tapegraph.autograd.typed import of_numbers
 from tapegraph.autograd.vspaces import vspace
 from tapegraph.autograd.wrap_util import unary_to_nary
 from tapegraph.errors import explain, kind_of
+from tapegraph.pytree import mapped
 from tapegraph.transforms.checkpoint import checkpoint as checkpoint
-from tapegraph.transforms.structure import mapped
 
 # Of functions of one argument, by the names that they have in autograd's module.
 _make_vjp, _make_jvp = core.make_vjp, core.make_jvp

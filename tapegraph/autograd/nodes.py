@@ -15,13 +15,13 @@ import numpy as np
 from tapegraph.autograd.traced import CONTAINERS, isbox, settled
 from tapegraph.differentiation.gradients import Region
 from tapegraph.errors import explain, kind_of, warn
+from tapegraph.pytree import leaves, replaced
 from tapegraph.recording.op import NO_ATTRS, Op, Rules
 from tapegraph.recording.record import remember
 from tapegraph.tensors.dual import Dual, direction, dual_of, lifted
 from tapegraph.tensors.tensor import Tensor
 from tapegraph.transforms.levels import next_tag
 from tapegraph.transforms.reverse import Pullback
-from tapegraph.transforms.structure import leaves, replaced
 
 # What autograd says too, so that filters of the warning find it.
 INDEPENDENT = "Output seems independent of input"

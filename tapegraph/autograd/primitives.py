@@ -24,13 +24,13 @@ from tapegraph.autograd.traced import (
 )
 from tapegraph.autograd.vspaces import VSpace, vspace
 from tapegraph.errors import explain, kind_of
+from tapegraph.pytree import leaves, mapped, matched, replaced
 from tapegraph.recording.node import constant
 from tapegraph.recording.op import NO_ATTRS, Op, Rules
 from tapegraph.recording.record import remember, tensor_like
 from tapegraph.recording.scopes import RECORDING
 from tapegraph.tensors.dual import Dual, dual_of, parts
 from tapegraph.tensors.tensor import Tensor
-from tapegraph.transforms.structure import leaves, mapped, matched, replaced
 
 Rule = Callable[..., Any]
 F = TypeVar("F", bound=Callable[..., Any])

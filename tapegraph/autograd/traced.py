@@ -6,12 +6,12 @@ from typing import Any
 
 import numpy as np
 
+from tapegraph.pytree import leaves, mapped
 from tapegraph.recording.capture_mode import forbid_read, is_captured
 from tapegraph.recording.lost_gradients import DIFFERENTIATING
 from tapegraph.recording.op import PARAM
 from tapegraph.tensors.dual import Dual
 from tapegraph.tensors.tensor import Tensor
-from tapegraph.transforms.structure import leaves, mapped
 
 TENSORS = (Tensor, Dual)
 CONTAINERS = (list, tuple, dict)

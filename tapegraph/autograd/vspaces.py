@@ -9,7 +9,7 @@ import numpy as np
 
 from tapegraph.autograd.traced import TENSORS
 from tapegraph.errors import explain, kind_of
-from tapegraph.transforms.structure import leaves, matched, replaced
+from tapegraph.pytree import leaves, matched, replaced
 
 
 class VSpace:

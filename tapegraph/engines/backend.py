@@ -148,7 +148,7 @@ class Report:
 
 # The attributes of a report, in order: it is made for who asks.
 Ran: TypeAlias = tuple[Any, ...]
-LAST: ContextVar[Ran | None] = ContextVar("tapegraph_report", default=None)
+LAST: ContextVar[Any] = ContextVar("tapegraph_report", default=None)
 
 
 def last_backward() -> Report | None:
@@ -168,4 +168,7 @@ def last_backward() -> Report | None:
     3
     """
     ran = LAST.get()
-    return None if ran is None else Report(*ran)
+    if type(ran) is tuple:
+        ran = Report(*ran)
+        LAST.set(ran)
+    return ran

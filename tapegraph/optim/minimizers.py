@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from tapegraph.errors import explain, kind_of
+from tapegraph.pytree import Layout, leaves, replaced
 from tapegraph.recording.lost_gradients import DIFFERENTIATING
 from tapegraph.recording.scopes import no_grad
 from tapegraph.tensors.dual import lifted
@@ -18,7 +19,6 @@ from tapegraph.transforms.grad import value_and_grad
 from tapegraph.transforms.hvp import hvp
 from tapegraph.transforms.jacobian import hessian
 from tapegraph.transforms.levels import NUMBERS, check_callable
-from tapegraph.transforms.structure import Layout, leaves, replaced
 from tapegraph.typed import Array, Pytree
 
 # SciPy's methods by what they take besides the value; the others take the gradient.

@@ -19,6 +19,7 @@ from tapegraph import random
 from tapegraph.differentiation.gradients import Region
 from tapegraph.errors import explain
 from tapegraph.ops.shape import alias
+from tapegraph.pytree import leaves, mapped, matched, replaced
 from tapegraph.recording import capture_mode
 from tapegraph.recording.lost_gradients import DIFFERENTIATING
 from tapegraph.recording.node import next_seq
@@ -27,7 +28,6 @@ from tapegraph.recording.record import remember
 from tapegraph.recording.scopes import RECORDING, Scope
 from tapegraph.tensors.tensor import Tensor
 from tapegraph.transforms.levels import check_callable
-from tapegraph.transforms.structure import leaves, mapped, matched, replaced
 
 F = TypeVar("F", bound=Callable[..., Any])
 

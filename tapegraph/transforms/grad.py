@@ -9,6 +9,7 @@ from typing import Any, Concatenate, Literal, overload
 import numpy as np
 
 from tapegraph.errors import explain
+from tapegraph.pytree import mapped
 from tapegraph.tensors.dual import Dual
 from tapegraph.tensors.tensor import Tensor
 from tapegraph.transforms.levels import (
@@ -21,7 +22,6 @@ from tapegraph.transforms.levels import (
     result,
 )
 from tapegraph.transforms.reverse import Pullback, recording
-from tapegraph.transforms.structure import mapped
 from tapegraph.typed import Derivative, P
 
 

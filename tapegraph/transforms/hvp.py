@@ -6,11 +6,11 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from tapegraph.errors import explain
+from tapegraph.pytree import leaves, matched, replaced
 from tapegraph.tensors.dual import direction, dual_of
 from tapegraph.transforms.forward import check_pairs, split
 from tapegraph.transforms.levels import Lifted, check_callable, next_tag
 from tapegraph.transforms.reverse import Pullback, recording
-from tapegraph.transforms.structure import leaves, matched, replaced
 from tapegraph.typed import Pytree
 
 

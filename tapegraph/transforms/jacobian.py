@@ -10,6 +10,7 @@ import numpy as np
 
 from tapegraph.errors import explain, kind_of
 from tapegraph.ops import shape
+from tapegraph.pytree import leaves, matched, replaced
 from tapegraph.random import Repeated
 from tapegraph.recording.node import constant
 from tapegraph.tensors.dual import dual_of
@@ -25,7 +26,6 @@ from tapegraph.transforms.levels import (
     under,
 )
 from tapegraph.transforms.reverse import Pullback, recording
-from tapegraph.transforms.structure import leaves, matched, replaced
 
 Mode = Literal["forward", "reverse"]
 

@@ -15,6 +15,7 @@ import numpy as np
 
 from tapegraph.errors import explain, kind_of
 from tapegraph.ops.shape import alias
+from tapegraph.pytree import leaves, replaced
 from tapegraph.recording import capture_mode
 from tapegraph.recording.node import constant
 from tapegraph.recording.record import tensor_like
@@ -22,7 +23,6 @@ from tapegraph.recording.scopes import RECORDING
 from tapegraph.tensors.dual import Dual, dual_of, lifted
 from tapegraph.tensors.tensor import Tensor
 from tapegraph.tensors.value import Value
-from tapegraph.transforms.structure import leaves, replaced
 
 # Tag 0 is the level of all duals made by hand.
 next_tag = itertools.count(1).__next__

@@ -7,6 +7,7 @@ from itertools import compress
 from typing import Any
 
 from tapegraph.ops import shape
+from tapegraph.pytree import leaves, matched, replaced
 from tapegraph.tensors.dual import direction
 from tapegraph.transforms.levels import (
     Lifted,
@@ -18,7 +19,6 @@ from tapegraph.transforms.levels import (
     stays,
 )
 from tapegraph.transforms.reverse import Pullback, recording, total
-from tapegraph.transforms.structure import leaves, matched, replaced
 from tapegraph.typed import Pytree
 
 

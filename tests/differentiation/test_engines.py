@@ -141,7 +141,7 @@ def test_a_failed_backward_leaves_the_report():
     report = tg.last_backward()
     with pytest.raises(ValueError, match="seed"):
         x.sum().backward([1.0, 2.0])
-    assert tg.last_backward() == report
+    assert tg.last_backward() is report
 
 
 def test_both_ways_to_call_backward_are_one():

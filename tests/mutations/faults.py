@@ -470,7 +470,7 @@ FAULTS = (
     Fault(
         "transforms",
         "dicts-paired-by-order",
-        "tapegraph/transforms/structure.py",
+        "tapegraph/pytree.py",
         'yield from _along(given[key], part, f"{path}[{key!r}]")',
         'yield from _along([*given.values()][[*form].index(key)], part, f"{path}[{key!r}]")',
         f"{STRUCTURES} -k key",
@@ -478,7 +478,7 @@ FAULTS = (
     Fault(
         "transforms",
         "foreign-keys-taken",
-        "tapegraph/transforms/structure.py",
+        "tapegraph/pytree.py",
         "given.keys() != form.keys()",
         "len(given) != len(form)",
         f"{STRUCTURES} -k refused",

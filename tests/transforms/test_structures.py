@@ -10,7 +10,7 @@ import pytest
 import tapegraph as tg
 from tapegraph.autograd import core
 from tapegraph.autograd.extend import defjvp, defvjp, primitive, vspace
-from tapegraph.transforms.structure import described, matched
+from tapegraph.pytree import described, matched
 
 Line = namedtuple("Line", "slope height")
 Size = namedtuple("Size", "width depth")

@@ -178,6 +178,7 @@ ROOMS = (
     "progress",
     "typed",
     "numpy_warnings",
+    "pytree",
     "arrays",
     "recording",
     "capture",

@@ -11,8 +11,8 @@ from tapegraph.autograd.numpy.wrapping import joined
 from tapegraph.autograd.traced import TENSORS, getval, holds_tensor
 from tapegraph.errors import explain
 from tapegraph.ops.index import scatter
+from tapegraph.pytree import mapped
 from tapegraph.recording.record import tensor_like
-from tapegraph.transforms.structure import mapped
 
 
 def array(object: Any, dtype: Any = None, **options: Any) -> Any:

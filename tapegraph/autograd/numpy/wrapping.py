@@ -18,11 +18,11 @@ from tapegraph.autograd.primitives import called, entry_of, primitive_jvps, prim
 from tapegraph.autograd.traced import TENSORS, getval, holds_tensor
 from tapegraph.errors import explain
 from tapegraph.ops.shape import stack
+from tapegraph.pytree import leaves, mapped
 from tapegraph.recording.capture_mode import capturing
 from tapegraph.recording.numpy_functions import RECORDED
 from tapegraph.tensors.dual import Dual
 from tapegraph.tensors.tensor import Tensor
-from tapegraph.transforms.structure import leaves, mapped
 
 # Of these, a list holds several arrays; of the others it is one.
 OF_SEVERAL = {

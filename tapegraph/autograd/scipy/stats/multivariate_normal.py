@@ -12,9 +12,9 @@ from tapegraph.autograd.scipy.of_scipy import formula_of, passed_on
 from tapegraph.autograd.scipy.stats.support import checked
 from tapegraph.autograd.traced import getval, isbox
 from tapegraph.errors import explain
+from tapegraph.pytree import mapped
 from tapegraph.recording.numpy_functions import looked_at
 from tapegraph.recording.record import tensor_like
-from tapegraph.transforms.structure import mapped
 
 _of_stats = formula_of("stats.multivariate_normal")
 

@@ -17,9 +17,9 @@ from tapegraph.autograd.numpy.wrapping import joined
 from tapegraph.autograd.scipy.of_scipy import of_scipy
 from tapegraph.autograd.traced import TENSORS
 from tapegraph.errors import user_line
+from tapegraph.pytree import mapped
 from tapegraph.recording.capture_mode import is_captured
 from tapegraph.recording.numpy_functions import looked_at
-from tapegraph.transforms.structure import mapped
 
 INF = math.inf
 FINITE = sys.float_info.max

@@ -1,4 +1,4 @@
-"""Dicts, lists and tuples of arrays and numbers: their leaves, and the same form with others."""
+"""Pytrees: dicts, lists and tuples of arrays and numbers. Their leaves, and the same form anew."""
 
 from __future__ import annotations
 
