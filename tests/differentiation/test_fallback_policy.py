@@ -88,6 +88,7 @@ def fail(*args: Any, **kwargs: Any) -> Any:
 def failing_import(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(runtime, "_module", None)
     monkeypatch.setattr(runtime, "_reason", None)
+    monkeypatch.setattr(runtime, "_found", True)  # where it is not installed, too
     monkeypatch.setattr(runtime, "importlib", SimpleNamespace(import_module=fail))
 
 
