@@ -40,19 +40,7 @@ check = ENGINE.check
 def gradients(recording: Recording, seeds: Sequence[Array]) -> list[Array]:
     """Return the gradients of a program's outputs with respect to its wanted slots.
 
-    Parameters
-    ----------
-    recording : Recording
-        What was recorded.
-    seeds : sequence of ndarray
-        A cotangent per output, of its shape.
-
-    Raises
-    ------
-    NotLowered
-        An operation has no lowering.
-    Unavailable
-        TensorFlow cannot be used.
+    ``seeds`` holds a cotangent per output.
     """
     return ENGINE.run(recording, seeds).grads
 

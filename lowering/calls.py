@@ -77,19 +77,8 @@ GRAPPLER_LIMIT = 250
 class DirectCall:
     """A concrete function, to be called with eager tensors.
 
-    Parameters
-    ----------
-    function : tf.types.experimental.ConcreteFunction
-        What to call.
-    entries : int
-        How long the program is that it came from.
-    xla : bool
-        It is compiled with XLA, at its first call.
-
-    Attributes
-    ----------
-    xla : bool
-        As given.
+    ``entries`` is the length of the program that it came from; with ``xla`` its first call
+    compiles.
     """
 
     def __init__(self, function: Any, entries: int, *, xla: bool = False) -> None:

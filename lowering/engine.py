@@ -58,15 +58,7 @@ class TensorFlow(Engine):
         return loaded()
 
     def run(self, recording: Recording, seeds: Sequence[Array]) -> Outcome:
-        """Return the gradients by the program's graph, from the cache or compiled now.
-
-        Raises
-        ------
-        NotLowered
-            An operation has no lowering.
-        Unavailable
-            TensorFlow cannot be used.
-        """
+        """Return the gradients by the program's graph, from the cache or compiled now."""
         from tapegraph.lowering.backward import cache
         from tapegraph.lowering.backward.graph import BackwardGraph
         from tapegraph.lowering.translate import check_lowers
@@ -77,30 +69,14 @@ class TensorFlow(Engine):
         return Outcome(graph.run(recording, seeds), seconds is None, seconds or 0.0)
 
     def check_whole(self, program: Program) -> None:
-        """Refuse, without importing TensorFlow, a whole program that does not lower.
-
-        Raises
-        ------
-        NotLowered
-            An operation has no node.
-        Unavailable
-            TensorFlow is not installed, or has been found unusable.
-        """
+        """Refuse, without importing TensorFlow, a whole program that does not lower."""
         from tapegraph.lowering.translate import check_lowers
 
         check_installed()
         check_lowers(program, whole=True)
 
     def whole(self, recording: Recording, state: Mapping[int, Node]) -> Step:
-        """Trace a program that was captured.
-
-        Raises
-        ------
-        NotLowered
-            An operation has no node.
-        Unavailable
-            TensorFlow cannot be used.
-        """
+        """Trace a program that was captured."""
         from tapegraph.lowering.steps.step import Step
 
         self.check_whole(recording.program)

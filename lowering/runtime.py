@@ -38,11 +38,8 @@ _refusal: type[Unavailable] = Unavailable
 def tensorflow() -> Any:
     """Return the tensorflow module, importing it the first time.
 
-    Raises
-    ------
-    Unavailable
-        It is not installed, does not import, is too old or too new, or this process was forked
-        from one that used it.
+    Raise `Unavailable` where it is not installed, does not import, is too old or too new, or where
+    this process was forked from one that used it.
     """
     global _module, _reason
     if _module is None or _reason is not None:
@@ -55,13 +52,7 @@ def tensorflow() -> Any:
 
 
 def check_installed() -> None:
-    """Refuse where TensorFlow is known to be unusable, without importing it.
-
-    Raises
-    ------
-    Unavailable
-        It is not installed, or an attempt to use it has failed.
-    """
+    """Refuse where TensorFlow is known to be unusable, without importing it."""
     global _found, _reason
     if _reason is None and not _found:
         _found = _module is not None or _is_found()

@@ -22,31 +22,14 @@ LOWERINGS.update((name, row if isinstance(row, Row) else Row(row)) for name, row
 
 
 def check_lowers(program: Program, *, whole: bool = False) -> None:
-    """Refuse a program that holds an operation or a dtype without lowering.
-
-    Parameters
-    ----------
-    whole : bool
-        As in `emit`.
-
-    Raises
-    ------
-    NotLowered
-        Names the operation and the user's line.
-    """
+    """Refuse a program that holds an operation or a dtype without lowering."""
     for slot, op in enumerate(program.ops):
         if program.inputs[slot] and op.name not in LOWERINGS and op not in DERIVATIVES:
             row_of(op, whole=whole)
 
 
 def row_of(op: Op, *, whole: bool = False) -> Row:
-    """Return the lowering of an operation: ours from the table, or a user's own.
-
-    Raises
-    ------
-    NotLowered
-        There is none.
-    """
+    """Return the lowering of an operation: ours from the table, or a user's own."""
     if op.rules is None:
         row = LOWERINGS.get(op.name)
         if row is None and whole and op.name in WHOLE_LOWERINGS:
@@ -94,19 +77,8 @@ def emit(
 ) -> None:
     """Fill in the graph tensor of every slot; those of fed leaves are there already.
 
-    Parameters
-    ----------
-    constants : mapping of int to float
-        The values of the scalar leaves that are not fed.
-    stand_ins : mapping of int to tf.Tensor
-        Results that are fed: readers and gradients see these, and what nothing needs recomputed
-        is pruned from the graph.
-    whole : bool
-        The graph is of a capture, where `WHOLE_LOWERINGS` serve too.
-    emitted : callable
-        Called with each slot once its nodes are there.
-    describe : callable, optional
-        Names a slot in an error, with the user's line.
+    ``stand_ins`` are results that are fed: readers and gradients see these, and what nothing needs
+    recomputed is pruned. ``emitted`` is called with each slot once its nodes are there.
     """
     for slot, op in enumerate(program.ops):
         if op is SCALAR:

@@ -26,14 +26,7 @@ class Plan:
     It owns the buffers it writes into, so that one thread at a time may run it; what it returns
     is never written to again.
 
-    Attributes
-    ----------
-    source : str
-        Its text.
-    leaves : list of int
-        The slots whose values it takes, in order: all but Python numbers.
-    nbytes : int
-        The memory of its buffers.
+    ``leaves`` are the slots whose values it takes, in order: all but Python numbers.
     """
 
     keeps_state = False

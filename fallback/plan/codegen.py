@@ -28,13 +28,7 @@ POSITIONAL = {
 
 
 class Names:
-    """The names in a plan's text, and what they refer to.
-
-    Attributes
-    ----------
-    known : dict of str to object
-        What the plan holds, by name.
-    """
+    """The names in a plan's text, and what they refer to."""
 
     def __init__(self, *taken: str) -> None:
         self.known: dict[str, Any] = {}
@@ -75,25 +69,8 @@ class Names:
 class Source:
     """Writes a plan.
 
-    Parameters
-    ----------
-    instrs : list of Instr
-        The plan.
-    leaves : list of Var
-        What it is given.
-    outputs, updates : list of Var
-        What it gives.
-
-    Attributes
-    ----------
-    names : dict of str to object
-        What the text refers to.
-    text : str
-        A function ``plan``.
-    long : bool
-        It is a generator, which gives the results as its first value.
-    nbytes : int
-        The memory of its buffers.
+    ``text`` is a function ``plan``, and ``names`` what it refers to. A ``long`` one is a generator,
+    which gives the results as its first value.
     """
 
     def __init__(

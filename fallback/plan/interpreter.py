@@ -18,17 +18,7 @@ Sweep = Callable[[Recording, Sequence[Array]], list[Array]]
 
 
 class Run(Recording):
-    """The values of a program in one run, without recorded objects.
-
-    Parameters
-    ----------
-    program : Program
-        The program.
-    values : list
-        What each slot gave.
-    saved : dict of int to object
-        What operations saved for their gradients, by slot.
-    """
+    """The values of a program in one run, without recorded objects."""
 
     __slots__ = ("_saved",)
 
@@ -48,20 +38,9 @@ class Run(Recording):
 class Backward:
     """One backward in a program: the gradients of a result with respect to some slots.
 
-    Attributes
-    ----------
-    y : int
-        The slot that is differentiated.
-    seed : int or None
-        The slot that is its cotangent, which is ones where there is none.
-    targets : list of int
-        What it is differentiated by, each once.
-    flows : list of bool
-        Whether a gradient flows from ``y`` through a slot to a target, up to ``y``.
-    rows : set of int
-        The targets whose gradient may be `RowSparse`.
-    region : Program
-        The program up to ``y``, of which the targets are leaves.
+    ``flows`` says of each slot whether a gradient flows from ``y`` through it to a target; ``rows``
+    are the targets whose gradient may be `RowSparse`; ``region`` is the program up to ``y``, of
+    which the targets are leaves.
     """
 
     def __init__(self, program: Program, key: tuple[int, ...], rows: Collection[int] = ()) -> None:
@@ -117,15 +96,7 @@ class Backward:
 
 
 def interpret(program: Program, leaves: Mapping[int, Any], end: int | None = None) -> Run:
-    """Compute a program's slots, or those up to an end, in NumPy.
-
-    Parameters
-    ----------
-    program : Program
-        What to compute.
-    leaves : mapping of int to ndarray or number
-        A value per leaf, by slot, of the shape and dtype that the program has for it.
-    """
+    """Compute a program's slots, or those up to an end, in NumPy."""
     values: list[Any] = [None] * len(program)
     saved: dict[int, Any] = {}
     run = Run(program, values, saved)
@@ -153,20 +124,6 @@ class RecomputeStrong:
 
     A plan calls it where it has met a NaN, which may be 0 * inf: the sweep that follows gives zero
     there. What the plan computed on the way is gone by then, so that it is computed once more.
-
-    Parameters
-    ----------
-    program : Program
-        The program.
-    numbers : dict of int to number
-        Its scalars.
-    backward : Backward
-        What to differentiate.
-
-    Attributes
-    ----------
-    leaves : list of int
-        The slots whose values it takes, in order.
     """
 
     def __init__(self, program: Program, numbers: dict[int, Any], backward: Backward) -> None:
@@ -186,21 +143,8 @@ class RecomputeStrong:
 class JacobianRows:
     """Computes the Jacobian of one result from the values of the program, many rows at a time.
 
-    Parameters
-    ----------
-    numbers : dict of int to number
-        The program's scalars.
-    backward : Backward
-        What to differentiate.
-
-    Attributes
-    ----------
-    reads : list of int
-        The slots whose values it takes, in order.
-    saves : list of int
-        Those of which it takes what their operation saved, after the values.
-    opaque : bool
-        A user's own operation is among them.
+    It takes the values of the slots ``reads``, and then what the operations of ``saves`` saved; it
+    is ``opaque`` where a user's own operation is among them.
     """
 
     def __init__(self, numbers: dict[int, Any], backward: Backward) -> None:

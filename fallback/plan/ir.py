@@ -14,15 +14,7 @@ from tapegraph.recording.program import identity
 class Var:
     """A value of the plan, with what it was when the plan was made.
 
-    Attributes
-    ----------
-    value : object
-        An array; in rules also the number that NumPy gives for an array of no axes; what an
-        operation saved may be anything.
-    roots : tuple of Var
-        Whose memory it lies in: itself, or of a view what it views.
-    hint : str
-        What its name is made from.
+    ``roots`` is whose memory it lies in: itself, or of a view what it views.
     """
 
     __slots__ = ("hint", "roots", "value")
@@ -141,12 +133,8 @@ class Builder:
     ) -> Var:
         """Add an instruction and return what it gives, or what the same one gave before.
 
-        Parameters
-        ----------
-        like : Var, optional
-            Whose layout and dtype the result takes, as one that is computed in place does.
-        given : optional
-            What it gave on the recorded values, where it need not be run for that.
+        The result takes the layout and dtype of ``like``; with ``given`` it need not be run for its
+        value.
         """
         (var,) = self.emit_all(instr, (hint,), like, given)
         return var

@@ -133,17 +133,8 @@ def written_over(instrs: list[Instr], results: Iterable[Var]) -> dict[int, Var]:
 class Buffers:
     """The buffers of a plan.
 
-    Parameters
-    ----------
-    instrs : list of Instr
-        The plan.
-    results : iterable of Var
-        What leaves it: never in a buffer.
-
-    Attributes
-    ----------
-    of : dict of int to ndarray
-        The buffer of each value that has one, by id.
+    ``of`` holds the buffer of each value that has one, by id; ``results`` leave the plan and are
+    never in one.
     """
 
     def __init__(self, instrs: list[Instr], results: Iterable[Var]) -> None:

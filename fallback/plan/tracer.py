@@ -47,14 +47,8 @@ class Untraceable(Exception):
 class PlanTracer(NDArrayOperatorsMixin):
     """Stands for an array in code that is run to be written down.
 
-    Parameters
-    ----------
-    builder : Builder
-        Where the instructions go.
-    var : Var
-        The value.
-    fixed : bool
-        It may not be written to: it is someone else's, or part of its memory is seen elsewhere.
+    A ``fixed`` one may not be written to: it is someone else's, or part of its memory is seen
+    elsewhere.
     """
 
     def __init__(self, builder: Builder, var: Var, fixed: bool) -> None:
@@ -218,19 +212,8 @@ def trace(
 ) -> Any:
     """Run array code on tracers; return what it gives, as values of the plan.
 
-    Parameters
-    ----------
-    builder : Builder
-        Where what it calls is noted.
-    args, kwargs
-        With a `Var` for each array.
-    want : optional
-        What the code gives on their numbers, where that is known.
-
-    Raises
-    ------
-    Untraceable
-        The code does more with an array than can be written down, and nothing is noted.
+    Raise `Untraceable`, with nothing noted, where the code does more with an array than can be
+    written down.
     """
 
     def tracer(x: Any) -> Any:

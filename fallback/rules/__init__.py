@@ -31,12 +31,7 @@ Rule = Callable[..., Any]
 class Joint:
     """One rule for all inputs, for operations whose gradients share their work.
 
-    Parameters
-    ----------
-    rule : callable
-        The rule.
-    reads_result : bool
-        Whether it reads ``y``; a plan gives one that does not None, and lets go of ``y`` earlier.
+    A plan gives one that does not read ``y`` None, and lets go of ``y`` earlier.
     """
 
     __slots__ = ("reads_result", "rule")
@@ -58,11 +53,6 @@ def recorded_row(op: Op) -> Row:
 
     What the operation saved is not handed over: ``rule(g, y, *inputs, **attrs)`` with Tensors, or
     Python numbers, for ``g``, ``y`` and the inputs.
-
-    Raises
-    ------
-    NotImplementedError
-        The operation has no gradient, or one that cannot be recorded.
     """
     if op.rules is not None and op.rules.recorded is not None:
         return Joint(op.rules.recorded)

@@ -30,23 +30,8 @@ LARGE = 1 << 14
 class Graph:
     """One concrete function that gives the gradients of a program's wanted slots.
 
-    Parameters
-    ----------
-    recording : Recording
-        What to differentiate; of its values, only those of the scalars that are not fed are kept.
-    fed_scalars : sequence of int
-        The slots of the scalars that are inputs too, packed as one float64 vector.
-    results : sequence of int
-        Results of the forward that are inputs too, instead of being computed again.
-    strong_zero : bool
-        Zero cotangents absorb what they meet.
-
-    Attributes
-    ----------
-    function : tf.types.experimental.ConcreteFunction
-        Takes the leaves, the results, the packed scalars if any, and the seeds.
-    slots : list of int
-        The leaves and results, in the order of the function's inputs.
+    Its function takes the leaves, the ``results`` that are inputs instead of being computed again,
+    the scalars of the slots ``fed_scalars`` packed as one float64 vector, and the seeds.
     """
 
     def __init__(
@@ -135,10 +120,8 @@ class BackwardGraph:
     def run(self, recording: Recording, seeds: Sequence[Array]) -> list[Array]:
         """Return the gradients of the wanted slots.
 
-        Raises
-        ------
-        MetNaN
-            A gradient holds a NaN that may be 0 * inf, and an operation is of the user's.
+        Raise `MetNaN` where a gradient holds a NaN that may be 0 * inf, and an operation is of the
+        user's.
         """
         with np.errstate(all="ignore"):
             grads = self.graph(recording, seeds)

@@ -28,15 +28,8 @@ class Result(NamedTuple):
 class Row(NamedTuple):
     """The rule of an operation, and what is known of it.
 
-    Attributes
-    ----------
-    rule : callable
-        Emits its nodes.
-    xla : bool
-        With XLA it gives the same in all its cases, NaN and ties included: XLA's max, for one, does
-        not keep a NaN.
-    reads_rows : callable, optional
-        Tells from the attributes whether it reads whole rows of its first input.
+    ``xla``: with XLA it gives the same in all its cases, NaN and ties included. ``reads_rows``
+    returns from the attributes whether it reads whole rows of its first input.
     """
 
     rule: Rule

@@ -42,23 +42,7 @@ class MayHaveLostZeros(NotLowered):
 class Step:
     """A whole program in TensorFlow.
 
-    Parameters
-    ----------
-    recording : Recording
-        What was recorded.
-    state : mapping of int to Node
-        The leaves that are tensors from outside, by slot.
-
-    Attributes
-    ----------
-    leaves : list of int
-        The slots whose values `run` takes, in order.
-    keeps_state : bool
-        True: of state it takes the tensors.
-    compile_seconds : float
-        What runs have spent compiling with XLA, the first run of what was compiled included.
-    tuner : Tuner
-        Chooses between the graph and the one compiled with XLA.
+    ``leaves`` are the slots whose values `run` takes, in order; of state it takes the tensors.
     """
 
     keeps_state = True
@@ -126,22 +110,8 @@ class Step:
     def run(self, values: list[Any], changes: Any = None) -> list[Any]:
         """Compute the outputs, and the new numbers of state in its variables.
 
-        Parameters
-        ----------
-        values : list
-            The tensors of state, and the arrays of the inputs.
-        changes : callable
-            As in `WholeProgram.run`.
-
-        Returns
-        -------
-        list of callable
-            Each gives an output as an array that nobody else holds.
-
-        Raises
-        ------
-        MayHaveLostZeros
-            A gradient holds a NaN.
+        Each function returned gives an output as an array that nobody else holds. Raise
+        `MayHaveLostZeros` where a gradient holds a NaN.
         """
         feeds = self.feeds(values)
         written = partial(_with, changes, [variable.remote for variable in self._updated])

@@ -42,25 +42,8 @@ _ALL = slice(None)
 class StepGraph:
     """A step's function.
 
-    Parameters
-    ----------
-    recording : Recording
-        What was recorded.
-    variables : mapping of int to tf.Variable
-        The state, by slot.
-    inputs : list of int
-        The slots that are fed.
-    with_xla : bool
-        XLA compiles it, at its first call.
-
-    Attributes
-    ----------
-    call : DirectCall
-        The function.
-    with_xla : bool
-        As given.
-    ran : bool
-        Whether it has run: the first time takes longer.
+    ``variables`` holds the state, and ``inputs`` the slots that are fed; ``ran`` says whether it
+    has run: the first time takes longer.
     """
 
     def __init__(
@@ -95,18 +78,8 @@ class StepGraph:
     def __call__(self, feeds: list[Any], changes: Changes) -> list[Output] | None:
         """Run it, and make the changes that go with the variables' own.
 
-        Parameters
-        ----------
-        feeds : list of tf.Tensor
-            The inputs.
-        changes : callable
-            Takes the functions that will give the outputs; returns what `make` takes.
-
-        Returns
-        -------
-        list of Output, or None
-            Each gives an output as an array that nobody else holds. None where a gradient holds a
-            NaN, or where XLA does not give the same: then nothing has been assigned.
+        None where a gradient holds a NaN, or where XLA does not give the same: then nothing has
+        been assigned.
         """
         ran: list[Any] = []
         outputs = self._outputs(ran)
@@ -143,14 +116,8 @@ class StepGraph:
 class Output:
     """Gives one output of a run as an array that nobody else holds.
 
-    Parameters
-    ----------
-    ran : list
-        What the run gave, once it has been.
-    place : slice
-        Where the output's tensors are in it: one, or the rows and values of a table's gradient.
-    shape : tuple of int or None
-        That of the table.
+    ``place`` is where its tensors are in what the run gave: one, or the rows and values of a
+    table's gradient, whose shape is ``shape``.
     """
 
     __slots__ = ("_place", "_ran", "_shape")

@@ -26,15 +26,7 @@ _known: dict[tuple[int, tuple[int, ...], str], StateVariable] = {}
 
 
 class StateVariable:
-    """A tensor's variable, and the array at home that is known to hold the same numbers.
-
-    Attributes
-    ----------
-    variable : tf.Variable
-        Of the tensor's shape and dtype.
-    remote : RemoteArray
-        What stands for the tensor's array while the variable alone has its numbers.
-    """
+    """A tensor's variable, and the array at home that is known to hold the same numbers."""
 
     __slots__ = ("_array", "_changed", "_node", "remote", "variable")
 

@@ -9,15 +9,7 @@ from tapegraph.errors import explain, kind_of
 
 
 def one_axis(op: str, axis: Any, ndim: int) -> int:
-    """Return ``axis`` in ``range(ndim)``.
-
-    Raises
-    ------
-    TypeError
-        It is not an integer.
-    ValueError
-        It is out of range.
-    """
+    """Return ``axis`` in ``range(ndim)``."""
     try:
         number = operator.index(axis)
     except TypeError:
@@ -30,13 +22,7 @@ def one_axis(op: str, axis: Any, ndim: int) -> int:
 
 
 def some_axes(op: str, axis: Any, ndim: int) -> tuple[int, ...]:
-    """Return the axes meant by None (all), an integer or a sequence, in ascending order.
-
-    Raises
-    ------
-    TypeError, ValueError
-        As `one_axis`; also where an axis is repeated.
-    """
+    """Return the axes meant by None (all), an integer or a sequence, in ascending order."""
     if axis is None:
         return tuple(range(ndim))
     if not isinstance(axis, (tuple, list)):

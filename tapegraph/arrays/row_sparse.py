@@ -87,10 +87,7 @@ class RowSparse:
     def _sums(self) -> tuple[Array, Array, Array]:
         """Add up repeated rows.
 
-        Returns
-        -------
-        earlier, places, sums : ndarray
-            Where rows are that come again later on, where each of those comes last, and its sum.
+        Return where rows are that come again later on, where each of those comes last, and its sum.
         """
         earlier, last = _repeated(self.rows, self.shape[0])
         if not len(earlier):

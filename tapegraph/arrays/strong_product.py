@@ -16,14 +16,7 @@ def strong_product(
     Finite factors are multiplied as ever; what the others add is told by counting, for each
     element, the products that are inf, -inf and NaN.
 
-    Parameters
-    ----------
-    a, b : array
-        The factors: of NumPy, or what its functions and operators compute with.
-    cotangent_first : bool
-        Whether ``a`` is the cotangent, and not ``b``.
-    product : callable
-        Multiplies matrices of numbers or of conditions, which count as 0 and 1.
+    ``product`` multiplies matrices of numbers or of conditions, which count as 0 and 1.
     """
     g, h = (a, b) if cotangent_first else (b, a)
 

@@ -90,18 +90,8 @@ def _checks_floats() -> bool:
 class _Entry:
     """What is known of one combination of arguments, and of what the function sees besides them.
 
-    Attributes
-    ----------
-    arguments : tuple
-        The structure of the arguments, and whether operations are recorded.
-    view : View
-        What the function saw before the first call, by other objects where they were made anew.
-    reason : str
-        Why there is this trace, beside the ones before.
-    real : int
-        Which of its calls is to be a real one, compared with the recording.
-    unchecked : int
-        How many calls have run the program since the last real one.
+    ``real`` is which of its calls is to be a real one, and ``unchecked`` how many have run the
+    program since the last.
     """
 
     __slots__ = (

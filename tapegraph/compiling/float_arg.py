@@ -55,22 +55,7 @@ def arguments_of(expression: Any) -> frozenset[int]:
 
 
 class Inputs:
-    """The leaves of a captured call that stand for what it was given.
-
-    Parameters
-    ----------
-    capture : Capture
-        What they are leaves of.
-    given : list
-        The arguments' arrays and floats, and then the floats that are fed.
-
-    Attributes
-    ----------
-    sources : list of (callable, Node)
-        What gives each leaf its value in a run.
-    floats : dict
-        The leaves that floats have become, by dtype and by how they are computed.
-    """
+    """The leaves of a captured call that stand for what it was given."""
 
     def __init__(self, capture: Capture, given: list[Any]) -> None:
         self.capture = capture

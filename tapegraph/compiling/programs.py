@@ -31,22 +31,7 @@ _NUMBERS = Failure("Values are computed by the native engine, level by level")
 
 
 class Programs:
-    """One recorded step, ready to run.
-
-    Parameters
-    ----------
-    trace : Trace
-        What was recorded.
-    name : str
-        The function's.
-
-    Attributes
-    ----------
-    native : WholeProgram
-        The plan of straight-line NumPy.
-    seconds : float
-        What preparing it took, in all engines so far.
-    """
+    """One recorded step, ready to run."""
 
     def __init__(self, trace: Trace, name: str = "a step") -> None:
         start = CLOCK.now()

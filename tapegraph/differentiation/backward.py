@@ -112,15 +112,7 @@ def _owned(seed: Array) -> Array:
 
 
 def cotangent_of(y: Node, seed: Any) -> Array:
-    """Return the seed as an array of y's type; ones where there is none.
-
-    Raises
-    ------
-    ValueError
-        Its shape is another.
-    TypeError
-        It is not numeric.
-    """
+    """Return the seed as an array of y's type; ones where there is none."""
     data = y._array
     if seed is None:  # of one number, in a quarter of the time
         return np.ones_like(data) if data.shape else np.array(1, data.dtype)

@@ -100,20 +100,9 @@ def _described(x: Node) -> str:
 class Region:
     """What lies between some tensors and results that were computed from them.
 
-    Parameters
-    ----------
-    ys : sequence of Tensor
-        The results.
-    targets : sequence of Tensor
-        By what they are differentiated.
-    since : int, optional
-        When they began, in the order of entries: where given, what is older is a leaf, and no
-        gradient flows on from one target to another that it was computed from.
-
-    Attributes
-    ----------
-    outside : list of Tensor
-        The leaves, other than the targets, that need a gradient.
+    ``since`` is when the targets began, in the order of entries: where given, what is older is a
+    leaf, and no gradient flows on from one target to another. ``outside`` are the other leaves that
+    need a gradient.
     """
 
     def __init__(
@@ -154,14 +143,7 @@ class Region:
     def gradients(self, seeds: Sequence[Any], *, record: bool, natively: bool = False) -> list[Any]:
         """Return the gradient by each target as a Tensor; None where the results do not depend.
 
-        Parameters
-        ----------
-        seeds : sequence of Tensor or array_like or None
-            The cotangent of each result; ones for None.
-        record : bool
-            Record what computes them.
-        natively : bool
-            Run the native engine, and leave the report of the last backward alone.
+        ``natively`` runs the native engine, and leaves the report of the last backward alone.
         """
         given: list[Any] = [
             s if s is None or isinstance(s, Node) else constant(cotangent_of(y, s))

@@ -96,21 +96,7 @@ def _derivative(capture: Capture, op: Op, array: Array, inputs: tuple[Any, ...])
 def record_gradients(
     capture: Capture, y: Node, recording: Recording, seed: Any, cotangent: Array
 ) -> list[Any]:
-    """Return the gradients of the wanted slots, as entries of the program.
-
-    Parameters
-    ----------
-    capture : Capture
-        What records.
-    y : Node
-        The result to differentiate.
-    recording : Recording
-        What it was computed by.
-    seed : Tensor or None
-        The cotangent, where it is not ones.
-    cotangent : ndarray
-        Its numbers.
-    """
+    """Return the gradients of the wanted slots, as entries of the program."""
     grads = registry.engine(registry.NATIVE).run(recording, [cotangent]).grads
     roots = _roots(y, recording)
     return [
@@ -120,17 +106,7 @@ def record_gradients(
 
 
 def record_jacobian(capture: Capture, y: Node, recording: Recording) -> list[Any]:
-    """Return the Jacobian by each wanted slot, as an entry of the program.
-
-    Parameters
-    ----------
-    capture : Capture
-        What records.
-    y : Node
-        The result to differentiate.
-    recording : Recording
-        What it was computed by.
-    """
+    """Return the Jacobian by each wanted slot, as an entry of the program."""
     found = registry.engine(registry.NATIVE).jacobian(recording)
     roots = _roots(y, recording)
     return [

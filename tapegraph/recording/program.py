@@ -230,17 +230,7 @@ class _Origin:
 
 
 class Recording:
-    """A program with the values of one run, and the names and source lines of its entries.
-
-    Attributes
-    ----------
-    program : Program
-        The structure alone.
-    values : list
-        The ndarray each slot gave, or the Python number of a scalar leaf.
-    nodes : list
-        The recorded objects (scalars: None), for names and source lines.
-    """
+    """A program with the values of one run, and the names and source lines of its entries."""
 
     __slots__ = ("nodes", "program", "values")
 

@@ -28,12 +28,8 @@ Fetch = Callable[[], Array]
 class RemoteArray:
     """What stands for an array that an engine keeps.
 
-    Parameters
-    ----------
-    fetch : callable
-        Gives an array that nobody else holds; or raises, where there are no numbers to be had.
-    node : Node, optional
-        The tensor whose numbers come back: before a fork they are fetched.
+    ``fetch`` gives an array that nobody else holds, or raises; ``node`` is the tensor whose numbers
+    are fetched before a fork.
     """
 
     __slots__ = ("fetch",)

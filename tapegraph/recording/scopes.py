@@ -57,15 +57,7 @@ class Setting(Generic[T]):
 
 
 class Scope(Generic[T]):
-    """A context manager and decorator that gives a setting a value; one object may be used often.
-
-    Parameters
-    ----------
-    setting : Setting
-        What it sets.
-    value
-        To what.
-    """
+    """A context manager and decorator that gives a setting a value; one object may be used often."""
 
     __slots__ = ("_setting", "_value")
 

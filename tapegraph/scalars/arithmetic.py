@@ -94,15 +94,7 @@ def weighed(slope: float, cotangent: float) -> float:
 
 
 def python_power(x: float, y: float) -> float:
-    """Return x ** y as Python does, which raises where there is no float.
-
-    Raises
-    ------
-    ZeroDivisionError, OverflowError
-        As Python's own.
-    TypeError
-        The power is complex.
-    """
+    """Return x ** y as Python does, which raises where there is no float."""
     out = x**y
     if type(out) is not float:
         fix = "Take powers of what is positive, or of Values, which give NaN."

@@ -19,15 +19,7 @@ _UNARY = ("neg", "abs")
 
 
 class Datum:
-    """A number of the program: arithmetic with it is recorded, and anything else refused.
-
-    Parameters
-    ----------
-    recorder : Recorder
-        What records.
-    index : int
-        Which number it is.
-    """
+    """A number of the program: arithmetic with it is recorded, and anything else refused."""
 
     __slots__ = ("_index", "_recorder")
 

@@ -21,22 +21,7 @@ _FOLD = "fold"
 
 
 class Levels:
-    """A program of `Numbers`, ready to run; it owns its memory, so one run at a time.
-
-    Parameters
-    ----------
-    kinds, args, constants, exports, given
-        Its columns.
-
-    Attributes
-    ----------
-    depth : int
-        How many levels there are.
-    calls : int
-        How many calls on vectors.
-    nbytes : int
-        The memory it owns.
-    """
+    """A program of `Numbers`, ready to run; it owns its memory, so one run at a time."""
 
     def __init__(
         self,

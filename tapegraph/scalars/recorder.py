@@ -220,20 +220,7 @@ class Recorder:
             self.assign(x, DATA, self.element(tensor, position))
 
     def backward(self, root: Any, order: Sequence[Any]) -> None:
-        """Enter the gradients of a Value, and add them to those of what it was computed from.
-
-        Parameters
-        ----------
-        root : Value
-            The result.
-        order : sequence of Value
-            Everything that it was computed from, itself first, as a sweep takes it.
-
-        Raises
-        ------
-        RuntimeError
-            It was computed from a result from outside.
-        """
+        """Enter the gradients of a Value, and add them to those of what it was computed from."""
         for node in order:
             if node.args and id(node) not in self._inside:
                 received = f"the result of {node.op}, from outside of what is captured"
