@@ -38,7 +38,7 @@ def emitted_last(name: str, out: Result, rule: Rule, attrs: Attrs) -> tuple[Resu
     return out, nn.LAST_LOWERINGS.get(name, rule), _ATTRS[name](attrs) or attrs
 
 
-class Tensors:
+class LaidOut:
     """The graph tensor of each slot of a program, in the layouts that its readers want.
 
     As a list it has images channels first.

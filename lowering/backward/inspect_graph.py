@@ -95,6 +95,7 @@ def lower(y: Tensor) -> Lowered:
         raise RuntimeError(explain("lower", kind_of(y), "a recorded Tensor"))
     recording = History([y]).recording
     program = recording.program
+    program.wanted.sort()  # in tape order
     check_lowers(program)
     tf = tensorflow()
     function = Graph(recording).function

@@ -17,7 +17,7 @@ import numpy as np
 
 from tapegraph.arrays.row_sparse import RowSparse
 from tapegraph.lowering.calls import DirectCall, public
-from tapegraph.lowering.layouts import Tensors
+from tapegraph.lowering.layouts import LaidOut
 from tapegraph.lowering.rows.rules import TO_FIRST, converted, ints, raw, reshaped, transposed
 from tapegraph.lowering.runtime import tensorflow
 from tapegraph.lowering.steps import xla
@@ -180,7 +180,7 @@ class _Writer:
         self._gradients: dict[int, Any] = {}
         self._sums: list[Any] = []
         self._guards: list[Any] = []
-        self._tensors = Tensors(program)
+        self._tensors = LaidOut(program)
         self._targets = {
             i[1] for op, i in zip(program.ops, program.inputs, strict=True) if op in DERIVATIVES
         }

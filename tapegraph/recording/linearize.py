@@ -156,8 +156,8 @@ class History:
 
     @property
     def ops(self) -> list[Op]:
-        """The operations of the entries."""
-        return [node._op for node in self.entries]
+        """The operations of the entries, in the order of recording."""
+        return [node._op for node in reversed(self.entries)]
 
     @property
     def key(self) -> Key:

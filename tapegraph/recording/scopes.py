@@ -57,7 +57,7 @@ class Setting(Generic[T]):
 
 
 class Scope(Generic[T]):
-    """A context manager and decorator that gives a setting a value; one object may be used often."""
+    """A context manager and decorator that gives a setting a value; it may be used often."""
 
     __slots__ = ("_setting", "_value")
 
