@@ -148,7 +148,7 @@ class Report:
 
 # The attributes of a report, in order: it is made for who asks.
 Ran: TypeAlias = tuple[Any, ...]
-LAST: ContextVar[Any] = ContextVar("tapegraph_report", default=None)
+LAST: ContextVar[Report | Ran | None] = ContextVar("tapegraph_report", default=None)
 
 
 def last_backward() -> Report | None:
@@ -168,7 +168,7 @@ def last_backward() -> Report | None:
     3
     """
     ran = LAST.get()
-    if type(ran) is tuple:
+    if isinstance(ran, tuple):
         ran = Report(*ran)
         LAST.set(ran)
     return ran
