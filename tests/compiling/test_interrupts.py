@@ -477,9 +477,7 @@ STORM = """
 def test_signals_at_random_times(engine, run_python, thorough):
     if engine == "tensorflow":
         pytest.importorskip("tensorflow")
-    wanted = (
-        (5000 if engine == "native" else 1500) if thorough else 300 if engine == "native" else 60
-    )
+    wanted = 5000 if thorough else 300 if engine == "native" else 60
     done = run_python(STORM.format(engine=engine, signals=wanted))
     print(done.stdout)
     assert done.returncode == 0, done.stderr
