@@ -62,7 +62,8 @@ def main(argv: Iterable[str] | None = None) -> int:
     from benchmarks.report import quoted
 
     print(f"{'workload':12}  {'ms a step':>9}  this / other (quartiles)")
-    for workload in options.only or WORKLOADS:
+    without = {"small"} if options.compiled else set()  # which has no compiled contender
+    for workload in options.only or [w for w in WORKLOADS if w not in without]:
         mine, theirs = compared(options.other.resolve(), workload, options)
         print(
             f"{workload:12}  {1e3 * spread(mine).median:9.3f}  {quoted(ratio(mine, theirs))}",
