@@ -37,9 +37,9 @@ class Native(Engine):
         """Return the gradients as Tensors, by the sweep that is recorded."""
         return recorded_gradients(recording, seeds)
 
-    def jacobian(self, recording: Recording) -> list[Array]:
+    def jacobian(self, recording: Recording) -> Outcome:
         """Return the Jacobian of the one output by each wanted slot, many rows at a time."""
-        return jacobian(recording)
+        return Outcome(jacobian(recording))
 
     def whole(self, recording: Recording, state: Mapping[int, Node]) -> Plan:
         """Return a plan of straight-line NumPy."""

@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tapegraph.arrays.buffers import own
-from tapegraph.arrays.row_sparse import RowSparse, dense_copy
+from tapegraph.arrays.row_sparse import RowSparse
 from tapegraph.differentiation import stored
 from tapegraph.differentiation.recorded_backward import record_backward
 from tapegraph.engines import auto, registry
 from tapegraph.engines.auto import Decision
 from tapegraph.engines.backend import LAST, Ran, get_backend
+from tapegraph.engines.engine import Engine, Outcome
 from tapegraph.engines.fallback_policy import Failure, account
 from tapegraph.engines.tuner import CLOCK
 from tapegraph.errors import explain, kind_of
@@ -124,11 +125,19 @@ def cotangent_of(y: Node, seed: Any) -> Array:
     return array
 
 
-def differentiated(history: History, seeds: list[Array]) -> tuple[list[Array], Ran]:
-    """Run the chosen engine; where another one does not run, the native engine does."""
+def differentiated(history: History, seeds: list[Array] | None) -> tuple[list[Array], Ran]:
+    """Run the chosen engine; where another one does not run, the native engine does.
+
+    Without seeds it is the Jacobian of the one result, whose elements come first: `auto` leaves
+    that to the native engine, which has many rows in one sweep.
+    """
     name = get_backend()
     tuned = name == registry.AUTO
-    chosen, failure, structure = auto.decide(history) if tuned else Decision(name, _ASKED, None)
+    if not tuned or seeds is None:
+        decision = Decision(registry.NATIVE if tuned else name, _ROWS if tuned else _ASKED, None)
+    else:
+        decision = auto.decide(history)
+    chosen, failure, structure = decision
     if chosen != registry.NATIVE:
         try:
             engine = registry.engine(chosen)
@@ -136,8 +145,7 @@ def differentiated(history: History, seeds: list[Array]) -> tuple[list[Array], R
                 engine.check_history(history)
                 engine.load()
             start = CLOCK.now()
-            owned = [_owned(s) for s in seeds]
-            outcome = engine.differentiate(history, owned)
+            outcome = _outcome(engine, history, seeds and [_owned(s) for s in seeds])
             seconds = CLOCK.now() - start - outcome.compile_seconds
         except Exception as error:
             failure = account(chosen, error)
@@ -148,34 +156,15 @@ def differentiated(history: History, seeds: list[Array]) -> tuple[list[Array], R
                 structure.ran(chosen, seconds, outcome.compile_seconds)
             return outcome.grads, (chosen, None, len(history), *outcome[1:], seconds)
     start = CLOCK.now()
-    grads = registry.engine(registry.NATIVE).differentiate(history, seeds).grads
+    grads = _outcome(registry.engine(registry.NATIVE), history, seeds).grads
     seconds = CLOCK.now() - start
-    if tuned:
+    if tuned and seeds is not None:
         auto.ran_natively(structure, seconds)
     reason, trace, _ = failure or _ALONE
     return grads, (registry.NATIVE, reason, len(history), False, 0.0, seconds, trace)
 
 
-def jacobian(history: History) -> list[Array]:
-    """Return the Jacobian of the one result by what is wanted, the result's elements first.
-
-    The native engine has many rows in one sweep; any other that was asked for, one after another.
-    """
-    name = get_backend()
-    if name in (registry.AUTO, registry.NATIVE):
-        start = CLOCK.now()
-        found = registry.engine(registry.NATIVE).jacobian(history.recording)
-        reason = (_ASKED if name == registry.NATIVE else _ROWS).reason
-        seconds = CLOCK.now() - start
-        LAST.set((registry.NATIVE, reason, len(history), False, 0.0, seconds))
-        return found
-    (y,) = history.ys
-    size, lengths, dtype = y._array.size, y._array.shape, y._array.dtype
-    found = [np.empty((size, *x._array.shape), x._array.dtype) for x in history.wanted]
-    for place in range(size):
-        seed = np.eye(1, size, place, dtype).reshape(lengths)
-        grads, report = differentiated(history, [seed])
-        LAST.set(report)
-        for jacobian, grad in zip(found, grads, strict=True):
-            jacobian[place] = dense_copy(grad)
-    return found
+def _outcome(engine: Engine, history: History, seeds: list[Array] | None) -> Outcome:
+    if seeds is None:
+        return engine.jacobian(history.recording)
+    return engine.differentiate(history, seeds)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from tapegraph.arrays.row_sparse import dense_copy
-from tapegraph.differentiation.backward import cotangent_of, differentiated, jacobian
+from tapegraph.differentiation.backward import cotangent_of, differentiated
 from tapegraph.differentiation.recorded_backward import record_gradients, record_jacobian
 from tapegraph.engines import registry
 from tapegraph.engines.backend import LAST
@@ -201,7 +201,9 @@ class Region:
             with no_grad():
                 found = record_jacobian(capture, self._ys[0], self._recording())
         elif self._wanted() and history is not None:
-            found = [constant(block) for block in jacobian(history)]
+            blocks, report = differentiated(history, None)
+            LAST.set(report)
+            found = list(map(constant, blocks))
         return self._by_target(found)
 
     def _recording(self) -> Any:

@@ -107,7 +107,7 @@ def record_gradients(
 
 def record_jacobian(capture: Capture, y: Node, recording: Recording) -> list[Any]:
     """Return the Jacobian by each wanted slot, as an entry of the program."""
-    found = registry.engine(registry.NATIVE).jacobian(recording)
+    found = registry.engine(registry.NATIVE).jacobian(recording).grads
     roots = _roots(y, recording)
     return [
         _derivative(capture, JACOBIAN, rows, (root, recording.nodes[slot]))

@@ -187,7 +187,7 @@ def _decided(history: History, refused: list[tuple[str, Exception]]) -> Decision
         return Decision(registry.NATIVE, account(*refused[0]) if refused else None, None)
     early = KNOWN.too_early(rivals)
     if early is not None:
-        return Decision(registry.NATIVE, Failure(early), None)
+        return _too_early(early)
     structure = KNOWN.structure(history, rivals)
     for name, why in refused:
         if name in structure.candidates:  # it ran before, and does not now
@@ -210,6 +210,11 @@ def _since(name: str) -> float:
     previous = _previous.get()
     _previous.set((name, now))
     return now - previous[1] if previous is not None and previous[0] == name else NEVER
+
+
+@cache
+def _too_early(reason: str) -> Decision:
+    return Decision(registry.NATIVE, Failure(reason), None)
 
 
 @cache

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
+import numpy as np
+
+from tapegraph.arrays.row_sparse import dense_copy
 from tapegraph.recording.linearize import History
 from tapegraph.recording.node import Node
 from tapegraph.recording.program import Program, Recording
@@ -148,15 +152,26 @@ class Engine(ABC):
         """
         raise EngineDeclined(f"{self.title} records no gradients")
 
-    def jacobian(self, recording: Recording) -> list[Array]:
+    def jacobian(self, recording: Recording) -> Outcome:
         """Return the Jacobian of the one output by each wanted slot, its elements first.
 
         Raises
         ------
         EngineDeclined
-            It differentiates one element at a time.
+            It does not run this program.
         """
-        raise EngineDeclined(f"{self.title} differentiates one element at a time")
+        program = recording.program
+        (output,) = program.outputs
+        lengths, dtype = program.shapes[output], program.dtypes[output]
+        size = math.prod(lengths)
+        found = [np.empty((size, *program.shapes[i]), program.dtypes[i]) for i in program.wanted]
+        compiling = 0.0
+        for place in range(size):
+            row = self.run(recording, [np.eye(1, size, place, dtype).reshape(lengths)])
+            compiling += row.compile_seconds
+            for jacobian, grad in zip(found, row.grads, strict=True):
+                jacobian[place] = dense_copy(grad)
+        return Outcome(found, compile_seconds=compiling)
 
     def whole(self, recording: Recording, state: Mapping[int, Node]) -> WholeProgram:
         """Prepare a program that was captured, such as a training step, to run again.
