@@ -26,25 +26,8 @@ BLOCK = 1 << 16
 
 
 def jacobian(recording: Recording) -> list[Array]:
-    """Return the Jacobian of a program's one output by each wanted slot.
+    """Return the Jacobian of the one output by each wanted slot, its elements first.
 
-    Parameters
-    ----------
-    recording : Recording
-        What was recorded.
-
-    Returns
-    -------
-    list of ndarray
-        One a wanted slot: along the first axis the gradient of each element of the output.
-
-    Raises
-    ------
-    NotImplementedError
-        An operation has no gradient rule.
-
-    Notes
-    -----
     Where a NaN comes out, which may be 0 * inf, the rows are swept one by one, as `gradients` does.
     """
     program = recording.program

@@ -22,27 +22,8 @@ from tapegraph.recording.program import Recording
 
 
 def recorded_gradients(recording: Recording, seeds: Sequence[Any]) -> list[Any]:
-    """Return the gradients of a program's outputs with respect to its wanted slots, as Tensors.
+    """Return the gradients by the wanted slots as Tensors, given a Tensor per output.
 
-    Parameters
-    ----------
-    recording : Recording
-        What was recorded, with the tensors that recorded it.
-    seeds : sequence of Tensor
-        A cotangent per output, of its shape.
-
-    Returns
-    -------
-    list of Tensor
-        One per wanted slot, of that slot's shape and dtype.
-
-    Raises
-    ------
-    NotImplementedError
-        An operation has no gradient, or one that cannot be recorded; names it and its line.
-
-    Notes
-    -----
     As on arrays, a NaN in a result may be 0 * inf, and asks for a second sweep with strong zeros.
     A captured program cannot ask: there the zeros are strong from the first.
     """

@@ -26,27 +26,8 @@ ndarray = np.ndarray
 
 
 def gradients_of_history(history: History, seeds: Sequence[Array]) -> list[Array]:
-    """Return the gradients of some results with respect to what is wanted of their history.
+    """Return the gradients by what is wanted of a history, given a cotangent per result.
 
-    Parameters
-    ----------
-    history : History
-        What the results were computed from.
-    seeds : sequence of ndarray
-        A cotangent per result, of its shape.
-
-    Returns
-    -------
-    list of ndarray
-        One per wanted node, of its shape and dtype.
-
-    Raises
-    ------
-    NotImplementedError
-        An operation has no gradient rule.
-
-    Notes
-    -----
     The first sweep is plain NumPy. A NaN in its result may be 0 * inf: then a second sweep runs
     in which a zero cotangent absorbs whatever it meets.
     """

@@ -93,19 +93,8 @@ class Graph:
 class BackwardGraph:
     """The graph of one structure, and the one with strong zeros once that was needed.
 
-    Parameters
-    ----------
-    recording : Recording
-        What to compile.
-    varying : sequence of int
-        Which of its scalars are fed, by their place among them.
-
-    Attributes
-    ----------
-    graph : Graph
-        The one that runs.
-    seconds : float
-        What compiling took.
+    ``varying`` says which of the scalars are fed, by their place among them; ``seconds`` is what
+    compiling took.
     """
 
     def __init__(self, recording: Recording, varying: Sequence[int]) -> None:

@@ -32,21 +32,11 @@ from tapegraph.typed import Array
 
 
 class Version(NamedTuple):
-    """What a leaf is from an assignment on: for a gradient a leaf as well, without a history.
-
-    Attributes
-    ----------
-    leaf : Node
-        What was assigned to.
-    node : Node
-        What the leaf stands for, from its place in time on.
-    value : Node
-        What it was given.
-    """
+    """What a leaf is from an assignment on: for a gradient a leaf as well, without a history."""
 
     leaf: Node
-    node: Node
-    value: Node
+    node: Node  # what the leaf stands for, from its place in time on
+    value: Node  # what it was given
 
 
 # Gradients that were zeroed: one that there was, and one that there may be from before the scope.
