@@ -12,7 +12,7 @@ from tapegraph.engines import registry
 from tapegraph.engines.backend import LAST
 from tapegraph.errors import explain, kind_of, line_of
 from tapegraph.recording import capture_mode
-from tapegraph.recording.linearize import History, cleared, linearize
+from tapegraph.recording.linearize import NEEDS_GRADIENT, History, cleared, linearize
 from tapegraph.recording.node import Node, constant, next_seq
 from tapegraph.recording.op import CLEARED
 from tapegraph.recording.program import Recording
@@ -119,7 +119,7 @@ class Region:
         self._history: History | None = None
         self._captured: Recording | None = None
         self.outside: list[Any] = []
-        if not any(y._requires_grad for y in ys):
+        if not any(map(NEEDS_GRADIENT, ys)):
             return
         if capture is None:
             self._history = History(ys, targets, since, ends)
@@ -136,9 +136,13 @@ class Region:
     @property
     def varies(self) -> bool:
         """Whether results or gradients depend on something else that needs a gradient."""
-        return bool(self.outside) or any(
-            getattr(i, "_requires_grad", False) for x in self._targets for i in x._inputs
-        )
+        if self.outside:
+            return True
+        for x in self._targets:
+            for i in x._inputs:
+                if getattr(i, "_requires_grad", False):
+                    return True
+        return False
 
     def gradients(self, seeds: Sequence[Any], *, record: bool, natively: bool = False) -> list[Any]:
         """Return the gradient by each target as a Tensor; None where the results do not depend.

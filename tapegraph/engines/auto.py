@@ -7,6 +7,7 @@ been measured, and the fastest stays.
 
 from __future__ import annotations
 
+import math
 from collections import OrderedDict
 from collections.abc import Sized
 from contextvars import ContextVar
@@ -109,11 +110,14 @@ class _Known:
         self.structures: OrderedDict[Key, EngineStats] = OrderedDict()
         self.native_seconds = self.longest = 0.0  # all native sweeps together, and the longest
         self.entry_seconds: dict[str, float] = {}  # to compile one entry, by engine
+        # What was decided when it was too early for all, and until how many native seconds.
+        self.early: tuple[Decision | None, float] = None, 0.0
 
     def swept(self, seconds: float) -> None:
         """Remember what a native sweep took."""
         self.native_seconds += seconds
-        self.longest = max(self.longest, seconds)
+        if seconds > self.longest:
+            self.longest, self.early = seconds, (None, 0.0)
 
     def compiled(self, name: str, seconds: float, entries: int) -> None:
         """Remember what compiling took, the first run included."""
@@ -147,6 +151,11 @@ class _Known:
             reason = reason or why
         return reason
 
+    def pays_after(self, rivals: list[Engine]) -> float:
+        """Return how many native seconds it takes at least until it is no longer too early."""
+        costs = [engine.costs for engine in rivals]
+        return min(min(c.load or math.inf, c.compile) for c in costs) / tuner.POLICY.share
+
     def structure(self, history: History, rivals: list[Engine]) -> EngineStats:
         """Return what is known of a program's structure."""
         key = history.key
@@ -165,7 +174,14 @@ KNOWN = _Known()
 
 
 def decide(history: History) -> Decision:
-    """Choose the engine that a program runs in now."""
+    """Choose the engine that a program runs in now.
+
+    Where it is too early to compile anything, that is looked at again when native sweeps have
+    taken a 64th longer.
+    """
+    early, until = KNOWN.early
+    if early is not None and KNOWN.native_seconds < until:
+        return early
     refused: list[tuple[str, Exception]] = []
     try:
         return _decided(history, refused)
@@ -187,7 +203,9 @@ def _decided(history: History, refused: list[tuple[str, Exception]]) -> Decision
         return Decision(registry.NATIVE, account(*refused[0]) if refused else None, None)
     early = KNOWN.too_early(rivals)
     if early is not None:
-        return _too_early(early)
+        decision = Decision(registry.NATIVE, Failure(early), None)
+        KNOWN.early = decision, min(KNOWN.pays_after(rivals), KNOWN.native_seconds * (1 + 1 / 64))
+        return decision
     structure = KNOWN.structure(history, rivals)
     for name, why in refused:
         if name in structure.candidates:  # it ran before, and does not now
@@ -210,11 +228,6 @@ def _since(name: str) -> float:
     previous = _previous.get()
     _previous.set((name, now))
     return now - previous[1] if previous is not None and previous[0] == name else NEVER
-
-
-@cache
-def _too_early(reason: str) -> Decision:
-    return Decision(registry.NATIVE, Failure(reason), None)
 
 
 @cache

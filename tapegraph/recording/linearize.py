@@ -20,7 +20,7 @@ from tapegraph.recording.node import Node
 from tapegraph.recording.op import CLEARED, CONSTANT, INPUT, NO_ATTRS, PARAM, SCALAR, Op
 from tapegraph.recording.program import Key, Program, Recording, Update
 
-_in_time_order = attrgetter("_seq")
+RECORDED_AT, NEEDS_GRADIENT = attrgetter("_seq"), attrgetter("_requires_grad")
 # What NumPy makes of a Python number.
 NUMBERS = {kind: np.dtype(kind) for kind in (bool, int, float)}
 
@@ -96,7 +96,7 @@ class History:
                 elif x not in seen:
                     seen.add(x)
                     found.append(x)
-        entries.sort(key=_in_time_order, reverse=True)
+        entries.sort(key=RECORDED_AT, reverse=True)
         self.ys = ys
         self.entries = entries
         self.ends = ends
@@ -111,10 +111,10 @@ class History:
             self.wanted = [x for x in leaves if x._requires_grad and x._op is PARAM]
             self.wanted += [x for x in entries if x._retains]
         else:
-            wanted = dict.fromkeys(x for x in targets if x in seen)
+            wanted = dict.fromkeys(filter(seen.__contains__, targets))
             self.wanted = list(wanted)
             self.outside = [x for x in leaves if x._requires_grad and x not in wanted]
-            if self.outside or not all(x._requires_grad for x in wanted):
+            if self.outside or not all(map(NEEDS_GRADIENT, wanted)):
                 self._only_to_targets()
 
     def _check(self, leaves: list[Any]) -> None:
@@ -208,7 +208,7 @@ def linearize(
             if (type(x) is cls or type(x) not in NUMBERS) and id(x) not in seen:
                 seen.add(id(x))
                 found.append(x)
-    found.sort(key=_in_time_order)
+    found.sort(key=RECORDED_AT)
 
     ops: list[Op] = []
     inputs: list[tuple[int, ...]] = []

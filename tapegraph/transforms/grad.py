@@ -261,8 +261,11 @@ class Gradient:
     @staticmethod
     def _like(lifted: dict[int, Lifted]) -> Any:
         """Return what decides on the kind of the value: a tensor that came in, or a number."""
-        given = [x for argument in lifted.values() for x in argument.given]
-        return next((x for x in given if isinstance(x, (Tensor, Dual))), 0.0)
+        for argument in lifted.values():
+            for x in argument.given:
+                if isinstance(x, (Tensor, Dual)):
+                    return x
+        return 0.0
 
 
 def _ended(x: Any, targets: Sequence[Any], like: Any) -> Any:

@@ -14,6 +14,7 @@ import numpy as np
 from tapegraph.differentiation.gradients import Region
 from tapegraph.ops import elementwise, shape
 from tapegraph.recording.capture_mode import capturing
+from tapegraph.recording.linearize import RECORDED_AT
 from tapegraph.recording.lost_gradients import DIFFERENTIATING, raise_cause
 from tapegraph.recording.node import constant
 from tapegraph.recording.scopes import RECORDING
@@ -66,7 +67,7 @@ class Pullback:
             )
         else:
             # The leaves of a level are not computed from each other.
-            since = min((x._seq for x in targets), default=None)
+            since = min(map(RECORDED_AT, targets), default=None)
             self._region = Region([out], targets, since=since)
 
     @property
