@@ -33,15 +33,7 @@ class TensorFlow(Engine):
     costs = Costs(load=3.0, compile=0.05, compile_entry=1.5e-3, call=1e-4)
 
     def check(self, program: Program | History) -> None:
-        """Refuse, without importing TensorFlow, what is known to run natively.
-
-        Raises
-        ------
-        NotLowered
-            An operation has no lowering.
-        Unavailable
-            TensorFlow is not installed, or has been found unusable.
-        """
+        """Refuse, without importing TensorFlow, what is known to run natively."""
         check_gaps(program.ops)
         check_installed()
 

@@ -102,14 +102,9 @@ def warn(message: str, category: type[Warning]) -> None:
 def explain(op: str, received: str, expected: str, fix: str = "") -> str:
     """Return one message in the library's form, ending in the user's own line.
 
-    Parameters
-    ----------
-    op : str
-        The operation, as the user calls it.
-    received, expected : str
-        What came in, and what would have been right.
-    fix : str, optional
-        What to write instead, as a sentence.
+    - op: The operation, as the user calls it.
+    - received, expected (str): What came in, and what would have been right.
+    - fix: What to write instead, as a sentence.
     """
     hint = f" {fix}" if fix else ""
     return f"{op}: received {received}; expected {expected}.{hint} (at {user_line()})"

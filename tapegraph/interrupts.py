@@ -18,10 +18,7 @@ def raise_interrupt(error: BaseException) -> None:
     Whoever goes on after an error, as with another engine, asks first: that of a handler is
     nobody's failure, and goes to whoever waits for it.
 
-    Parameters
-    ----------
-    error : BaseException
-        What was caught.
+    - error: What was caught.
     """
     handlers = _handlers()
     found: BaseException | None = error
@@ -37,10 +34,7 @@ def raise_interrupt(error: BaseException) -> None:
 def in_handler(outer: FrameType | None) -> bool:
     """Tell whether a signal handler runs here, that began inside a call.
 
-    Parameters
-    ----------
-    outer : frame
-        The call's.
+    - outer: The call's.
     """
     handlers = _handlers()
     frame: FrameType | None = sys._getframe(1)

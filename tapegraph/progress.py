@@ -24,10 +24,7 @@ VARIABLE = "TAPEGRAPH_PROGRESS"
 def announce(what: str) -> Iterator[None]:
     """Announce what goes on inside the block once that takes long, and then how long it took.
 
-    Parameters
-    ----------
-    what : str
-        Such as ``compiling step in TensorFlow: 412 entries``.
+    - what: Such as ``compiling step in TensorFlow: 412 entries``.
     """
     stream = sys.stderr  # what a test or a notebook has put there
     begun: list[str] = []

@@ -63,22 +63,11 @@ def matched(op: str, given: Any, form: Any, argument: str, of: str) -> Iterator[
 
     Dicts are paired by key, lists and tuples by place.
 
-    Parameters
-    ----------
-    op : str
-        Who asks, for messages.
-    given, form
-        The structure, and the one that it is to have.
-    argument, of : str
-        What messages call them.
+    - op: Who asks, for messages.
+    - given, form: The structure, and the one that it is to have.
+    - argument, of (str): What messages call them.
+    - Raises ValueError: The structures differ; names both.
 
-    Raises
-    ------
-    ValueError
-        The structures differ; names both.
-
-    Examples
-    --------
     >>> list(matched("f", {"b": 3.0, "w": [1.0]}, {"w": ["x"], "b": "y"}, "p", "q"))
     [("p['w'][0]", 1.0), ("p['b']", 3.0)]
     """
@@ -148,13 +137,8 @@ def _along(given: Any, form: Any, path: str) -> Iterator[tuple[str, Any]]:
 class Layout:
     """Where the numbers of a structure lie in one vector: in its order, row by row.
 
-    Parameters
-    ----------
-    model
-        Floats and arrays, and dicts, lists and tuples of them.
+    - model: Floats and arrays, and dicts, lists and tuples of them.
 
-    Examples
-    --------
     >>> layout = Layout({"w": np.ones((1, 2)), "b": 3.0})
     >>> layout.vector({"w": np.array([[5.0, 6.0]]), "b": 7.0})
     array([5., 6., 7.])

@@ -15,14 +15,9 @@ from tapegraph.typed import Array
 class RowSparse:
     """A sum of rows: zero but for ``values[i]`` added at row ``rows[i]``, repeated rows adding up.
 
-    Attributes
-    ----------
-    rows : ndarray of int64, shape (n,)
-        Row numbers, in any order, repeated or not.
-    values : ndarray, shape (n, ...)
-        What is added to each.
-    shape : tuple of int
-        Of the table.
+    - rows (ndarray of int64, shape (n,)): Row numbers, in any order, repeated or not.
+    - values (ndarray, shape (n, ...)): What is added to each.
+    - shape: Of the table.
     """
 
     __slots__ = ("rows", "shape", "values")

@@ -38,24 +38,12 @@ from tapegraph.transforms.vjp import vjp as reverse
 def make_vjp(fun: Callable[[Any], Any], x: Any) -> tuple[Callable[[Any], Any], Any]:
     """Return the pullback of a function at a point, and the function's value.
 
-    Parameters
-    ----------
-    fun : callable
-        Of one argument.
-    x
-        A number, an array, or dicts, lists and tuples of them.
-
-    Returns
-    -------
-    vjp : callable
-        Takes a cotangent in the structure of the value; gives one in the structure of ``x``.
-    value
-        Of the function.
-
-    Warns
-    -----
-    UserWarning
-        The value does not depend on ``x``: the pullback gives zeros.
+    - fun (callable): Of one argument.
+    - x: A number, an array, or dicts, lists and tuples of them.
+    - Returns vjp (callable): Takes a cotangent in the structure of the value; gives one in the
+      structure of ``x``.
+    - Returns value: Of the function.
+    - Warns UserWarning: The value does not depend on ``x``: the pullback gives zeros.
     """
     _check_real("make_vjp", x)
     run = _Watched(fun)
@@ -73,24 +61,11 @@ def make_vjp(fun: Callable[[Any], Any], x: Any) -> tuple[Callable[[Any], Any], A
 def value_and_gradient(op: str, fun: Callable[[Any], Any], x: Any) -> tuple[Any, Any]:
     """Return the value of a function of one number at a point, and its gradient.
 
-    Parameters
-    ----------
-    op : str
-        Who asks, for messages.
-    fun : callable
-        Of one argument.
-    x
-        A number, an array, or dicts, lists and tuples of them.
-
-    Raises
-    ------
-    TypeError
-        The function does not return one real number.
-
-    Warns
-    -----
-    UserWarning
-        The value does not depend on ``x``: the gradient is zero.
+    - op (str): Who asks, for messages.
+    - fun (callable): Of one argument.
+    - x: A number, an array, or dicts, lists and tuples of them.
+    - Raises TypeError: The function does not return one real number.
+    - Warns UserWarning: The value does not depend on ``x``: the gradient is zero.
     """
     _check_real("make_vjp", x)
     run = _Watched(fun)
@@ -118,17 +93,9 @@ def make_jacobian(fun: Callable[[Any], Any], x: Any) -> Any:
 
     All rows are one reverse pass, unless an outer derivative records each.
 
-    Parameters
-    ----------
-    fun : callable
-        Of one argument.
-    x
-        A number, an array, or dicts, lists and tuples of them.
-
-    Warns
-    -----
-    UserWarning
-        The value does not depend on ``x``: the Jacobian is zero.
+    - fun (callable): Of one argument.
+    - x: A number, an array, or dicts, lists and tuples of them.
+    - Warns UserWarning: The value does not depend on ``x``: the Jacobian is zero.
     """
     _check_real("jacobian", x)
     run = _Watched(fun)
@@ -140,12 +107,8 @@ def make_jacobian(fun: Callable[[Any], Any], x: Any) -> Any:
 def make_jvp(fun: Callable[[Any], Any], x: Any) -> Callable[[Any], tuple[Any, Any]]:
     """Return the function that takes a direction to the value and its derivative along it.
 
-    Parameters
-    ----------
-    fun : callable
-        Of one argument.
-    x
-        A number, an array, or dicts, lists and tuples of them.
+    - fun (callable): Of one argument.
+    - x: A number, an array, or dicts, lists and tuples of them.
     """
     _check_real("make_jvp", x)
     primals = tuple(leaf for _, leaf in leaves(with_shapes(x)))
@@ -213,10 +176,7 @@ def _check_real(op: str, x: Any) -> None:
 def _like(op: str, g: Any, value: Any, of: str) -> Any:
     """Return a direction in the structure of a value, of its shapes where it broadcasts to them.
 
-    Raises
-    ------
-    ValueError
-        It does not, or the structures differ.
+    - Raises ValueError: It does not, or the structures differ.
     """
     pairs = zip(matched(op, g, value, "the direction", of), leaves(value), strict=True)
     return replaced(value, (_shaped(op, path, a, np.shape(b)) for (path, a), (_, b) in pairs))

@@ -31,13 +31,8 @@ def grad(fun: Callable[..., Any], x: Any) -> Any:
 
     ``grad(fun, argnum=0)`` is a function of what ``fun`` takes.
 
-    Raises
-    ------
-    TypeError
-        ``fun`` does not return one real number.
+    - Raises TypeError: ``fun`` does not return one real number.
 
-    Examples
-    --------
     >>> import tapegraph.autograd.numpy as np
     >>> from tapegraph.autograd import grad
     >>> print(grad(np.sin)(0.0), grad(grad(grad(np.sin)))(0.0))
@@ -50,10 +45,7 @@ def grad(fun: Callable[..., Any], x: Any) -> Any:
 def value_and_grad(fun: Callable[..., Any], x: Any) -> tuple[Any, Any]:
     """Return the value of a function of one number, and its gradient.
 
-    Raises
-    ------
-    TypeError
-        ``fun`` does not return one real number.
+    - Raises TypeError: ``fun`` does not return one real number.
     """
     return core.value_and_gradient("value_and_grad", fun, x)
 
@@ -111,10 +103,7 @@ def _slopes(fun: Callable[..., Any], x: Any) -> Any:
 def holomorphic_grad(fun: Callable[..., Any], x: Any) -> NoReturn:
     """Refuse: complex numbers are not differentiated.
 
-    Raises
-    ------
-    TypeError
-        Always.
+    - Raises TypeError: Always.
     """
     fix = "Differentiate by the real and the imaginary part."
     raise TypeError(explain("holomorphic_grad", kind_of(x), "grad, of real numbers", fix))

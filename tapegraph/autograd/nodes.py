@@ -100,10 +100,7 @@ class VJPNode(Node):
 class JVPNode(Node):
     """The derivative that a traced value of forward mode carries.
 
-    Attributes
-    ----------
-    g
-        The derivative.
+    - g: The derivative.
     """
 
     def initialize_root(self, g: Any = None) -> None:
@@ -133,29 +130,15 @@ trace_stack = TraceStack()
 def new_box(value: Any, trace: int, node: Node) -> Any:
     """Return a value as a traced one, at which graphs begin.
 
-    Parameters
-    ----------
-    value
-        A number, an array, a traced value of an outer trace, or tuples, lists and dicts of them.
-    trace : int
-        What ``box._trace`` is to be, of this box and of what is computed from it.
-    node : VJPNode or JVPNode
-        From ``VJPNode.new_root()``, for passes back, or ``JVPNode.new_root(direction)``.
+    - value: A number, an array, a traced value of an outer trace, or tuples, lists and dicts of
+      them.
+    - trace (int): What ``box._trace`` is to be, of this box and of what is computed from it.
+    - node (VJPNode or JVPNode): From ``VJPNode.new_root()``, for passes back, or
+      ``JVPNode.new_root(direction)``.
+    - Returns (Tensor or Dual): Or the structure of them, with ``_trace`` and ``_node`` too.
+    - Raises TypeError: The node is of another class, or the value is not numeric.
+    - Raises ValueError: The node is in use already.
 
-    Returns
-    -------
-    Tensor or Dual
-        Or the structure of them, with ``_trace`` and ``_node`` too.
-
-    Raises
-    ------
-    TypeError
-        The node is of another class, or the value is not numeric.
-    ValueError
-        The node is in use already.
-
-    Examples
-    --------
     >>> import tapegraph.autograd.numpy as np
     >>> from tapegraph.autograd.core import VJPNode, backward_pass
     >>> x = new_box(2.0, 0, VJPNode.new_root())
@@ -179,22 +162,11 @@ def new_box(value: Any, trace: int, node: Node) -> Any:
 def backward_pass(g: Any, end_node: VJPNode) -> Any:
     """Return the cotangent of the box that a graph began with, for one of a result's.
 
-    Parameters
-    ----------
-    g
-        The cotangent of the result, of its shape; it may be traced itself.
-    end_node : VJPNode
-        ``result._node``.
-
-    Returns
-    -------
-    As what `new_box` was given
-        The box whose trace is open: of boxes in boxes the last whose pass back is still to come.
-
-    Raises
-    ------
-    TypeError
-        The node is no VJPNode, or its value does not depend on a box of `new_box`.
+    - g: The cotangent of the result, of its shape; it may be traced itself.
+    - end_node (VJPNode): ``result._node``.
+    - Returns (As what `new_box` was given): The box whose trace is open: of boxes in boxes the last
+      whose pass back is still to come.
+    - Raises TypeError: The node is no VJPNode, or its value does not depend on a box of `new_box`.
     """
     if type(end_node) is not VJPNode:
         received = kind_of(end_node)
@@ -216,10 +188,7 @@ def backward_pass(g: Any, end_node: VJPNode) -> Any:
 def trace(start_node: Node, fun: Callable[[Any], Any], x: Any) -> tuple[Any, Any]:
     """Return the value of a function at a point, and the node of it; None if it has none.
 
-    Warns
-    -----
-    UserWarning
-        The value does not depend on the point.
+    - Warns UserWarning: The value does not depend on the point.
     """
     with trace_stack.new_trace() as number:
         end = fun(new_box(x, number, start_node))

@@ -36,12 +36,9 @@ def toposort(
 ) -> Iterator[Any]:
     """Yield a node and all before it, each after everything that was computed from it.
 
-    Parameters
-    ----------
-    end_node
-        Where to begin.
-    parents : callable, optional
-        Gives what a node was computed from; ``node.parents`` where not given.
+    - end_node: Where to begin.
+    - parents (callable, optional): Gives what a node was computed from; ``node.parents`` where not
+      given.
     """
     waiting: dict[Any, int] = {}
     pending = [end_node]
@@ -69,10 +66,7 @@ def quick_grad_check(
 ) -> None:
     """Check the gradient of a function by its first argument against central differences.
 
-    Raises
-    ------
-    AssertionError
-        It differs.
+    - Raises AssertionError: It differs.
     """
     from tapegraph.autograd.test_util import check_grads  # which needs what needs this module
 

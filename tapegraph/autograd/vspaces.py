@@ -15,10 +15,7 @@ from tapegraph.pytree import leaves, matched, replaced
 class VSpace:
     """The vector space that a value belongs to; subclass it for a type of your own.
 
-    Parameters
-    ----------
-    value
-        An element of the space.
+    - value: An element of the space.
     """
 
     mappings: ClassVar[dict[type, Callable[[Any], Any]]] = {}
@@ -133,10 +130,7 @@ class ArrayVSpace(VSpace):
 class ContainerVSpace(VSpace):
     """Dicts, lists and tuples of elements of other spaces: their product.
 
-    Attributes
-    ----------
-    shape
-        The same structure, of the spaces.
+    - shape: The same structure, of the spaces.
     """
 
     def __init__(self, value: Any) -> None:
@@ -197,19 +191,10 @@ class ContainerVSpace(VSpace):
 def vspace(value: Any) -> Any:
     """Return the vector space that a value belongs to.
 
-    Parameters
-    ----------
-    value
-        A number, an array, a traced value, dicts, lists and tuples of them, or a value of a type
-        that was registered with `VSpace.register`.
+    - value: A number, an array, a traced value, dicts, lists and tuples of them, or a value of a
+      type that was registered with `VSpace.register`.
+    - Raises TypeError: It belongs to none; complex numbers are refused by name.
 
-    Raises
-    ------
-    TypeError
-        It belongs to none; complex numbers are refused by name.
-
-    Examples
-    --------
     >>> from tapegraph.autograd.extend import vspace
     >>> vspace({"w": [1.0, 2.0], "b": 3.0}).size
     3

@@ -15,16 +15,10 @@ R = TypeVar("R")
 def unary_to_nary(unary_operator: Callable[..., R]) -> Nary[R]:
     """Make an operator ``op(fun, x)`` on functions of one argument one on functions of several.
 
-    Parameters
-    ----------
-    unary_operator : callable
-        Takes a function of one argument, and the argument.
-
-    Returns
-    -------
-    callable
-        ``op(fun, argnum=0)``, a function of what ``fun`` takes. For a list or tuple of positions
-        the operator's argument is the tuple of those arguments. Negative ones count from the end.
+    - unary_operator (callable): Takes a function of one argument, and the argument.
+    - Returns (callable): ``op(fun, argnum=0)``, a function of what ``fun`` takes. For a list or
+      tuple of positions the operator's argument is the tuple of those arguments. Negative ones
+      count from the end.
     """
 
     @functools.wraps(unary_operator)

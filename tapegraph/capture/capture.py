@@ -49,24 +49,14 @@ class Capture:
     State is every tensor from before the scope, and its gradient. What happens inside happens
     eagerly too, and is taken back where the scope is left by an exception.
 
-    Attributes
-    ----------
-    start : int
-        When it began, in the time that entries are recorded by.
-    readings : list of (Node, callable)
-        Leaves whose numbers are read anew before every run, such as a learning rate.
-    gradients : dict of int to (Node, Tensor or None or object)
-        The leaves whose gradient was touched, by id, and what it is now: a tensor, None, or `ZERO`
-        or `ZEROED`.
-    asked : list of (Node, bool)
-        State of which it was asked whether it had a gradient, and whether it had.
-    frame : frame or None
-        Where the scope was entered: a signal handler that runs inside began further in.
-    undo : deque of callable
-        What takes back what was done to state inside, and leaves the scope.
+    - start: When it began, in the time that entries are recorded by.
+    - readings: Leaves whose numbers are read anew before every run, such as a learning rate.
+    - gradients: The leaves whose gradient was touched, by id, and what it is now: a tensor, None,
+      or `ZERO` or `ZEROED`.
+    - asked: State of which it was asked whether it had a gradient, and whether it had.
+    - frame: Where the scope was entered: a signal handler that runs inside began further in.
+    - undo: What takes back what was done to state inside, and leaves the scope.
 
-    Examples
-    --------
     >>> import numpy as np
     >>> import tapegraph as tg
     >>> with Capture() as capture:

@@ -12,14 +12,9 @@ from typing import NamedTuple
 class CodeNames(NamedTuple):
     """The names in some code.
 
-    Attributes
-    ----------
-    globals : frozenset of str
-        Names of globals, and of built-in functions.
-    reads : frozenset of str
-        Names of attributes whose value is used, and strings that may be one (``getattr``).
-    calls : frozenset of str
-        Names of attributes that are called at once, such as methods.
+    - globals: Names of globals, and of built-in functions.
+    - reads: Names of attributes whose value is used, and strings that may be one (``getattr``).
+    - calls: Names of attributes that are called at once, such as methods.
     """
 
     globals: frozenset[str]
@@ -34,17 +29,8 @@ NONE = CodeNames(frozenset(), frozenset(), frozenset())
 def names_of(code: CodeType) -> CodeNames:
     """Return the names in a function's code, and in that of the functions it defines.
 
-    Parameters
-    ----------
-    code : code
-        That of a function.
+    - code: That of a function.
 
-    Returns
-    -------
-    CodeNames
-
-    Examples
-    --------
     >>> def f(model, x):
     ...     return model.scale * x.sum() + offset
     >>> names = names_of(f.__code__)

@@ -120,10 +120,8 @@ class _Entry:
 class Compiled:
     """A compiled function; `tg.compile` makes it.
 
-    Attributes
-    ----------
-    traces : int
-        How many recordings it holds: of combinations of arguments, and of what it sees besides.
+    - traces: How many recordings it holds: of combinations of arguments, and of what it sees
+      besides.
     """
 
     def __init__(
@@ -384,10 +382,7 @@ class Compiled:
     def source(self) -> str:
         """Return the native plan of the combination of arguments that was last called, as Python.
 
-        Raises
-        ------
-        RuntimeError
-            It has not been called three times yet.
+        - Raises RuntimeError: It has not been called three times yet.
         """
         for entry in reversed(self._entries):
             if entry.programs is not None:

@@ -87,17 +87,11 @@ class FloatArg(ArrayMethods):
 
     So it does with other numbers: what Python makes of them is a `FloatArg` too.
 
-    Parameters
-    ----------
-    inputs : Inputs
-        Where its leaves are entered: one per dtype that it is met in.
-    value : float
-        The number of this call.
-    expression : tuple
-        Which of the arguments' arrays and floats it is, or how it is computed from them.
-    reads : dict of int to bool, optional
-        The arguments that may be read as plain numbers after all, and whether they have been: these
-        are floats that the function sees in its closure or an attribute.
+    - inputs: Where its leaves are entered: one per dtype that it is met in.
+    - value: The number of this call.
+    - expression: Which of the arguments' arrays and floats it is, or how it is computed from them.
+    - reads: The arguments that may be read as plain numbers after all, and whether they have been:
+      these are floats that the function sees in its closure or an attribute.
     """
 
     __slots__ = ("_expression", "_inputs_of", "_reads", "_value")

@@ -72,14 +72,9 @@ class Check(NamedTuple):
 class FedPlace(NamedTuple):
     """Where a function finds a float that is fed: read anew for every call.
 
-    Attributes
-    ----------
-    name : str
-        What the user calls it.
-    get, owner, position
-        What gives it, among others.
-    put : callable
-        Leaves another object there: a call of what is written in C.
+    - name: What the user calls it.
+    - get, owner, position: What gives it, among others.
+    - put: Leaves another object there: a call of what is written in C.
     """
 
     name: str
@@ -96,14 +91,10 @@ class FedPlace(NamedTuple):
 class View:
     """What a function saw at one time.
 
-    Attributes
-    ----------
-    key : tuple of (str, object)
-        What the user calls each thing (``self.training``, ``sizes[0]``), and what it was: a number
-        or string with its type, `Same` for an object, the contents of an array. Two views with
-        equal keys are of the same state of affairs.
-    fed : list of FedPlace
-        The floats whose numbers do not count.
+    - key: What the user calls each thing (``self.training``, ``sizes[0]``), and what it was: a
+      number or string with its type, `Same` for an object, the contents of an array. Two views with
+      equal keys are of the same state of affairs.
+    - fed: The floats whose numbers do not count.
     """
 
     __slots__ = ("_arrays", "_checks", "fed", "key")
@@ -160,23 +151,11 @@ def look(
 ) -> tuple[View, CodeNames]:
     """Walk over what a function sees.
 
-    Parameters
-    ----------
-    function : callable
-        A function, a bound method, a partial, or an object with ``__call__``.
-    known : CodeNames
-        What an earlier look has found its code, and that of what it calls, to name.
-    fed : frozenset of str
-        The names of floats whose numbers are not to count, where they can be replaced.
+    - function: A function, a bound method, a partial, or an object with ``__call__``.
+    - known: What an earlier look has found its code, and that of what it calls, to name.
+    - fed: The names of floats whose numbers are not to count, where they can be replaced.
+    - Returns: What to give the next look, which saves it the search.
 
-    Returns
-    -------
-    View
-    CodeNames
-        What to give the next look, which saves it the search.
-
-    Examples
-    --------
     >>> sizes = [2, 3]
     >>> f = lambda x: x * sizes[0]
     >>> view, _ = look(f)

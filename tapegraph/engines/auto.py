@@ -30,12 +30,8 @@ _previous: ContextVar[tuple[str, float] | None] = ContextVar("tapegraph_previous
 class EngineStats:
     """What is known of one structure.
 
-    Attributes
-    ----------
-    tuner : Tuner
-        The engines that may run it, and what they took.
-    failure : Failure or None
-        Why the last engine that was dropped failed: it would at every step.
+    - tuner: The engines that may run it, and what they took.
+    - failure: Why the last engine that was dropped failed: it would at every step.
     """
 
     __slots__ = ("candidates", "entries", "failure", "setbacks", "tuner")

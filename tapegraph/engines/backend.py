@@ -24,10 +24,7 @@ def _checked(name: Any, source: str) -> Backend:
 def from_environment() -> Backend:
     """Return the name that ``TAPEGRAPH_BACKEND`` gives.
 
-    Raises
-    ------
-    ValueError
-        No engine has that name.
+    - Raises ValueError: No engine has that name.
     """
     return _checked(os.environ.get(VARIABLE) or registry.AUTO, VARIABLE)
 

@@ -20,12 +20,8 @@ from tapegraph.typed import Array
 class EngineDeclined(Exception):
     """An engine does not run this program, for a reason that is no fault of either.
 
-    Parameters
-    ----------
-    reason : str
-        The message.
-    expected : bool
-        ``auto``, which looks for the engine that fits, takes it without a warning.
+    - reason: The message.
+    - expected: ``auto``, which looks for the engine that fits, takes it without a warning.
     """
 
     def __init__(self, reason: str, *, expected: bool = True) -> None:
@@ -45,14 +41,9 @@ class Outcome(NamedTuple):
 class Costs:
     """First guesses, in seconds, of what an engine takes; `auto` measures what it can.
 
-    Attributes
-    ----------
-    load : float
-        Importing what it needs.
-    compile, compile_entry : float
-        Compiling any program and, besides, each of its entries.
-    call : float
-        The least that a run takes.
+    - load: Importing what it needs.
+    - compile, compile_entry (float): Compiling any program and, besides, each of its entries.
+    - call: The least that a run takes.
     """
 
     load: float = 0.0
@@ -64,16 +55,10 @@ class Costs:
 class WholeProgram(Protocol):
     """A captured program, ready to run again.
 
-    Attributes
-    ----------
-    leaves : list of int
-        The slots whose values it takes, in order.
-    keeps_state : bool
-        Of state it takes the tensors themselves, not their arrays.
-    compile_seconds : float
-        What its runs have spent compiling so far, to try another variant.
-    variant : str
-        What to say of the variant that ran last, after the engine's name.
+    - leaves: The slots whose values it takes, in order.
+    - keeps_state: Of state it takes the tensors themselves, not their arrays.
+    - compile_seconds: What its runs have spent compiling so far, to try another variant.
+    - variant: What to say of the variant that ran last, after the engine's name.
     """
 
     leaves: list[int]
@@ -96,24 +81,16 @@ class WholeProgram(Protocol):
         `tapegraph.recording.changes.make` as soon as it has changed state, with nothing in
         between at which Python would handle a signal. It returns the functions alone.
 
-        Raises
-        ------
-        EngineDeclined
-            Not with these numbers. Nothing has been changed.
+        - Raises EngineDeclined: Not with these numbers. Nothing has been changed.
         """
 
 
 class Engine(ABC):
     """One way from a recording to gradients. `registry.register` makes it one to choose.
 
-    Attributes
-    ----------
-    name : str
-        What users choose it by.
-    title : str
-        What messages call it.
-    costs : Costs
-        What to expect of it before it was measured.
+    - name: What users choose it by.
+    - title: What messages call it.
+    - costs: What to expect of it before it was measured.
     """
 
     name: str
@@ -124,19 +101,13 @@ class Engine(ABC):
     def run(self, recording: Recording, seeds: Sequence[Array]) -> Outcome:
         """Return the gradients of the wanted slots, given a cotangent per output.
 
-        Raises
-        ------
-        EngineDeclined
-            It does not run this program.
+        - Raises EngineDeclined: It does not run this program.
         """
 
     def differentiate(self, history: History, seeds: Sequence[Array]) -> Outcome:
         """Return the gradients by what is wanted of a history, given a cotangent per result.
 
-        Raises
-        ------
-        EngineDeclined
-            It does not run this program.
+        - Raises EngineDeclined: It does not run this program.
         """
         return self.run(history.recording, seeds)
 
@@ -145,20 +116,14 @@ class Engine(ABC):
 
         What computes them is recorded, and can be differentiated again.
 
-        Raises
-        ------
-        EngineDeclined
-            It records nothing.
+        - Raises EngineDeclined: It records nothing.
         """
         raise EngineDeclined(f"{self.title} records no gradients")
 
     def jacobian(self, recording: Recording) -> Outcome:
         """Return the Jacobian of the one output by each wanted slot, its elements first.
 
-        Raises
-        ------
-        EngineDeclined
-            It does not run this program.
+        - Raises EngineDeclined: It does not run this program.
         """
         program = recording.program
         (output,) = program.outputs
@@ -176,17 +141,9 @@ class Engine(ABC):
     def whole(self, recording: Recording, state: Mapping[int, Node]) -> WholeProgram:
         """Prepare a program that was captured, such as a training step, to run again.
 
-        Parameters
-        ----------
-        recording : Recording
-            What was recorded.
-        state : mapping of int to Node
-            The leaves that are tensors from outside, by slot.
-
-        Raises
-        ------
-        EngineDeclined
-            It runs no whole programs, or not this one.
+        - recording: What was recorded.
+        - state: The leaves that are tensors from outside, by slot.
+        - Raises EngineDeclined: It runs no whole programs, or not this one.
         """
         self.check_whole(recording.program)
         raise NotImplementedError
@@ -194,10 +151,7 @@ class Engine(ABC):
     def check(self, program: Program) -> None:  # noqa: B027
         """Refuse what is known not to run, at little cost: `auto` asks at every backward.
 
-        Raises
-        ------
-        EngineDeclined
-            It does not run this program.
+        - Raises EngineDeclined: It does not run this program.
         """
 
     def check_history(self, history: History) -> None:
@@ -207,20 +161,14 @@ class Engine(ABC):
     def check_whole(self, program: Program) -> None:
         """Refuse what `whole` is known not to run, at little cost.
 
-        Raises
-        ------
-        EngineDeclined
-            It runs no whole programs, or not this one.
+        - Raises EngineDeclined: It runs no whole programs, or not this one.
         """
         raise EngineDeclined(f"{self.title} runs no whole programs")
 
     def load(self) -> None:  # noqa: B027
         """Import what it needs: done before the first run, whose time is then its own.
 
-        Raises
-        ------
-        EngineDeclined
-            It cannot be used here.
+        - Raises EngineDeclined: It cannot be used here.
         """
 
     def loaded(self) -> bool:
@@ -234,10 +182,7 @@ class Engine(ABC):
     def version(self) -> str:
         """Return the version of what it needs, importing it.
 
-        Raises
-        ------
-        EngineDeclined
-            It cannot be used here.
+        - Raises EngineDeclined: It cannot be used here.
         """
         return ""
 

@@ -37,12 +37,8 @@ def account(name: str, error: Exception) -> Failure:
 
     ``auto`` expects some programs to run natively, so those causes are only reported.
 
-    Raises
-    ------
-    RuntimeError
-        ``TAPEGRAPH_STRICT`` is set.
-    BaseException
-        What a signal handler raised.
+    - Raises RuntimeError: ``TAPEGRAPH_STRICT`` is set.
+    - Raises BaseException: What a signal handler raised.
     """
     raise_interrupt(error)
     if isinstance(error, EngineDeclined):

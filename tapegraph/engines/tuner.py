@@ -33,22 +33,15 @@ CLOCK = Clock()  # what everything measured is read from
 class Policy:
     """How much may be tried, and when it is decided.
 
-    Attributes
-    ----------
-    share : float
-        The part of the time spent anyway that may be spent on trying to save some.
-    horizon : int
-        A loop is taken to last at least so many steps.
-    trials : int
-        How often each engine runs before it is judged.
-    variant_trials : int
-        How often each variant of a graph does: they are nearer each other than engines are.
-    latest : int
-        A candidate is known by the median of so many of its latest runs: the best of a few is luck.
-    edge : float
-        What was tried must take less than this part of the time of what runs anyway.
-    structures : int
-        How many structures `auto` remembers; the least recently used are forgotten.
+    - share: The part of the time spent anyway that may be spent on trying to save some.
+    - horizon: A loop is taken to last at least so many steps.
+    - trials: How often each engine runs before it is judged.
+    - variant_trials: How often each variant of a graph does: they are nearer each other than
+      engines are.
+    - latest: A candidate is known by the median of so many of its latest runs: the best of a few is
+      luck.
+    - edge: What was tried must take less than this part of the time of what runs anyway.
+    - structures: How many structures `auto` remembers; the least recently used are forgotten.
     """
 
     share: float = 0.1
@@ -66,24 +59,13 @@ POLICY = Policy()
 class Candidate:
     """One way to run a structure, and its latest times in seconds.
 
-    Parameters
-    ----------
-    way : object
-        What runs; the tuner hands it back.
-    price : callable, optional
-        What trying it costs, in seconds, asked for until it is tried.
-    call : float
-        The least that a run of it takes.
-
-    Attributes
-    ----------
-    runs : int
-        The runs measured.
-    run : float
-        What it takes.
-    step : float
-        From the end of the run before to the end of this one, both its own. It shows what a way
-        costs all else: its threads may keep the processors busy.
+    - way: What runs; the tuner hands it back.
+    - price: What trying it costs, in seconds, asked for until it is tried.
+    - call: The least that a run of it takes.
+    - runs: The runs measured.
+    - run: What it takes.
+    - step: From the end of the run before to the end of this one, both its own. It shows what a way
+      costs all else: its threads may keep the processors busy.
     """
 
     __slots__ = ("_latest", "_steps", "call", "price", "run", "runs", "step", "way")
@@ -126,25 +108,13 @@ class Stage(Enum):
 class Tuner:
     """Chooses among the candidates of one structure.
 
-    Parameters
-    ----------
-    candidates : sequence of Candidate
-        What runs anyway, then the others in the order in which they are tried.
-    trials : int
-        How often each runs before it is judged.
-    horizon : int
-        How many steps are foreseen.
-
-    Attributes
-    ----------
-    measured : list of Candidate
-        Those tried so far.
-    untried : list of Candidate
-        Those still to try.
-    dear : float
-        Seconds that the next one would cost, where that did not pay.
-    verdict : list of (Candidate, float)
-        What counted in the end, in seconds.
+    - candidates: What runs anyway, then the others in the order in which they are tried.
+    - trials: How often each runs before it is judged.
+    - horizon: How many steps are foreseen.
+    - measured: Those tried so far.
+    - untried: Those still to try.
+    - dear: Seconds that the next one would cost, where that did not pay.
+    - verdict: What counted in the end, in seconds.
     """
 
     def __init__(self, candidates: Sequence[Candidate], *, trials: int, horizon: int) -> None:

@@ -25,17 +25,11 @@ KEYS = ("params", "lr", "weight_decay")
 class Group:
     """Some parameters of an optimizer.
 
-    Attributes
-    ----------
-    params : list of Tensor or Value
-        The leaves.
-    names : list of str
-        What each is called in ``optimizer.state`` and ``state_dict()``.
-    lr : float, callable or None
-        Its own learning rate, a number or a schedule; None where it follows the optimizer's.
-        May be changed at any time.
-    weight_decay : float
-        Fixed at construction.
+    - params: The leaves.
+    - names: What each is called in ``optimizer.state`` and ``state_dict()``.
+    - lr: Its own learning rate, a number or a schedule; None where it follows the optimizer's. May
+      be changed at any time.
+    - weight_decay: Fixed at construction.
     """
 
     __slots__ = ("_kind", "_lr", "_weight_decay", "names", "params")

@@ -28,34 +28,17 @@ NUMBERS = {kind: np.dtype(kind) for kind in (bool, int, float)}
 class History:
     """What results were computed from, as far back as is asked for, and by what to differentiate.
 
-    Parameters
-    ----------
-    ys : sequence of Node
-        The results.
-    targets : sequence of Node, optional
-        By what they are differentiated; parameters and retained results where not given.
-    since : int
-        What is not newer, in the order of recording, is a leaf however long its own history.
-    ends : collection of Node
-        So are these.
-
-    Attributes
-    ----------
-    entries : list of Node
-        What was computed, the newest first.
-    wanted : list of Node
-        The targets that the results were computed from.
-    outside : list of Node
-        The leaves, other than the targets, that need a gradient.
-    flows : set of Node, optional
-        To what a gradient flows: all that need one, where it is None.
-    kept : bool
-        Entries and numbers may have changed since: those of then are in the recording.
-
-    Raises
-    ------
-    RuntimeError
-        An entry was cleared by ``tape_reset()``, or a leaf was changed after it was recorded.
+    - ys: The results.
+    - targets: By what they are differentiated; parameters and retained results where not given.
+    - since: What is not newer, in the order of recording, is a leaf however long its own history.
+    - ends: So are these.
+    - entries: What was computed, the newest first.
+    - wanted: The targets that the results were computed from.
+    - outside: The leaves, other than the targets, that need a gradient.
+    - flows: To what a gradient flows: all that need one, where it is None.
+    - kept: Entries and numbers may have changed since: those of then are in the recording.
+    - Raises RuntimeError: An entry was cleared by ``tape_reset()``, or a leaf was changed after it
+      was recorded.
     """
 
     __slots__ = (
@@ -191,14 +174,9 @@ def linearize(
 ) -> Recording:
     """Return everything that ``roots`` were computed from, in the order of recording.
 
-    Parameters
-    ----------
-    roots : sequence of Node
-        The outputs.
-    reads : callable, optional
-        What an entry reads, where that is not its inputs.
-    updates : sequence of (Node, Node)
-        State, and the values it takes.
+    - roots: The outputs.
+    - reads: What an entry reads, where that is not its inputs.
+    - updates: State, and the values it takes.
     """
     cls = nodes.tensor_class  # asked for first, as it is what is met most
     found = list({id(node): node for node in (*roots, *itertools.chain(*updates))}.values())

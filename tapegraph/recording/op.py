@@ -27,20 +27,13 @@ class Rules(NamedTuple):
 class Op:
     """An operation: its name in the table, and its forward on NumPy arrays.
 
-    Parameters
-    ----------
-    name : str
-        The name in the op table; rules of every engine are found by it.
-    forward : callable
-        Arrays positional, attributes by keyword, returns the result array.
-    saves : bool
-        The forward returns ``(result, saved)``; ``saved`` is handed to the backward rule.
-    differentiable : tuple of bool, optional
-        Which of the leading inputs can carry a gradient, and none after them; all where not given.
-    promotes : bool
-        NumPy converts the inputs that can carry a gradient to the dtype of the result.
-    rules : Rules, optional
-        Its own rules, of an operation that is not in the library's tables.
+    - name: The name in the op table; rules of every engine are found by it.
+    - forward: Arrays positional, attributes by keyword, returns the result array.
+    - saves: The forward returns ``(result, saved)``; ``saved`` is handed to the backward rule.
+    - differentiable: Which of the leading inputs can carry a gradient, and none after them; all
+      where not given.
+    - promotes: NumPy converts the inputs that can carry a gradient to the dtype of the result.
+    - rules: Its own rules, of an operation that is not in the library's tables.
     """
 
     __slots__ = ("differentiable", "forward", "name", "promotes", "rules", "saves")

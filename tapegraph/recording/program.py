@@ -29,29 +29,16 @@ class Update(NamedTuple):
 class Program:
     """Operations in the order of execution, as parallel columns indexed by slot.
 
-    Parameters
-    ----------
-    ops : sequence of Op
-        Of a leaf, its kind: ``INPUT``, ``PARAM``, ``CONSTANT`` or ``SCALAR``.
-    inputs : sequence of tuple of int
-        The slots each operation reads; every slot comes before its readers.
-    attrs : sequence of dict
-        Hashable attributes, never an array.
-    shapes, dtypes : sequence
-        The type of each result; a scalar is of shape () and weak.
-    needs : sequence of bool
-        Whether a gradient flows through the slot.
-    leaves : sequence of int
-        The slots that read nothing.
-    outputs : sequence of int
-        The results, in the order in which they were asked for.
-    wanted : sequence of int
-        The slots whose gradients are asked for: parameters and retained results.
-    updates : sequence of Update
-        The state that a run changes.
+    - ops: Of a leaf, its kind: ``INPUT``, ``PARAM``, ``CONSTANT`` or ``SCALAR``.
+    - inputs: The slots each operation reads; every slot comes before its readers.
+    - attrs: Hashable attributes, never an array.
+    - shapes, dtypes (sequence): The type of each result; a scalar is of shape () and weak.
+    - needs: Whether a gradient flows through the slot.
+    - leaves: The slots that read nothing.
+    - outputs: The results, in the order in which they were asked for.
+    - wanted: The slots whose gradients are asked for: parameters and retained results.
+    - updates: The state that a run changes.
 
-    Notes
-    -----
     An operation may save something for its gradient: further outputs of the same slot, which a
     recording holds beside its values.
     """

@@ -23,10 +23,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 class Setting(Generic[T]):
     """One setting: the blocks entered in this thread or task, each with its value.
 
-    Attributes
-    ----------
-    entered : ContextVar of tuple
-        Pairs of the scope object and its value, the innermost last.
+    - entered: Pairs of the scope object and its value, the innermost last.
     """
 
     __slots__ = ("default", "entered")

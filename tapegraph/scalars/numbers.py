@@ -19,21 +19,13 @@ CodePlace = tuple[CodeType, int] | None
 class Numbers:
     """A function of vectors, number by number.
 
-    Parameters
-    ----------
-    kinds : list of str
-        The operation of each number: of `arithmetic.KINDS`, or a leaf.
-    args : list of tuple of int
-        The numbers it is computed from, which come before it; of ``GIVEN`` the position in the
-        vectors that a run is given, laid end to end.
-    constants : dict of int to float
-        Those that are the same in every run.
-    exports : list of int
-        Which of them a run gives.
-    given : int
-        How many numbers those vectors hold.
-    places : list
-        The code object and offset that recorded each, for messages.
+    - kinds: The operation of each number: of `arithmetic.KINDS`, or a leaf.
+    - args: The numbers it is computed from, which come before it; of ``GIVEN`` the position in the
+      vectors that a run is given, laid end to end.
+    - constants: Those that are the same in every run.
+    - exports: Which of them a run gives.
+    - given: How many numbers those vectors hold.
+    - places: The code object and offset that recorded each, for messages.
     """
 
     __slots__ = ("_levels", "args", "constants", "exports", "given", "kinds", "places")

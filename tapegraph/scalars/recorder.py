@@ -73,15 +73,8 @@ class _Segment:
 class Recorder:
     """The numbers of one capture.
 
-    Parameters
-    ----------
-    capture : Capture
-        What records.
-
-    Attributes
-    ----------
-    state : ScalarState
-        The numbers from outside that are read and written.
+    - capture: What records.
+    - state: The numbers from outside that are read and written.
     """
 
     def __init__(self, capture: Any) -> None:

@@ -23,10 +23,8 @@ Column = tuple[str, list[Any], Array]
 class ScalarState:
     """Numbers of Values, their gradients, and tensors of one number, such as Adam's means.
 
-    Attributes
-    ----------
-    read_from, written_to : list of (object, str)
-        What is read, and what is written, once the recording has ended.
+    - read_from, written_to (list of (object, str)): What is read, and what is written, once the
+      recording has ended.
     """
 
     def __init__(self) -> None:

@@ -192,14 +192,9 @@ def elementwise_grad(
 class Gradient:
     """A function's value and gradient by some of its arguments, one call after another.
 
-    Parameters
-    ----------
-    op : str
-        Who asks, for messages.
-    f, argnums, has_aux
-        As for `grad`.
-    of_sum : bool
-        Of the sum of the results, in place of one number.
+    - op: Who asks, for messages.
+    - f, argnums, has_aux: As for `grad`.
+    - of_sum: Of the sum of the results, in place of one number.
     """
 
     def __init__(

@@ -32,23 +32,12 @@ NUMBERS = (bool, int, float, np.number, np.bool_)
 class Lifted:
     """An argument as leaves of a new level of reverse mode.
 
-    Parameters
-    ----------
-    op : str
-        Who asks, for messages.
-    value
-        A number, array, Tensor or Dual, or dicts, lists and tuples of them.
-    path : str
-        What messages call it.
-
-    Attributes
-    ----------
-    inside
-        What the function is given: the same structure, of Tensors and Duals.
-    given : list
-        What the structure held.
-    targets : list of Tensor
-        What is differentiated by, one per element of ``given``.
+    - op: Who asks, for messages.
+    - value: A number, array, Tensor or Dual, or dicts, lists and tuples of them.
+    - path: What messages call it.
+    - inside: What the function is given: the same structure, of Tensors and Duals.
+    - given: What the structure held.
+    - targets: What is differentiated by, one per element of ``given``.
     """
 
     def __init__(self, op: str, value: Any, path: str) -> None:
@@ -79,10 +68,7 @@ class Lifted:
 def positions(op: str, argnums: Any, from_end: bool = False) -> list[int]:
     """Return positions of arguments as a list; negative ones, from the end, where that is allowed.
 
-    Raises
-    ------
-    TypeError, ValueError
-        One is no integer, or negative.
+    - Raises TypeError, ValueError: One is no integer, or negative.
     """
     several = isinstance(argnums, (tuple, list))
     found = []
@@ -116,12 +102,8 @@ def check_callable(op: str, f: Any) -> None:
 def result(op: str, out: Any, level: int) -> Any:
     """Return what a function gave as a Tensor or Dual.
 
-    Raises
-    ------
-    TypeError
-        It is no number or tensor.
-    ValueError
-        It is a Dual of a level that has ended.
+    - Raises TypeError: It is no number or tensor.
+    - Raises ValueError: It is a Dual of a level that has ended.
     """
     if isinstance(out, (Value, tuple, list)):
         received = f"a function returning a {type(out).__name__}"

@@ -50,12 +50,8 @@ class recording:
 class Pullback:
     """From the cotangent of a result to those of a level's leaves.
 
-    Parameters
-    ----------
-    out : Tensor or Dual
-        The result.
-    targets : sequence of Tensor
-        The leaves.
+    - out: The result.
+    - targets: The leaves.
     """
 
     def __init__(self, out: Any, targets: Sequence[Any]) -> None:

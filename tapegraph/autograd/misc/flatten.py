@@ -14,20 +14,11 @@ from tapegraph.autograd.traced import number
 def flatten(value: Any) -> tuple[Any, Callable[[Any], Any]]:
     """Return the numbers of a structure as one vector, and the function that goes back.
 
-    Parameters
-    ----------
-    value
-        Numbers and arrays, traced ones too, in lists, tuples and dicts. Dicts are read in the
-        order of their sorted keys.
+    - value: Numbers and arrays, traced ones too, in lists, tuples and dicts. Dicts are read in the
+      order of their sorted keys.
+    - Returns flat (array of shape (n,))
+    - Returns unflatten (callable): From such a vector to the structure.
 
-    Returns
-    -------
-    flat : array of shape (n,)
-    unflatten : callable
-        From such a vector to the structure.
-
-    Examples
-    --------
     >>> import numpy as np
     >>> from tapegraph.autograd.misc import flatten
     >>> flat, unflatten = flatten({"w": np.ones((1, 2)), "b": 3.0})

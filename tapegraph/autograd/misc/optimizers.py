@@ -50,23 +50,12 @@ def sgd(
 ) -> Any:
     """Descend by ``v = mass v - (1 - mass) g``, ``x = x + step_size v``.
 
-    Parameters
-    ----------
-    grad : callable
-        ``grad(x, i)`` gives the gradient at step ``i``, in the structure of ``x``.
-    x
-        Where to start: arrays and numbers, in dicts, lists and tuples.
-    callback : callable, optional
-        ``callback(x, i, g)``, before every step.
-    num_iters : int
-        How many steps.
-    step_size, mass : float
-        As above.
-
-    Returns
-    -------
-    like x
-        Where it ended.
+    - grad (callable): ``grad(x, i)`` gives the gradient at step ``i``, in the structure of ``x``.
+    - x: Where to start: arrays and numbers, in dicts, lists and tuples.
+    - callback (callable, optional): ``callback(x, i, g)``, before every step.
+    - num_iters (int): How many steps.
+    - step_size, mass (float): As above.
+    - Returns (like x): Where it ended.
     """
     velocity = np.zeros(len(x))
     for i in range(num_iters):

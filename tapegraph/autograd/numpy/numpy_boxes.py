@@ -25,10 +25,7 @@ class ArrayBox(metaclass=_Traced):
     def register(cls, value_type: type) -> None:
         """Say that values of a type are traced, as numbers and all kinds of arrays are.
 
-        Raises
-        ------
-        TypeError
-            The type is no number and no array.
+        - Raises TypeError: The type is no number and no array.
         """
         if not issubclass(value_type, (float, int, np.number, np.ndarray)):
             received = f"the class {value_type.__name__}"

@@ -11,10 +11,7 @@ from tapegraph.errors import explain, kind_of
 class ComplexArrayVSpace(ArrayVSpace):
     """What complex arrays belong to in autograd: no array does here, they are not differentiated.
 
-    Raises
-    ------
-    TypeError
-        When called.
+    - Raises TypeError: When called.
     """
 
     iscomplex = True

@@ -63,14 +63,11 @@ def wrapped(
 ) -> Callable[..., Any]:
     """Wrap one of NumPy's functions.
 
-    Parameters
-    ----------
-    function : callable
-        NumPy's.
-    recording : callable, optional
-        What serves it where an argument is a tensor or holds one; NumPy's dispatch otherwise.
-    without_gradient : bool
-        The function has derivative zero: tensors are given to it as plain arrays.
+    - function (callable): NumPy's.
+    - recording (callable, optional): What serves it where an argument is a tensor or holds one;
+      NumPy's dispatch otherwise.
+    - without_gradient (bool): The function has derivative zero: tensors are given to it as plain
+      arrays.
     """
     entry = entry_of(getattr(function, "__name__", "function"))
     several, nested = function in OF_SEVERAL, function in OF_NESTED
@@ -122,14 +119,9 @@ def wrap_namespace(
 ) -> dict[str, Any]:
     """Return the public names of one of NumPy's modules, its functions wrapped.
 
-    Parameters
-    ----------
-    module : module
-        NumPy's.
-    recordings : dict
-        By name, what serves a function where an argument is a tensor or holds one.
-    without_gradient : frozenset of str
-        Functions of derivative zero.
+    - module (module): NumPy's.
+    - recordings (dict): By name, what serves a function where an argument is a tensor or holds one.
+    - without_gradient (frozenset of str): Functions of derivative zero.
     """
     made: dict[int, Any] = {}
     names: dict[str, Any] = {}

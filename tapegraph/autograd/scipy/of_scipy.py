@@ -21,10 +21,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 def of_scipy(module: str, name: str) -> Any:
     """Return what SciPy's module, or distribution, of a name has.
 
-    Raises
-    ------
-    ImportError
-        If SciPy is missing.
+    - Raises ImportError: If SciPy is missing.
     """
     package, *inside = module.split(".")
     try:
@@ -79,12 +76,9 @@ def primitive_of(module: str, name: str) -> Callable[..., Any]:
 def slopes(fun: Callable[..., Any], **rules: Callable[..., Any]) -> None:
     """Define the derivatives of an element-wise primitive.
 
-    Parameters
-    ----------
-    fun : callable
-        The primitive.
-    **rules : callable
-        By ``x0``, ``x1``, ...: ``rule(ans, *args)`` gives the derivative by that argument.
+    - fun (callable): The primitive.
+    - **rules (callable): By ``x0``, ``x1``, ...: ``rule(ans, *args)`` gives the derivative by that
+      argument.
     """
     argnums = [int(name[1:]) for name in rules]
     defvjp(fun, *map(_vjp, argnums, rules.values()), argnums=argnums)

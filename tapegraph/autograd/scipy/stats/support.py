@@ -28,12 +28,8 @@ FINITE = sys.float_info.max
 def standard(x: Any, shapes: Sequence[Any], loc: Any, scale: Any) -> tuple[Any, ...]:
     """Return ``(x - loc) / scale``, the scale and the shape parameters: NaN where they are invalid.
 
-    Parameters
-    ----------
-    x, loc, scale
-        Numbers, arrays, tensors, and lists of them.
-    shapes : sequence
-        Parameters that must be positive, as the scale must.
+    - x, loc, scale: Numbers, arrays, tensors, and lists of them.
+    - shapes (sequence): Parameters that must be positive, as the scale must.
     """
     x, loc, *parameters = (array_of(part) for part in (x, loc, scale, *shapes))
     scale, *shapes = valid(*(parameter > 0 for parameter in parameters))(*parameters)
@@ -61,14 +57,9 @@ def inside(
 ) -> Any:
     """Return a formula of ``z`` between two bounds, and constants beyond them.
 
-    Parameters
-    ----------
-    formula : callable
-        Of ``z`` and the parameters, which broadcast.
-    low, high : float
-        The bounds, at which the formula holds too.
-    below, above : float
-        The results beyond each.
+    - formula (callable): Of ``z`` and the parameters, which broadcast.
+    - low, high (float): The bounds, at which the formula holds too.
+    - below, above (float): The results beyond each.
     """
     under = z < low
     outside = np.logical_or(under, z > high)
@@ -87,10 +78,7 @@ def _everywhere(condition: Any) -> bool:
 def checked(module: str, name: str, *args: Any, **options: Any) -> Any:
     """Return SciPy's value of a function, for its shape and for the errors that it raises.
 
-    Raises
-    ------
-    ValueError
-        As SciPy does, also of the kind LinAlgError.
+    - Raises ValueError: As SciPy does, also of the kind LinAlgError.
     """
     try:
         return of_scipy(module, name)(*(mapped(looked_at, x) for x in args), **options)
