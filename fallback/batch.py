@@ -25,10 +25,7 @@ class Unbatched(Exception):
 class Batch(NDArrayOperatorsMixin):
     """Stands for each of the arrays that it holds.
 
-    Parameters
-    ----------
-    array : ndarray
-        The arrays, along the first axis.
+    - array: The arrays, along the first axis.
     """
 
     __slots__ = ("array",)

@@ -124,10 +124,7 @@ def _swept(history: History, seeds: Sequence[Array]) -> list[Array]:
 class Arrays:
     """A sweep over the slots of a recording, and its arithmetic: arrays.
 
-    Parameters
-    ----------
-    recording : Recording
-        What was recorded.
+    - recording: What was recorded.
     """
 
     def __init__(self, recording: Recording) -> None:
@@ -257,10 +254,7 @@ def strong_gradients(recording: Recording, seeds: Sequence[Array]) -> list[Array
 def own_row(op: Op, node: Any) -> Joint:
     """Return the row of an operation that is not in the library's table.
 
-    Raises
-    ------
-    NotImplementedError
-        It brings none along.
+    - Raises NotImplementedError: It brings none along.
     """
     if op.rules is None:
         raise NotImplementedError(f"backward: no gradient rule for {described(op, node)}")

@@ -41,32 +41,19 @@ class Feed(Var):
 class Instr:
     """One line of a plan.
 
-    Attributes
-    ----------
-    function : callable or str
-        What is called; a string names a method of the first argument.
-    args, kwargs
-        What it is called with: `Var` values, plain ones, and tuples, lists and slices of them.
-    name : str
-        Its name in the plan, where it is not the function's own.
-    takes_out : bool
-        It can write its result into an array it is given as ``out``.
-    needs_out : bool
-        It has to, for its result has the layout and dtype of another array.
-    elementwise : bool
-        That array may be one of its operands.
-    may_raise : bool
-        It runs even where nobody reads what it gives.
-    opaque : bool
-        A user's own function, of which nothing is known: it may keep what it is given.
-    results : list of Var
-        What it gives: one, or for an operation that saves something two.
-    reads : list of Var
-        The values among its arguments.
-    place : str
-        The user's line.
-    key : hashable
-        What it shares with an instruction that gives the same.
+    - function: What is called; a string names a method of the first argument.
+    - args, kwargs: What it is called with: `Var` values, plain ones, and tuples, lists and slices
+      of them.
+    - name: Its name in the plan, where it is not the function's own.
+    - takes_out: It can write its result into an array it is given as ``out``.
+    - needs_out: It has to, for its result has the layout and dtype of another array.
+    - elementwise: That array may be one of its operands.
+    - may_raise: It runs even where nobody reads what it gives.
+    - opaque: A user's own function, of which nothing is known: it may keep what it is given.
+    - results: What it gives: one, or for an operation that saves something two.
+    - reads: The values among its arguments.
+    - place: The user's line.
+    - key: What it shares with an instruction that gives the same.
     """
 
     function: Any

@@ -38,19 +38,7 @@ def _is_outer(capture: Capture, leaf: Node) -> bool:
 
 
 def record_backward(capture: Capture, y: Node, seed: Any, cotangent: Array) -> None:
-    """Add the gradients of ``y`` to those of the parameters, as entries of the program.
-
-    Parameters
-    ----------
-    capture : Capture
-        What records.
-    y : Node
-        The result to differentiate.
-    seed : Tensor or None
-        The cotangent, where it is not ones.
-    cotangent : ndarray
-        Its numbers.
-    """
+    """Add the gradients of ``y`` to those of the parameters, as entries of the program."""
     recording = linearize([y], reads=capture.history)
     program = recording.program
     # A version of a parameter stands for it: where it was computed, no gradient flowed.
