@@ -49,7 +49,7 @@ class Capture:
     State is every tensor from before the scope, and its gradient. What happens inside happens
     eagerly too, and is taken back where the scope is left by an exception.
 
-    - start: When it began, in the time that entries are recorded by.
+    - start (int): When it began, in the time that entries are recorded by.
     - readings: Leaves whose numbers are read anew before every run, such as a learning rate.
     - gradients: The leaves whose gradient was touched, by id, and what it is now: a tensor, None,
       or `ZERO` or `ZEROED`.

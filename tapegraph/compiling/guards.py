@@ -91,10 +91,10 @@ class FedPlace(NamedTuple):
 class View:
     """What a function saw at one time.
 
-    - key: What the user calls each thing (``self.training``, ``sizes[0]``), and what it was: a
-      number or string with its type, `Same` for an object, the contents of an array. Two views with
-      equal keys are of the same state of affairs.
-    - fed: The floats whose numbers do not count.
+    - key (tuple of (str, object)): What the user calls each thing (``self.training``,
+      ``sizes[0]``), and what it was: a number or string with its type, `Same` for an object, the
+      contents of an array. Two views with equal keys are of the same state of affairs.
+    - fed (list of FedPlace): The floats whose numbers do not count.
     """
 
     __slots__ = ("_arrays", "_checks", "fed", "key")

@@ -51,16 +51,16 @@ class Trace:
     """A recorded call.
 
     - recording: The program, whose outputs are the results and then the gradients of state.
-    - results: Of what the function returns.
-    - gradients: The state whose gradient is touched, and what it is left with: `COMPUTED`, or what
-      `Capture.gradients` has for none and for zero.
-    - draws: Whether runs draw random numbers.
+    - results (ArgSpec): Of what the function returns.
+    - gradients (list of (Node, object)): The state whose gradient is touched, and what it is left
+      with: `COMPUTED`, or what `Capture.gradients` has for none and for zero.
+    - draws (bool): Whether runs draw random numbers.
     - sources: What gives the value of each leaf that changes from run to run, by slot: it takes the
       arguments' arrays and floats, and what `read` gives.
     - constants: The arrays that are the same in every run, by slot.
     - numbers: What is read and written of Values, if there are any.
-    - read_floats: The names of fed floats that were read as plain numbers, so that they cannot be
-      fed.
+    - read_floats (set of str): The names of fed floats that were read as plain numbers, so that
+      they cannot be fed.
     """
 
     def __init__(

@@ -30,7 +30,7 @@ _previous: ContextVar[tuple[str, float] | None] = ContextVar("tapegraph_previous
 class EngineStats:
     """What is known of one structure.
 
-    - tuner: The engines that may run it, and what they took.
+    - tuner (Tuner): The engines that may run it, and what they took.
     - failure: Why the last engine that was dropped failed: it would at every step.
     """
 

@@ -90,7 +90,7 @@ class Engine(ABC):
 
     - name: What users choose it by.
     - title: What messages call it.
-    - costs: What to expect of it before it was measured.
+    - costs (Costs): What to expect of it before it was measured.
     """
 
     name: str

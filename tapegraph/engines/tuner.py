@@ -62,8 +62,8 @@ class Candidate:
     - way: What runs; the tuner hands it back.
     - price: What trying it costs, in seconds, asked for until it is tried.
     - call: The least that a run of it takes.
-    - runs: The runs measured.
-    - run: What it takes.
+    - runs (int): The runs measured.
+    - run (float): What it takes.
     - step: From the end of the run before to the end of this one, both its own. It shows what a way
       costs all else: its threads may keep the processors busy.
     """
@@ -111,9 +111,9 @@ class Tuner:
     - candidates: What runs anyway, then the others in the order in which they are tried.
     - trials: How often each runs before it is judged.
     - horizon: How many steps are foreseen.
-    - measured: Those tried so far.
-    - untried: Those still to try.
-    - dear: Seconds that the next one would cost, where that did not pay.
+    - measured (list of Candidate): Those tried so far.
+    - untried (list of Candidate): Those still to try.
+    - dear (float): Seconds that the next one would cost, where that did not pay.
     - verdict: What counted in the end, in seconds.
     """
 

@@ -33,10 +33,10 @@ class History:
     - since: What is not newer, in the order of recording, is a leaf however long its own history.
     - ends: So are these.
     - entries: What was computed, the newest first.
-    - wanted: The targets that the results were computed from.
+    - wanted (list of Node): The targets that the results were computed from.
     - outside: The leaves, other than the targets, that need a gradient.
     - flows: To what a gradient flows: all that need one, where it is None.
-    - kept: Entries and numbers may have changed since: those of then are in the recording.
+    - kept (bool): Entries and numbers may have changed since: those of then are in the recording.
     - Raises RuntimeError: An entry was cleared by ``tape_reset()``, or a leaf was changed after it
       was recorded.
     """

@@ -74,7 +74,7 @@ class Recorder:
     """The numbers of one capture.
 
     - capture: What records.
-    - state: The numbers from outside that are read and written.
+    - state (ScalarState): The numbers from outside that are read and written.
     """
 
     def __init__(self, capture: Any) -> None:
