@@ -29,7 +29,8 @@ class recording:
 
     def __enter__(self) -> None:
         try:
-            RECORDING.enter(self, True)
+            if not RECORDING.value():  # in a scope every operation asks
+                RECORDING.enter(self, True)
             DIFFERENTIATING.enter(self, True)
         except BaseException:  # a signal's, which came between the two
             self._leave()
