@@ -17,7 +17,6 @@ from tapegraph.compiling.compiled import compile, compile_disabled
 from tapegraph.compiling.trace import TraceMismatchError
 from tapegraph.differentiation.backward import backward
 from tapegraph.differentiation.gradients import gradients
-from tapegraph.differentiation.stored import zero_grad
 from tapegraph.engines.backend import get_backend, last_backward, set_backend, use_backend
 from tapegraph.errors import LostGradientWarning
 from tapegraph.ops import elementwise as _elementwise
@@ -50,6 +49,7 @@ from tapegraph.recording.scopes import no_grad
 from tapegraph.recording.tape import tape, tape_reset
 from tapegraph.tensors.defop import defop
 from tapegraph.tensors.dual import Dual
+from tapegraph.tensors.parameters import parameters, zero_grad
 from tapegraph.tensors.tensor import Tensor, param, tensor
 from tapegraph.tensors.value import Value, vsum
 from tapegraph.transforms.checkpoint import checkpoint
@@ -104,6 +104,7 @@ __all__ = [
     "log_softmax",
     "no_grad",
     "param",
+    "parameters",
     "random",
     "set_backend",
     "softplus",

@@ -1,10 +1,14 @@
-"""Pytrees: dicts, lists and tuples of arrays and numbers. Their leaves, and the same form anew."""
+"""Pytrees: dicts, lists and tuples of arrays and numbers. Their leaves, and the same form anew.
+
+A model may be an object as well: `named` looks into its attributes.
+"""
 
 from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from types import FunctionType, MethodType, ModuleType
 from typing import Any
 
 import numpy as np
@@ -14,6 +18,9 @@ from tapegraph.typed import Array
 
 # How much of a structure a message shows.
 _SHOWN = 300
+# Objects whose attributes are none of a model's.
+_CLOSED = (type, ModuleType, FunctionType, MethodType, np.ndarray)
+_OWN = __name__.partition(".")[0]
 
 
 def leaves(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
@@ -30,6 +37,58 @@ def leaves(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
             yield from leaves(part, f"{path}[{i}]")
     else:
         yield path, value
+
+
+def named(op: str, model: Any, held: tuple[type, ...]) -> list[tuple[str, Any]]:
+    """Return what a model holds of some classes, in order, each by the dotted path of its places.
+
+    Dicts, lists and tuples are looked into, and the attributes of every object but this library's.
+    What stands in several places has a name for each; an array inside a shared object has one.
+
+    >>> from types import SimpleNamespace
+    >>> named("f", {"layers": [SimpleNamespace(w=1.0, act="relu")]}, (float,))
+    [('layers.0.w', 1.0)]
+    """
+    return _named(op, model, held, {})
+
+
+def _named(
+    op: str, value: Any, held: tuple[type, ...], seen: dict[int, Any]
+) -> list[tuple[str, Any]]:
+    if isinstance(value, held):
+        return [("", value)]
+    parts = parts_of(value)
+    if parts is None:
+        return []
+    if id(value) in seen:  # empty while it is looked into
+        return [(name, leaf) for name, leaf in seen[id(value)] if type(leaf) is not np.ndarray]
+    seen[id(value)] = ()
+    found = []
+    for key, part in parts:
+        inside = _named(op, part, held, seen)
+        if inside and isinstance(value, Mapping) and not isinstance(key, str):
+            raise TypeError(explain(op, f"{key!r} as a name", "names that are strings"))
+        found += [(f"{key}.{name}" if name else str(key), leaf) for name, leaf in inside]
+    seen[id(value)] = found
+    return found
+
+
+def parts_of(value: Any) -> Iterable[tuple[Any, Any]] | None:
+    """Return the parts of a dict, list, tuple or model by name, or None of what has none."""
+    if isinstance(value, Mapping):
+        return list(value.items())
+    if isinstance(value, (list, tuple)):
+        return zip(getattr(value, "_fields", range(len(value))), value, strict=True)
+    if isinstance(value, _CLOSED) or any(
+        kind.__module__.partition(".")[0] == _OWN for kind in type(value).__mro__
+    ):
+        return None
+    slots = [getattr(kind, "__slots__", ()) for kind in reversed(type(value).__mro__)]
+    names = [name for row in slots for name in ([row] if isinstance(row, str) else row)]
+    parts = {name: getattr(value, name) for name in names if hasattr(value, name)}
+    for name in ("__dict__", "__weakref__"):
+        parts.pop(name, None)
+    return list({**parts, **getattr(value, "__dict__", {})}.items()) or None
 
 
 def replaced(value: Any, content: Iterator[Any]) -> Any:

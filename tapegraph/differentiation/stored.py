@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from operator import setitem
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -17,10 +17,6 @@ from tapegraph.recording.changes import Change, make, set_gradient, together
 from tapegraph.recording.node import Node
 from tapegraph.recording.tape import current
 from tapegraph.typed import Array
-
-if TYPE_CHECKING:
-    from tapegraph.tensors.tensor import Tensor
-    from tapegraph.tensors.value import Value
 
 
 class Kept:
@@ -118,31 +114,3 @@ def _check_unchanged(node: Node, held: Array) -> None:
             "Reshape a copy, tensor.grad.copy(), or set tensor.grad = None.",
         )
     )
-
-
-def zero_grad(params: Tensor | Iterable[Tensor | Value] | None = None) -> None:
-    """Set gradients to zero.
-
-    Parameters
-    ----------
-    params : iterable of Tensor, optional
-        The tensors to zero; every live parameter on this thread's tape where not given. The
-        tape itself is not touched.
-
-    Examples
-    --------
-    >>> import tapegraph as tg
-    >>> x = tg.param(2.0)
-    >>> (x * x).backward()
-    >>> tg.zero_grad([x])
-    >>> float(x.grad)
-    0.0
-    """
-    if params is None:
-        chosen: list[Any] = list(current().params.values())
-        for node in chosen:
-            node.zero_grad()
-        return
-    given: list[Any] = [params] if isinstance(params, Node) else list(params)
-    for node in given:
-        node.zero_grad()

@@ -34,8 +34,8 @@ def clip_grad_norm(params: Leaves, max_norm: float) -> Tensor:
 
     Parameters
     ----------
-    params : iterable or dict of Tensor or Value
-        The leaves; one with no gradient yet is left alone.
+    params : iterable or dict of Tensor or Value, or model
+        The leaves, or what `parameters` finds them in; one with no gradient yet is left alone.
     max_norm : float
         Not negative; infinite to learn the norm alone.
 
@@ -49,7 +49,7 @@ def clip_grad_norm(params: Leaves, max_norm: float) -> Tensor:
     TypeError
         Something in ``params`` is not a leaf, or ``max_norm`` is no number.
     ValueError
-        A parameter is given more than once, or ``max_norm`` is negative or NaN.
+        A parameter is given twice in a list, or ``max_norm`` is negative or NaN.
 
     Examples
     --------
@@ -87,8 +87,8 @@ def clip_grad_value(params: Leaves, limit: float) -> None:
 
     Parameters
     ----------
-    params : iterable or dict of Tensor or Value
-        The leaves; one with no gradient yet is left alone.
+    params : iterable or dict of Tensor or Value, or model
+        The leaves, or what `parameters` finds them in; one with no gradient yet is left alone.
     limit : float
         Not negative.
 
@@ -97,7 +97,7 @@ def clip_grad_value(params: Leaves, limit: float) -> None:
     TypeError
         Something in ``params`` is not a leaf, or ``limit`` is no number.
     ValueError
-        A parameter is given more than once, or ``limit`` is negative or NaN.
+        A parameter is given twice in a list, or ``limit`` is negative or NaN.
 
     Examples
     --------

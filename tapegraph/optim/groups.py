@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any, TypeAlias
 
 from tapegraph.errors import explain, kind_of
-from tapegraph.optim.leaves import Leaf, Leaves
+from tapegraph.optim.leaves import Leaf
 from tapegraph.optim.options import (
     Rate,
     check_rate_is_not_read,
@@ -16,9 +16,11 @@ from tapegraph.optim.options import (
     rate,
 )
 from tapegraph.recording.node import Node
+from tapegraph.tensors.parameters import collected, direct, is_parameter, listed
 from tapegraph.tensors.value import Value
 
-Params: TypeAlias = "Leaves | Iterable[Mapping[str, Any]]"
+# Leaves in a list, a dict or a model (`tapegraph.tensors.parameters`), or a list of groups of them.
+Params: TypeAlias = Any
 KEYS = ("params", "lr", "weight_decay")
 
 
@@ -59,50 +61,56 @@ class Group:
 
 
 def grouped(kind: str, params: Params, weight_decay: float) -> list[Group]:
-    """Return the groups that a user gave: one, of a list or dict, or those of a list of dicts."""
-    if isinstance(params, (Node, Value, Mapping)) or not isinstance(params, Iterable):
-        given: list[Any] = [{"params": params}]
-    else:
-        given = list(params)
-        if not any(isinstance(group, Mapping) for group in given):
-            given = [{"params": given}]
+    """Return the groups that a user gave: one, of a list or model, or those of a list of dicts."""
+    params = listed(params)
+    # Any other list of dicts is that of a model's layers.
+    is_grouped = isinstance(params, (list, tuple)) and any(
+        isinstance(part, Mapping) and not part.keys().isdisjoint(KEYS) for part in params
+    )
+    given: list[Any] = list(params) if is_grouped else [{"params": params}]
     for group in given:
         _check_group(kind, group)
-    parts = [checked(kind, group["params"]) for group in given]
-    _check_distinct(kind, [p for leaves in parts for p in leaves])
-    names = iter(_names(kind, [group["params"] for group in given], parts))
+    parts = [_named(kind, group["params"]) for group in given]
+    _check_distinct(kind, [p for _, leaves in parts for p in leaves])
+    names = iter(_names(kind, parts))
     return [
         Group(kind, leaves, [next(names) for _ in leaves], group.get("lr"), decay)
-        for group, leaves in zip(given, parts, strict=True)
+        for group, (_, leaves) in zip(given, parts, strict=True)
         for decay in [group.get("weight_decay", weight_decay)]
     ]
 
 
-def checked(op: str, params: Leaves) -> list[Leaf]:
+def checked(op: str, params: Any) -> list[Leaf]:
     """Return parameters as a list, each of them a leaf and there once, or raise."""
-    if isinstance(params, (Node, Value)) or not isinstance(params, Iterable):
-        raise TypeError(explain(op, kind_of(params), "a list of parameters", "Write [w]."))
-    found = list(params.values() if isinstance(params, Mapping) else params)
-    for p in found:
-        if not _is_leaf(p):
+    return _named(op, params)[1]
+
+
+def _named(op: str, params: Any) -> tuple[list[str] | None, list[Leaf]]:
+    """Return parameters and what a dict or model calls them, None for those of a plain list."""
+    expected = "a list of parameters, or a model that holds some"
+    if isinstance(params, (Node, Value)):
+        raise TypeError(explain(op, kind_of(params), expected, "Write [w]."))
+    params = listed(params)
+    members = direct(params)
+    for p in members or ():
+        if not is_parameter(p):
             is_constant = isinstance(p, Node) and not p._inputs
             fix = "It is a constant: call requires_grad_() on it, or leave it out."
-            expected = "parameters made by tg.param or tg.Value"
-            raise TypeError(explain(op, kind_of(p), expected, fix if is_constant else ""))
-    _check_distinct(op, found)
-    return found
+            wanted = "parameters made by tg.param or tg.Value"
+            raise TypeError(explain(op, kind_of(p), wanted, fix if is_constant else ""))
+    if members is not None and type(params) in (list, tuple):
+        _check_distinct(op, members)
+        return None, members
+    found = collected(op, params)
+    if not found and members is None:
+        raise TypeError(explain(op, kind_of(params), expected))
+    return list(found), list(found.values())
 
 
 def _check_distinct(op: str, params: list[Leaf]) -> None:
     if len(set(map(id, params))) < len(params):
         fix = "It would count twice."
         raise ValueError(explain(op, "a parameter more than once", "each once", fix))
-
-
-def _is_leaf(p: Any) -> bool:
-    if isinstance(p, Node):
-        return p._requires_grad and not p._inputs
-    return isinstance(p, Value) and not p.args
 
 
 def _check_group(kind: str, group: Any) -> None:
@@ -115,20 +123,18 @@ def _check_group(kind: str, group: Any) -> None:
         raise TypeError(explain(kind, received, f"groups of {', '.join(KEYS)}"))
 
 
-def _names(kind: str, given: list[Any], parts: list[list[Leaf]]) -> list[str]:
-    """Name each parameter: its key in a dict, its own name if no other has it, or its place."""
-    own = Counter(_own_name(p) for leaves in parts for p in leaves)
+def _names(kind: str, parts: list[tuple[list[str] | None, list[Leaf]]]) -> list[str]:
+    """Name each parameter: as the model does, its own name if no other has it, or its place."""
+    own = Counter(_own_name(p) for _, leaves in parts for p in leaves)
     names: list[str] = []
-    for params, leaves in zip(given, parts, strict=True):
-        if isinstance(params, Mapping):
-            names.extend(params)
+    for given, leaves in parts:
+        if given is not None:
+            names.extend(given)
             continue
         for p in leaves:
             name = _own_name(p)
             names.append(name if name and own[name] == 1 else str(len(names)))
     for name, count in Counter(names).items():
-        if not isinstance(name, str):
-            raise TypeError(explain(kind, f"{kind_of(name)} as a name", "names that are strings"))
         if count > 1:
             fix = "Give a dict of names, or the tensors names of their own."
             raise ValueError(explain(kind, f"{count} parameters named {name!r}", "one", fix))

@@ -6,7 +6,6 @@ captured program they are tensors; those of many Values are made at once.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
 from functools import partial
 from operator import setitem
 from typing import Any, TypeAlias
@@ -27,7 +26,8 @@ from tapegraph.tensors.value import Value
 from tapegraph.typed import Array
 
 Leaf: TypeAlias = "Tensor | Value"
-Leaves: TypeAlias = "Iterable[Tensor | Value] | Mapping[str, Tensor | Value]"
+# In a list, a dict or a model (`tapegraph.tensors.parameters`).
+Leaves: TypeAlias = Any
 
 
 def gradient_of(p: Leaf, *, rows: bool) -> Any:

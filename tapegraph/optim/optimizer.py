@@ -51,9 +51,10 @@ class Optimizer:
 
     Parameters
     ----------
-    params : iterable or dict of Tensor or Value, or iterable of dict
-        The leaves to update; one with no gradient yet is left alone. A dict names them. Groups are
-        dicts of ``"params"`` and, if wanted, their own ``"lr"`` and ``"weight_decay"``.
+    params : iterable or dict of Tensor or Value, model, or iterable of dict
+        The leaves to update, or what `parameters` finds them in; one with no gradient yet is left
+        alone. A dict or model names them. Groups are dicts of ``"params"`` and, if wanted, their
+        own ``"lr"`` and ``"weight_decay"``.
     lr : float or callable
         The learning rate, finite and not negative; or a schedule, which gives that of each step,
         counted from 0 (`tapegraph.optim.schedules`).
@@ -72,8 +73,8 @@ class Optimizer:
     steps : int
         The number of steps taken.
     state : mapping of str to mapping of str to Tensor
-        The slots of each parameter, by its name: its key in a dict, its own name if no other
-        parameter has it, or else its place, from ``"0"``.
+        The slots of each parameter, by its name: its path in a dict or model, or in a list its own
+        name if no other parameter has it, or else its place, from ``"0"``.
 
     Raises
     ------

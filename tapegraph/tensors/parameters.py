@@ -1,0 +1,153 @@
+"""The parameters of a model, whatever it is made of, by name; and zeroing their gradients."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import numpy as np
+
+from tapegraph.errors import explain, kind_of
+from tapegraph.pytree import leaves, named, parts_of
+from tapegraph.recording.node import Node
+from tapegraph.recording.tape import current
+from tapegraph.tensors.tensor import Tensor
+from tapegraph.tensors.value import Value
+
+_EXPECTED = "a dict, list, tuple or object that holds parameters"
+
+
+class Parameters(dict[str, "Tensor | Value"]):
+    """Parameters by name, each of them once.
+
+    Attributes
+    ----------
+    tied : dict of str to str
+        The further names of those that stand in several places, by each the name that counts.
+    """
+
+    tied: dict[str, str]
+
+
+def parameters(model: Any) -> Parameters:
+    """Return the parameters of a model, by the dotted path of each.
+
+    A model is a dict, list, tuple or object with attributes, or any nesting of them. Numbers,
+    constants, arrays and functions in it are passed over. A parameter that stands in several places
+    is one, by its first name; the result's ``tied`` has the others.
+
+    Parameters
+    ----------
+    model : object
+        What holds leaves made by `param` or `Value`.
+
+    Returns
+    -------
+    dict of str to Tensor or Value
+        In the order of the model, with an attribute ``tied``: a dict of further names to first.
+
+    Raises
+    ------
+    TypeError
+        The model is itself a tensor or a number; a dict, list or tuple holds a result in a
+        parameter's place; or a key in the path of a parameter is no string.
+    ValueError
+        Two parameters have one path, as ``{"a.b": w, "a": {"b": v}}``.
+
+    Examples
+    --------
+    >>> import tapegraph as tg
+    >>> from types import SimpleNamespace as Layer
+    >>> first, second = Layer(w=tg.param([[1.0, 2.0]])), Layer(w=tg.param(3.0), act=tg.relu)
+    >>> model = {"layers": [first, second], "head": first.w}
+    >>> [*tg.parameters(model)]
+    ['layers.0.w', 'layers.1.w']
+    >>> tg.parameters(model).tied
+    {'head': 'layers.0.w'}
+    """
+    return collected("parameters", model)
+
+
+def collected(op: str, model: Any) -> Parameters:
+    """Return the parameters of a model, on behalf of another function."""
+    if isinstance(model, (Node, Value)):
+        raise TypeError(explain(op, kind_of(model), _EXPECTED, "Write [w]."))
+    for path, leaf in leaves(model):
+        if is_result(leaf):
+            received = f"a result of {leaf.op} at {path}"
+            fix = "Make a leaf of it with tg.param(value)."
+            raise TypeError(explain(op, received, "parameters made by tg.param or tg.Value", fix))
+    found = Parameters()
+    found.tied = {}
+    names: dict[int, str] = {}
+    for name, leaf in named(op, model, (Node, Value)):
+        if not is_parameter(leaf):
+            continue
+        first = names.setdefault(id(leaf), name)
+        if name != first:
+            found.tied[name] = first
+        elif found.setdefault(name, leaf) is not leaf:
+            received = f"2 parameters named {name!r}"
+            raise ValueError(explain(op, received, "one", "Give keys without dots."))
+    return found
+
+
+def is_parameter(p: Any) -> bool:
+    """Return whether it is a leaf that gradients flow to."""
+    if isinstance(p, Node):
+        return p._requires_grad and not p._inputs
+    return isinstance(p, Value) and not p.args
+
+
+def is_result(p: Any) -> bool:
+    """Return whether it was computed from a parameter."""
+    if isinstance(p, Node):
+        return p._requires_grad and bool(p._inputs)
+    return isinstance(p, Value) and bool(p.args)
+
+
+def zero_grad(params: Any = None) -> None:
+    """Set gradients to zero.
+
+    Parameters
+    ----------
+    params : Tensor, iterable of Tensor or Value, or model, optional
+        What to zero: tensors, or all that `parameters` finds in a model; every live parameter on
+        this thread's tape where not given. The tape itself is not touched.
+
+    Examples
+    --------
+    >>> import tapegraph as tg
+    >>> x = tg.param(2.0)
+    >>> (x * x).backward()
+    >>> tg.zero_grad([x])
+    >>> float(x.grad)
+    0.0
+    """
+    if params is None:
+        chosen: list[Any] = list(current().params.values())
+    elif isinstance(params, (Node, Value)):
+        chosen = [params]
+    else:
+        params = listed(params)
+        members = direct(params)
+        chosen = [*collected("zero_grad", params).values()] if members is None else members
+    for node in chosen:
+        node.zero_grad()
+
+
+def listed(params: Any) -> Any:
+    """Return what an iterator or view gives as a list, and anything else as it is."""
+    if isinstance(params, (Node, Value)) or parts_of(params) is not None:
+        return params
+    return list(params) if isinstance(params, Iterable) else params
+
+
+def direct(params: Any) -> list[Any] | None:
+    """Return what a list or dict holds where that is tensors themselves, None of a model."""
+    if isinstance(params, Mapping):
+        members = list(params.values())
+        return members if all(isinstance(p, (Node, Value, np.ndarray)) for p in members) else None
+    if not isinstance(params, (list, tuple)) or any(parts_of(p) is not None for p in params):
+        return None
+    return list(params)
