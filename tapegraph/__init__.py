@@ -47,6 +47,7 @@ from tapegraph.optim import (
 from tapegraph.recording.capture_mode import ConcretizationError
 from tapegraph.recording.scopes import no_grad
 from tapegraph.recording.tape import tape, tape_reset
+from tapegraph.saving.checkpoints import load, save
 from tapegraph.tensors.defop import defop
 from tapegraph.tensors.dual import Dual
 from tapegraph.tensors.parameters import parameters, zero_grad
@@ -101,11 +102,13 @@ __all__ = [
     "jacobian",
     "jvp",
     "last_backward",
+    "load",
     "log_softmax",
     "no_grad",
     "param",
     "parameters",
     "random",
+    "save",
     "set_backend",
     "softplus",
     "special",

@@ -11,7 +11,7 @@ import numpy as np
 from tapegraph.errors import explain, kind_of
 from tapegraph.optim.leaves import array_of
 from tapegraph.optim.options import Rate, rate
-from tapegraph.recording.changes import make, new_numbers, together
+from tapegraph.recording.changes import Change, make, new_numbers, together
 from tapegraph.recording.node import numeric
 
 if TYPE_CHECKING:
@@ -33,6 +33,11 @@ def saved(optimizer: Optimizer) -> dict[str, Any]:
 def loaded(optimizer: Optimizer, state_dict: Mapping[str, Any]) -> None:
     """Put another run's state in, all of it or none."""
     op = f"{type(optimizer).__name__}.load_state_dict"
+    make(together(changes_to(optimizer, state_dict, op)))
+
+
+def changes_to(optimizer: Optimizer, state_dict: Mapping[str, Any], op: str) -> list[Change]:
+    """Return what puts another run's state in, everything checked."""
     if not isinstance(state_dict, Mapping):
         raise TypeError(explain(op, kind_of(state_dict), "what state_dict() gave"))
     _check_names(op, "entries", state_dict, KEYS)
@@ -54,7 +59,7 @@ def loaded(optimizer: Optimizer, state_dict: Mapping[str, Any]) -> None:
             changes.append(partial(setattr, owner, "_lr", new))
     for leaf, array in arrays:
         changes += new_numbers(leaf, array)
-    make(together(changes))
+    return changes
 
 
 def _rates(optimizer: Optimizer) -> list[Rate | None]:

@@ -1,0 +1,306 @@
+"""What is saved comes back, by itself and into a model; what does not belong is refused."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import stat
+from collections import OrderedDict, namedtuple
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+import tapegraph as tg
+
+needs_safetensors = pytest.mark.skipif(
+    importlib.util.find_spec("safetensors") is None, reason="needs the extra io"
+)
+SUFFIXES = [pytest.param("safetensors", marks=needs_safetensors), "npz"]
+DTYPES = "? i1 u1 i2 u2 i4 u4 i8 u8 f2 f4 f8 c8".split()
+
+
+@pytest.fixture(params=SUFFIXES)
+def path(request, tmp_path):
+    return str(tmp_path / f"run.{request.param}")
+
+
+def same(a, b):
+    """Whether two trees are one and the same to the bit, their types too."""
+    assert type(a) is type(b), (a, b)
+    if isinstance(a, dict):
+        assert [*a] == [*b]
+        assert all(same(a[key], b[key]) for key in a)
+    elif isinstance(a, (list, tuple)):
+        assert len(a) == len(b) and all(map(same, a, b))
+    elif isinstance(a, np.ndarray):
+        assert (a.shape, a.dtype) == (b.shape, b.dtype)
+        assert a.tobytes() == b.tobytes()
+    else:
+        assert a == b or a != a
+    return True
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_arrays_of_every_dtype_and_layout_come_back(path, dtype):
+    rng = np.random.default_rng(0)
+    whole = (rng.normal(size=(4, 6)) * 50).astype(dtype)
+    arrays = {
+        "whole": whole,
+        "fortran": np.asfortranarray(whole),
+        "transposed": whole.T,
+        "strided": whole[::2, ::-3],
+        "0-d": whole[0, 0, ...],
+        "empty": whole[:0],
+        "swapped": whole.astype(whole.dtype.newbyteorder(">")),
+        "broadcast": np.broadcast_to(whole[0], (3, 6)),
+    }
+    expected = {name: np.array(a, whole.dtype, order="C") for name, a in arrays.items()}
+    tg.save(path, arrays)
+    loaded = tg.load(path)
+    assert same(loaded, expected)
+    for array in loaded.values():
+        array[...] = 0  # and may be written to
+
+
+def test_other_programs_read_what_is_saved(path):
+    tree = {"model": {"w": tg.param([[1.0, 2.0]]), "ids": np.arange(3)[::-1]}, "epoch": 3}
+    tg.save(path, tree, {"licence": "ours"})
+    if path.endswith("npz"):
+        with np.load(path, allow_pickle=False) as found:
+            arrays = {name: found[name] for name in found}
+            text = json.loads(arrays.pop("__metadata__").tobytes())
+    else:
+        from safetensors import safe_open
+
+        with safe_open(path, framework="np") as found:
+            arrays, text = {name: found.get_tensor(name) for name in found.keys()}, found.metadata()
+    assert same(
+        dict(sorted(arrays.items())),
+        {"model.ids": np.array([2, 1, 0]), "model.w": np.array([[1.0, 2.0]])},
+    )
+    assert text["licence"] == "ours"
+    assert tg.load(path, return_metadata=True)[1] == {"licence": "ours"}
+
+
+def test_what_other_programs_write_is_read(path):
+    arrays = {"a.w": np.ones((2, 2)), "b": np.arange(3.0)}
+    if path.endswith("npz"):
+        np.savez_compressed(path, **arrays)
+    else:
+        from safetensors.numpy import save_file
+
+        save_file(arrays, path, {"format": "pt"})
+    tree, text = tg.load(path, return_metadata=True)
+    assert same(dict(sorted(tree.items())), arrays)
+    assert text == ({} if path.endswith("npz") else {"format": "pt"})
+    model = SimpleNamespace(a={"w": tg.param(np.zeros((2, 2)))}, b=tg.param(np.zeros(3)))
+    tg.load(path, into=model)
+    assert same(model.b.numpy(), arrays["b"]) and same(model.a["w"].numpy(), arrays["a.w"])
+
+
+def test_structures_and_plain_values_come_back(path):
+    Pair = namedtuple("Pair", ["x", "y"])
+    state = np.random.PCG64(7).state
+    tree = {
+        "numbers": [1, 2.5, -0.0, float("inf"), float("nan"), True, None, 2**127 + 1],
+        "text": "ä\n\ud800",
+        "tuples": ((), (np.ones(2),), ([],)),
+        "scalars": [np.float32(0.1), np.int8(-3), np.bool_(True)],
+        "a.b": {},
+        "random": state,
+    }
+    tg.save(path, tree)
+    assert same(tg.load(path), tree)
+    tg.save(path, OrderedDict(pair=Pair(tg.tensor(1.0), tg.Value(2.0))))
+    assert same(tg.load(path), {"pair": (np.array(1.0), np.array(2.0))})
+    tg.save(path, [])
+    assert tg.load(path) == []
+
+
+def test_tied_parameters_are_kept_once(path):
+    w = tg.param([1.0, 2.0])
+    model = SimpleNamespace(embed=w, out={"w": w})
+    tg.save(path, model)
+    saved = tg.load(path)
+    assert [*saved] == ["embed", "out.w"] and saved["embed"] is saved["out.w"]
+    w.assign([0.0, 0.0])
+    tg.load(path, into=model)
+    np.testing.assert_array_equal(w.data, [1.0, 2.0])
+    # Either name will do, and both must agree where they are two.
+    tg.save(path, {"out": {"w": np.array([3.0, 4.0])}})
+    tg.load(path, into=model)
+    np.testing.assert_array_equal(w.data, [3.0, 4.0])
+    tg.save(path, {"embed": np.zeros(2), "out": {"w": np.ones(2)}})
+    with pytest.raises(ValueError, match="different numbers for 'embed' and 'out.w'"):
+        tg.load(path, into=model)
+    np.testing.assert_array_equal(w.data, [3.0, 4.0])
+    tg.save(path, {"w": w})
+    other = {"w": tg.param([0.0, 0.0])}
+    tg.load(path, into=tg.parameters(other))
+    np.testing.assert_array_equal(other["w"].data, [3.0, 4.0])
+
+
+def a_model():
+    rng = np.random.default_rng(3)
+    layer = SimpleNamespace(w=tg.param(rng.normal(size=(3, 2))), act=tg.relu, last=None)
+    layer.last = layer.w * 2.0  # what an object has computed is no part of it
+    mean, table = tg.tensor(rng.normal(size=2)), rng.normal(size=2)
+    return {"layers": [layer, (tg.Value(1.5), table)], "mean": mean, "eps": 1e-5, "bias": None}
+
+
+def numbers(model):
+    first, (value, table) = model["layers"]
+    return [first.w.numpy(), value.data, table.copy(), model["mean"].numpy()]
+
+
+def cleared(model):
+    first, (value, table) = model["layers"]
+    first.w.assign(0.0)
+    value.data = 0.0
+    table[...] = 0.0
+    model["mean"].assign(0.0)
+
+
+def test_a_model_and_its_optimizer_are_given_what_was_saved(path):
+    model = a_model()
+    optimizer = tg.Adam({"w": model["layers"][0].w}, lr=0.1)
+    optimizer.params[0].grad = np.ones((3, 2))
+    optimizer.step()
+    tg.save(path, {"model": model, "optimizer": optimizer, "random": tg.random.get_state()})
+    before, state = numbers(model), optimizer.state_dict()
+    drawn = tg.random.uniform(size=3)
+    cleared(model)
+    optimizer.step()
+    saved = tg.load(path, into={"model": model, "optimizer": optimizer})
+    assert same(numbers(model), before)
+    assert same(optimizer.state_dict(), state) and same(saved["optimizer"], state)
+    tg.random.set_state(saved["random"])
+    assert same(tg.random.uniform(size=3), drawn)
+    cleared(model)
+    tg.load(path, into={"model": model, "optimizer": ...})
+    assert same(numbers(model), before)
+
+
+def changed(change):
+    def make():
+        tree = {"model": a_model(), "more": {"x": tg.param([1.0])}}
+        return change(tree) or tree
+
+    return make
+
+
+def read_only(tree):
+    tree["model"]["layers"][1][1].setflags(write=False)
+
+
+DIFFERENT = {
+    "a name missing": (lambda t: t.update(y=tg.param(1.0)), ValueError, "with no 'y'"),
+    "a name more": (lambda t: t.pop("more") and None, ValueError, "'more.x'; expected those"),
+    "a shape": (
+        lambda t: t.update(more={"x": tg.param([1.0, 2.0])}),
+        ValueError,
+        r"shape \(1,\) for 'more.x'; expected shape \(2,\)",
+    ),
+    "a dtype": (
+        lambda t: t.update(more={"x": tg.param([1.0], np.float32)}),
+        TypeError,
+        "dtype float64 for 'more.x'; expected dtype float32",
+    ),
+    "a Value": (lambda t: t.update(more={"x": tg.Value(1.0)}), ValueError, "shape"),
+    "a result": (lambda t: t.update(more={"x": tg.param([1.0]) * 2}), TypeError, "a result at"),
+    "a read-only array": (read_only, ValueError, "a read-only array at 'model.layers.1.1'"),
+    "an optimizer": (
+        lambda t: t.update(more=tg.SGD([tg.param(1.0)], lr=0.1)),
+        ValueError,
+        "SGD: received no 'optimizer'",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", DIFFERENT)
+def test_a_file_of_another_model_changes_nothing(path, name):
+    change, kind, message = DIFFERENT[name]
+    tg.save(path, changed(lambda tree: None)())
+    into = changed(change)()
+    if name != "a read-only array":
+        cleared(into["model"])
+    before = numbers(into["model"])
+    with pytest.raises(kind, match=f"load: .*{message}"):
+        tg.load(path, into=into)
+    assert same(numbers(into["model"]), before)
+
+
+UNSAVABLE = {
+    "a function": ({"f": np.sin}, TypeError, "ufunc.* at 'f'"),
+    "an object without tensors": ({"x": [SimpleNamespace(n=3)]}, TypeError, "at 'x.0'"),
+    "bytes": ({"x": b"ab"}, TypeError, "bytes b'ab' at 'x'"),
+    "a complex number": ({"x": 1j}, TypeError, "complex 1j at 'x'"),
+    "objects": ({"x": np.array([None])}, TypeError, "dtype object for 'x'"),
+    "strings": ({"x": np.array(["a"])}, TypeError, "dtype <U1 for 'x'"),
+    "a masked array": ({"x": np.ma.masked_array([1.0], [True])}, TypeError, "masked array at 'x'"),
+    "a key": ({"x": {1: np.ones(2)}}, TypeError, "1 as a name in 'x'"),
+    "two of one path": ({"a.b": np.ones(2), "a": {"b": np.ones(2)}}, ValueError, "a second 'a.b'"),
+    "the format's name": ({"__metadata__": np.ones(2)}, ValueError, "'__metadata__'"),
+    "a name with a NUL": ({"a\0b": np.ones(2)}, ValueError, "an array named"),
+    "an array alone": (np.ones(2), TypeError, r"Write \{\"w\": w\}"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", UNSAVABLE)
+def test_what_no_file_can_hold_is_refused_and_the_old_one_stays(path, name):
+    tree, kind, message = UNSAVABLE[name]
+    tg.save(path, {"old": 1})
+    with pytest.raises(kind, match=f"save: received.*{message}"):
+        tg.save(path, tree)
+    assert tg.load(path) == {"old": 1}
+    assert len(os.listdir(os.path.dirname(path))) == 1
+
+
+@needs_safetensors
+@pytest.mark.parametrize("dtype", ["complex128", "longdouble"])
+def test_dtypes_that_safetensors_has_not_go_to_npz(tmp_path, dtype):
+    array = np.arange(3).astype(dtype)
+    with pytest.raises(TypeError, match="which safetensors has not.*Save as .npz"):
+        tg.save(tmp_path / "x.safetensors", {"x": array})
+    tg.save(tmp_path / "x.npz", {"x": array})
+    np.testing.assert_array_equal(tg.load(tmp_path / "x.npz")["x"], array)
+
+
+def test_arguments_that_are_none_are_refused(tmp_path):
+    for call in (lambda p: tg.save(p, {}), tg.load):
+        with pytest.raises(ValueError, match="one that ends in .safetensors or .npz"):
+            call(tmp_path / "run.pkl")
+    for metadata in ({"a": 1}, {"tapegraph": "x"}):
+        with pytest.raises(TypeError, match="save: received metadata"):
+            tg.save(tmp_path / "run.npz", {}, metadata)
+    step = tg.compile(lambda x: tg.save(tmp_path / "run.npz", {"x": x}))
+    with pytest.raises(RuntimeError, match="save: received a call inside a program"):
+        step(np.ones(2))
+
+
+def test_without_the_package_the_extra_is_named(tmp_path, monkeypatch):
+    monkeypatch.setitem(__import__("sys").modules, "safetensors.numpy", None)
+    for call in (lambda p: tg.save(p, {}), tg.load):
+        with pytest.raises(ImportError, match=r'pip install "tapegraph\[io\]"'):
+            call(tmp_path / "run.safetensors")
+
+
+# -- the file ------------------------------------------------------------------------------------
+
+
+@pytest.mark.skipif(os.name != "posix", reason="mode bits are POSIX's")
+def test_the_mode_of_a_file_stays_and_links_lead_to_it(path, tmp_path):
+    umask = os.umask(0o027)
+    try:
+        tg.save(path, {"x": 1})
+    finally:
+        os.umask(umask)
+    assert stat.S_IMODE(os.stat(path).st_mode) == 0o640
+    os.chmod(path, 0o604)
+    link = tmp_path / f"link{os.path.splitext(path)[1]}"
+    link.symlink_to(path)
+    tg.save(link, {"x": 2})
+    assert link.is_symlink() and tg.load(path) == {"x": 2}
+    assert stat.S_IMODE(os.stat(path).st_mode) == 0o604
