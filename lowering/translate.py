@@ -14,7 +14,7 @@ from tapegraph.lowering.rows.rules import LOWERINGS, Result, Row, Rule, constant
 from tapegraph.lowering.rows.strong_zero import strong_zeros
 from tapegraph.lowering.unsupported import GAPS, MetNaN, NotLowered
 from tapegraph.ops import rules_of_families
-from tapegraph.recording.op import DERIVATIVES, SCALAR, Attrs, Op
+from tapegraph.recording.op import ALL_REDUCE, DERIVATIVES, SCALAR, Attrs, Op
 from tapegraph.recording.program import Program
 
 _rows = rules_of_families("tapegraph.lowering.rows", "LOWERINGS")
@@ -24,7 +24,8 @@ LOWERINGS.update((name, row if isinstance(row, Row) else Row(row)) for name, row
 def check_lowers(program: Program, *, whole: bool = False) -> None:
     """Refuse a program that holds an operation or a dtype without lowering."""
     for slot, op in enumerate(program.ops):
-        if program.inputs[slot] and op.name not in LOWERINGS and op not in DERIVATIVES:
+        known = op.name in LOWERINGS or op in (*DERIVATIVES, ALL_REDUCE)
+        if program.inputs[slot] and not known:
             row_of(op, whole=whole)
 
 

@@ -63,6 +63,7 @@ from tapegraph.transforms.vjp import vjp
 amax, amin = _reduce.max, _reduce.min  # NumPy's second names
 
 if TYPE_CHECKING:
+    from tapegraph import distributed as distributed
     from tapegraph import fallback as fallback
     from tapegraph import lowering as lowering
     from tapegraph import testing as testing
@@ -93,6 +94,7 @@ __all__ = [
     "backward",
     "checkpoint",
     "defop",
+    "distributed",
     "elementwise_grad",
     "get_backend",
     "grad",
@@ -132,7 +134,7 @@ __all__ += _shape.__all__
 
 def __getattr__(name: str) -> object:
     """Import what not every program needs when it is first asked for: ``tapegraph.lowering``."""
-    if name in ("fallback", "lowering", "testing"):
+    if name in ("distributed", "fallback", "lowering", "testing"):
         import importlib
 
         return importlib.import_module(f"tapegraph.{name}")

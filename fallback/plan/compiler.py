@@ -17,7 +17,7 @@ from tapegraph.fallback.plan.memory import by_lifetime
 from tapegraph.fallback.plan.tracer import Untraceable, trace
 from tapegraph.fallback.rules import Joint
 from tapegraph.fallback.sweep import Arrays, unbroadcast
-from tapegraph.recording.op import DERIVATIVES, JACOBIAN, Op
+from tapegraph.recording.op import ALL_REDUCE, DERIVATIVES, JACOBIAN, Op
 from tapegraph.recording.program import Recording
 from tapegraph.recording.record import ELEMENTWISE
 
@@ -113,12 +113,12 @@ class _Compiler:
         hint = f"{VALUE}{slot}"
         if op.name not in ELEMENTWISE:
             given = self._apart(program.inputs[slot], given)
+        opaque = op.rules is not None or op is ALL_REDUCE
         try:
-            if op.rules is not None:
+            if opaque:
                 raise Untraceable("a user's own function")
             out = trace(self.builder, op.forward, given, attrs)
         except Untraceable:
-            opaque = op.rules is not None
             call = Instr(op.forward, given, attrs, op.name, may_raise=True, opaque=opaque)
             if op.saves:
                 out = self.builder.emit_all(call, (hint, f"{SAVED}{slot}"))

@@ -25,7 +25,7 @@ from tapegraph.lowering.steps.variables import tables
 from tapegraph.lowering.translate import emit_entry
 from tapegraph.lowering.unsupported import NotLowered
 from tapegraph.recording.changes import make
-from tapegraph.recording.op import DERIVATIVES, GRADIENT, JACOBIAN, SCALAR
+from tapegraph.recording.op import ALL_REDUCE, DERIVATIVES, GRADIENT, JACOBIAN, SCALAR
 from tapegraph.recording.program import Program, Recording
 from tapegraph.typed import Array
 
@@ -180,6 +180,7 @@ class _Writer:
         self._gradients: dict[int, Any] = {}
         self._sums: list[Any] = []
         self._guards: list[Any] = []
+        self._stood: Any = True  # at the last all-reduce
         self._tensors = LaidOut(program)
         self._targets = {
             i[1] for op, i in zip(program.ops, program.inputs, strict=True) if op in DERIVATIVES
@@ -205,11 +206,7 @@ class _Writer:
                 self.shapes.append(None)
                 if self._xla and tensor.dtype.is_floating:
                     self._look_at(tensor)
-        if self._sums:
-            # With XLA a sum of products that overflow may be infinite where it is no number.
-            stands = tf.math.is_finite if self._xla else lambda x: ~tf.math.is_nan(x)
-            self._guards.append(stands(tf.add_n(self._sums)))
-        right = tf.reduce_all(tf.stack(self._guards)) if self._guards else tf.constant(True)
+        right = self._stands()
         if program.updates:
             with tf.control_dependencies([right, *outputs]):
                 tf.cond(right, partial(self._assign, new), lambda: tf.constant(False))
@@ -237,6 +234,9 @@ class _Writer:
                 if slot not in self._gradients:
                     self._differentiate_rows(slot, y, tape)
             self._tensors.put(slot, self._gradients[slot], last=False)
+        elif program.ops[slot] is ALL_REDUCE:
+            with tape.stop_recording():
+                self._all_reduce(slot)
         elif program.inputs[slot]:
             self._entry(slot, tape)
         elif slot not in self._inputs:
@@ -319,9 +319,29 @@ class _Writer:
         except ValueError:  # an operation that TensorFlow has for one row at a time
             return tape.jacobian(y, sources, experimental_use_pfor=False, **how)
 
+    def _all_reduce(self, slot: int) -> None:
+        """Emit an average over ranks; those of a run that does not stand are told to wait."""
+        tf, program = tensorflow(), self._program
+        exchange = partial(program.ops[slot].forward, **program.attrs[slot])
+        stood, self._stood = self._stood, self._stands()
+        given = [*(self._tensors[i] for i in program.inputs[slot]), stood, self._stood]
+        result = tf.numpy_function(exchange, given, program.dtypes[slot])
+        self._tensors[slot] = tf.ensure_shape(result, program.shapes[slot])
+        with tf.control_dependencies([result]):  # nothing is assigned where it fails
+            self._guards.append(tf.identity(self._stood))
+
     def _look_at(self, gradient: Any) -> None:
         """Let a NaN in a gradient be seen."""
         self._sums.append(_total(gradient))
+
+    def _stands(self) -> Any:
+        """Return whether no gradient so far holds a NaN, and XLA gives the same."""
+        tf, guards = tensorflow(), list(self._guards)
+        if self._sums:
+            # With XLA a sum of products that overflow may be infinite where it is no number.
+            stands = tf.math.is_finite if self._xla else lambda x: ~tf.math.is_nan(x)
+            guards.append(stands(tf.add_n(self._sums)))
+        return tf.reduce_all(tf.stack(guards)) if guards else tf.constant(True)
 
     def _assign(self, new: dict[int, Any]) -> Any:
         """Give each leaf its new value, and a table of rows what is new of it."""

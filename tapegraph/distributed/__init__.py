@@ -1,0 +1,7 @@
+"""Training on more than one process: gradients averaged over the ranks of an MPI communicator."""
+
+from __future__ import annotations
+
+from tapegraph.distributed.data_parallel import DataParallel
+
+__all__ = ["DataParallel"]

@@ -1,0 +1,314 @@
+"""`DataParallel`: an optimizer whose gradients are averaged over the ranks of a communicator."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+from itertools import accumulate
+from typing import Any
+
+import numpy as np
+
+from tapegraph.capture.capture import Capture
+from tapegraph.distributed.exchange import Exchange
+from tapegraph.distributed.ranks import (
+    Communicator,
+    check_alike,
+    communicator,
+    end_job_on_errors,
+)
+from tapegraph.errors import explain, kind_of
+from tapegraph.optim.leaves import Leaf, array_of, gradients_of, set_gradient
+from tapegraph.optim.optimizer import Optimizer
+from tapegraph.recording.capture_mode import capturing, check_outside, settled
+from tapegraph.recording.changes import Change, all_new_numbers, make, together
+from tapegraph.recording.changes import set_gradient as put_gradient
+from tapegraph.recording.node import constant, real
+from tapegraph.recording.op import ALL_REDUCE
+from tapegraph.recording.record import apply
+from tapegraph.recording.scopes import no_grad
+from tapegraph.scalars.state import DATA, GRAD
+from tapegraph.tensors.tensor import Tensor
+from tapegraph.tensors.value import Value
+from tapegraph.typed import Array
+
+
+class DataParallel:
+    """Train one model on many processes: each has a part of the batch, all take the same steps.
+
+    Every rank makes the same parameters and the same optimizer. Rank 0's numbers are sent to all;
+    from then on `step` averages the gradients over the ranks, in one all-reduce, before the
+    optimizer's own step: ``g = sum(w_r * g_r) / sum(w_r)`` over the ranks ``r``, with the weights
+    that they give. It does so eagerly and in compiled steps, in either engine. Every rank has to
+    call it, the same number of times.
+
+    A parameter that has a gradient on any rank gets the average, zero standing for none; one that
+    has none anywhere is left alone. Row-sparse gradients are made dense. Numbers of several types
+    travel in the widest.
+
+    An exception that ends one rank ends the job, after its traceback, where the communicator can
+    (``comm.Abort``): a ``sys.excepthook`` is set for that. ``python -m mpi4py script.py`` also
+    does it for errors before this and for ``sys.exit``.
+
+    Parameters
+    ----------
+    optimizer : Optimizer
+        Over the same parameters, in the same order, on every rank.
+    comm : communicator, optional
+        One of mpi4py, or anything with its ``rank``, ``size``, ``Allreduce(send, receive)`` and
+        ``Bcast(array, root=0)``; ``mpi4py.MPI.COMM_WORLD`` where not given.
+    check_every : int or None
+        After so many steps the ranks compare a digest of parameters and optimizer state, which
+        travels with the gradients; never where None.
+
+    Attributes
+    ----------
+    optimizer : Optimizer
+        The optimizer.
+    rank, size : int
+        Which rank this is, and of how many.
+
+    Raises
+    ------
+    TypeError
+        It is no optimizer, or no communicator.
+    ValueError
+        Names, shapes, dtypes or options differ between ranks: on all of them.
+    ImportError
+        ``comm`` is not given, and there is no mpi4py.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import tapegraph as tg
+    >>> class Alone:  # in place of MPI.COMM_WORLD
+    ...     rank, size = 0, 1
+    ...     def Allreduce(self, send, receive): receive[...] = send
+    ...     def Bcast(self, array, root=0): pass
+    >>> w = tg.param([1.0, 2.0])
+    >>> parallel = tg.distributed.DataParallel(tg.SGD([w], lr=0.5), Alone())
+    >>> x = np.ones((4, 2))[parallel.rank :: parallel.size]
+    >>> tg.mean(x @ w).backward()
+    >>> parallel.step(weight=len(x))
+    >>> w.data
+    array([0.5, 1.5])
+    """
+
+    def __init__(
+        self,
+        optimizer: Optimizer,
+        comm: Communicator | None = None,
+        *,
+        check_every: int | None = 100,
+    ) -> None:
+        op = type(self).__name__
+        check_outside(op, "Make it before the first.")
+        if not isinstance(optimizer, Optimizer) or not optimizer.params:
+            received = kind_of(optimizer)
+            raise TypeError(explain(op, received, "an optimizer with parameters, as tg.SGD"))
+        if check_every is not None and (type(check_every) is not int or check_every < 1):
+            expected = "a number of steps from 1, or None"
+            raise ValueError(explain(op, f"check_every={check_every!r}", expected))
+        self.optimizer = optimizer
+        self._comm = communicator(op, comm)
+        self._check_every = check_every
+        self._params = optimizer.params
+        self._names = [name for group in optimizer.groups for name in group.names]
+        self._kinds = [array_of(p)[...] for p in self._params]
+        self._sizes = [a.size for a in self._kinds]
+        self._dtype = np.result_type(*self._kinds)
+        self._exchange = Exchange(op, self._comm, self._names)
+        self._steps = self._tickets = 0
+        end_job_on_errors(self._comm)
+        check_alike(op, self._comm, list(self._described()))
+        self.broadcast()
+
+    def __repr__(self) -> str:
+        kind = type(self.optimizer).__name__
+        return f"<DataParallel of {kind}, rank {self.rank} of {self.size}>"
+
+    @property
+    def rank(self) -> int:
+        """Which of the ranks this is, from 0."""
+        return self._comm.rank
+
+    @property
+    def size(self) -> int:
+        """How many ranks there are."""
+        return self._comm.size
+
+    def zero_grad(self) -> None:
+        """Set every parameter's gradient to zero."""
+        self.optimizer.zero_grad()
+
+    def broadcast(self) -> None:
+        """Give all ranks rank 0's parameters and optimizer state, as after loading a checkpoint.
+
+        Raises
+        ------
+        RuntimeError
+            It is called inside a compiled step.
+        """
+        check_outside("broadcast", "Call it between its runs.")
+        leaves = [leaf for _, leaf in self._shared()]
+        arrays = [np.array(array_of(leaf), order="C") for leaf in leaves]
+        for array in arrays:
+            self._comm.Bcast(array, root=0)
+        pairs = list(zip(leaves, arrays, strict=True))
+        tensors = [(leaf, a) for leaf, a in pairs if not isinstance(leaf, Value)]
+        changes: list[Change] = [
+            partial(setattr, leaf, DATA, float(a)) for leaf, a in pairs if isinstance(leaf, Value)
+        ]
+        changes += all_new_numbers([leaf for leaf, _ in tensors], [a for _, a in tensors])
+        if self.rank:
+            make(together(changes))
+
+    def all_reduce(self, weight: float | Tensor = 1.0) -> None:
+        """Replace each gradient by the average over the ranks, as `step` does.
+
+        For what comes between, such as clipping: ``parallel.all_reduce()``,
+        ``tg.clip_grad_norm(...)``, ``optimizer.step()``.
+
+        Parameters
+        ----------
+        weight : float or Tensor
+            How much this rank counts: the number of its samples, where the loss is their mean and
+            ranks have different numbers of them. Of a rank with weight 0 nothing is read.
+
+        Raises
+        ------
+        ValueError
+            The weight is negative or not finite.
+        RuntimeError
+            All weights are 0, or the ranks have come to hold other parameters.
+        """
+        self._averaged(weight)
+
+    def step(self, weight: float | Tensor = 1.0) -> None:
+        """Average the gradients over the ranks, and take the optimizer's step.
+
+        Parameters
+        ----------
+        weight : float or Tensor
+            How much this rank counts, as in `all_reduce`.
+
+        Raises
+        ------
+        TypeError, ValueError, RuntimeError
+            As `all_reduce` and ``optimizer.step()``; then nothing has changed.
+        """
+        taken_back = self._averaged(weight)
+        taken = self.optimizer._steps._array
+        try:
+            self.optimizer.step()
+        except BaseException:
+            if self.optimizer._steps._array is taken:
+                make(together(taken_back))
+            raise
+
+    # One exchange
+
+    def _averaged(self, weight: Any) -> list[Change]:
+        """Average the gradients; return what takes that back, but for a capture."""
+        op, capture = "all_reduce", capturing()
+        weight = settled(weight, self._dtype)
+        if not isinstance(weight, Tensor):
+            weight = constant(np.asarray(real(weight, op, "weight"), self._dtype))
+        elif weight.shape != ():
+            raise ValueError(explain(op, f"a weight of shape {weight.shape}", "one number"))
+        grads = gradients_of(self._params, rows=False)
+        has = tuple(g is not None for g in grads)
+        with no_grad():
+            flat = self._flat(grads)
+            if capture is not None:
+                mean, any_has = self._recorded(capture, flat, weight.astype(self._dtype), has)
+            else:
+                self._next()
+                mean, any_has = self._exchange.average(flat, weight._array, has)
+            parts = self._parts(mean)
+            found = [
+                (p, new) for p, new, some in zip(self._params, parts, any_has, strict=True) if some
+            ]
+            if capture is not None:
+                for p, new in found:
+                    set_gradient(p, new)
+                return []
+        before = [_gradient_put(p, getattr(p, GRAD, None)) for p, _ in found]
+        make(together([_gradient_put(p, new) for p, new in found]))
+        return before
+
+    def _flat(self, grads: list[Any]) -> Any:
+        """Return gradients as one vector, with zeros for one that is not there."""
+        vectors = [
+            np.zeros(size, self._dtype) if g is None else g.reshape(size).astype(self._dtype)
+            for g, size in zip(grads, self._sizes, strict=True)
+        ]
+        return np.concatenate(vectors)
+
+    def _parts(self, flat: Any) -> list[Any]:
+        """Return a vector as the gradients that it is made of, each in its own memory."""
+        stops = accumulate(self._sizes)
+        return [
+            flat[stop - size : stop].reshape(kind.shape).astype(kind.dtype)
+            for stop, size, kind in zip(stops, self._sizes, self._kinds, strict=True)
+        ]
+
+    def _recorded(
+        self, capture: Capture, flat: Any, weight: Any, has: tuple[bool, ...]
+    ) -> tuple[Any, tuple[bool, ...]]:
+        """Enter the exchange in a captured program, once this call has made it."""
+        place = sum(getattr(read, "func", None) == self._next for _, read in capture.readings)
+        ticket = capture.reading(partial(self._next, place), np.int64)
+        given = flat, weight, ticket
+        arrays = [x._array for x in given]
+        any_has = self._exchange.made(*arrays, place=place, has=has)[1]
+        attrs = {"exchange": self._exchange, "place": place, "has": has, "expected": any_has}
+        return apply(ALL_REDUCE, given, attrs), any_has
+
+    def _next(self, place: int = 0) -> int:
+        """Return the ticket of the next exchange; of the first in a step, let it compare."""
+        self._tickets += 1
+        if place == 0:
+            self._steps += 1
+            due = self._check_every is not None and self._steps % self._check_every == 0
+            self._exchange.compare([(n, _numbers(x)) for n, x in self._shared()] if due else [])
+        return self._tickets
+
+    # What ranks share
+
+    def _shared(self) -> Iterator[tuple[str, Any]]:
+        """Yield the parameters and the optimizer's state, by what they are called."""
+        state = self.optimizer.state
+        for name, p in zip(self._names, self._params, strict=True):
+            yield f"parameter {name!r}", p
+            for slot, leaf in state[name].items():
+                yield f"{slot} of {name!r}", leaf
+        yield "the number of steps", self.optimizer._steps
+
+    def _described(self) -> Iterator[str]:
+        """Yield what must be the same on all ranks, a line each."""
+        optimizer = self.optimizer
+        rates = [optimizer._lr, *(group.lr for group in optimizer.groups)]
+        options = {k: v for k, v in vars(optimizer).items() if not k.startswith("_")}
+        options["lr"] = [x for x in rates if isinstance(x, float)]
+        options["weight_decay"] = [group.weight_decay for group in optimizer.groups]
+        yield f"{type(optimizer).__name__} with {options}"
+        for name, leaf in self._shared():
+            array = array_of(leaf)
+            yield f"{name} of shape {array.shape} and dtype {array.dtype}"
+
+
+def _numbers(leaf: Any) -> Array:
+    """Return a leaf's numbers as they are at the start of a step."""
+    capture = capturing()
+    if isinstance(leaf, Value):
+        return np.asarray(getattr(leaf, DATA), float)
+    array = leaf._array if capture is None else capture.started.get(id(leaf), leaf._array)
+    return np.asarray(array)
+
+
+def _gradient_put(p: Leaf, grad: Any) -> Change:
+    """Return the change that gives a leaf a gradient."""
+    if isinstance(p, Value):
+        return partial(setattr, p, GRAD, float(grad))
+    return partial(put_gradient, p, grad)

@@ -1,0 +1,79 @@
+"""Ranks as threads of one process, with a communicator of arrays: what MPI does, without it."""
+
+from __future__ import annotations
+
+import contextvars
+import threading
+
+import numpy as np
+
+import tapegraph as tg
+
+# Nobody waits longer for another rank: it has failed, or calls what the other does not.
+PATIENCE = 20
+
+
+class Threads:
+    """What the threads of a job share."""
+
+    def __init__(self, size):
+        self.size = size
+        self.barrier = threading.Barrier(size, timeout=PATIENCE)
+        self.given = [None] * size
+
+
+class Comm:
+    """A communicator between threads; it checks that all ranks make the same call."""
+
+    def __init__(self, job, rank):
+        self.job, self.rank, self.size = job, rank, job.size
+        self.calls = 0
+
+    def _all(self, name, array):
+        self.calls += name == "Allreduce"
+        self.job.given[self.rank] = name, array.copy()
+        self.job.barrier.wait()
+        names = {(n, a.shape, a.dtype) for n, a in self.job.given}
+        arrays = [a for _, a in self.job.given]
+        self.job.barrier.wait()
+        assert len(names) == 1, names
+        return arrays
+
+    def Allreduce(self, send, receive):
+        receive[...] = np.sum(self._all("Allreduce", send), axis=0)
+
+    def Bcast(self, array, root=0):
+        array[...] = self._all("Bcast", array)[root]
+
+
+def on_ranks(work, size=2, backend="native"):
+    """Return what ``work(comm)`` gives on each rank, or the exception that it raised."""
+    job, out = Threads(size), [None] * size
+
+    def run(rank):
+        try:
+            engine = backend if isinstance(backend, str) else backend[rank]
+            with tg.use_backend(engine):
+                out[rank] = work(Comm(job, rank))
+        except BaseException as error:
+            out[rank] = error
+            job.barrier.abort()
+
+    threads = [
+        threading.Thread(target=contextvars.Context().run, args=(run, rank)) for rank in range(size)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(3 * PATIENCE)
+        assert not thread.is_alive(), "a rank waits for ever"
+    return out
+
+
+def results(work, size=2, backend="native"):
+    """Return what the ranks give; raise what one of them raised."""
+    out = on_ranks(work, size, backend)
+    errors = [o for o in out if isinstance(o, BaseException)]
+    for error in sorted(errors, key=lambda e: isinstance(e, threading.BrokenBarrierError)):
+        raise error
+    return out
