@@ -28,14 +28,14 @@ __all__ = [
 
 
 @contextlib.contextmanager
-def extra() -> Iterator[None]:
+def extra(name: str = "examples") -> Iterator[None]:
     """Turn a missing optional package into the one line that helps."""
     try:
         yield
     except ModuleNotFoundError as error:
         sys.exit(
             f"This example needs {error.name}, which is not installed. "
-            'Install what the examples use with: pip install "tapegraph[examples]"'
+            f'Install what the examples use with: pip install "tapegraph[{name}]"'
         )
 
 

@@ -27,7 +27,9 @@ SCRIPTS = ROOT / "examples"
 EXAMPLES = sorted(p.stem for p in SCRIPTS.glob("[!_]*.py"))
 # It registers an operation, for as long as its process lives.
 REGISTERS = "defop_scipy"
-HERE = [name for name in EXAMPLES if name != REGISTERS]
+# It starts MPI for its process: tests/distributed runs it, on two ranks.
+RANKS = "data_parallel"
+HERE = [name for name in EXAMPLES if name not in (REGISTERS, RANKS)]
 # Single numbers, which have an engine of their own.
 SCALARS = {"microgpt", "moons"}
 # No graph node for conv2d; one trains nothing. The graphs of a Hessian through a Cholesky factor
