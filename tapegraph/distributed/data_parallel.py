@@ -117,7 +117,8 @@ class DataParallel:
         self._kinds = [array_of(p)[...] for p in self._params]
         self._sizes = [a.size for a in self._kinds]
         self._dtype = np.result_type(*self._kinds)
-        self._exchange = Exchange(op, self._comm, self._names)
+        size = sum(self._sizes)
+        self._exchange = Exchange(op, self._comm, self._names, size, self._dtype)
         self._steps = self._tickets = 0
         end_job_on_errors(self._comm)
         check_alike(op, self._comm, list(self._described()))
@@ -240,16 +241,18 @@ class DataParallel:
     def _flat(self, grads: list[Any]) -> Any:
         """Return gradients as one vector, with zeros for one that is not there."""
         vectors = [
-            np.zeros(size, self._dtype) if g is None else g.reshape(size).astype(self._dtype)
+            np.zeros(size, self._dtype) if g is None else g.reshape(size)
             for g, size in zip(grads, self._sizes, strict=True)
         ]
-        return np.concatenate(vectors)
+        if capturing() is None:
+            return np.concatenate(vectors, out=self._exchange.flat)
+        return np.concatenate([v.astype(self._dtype) for v in vectors])
 
     def _parts(self, flat: Any) -> list[Any]:
-        """Return a vector as the gradients that it is made of, each in its own memory."""
+        """Return a vector as the gradients that it is made of."""
         stops = accumulate(self._sizes)
         return [
-            flat[stop - size : stop].reshape(kind.shape).astype(kind.dtype)
+            flat[stop - size : stop].reshape(kind.shape).astype(kind.dtype, copy=False)
             for stop, size, kind in zip(stops, self._sizes, self._kinds, strict=True)
         ]
 

@@ -19,6 +19,7 @@ from typing import Any
 
 import numpy as np
 
+from tapegraph.arrays.buffers import keep_freed_memory
 from tapegraph.distributed.ranks import Communicator, check_equal
 from tapegraph.errors import explain
 from tapegraph.typed import Array
@@ -34,8 +35,14 @@ _MORE = 2 * DIGEST + 2
 class Exchange:
     """What a rank has to do with the others at each step."""
 
-    def __init__(self, op: str, comm: Communicator, names: Sequence[str]) -> None:
+    def __init__(
+        self, op: str, comm: Communicator, names: Sequence[str], size: int, dtype: Any
+    ) -> None:
+        keep_freed_memory()
         self._op, self._comm, self._names = op, comm, names
+        self._send = np.zeros(size + len(names) + _MORE, dtype)
+        self._total = np.zeros_like(self._send)
+        self.flat = self._send[:size]  # where gradients may be put together
         self._shared: list[tuple[str, Array]] = []  # what is compared in this step
         self._digest = _NO_DIGEST
         self._made: dict[int, tuple[int, Any]] = {}  # the last ticket and outcome, by the place
@@ -72,7 +79,8 @@ class Exchange:
         """
         if not stands and not self._is_made(place, ticket):
             if stood:
-                self._sum(flat, weight, has, _NO_DIGEST, wait=1)
+                self._fill(flat, 0, has, _NO_DIGEST, wait=1)
+                self._comm.Allreduce(self._send, self._total)
             return flat
         mean, any_has = self.made(flat, weight, ticket, place=place, has=has)
         if any_has != expected:
@@ -108,36 +116,30 @@ class Exchange:
         if not 0 <= weight < np.inf:
             received = f"the weight {float(weight)!r} on rank {self._comm.rank}"
             raise ValueError(explain(self._op, received, "a finite number, not negative"))
-        digest = self._digest if place == 0 else _NO_DIGEST
-        while True:
-            total, any_has, weights, waiting, differ = self._sum(flat, weight, has, digest)
-            if not waiting:
-                break
-        if differ:
+        self._fill(flat, weight, has, self._digest if place == 0 else _NO_DIGEST)
+        waits = True
+        while waits:
+            self._comm.Allreduce(self._send, self._total)
+            *more, weights, waits = self._total[-_MORE:].astype(float)
+        sums, squares = np.array(more).reshape(2, DIGEST)
+        if (sums**2 != self._comm.size * squares).any():
             check_equal(self._op, self._comm, self._shared)
         if not weights:
             fix = "Give a rank without data the weight 0, and another one more."
             raise RuntimeError(explain(self._op, "the weight 0 on every rank", "one above", fix))
-        return total / weights, any_has
+        mean = self._total[: flat.size] / self._total.dtype.type(weights)
+        return mean, tuple((self._total[flat.size : -_MORE] > 0).tolist())
 
-    def _sum(
+    def _fill(
         self, flat: Array, weight: Any, has: tuple[bool, ...], digest: Array, wait: int = 0
-    ) -> tuple[Array, tuple[bool, ...], Any, bool, bool]:
-        """Add up over the ranks; return the weighted gradients, and what comes after them."""
-        n, size = flat.size, self._comm.size
-        send = np.empty(n + len(has) + _MORE, flat.dtype)
-        if weight:
+    ) -> None:
+        """Put into the buffer what is sent."""
+        if not weight:  # of no data: its gradients may be NaN
+            self.flat[:] = 0
+        elif flat is not self.flat or weight != 1:
             with np.errstate(all="ignore"):
-                np.multiply(flat, flat.dtype.type(weight), out=send[:n])
-        else:  # of no data: its gradients may be NaN
-            send[:n] = 0
-        send[n:] = [*has, *digest, *digest**2, weight, wait]
-        total = np.empty_like(send)
-        self._comm.Allreduce(send, total)
-        any_has, more = total[n:-_MORE] > 0, total[-_MORE:].astype(float)
-        sums, squares = more[:DIGEST], more[DIGEST:-2]
-        differ = bool((sums**2 != size * squares).any())
-        return total[:n], tuple(any_has.tolist()), total[-2], bool(more[-1]), differ
+                np.multiply(flat, self._send.dtype.type(weight), out=self.flat)
+        self._send[flat.size :] = [*has, *digest, *digest**2, weight, wait]
 
     def _changed(self, any_has: tuple[bool, ...], expected: tuple[bool, ...]) -> RuntimeError:
         """Return the error of a compiled step in which another parameter has a gradient."""

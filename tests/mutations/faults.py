@@ -56,6 +56,7 @@ HAZARDS = "tests/compiling/test_hazards.py"
 INTERRUPTS = "tests/compiling/test_interrupts.py"
 BAD_INPUT = "tests/compiling/test_bad_input.py"
 PLAN = "tests/compiling/test_plan.py"
+RANKS = "tests/distributed/test_data_parallel.py"
 VALUES = "tests/compiling/test_values.py"
 VERSIONS = "tests/compiling/test_versions.py"
 RANDOM_STEPS = "tests/compiling/test_random_steps.py -k steps_natively"
@@ -2052,5 +2053,55 @@ FAULTS = (
         "self._see(name, Same(function))",
         "self._see(name, function.__code__)",
         "tests/compiling/test_guards.py -k library",
+    ),
+    # ------------------------------------------------------------------ ranks
+    Fault(
+        "ranks",
+        "weights-are-forgotten",
+        "tapegraph/distributed/exchange.py",
+        "        elif flat is not self.flat or weight != 1:",
+        "        elif flat is not self.flat:",
+        f"{RANKS} -k uneven",
+    ),
+    Fault(
+        "ranks",
+        "a-second-run-exchanges-again",
+        "tapegraph/distributed/exchange.py",
+        "        if not self._is_made(place, ticket):\n            try:",
+        "        if True:\n            try:",
+        f"{RANKS} -k uneven",
+    ),
+    Fault(
+        "ranks",
+        "who-does-not-stand-says-nothing",
+        "lowering/steps/step_graph.py",
+        "        stood, self._stood = self._stood, self._stands()",
+        "        stood, self._stood = self._stood, True",
+        f"{RANKS} -k nan",
+        tensorflow=True,
+    ),
+    Fault(
+        "ranks",
+        "the-digest-is-of-nothing",
+        "tapegraph/distributed/exchange.py",
+        "                found.update(np.ascontiguousarray(array).data)",
+        "                found.update(array.dtype.str.encode())",
+        f"{RANKS} -k drifted",
+    ),
+    Fault(
+        "ranks",
+        "a-failed-step-keeps-the-average",
+        "tapegraph/distributed/data_parallel.py",
+        "            if self.optimizer._steps._array is taken:",
+        "            if self.optimizer._steps._array is not taken:",
+        f"{RANKS} -k rule_that_fails",
+    ),
+    Fault(
+        "ranks",
+        "the-state-of-rank-0-is-not-sent",
+        "tapegraph/distributed/data_parallel.py",
+        "        if self.rank:\n            make(together(changes))",
+        "        if self.size > 2:\n            make(together(changes))",
+        f"{RANKS} -k uneven",
     ),
 )
