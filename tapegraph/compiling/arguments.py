@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from array import array
 from collections import OrderedDict
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -11,14 +12,14 @@ import numpy as np
 
 from tapegraph.compiling.guards import Same
 from tapegraph.errors import explain, kind_of
-from tapegraph.recording.node import Node, numeric
+from tapegraph.recording.node import HALF, Node, as_array, numeric
 
 ArgSpec = Any
 _STATIC = (bool, int, str, bytes, type(None))
 # The classes that say of what type an array's elements are.
 _DTYPES = (bool, int, float)
-# What arrays of other libraries have, eager tensors of TensorFlow among them.
-_ARRAYS = ("__dlpack__", "numpy")  # either, beside `__array__`
+# What arrays and columns of other libraries have beside `__array__`: one of them.
+_ARRAYS = ("__dlpack__", "numpy", "__pandas_priority__", "__arrow_c_stream__")
 
 
 # Stand for a tensor, a `Value` and a float of the program among the results of a call.
@@ -89,6 +90,8 @@ def flattened(
     if isinstance(value, np.ndarray) and not isinstance(value, np.matrix):
         if isinstance(value, np.ma.MaskedArray):
             value = numeric(value, "compile", path)  # which refuses it
+        if value.dtype.name in HALF:
+            value = value.astype(np.float32)
         found.append((path, value))
         return LeafSpec(("array", value.shape, value.dtype.str))
     if isinstance(value, np.generic):
@@ -112,9 +115,11 @@ def flattened(
         return (kind, tuple(parts))
     if isinstance(value, np.dtype) or _is_dtype(value):
         return Static(kind, value)
-    is_array = hasattr(value, "__array__") and any(hasattr(value, name) for name in _ARRAYS)
-    if is_array and not isinstance(value, np.ndarray):
-        return flattened(np.asarray(value), path, found)
+    ours = isinstance(value, np.ndarray) or hasattr(kind, "__tapegraph_apply__")
+    if isinstance(value, (memoryview, array)) or (hasattr(value, "__array__") and not ours):
+        numbers = as_array(value, "compile", path)  # which refuses what has none to give
+        if kind in (memoryview, array) or any(hasattr(value, name) for name in _ARRAYS):
+            return flattened(numbers, path, found)
     expected = "arrays, numbers, strings, None, and dicts, lists and tuples of them"
     fix = "Reach other objects through the function's closure or self."
     raise TypeError(explain("compile", f"{kind_of(value)} for {path}", expected, fix))

@@ -1098,7 +1098,7 @@ def _filled(op: str, a: Any, value: int, dtype: Any, shape: Any, argument: str =
     like = tensor_like(op, a, argument)
     lengths = like.shape if shape is None else integers(op, "shape", shape)
     array = np.full(lengths, value, like.dtype if dtype is None else dtype)
-    return constant(numeric(array, op, "dtype"))
+    return constant(numeric(array, op, "dtype", widens=False))
 
 
 @implements(np.copy)
@@ -1134,7 +1134,7 @@ def astype(x: Kind | ArrayLike, /, dtype: npt.DTypeLike, copy: bool = True) -> K
         raise TypeError(
             explain("astype", f"{kind_of(dtype)} for 'dtype'", "a dtype", 'Write "float32".')
         ) from None
-    numeric(np.empty(0, wanted), "astype", "dtype")  # refuses what no tensor can hold
+    numeric(np.empty(0, wanted), "astype", "dtype", widens=False)  # refuses what no tensor can hold
     if out.dtype == wanted and not copy:
         return out
     if wanted.kind != "f" and not is_captured(out):

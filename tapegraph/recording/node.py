@@ -109,8 +109,15 @@ def constant(data: Array) -> Any:
     return node
 
 
-def numeric(data: Any, op: str, argument: str) -> Array:
-    """Return ``data`` as a native-endian array of its own memory, refusing what is not numeric."""
+# Floats of two bytes, whose numbers float32 has all; ml_dtypes gives NumPy the second.
+HALF = frozenset(("float16", "bfloat16"))
+
+
+def numeric(data: Any, op: str, argument: str, *, widens: bool = True) -> Array:
+    """Return ``data`` as a native-endian array of its own memory, refusing what is not numeric.
+
+    Half precision becomes float32 where it ``widens``.
+    """
     if isinstance(data, Node):
         if data._requires_grad:
             raise not_detached(op, argument, data)
@@ -121,22 +128,12 @@ def numeric(data: Any, op: str, argument: str) -> Array:
             fix = "Write np.where(mask, ...) on its data, or masked.filled(value)."
             received = f"a masked array for {argument!r}, whose mask would be dropped"
             raise TypeError(explain(op, received, "an array without a mask", fix))
-    try:
-        array = np.asarray(data)
-    except TypeError:
-        if isinstance(data, (list, tuple)) and _holds_recorded(data):
-            raise not_joined(op, argument, data) from None
-        raise
-    except ValueError as error:
-        if "inhomogeneous" not in str(error):
-            raise
-        fix = "Give every row the same length."
-        raise ValueError(
-            explain(op, f"ragged data for {argument!r}", "a rectangular array", fix)
-        ) from error
+    array = as_array(data, op, argument)
     kind = array.dtype.kind
     if kind in "biu" or (kind == "f" and array.dtype.itemsize in (4, 8)):
         return own(array)
+    if widens and array.dtype.name in HALF:
+        return own(array, np.float32)
     fix = "Convert it first, for instance with np.asarray(data, dtype=np.float64)."
     received = kind_of(data) if kind != "f" else f"dtype {array.dtype}"
     raise TypeError(
@@ -147,6 +144,40 @@ def numeric(data: Any, op: str, argument: str) -> Array:
             fix,
         )
     )
+
+
+def as_array(data: Any, op: str, argument: str) -> Any:
+    """Return what NumPy makes of ``data``, refusing what has no numbers to give."""
+    try:
+        return np.asarray(data)
+    except (TypeError, ValueError, RuntimeError) as error:  # NotImplementedError is one
+        if isinstance(data, (list, tuple)) and _holds_recorded(data):
+            raise not_joined(op, argument, data) from None
+        if "inhomogeneous" in str(error):
+            fix = "Give every row the same length."
+            raise ValueError(
+                explain(op, f"ragged data for {argument!r}", "a rectangular array", fix)
+            ) from error
+        if not hasattr(type(data), "__array__"):
+            raise
+        raise _gives_no_numbers(data, op, argument, error) from error
+
+
+def _gives_no_numbers(data: Any, op: str, argument: str, error: Exception) -> TypeError:
+    """Return the error of another library's array that NumPy cannot read, in its own words."""
+    own_words = str(error).partition("\n")[0]
+    library = type(data).__module__.partition(".")[0]
+    received = f"{kind_of(data)} of {library} for {argument!r}"
+    fix = f"{library} says: {own_words}"
+    if getattr(data, "requires_grad", False):
+        received += ", which needs a gradient there"
+        fix = "Write x.detach(): its library's gradients do not flow through this one."
+    elif "symbolic" in own_words:
+        received += ", which is symbolic"
+        fix = "Call it with eager tensors, or make a TensorFlow function of yours: tg.function(f)."
+    elif "BFloat16" in own_words:
+        fix = "Write x.float()."
+    return TypeError(explain(op, received, "an array that NumPy can read", fix))
 
 
 def _holds_recorded(values: Any) -> bool:

@@ -246,7 +246,7 @@ def _result(name: str, forward: Callable[..., Any], *arrays: Array, **attrs: Any
     if isinstance(out, (tuple, list, nodes.Node)):
         fix = "Register one operation per result, on plain arrays."
         raise TypeError(explain(name, f"a {type(out).__name__} from forward", "one array", fix))
-    out = numeric(out, name, "forward's result")
+    out = numeric(out, name, "forward's result", widens=False)
     if out.dtype.kind != "f" and any(a.dtype.kind == "f" for a in arrays):
         raise TypeError(explain(name, f"{kind_of(out)} from forward", "float32 or float64"))
     return out

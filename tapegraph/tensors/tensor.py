@@ -448,7 +448,7 @@ def param(data: ArrayLike, dtype: npt.DTypeLike | None = None, name: str | None 
     Tensor([1., 2.], name='w', op='param')
     """
     data = settled(data, np.float64)
-    array = numeric(_numbers(data), "param", "data")
+    array = numeric(_numbers(data), "param", "data", widens=False)
     if dtype is not None:
         array = own(array, _float_type(dtype))
     elif array.dtype.kind != "f":
@@ -500,7 +500,7 @@ def tensor(data: ArrayLike, dtype: npt.DTypeLike | None = None) -> Tensor:
     data = settled(data, np.float64)
     array = numeric(_numbers(data), "tensor", "data")
     if dtype is not None:
-        array = numeric(array.astype(dtype, copy=False), "tensor", "data")
+        array = numeric(array.astype(dtype, copy=False), "tensor", "data", widens=False)
     return _constant(array, data)
 
 

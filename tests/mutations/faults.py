@@ -2104,4 +2104,29 @@ FAULTS = (
         "        if self.size > 2:\n            make(together(changes))",
         f"{RANKS} -k uneven",
     ),
+    # ------------------------------------------------------------------ other libraries
+    Fault(
+        "interop",
+        "half-precision-is-refused-in-a-step",
+        "tapegraph/compiling/arguments.py",
+        "        if value.dtype.name in HALF:",
+        "        if value.dtype.name not in HALF and not value.dtype.name:",
+        "tests/tensors/test_other_libraries.py -k half",
+    ),
+    Fault(
+        "interop",
+        "a-parameter-of-half-precision",
+        "tapegraph/tensors/tensor.py",
+        'numeric(_numbers(data), "param", "data", widens=False)',
+        'numeric(_numbers(data), "param", "data")',
+        "tests/tensors/test_other_libraries.py -k half",
+    ),
+    Fault(
+        "interop",
+        "a-buffer-is-no-argument",
+        "tapegraph/compiling/arguments.py",
+        "    if isinstance(value, (memoryview, array)) or",
+        "    if isinstance(value, array) or",
+        "tests/tensors/test_other_libraries.py -k one_trace",
+    ),
 )

@@ -349,7 +349,7 @@ NOT_NUMBERS = {
     "complex128": np.ones(3, dtype=complex),
     "datetime64": np.array(["2020"] * 3, dtype="M8[Y]"),
     "timedelta64": np.ones(3, dtype="m8[D]"),
-    "float16": np.ones(3, dtype=np.float16),
+    np.dtype(np.longdouble).name: np.ones(3, dtype=np.longdouble),
 }
 COMBINED = {
     "operator": lambda x, bad: x + bad,
