@@ -14,6 +14,7 @@ import pytest
 
 import tapegraph as tg
 from benchmarks import (
+    allreduce,
     auto,
     contest,
     environment,
@@ -541,3 +542,21 @@ def test_the_command_of_simulations(tmp_path):
         for side in sides:
             line = rf"^{name} {side}x{side} +([\d.]+  {quoted} +{quoted}|left out: )"
             assert re.search(line, out, re.M), out
+
+
+# What an all-reduce costs
+
+
+def test_the_fit_finds_the_network_that_it_was_computed_with():
+    for ranks in (2, 8):
+        seconds = {n: allreduce.model(ranks, n, 3e-6, 2e9) for n in allreduce.SIZES}
+        np.testing.assert_allclose(allreduce.fitted(seconds, ranks), (3e-6, 2e9))
+    assert allreduce.model(2, 250, 1e-6, 1e3) == pytest.approx(2e-6 + 1.0)  # 1000 bytes
+
+
+@pytest.mark.thorough
+def test_the_all_reduce_is_measured(tmp_path):
+    pytest.importorskip("mpi4py")
+    out = run("benchmarks.allreduce", "--ranks", 2, "--sizes", 10, 1000, cwd=tmp_path)
+    assert re.search(r"^fitted on 2 ranks: .+ us, .+ GB/s$", out, re.MULTILINE)
+    assert len(re.findall(r"^\| 2 \| 10+ |^\| 2 \| 1,000 ", out, re.MULTILINE)) == 2
