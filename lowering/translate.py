@@ -10,7 +10,15 @@ import numpy as np
 
 from tapegraph.lowering.layouts import emitted_last
 from tapegraph.lowering.rows.nn import WHOLE_LOWERINGS
-from tapegraph.lowering.rows.rules import LOWERINGS, Result, Row, Rule, constant, own_gradient
+from tapegraph.lowering.rows.rules import (
+    LOWERINGS,
+    Result,
+    Row,
+    Rule,
+    constant,
+    known,
+    own_gradient,
+)
 from tapegraph.lowering.rows.strong_zero import strong_zeros
 from tapegraph.lowering.unsupported import GAPS, MetNaN, NotLowered
 from tapegraph.ops import rules_of_families
@@ -128,7 +136,10 @@ def emit_entry(
     if last:
         out, rule, attrs = emitted_last(op.name, out, rule, attrs)
     result = rule(out, *operands, **attrs)
-    if tuple(result.shape) != out.shape or result.dtype != out.dtype:
+    shape = known(out.shape)
+    if None in shape and result.shape.is_compatible_with(shape):
+        result.set_shape(shape)
+    if tuple(result.shape) != shape or result.dtype != out.dtype:
         raise TypeError(
             f"the lowering of {op.name} gives {result.dtype.name} {tuple(result.shape)} where "
             f"the tape has {out.dtype} {out.shape}: {(describe or program.describe)(slot)}"

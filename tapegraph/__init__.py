@@ -19,6 +19,7 @@ from tapegraph.differentiation.backward import backward
 from tapegraph.differentiation.gradients import gradients
 from tapegraph.engines.backend import get_backend, last_backward, set_backend, use_backend
 from tapegraph.errors import LostGradientWarning
+from tapegraph.exporting import export, function
 from tapegraph.ops import elementwise as _elementwise
 from tapegraph.ops import index as _index
 from tapegraph.ops import linalg as _linalg
@@ -96,6 +97,8 @@ __all__ = [
     "defop",
     "distributed",
     "elementwise_grad",
+    "export",
+    "function",
     "get_backend",
     "grad",
     "gradients",

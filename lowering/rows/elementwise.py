@@ -13,6 +13,7 @@ from tapegraph.lowering.rows.rules import (
     ints,
     is_large,
     number,
+    over,
     own_gradient,
     raw,
     summed_to,
@@ -135,7 +136,7 @@ def _logaddexp(out: Any, a: Any, b: Any) -> Any:
         return _careful_logaddexp(a, b)
     tail = raw.Log1p(x=raw.Exp(x=raw.Neg(x=raw.Abs(x=raw.Sub(x=a, y=b)))))
     y = raw.AddV2(x=raw.Maximum(x=a, y=b), y=tail)
-    total = raw.Sum(input=y, axis=ints(range(a.shape.rank)))  # NaN after inf - inf
+    total = raw.Sum(input=y, axis=over(range(a.shape.rank)))  # NaN after inf - inf
     return unless(total == total, y, lambda: _careful_logaddexp(a, b))
 
 
@@ -185,14 +186,14 @@ def _pow(out: Any, a: Any, b: Any) -> Any:
             right = (
                 raw.IsFinite(x=raw.Sum(input=sizes, axis=every))
                 & (raw.Min(input=sizes, axis=every) > float(limits.tiny / limits.eps))
-                & (raw.Min(input=raw.Abs(x=a), axis=ints(range(a.shape.rank))) > 0.0)
+                & (raw.Min(input=raw.Abs(x=a), axis=over(range(a.shape.rank))) > 0.0)
             )
             # One more power would take as long as the first.
             power = unless(right, raw.RealDiv(x=y, y=a), lambda: raw.Pow(x=a, y=b - 1.0))
             above = a > 0.0
             known = raw.SelectV2(condition=above, t=a, e=number(1.0, a))
             rate = raw.SelectV2(condition=above, t=raw.Log(x=known), e=number(0.0, a))
-            return [summed_to(g * b * power, a.shape), summed_to(g * y * rate, b.shape)]
+            return [summed_to(g * b * power, a), summed_to(g * y * rate, b)]
 
         return y, gradient
 
@@ -219,8 +220,8 @@ def _halving_ties(node: str, first: Any, second: Any, a: Any, b: Any) -> Any:
             share = raw.Mul(x=raw.Sub(x=won, y=lost), y=number(0.5, g))
             half = number(0.5, g)
             return [
-                summed_to(raw.MulNoNan(x=g, y=raw.AddV2(x=half, y=share)), a.shape),
-                summed_to(raw.MulNoNan(x=g, y=raw.Sub(x=half, y=share)), b.shape),
+                summed_to(raw.MulNoNan(x=g, y=raw.AddV2(x=half, y=share)), a),
+                summed_to(raw.MulNoNan(x=g, y=raw.Sub(x=half, y=share)), b),
             ]
 
         return y, gradient
@@ -250,8 +251,8 @@ def _unless_nan(wins: Any, a: Any, b: Any) -> Any:
             share = raw.Sub(x=raw.Cast(x=first, DstT=g.dtype), y=half)
             rest = raw.Sub(x=number(1.0, g), y=share)
             return [
-                summed_to(raw.MulNoNan(x=g, y=share), a.shape),
-                summed_to(raw.MulNoNan(x=g, y=rest), b.shape),
+                summed_to(raw.MulNoNan(x=g, y=share), a),
+                summed_to(raw.MulNoNan(x=g, y=rest), b),
             ]
 
         return y, gradient
@@ -293,7 +294,7 @@ def _of_floats(node: str, otherwise: bool) -> Rule:
     def rule(out: Any, x: Any) -> Any:
         if x.dtype.is_floating:
             return getattr(raw, node)(x=x)
-        return tensorflow().fill(out.shape, otherwise)
+        return raw.Fill(dims=ints(out.shape), value=tensorflow().constant(otherwise))
 
     return rule
 

@@ -10,11 +10,14 @@ from tapegraph.lowering.rows.rules import (
     Rule,
     ints,
     is_large,
+    known,
     number,
     own_gradient,
     permuted,
     raw,
     reshaped,
+    scalar,
+    shape_of,
 )
 from tapegraph.lowering.runtime import tensorflow
 from tapegraph.lowering.unsupported import NotLowered
@@ -29,14 +32,18 @@ def _gather(out: Any, x: Any, indices: Any, *, axis: int) -> Any:
         return reshaped(x, out.shape)
     if not isinstance(x, tensorflow().Tensor):  # a variable, of which nothing else is read
         return raw.ResourceGather(resource=x.handle, indices=indices, dtype=x.dtype)
-    count, last = math.prod(indices.shape), len(x.shape) - 1
-    many = is_large(x) and 2 * count > x.shape[last]  # few are taken as quickly one by one
-    if 0 < axis == last and indices.shape.rank == 1 and many:
+    last = len(x.shape) - 1
+    if 0 < axis == last and indices.shape.rank == 1 and _are_many(indices, x):
         # Whole rows are taken several times quicker than single numbers, and put back so too.
         order = (last, *range(last))
         rows = raw.GatherV2(params=permuted(x, order), indices=indices, axis=_first_axis())
         return permuted(rows, (*range(1, last + 1), 0))
     return raw.GatherV2(params=x, indices=indices, axis=tensorflow().constant(axis))
+
+
+def _are_many(indices: Any, x: Any) -> bool:
+    """Return whether so many places are taken along the last axis that whole rows are quicker."""
+    return is_large(x) and None not in indices.shape and 2 * indices.shape[0] > x.shape[-1]
 
 
 def _first_axis() -> Any:
@@ -62,14 +69,14 @@ def _getitem(out: Any, x: Any, begin: Any, end: Any, plan: tuple[Any, ...]) -> A
         new_axis_mask=sum(1 << i for i, part in enumerate(plan) if part is None),
         shrink_axis_mask=sum(1 << i for i, part in enumerate(plan) if part == "int"),
     )
-    taken.set_shape(out.shape)  # the fed offsets move the block, never its size
+    taken.set_shape(known(out.shape))  # the fed offsets move the block, never its size
     return taken
 
 
 def _getitem_with_gradient(out: Any, x: Any, begin: Any, end: Any, *, plan: tuple[Any, ...]) -> Any:
     def lowered(x: Any) -> Any:
         taken = _getitem(out, *_rows_taken(x, begin, end, plan))
-        return taken, lambda g: _put_back(g, tuple(x.shape), begin, plan)
+        return taken, lambda g: _put_back(g, shape_of(x), begin, plan)
 
     return own_gradient(lowered, x)
 
@@ -93,7 +100,7 @@ def _rows_taken(x: Any, begin: Any, end: Any, plan: tuple[Any, ...]) -> tuple[An
     return x, begin, end, plan
 
 
-def _put_back(g: Any, shape: tuple[int, ...], begin: Any, plan: tuple[Any, ...]) -> Any:
+def _put_back(g: Any, shape: tuple[Any, ...], begin: Any, plan: tuple[Any, ...]) -> Any:
     """Put what was sliced back among zeros, in a tenth of ``StridedSliceGrad``'s time.
 
     It is padded at its end and then rolled: only how far it is rolled depends on the offsets.
@@ -109,19 +116,20 @@ def _put_back(g: Any, shape: tuple[int, ...], begin: Any, plan: tuple[Any, ...])
     for axis, step in enumerate(map(abs, steps)):
         if step > 1:
             g = _spread_out(g, axis, step)
-    room = [(0, n - have) for n, have in zip(shape, g.shape, strict=True)]
-    moved = [axis for axis, (_, more) in enumerate(room) if more]
+    room = [n - have for n, have in zip(shape, shape_of(g), strict=True)]
+    moved = [axis for axis, more in enumerate(room) if more != 0]
     if not moved:
         return g
-    first = [min(0, (count - 1) * step) for count, step in zip(counts, steps, strict=True)]
+    first = [(n - 1) * step if step < 0 else 0 for n, step in zip(counts, steps, strict=True)]
     shift = raw.GatherV2(params=begin, indices=ints(items[a] for a in moved), axis=_first_axis())
-    g = raw.Pad(input=g, paddings=tensorflow().constant(room, "int64"))
+    g = raw.Pad(input=g, paddings=raw.Pack(values=[ints([0] * len(room)), ints(room)], axis=1))
     return raw.Roll(input=g, shift=shift + ints(first[a] for a in moved), axis=ints(moved))
 
 
 def _spread_out(g: Any, axis: int, step: int) -> Any:
     """Put zeros between the elements along an axis, which stand ``step`` apart from then on."""
-    before, count, after = math.prod(g.shape[:axis]), g.shape[axis], math.prod(g.shape[axis + 1 :])
+    shape = shape_of(g)
+    before, count, after = math.prod(shape[:axis]), shape[axis], math.prod(shape[axis + 1 :])
     apart = raw.Pad(
         input=reshaped(g, (before, count, 1, after)),
         paddings=tensorflow().constant([(0, 0), (0, 0), (0, step - 1), (0, 0)], "int64"),
@@ -129,7 +137,7 @@ def _spread_out(g: Any, axis: int, step: int) -> Any:
     span = (count - 1) * step + 1
     flat = reshaped(apart, (before, count * step, after))
     cut = raw.Slice(input=flat, begin=ints((0, 0, 0)), size=ints((before, span, after)))
-    return reshaped(cut, (*g.shape[:axis], span, *g.shape[axis + 1 :]))
+    return reshaped(cut, (*shape[:axis], span, *shape[axis + 1 :]))
 
 
 def _index(out: Any, x: Any, *arrays: Any, plan: tuple[str, ...]) -> Any:
@@ -165,11 +173,12 @@ def _taken(x: Any, places: list[Any]) -> Any:
         def gradient(g: Any) -> Any:
             # A fifth of ScatterNd's time.
             flat = places[0]
-            for place, length in zip(places[1:], x.shape[1:axes], strict=True):
-                flat = flat * length + place
-            count = tensorflow().constant(math.prod(x.shape[:axes]), flat.dtype)
+            shape = shape_of(x)
+            for place, length in zip(places[1:], shape[1:axes], strict=True):
+                flat = flat * number(length, flat) + place
+            count = number(math.prod(shape[:axes]), flat)
             summed = raw.UnsortedSegmentSum(data=g, segment_ids=flat, num_segments=count)
-            return reshaped(summed, tuple(x.shape))
+            return reshaped(summed, shape)
 
         return taken, gradient
 
@@ -183,7 +192,7 @@ def _indexes_rows(*, plan: tuple[str, ...]) -> bool:
 def _scatter(out: Any, x: Any, places: Any, *, shape: tuple[int, ...]) -> Any:
     def lowered(x: Any) -> Any:
         # A tenth of ScatterNd's time, and whose own gradient would look for negative places.
-        count = tensorflow().constant(math.prod(shape), "int64")
+        count = scalar(math.prod(shape), "int64")
         if is_large(x) and x.dtype.is_floating:  # in half as long, but not of few
             numbers, at = reshaped(x, (-1,)), reshaped(places, (-1,))
             flat = raw.DenseBincount(input=at, size=count, weights=numbers, binary_output=False)
@@ -200,8 +209,9 @@ def _scatter(out: Any, x: Any, places: Any, *, shape: tuple[int, ...]) -> Any:
 
 def _within(out: Any, x: Any, *, low: int, high: int) -> Any:
     x = raw.Cast(x=x, DstT="int64")
-    inside = raw.LogicalAnd(x=x >= low, y=x < high)
-    from_the_end = raw.SelectV2(condition=x < 0, t=x + high, e=x)
+    end = number(high, x)
+    inside = raw.LogicalAnd(x=x >= number(low, x), y=x < end)
+    from_the_end = raw.SelectV2(condition=x < 0, t=x + end, e=x)
     # No place: what gathers by it raises.
     return raw.SelectV2(condition=inside, t=from_the_end, e=number(-1, x))
 

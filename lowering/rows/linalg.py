@@ -12,23 +12,27 @@ from tapegraph.lowering.rows.rules import (
     finfo,
     ints,
     is_large,
+    known,
     number,
+    over,
     own_gradient,
     permuted,
     raw,
     reshaped,
+    shape_of,
     unless,
 )
 from tapegraph.lowering.runtime import tensorflow
 from tapegraph.ops.linalg import terms_of
+from tapegraph.ops.reduce import kept_shape
 
 
 def _as_matrices(a: Any, b: Any) -> tuple[Any, Any]:
     """Write a 1-D operand as a row on the left, or as a column on the right."""
     if a.shape.rank == 1:
-        a = reshaped(a, (1, a.shape[0]))
+        a = reshaped(a, (1, *shape_of(a)))
     if b.shape.rank == 1:
-        b = reshaped(b, (b.shape[0], 1))
+        b = reshaped(b, (*shape_of(b), 1))
     return a, b
 
 
@@ -58,7 +62,8 @@ def strong_zero_einsum(rule: Rule, out: Any, *operands: Any, spec: str) -> Any:
 
     def lined_up(x: Any, term: str, labels: str) -> Any:
         order = [term.index(label) for label in labels if label in term]
-        lengths = [x.shape[term.index(label)] if label in term else 1 for label in labels]
+        shape = shape_of(x)
+        lengths = [shape[term.index(label)] if label in term else 1 for label in labels]
         return reshaped(permuted(x, order), tuple(lengths))
 
     def lowered(*xs: Any) -> Any:
@@ -96,8 +101,8 @@ def _solve(out: Any, a: Any, b: Any) -> Any:
 
 def _stacked(x: Any, stack: tuple[int, ...]) -> Any:
     """Repeat matrices to a stack of them: MatrixSolve does not broadcast."""
-    shape = (*stack, *x.shape[-2:])
-    return x if tuple(x.shape) == shape else raw.BroadcastTo(input=x, shape=ints(shape))
+    shape = (*stack, *shape_of(x)[-2:])
+    return x if tuple(x.shape) == known(shape) else raw.BroadcastTo(input=x, shape=ints(shape))
 
 
 def _det(out: Any, a: Any) -> Any:
@@ -200,7 +205,7 @@ def _pinv(out: Any, a: Any, *, rcond: float) -> Any:
 
 
 def _norm(out: Any, x: Any, *, axis: tuple[int, ...], keepdims: bool, ord: float) -> Any:
-    kept = tuple(1 if i in axis else int(n) for i, n in enumerate(x.shape))
+    kept = kept_shape(shape_of(x), axis)
 
     def lowered(x: Any) -> Any:
         y = _norm_of(x, axis, ord)
@@ -218,20 +223,20 @@ def _norm(out: Any, x: Any, *, axis: tuple[int, ...], keepdims: bool, ord: float
 def _norm_of(x: Any, axis: tuple[int, ...], ord: float) -> Any:
     sizes = raw.Abs(x=x)
     if ord == math.inf:
-        return raw.Max(input=sizes, axis=ints(axis), keep_dims=True)
+        return raw.Max(input=sizes, axis=over(axis), keep_dims=True)
     if ord == -math.inf:
-        return raw.Min(input=sizes, axis=ints(axis), keep_dims=True)
+        return raw.Min(input=sizes, axis=over(axis), keep_dims=True)
     if ord == 1:
-        return raw.Sum(input=sizes, axis=ints(axis), keep_dims=True)
+        return raw.Sum(input=sizes, axis=over(axis), keep_dims=True)
     if ord == 2 and len(axis) == x.shape.rank:
         half = raw.L2Loss(t=x)  # half the sum of all squares, in one pass
         root = raw.Sqrt(x=raw.AddV2(x=half, y=half))
         return raw.Reshape(tensor=root, shape=ints([1] * len(axis)))
     if ord == 2:
-        squares = raw.Sum(input=raw.Mul(x=x, y=x), axis=ints(axis), keep_dims=True)
+        squares = raw.Sum(input=raw.Mul(x=x, y=x), axis=over(axis), keep_dims=True)
         return raw.Sqrt(x=squares)
     powers = raw.Pow(x=sizes, y=number(ord, x))
-    total = raw.Sum(input=powers, axis=ints(axis), keep_dims=True)
+    total = raw.Sum(input=powers, axis=over(axis), keep_dims=True)
     return raw.Pow(x=total, y=number(1.0 / ord, x))
 
 

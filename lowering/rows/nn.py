@@ -22,10 +22,12 @@ from tapegraph.lowering.rows.rules import (
     converted,
     ints,
     number,
+    over,
     own_gradient,
     permuted,
     raw,
     reshaped,
+    shape_of,
     summed_to,
     transposed,
 )
@@ -117,8 +119,8 @@ def max_pool2d(out: Any, x: Any, *, ksize: Pair, stride: Pair, pad: Pair) -> Any
     def pooled(image: Any) -> Any:
         best = raw.MaxPool(input=image, **windows)
         # TensorFlow's kernels skip a NaN, and know nothing below the lowest number.
-        total = raw.Sum(input=x, axis=ints(range(4)))
-        least = raw.Min(input=best, axis=ints(range(4)))
+        total = raw.Sum(input=x, axis=over(range(4)))
+        least = raw.Min(input=best, axis=over(range(4)))
         plain = raw.IsFinite(x=total) & (least > x.dtype.min)
 
         def best_of_any() -> Any:
@@ -196,15 +198,16 @@ def _softmax_crossentropy(out: Any, logits: Any, targets: Any) -> Any:
     if targets.shape.rank == logits.shape.rank:
         # SoftmaxCrossEntropyWithLogits takes rows that sum to 1 for granted; these need not.
         weighted = raw.MulNoNan(x=raw.LogSoftmax(logits=logits), y=targets)
-        rows = raw.Neg(x=raw.Sum(input=weighted, axis=ints([logits.shape.rank - 1])))
+        rows = raw.Neg(x=raw.Sum(input=weighted, axis=over([logits.shape.rank - 1])))
     else:
-        count, classes = math.prod(logits.shape[:-1]), logits.shape[-1]
+        classes = logits.shape[-1]
         if not classes:
-            return raw.Mean(input=logits, axis=ints(range(logits.shape.rank)))  # of no rows
+            return raw.Mean(input=logits, axis=over(range(logits.shape.rank)))  # of no rows
         if logits.shape.rank != 2:
+            count = math.prod(shape_of(logits)[:-1])
             logits, targets = reshaped(logits, (count, classes)), reshaped(targets, (count,))
         rows = _row_losses(logits, targets)
-    return raw.Mean(input=rows, axis=ints(range(rows.shape.rank)))
+    return raw.Mean(input=rows, axis=over(range(rows.shape.rank)))
 
 
 def _row_losses(logits: Any, targets: Any) -> Any:
@@ -240,7 +243,7 @@ def _row_losses(logits: Any, targets: Any) -> Any:
 
 def _mse_loss(out: Any, prediction: Any, target: Any) -> Any:
     squares = raw.SquaredDifference(x=prediction, y=target)
-    return raw.Mean(input=squares, axis=ints(range(squares.shape.rank)))
+    return raw.Mean(input=squares, axis=over(range(squares.shape.rank)))
 
 
 def _layer_norm(out: Any, x: Any, gamma: Any, beta: Any, *, eps: float) -> Any:
@@ -264,7 +267,7 @@ def layer_normalised(out: Any, x: Any, gamma: Any, beta: Any, *, eps: float, tim
 
     def scaled(normal: Any, gamma: Any) -> Any:
         def gradient(g: Any) -> tuple[Any, Any]:
-            return times(gamma, g), summed_to(times(normal, g), gamma.shape)
+            return times(gamma, g), summed_to(times(normal, g), gamma)
 
         return raw.Mul(x=normal, y=gamma), gradient
 
@@ -276,7 +279,7 @@ def layer_normalised(out: Any, x: Any, gamma: Any, beta: Any, *, eps: float, tim
 
 
 def _row_mean(x: Any) -> Any:
-    return raw.Mean(input=x, axis=ints([x.shape.rank - 1]), keep_dims=True)
+    return raw.Mean(input=x, axis=over([x.shape.rank - 1]), keep_dims=True)
 
 
 LOWERINGS: dict[str, Row | Rule] = {

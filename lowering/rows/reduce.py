@@ -17,10 +17,12 @@ from tapegraph.lowering.rows.rules import (
     ints,
     is_large,
     number,
+    over,
     own_gradient,
     permuted,
     raw,
     reshaped,
+    shape_of,
     unless,
 )
 from tapegraph.lowering.runtime import tensorflow
@@ -30,16 +32,16 @@ from tapegraph.recording.op import Attrs
 
 def _sum(out: Any, x: Any, *, axis: tuple[int, ...], keepdims: bool) -> Any:
     # NumPy adds up bools as integers.
-    return raw.Sum(input=converted(x, out.dtype), axis=ints(axis), keep_dims=keepdims)
+    return raw.Sum(input=converted(x, out.dtype), axis=over(axis), keep_dims=keepdims)
 
 
 def _mean(out: Any, x: Any, *, axis: tuple[int, ...], keepdims: bool) -> Any:
-    return raw.Mean(input=converted(x, out.dtype), axis=ints(axis), keep_dims=keepdims)
+    return raw.Mean(input=converted(x, out.dtype), axis=over(axis), keep_dims=keepdims)
 
 
 def _softmax(out: Any, x: Any, *, axis: int) -> Any:
     last = len(out.shape) - 1
-    return raw.Softmax(logits=x) if axis == last else _softmax_along(x, ints([axis]))
+    return raw.Softmax(logits=x) if axis == last else _softmax_along(x, over([axis]))
 
 
 def _softmax_along(x: Any, axis: Any) -> Any:
@@ -61,27 +63,27 @@ def _softmax_along(x: Any, axis: Any) -> Any:
 
 
 def _max(out: Any, x: Any, *, axis: tuple[int, ...], keepdims: bool) -> Any:
-    y = raw.Max(input=x, axis=ints(axis), keep_dims=keepdims)
+    y = raw.Max(input=x, axis=over(axis), keep_dims=keepdims)
     return _reduced(x, y, axis, _chosen)
 
 
 def _min(out: Any, x: Any, *, axis: tuple[int, ...], keepdims: bool) -> Any:
-    y = raw.Min(input=x, axis=ints(axis), keep_dims=keepdims)
+    y = raw.Min(input=x, axis=over(axis), keep_dims=keepdims)
     return _reduced(x, y, axis, _chosen)
 
 
 def _prod(out: Any, x: Any, *, axis: tuple[int, ...], keepdims: bool) -> Any:
-    y = raw.Prod(input=x, axis=ints(axis), keep_dims=keepdims)
+    y = raw.Prod(input=x, axis=over(axis), keep_dims=keepdims)
     return _reduced(x, y, axis, _others)
 
 
 def _reduced(x: Any, y: Any, axis: tuple[int, ...], slope: Callable[..., Any]) -> Any:
     """Return a reduction ``y`` of ``x`` whose gradient is ``slope(x, y, axis)`` an element."""
-    kept = kept_shape(tuple(x.shape), axis)
+    kept = kept_shape(shape_of(x), axis)
 
     def lowered(x: Any) -> Any:
         def gradient(g: Any) -> Any:
-            full = raw.BroadcastTo(input=reshaped(g, kept), shape=ints(x.shape))
+            full = raw.BroadcastTo(input=reshaped(g, kept), shape=ints(shape_of(x)))
             return raw.MulNoNan(x=slope(x, reshaped(y, kept), axis), y=full)
 
         return raw.Identity(input=y), gradient
@@ -94,7 +96,7 @@ def _chosen(x: Any, y: Any, axis: tuple[int, ...]) -> Any:
     same = raw.Equal(x=x, y=y, incompatible_shape_error=True)
     nan = raw.IsNan(x=x)
     chosen = raw.Cast(x=raw.LogicalOr(x=same, y=nan), DstT=x.dtype)
-    return raw.RealDiv(x=chosen, y=raw.Sum(input=chosen, axis=ints(axis), keep_dims=True))
+    return raw.RealDiv(x=chosen, y=raw.Sum(input=chosen, axis=over(axis), keep_dims=True))
 
 
 def _others(x: Any, y: Any, axis: tuple[int, ...]) -> Any:
@@ -112,12 +114,13 @@ def _products_of_others(x: Any, axis: tuple[int, ...]) -> Any:
     order = last_order(len(x.shape), axis)
     moved = permuted(x, order)
     rest = len(order) - len(axis)
-    flat = reshaped(moved, (*moved.shape[:rest], math.prod(moved.shape[rest:])))
+    shape = shape_of(moved)
+    flat = reshaped(moved, (*shape[:rest], math.prod(shape[rest:])))
     products = [
         raw.Cumprod(x=flat, axis=tensorflow().constant(rest), exclusive=True, reverse=reverse)
         for reverse in (False, True)
     ]
-    others = reshaped(raw.Mul(x=products[0], y=products[1]), tuple(moved.shape))
+    others = reshaped(raw.Mul(x=products[0], y=products[1]), shape)
     return permuted(others, sorted(range(len(order)), key=order.__getitem__))
 
 
@@ -133,12 +136,14 @@ def _running_sum(x: Any, axis: int, *, reverse: bool = False) -> Any:
         along = tensorflow().constant(axis)
         return raw.Cumsum(x=x, axis=along, exclusive=False, reverse=reverse)
 
+    if axis != x.shape.rank - 1 or not is_large(x):
+        return one_by_one()
     block = next((b for b in BLOCKS if x.shape[axis] % b == 0), None)
-    if block is None or axis != x.shape.rank - 1 or not is_large(x):
+    if block is None:
         return one_by_one()
     quick = _sums_of_blocks(x, block, reverse)
     # A product with zeros carries a NaN and an infinity backwards too.
-    total = raw.Sum(input=quick, axis=ints(range(x.shape.rank)))
+    total = raw.Sum(input=quick, axis=over(range(x.shape.rank)))
     return unless(raw.IsFinite(x=total), quick, one_by_one)
 
 
@@ -201,7 +206,7 @@ def _cumprod(out: Any, x: Any, *, axis: int) -> Any:
 def _shifted(x: Any, step: int, axis: int, filling: float = 1.0) -> Any:
     """Move elements ``step`` places down an axis, filling up behind them."""
     tf = tensorflow()
-    shape = list(x.shape)
+    shape = list(shape_of(x))
     if not shape[axis]:
         return x
     begin = [step if a == axis else 0 for a in range(len(shape))]
@@ -228,7 +233,7 @@ def _place(node: str, out: Any, x: Any, axis: int | None) -> Any:
     found = _first(node, x, along)
     if x.dtype.is_floating:
         if is_large(x):
-            total = raw.Sum(input=x, axis=ints(range(x.shape.rank)))  # NaN where there is one
+            total = raw.Sum(input=x, axis=over(range(x.shape.rank)))  # NaN where there is one
             found = unless(total == total, found, lambda: _first_nan(x, along, found))
         else:
             found = _first_nan(x, along, found)
@@ -241,7 +246,7 @@ def _first(node: str, x: Any, axis: int) -> Any:
 
 def _first_nan(x: Any, axis: int, otherwise: Any) -> Any:
     nan = raw.IsNan(x=x)
-    some = raw.Any(input=nan, axis=ints([axis]), keep_dims=False)
+    some = raw.Any(input=nan, axis=over([axis]), keep_dims=False)
     first = _first("ArgMax", raw.Cast(x=nan, DstT="int32"), axis)
     return raw.SelectV2(condition=some, t=first, e=otherwise)
 
@@ -249,7 +254,7 @@ def _first_nan(x: Any, axis: int, otherwise: Any) -> Any:
 def _truths(node: str) -> Rule:
     def rule(out: Any, x: Any, *, axis: tuple[int, ...], keepdims: bool) -> Any:
         true = raw.Cast(x=x, DstT=tensorflow().bool)
-        return getattr(raw, node)(input=true, axis=ints(axis), keep_dims=keepdims)
+        return getattr(raw, node)(input=true, axis=over(axis), keep_dims=keepdims)
 
     return rule
 

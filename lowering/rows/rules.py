@@ -18,10 +18,56 @@ from tapegraph.lowering.runtime import tensorflow
 Rule = Callable[..., Any]
 
 
-class Result(NamedTuple):
-    """Shape and dtype that the tape recorded for an entry."""
+class Size:
+    """The length of a free axis, known when the graph runs: it counts as an int in a shape.
 
-    shape: tuple[int, ...]
+    Attributes
+    ----------
+    tensor : tf.Tensor
+        The length, an int64 of no axes.
+    """
+
+    __slots__ = ("tensor",)
+
+    def __init__(self, tensor: Any) -> None:
+        self.tensor = tensor
+
+    def __mul__(self, other: Any) -> Size:
+        return Size(self.tensor * _length(other))
+
+    def __add__(self, other: Any) -> Size:
+        return Size(self.tensor + _length(other))
+
+    def __sub__(self, other: Any) -> Size:
+        return Size(self.tensor - _length(other))
+
+    __rmul__, __radd__ = __mul__, __add__
+
+    def __rsub__(self, other: Any) -> Size:
+        return Size(_length(other) - self.tensor)
+
+
+def _length(n: Any) -> Any:
+    return n.tensor if isinstance(n, Size) else constant(int(n), "int64")
+
+
+def shape_of(x: Any) -> tuple[Any, ...]:
+    """Return the shape of a tensor, with a `Size` for each axis that is free."""
+    if None not in x.shape:
+        return tuple(x.shape)
+    lengths = raw.Shape(input=x, out_type="int64")
+    return tuple(Size(lengths[i]) if n is None else n for i, n in enumerate(x.shape))
+
+
+def known(shape: tuple[Any, ...]) -> tuple[int | None, ...]:
+    """Return a shape as TensorFlow writes it, with None for what is free."""
+    return tuple(None if isinstance(n, Size) else n for n in shape)
+
+
+class Result(NamedTuple):
+    """Shape and dtype that the tape recorded for an entry; a free axis has a `Size`."""
+
+    shape: tuple[Any, ...]
     dtype: str
 
 
@@ -88,14 +134,28 @@ def constant(value: Any, dtype: Any, shape: tuple[int, ...] = ()) -> Any:
 
 
 def ints(values: Any) -> Any:
-    """Return an int64 constant."""
+    """Return an int64 constant, or what takes its place where there is a `Size` among them."""
+    values = list(values)
+    if any(isinstance(v, Size) for v in values):
+        return raw.Pack(values=[_length(v) for v in values], axis=0)
     numbers = [int(v) for v in values]
     return constant(numbers, "int64", (len(numbers),))
 
 
-def number(value: float, like: Any) -> Any:
-    """Return a scalar constant of another tensor's dtype."""
-    return constant(value, like.dtype)
+def over(axes: Any) -> Any:
+    """Return axes to reduce: int32, as TensorFlow's own gradients want them beside a free axis."""
+    axes = [int(axis) for axis in axes]
+    return constant(axes, "int32", (len(axes),))
+
+
+def number(value: Any, like: Any) -> Any:
+    """Return a scalar constant of another tensor's dtype, or a `Size` in it."""
+    return scalar(value, like.dtype)
+
+
+def scalar(value: Any, dtype: Any) -> Any:
+    """Return a scalar constant, or a `Size`, in a dtype."""
+    return converted(value.tensor, dtype) if isinstance(value, Size) else constant(value, dtype)
 
 
 def converted(x: Any, dtype: Any) -> Any:
@@ -103,7 +163,7 @@ def converted(x: Any, dtype: Any) -> Any:
     return x if x.dtype == dtype else raw.Cast(x=x, DstT=dtype)
 
 
-def reshaped(x: Any, shape: tuple[int, ...]) -> Any:
+def reshaped(x: Any, shape: tuple[Any, ...]) -> Any:
     """Return a tensor in another shape."""
     return raw.Reshape(tensor=x, shape=ints(shape))
 
@@ -115,7 +175,7 @@ def permuted(x: Any, axes: Any) -> Any:
 
 def transposed(x: Any, axes: tuple[int, ...]) -> Any:
     """Return a tensor with its axes in another order: a reshape where no number moves."""
-    shape = tuple(x.shape)
+    shape = shape_of(x)
     if [i for i in axes if shape[i] != 1] == [i for i, n in enumerate(shape) if n != 1]:
         return reshaped(x, tuple(shape[i] for i in axes))
     return permuted(x, axes)
@@ -131,8 +191,11 @@ LARGE = 1 << 14
 
 
 def is_large(x: Any) -> bool:
-    """Return whether a tensor has so many elements that quick nodes are worth a condition."""
-    return bool(math.prod(x.shape) >= LARGE)
+    """Return whether a tensor has so many elements that quick nodes are worth a condition.
+
+    One with a free axis may have few.
+    """
+    return None not in x.shape and bool(math.prod(x.shape) >= LARGE)
 
 
 def finfo(x: Any) -> Any:
@@ -145,12 +208,12 @@ def unless(right: Any, quick: Any, careful: Callable[[], Any]) -> Any:
     return tensorflow().cond(right, lambda: quick, careful)
 
 
-def summed_to(g: Any, shape: Any) -> Any:
-    """Sum a gradient over the axes along which its operand was broadcast."""
-    extra = g.shape.rank - shape.rank
-    kept = (1,) * extra + tuple(shape)
+def summed_to(g: Any, x: Any) -> Any:
+    """Sum a gradient over the axes along which its operand ``x`` was broadcast."""
+    extra = g.shape.rank - x.shape.rank
+    kept = (1,) * extra + tuple(x.shape)
     axes = [i for i, n in enumerate(kept) if i < extra or (n == 1 and g.shape[i] != 1)]
-    return reshaped(raw.Sum(input=g, axis=ints(axes)), tuple(shape)) if axes else g
+    return reshaped(raw.Sum(input=g, axis=over(axes)), shape_of(x)) if axes else g
 
 
 def own_gradient(compute: Callable[..., Any], *operands: Any) -> Any:
@@ -163,12 +226,15 @@ def with_gradient(out: Any, compute: Rule, gradient: Callable[..., Any], *operan
 
     ``gradient(g, y, *operands)`` gives a full-shape gradient per operand.
     """
-    tf = tensorflow()
 
     def lowered(*xs: Any) -> Any:
         y = compute(*xs)
         return y, lambda g: gradient(g, y, *xs)
 
     # At full size; broadcast_to's own gradient sums back.
-    full = (x if tuple(x.shape) == out.shape else tf.broadcast_to(x, out.shape) for x in operands)
+    shape = known(out.shape)
+    full = (
+        x if tuple(x.shape) == shape else raw.BroadcastTo(input=x, shape=ints(out.shape))
+        for x in operands
+    )
     return own_gradient(lowered, *full)

@@ -16,9 +16,11 @@ from tapegraph.lowering.rows.nn import convolved_by_columns, layer_normalised, o
 from tapegraph.lowering.rows.rules import (
     KEEPING_ZEROS,
     Rule,
-    ints,
+    over,
     own_gradient,
     raw,
+    reshaped,
+    shape_of,
     summed_to,
     with_gradient,
 )
@@ -50,7 +52,7 @@ def strong_zeros(name: str, rule: Rule) -> Rule:
 def _softmax(rule: Rule, out: Any, x: Any, axis: int) -> Any:
     def gradient(g: Any, y: Any, x: Any) -> Any:
         weighted = raw.MulNoNan(x=y, y=g)
-        total = raw.Sum(input=weighted, axis=ints([axis]), keep_dims=True)
+        total = raw.Sum(input=weighted, axis=over([axis]), keep_dims=True)
         return weighted - raw.MulNoNan(x=y, y=total * tensorflow().ones_like(y))
 
     return with_gradient(out, partial(rule, out, axis=axis), gradient, x)
@@ -95,8 +97,8 @@ def _matmul(rule: Rule, out: Any, a: Any, b: Any) -> Any:
                 g = tf.expand_dims(g, -1)
             ga = _product(g, tf.linalg.matrix_transpose(right), cotangent_first=True)
             gb = _product(tf.linalg.matrix_transpose(left), g, cotangent_first=False)
-            grads = summed_to(ga, left.shape), summed_to(gb, right.shape)
-            return [tf.reshape(grad, x.shape) for grad, x in zip(grads, (a, b), strict=True)]
+            grads = summed_to(ga, left), summed_to(gb, right)
+            return [reshaped(grad, shape_of(x)) for grad, x in zip(grads, (a, b), strict=True)]
 
         return rule(out, a, b), gradient
 

@@ -1,0 +1,290 @@
+"""A recorded function as TensorFlow nodes, with its parameters in variables."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from tapegraph.compiling.arguments import parameters as names_of
+from tapegraph.errors import explain, kind_of
+from tapegraph.lowering.export import recorded
+from tapegraph.lowering.export.recorded import SIZES, Length, Recorded
+from tapegraph.lowering.rows.rules import Size, ints
+from tapegraph.lowering.runtime import tensorflow
+from tapegraph.lowering.translate import emit_entry, row_of
+from tapegraph.lowering.unsupported import NotLowered
+from tapegraph.pytree import leaves, replaced
+from tapegraph.recording.node import Node
+from tapegraph.recording.op import INPUT
+from tapegraph.typed import Array, Pytree
+
+
+class Variables:
+    """The variables of parameters, made when they are first met.
+
+    Attributes
+    ----------
+    by_name : dict of str to tf.Variable
+        In the order in which they were met.
+    """
+
+    def __init__(self, op: str, params: Pytree) -> None:
+        self._op = op
+        self._given: dict[int, tuple[Node, str | None]] | None = None
+        self.by_name: dict[str, Any] = {}
+        self._held: dict[int, tuple[Node, Any]] = {}
+        self._names: dict[int, str] = {}
+        if params is not None:
+            self._given = {}
+            for name, param in named(op, params):
+                self._given.setdefault(id(param), (param, name))
+            for param, name in self._given.values():
+                self._make(param, name or param.name)
+
+    def of(self, param: Node) -> Any:
+        """Return the variable of a parameter; None of one that is to stay a constant."""
+        if id(param) not in self._held:
+            if self._given is not None:
+                return None
+            self._make(param, param.name)
+        return self._held[id(param)][1]
+
+    def name(self, param: Node) -> str:
+        """Return the name of a parameter's variable."""
+        return self._names[id(param)]
+
+    def _make(self, param: Node, name: str | None) -> None:
+        name = name or f"parameter_{len(self.by_name)}"
+        if name in self.by_name:
+            fix = "Give them names of their own with tg.param(name=), or pass params as a dict."
+            received = f"two parameters named {name!r}"
+            raise ValueError(explain(self._op, received, "one name each", fix))
+        tf = tensorflow()
+        with tf.init_scope():  # no part of a function that is being traced
+            text = re.sub(r"[^A-Za-z0-9_.]", "_", name)
+            variable = tf.Variable(param.detach().numpy(), name=text)
+        self.by_name[name] = variable
+        self._names[id(param)] = name
+        self._held[id(param)] = (param, variable)
+
+
+def named(op: str, params: Pytree) -> Iterable[tuple[str | None, Node]]:
+    """Yield the parameters of a tensor, a list, or a tree of dicts, with the names there are."""
+    for path, param in leaves(params):
+        if not isinstance(param, Node) or param._inputs or not param._requires_grad:
+            received = f"{kind_of(param)} in params"
+            raise TypeError(explain(op, received, "parameters, as tg.param makes them"))
+        keys = re.findall(r"\[(?:'([^']*)'|(\d+))\]", path)
+        has_key = any(key for key, _ in keys)
+        yield (".".join(key or place for key, place in keys) if has_key else None), param
+
+
+class Function:
+    """A function of arrays, recorded for arguments of some types.
+
+    Parameters
+    ----------
+    op : str
+        Who asks, for messages.
+    f : callable
+        The function.
+    arrays : sequence of ndarray
+        Arguments of the right shapes and dtypes.
+    batched : sequence of bool
+        Which of them have a free leading axis.
+    variables : Variables
+        Where the parameters are.
+
+    Attributes
+    ----------
+    runs : list of Recorded
+        One for each size of the batch.
+    parameters : list of Node
+        What it reads that is in variables.
+    """
+
+    def __init__(
+        self,
+        op: str,
+        f: Callable[..., Any],
+        arrays: Sequence[Array],
+        batched: Sequence[bool],
+        variables: Variables,
+    ) -> None:
+        self._op = op
+        self._batched = list(batched)
+        self._variables = variables
+        batch = any(batched)
+        sizes = SIZES if batch else (0, 0)
+        self.arrays = [recorded.of_size(arrays, batched, size) for size in sizes]
+        self.runs = [self._record(f, given, arrays, batch) for given in self.arrays]
+        self._recording = self.runs[0].recording
+        recorded.check_lines(op, self._recording, lambda kind: row_of(kind, whole=True))
+        self.program = recorded.free_program(op, f, self.runs, batch)
+        found = recorded.parameters_of(self._recording)
+        self._state = {s: p for s, p in found.items() if variables.of(p) is not None}
+        self.parameters = list(self._state.values())
+
+    def _record(
+        self,
+        f: Callable[..., Any],
+        arrays: list[Array],
+        examples: Sequence[Array],
+        batch: bool,
+    ) -> Recorded:
+        try:
+            return recorded.record(self._op, f, arrays)
+        except recorded.Failed as failed:
+            error = failed.error
+            if not batch:
+                raise error from None
+            try:
+                recorded.record(self._op, f, examples)
+            except recorded.Failed as whatever_the_size:
+                raise whatever_the_size.error from None
+            size = len(arrays[self._batched.index(True)])
+            fix = "Write what holds for any batch, as reshape(-1, n), or pass batch=False."
+            received = f"a function that fails for a batch of {size}: {error}"
+            expected = "one that takes batches of any size"
+            raise ValueError(explain(self._op, received, expected, fix)) from error
+
+    def __call__(self, feeds: Sequence[Any]) -> Any:
+        """Emit it in the graph that is being traced; return its result, in the function's form."""
+        return replaced(self.runs[0].result, iter(self.results(feeds)))
+
+    def results(self, feeds: Sequence[Any]) -> list[Any]:
+        """Emit it; return its results in order."""
+        tf = tensorflow()
+        batch = None
+        if any(self._batched):
+            first = feeds[self._batched.index(True)]
+            batch = tf.shape(first, out_type=tf.int64)[0]
+        tensors = self._leaves(feeds, batch)
+        program = self._sized(batch)
+        numbers = {slot: self._recording.values[slot] for slot in program.scalars}
+        describe = self._recording.describe
+        for slot, op in enumerate(program.ops):
+            if not program.inputs[slot]:
+                continue
+            try:
+                result = emit_entry(
+                    tf, program, slot, tensors, numbers, whole=True, describe=describe
+                )
+            except (TypeError, ValueError) as error:
+                expected = "an operation that TensorFlow has for it"
+                received = f"{describe(slot)}, of a free batch: {error}"
+                fix = "Pass batch=False."
+                raise NotLowered(explain(self._op, received, expected, fix)) from error
+            if not program.needs[slot] and any(program.needs[i] for i in program.inputs[slot]):
+                result = tf.stop_gradient(result) if op.differentiable != () else result
+            tensors[slot] = result
+        return [tf.identity(tensors[slot]) for slot in program.outputs]
+
+    def _leaves(self, feeds: Sequence[Any], batch: Any) -> list[Any]:
+        """Return a list of every slot's tensor, with those of leaves in their places."""
+        tf, program = tensorflow(), self.program
+        tensors: list[Any] = [None] * len(program)
+        for slot in program.fed:
+            if program.ops[slot] is INPUT:
+                continue
+            if slot in self._state:
+                tensors[slot] = self._variables.of(self._state[slot]).read_value()
+                continue
+            found = recorded.followed_constant([r.recording.values[slot] for r in self.runs])
+            is_array = isinstance(found, np.ndarray)
+            tensors[slot] = tf.constant(found) if is_array else ints(_sized(found, batch))
+        for slot, feed in zip(self.runs[0].inputs, feeds, strict=True):
+            if slot is not None:
+                tensors[slot] = feed
+        return tensors
+
+    def _sized(self, batch: Any) -> Any:
+        """Return the program with the lengths of this batch."""
+        p = self.program
+        shapes = [_sized(shape, batch) for shape in p.shapes]
+        attrs = [{name: _sized(value, batch) for name, value in a.items()} for a in p.attrs]
+        return type(p)(
+            p.ops, p.inputs, attrs, shapes, p.dtypes, p.needs, p.leaves, p.outputs, p.wanted
+        )
+
+
+def _sized(value: Any, batch: Any) -> Any:
+    """Return an attribute or a shape with a `Size` for each `Length`."""
+    if isinstance(value, Length):
+        return Size(batch) if value == (1, 0) else Size(batch) * value.per + value.base
+    return tuple(_sized(part, batch) for part in value) if type(value) is tuple else value
+
+
+def function(f: Callable[..., Any], params: Pytree = None) -> Any:
+    """Return a function of arrays as a ``tf.function``; see `tapegraph.function`."""
+    tf = tensorflow()
+    variables = Variables("function", params)
+    signature = inspect.signature(f)
+
+    def traced(*args: Any, **kwargs: Any) -> Any:
+        given = signature.bind(*args, **kwargs)
+        given.apply_defaults()
+        feeds = [x if tf.is_tensor(x) else tf.constant(np.asarray(x)) for x in given.args]
+        if given.kwargs:
+            received = f"the keyword-only argument {next(iter(given.kwargs))!r}"
+            raise TypeError(explain("function", received, "positional arguments"))
+        return Function("function", f, *_stand_ins(feeds), variables)(feeds)
+
+    traced.__name__ = re.sub(r"\W", "_", getattr(f, "__name__", "function")) or "function"
+    made = tf.function(traced, autograph=False)
+    made.parameters = variables.by_name
+    return made
+
+
+def _stand_ins(feeds: Sequence[Any]) -> tuple[list[Array], list[bool]]:
+    """Return arrays of the types of tensors, and which have a free leading axis."""
+    arrays, batched = [], []
+    for i, x in enumerate(feeds):
+        shape = x.shape
+        if shape.rank is None or None in shape[1:]:
+            fix = "Set it with tensor.set_shape, or an input_signature."
+            received = f"argument {i} of shape {shape}"
+            raise ValueError(explain("function", received, "one free axis, the first", fix))
+        batched.append(shape.rank > 0 and shape[0] is None)
+        lengths = [1 if n is None else n for n in shape]
+        arrays.append(_plain(lengths, x.dtype.as_numpy_dtype))
+    return arrays, batched
+
+
+def _plain(shape: list[int], dtype: Any) -> Array:
+    """Return numbers that most functions are defined for: places are 0, matrices regular."""
+    array = np.zeros(shape, dtype)
+    if array.dtype.kind == "f":
+        array += 0.5
+        if array.ndim > 1:
+            rows = np.arange(min(shape[-2:]))
+            array[..., rows, rows] = 1.0
+    return array
+
+
+def input_names(f: Callable[..., Any], count: int) -> list[str]:
+    """Return the names of a function's arguments."""
+    names = names_of(f)[:count]
+    return names + [f"input_{i}" for i in range(len(names), count)]
+
+
+def output_names(op: str, result: Any) -> list[str]:
+    """Return the names of what a function returns: ``output``, or a dict's keys."""
+    if isinstance(result, Mapping):
+        names = list(result)
+        parts = list(result.values())
+    elif isinstance(result, (list, tuple)):
+        names = [f"output_{i}" for i in range(len(result))]
+        parts = list(result)
+    else:
+        return ["output"]
+    if not all(isinstance(name, str) for name in names) or not all(
+        isinstance(part, Node) for part in parts
+    ):
+        expected = "a tensor, or a dict, list or tuple of tensors, keyed by names"
+        raise TypeError(explain(op, f"{kind_of(result)} as the result", expected))
+    return names

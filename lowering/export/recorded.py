@@ -1,0 +1,229 @@
+"""A function recorded for batches of several sizes, and what in it follows the size.
+
+Each recording knows its own lengths alone. What differs between those of two sizes and grows evenly
+from one to the next, also to a third, is a free length; what differs otherwise is refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from tapegraph.capture.capture import Capture
+from tapegraph.errors import explain, kind_of
+from tapegraph.lowering.unsupported import NotLowered
+from tapegraph.pytree import leaves
+from tapegraph.recording.changes import make, together
+from tapegraph.recording.node import Node
+from tapegraph.recording.op import INPUT, PARAM, SCALAR
+from tapegraph.recording.program import Program, Recording, identity
+from tapegraph.typed import Array
+
+# Two that follow each other, so that what a length grows by is a whole number; and one to check.
+SIZES = (3, 4, 6)
+FIXED = (0, 0)  # nothing depends on the size of the batch: recorded twice, it must be the same
+
+
+class Length(NamedTuple):
+    """A length that grows with the batch: ``per * batch + base``."""
+
+    per: int
+    base: int
+
+
+class Recorded(NamedTuple):
+    """What one call of a function recorded: its program, its arguments' leaves, and its result."""
+
+    recording: Recording
+    inputs: list[int | None]  # the slot of each argument, None where nothing reads it
+    result: Any  # of the function's own form, with tensors
+
+    @property
+    def values(self) -> list[Array]:
+        """The results' arrays, in order."""
+        return self.recording.seeds()
+
+
+class Failed(Exception):
+    """The function raised an error, which may be for the size of the batch."""
+
+    def __init__(self, error: Exception) -> None:
+        super().__init__(error)
+        self.error = error
+
+
+def record(op: str, f: Callable[..., Any], arrays: Sequence[Array]) -> Recorded:
+    """Record one call; whatever state it changed is taken back."""
+    capture = Capture()
+    with capture:
+        inputs = [capture.input(array) for array in arrays]
+        try:
+            result = f(*inputs)
+        except (ValueError, IndexError) as error:
+            raise Failed(error) from error
+        tensors = [_result(op, x) for _, x in leaves(result, "the result")]
+        recording = capture.recording(tensors)
+    make(together(capture.undo))
+    slots = {id(node): slot for slot, node in enumerate(recording.nodes)}
+    if recording.program.updates or capture.gradients:
+        received = f"{_name(f)}, which changes tensors or gradients from outside"
+        fix = "Export what computes the loss; a training step belongs to who loads it."
+        raise ValueError(explain(op, received, "a function of its arguments alone", fix))
+    drawn = [slots[id(leaf)] for leaf, _ in capture.readings if id(leaf) in slots]
+    if drawn:
+        what = "reads numbers anew in every call, such as random draws"
+        received = f"{_name(f)}, which {what}: {_place(recording, drawn[0])}"
+        fix = "Leave dropout and noise out, or draw outside and pass the numbers in."
+        raise ValueError(explain(op, received, "a function of its arguments alone", fix))
+    return Recorded(recording, [slots.get(id(x)) for x in inputs], result)
+
+
+def _result(op: str, value: Any) -> Node:
+    if isinstance(value, Node):
+        return value
+    fix = "Compute it with the arguments, and return tensors in a dict, list or tuple."
+    raise TypeError(explain(op, f"{kind_of(value)} as a result", "tensors", fix))
+
+
+def _name(f: Any) -> str:
+    return str(getattr(f, "__name__", type(f).__name__))
+
+
+def of_size(arrays: Sequence[Array], batched: Sequence[bool], size: int) -> list[Array]:
+    """Return arguments with batches of another size, of the same rows in turn."""
+    return [
+        np.take(array, np.arange(size) % len(array), axis=0) if free else array
+        for array, free in zip(arrays, batched, strict=True)
+    ]
+
+
+def free_program(op: str, f: Callable[..., Any], runs: Sequence[Recorded], batch: bool) -> Program:
+    """Return the program of several sizes, with a `Length` in place of each number that follows.
+
+    Raises
+    ------
+    ValueError
+        The function does something else for another size; names the first such line.
+    """
+    first = runs[0].recording
+    programs = [run.recording.program for run in runs]
+
+    def refuse(slot: int, what: str, fix: str) -> ValueError:
+        why = "for another batch" if batch else "in another call with the same arguments"
+        received = f"{_name(f)}, which has {what} {why}: {_place(first, slot)}"
+        return ValueError(explain(op, received, "the same program each time", fix))
+
+    for slot in range(min(map(len, programs))):
+        columns = {
+            (p.ops[slot], p.inputs[slot], p.dtypes[slot], len(p.shapes[slot])) for p in programs
+        }
+        if len(columns) > 1 or len({tuple(p.attrs[slot]) for p in programs}) > 1:
+            fix = "A loop or branch over the batch is one for its size: write array operations."
+            raise refuse(slot, "another operation", fix)
+    if len({len(p) for p in programs}) > 1:
+        fix = "A loop over the batch is one for its size: write array operations."
+        raise refuse(min(map(len, programs)) - 1, "more operations after this one", fix)
+
+    shapes, attrs = [], []
+    for slot in range(len(first)):
+        fix = "Lengths must grow evenly with the batch."
+        try:
+            shapes.append(_followed([p.shapes[slot] for p in programs]))
+            keys = tuple(programs[0].attrs[slot])
+            values = [tuple(p.attrs[slot].values()) for p in programs]
+            attrs.append(dict(zip(keys, _followed(values), strict=True)))
+        except _Differs as error:
+            raise refuse(slot, str(error), fix) from None
+        if not programs[0].inputs[slot] and programs[0].ops[slot] is not INPUT:
+            _check_constant(runs, slot, refuse)
+    p = programs[0]
+    columns_kept = (p.needs, p.leaves, p.outputs, p.wanted)
+    return Program(p.ops, p.inputs, attrs, shapes, p.dtypes, *columns_kept)
+
+
+def _check_constant(
+    runs: Sequence[Recorded], slot: int, refuse: Callable[[int, str, str], ValueError]
+) -> None:
+    """Refuse a number or an array that is another for another batch, but for whole places."""
+    found = [run.recording.values[slot] for run in runs]
+    if runs[0].recording.program.ops[slot] is SCALAR:
+        if len({repr(identity(x)) for x in found}) > 1:
+            text = ", then ".join(map(repr, found))
+            fix = "Write mean() for a sum over len(x), or pass batch=False."
+            raise refuse(slot, f"the number {text}", fix)
+        return
+    try:
+        followed_constant(found)
+    except _Differs:
+        fix = "Compute it from an argument, pass it as one, or pass batch=False."
+        raise refuse(slot, f"an array of shape {found[0].shape} with other numbers", fix) from None
+
+
+def followed_constant(found: Sequence[Array]) -> Any:
+    """Return an array that each recording has, or nested tuples of ints and `Length`."""
+    first = found[0]
+    if all(x.shape == first.shape and x.tobytes() == first.tobytes() for x in found):
+        return first
+    if first.dtype.kind != "i" or len({x.shape for x in found}) > 1:
+        raise _Differs("other numbers")
+    return _followed([_nested(x.tolist()) for x in found])
+
+
+def _nested(value: Any) -> Any:
+    return tuple(map(_nested, value)) if isinstance(value, list) else value
+
+
+class _Differs(Exception):
+    """Two recordings have other values of something that is no even length."""
+
+
+def _followed(found: Sequence[Any]) -> Any:
+    """Return what all have, with a `Length` in place of each whole number that grows evenly."""
+    first = found[0]
+    if len({repr(identity(x)) for x in found}) == 1:
+        return first
+    kinds = {type(x) for x in found}
+    if kinds == {tuple} and len({len(x) for x in found}) == 1:
+        return tuple(_followed(parts) for parts in zip(*found, strict=True))
+    if kinds == {int} and len(found) == len(SIZES):
+        per = found[1] - first
+        length = Length(per, first - per * SIZES[0])
+        if all(length.per * n + length.base == x for n, x in zip(SIZES, found, strict=True)):
+            return length
+    raise _Differs(", then ".join(map(repr, found)))
+
+
+def _place(recording: Recording, slot: int) -> str:
+    """Name an entry with its line; of a leaf what reads it."""
+    program = recording.program
+    if program.inputs[slot]:
+        return recording.describe(slot)
+    readers = [i for i, inputs in enumerate(program.inputs) if slot in inputs]
+    return f"read by {recording.describe(readers[0])}" if readers else "the result"
+
+
+def check_lines(op: str, recording: Recording, check: Callable[[Any], Any]) -> None:
+    """Refuse an operation without a node in TensorFlow, at its line."""
+    program = recording.program
+    for slot, kind in enumerate(program.ops):
+        if program.inputs[slot]:
+            try:
+                check(kind)
+            except NotLowered as error:
+                received = f"{recording.describe(slot)}: {error}"
+                fix = "An operation of your own takes one with tg.defop(lowering=)."
+                raise NotLowered(
+                    explain(op, received, "operations with a node in TensorFlow", fix)
+                ) from None
+
+
+def parameters_of(recording: Recording) -> dict[int, Node]:
+    """Return the parameters that a function read, by slot."""
+    program = recording.program
+    return {
+        slot: recording.nodes[slot]
+        for slot in program.fed
+        if program.ops[slot] is PARAM and recording.nodes[slot]._requires_grad
+    }

@@ -1,0 +1,105 @@
+"""A function of arrays as a SavedModel, checked against the function itself."""
+
+from __future__ import annotations
+
+import inspect
+import os
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from tapegraph.errors import explain
+from tapegraph.lowering.export.function import (
+    Function,
+    Variables,
+    input_names,
+    output_names,
+)
+from tapegraph.lowering.runtime import tensorflow
+from tapegraph.recording.node import numeric
+from tapegraph.testing import PARITY_TOLERANCE
+from tapegraph.typed import Array, Pytree
+
+
+def export(
+    f: Callable[..., Any],
+    path: str | os.PathLike[str],
+    examples: Sequence[Any],
+    params: Pytree,
+    batch: bool,
+) -> None:
+    """Write a SavedModel; see `tapegraph.export`."""
+    tf = tensorflow()
+    if not examples:
+        fix = "Pass one per argument: tg.export(f, path, x)."
+        raise TypeError(explain("export", "no examples", "an array per argument", fix))
+    names = input_names(f, len(examples))
+    arrays = [numeric(x, "export", name) for x, name in zip(examples, names, strict=True)]
+    batched = _batched(arrays, batch)
+    variables = Variables("export", params)
+    function = Function("export", f, arrays, batched, variables)
+    result = function.runs[0].result
+    outputs = output_names("export", result)
+    types = [
+        tf.TensorSpec((None, *x.shape[1:]) if free else x.shape, x.dtype, name=name)
+        for x, free, name in zip(arrays, batched, names, strict=True)
+    ]
+
+    def serve(*feeds: Any) -> dict[str, Any]:
+        return dict(zip(outputs, function.results(feeds), strict=True))
+
+    def value_and_gradients(*feeds: Any) -> dict[str, Any]:
+        by_name = variables.by_name
+        with tf.GradientTape() as tape:
+            (loss,) = serve(*feeds).values()
+        zero = tf.UnconnectedGradients.ZERO
+        found = tape.gradient(loss, list(by_name.values()), unconnected_gradients=zero)
+        pairs = zip(by_name, map(tf.convert_to_tensor, found), strict=True)
+        return {"loss": loss, **{f"gradient_{name}": grad for name, grad in pairs}}
+
+    def traced(compute: Callable[..., Any]) -> Any:
+        compute.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
+            [inspect.Parameter(name, inspect.Parameter.POSITIONAL_OR_KEYWORD) for name in names]
+        )
+        return tf.function(compute, input_signature=types, autograph=False)
+
+    module = tf.Module()
+    module.parameters = variables.by_name
+    module.serve = traced(serve)
+    signatures = {"serving_default": module.serve, "serve": module.serve}
+    (first, *others) = function.runs[0].values
+    if not others and first.shape == () and first.dtype.kind == "f" and variables.by_name:
+        module.value_and_gradients = traced(value_and_gradients)
+        signatures["value_and_gradients"] = module.value_and_gradients
+    module.__call__ = module.serve
+    _check(module.serve, function)
+    tf.saved_model.save(
+        module,
+        os.fspath(path),
+        signatures=signatures,
+        options=tf.saved_model.SaveOptions(experimental_custom_gradients=True),
+    )
+
+
+def _batched(arrays: Sequence[Array], batch: bool) -> list[bool]:
+    """Return which arguments have the leading axis of the batch: as long as the first one's."""
+    lengths = [len(x) for x in arrays if x.ndim]
+    if not batch:
+        return [False] * len(arrays)
+    if not lengths or not lengths[0]:
+        received = "examples of shapes " + ", ".join(str(x.shape) for x in arrays)
+        fix = "Pass an example with a leading axis, or batch=False."
+        raise ValueError(explain("export", received, "a batch of one or more", fix))
+    return [x.ndim > 0 and len(x) == lengths[0] for x in arrays]
+
+
+def _check(serve: Any, function: Function) -> None:
+    """Refuse a graph that gives other numbers than the function, at the last of its sizes."""
+    tf = tensorflow()
+    found = serve(*map(tf.constant, function.arrays[-1])).values()
+    for got, wanted in zip(found, function.runs[-1].values, strict=True):
+        relative, absolute = PARITY_TOLERANCE.get(wanted.dtype.name, (0.0, 0.0))
+        if not np.allclose(got.numpy(), wanted, relative, absolute, equal_nan=True):
+            received = f"{got.numpy()!r} from TensorFlow"
+            raise RuntimeError(explain("export", received, f"{wanted!r}, as computed eagerly"))

@@ -1,0 +1,119 @@
+"""Functions of arrays for TensorFlow: a SavedModel, or a function for use inside it."""
+
+from __future__ import annotations
+
+import importlib
+import os
+from collections.abc import Callable
+from typing import Any
+
+from tapegraph.typed import Pytree
+
+
+def export(
+    f: Callable[..., Any],
+    path: str | os.PathLike[str],
+    *examples: Any,
+    params: Pytree = None,
+    batch: bool = True,
+) -> None:
+    """Write a function of arrays as a TensorFlow SavedModel, which needs no tapegraph to run.
+
+    The function is recorded for batches of two sizes, and what differs between them becomes a
+    length that TensorFlow finds when the model runs. At a third size the model is checked against
+    the function itself.
+
+    Parameters
+    ----------
+    f : callable
+        Takes arrays or tensors by position, and returns a tensor, or a dict, list or tuple of
+        tensors. What it reads besides is part of the model: parameters as variables, other tensors
+        and arrays as constants.
+    path : str or path
+        The folder to write.
+    *examples : array_like
+        An argument each, of the right dtype and of the shape of a batch. Their numbers matter only
+        where the function fails for others.
+    params : tree of parameters, optional
+        Those that become variables, by name in a dict; the others are constants then. Where it is
+        not given, all parameters that the function reads do, by their own names. A variable without
+        a name is called ``parameter_0``, ``parameter_1`` and so on, in the order of reading.
+    batch : bool
+        Whether the leading axis is free: that of the first example, and of every other one as long.
+
+    Raises
+    ------
+    ValueError
+        The function does something else for another size of the batch (the message names the line),
+        draws random numbers, or changes state; or two parameters share a name.
+    TypeError
+        An argument or a result is of the wrong kind.
+    tapegraph.lowering.NotLowered
+        An operation has no node in TensorFlow.
+    tapegraph.lowering.Unavailable
+        TensorFlow is not installed.
+
+    Notes
+    -----
+    Signatures: ``serving_default``, also named ``serve``, takes the function's arguments by name
+    and gives its results as ``output``, or by the keys of the dict, or as ``output_0`` and so on.
+    Where the result is a single float without axes, ``value_and_gradients`` gives ``loss`` and
+    ``gradient_<name>`` for each variable. The loaded model's ``parameters`` are its variables by
+    name.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> import numpy as np
+    >>> import tapegraph as tg
+    >>> w = tg.param([[1.0], [2.0]], name="w")
+    >>> folder = tempfile.mkdtemp()
+    >>> tg.export(lambda x: x @ w, folder, np.ones((8, 2)))
+    >>> import tensorflow as tf
+    >>> model = tf.saved_model.load(folder)
+    >>> model.serve(np.array([[3.0, 4.0]]))["output"].numpy()
+    array([[11.]])
+    >>> sorted(model.parameters)
+    ['w']
+    """
+    # By a string: the core knows no engine, and `import tapegraph` loads none.
+    saved_model = importlib.import_module("tapegraph.lowering.export.saved_model")
+    saved_model.export(f, path, examples, params, batch)
+
+
+def function(f: Callable[..., Any], params: Pytree = None) -> Any:
+    """Return a function of arrays as a ``tf.function``, for use inside TensorFlow.
+
+    In ``tf.data.Dataset.map``, in a Keras layer or in another ``tf.function`` its nodes become part
+    of the graph, and TensorFlow differentiates them. It is recorded once for each combination of
+    types, as `export` does it; a leading axis of unknown length stays free.
+
+    Parameters
+    ----------
+    f : callable
+        Takes tensors by position, and returns a tensor, or a dict, list or tuple of tensors.
+    params : tree of parameters, optional
+        Those that become variables, as in `export`.
+
+    Returns
+    -------
+    tf.function
+        Its ``parameters`` are the variables by name. They hold the parameters' numbers from when
+        they were first read, and change on their own from then on.
+
+    Raises
+    ------
+    ValueError, TypeError, tapegraph.lowering.NotLowered, tapegraph.lowering.Unavailable
+        As `export`, when it is called with arguments of new types.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import tapegraph as tg
+    >>> import tensorflow as tf
+    >>> scaled = tg.function(lambda x: tg.tanh(x) * 2.0)
+    >>> data = tf.data.Dataset.from_tensor_slices(np.zeros((3, 2))).batch(2).map(scaled)
+    >>> [y.shape for y in data.as_numpy_iterator()]
+    [(2, 2), (1, 2)]
+    """
+    return importlib.import_module("tapegraph.lowering.export.function").function(f, params)
