@@ -17,7 +17,7 @@ from tapegraph.lowering.rows.rules import Size, ints
 from tapegraph.lowering.runtime import tensorflow
 from tapegraph.lowering.translate import emit_entry, row_of
 from tapegraph.lowering.unsupported import NotLowered
-from tapegraph.pytree import leaves, replaced
+from tapegraph.pytree import described, leaves, replaced
 from tapegraph.recording.node import Node
 from tapegraph.recording.op import INPUT
 from tapegraph.typed import Array, Pytree
@@ -119,7 +119,7 @@ class Function:
         self._batched = list(batched)
         self._variables = variables
         batch = any(batched)
-        sizes = SIZES if batch else (0, 0)
+        sizes = SIZES if batch else (0, 0)  # twice, to find what is another number in every call
         self.arrays = [recorded.of_size(arrays, batched, size) for size in sizes]
         self.runs = [self._record(f, given, arrays, batch) for given in self.arrays]
         self._recording = self.runs[0].recording
@@ -156,7 +156,7 @@ class Function:
         """Emit it in the graph that is being traced; return its result, in the function's form."""
         return replaced(self.runs[0].result, iter(self.results(feeds)))
 
-    def results(self, feeds: Sequence[Any]) -> list[Any]:
+    def results(self, feeds: Sequence[Any], *, strong_zero: bool = False) -> list[Any]:
         """Emit it; return its results in order."""
         tf = tensorflow()
         batch = None
@@ -164,7 +164,7 @@ class Function:
             first = feeds[self._batched.index(True)]
             batch = tf.shape(first, out_type=tf.int64)[0]
         tensors = self._leaves(feeds, batch)
-        program = self._sized(batch)
+        program = self._of_batch(batch)
         numbers = {slot: self._recording.values[slot] for slot in program.scalars}
         describe = self._recording.describe
         for slot, op in enumerate(program.ops):
@@ -172,7 +172,14 @@ class Function:
                 continue
             try:
                 result = emit_entry(
-                    tf, program, slot, tensors, numbers, whole=True, describe=describe
+                    tf,
+                    program,
+                    slot,
+                    tensors,
+                    numbers,
+                    strong_zero=strong_zero,
+                    whole=True,
+                    describe=describe,
                 )
             except (TypeError, ValueError) as error:
                 expected = "an operation that TensorFlow has for it"
@@ -202,7 +209,7 @@ class Function:
                 tensors[slot] = feed
         return tensors
 
-    def _sized(self, batch: Any) -> Any:
+    def _of_batch(self, batch: Any) -> Any:
         """Return the program with the lengths of this batch."""
         p = self.program
         shapes = [_sized(shape, batch) for shape in p.shapes]
@@ -286,5 +293,5 @@ def output_names(op: str, result: Any) -> list[str]:
         isinstance(part, Node) for part in parts
     ):
         expected = "a tensor, or a dict, list or tuple of tensors, keyed by names"
-        raise TypeError(explain(op, f"{kind_of(result)} as the result", expected))
+        raise TypeError(explain(op, f"a result of structure {described(result)}", expected))
     return names

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -14,7 +16,7 @@ from tapegraph.testing import PARITY_TOLERANCE
 
 tf = pytest.importorskip("tensorflow")
 
-SIZES = (1, 2, 7)  # of none of which it was recorded
+SIZES = (1, 4, 7)  # of none of which it was recorded
 DTYPES = ("float64", "float32")
 
 
@@ -128,7 +130,12 @@ def kinks(rng, dtype):
 
 
 MODELS = (mlp, mlp_loss, conv_net, attention, embedding, kinks)
-EXPORTED = [(model, dtype) for model in MODELS for dtype in DTYPES]
+# Each in one dtype; in the other one with --thorough.
+EXPORTED = [
+    (model, dtype) if (i + j) % 2 else pytest.param(model, dtype, marks=pytest.mark.thorough)
+    for i, model in enumerate(MODELS)
+    for j, dtype in enumerate(DTYPES)
+]
 LOSSES = (mlp_loss, embedding)
 RATE = 0.5
 
@@ -225,16 +232,19 @@ for folder in sorted(pathlib.Path(sys.argv[1]).glob("*-float*")):
 
 # What the command prints, which ends the process.
 from tensorflow.python.tools import saved_model_cli
-sys.argv = ["saved_model_cli", "show", "--all", "--dir", str(folder.parent / "mlp_loss-float32" / "model")]
+shown = next(folder.parent.glob("mlp_loss-*/model"))
+sys.argv = ["saved_model_cli", "show", "--all", "--dir", str(shown)]
 saved_model_cli.main()
 """
 
 
 @pytest.fixture(scope="module")
-def reports(tmp_path_factory):
+def reports(tmp_path_factory, thorough):
     """What a process without tapegraph finds in every exported model."""
     root = tmp_path_factory.mktemp("exported")
-    for model, dtype in EXPORTED:
+    rows = [getattr(row, "values", row) for row in EXPORTED]
+    chosen = [row for row in rows if thorough or row in EXPORTED]
+    for model, dtype in chosen:
         folder = root / f"{model.__name__}-{dtype}"
         folder.mkdir()
         exported(folder, model, dtype)
@@ -249,9 +259,9 @@ def reports(tmp_path_factory):
     assert done.returncode == 0, done.stderr
     lines = done.stdout.splitlines()
     found = {}
-    for line in lines[: len(EXPORTED)]:
+    for line in lines[: len(chosen)]:
         found |= json.loads(line)
-    return found, "\n".join(lines[len(EXPORTED) :]), root
+    return found, "\n".join(lines[len(chosen) :]), root
 
 
 @pytest.mark.parametrize(("model", "dtype"), EXPORTED)
@@ -261,3 +271,234 @@ def test_the_loaded_model_gives_the_eager_numbers_and_gradients(model, dtype, re
     names = ["serve", "serving_default", *["value_and_gradients"] * loss]
     assert report.pop("signatures") == names
     assert {k: x for k, x in report.items() if not (isinstance(x, float) and x <= 1)} == {}
+
+
+def test_the_command_shows_signatures_with_the_names_of_the_function(reports):
+    shown = reports[1]
+    for name in ("serving_default", "serve", "value_and_gradients"):
+        assert f"signature_def['{name}']" in shown
+    for name in ("inputs['x']", "inputs['y']", "outputs['output']", "outputs['loss']"):
+        assert name in shown
+    for name in ("gradient_W", "gradient_b", "gradient_V"):
+        assert f"outputs['{name}']" in shown
+    assert "shape: (-1, 4)" in shown
+
+
+def test_litert_converts_what_was_exported(tmp_path):
+    lite = pytest.importorskip("tensorflow.lite.python.lite", reason="needs LiteRT's converter")
+    _, f, batch = conv_net(np.random.default_rng(0), "float32")
+    tg.export(f, tmp_path, *batch(3).values())
+    converter = lite.TFLiteConverterV2.from_saved_model(
+        str(tmp_path), signature_keys=["serving_default"]
+    )
+    with pytest.warns(UserWarning, match="ai_edge_litert"):
+        interpreter = lite.Interpreter(model_content=converter.convert())
+    given = batch(6)
+    found = interpreter.get_signature_runner("serving_default")(**given)["output"]
+    np.testing.assert_allclose(found, f(*given.values()).detach().numpy(), rtol=1e-4, atol=1e-5)
+
+
+# ------------------------------------------------------------------ what is in the model
+
+
+def loaded(f, folder, *examples, **options):
+    tg.export(f, folder, *examples, **options)
+    return tf.saved_model.load(str(folder))
+
+
+X = np.linspace(-1.0, 1.0, 10).reshape(5, 2)
+
+
+def test_parameters_given_are_variables_and_others_constants(tmp_path):
+    w, b = tg.param([1.0, 2.0], name="w"), tg.param(3.0, name="b")
+    model = loaded(lambda x: x @ w + b, tmp_path, X, params={"layer": {"w": w}})
+    assert list(model.parameters) == ["layer.w"]
+    np.testing.assert_allclose(model(X)["output"], X @ [1.0, 2.0] + 3.0)
+    model.parameters["layer.w"].assign([0.0, 0.0])
+    np.testing.assert_allclose(model(X)["output"], np.full(5, 3.0))
+
+
+def test_parameters_without_names_are_counted(tmp_path):
+    w, b = tg.param([1.0, 2.0]), tg.param(3.0, name="b")
+    model = loaded(lambda x: tg.mean((x @ w + b) ** 2), tmp_path, X, params=[w, b])
+    assert list(model.parameters) == ["parameter_0", "b"]
+    found = model.signatures["value_and_gradients"](x=tf.constant(X))
+    assert sorted(found) == ["gradient_b", "gradient_parameter_0", "loss"]
+
+
+def test_a_parameter_that_is_not_read_is_a_variable_with_a_gradient_of_zero(tmp_path):
+    w, unused = tg.param([1.0, 2.0], name="w"), tg.param(3.0, name="unused")
+    model = loaded(lambda x: tg.sum(x @ w), tmp_path, X, params=[w, unused])
+    found = model.signatures["value_and_gradients"](x=tf.constant(X))
+    assert found["gradient_unused"].numpy() == 0.0
+
+
+def test_two_parameters_of_one_name_are_refused(tmp_path):
+    a, b = tg.param(1.0, name="w"), tg.param(2.0, name="w")
+    with pytest.raises(ValueError, match=r"export: received two parameters named 'w'.*name="):
+        tg.export(lambda x: x * a + b, tmp_path, X)
+
+
+@pytest.mark.parametrize("wrong", [3.0, np.ones(2), tg.tensor([1.0])])
+def test_params_that_are_none_are_refused(wrong, tmp_path):
+    with pytest.raises(TypeError, match=r"export: .* in params; expected parameters"):
+        tg.export(lambda x: x, tmp_path, X, params=[wrong])
+
+
+def test_outputs_are_named_by_keys_or_counted(tmp_path):
+    model = loaded(lambda x: (x, x * 2.0), tmp_path, X)
+    assert sorted(model.serve(X)) == ["output_0", "output_1"]
+    model = loaded(lambda x: {"a": x, "b": x * 2.0}, tmp_path / "dict", X)
+    np.testing.assert_array_equal(model.serve(x=X)["b"], X * 2.0)
+
+
+@pytest.mark.parametrize("wrong", [lambda x: 3.0, lambda x: {"a": [x]}, lambda x: {1: x}])
+def test_other_results_are_refused(wrong, tmp_path):
+    with pytest.raises(TypeError, match=r"export: received .*; expected .*tensors"):
+        tg.export(wrong, tmp_path, X)
+
+
+def test_without_a_batch_every_length_stays(tmp_path):
+    table = tg.param(np.eye(2), name="table")
+    model = loaded(lambda x: x @ table / len(x), tmp_path, X, batch=False)
+    (spec,) = model.signatures["serving_default"].structured_input_signature[1].values()
+    assert spec.shape == (5, 2)
+    np.testing.assert_allclose(model(X)["output"], X / 5)
+
+
+def test_only_arguments_as_long_as_the_first_are_batches(tmp_path):
+    model = loaded(lambda x, m: x @ m, tmp_path, X, np.eye(2))
+    specs = model.signatures["serving_default"].structured_input_signature[1]
+    assert [tuple(specs[k].shape) for k in ("x", "m")] == [(None, 2), (2, 2)]
+
+
+def test_a_gradient_that_does_not_flow_here_does_not_flow_there(tmp_path):
+    w = tg.param([1.0, 2.0], name="w")
+
+    def loss(x):
+        with tg.no_grad():
+            target = x @ w
+        return tg.sum((x @ w * 2.0 - target) ** 2)
+
+    found = loaded(loss, tmp_path, X).signatures["value_and_gradients"](x=tf.constant(X))
+    (slope,) = tg.gradients(loss(X), [w])
+    np.testing.assert_allclose(found["gradient_w"], slope.numpy(), rtol=1e-9)
+
+
+def test_zeros_absorb_infinities_in_value_and_gradients(tmp_path):
+    w = tg.param([0.0, 2.0], name="w")
+
+    def loss(x):
+        return tg.mean(np.where(x * w > 0, np.log(x * w), 0.0))
+
+    x = np.abs(X)
+    with np.errstate(all="ignore"):
+        model = loaded(loss, tmp_path, x)
+        (slope,) = tg.gradients(loss(x), [w])
+    found = model.signatures["value_and_gradients"](x=tf.constant(x))
+    assert slope.numpy()[0] == 0.0 and slope.numpy()[1] > 0.0
+    np.testing.assert_allclose(found["gradient_w"], slope.numpy(), rtol=1e-9)
+
+
+def test_an_export_changes_nothing_here(tmp_path):
+    w = tg.param([1.0, 2.0], name="w")
+    tg.sum(w * w).backward()
+    before, entries = w.grad.copy(), len(tg.tape())
+    tg.export(lambda x: x @ w, tmp_path, X)
+    np.testing.assert_array_equal(w.grad, before)
+    assert len(tg.tape()) == entries and w.grad is not None
+
+
+# ------------------------------------------------------------------ what is refused
+
+
+W = tg.param(np.ones((2, 2)))
+LABELS = np.arange(5)
+
+
+@pytest.mark.parametrize(
+    ("f", "says"),
+    [
+        (
+            lambda x: tg.sum(x @ W) / len(x),
+            r"the number 2, then 3, then 5 .* read by div .*mean\(\)",
+        ),
+        (
+            lambda x: x @ W * np.arange(len(x))[:, None],
+            r"an array of shape \(2, 1\) .* read by mul",
+        ),
+        (lambda x: sum(row @ W for row in x), r"operation.* for another batch"),
+        (lambda x: tg.reshape(x @ W, (5, 1, 2)), r"fails for a batch of 2: reshape: .*-1"),
+        (lambda x: (x @ W)[: len(x) // 2], r"read by getitem"),
+        (lambda x: x @ W if len(x) > 2 else x, r"operation.* for another batch"),
+        (lambda x: x @ W + tg.random.normal(size=(2,)), r"reads numbers anew .* read by add"),
+        (lambda x: W.assign((W * 2.0).detach()) or x @ W, r"changes tensors or gradients"),
+    ],
+)
+def test_what_is_baked_in_is_refused_with_its_line(f, says, tmp_path):
+    with pytest.raises(ValueError, match=rf"(?s)^export: received .*{says}.*") as caught:
+        tg.export(f, tmp_path, X)
+    line = f.__code__.co_firstlineno
+    assert re.search(rf"{Path(__file__).name}:{line}[;)]", str(caught.value)) or "changes" in says
+    np.testing.assert_array_equal(W.detach().numpy(), np.ones((2, 2)))
+
+
+def test_what_is_another_number_in_every_call_is_refused(tmp_path):
+    rng = np.random.default_rng(0)
+    with pytest.raises(ValueError, match=r"with other numbers in another call.* read by mul"):
+        tg.export(lambda x: x * rng.normal(size=2), tmp_path, X, batch=False)
+
+
+def test_a_function_that_always_fails_raises_its_own_error(tmp_path):
+    with pytest.raises(ValueError, match=r"^matmul: received shapes \(5, 2\) and \(3, 3\)"):
+        tg.export(lambda x: x @ np.ones((3, 3)), tmp_path, X)
+
+
+@pytest.mark.parametrize("examples", [(np.ones(()),), (np.ones((0, 2)),)])
+def test_examples_without_a_batch_are_refused(examples, tmp_path):
+    with pytest.raises(ValueError, match="expected a batch of one or more.*batch=False"):
+        tg.export(lambda x: x, tmp_path, *examples)
+
+
+def test_no_examples_are_refused(tmp_path):
+    with pytest.raises(TypeError, match="export: received no examples"):
+        tg.export(lambda: W, tmp_path)
+
+
+@pytest.fixture
+def operations(monkeypatch):
+    from tapegraph.recording.op import DEFINED
+    from tapegraph.tensors import defop
+
+    monkeypatch.setattr(defop, "_FORWARDS", {})
+    before = dict(DEFINED)
+    yield
+    DEFINED.clear()
+    DEFINED.update(before)
+
+
+def doubled(lowering):
+    return tg.defop(
+        lambda x: x * 2.0, vjp=lambda g, y, x: g * 2.0, lowering=lowering, name="doubled"
+    )
+
+
+def test_an_operation_of_the_users_is_exported_by_its_lowering(tmp_path, operations):
+    double = doubled(lambda x: x * 2.0)
+    model = loaded(lambda x: tg.sum(double(x @ W)), tmp_path, X)
+    assert model(X)["output"].numpy() == pytest.approx((X @ np.ones((2, 2)) * 2.0).sum())
+
+
+def test_an_operation_without_a_lowering_is_refused(tmp_path, operations):
+    double = doubled(None)
+    with pytest.raises(tg.lowering.NotLowered, match=r"doubled has no lowering.*lowering="):
+        tg.export(lambda x: double(x @ W), tmp_path, X)
+
+
+def test_a_lowering_that_gives_other_numbers_is_found_out(tmp_path, operations):
+    double = doubled(lambda x: x * 3.0)
+    with pytest.raises(
+        RuntimeError, match="numbers of TensorFlow's that are off by 1.78; expected those of f"
+    ):
+        tg.export(lambda x: double(x @ W), tmp_path, X)
+    assert not (tmp_path / "saved_model.pb").exists()
