@@ -29,7 +29,9 @@ EXAMPLES = sorted(p.stem for p in SCRIPTS.glob("[!_]*.py"))
 REGISTERS = "defop_scipy"
 # It starts MPI for its process: tests/distributed runs it, on two ranks.
 RANKS = "data_parallel"
-HERE = [name for name in EXAMPLES if name not in (REGISTERS, RANKS)]
+# It needs TensorFlow, whatever the engine, and a second process.
+SERVES = "serve"
+HERE = [name for name in EXAMPLES if name not in (REGISTERS, RANKS, SERVES)]
 # Single numbers, which have an engine of their own.
 SCALARS = {"microgpt", "moons"}
 # No graph node for conv2d; one trains nothing. The graphs of a Hessian through a Cholesky factor
@@ -198,7 +200,7 @@ def assert_explains(out: str) -> None:
     assert "You learn" in out
 
 
-@pytest.mark.parametrize("name", HERE)
+@pytest.mark.parametrize("name", [*HERE, SERVES])
 def test_script_explains_itself(name, run_here):
     assert_explains(run_here(name, "--help"))
 
@@ -223,6 +225,23 @@ def test_digits_are_learned_alike_by_both_engines(run_here):
         assert re.search(r"^engine +tensorflow, 1 trace of the step", by_graph, re.MULTILINE)
         assert_says_what_it_gained(by_graph, 2)
         assert abs(figures(by_graph)[0] - figures(by_plan)[0]) <= 0.5
+
+
+@pytest.mark.skipif(not TENSORFLOW, reason="TensorFlow is not here")
+def test_what_is_served_gives_the_eager_answers(run_here):
+    out = run_here(SERVES, "--quick", "--backend", "native")
+    assert_picture(Path(f"{SERVES}.png"))
+    assert "tapegraph in the server: False" in out
+    assert figures(out)[0] >= 90
+    (apart,) = re.findall(r"^apart +(\S+) at most", out, re.MULTILINE)
+    assert float(apart) < 1e-5
+
+
+@pytest.mark.skipif(TENSORFLOW, reason="TensorFlow is here")
+def test_serving_without_tensorflow_is_one_clear_line(tmp_path):
+    out = run(SCRIPTS / f"{SERVES}.py", "--quick", cwd=tmp_path, status=1)
+    assert out.startswith("This example exports to TensorFlow. TensorFlow is not installed.")
+    assert "Traceback" not in out
 
 
 # ------------------------------------------------------------------ in processes of their own
