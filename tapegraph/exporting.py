@@ -32,8 +32,8 @@ def export(
     path : str or path
         The folder to write.
     *examples : array_like
-        An argument each, of the right dtype and of the shape of a batch. Their numbers matter only
-        where the function fails for others.
+        An argument each, of the right dtype and of the shape of a real batch. Batches of other
+        sizes are made of its rows.
     params : tree of parameters, optional
         Those that become variables, by name in a dict; the others are constants then. Where it is
         not given, all parameters that the function reads do, by their own names. A variable without

@@ -12,8 +12,8 @@ import numpy as np
 from tapegraph.compiling.arguments import parameters as names_of
 from tapegraph.errors import explain, kind_of
 from tapegraph.lowering.export import recorded
-from tapegraph.lowering.export.recorded import SIZES, Length, Recorded
-from tapegraph.lowering.rows.rules import Size, ints
+from tapegraph.lowering.export.recorded import Length, Places, Recorded
+from tapegraph.lowering.rows.rules import Size, ints, reshaped, scalar
 from tapegraph.lowering.runtime import tensorflow
 from tapegraph.lowering.translate import emit_entry, row_of
 from tapegraph.lowering.unsupported import NotLowered
@@ -119,12 +119,12 @@ class Function:
         self._batched = list(batched)
         self._variables = variables
         batch = any(batched)
-        sizes = SIZES if batch else (0, 0)  # twice, to find what is another number in every call
-        self.arrays = [recorded.of_size(arrays, batched, size) for size in sizes]
+        self._sizes = recorded.sizes_of(arrays, batched)
+        self.arrays = [recorded.of_size(arrays, batched, size) for size in self._sizes]
         self.runs = [self._record(f, given, arrays, batch) for given in self.arrays]
         self._recording = self.runs[0].recording
         recorded.check_lines(op, self._recording, lambda kind: row_of(kind, whole=True))
-        self.program = recorded.free_program(op, f, self.runs, batch)
+        self.program = recorded.free_program(op, f, self.runs, self._sizes)
         found = recorded.parameters_of(self._recording)
         self._state = {s: p for s, p in found.items() if variables.of(p) is not None}
         self.parameters = list(self._state.values())
@@ -183,8 +183,8 @@ class Function:
                 )
             except (TypeError, ValueError) as error:
                 expected = "an operation that TensorFlow has for it"
-                received = f"{describe(slot)}, of a free batch: {error}"
-                fix = "Pass batch=False."
+                received = f"{describe(slot)}, for batches of any size"
+                fix = f"Pass batch=False. ({type(error).__name__}: {error})"
                 raise NotLowered(explain(self._op, received, expected, fix)) from error
             if not program.needs[slot] and any(program.needs[i] for i in program.inputs[slot]):
                 result = tf.stop_gradient(result) if op.differentiable != () else result
@@ -193,7 +193,7 @@ class Function:
 
     def _leaves(self, feeds: Sequence[Any], batch: Any) -> list[Any]:
         """Return a list of every slot's tensor, with those of leaves in their places."""
-        tf, program = tensorflow(), self.program
+        program = self.program
         tensors: list[Any] = [None] * len(program)
         for slot in program.fed:
             if program.ops[slot] is INPUT:
@@ -201,9 +201,9 @@ class Function:
             if slot in self._state:
                 tensors[slot] = self._variables.of(self._state[slot]).read_value()
                 continue
-            found = recorded.followed_constant([r.recording.values[slot] for r in self.runs])
-            is_array = isinstance(found, np.ndarray)
-            tensors[slot] = tf.constant(found) if is_array else ints(_sized(found, batch))
+            values = [r.recording.values[slot] for r in self.runs]
+            found = recorded.followed_constant(values, self._sizes)
+            tensors[slot] = _constant(found, batch)
         for slot, feed in zip(self.runs[0].inputs, feeds, strict=True):
             if slot is not None:
                 tensors[slot] = feed
@@ -217,6 +217,18 @@ class Function:
         return type(p)(
             p.ops, p.inputs, attrs, shapes, p.dtypes, p.needs, p.leaves, p.outputs, p.wanted
         )
+
+
+def _constant(found: Any, batch: Any) -> Any:
+    """Return what all recordings have, or what follows the batch, as a tensor."""
+    tf = tensorflow()
+    if isinstance(found, np.ndarray):
+        return tf.constant(found)
+    if not isinstance(found, Places):
+        return ints(_sized(found, batch))
+    count = scalar(_sized(found.count, batch), found.first.dtype)
+    shape = [-1 if axis == found.axis else 1 for axis in range(found.first.ndim)]
+    return found.first + found.step * reshaped(tf.range(count), tuple(shape))
 
 
 def _sized(value: Any, batch: Any) -> Any:

@@ -21,8 +21,10 @@ from tapegraph.recording.op import INPUT, PARAM, SCALAR
 from tapegraph.recording.program import Program, Recording, identity
 from tapegraph.typed import Array
 
-# Two that follow each other, so that what a length grows by is a whole number; and one to check.
-SIZES = (2, 3, 5)
+# That follow each other, so that what a length grows by is a whole number.
+TWO_SIZES = (4, 5)
+# What reads whole numbers as places alone.
+BY_PLACES = {"gather", "index"}
 
 
 class Length(NamedTuple):
@@ -30,6 +32,15 @@ class Length(NamedTuple):
 
     per: int
     base: int
+
+
+class Places(NamedTuple):
+    """Places along an axis that follow the batch evenly: ``first + step * [0, 1, ...]``."""
+
+    first: Array
+    step: Array
+    axis: int
+    count: Length
 
 
 class Recorded(NamedTuple):
@@ -98,7 +109,20 @@ def of_size(arrays: Sequence[Array], batched: Sequence[bool], size: int) -> list
     ]
 
 
-def free_program(op: str, f: Callable[..., Any], runs: Sequence[Recorded], batch: bool) -> Program:
+def sizes_of(arrays: Sequence[Array], batched: Sequence[bool]) -> tuple[int, ...]:
+    """Return the sizes to record batches of: two, and that of the arguments to check.
+
+    Without a batch it is recorded twice, to find what is another number in every call.
+    """
+    if not any(batched):
+        return (0, 0)
+    own = len(arrays[list(batched).index(True)])
+    return (*TWO_SIZES, max(own, TWO_SIZES[1] + 2))
+
+
+def free_program(
+    op: str, f: Callable[..., Any], runs: Sequence[Recorded], sizes: Sequence[int]
+) -> Program:
     """Return the program of several sizes, with a `Length` in place of each number that follows.
 
     Raises
@@ -110,7 +134,7 @@ def free_program(op: str, f: Callable[..., Any], runs: Sequence[Recorded], batch
     programs = [run.recording.program for run in runs]
 
     def refuse(slot: int, what: str, fix: str) -> ValueError:
-        why = "for another batch" if batch else "in another call with the same arguments"
+        why = "for another batch" if any(sizes) else "in another call with the same arguments"
         places = [_place(r.recording, slot) for r in runs if slot < len(r.recording)]
         received = f"{_name(f)}, which has {what} {why}: {max(places, key=len)}"
         return ValueError(explain(op, received, "the same program each time", fix))
@@ -130,21 +154,24 @@ def free_program(op: str, f: Callable[..., Any], runs: Sequence[Recorded], batch
     for slot in range(len(first)):
         fix = "Lengths must grow evenly with the batch."
         try:
-            shapes.append(_followed([p.shapes[slot] for p in programs]))
+            shapes.append(_followed([p.shapes[slot] for p in programs], sizes))
             keys = tuple(programs[0].attrs[slot])
             values = [tuple(p.attrs[slot].values()) for p in programs]
-            attrs.append(dict(zip(keys, _followed(values), strict=True)))
+            attrs.append(dict(zip(keys, _followed(values, sizes), strict=True)))
         except _Differs as error:
             raise refuse(slot, str(error), fix) from None
         if not programs[0].inputs[slot] and programs[0].ops[slot] is not INPUT:
-            _check_constant(runs, slot, refuse)
+            _check_constant(runs, slot, sizes, refuse)
     p = programs[0]
     columns_kept = (p.needs, p.leaves, p.outputs, p.wanted)
     return Program(p.ops, p.inputs, attrs, shapes, p.dtypes, *columns_kept)
 
 
 def _check_constant(
-    runs: Sequence[Recorded], slot: int, refuse: Callable[[int, str, str], ValueError]
+    runs: Sequence[Recorded],
+    slot: int,
+    sizes: Sequence[int],
+    refuse: Callable[[int, str, str], ValueError],
 ) -> None:
     """Refuse a number or an array that is another for another batch, but for whole places."""
     found = [run.recording.values[slot] for run in runs]
@@ -154,21 +181,34 @@ def _check_constant(
             fix = "Write mean() for a sum over len(x), or pass batch=False."
             raise refuse(slot, f"the number {text}", fix)
         return
+    program = runs[0].recording.program
+    readers = {program.ops[i].name for i, read in enumerate(program.inputs) if slot in read}
     try:
-        followed_constant(found)
+        if isinstance(followed_constant(found, sizes), Places) and not readers <= BY_PLACES:
+            raise _Differs
     except _Differs:
         fix = "Compute it from an argument, pass it as one, or pass batch=False."
         raise refuse(slot, f"an array of shape {found[0].shape} with other numbers", fix) from None
 
 
-def followed_constant(found: Sequence[Array]) -> Any:
-    """Return an array that each recording has, or nested tuples of ints and `Length`."""
+def followed_constant(found: Sequence[Array], sizes: Sequence[int]) -> Any:
+    """Return an array that each recording has, `Places`, or nested tuples of ints and `Length`."""
     first = found[0]
     if all(x.shape == first.shape and x.tobytes() == first.tobytes() for x in found):
         return first
-    if first.dtype.kind != "i" or len({x.shape for x in found}) > 1:
-        raise _Differs("other numbers")
-    return _followed([_nested(x.tolist()) for x in found])
+    if first.dtype.kind != "i":
+        raise _Differs
+    shape = _followed([x.shape for x in found], sizes)
+    grown = [axis for axis, n in enumerate(shape) if isinstance(n, Length)]
+    if not grown:
+        return _followed([_nested(x.tolist()) for x in found], sizes)
+    axis, longest = grown[0], found[-1]
+    steps = np.diff(longest, axis=axis)
+    step = steps.take([0], axis)
+    begins = all((longest.take(range(x.shape[axis]), axis) == x).all() for x in found)
+    if len(grown) > 1 or not begins or (steps != step).any():
+        raise _Differs
+    return Places(longest.take([0], axis), step, axis, shape[axis])
 
 
 def _nested(value: Any) -> Any:
@@ -179,18 +219,18 @@ class _Differs(Exception):
     """Two recordings have other values of something that is no even length."""
 
 
-def _followed(found: Sequence[Any]) -> Any:
+def _followed(found: Sequence[Any], sizes: Sequence[int]) -> Any:
     """Return what all have, with a `Length` in place of each whole number that grows evenly."""
     first = found[0]
     if len({repr(identity(x)) for x in found}) == 1:
         return first
     kinds = {type(x) for x in found}
     if kinds == {tuple} and len({len(x) for x in found}) == 1:
-        return tuple(_followed(parts) for parts in zip(*found, strict=True))
-    if kinds == {int} and len(found) == len(SIZES):
+        return tuple(_followed(parts, sizes) for parts in zip(*found, strict=True))
+    if kinds == {int} and any(sizes):
         per = found[1] - first
-        length = Length(per, first - per * SIZES[0])
-        if all(length.per * n + length.base == x for n, x in zip(SIZES, found, strict=True)):
+        length = Length(per, first - per * sizes[0])
+        if all(length.per * n + length.base == x for n, x in zip(sizes, found, strict=True)):
             return length
     raise _Differs(", then ".join(map(repr, found)))
 

@@ -18,6 +18,7 @@ from tapegraph.lowering.export.function import (
     output_names,
 )
 from tapegraph.lowering.runtime import tensorflow
+from tapegraph.lowering.unsupported import NotLowered
 from tapegraph.recording.node import numeric
 from tapegraph.testing import PARITY_TOLERANCE
 from tapegraph.typed import Array, Pytree
@@ -83,7 +84,7 @@ def export(
         module.value_and_gradients = traced(value_and_gradients)
         signatures["value_and_gradients"] = module.value_and_gradients
     module.__call__ = module.serve
-    _check(module.serve, function)
+    _check(module.serve, function, variables)
     tf.saved_model.save(
         module,
         os.fspath(path),
@@ -104,15 +105,31 @@ def _batched(arrays: Sequence[Array], batch: bool) -> list[bool]:
     return [x.ndim > 0 and len(x) == lengths[0] for x in arrays]
 
 
-def _check(serve: Any, function: Function) -> None:
+def _check(serve: Any, function: Function, variables: Variables) -> None:
     """Refuse a graph that gives other numbers than the function, at the last of its sizes."""
     tf = tensorflow()
-    found = serve(*map(tf.constant, function.arrays[-1])).values()
-    for got, wanted in zip(found, function.runs[-1].values, strict=True):
-        relative, absolute = PARITY_TOLERANCE.get(wanted.dtype.name, (0.0, 0.0))
-        if not np.allclose(got.numpy(), wanted, relative, absolute, equal_nan=True):
-            worst = np.max(np.abs(got.numpy() - wanted))
-            received = f"numbers of TensorFlow's that are off by {worst:.3g}"
-            fix = "Check the lowering of your own operations."
-            expected = f"those of f to a relative {relative}"
-            raise RuntimeError(explain("export", received, expected, fix))
+    inputs, wanted = function.arrays[-1], function.runs[-1].values
+    feeds = list(map(tf.constant, inputs))
+    for got, value in zip(serve(*feeds).values(), wanted, strict=True):
+        _compare(got.numpy(), value)
+    try:
+        with tf.GradientTape() as tape:
+            tape.watch([x for x in feeds if x.dtype.is_floating])
+            found = serve(*feeds)
+        tape.gradient(found, [*feeds, *variables.by_name.values()])
+    except LookupError:  # an operation that has none in TensorFlow
+        return
+    except (TypeError, ValueError) as error:
+        received = "a function whose gradient has no nodes for batches of any size"
+        fix = f"Pass batch=False. ({type(error).__name__}: {error})"
+        expected = "operations that TensorFlow differentiates"
+        raise NotLowered(explain("export", received, expected, fix)) from error
+
+
+def _compare(got: Array, wanted: Array) -> None:
+    relative, absolute = PARITY_TOLERANCE.get(wanted.dtype.name, (0.0, 0.0))
+    if not np.allclose(got, wanted, relative, absolute, equal_nan=True):
+        worst = np.max(np.abs(got - wanted))
+        received = f"numbers of TensorFlow's that are off by {worst:.3g}"
+        fix = "Check the lowering of your own operations."
+        raise RuntimeError(explain("export", received, "those of the function", fix))

@@ -4,13 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import partial
-from itertools import zip_longest
 from typing import Any
 
 import numpy as np
 
 from tapegraph.differentiation.slopes import SLOPES, Divisor, Linear, Slope
-from tapegraph.lowering.rows.rules import LOWERINGS, Result, Rule, raw, shape_of, with_gradient
+from tapegraph.lowering.rows.rules import (
+    LOWERINGS,
+    Result,
+    Rule,
+    broadcast_shape,
+    raw,
+    with_gradient,
+)
 from tapegraph.lowering.runtime import tensorflow
 from tapegraph.recording import numpy_functions
 
@@ -69,15 +75,8 @@ class GraphTracer(np.lib.mixins.NDArrayOperatorsMixin):
         """Emit the node of an operation."""
         dtype = next(x.dtype for x in inputs if type(x) is GraphTracer)
         tensors = [tensor_of(x, dtype) for x in inputs]
-        out = Result(_broadcast_shape(tensors), dtype.name)
+        out = Result(broadcast_shape(tensors), dtype.name)
         return GraphTracer(LOWERINGS[name].rule(out, *tensors, **attrs), dtype)
-
-
-def _broadcast_shape(tensors: list[Any]) -> tuple[Any, ...]:
-    """Return the shape that tensors broadcast to."""
-    reversed_shapes = (reversed(shape_of(x)) for x in tensors)
-    axes = zip_longest(*reversed_shapes, fillvalue=1)
-    return tuple(next((n for n in lengths if n != 1), 1) for lengths in axes)[::-1]
 
 
 def tensor_of(x: Any, dtype: Any) -> Any:

@@ -8,6 +8,7 @@ from typing import Any
 from tapegraph.lowering.rows.rules import (
     Row,
     Rule,
+    broadcast_shape,
     ints,
     is_large,
     known,
@@ -146,18 +147,18 @@ def _index(out: Any, x: Any, *arrays: Any, plan: tuple[str, ...]) -> Any:
         return _gather(out, x, arrays[0], axis=axes[0])
     if 0 in x.shape:
         return reshaped(x, out.shape)
-    tf = tensorflow()
-    shape = tf.broadcast_static_shape(arrays[0].shape, arrays[1].shape)
-    for array in arrays[2:]:
-        shape = tf.broadcast_static_shape(shape, array.shape)
-    full = [a if a.shape == shape else raw.BroadcastTo(input=a, shape=ints(shape)) for a in arrays]
+    shape = broadcast_shape(arrays)
+    full = [
+        a if tuple(a.shape) == known(shape) else raw.BroadcastTo(input=a, shape=ints(shape))
+        for a in arrays
+    ]
     rest = [i for i, part in enumerate(plan) if part != "array"]
     if axes != list(range(len(axes))):
         x = permuted(x, axes + rest)
     taken = _taken(x, full)
     # NumPy puts the indexed axes first where they stand apart, and in their place otherwise.
     if rest and axes[0] > 0 and axes == list(range(axes[0], axes[-1] + 1)):
-        n, before = shape.rank, axes[0]
+        n, before = len(shape), axes[0]
         order = [*range(n, n + before), *range(n), *range(n + before, n + len(rest))]
         taken = permuted(taken, order)
     return taken
@@ -233,8 +234,10 @@ def _argsort(out: Any, x: Any, *, axis: int) -> Any:
     return permuted(tensorflow().gather(order, apart, batch_dims=last), swap)
 
 
-def _smallest_first(negated: Any, length: int) -> Any:
-    return raw.TopKV2(input=negated, k=length, sorted=True, index_type="int64").indices
+def _smallest_first(negated: Any, length: Any) -> Any:
+    return raw.TopKV2(
+        input=negated, k=scalar(length, "int32"), sorted=True, index_type="int64"
+    ).indices
 
 
 def _argpartition(out: Any, x: Any, *, kth: tuple[int, ...], axis: int) -> Any:

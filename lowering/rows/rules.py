@@ -8,7 +8,8 @@ operation than its rule, it is a `Row`.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from itertools import zip_longest
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -62,6 +63,12 @@ def shape_of(x: Any) -> tuple[Any, ...]:
 def known(shape: tuple[Any, ...]) -> tuple[int | None, ...]:
     """Return a shape as TensorFlow writes it, with None for what is free."""
     return tuple(None if isinstance(n, Size) else n for n in shape)
+
+
+def broadcast_shape(tensors: Sequence[Any]) -> tuple[Any, ...]:
+    """Return the shape that tensors broadcast to."""
+    axes = zip_longest(*(reversed(shape_of(x)) for x in tensors), fillvalue=1)
+    return tuple(next((n for n in lengths if n != 1), 1) for lengths in axes)[::-1]
 
 
 class Result(NamedTuple):

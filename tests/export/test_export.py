@@ -16,7 +16,7 @@ from tapegraph.testing import PARITY_TOLERANCE
 
 tf = pytest.importorskip("tensorflow")
 
-SIZES = (1, 4, 7)  # of none of which it was recorded
+SIZES = (1, 2, 9)  # of none of which it was recorded
 DTYPES = ("float64", "float32")
 
 
@@ -421,16 +421,16 @@ LABELS = np.arange(5)
     [
         (
             lambda x: tg.sum(x @ W) / len(x),
-            r"the number 2, then 3, then 5 .* read by div .*mean\(\)",
+            r"the number 4, then 5, then 7 .* read by div .*mean\(\)",
         ),
         (
             lambda x: x @ W * np.arange(len(x))[:, None],
-            r"an array of shape \(2, 1\) .* read by mul",
+            r"an array of shape \(4, 1\) .* read by mul",
         ),
         (lambda x: sum(row @ W for row in x), r"operation.* for another batch"),
-        (lambda x: tg.reshape(x @ W, (5, 1, 2)), r"fails for a batch of 2: reshape: .*-1"),
+        (lambda x: tg.reshape(x @ W, (5, 1, 2)), r"fails for a batch of 4: reshape: .*-1"),
         (lambda x: (x @ W)[: len(x) // 2], r"read by getitem"),
-        (lambda x: x @ W if len(x) > 2 else x, r"operation.* for another batch"),
+        (lambda x: x @ W if len(x) > 4 else x, r"operation.* for another batch"),
         (lambda x: x @ W + tg.random.normal(size=(2,)), r"reads numbers anew .* read by add"),
         (lambda x: W.assign((W * 2.0).detach()) or x @ W, r"changes tensors or gradients"),
     ],
@@ -498,7 +498,8 @@ def test_an_operation_without_a_lowering_is_refused(tmp_path, operations):
 def test_a_lowering_that_gives_other_numbers_is_found_out(tmp_path, operations):
     double = doubled(lambda x: x * 3.0)
     with pytest.raises(
-        RuntimeError, match="numbers of TensorFlow's that are off by 1.78; expected those of f"
+        RuntimeError,
+        match="numbers of TensorFlow's that are off by .*; expected those of the function",
     ):
         tg.export(lambda x: double(x @ W), tmp_path, X)
     assert not (tmp_path / "saved_model.pb").exists()

@@ -250,6 +250,7 @@ def test_rooms_of_the_graph_engine_stand_apart():
         (rows, (backward, steps, *emitting)),
         (backward, (steps,)),
         (steps, (backward,)),
+        ("tapegraph.lowering.export", (backward, steps)),
         *((module, (backward, steps)) for module in emitting),
     ):
         for name in MODULES:
