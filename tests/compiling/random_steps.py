@@ -84,6 +84,7 @@ class Draft:
         self.changes: list[tuple[list[str], bool]] = []
         self.count = 0
         self.exact = True  # to the bit, natively
+        self.sloped = False  # there is a derivative, which a later loss may read
         self.basic()
         chosen = features or self.random.sample(sorted(FEATURES), self.random.randint(2, 5))
         self.features = [seed_feature(seed), *chosen] if features is None else chosen
@@ -539,8 +540,10 @@ def second(d: Draft) -> None:
         name, g, h = d.new("loss"), d.new("g"), d.new("h")
         d.body.append(f"{name} = {d.loss_text()}")
         d.body.append(f"{g}, {h} = tg.gradients({name}, [w0, w1], create_graph=True)")
-        if d.chance(0.5):
+        again = d.chance(0.5)
+        if again:
             d.graphs += [(g, False), (h, False)]
+        if again or d.sloped:
             d.exact = False  # derivatives of the third order, where a loss is computed from them
         pen = d.new("pen")
         d.body.append(f"{pen} = tg.sum({g} ** 2) + tg.sum({h} * ({d.vector(1)})) * 0.1")
@@ -576,6 +579,7 @@ def transforms(d: Draft) -> None:
         if "hvp" in text or "lambda b" in text:
             d.exact = False
         d.result(d.graph(text, rows=False))
+        d.sloped = True
 
     d.acts += [derivative] * 3
 
