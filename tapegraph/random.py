@@ -12,6 +12,7 @@ reads it anew from the same generator, whichever engine runs.
 
 from __future__ import annotations
 
+import math
 import numbers
 import operator
 import os
@@ -40,12 +41,24 @@ __all__ = [
     "dropout_mask",
     "generator",
     "get_state",
+    "glorot_normal",
+    "glorot_uniform",
+    "he_normal",
+    "he_uniform",
     "integers",
+    "kaiming_normal",
+    "kaiming_uniform",
+    "lecun_normal",
+    "lecun_uniform",
     "normal",
+    "orthogonal",
     "permutation",
     "seed",
     "set_state",
+    "truncated_normal",
     "uniform",
+    "xavier_normal",
+    "xavier_uniform",
 ]
 
 _LARGEST = {np.dtype(kind): float(np.finfo(kind).max) for kind in (np.float32, np.float64)}
@@ -418,6 +431,241 @@ def dropout_mask(shape: Shape, p: float, dtype: npt.DTypeLike = np.float64) -> A
     kind, lengths, rate = _floating(name, dtype), _shape(name, "shape", shape), share(name, p)
     scale = kind.type(kept_scale(rate))
     return _drawn(name, lambda: scale * (_shared().random(lengths) >= rate), kind, p=rate)
+
+
+# Initial weights
+#
+# Fan-in and fan-out are the lengths of a matrix for ``x @ w``, as in Keras; of a kernel of
+# `conv2d`, (out, in, *spatial), they count its places too, as in PyTorch.
+
+# The standard deviation of a standard normal number, once it lies within two of its own.
+_TRUNCATED = 0.87962566103423978
+
+
+def truncated_normal(
+    loc: float = 0.0,
+    scale: float = 1.0,
+    size: Shape | None = None,
+    dtype: npt.DTypeLike = np.float64,
+) -> Array:
+    """Draw from a normal distribution, again where it is over two ``scale`` from ``loc``.
+
+    Keras's ``TruncatedNormal``, and PyTorch's ``trunc_normal_`` with bounds of ``loc - 2 * scale``
+    and ``loc + 2 * scale``. The standard deviation of the numbers is ``0.8796 * scale``.
+
+    >>> import tapegraph as tg
+    >>> tg.random.seed(0)
+    >>> bool(abs(tg.random.truncated_normal(5.0, 0.1, size=1000) - 5.0).max() <= 0.2)
+    True
+    """
+    name = "random.truncated_normal"
+    kind, shape = _floating(name, dtype), _shape(name, "size", size)
+    mean, deviation = _number(name, "loc", loc, kind), _number(name, "scale", scale, kind)
+    if deviation < 0.0:
+        raise ValueError(explain(name, f"scale={deviation}", "a scale that is not negative"))
+
+    def draw() -> Any:
+        z: Any = np.asarray(_shared().standard_normal(shape, kind))
+        while (far := np.abs(z) > 2.0).any():
+            z[far] = _shared().standard_normal(np.count_nonzero(far), kind)
+        return _stretched(z, mean, deviation)
+
+    return _drawn(name, draw, kind, loc=mean, scale=deviation)
+
+
+def xavier_uniform(shape: Shape, gain: float = 1.0, dtype: npt.DTypeLike = np.float64) -> Array:
+    """Draw evenly within ``gain * sqrt(6 / (fan_in + fan_out))`` of 0: PyTorch's of this name.
+
+    ``shape`` is (in, out) for ``x @ w``, and (out, in, height, width) for `conv2d`.
+
+    >>> import tapegraph as tg
+    >>> bool(abs(tg.random.xavier_uniform((2, 4))).max() <= 1.0)
+    True
+    """
+    name = "random.xavier_uniform"
+    bound = _gain(name, gain) * math.sqrt(6.0 / sum(_fans(name, shape, dtype)))
+    return uniform(-bound, bound, shape, dtype)
+
+
+def xavier_normal(shape: Shape, gain: float = 1.0, dtype: npt.DTypeLike = np.float64) -> Array:
+    """Draw with standard deviation ``gain * sqrt(2 / (fan_in + fan_out))``: PyTorch's of this name.
+
+    ``shape`` is (in, out) for ``x @ w``, and (out, in, height, width) for `conv2d`.
+
+    >>> import tapegraph as tg
+    >>> tg.random.xavier_normal((2, 4)).shape
+    (2, 4)
+    """
+    name = "random.xavier_normal"
+    deviation = _gain(name, gain) * math.sqrt(2.0 / sum(_fans(name, shape, dtype)))
+    return normal(0.0, deviation, shape, dtype)
+
+
+def kaiming_uniform(
+    shape: Shape, a: float = 0.0, mode: str = "fan_in", dtype: npt.DTypeLike = np.float64
+) -> Array:
+    """Draw evenly within ``sqrt(6 / ((1 + a**2) * fan))`` of 0: PyTorch's of this name.
+
+    ``a`` is the slope of a leaky ReLU below 0, and ``mode`` says which fan: ``"fan_in"`` or
+    ``"fan_out"``. ``shape`` is (in, out) for ``x @ w``, and (out, in, height, width) for `conv2d`.
+
+    >>> import tapegraph as tg
+    >>> bool(abs(tg.random.kaiming_uniform((6, 4))).max() <= 1.0)
+    True
+    """
+    bound = math.sqrt(3.0) * _kaiming("random.kaiming_uniform", shape, a, mode, dtype)
+    return uniform(-bound, bound, shape, dtype)
+
+
+def kaiming_normal(
+    shape: Shape, a: float = 0.0, mode: str = "fan_in", dtype: npt.DTypeLike = np.float64
+) -> Array:
+    """Draw with standard deviation ``sqrt(2 / ((1 + a**2) * fan))``: PyTorch's of this name.
+
+    ``a`` is the slope of a leaky ReLU below 0, and ``mode`` says which fan: ``"fan_in"`` or
+    ``"fan_out"``. ``shape`` is (in, out) for ``x @ w``, and (out, in, height, width) for `conv2d`.
+
+    >>> import tapegraph as tg
+    >>> tg.random.kaiming_normal((8, 3, 3, 3)).shape
+    (8, 3, 3, 3)
+    """
+    return normal(0.0, _kaiming("random.kaiming_normal", shape, a, mode, dtype), shape, dtype)
+
+
+def glorot_uniform(shape: Shape, dtype: npt.DTypeLike = np.float64) -> Array:
+    """Draw evenly within ``sqrt(6 / (fan_in + fan_out))`` of 0: Keras's of this name.
+
+    ``shape`` is (in, out) for ``x @ w``, and (out, in, height, width) for `conv2d`.
+
+    >>> import tapegraph as tg
+    >>> bool(abs(tg.random.glorot_uniform((2, 4))).max() <= 1.0)
+    True
+    """
+    bound = math.sqrt(6.0 / sum(_fans("random.glorot_uniform", shape, dtype)))
+    return uniform(-bound, bound, shape, dtype)
+
+
+def glorot_normal(shape: Shape, dtype: npt.DTypeLike = np.float64) -> Array:
+    """Draw truncated, with standard deviation ``sqrt(2 / (fan_in + fan_out))``: Keras's.
+
+    ``shape`` is (in, out) for ``x @ w``, and (out, in, height, width) for `conv2d`. Without the
+    truncation it is `xavier_normal`.
+
+    >>> import tapegraph as tg
+    >>> tg.random.glorot_normal((2, 4)).shape
+    (2, 4)
+    """
+    deviation = math.sqrt(2.0 / sum(_fans("random.glorot_normal", shape, dtype)))
+    return truncated_normal(0.0, deviation / _TRUNCATED, shape, dtype)
+
+
+def he_uniform(shape: Shape, dtype: npt.DTypeLike = np.float64) -> Array:
+    """Draw evenly within ``sqrt(6 / fan_in)`` of 0: Keras's of this name.
+
+    ``shape`` is (in, out) for ``x @ w``, and (out, in, height, width) for `conv2d`.
+
+    >>> import tapegraph as tg
+    >>> bool(abs(tg.random.he_uniform((6, 4))).max() <= 1.0)
+    True
+    """
+    bound = math.sqrt(6.0 / _fans("random.he_uniform", shape, dtype)[0])
+    return uniform(-bound, bound, shape, dtype)
+
+
+def he_normal(shape: Shape, dtype: npt.DTypeLike = np.float64) -> Array:
+    """Draw truncated, with standard deviation ``sqrt(2 / fan_in)``: Keras's of this name.
+
+    ``shape`` is (in, out) for ``x @ w``, and (out, in, height, width) for `conv2d`. Without the
+    truncation it is `kaiming_normal`.
+
+    >>> import tapegraph as tg
+    >>> tg.random.he_normal((2, 4)).shape
+    (2, 4)
+    """
+    deviation = math.sqrt(2.0 / _fans("random.he_normal", shape, dtype)[0])
+    return truncated_normal(0.0, deviation / _TRUNCATED, shape, dtype)
+
+
+def lecun_uniform(shape: Shape, dtype: npt.DTypeLike = np.float64) -> Array:
+    """Draw evenly within ``sqrt(3 / fan_in)`` of 0: Keras's of this name.
+
+    ``shape`` is (in, out) for ``x @ w``, and (out, in, height, width) for `conv2d`.
+
+    >>> import tapegraph as tg
+    >>> bool(abs(tg.random.lecun_uniform((3, 4))).max() <= 1.0)
+    True
+    """
+    bound = math.sqrt(3.0 / _fans("random.lecun_uniform", shape, dtype)[0])
+    return uniform(-bound, bound, shape, dtype)
+
+
+def lecun_normal(shape: Shape, dtype: npt.DTypeLike = np.float64) -> Array:
+    """Draw truncated, with standard deviation ``sqrt(1 / fan_in)``: Keras's of this name.
+
+    ``shape`` is (in, out) for ``x @ w``, and (out, in, height, width) for `conv2d`.
+
+    >>> import tapegraph as tg
+    >>> tg.random.lecun_normal((2, 4)).shape
+    (2, 4)
+    """
+    deviation = math.sqrt(1.0 / _fans("random.lecun_normal", shape, dtype)[0])
+    return truncated_normal(0.0, deviation / _TRUNCATED, shape, dtype)
+
+
+def orthogonal(shape: Shape, gain: float = 1.0, dtype: npt.DTypeLike = np.float64) -> Array:
+    """Draw a matrix with orthogonal rows or columns, of length ``gain``: PyTorch's of this name.
+
+    All such matrices are equally likely. What has more axes is one row per element of the first.
+
+    >>> import numpy as np, tapegraph as tg
+    >>> q = tg.random.orthogonal((4, 2), gain=3.0)
+    >>> np.allclose(q.T @ q, 9.0 * np.eye(2))
+    True
+    """
+    name = "random.orthogonal"
+    kind, factor = _floating(name, dtype), _gain(name, gain)
+    lengths = _matrix(name, shape)
+    rows, columns = lengths[0], math.prod(lengths[1:])
+
+    def draw() -> Any:
+        z = _shared().standard_normal((max(rows, columns), min(rows, columns)))
+        q, r = np.linalg.qr(z)
+        q = q * np.where(np.diagonal(r) < 0.0, -factor, factor)  # else signs are not even
+        return (q if rows >= columns else q.T).reshape(lengths)
+
+    return _drawn(name, draw, kind, gain=factor)
+
+
+def _kaiming(op: str, shape: Any, a: Any, mode: Any, dtype: Any) -> float:
+    fans = dict(zip(("fan_in", "fan_out"), _fans(op, shape, dtype), strict=True))
+    if mode not in fans:
+        raise ValueError(explain(op, f"mode={mode!r}", "'fan_in' or 'fan_out'"))
+    return math.sqrt(2.0 / ((1.0 + _number(op, "a", a, _FLOAT64) ** 2) * fans[mode]))
+
+
+def _fans(op: str, shape: Any, dtype: Any) -> tuple[int, int]:
+    """Return fan-in and fan-out, of what is empty 1, so that none divides by zero."""
+    _floating(op, dtype)
+    first, second, *spatial = _matrix(op, shape)
+    if not spatial:
+        return max(first, 1), max(second, 1)
+    places = math.prod(spatial)
+    return max(second * places, 1), max(first * places, 1)
+
+
+def _matrix(op: str, shape: Any) -> tuple[int, ...]:
+    lengths = _shape(op, "shape", shape)
+    if len(lengths) < 2:
+        fix = "For a vector draw with normal or uniform."
+        raise ValueError(explain(op, f"shape={shape!r}", "two axes or more", fix))
+    return lengths
+
+
+def _gain(op: str, gain: Any) -> float:
+    factor = _number(op, "gain", gain, _FLOAT64)
+    if factor < 0.0:
+        raise ValueError(explain(op, f"gain={gain}", "a gain that is not negative"))
+    return factor
 
 
 # What `tapegraph.dropout` is made of

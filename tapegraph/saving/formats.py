@@ -69,7 +69,7 @@ def write_npz(path: str, arrays: Arrays, text: Text) -> None:
     encoded = np.frombuffer(json.dumps(text).encode(), np.uint8)
     with zipfile.ZipFile(path, "w", zipfile.ZIP_STORED) as archive:
         for name, array in {**arrays, TEXT: encoded}.items():
-            with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
+            with archive.open(zipfile.ZipInfo(f"{name}.npy"), "w", force_zip64=True) as member:
                 np.lib.format.write_array(member, array, allow_pickle=False)
 
 
