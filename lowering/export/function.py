@@ -15,7 +15,7 @@ from tapegraph.lowering.export import recorded
 from tapegraph.lowering.export.recorded import Length, Places, Recorded
 from tapegraph.lowering.rows.rules import Size, ints, reshaped, scalar
 from tapegraph.lowering.runtime import tensorflow
-from tapegraph.lowering.translate import emit_entry, row_of
+from tapegraph.lowering.translate import emit_entry
 from tapegraph.lowering.unsupported import NotLowered
 from tapegraph.pytree import described, leaves, replaced
 from tapegraph.recording.node import Node
@@ -37,7 +37,6 @@ class Variables:
         self._given: dict[int, tuple[Node, str | None]] | None = None
         self.by_name: dict[str, Any] = {}
         self._held: dict[int, tuple[Node, Any]] = {}
-        self._names: dict[int, str] = {}
         if params is not None:
             self._given = {}
             for name, param in named(op, params):
@@ -53,10 +52,6 @@ class Variables:
             self._make(param, param.name)
         return self._held[id(param)][1]
 
-    def name(self, param: Node) -> str:
-        """Return the name of a parameter's variable."""
-        return self._names[id(param)]
-
     def _make(self, param: Node, name: str | None) -> None:
         name = name or f"parameter_{len(self.by_name)}"
         if name in self.by_name:
@@ -68,7 +63,6 @@ class Variables:
             text = re.sub(r"[^A-Za-z0-9_.]", "_", name)
             variable = tf.Variable(param.detach().numpy(), name=text)
         self.by_name[name] = variable
-        self._names[id(param)] = name
         self._held[id(param)] = (param, variable)
 
 
@@ -103,8 +97,6 @@ class Function:
     ----------
     runs : list of Recorded
         One for each size of the batch.
-    parameters : list of Node
-        What it reads that is in variables.
     """
 
     def __init__(
@@ -123,11 +115,10 @@ class Function:
         self.arrays = [recorded.of_size(arrays, batched, size) for size in self._sizes]
         self.runs = [self._record(f, given, arrays, batch) for given in self.arrays]
         self._recording = self.runs[0].recording
-        recorded.check_lines(op, self._recording, lambda kind: row_of(kind, whole=True))
+        recorded.check_lines(op, self._recording)
         self.program = recorded.free_program(op, f, self.runs, self._sizes)
         found = recorded.parameters_of(self._recording)
         self._state = {s: p for s, p in found.items() if variables.of(p) is not None}
-        self.parameters = list(self._state.values())
 
     def _record(
         self,

@@ -13,6 +13,7 @@ import numpy as np
 
 from tapegraph.capture.capture import Capture
 from tapegraph.errors import explain, kind_of
+from tapegraph.lowering.translate import row_of
 from tapegraph.lowering.unsupported import NotLowered
 from tapegraph.pytree import leaves
 from tapegraph.recording.changes import make, together
@@ -23,8 +24,6 @@ from tapegraph.typed import Array
 
 # That follow each other, so that what a length grows by is a whole number.
 TWO_SIZES = (4, 5)
-# What reads whole numbers as places alone.
-BY_PLACES = {"gather", "index"}
 
 
 class Length(NamedTuple):
@@ -182,9 +181,12 @@ def _check_constant(
             raise refuse(slot, f"the number {text}", fix)
         return
     program = runs[0].recording.program
-    readers = {program.ops[i].name for i, read in enumerate(program.inputs) if slot in read}
+    readers = [op for op, read in zip(program.ops, program.inputs, strict=True) if slot in read]
     try:
-        if isinstance(followed_constant(found, sizes), Places) and not readers <= BY_PLACES:
+        followed = followed_constant(found, sizes)
+        if isinstance(followed, Places) and not all(
+            row_of(op, whole=True).by_places for op in readers
+        ):
             raise _Differs
     except _Differs:
         fix = "Compute it from an argument, pass it as one, or pass batch=False."
@@ -244,13 +246,13 @@ def _place(recording: Recording, slot: int) -> str:
     return f"read by {recording.describe(readers[0])}" if readers else "the result"
 
 
-def check_lines(op: str, recording: Recording, check: Callable[[Any], Any]) -> None:
+def check_lines(op: str, recording: Recording) -> None:
     """Refuse an operation without a node in TensorFlow, at its line."""
     program = recording.program
     for slot, kind in enumerate(program.ops):
         if program.inputs[slot]:
             try:
-                check(kind)
+                row_of(kind, whole=True)
             except NotLowered as error:
                 received = f"{recording.describe(slot)}: {error}"
                 fix = "An operation of your own takes one with tg.defop(lowering=)."

@@ -6,6 +6,7 @@ import json
 import re
 import subprocess
 import sys
+import warnings
 from pathlib import Path
 
 import numpy as np
@@ -291,8 +292,10 @@ def test_litert_converts_what_was_exported(tmp_path):
     converter = lite.TFLiteConverterV2.from_saved_model(
         str(tmp_path), signature_keys=["serving_default"]
     )
-    with pytest.warns(UserWarning, match="ai_edge_litert"):
-        interpreter = lite.Interpreter(model_content=converter.convert())
+    model = converter.convert()
+    with warnings.catch_warnings():  # later versions tell of the package that follows it
+        warnings.filterwarnings("ignore", "(?s).*ai_edge_litert", UserWarning)
+        interpreter = lite.Interpreter(model_content=model)
     given = batch(6)
     found = interpreter.get_signature_runner("serving_default")(**given)["output"]
     np.testing.assert_allclose(found, f(*given.values()).detach().numpy(), rtol=1e-4, atol=1e-5)

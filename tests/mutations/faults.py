@@ -59,6 +59,8 @@ PLAN = "tests/compiling/test_plan.py"
 RANKS = "tests/distributed/test_data_parallel.py"
 VALUES = "tests/compiling/test_values.py"
 VERSIONS = "tests/compiling/test_versions.py"
+EXPORT = "tests/export/test_export.py"
+FREE = "tests/export/test_free_batch.py"
 RANDOM_STEPS = "tests/compiling/test_random_steps.py -k steps_natively"
 
 FAULTS = (
@@ -2128,5 +2130,59 @@ FAULTS = (
         "    if isinstance(value, (memoryview, array)) or",
         "    if isinstance(value, array) or",
         "tests/tensors/test_other_libraries.py -k one_trace",
+    ),
+    Fault(
+        "export",
+        "a-number-that-follows-the-batch-is-baked-in",
+        "lowering/export/recorded.py",
+        "if len({repr(identity(x)) for x in found}) > 1:",
+        "if False:",
+        f"{EXPORT} -k baked_in",
+        tensorflow=True,
+    ),
+    Fault(
+        "export",
+        "a-length-that-follows-the-batch-has-no-base",
+        "lowering/export/function.py",
+        "Size(batch) * value.per + value.base",
+        "Size(batch) * value.per",
+        FREE,
+        tensorflow=True,
+    ),
+    Fault(
+        "export",
+        "a-third-size-is-not-checked",
+        "lowering/export/recorded.py",
+        "if all(length.per * n + length.base == x for n, x in zip(sizes, found, strict=True)):",
+        "if True:",
+        f"{EXPORT} -k baked_in",
+        tensorflow=True,
+    ),
+    Fault(
+        "export",
+        "no-grad-lets-a-gradient-through",
+        "lowering/export/function.py",
+        "tf.stop_gradient(result) if op.differentiable != () else result",
+        "result",
+        f"{EXPORT} -k does_not_flow",
+        tensorflow=True,
+    ),
+    Fault(
+        "export",
+        "infinities-stay-in-value-and-gradients",
+        "lowering/export/saved_model.py",
+        "if not any(op.rules for op in function.program.ops):",
+        "if False:",
+        f"{EXPORT} -k absorb",
+        tensorflow=True,
+    ),
+    Fault(
+        "export",
+        "numbers-of-the-graph-are-not-compared",
+        "lowering/export/saved_model.py",
+        "        _compare(got.numpy(), value)\n",
+        "        pass\n",
+        f"{EXPORT} -k found_out",
+        tensorflow=True,
     ),
 )
