@@ -45,7 +45,8 @@ def export(
     ------
     ValueError
         The function does something else for another size of the batch (the message names the line),
-        draws random numbers, or changes state; or two parameters share a name.
+        draws random numbers, or changes state; two parameters share a name; or the path names a
+        file of another format.
     TypeError
         An argument or a result is of the wrong kind.
     tapegraph.lowering.NotLowered

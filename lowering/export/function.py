@@ -52,7 +52,7 @@ class Variables:
             self._make(param, param.name)
         return self._held[id(param)][1]
 
-    def _make(self, param: Node, name: str | None) -> None:
+    def _make(self, param: Any, name: str | None) -> None:
         name = name or f"parameter_{len(self.by_name)}"
         if name in self.by_name:
             fix = "Give them names of their own with tg.param(name=), or pass params as a dict."
@@ -195,9 +195,9 @@ class Function:
             values = [r.recording.values[slot] for r in self.runs]
             found = recorded.followed_constant(values, self._sizes)
             tensors[slot] = _constant(found, batch)
-        for slot, feed in zip(self.runs[0].inputs, feeds, strict=True):
-            if slot is not None:
-                tensors[slot] = feed
+        for place, feed in zip(self.runs[0].inputs, feeds, strict=True):
+            if place is not None:
+                tensors[place] = feed
         return tensors
 
     def _of_batch(self, batch: Any) -> Any:
@@ -217,7 +217,7 @@ def _constant(found: Any, batch: Any) -> Any:
         return tf.constant(found)
     if not isinstance(found, Places):
         return ints(_sized(found, batch))
-    count = scalar(_sized(found.count, batch), found.first.dtype)
+    count = scalar(_sized(found.length, batch), found.first.dtype)
     shape = [-1 if axis == found.axis else 1 for axis in range(found.first.ndim)]
     return found.first + found.step * reshaped(tf.range(count), tuple(shape))
 

@@ -39,7 +39,7 @@ class Places(NamedTuple):
     first: Array
     step: Array
     axis: int
-    count: Length
+    length: Length
 
 
 class Recorded(NamedTuple):

@@ -36,6 +36,9 @@ def export(
     if not examples:
         fix = "Pass one per argument: tg.export(f, path, x)."
         raise TypeError(explain("export", "no examples", "an array per argument", fix))
+    if os.fspath(path).endswith(".onnx"):
+        expected = "a folder, for a SavedModel"
+        raise ValueError(explain("export", f"the path {os.fspath(path)!r}", expected))
     names = input_names(f, len(examples))
     arrays = [numeric(x, "export", name) for x, name in zip(examples, names, strict=True)]
     batched = _batched(arrays, batch)

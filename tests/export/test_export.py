@@ -463,6 +463,11 @@ def test_examples_without_a_batch_are_refused(examples, tmp_path):
         tg.export(lambda x: x, tmp_path, *examples)
 
 
+def test_a_file_of_another_format_is_refused(tmp_path):
+    with pytest.raises(ValueError, match=r"export: received the path '.*\.onnx'; expected a fold"):
+        tg.export(lambda x: x @ W, tmp_path / "model.onnx", X)
+
+
 def test_no_examples_are_refused(tmp_path):
     with pytest.raises(TypeError, match="export: received no examples"):
         tg.export(lambda: W, tmp_path)
