@@ -58,7 +58,8 @@ def package(op: str) -> Any:
 
 def write_safetensors(path: str, arrays: Arrays, text: Text) -> None:
     """Write arrays, each in C order."""
-    package("save").save_file(arrays, path, text)
+    with open(path, "wb") as file:  # the package's own writing leaves files of its own behind
+        file.write(package("save").save(arrays, text))
 
 
 def write_npz(path: str, arrays: Arrays, text: Text) -> None:

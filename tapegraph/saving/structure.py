@@ -48,8 +48,8 @@ class Flattened:
             return value
         parts = parts_of(value)
         if isinstance(value, (list, tuple)):
-            made = [self._of(part, _join(name, key)) for key, part in parts or ()]
-            return {"tuple": made} if isinstance(value, tuple) else made
+            items = [self._of(part, _join(name, key)) for key, part in parts or ()]
+            return {"tuple": items} if isinstance(value, tuple) else items
         if not isinstance(value, Mapping):  # an object, by the paths inside
             found = named(self._op, value, HELD) if parts else []
             parts = [(key, leaf) for key, leaf in found if is_leaf(leaf)]
@@ -57,7 +57,7 @@ class Flattened:
                 expected = "tensors, arrays, numbers, strings, and what holds them"
                 received = f"{kind_of(value)} at {name!r}"
                 raise TypeError(explain(self._op, received, expected))
-        made = {}
+        made: dict[str, Any] = {}
         for key, part in parts or ():
             if not isinstance(key, str):
                 received = f"{key!r} as a name in {name!r}"
