@@ -76,18 +76,17 @@ def save(
     import json
 
     check_outside("save", "Call it between the runs.")
-    name = os.fspath(path)
+    name = os.fsdecode(path)
     suffix = formats.suffix_of("save", name)
-    text = {} if metadata is None else dict(metadata)
+    given = {} if metadata is None else metadata
+    text = dict(given) if isinstance(given, Mapping) else {KEY: ""}
     if KEY in text or not all(isinstance(x, str) for pair in text.items() for x in pair):
-        received = f"metadata {text!r}"
+        received = f"metadata {given!r}"
         expected = f"a dict of strings to strings, without the key {KEY!r}"
         raise TypeError(explain("save", received, expected, "Write json.dumps(value)."))
     if suffix == formats.SAFETENSORS:
         formats.package("save")
-    if isinstance(tree, (Node, Value, np.ndarray, np.generic)):
-        fix = 'Write {"w": w}.'
-        raise TypeError(explain("save", kind_of(tree), "a dict, list, tuple or object", fix))
+    _check_is_tree("save", tree)
     flat = Flattened("save", tree, partial(formats.check_dtype, "save", suffix))
     text[KEY] = json.dumps(flat.structure)
     write = formats.write_npz if suffix == formats.NPZ else formats.write_safetensors
@@ -99,6 +98,12 @@ def save(
         raise type(error)(error.errno, _failed(name, error)) from error
     except Exception as error:  # the package's own, whatever the system said
         raise OSError(_failed(name, error)) from error
+
+
+def _check_is_tree(op: str, tree: Any) -> None:
+    if isinstance(tree, (Node, Value, np.ndarray, np.generic)):
+        fix = 'Write {"w": w}.'
+        raise TypeError(explain(op, kind_of(tree), "a dict, list, tuple or object", fix))
 
 
 def _failed(name: str, error: Exception) -> str:
@@ -158,7 +163,8 @@ def load(path: str | os.PathLike[str], into: Any = None, *, return_metadata: boo
     import json
 
     check_outside("load", "Call it between the runs.")
-    name = os.fspath(path)
+    _check_is_tree("load", into)
+    name = os.fsdecode(path)
     suffix = formats.suffix_of("load", name)
     if suffix == formats.SAFETENSORS:
         formats.package("load")
@@ -192,7 +198,8 @@ def _changes(path: str, tree: Any, into: Any) -> Iterator[Change]:
                 continue
             raise ValueError(_other(path, f"no {names[0]!r}", "one that has it"))
         if leaf is ... or isinstance(leaf, Optimizer):
-            taken |= {id(a) for n, a in arrays.items() if f"{n}.".startswith(f"{names[0]}.")}
+            start = f"{names[0]}." if names[0] else ""
+            taken |= {id(array) for name, array in arrays.items() if f"{name}.".startswith(start)}
             if leaf is not ...:
                 op = f"load: {path!r}: {type(leaf).__name__}"
                 yield from changes_to(leaf, found[given[0]], op)

@@ -46,10 +46,10 @@ class Flattened:
             return {"scalar": self._array(value, name)}
         if value is None or isinstance(value, (str, int, float)):
             return value
-        parts = parts_of(value)
+        parts = parts_of(value) or ()
         if isinstance(value, (list, tuple)):
-            items = [self._of(part, _join(name, key)) for key, part in parts or ()]
-            return {"tuple": items} if isinstance(value, tuple) else items
+            row = [self._of(part, _join(name, key)) for key, part in parts]
+            return {"tuple": row} if isinstance(value, tuple) else row
         if not isinstance(value, Mapping):  # an object, by the paths inside
             found = named(self._op, value, HELD) if parts else []
             parts = [(key, leaf) for key, leaf in found if is_leaf(leaf)]
@@ -57,8 +57,8 @@ class Flattened:
                 expected = "tensors, arrays, numbers, strings, and what holds them"
                 received = f"{kind_of(value)} at {name!r}"
                 raise TypeError(explain(self._op, received, expected))
-        made: dict[str, Any] = {}
-        for key, part in parts or ():
+        made = {}
+        for key, part in parts:
             if not isinstance(key, str):
                 received = f"{key!r} as a name in {name!r}"
                 raise TypeError(explain(self._op, received, "names that are strings"))

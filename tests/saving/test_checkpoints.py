@@ -183,6 +183,39 @@ def test_a_model_and_its_optimizer_are_given_what_was_saved(path):
     assert same(numbers(model), before)
 
 
+def test_an_optimizer_alone_is_a_tree(path):
+    optimizer, other = (tg.Adam([tg.param([1.0, 2.0])], lr=rate) for rate in (0.1, 0.2))
+    optimizer.params[0].grad = [1.0, 1.0]
+    optimizer.step()
+    tg.save(path, optimizer)
+    tg.load(path, into=other)
+    assert same(other.state_dict(), optimizer.state_dict())
+
+
+def test_a_compiled_step_goes_on_from_what_is_loaded(path, backend):
+    model = SimpleNamespace(w=tg.param(np.linspace(0.0, 1.0, 6).reshape(2, 3)))
+    optimizer = tg.Adam(model, lr=0.1)
+
+    @tg.compile
+    def step(x):
+        optimizer.zero_grad()
+        (tg.tanh(x @ model.w) ** 2).sum().backward()
+        optimizer.step()
+
+    def run():
+        for n in range(4):
+            step(np.full((2, 2), 1.0 + n))
+
+    run()
+    tg.save(path, {"model": model, "optimizer": optimizer})
+    run()
+    after = model.w.numpy()
+    tg.load(path, into={"model": model, "optimizer": optimizer})
+    assert optimizer.steps == 4 and not np.array_equal(model.w.data, after)
+    run()
+    np.testing.assert_array_equal(model.w.data, after)
+
+
 def changed(change):
     def make():
         tree = {"model": a_model(), "more": {"x": tg.param([1.0])}}
@@ -272,9 +305,12 @@ def test_arguments_that_are_none_are_refused(tmp_path):
     for call in (lambda p: tg.save(p, {}), tg.load):
         with pytest.raises(ValueError, match="one that ends in .safetensors or .npz"):
             call(tmp_path / "run.pkl")
-    for metadata in ({"a": 1}, {"tapegraph": "x"}):
+    for metadata in ({"a": 1}, {"tapegraph": "x"}, "text"):
         with pytest.raises(TypeError, match="save: received metadata"):
             tg.save(tmp_path / "run.npz", {}, metadata)
+    tg.save(tmp_path / "run.npz", {"w": np.ones(2)})
+    with pytest.raises(TypeError, match=r"load: received Tensor.*Write \{\"w\": w\}"):
+        tg.load(tmp_path / "run.npz", into=tg.param([0.0, 0.0]))
     step = tg.compile(lambda x: tg.save(tmp_path / "run.npz", {"x": x}))
     with pytest.raises(RuntimeError, match="save: received a call inside a program"):
         step(np.ones(2))
