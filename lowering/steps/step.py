@@ -7,6 +7,7 @@ it has changed nothing, and the graph runs. So does a run that fails: it changes
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Mapping
 from contextlib import nullcontext
 from functools import partial
@@ -21,7 +22,7 @@ from tapegraph.engines.tuner import CLOCK, Candidate, Tuner
 from tapegraph.interrupts import raise_interrupt
 from tapegraph.lowering.calls import to_tensorflow
 from tapegraph.lowering.runtime import is_transient
-from tapegraph.lowering.steps import xla
+from tapegraph.lowering.steps import board, xla
 from tapegraph.lowering.steps.step_graph import Changes, StepGraph
 from tapegraph.lowering.steps.variables import variable_of
 from tapegraph.lowering.unsupported import NotLowered
@@ -53,6 +54,9 @@ class Step:
         self._state = {slot: variable_of(node) for slot, node in state.items()}
         inputs = [slot for slot in program.fed if program.ops[slot] is INPUT]
         self.leaves = [*self._state, *inputs]
+        unnamed = {slot: f"state_{i}" for i, slot in enumerate(self._state)}
+        unnamed |= {slot: f"input_{i}" for i, slot in enumerate(inputs)}
+        self._names = {slot: recording.name(slot) or name for slot, name in unnamed.items()}
         self._dtypes = [program.dtypes[slot] for slot in inputs]
         self._updated = [self._state[update.leaf] for update in program.updates]
         variables = {slot: v.variable for slot, v in self._state.items()}
@@ -81,6 +85,23 @@ class Step:
             (_, plain), (_, compiled) = self.tuner.verdict
             text += f"; {1e3 * compiled:.3g} ms with XLA, {1e3 * plain:.3g} ms without"
         return text
+
+    def write(self, folder: str | os.PathLike[str]) -> None:
+        """Write the graph for TensorBoard, under the names of parameters and inputs."""
+        board.write(folder, self._graph.call.function, self._labels())
+
+    def _labels(self) -> dict[str, str]:
+        """Return the names of parameters and inputs, by those of the graph's placeholders."""
+        function = self._graph.call.function
+        slots = {id(self._state[slot].variable.handle): slot for slot in self._state}
+        labels = {
+            placeholder.op.name: f"{self._names[slots[id(handle)]]}/variable"
+            for handle, placeholder in function.graph.captures
+            if id(handle) in slots
+        }
+        inputs = self.leaves[len(self._state) :]
+        fed = zip(inputs, function.inputs, strict=False)  # constants and captures may follow
+        return labels | {tensor.op.name: self._names[slot] for slot, tensor in fed}
 
     def try_variant(self, limit: float) -> bool:
         """Compile it with XLA next, if that costs at most so many seconds; return whether."""

@@ -391,6 +391,22 @@ class Compiled:
             explain("source", "a step that has no plan yet", "two calls alike", "Call it first.")
         )
 
+    def write(self, folder: str | os.PathLike[str]) -> None:
+        """Write the graph of the combination of arguments that was last called, for TensorBoard.
+
+        Parameters have their names in it, and a slash in a name is a scope. It is TensorFlow's
+        graph, whatever engine runs the step: ``tensorboard --logdir folder`` shows it.
+
+        - Raises RuntimeError: It has not been called three times yet, or TensorFlow cannot run it.
+        """
+        for entry in reversed(self._entries):
+            if entry.programs is not None:
+                entry.programs.write(folder)
+                return
+        raise RuntimeError(
+            explain("write", "a step that has no graph yet", "two calls alike", "Call it first.")
+        )
+
     def explain(self) -> str:
         """Say what it holds: traces, the engine that ran last and why, entries, seconds."""
         lines = [f"{self.__name__}: {len(self._entries)} of {self._max_traces} traces"]

@@ -6,6 +6,7 @@ made when that engine is first chosen for the step.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
@@ -20,6 +21,7 @@ from tapegraph.engines.backend import LAST, get_backend
 from tapegraph.engines.engine import Engine, EngineDeclined, WholeProgram
 from tapegraph.engines.fallback_policy import Failure, account
 from tapegraph.engines.tuner import CLOCK, POLICY
+from tapegraph.errors import explain
 from tapegraph.interrupts import raise_interrupt
 from tapegraph.progress import announce
 from tapegraph.recording.changes import Change, Undo, all_new_numbers, make, set_changed, together
@@ -62,6 +64,16 @@ class Programs:
         # The first run counts: it prepares the graph.
         with self._told(name) if first else nullcontext():
             return self._run(name, failure, given, undo)
+
+    def write(self, folder: str | os.PathLike[str]) -> None:
+        """Write the graph of the engine that has one."""
+        for name in registry.rivals():
+            program: Any = self._made(name)
+            if hasattr(program, "write"):
+                program.write(folder)
+                return
+        received = f"{self._name}, which is no graph: {next(iter(self._failed.values())).reason}"
+        raise RuntimeError(explain("write", received, "a step that TensorFlow can run"))
 
     def _told(self, name: str) -> AbstractContextManager[None]:
         """Tell of compiling it, where that takes long."""
