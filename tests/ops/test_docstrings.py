@@ -72,6 +72,10 @@ def faults(name: str) -> list[str]:
     return [what for what, found in checks.items() if not found]
 
 
+# The last two are the graph engine's.
+ERRORS = ("Error", "lowering.NotLowered", "lowering.Unavailable")
+
+
 def of_our_own(function, doc: str, whole: dict[str, str]) -> dict[str, bool]:
     """What an operation without a counterpart has to say."""
     signature = inspect.signature(function)
@@ -86,7 +90,7 @@ def of_our_own(function, doc: str, whole: dict[str, str]) -> dict[str, bool]:
         == [part for names, _, _ in parameters for part in names.split(", ")],
         "what each is": all(kind or text for _, kind, text in parameters),
         "results": ("Returns" in whole) == (signature.return_annotation != "None"),
-        "errors": all(error.endswith("Error") and text for error, _, text in raises),
+        "errors": all(error.endswith(ERRORS) and text for error, _, text in raises),
         "examples": "Examples" in whole,
     }
 
