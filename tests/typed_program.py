@@ -197,6 +197,8 @@ reveal_type(tg.Adam({"x": x}, lr=lambda step: 0.1).lr)  # float
 reveal_type(tg.Lion([{"params": [x], "lr": 0.1}]).groups)  # tuple[Group, ...]
 reveal_type(tg.SGD([x], lr=tg.optim.schedules.cosine(0.1, 10), momentum=0.9).momentum)  # float
 reveal_type(tg.clip_grad_norm([x], 1.0))  # Tensor
+reveal_type(tg.parameters({"w": x}))  # Parameters
+reveal_type(tg.parameters([x]).tied.get("a"))  # str | None
 reveal_type(tg.tape())  # Tape
 reveal_type([entry.op for entry in tg.tape()])  # list[str]
 reveal_type(tg.get_backend())  # 'auto' | 'tensorflow' | 'native'
@@ -345,7 +347,7 @@ if TYPE_CHECKING:
     tg.use_backend("torch")  # error: arg-type
     tg.SGD(x, lr="fast")  # error: arg-type
     tg.Adam([x], betas=0.9)  # error: arg-type
-    tg.clip_grad_norm(3, 1.0)  # error: arg-type
+    tg.clip_grad_norm([x], "a")  # error: arg-type
     tg.backward(array)  # error: arg-type
     tg.grad(power)("a")  # error: call-overload
     tg.grad(power)(2.0, exponent="a")  # error: call-overload

@@ -20,7 +20,7 @@ from tapegraph.tensors.parameters import collected, direct, is_parameter, listed
 from tapegraph.tensors.value import Value
 
 # Leaves in a list, a dict or a model (`tapegraph.tensors.parameters`), or a list of groups of them.
-Params: TypeAlias = Any
+Params: TypeAlias = object
 KEYS = ("params", "lr", "weight_decay")
 
 
@@ -63,11 +63,12 @@ class Group:
 def grouped(kind: str, params: Params, weight_decay: float) -> list[Group]:
     """Return the groups that a user gave: one, of a list or model, or those of a list of dicts."""
     params = listed(params)
+    given: list[Any] = [{"params": params}]
     # Any other list of dicts is that of a model's layers.
-    is_grouped = isinstance(params, (list, tuple)) and any(
+    if isinstance(params, (list, tuple)) and any(
         isinstance(part, Mapping) and not part.keys().isdisjoint(KEYS) for part in params
-    )
-    given: list[Any] = list(params) if is_grouped else [{"params": params}]
+    ):
+        given = list(params)
     for group in given:
         _check_group(kind, group)
     parts = [_named(kind, group["params"]) for group in given]

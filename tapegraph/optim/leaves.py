@@ -27,7 +27,7 @@ from tapegraph.typed import Array
 
 Leaf: TypeAlias = "Tensor | Value"
 # In a list, a dict or a model (`tapegraph.tensors.parameters`).
-Leaves: TypeAlias = Any
+Leaves: TypeAlias = object
 
 
 def gradient_of(p: Leaf, *, rows: bool) -> Any:

@@ -29,7 +29,7 @@ KEY = "tapegraph"
 
 
 def save(
-    path: str | os.PathLike[str], tree: Any, metadata: Mapping[str, str] | None = None
+    path: str | os.PathLike[str], tree: object, metadata: Mapping[str, str] | None = None
 ) -> None:
     """Write tensors, arrays and numbers to a file, by which the old one is replaced at once.
 
@@ -110,7 +110,9 @@ def _failed(name: str, error: Exception) -> str:
     return explain("save", f"{name!r}, which cannot be written ({error})", "a place for the file")
 
 
-def load(path: str | os.PathLike[str], into: Any = None, *, return_metadata: bool = False) -> Any:
+def load(
+    path: str | os.PathLike[str], into: object = None, *, return_metadata: bool = False
+) -> Any:
     """Read what `save`, or another program, has written; into a model and optimizers if wanted.
 
     Everything is checked before anything is changed: names, shapes and dtypes must be those of

@@ -29,7 +29,7 @@ class Parameters(dict[str, "Tensor | Value"]):
     tied: dict[str, str]
 
 
-def parameters(model: Any) -> Parameters:
+def parameters(model: object) -> Parameters:
     """Return the parameters of a model, by the dotted path of each.
 
     A model is a dict, list, tuple or object with attributes, or any nesting of them. Numbers,
@@ -68,7 +68,7 @@ def parameters(model: Any) -> Parameters:
     return collected("parameters", model)
 
 
-def collected(op: str, model: Any) -> Parameters:
+def collected(op: str, model: object) -> Parameters:
     """Return the parameters of a model, on behalf of another function."""
     if isinstance(model, (Node, Value)):
         raise TypeError(explain(op, kind_of(model), _EXPECTED, "Write [w]."))
@@ -106,7 +106,7 @@ def is_result(p: Any) -> bool:
     return isinstance(p, Value) and bool(p.args)
 
 
-def zero_grad(params: Any = None) -> None:
+def zero_grad(params: object = None) -> None:
     """Set gradients to zero.
 
     Parameters

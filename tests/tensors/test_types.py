@@ -28,6 +28,7 @@ ANY = {
     "tg.jvp": "a number, an array or a tensor, or a tuple of them: as what the function gives",
     "tg.hvp": "as its primals are: numbers, arrays, tensors, and dicts, lists and tuples of them",
     "tg.vjp": "the same, and what the function gives",
+    "tg.load": "what the file holds",
     "x.tolist": "a list as deep as the tensor has axes, which its type does not tell",
     "dual.tolist": "the same",
 }
@@ -229,8 +230,8 @@ def test_help_says_it_too():
             said = {p.annotation for p in signature.parameters.values()}
             if {"Any", inspect.Signature.empty} & {signature.return_annotation, *said}:
                 vague[name] = signature
-    # Decorators: they give what they were given, or a scope.
-    assert vague.keys() == {"tg.no_grad", "tg.compile"}, vague
+    # Decorators: they give what they were given, or a scope. A file's reader: what the file holds.
+    assert vague.keys() == {"tg.no_grad", "tg.compile", "tg.load"}, vague
 
 
 def test_values_have_what_is_said_of_them():
