@@ -34,10 +34,11 @@ def export(
     *examples : array_like
         An argument each, of the right dtype and of the shape of a real batch. Batches of other
         sizes are made of its rows.
-    params : tree of parameters, optional
-        Those that become variables, by name in a dict; the others are constants then. Where it is
-        not given, all parameters that the function reads do, by their own names. A variable without
-        a name is called ``parameter_0``, ``parameter_1`` and so on, in the order of reading.
+    params : model, optional
+        A dict, list or object of which the `parameters` become variables, by their paths (those in
+        a list by their own names); all others are constants then. Where it is not given, all
+        parameters that the function reads become variables, by their own names. One without a name
+        is called ``parameter_0``, ``parameter_1`` and so on, in the order of reading.
     batch : bool
         Whether the leading axis is free: that of the first example, and of every other one as long.
 
@@ -93,8 +94,8 @@ def function(f: Callable[..., Any], params: Pytree = None) -> Any:
     ----------
     f : callable
         Takes tensors by position, and returns a tensor, or a dict, list or tuple of tensors.
-    params : tree of parameters, optional
-        Those that become variables, as in `export`.
+    params : model, optional
+        What holds those that become variables, as in `export`.
 
     Returns
     -------

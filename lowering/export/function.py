@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -17,9 +17,10 @@ from tapegraph.lowering.rows.rules import Size, ints, reshaped, scalar
 from tapegraph.lowering.runtime import tensorflow
 from tapegraph.lowering.translate import emit_entry
 from tapegraph.lowering.unsupported import NotLowered
-from tapegraph.pytree import described, leaves, replaced
+from tapegraph.pytree import described, replaced
 from tapegraph.recording.node import Node
 from tapegraph.recording.op import INPUT
+from tapegraph.tensors.parameters import collected
 from tapegraph.typed import Array, Pytree
 
 
@@ -66,15 +67,17 @@ class Variables:
         self._held[id(param)] = (param, variable)
 
 
-def named(op: str, params: Pytree) -> Iterable[tuple[str | None, Node]]:
-    """Yield the parameters of a tensor, a list, or a tree of dicts, with the names there are."""
-    for path, param in leaves(params):
-        if not isinstance(param, Node) or param._inputs or not param._requires_grad:
-            received = f"{kind_of(param)} in params"
-            raise TypeError(explain(op, received, "parameters, as tg.param makes them"))
-        keys = re.findall(r"\[(?:'([^']*)'|(\d+))\]", path)
-        has_key = any(key for key, _ in keys)
-        yield (".".join(key or place for key, place in keys) if has_key else None), param
+def named(op: str, params: Pytree) -> Iterator[tuple[str | None, Node]]:
+    """Yield the parameters of a model, under their paths where these hold a name."""
+    found = collected(op, params)
+    if not found:
+        expected = "a dict, list or object that holds parameters"
+        raise TypeError(explain(op, f"{kind_of(params)} for params", expected))
+    for path, param in found.items():
+        if not isinstance(param, Node):
+            received = f"{kind_of(param)} at {path} of params"
+            raise TypeError(explain(op, received, "tensors, as tg.param makes them"))
+        yield (None if path.replace(".", "").isdigit() else path), param
 
 
 class Function:

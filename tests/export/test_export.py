@@ -310,6 +310,7 @@ def loaded(f, folder, *examples, **options):
 
 
 X = np.linspace(-1.0, 1.0, 10).reshape(5, 2)
+W = tg.param(np.ones((2, 2)))
 
 
 def test_parameters_given_are_variables_and_others_constants(tmp_path):
@@ -342,10 +343,27 @@ def test_two_parameters_of_one_name_are_refused(tmp_path):
         tg.export(lambda x: x * a + b, tmp_path, X)
 
 
-@pytest.mark.parametrize("wrong", [3.0, np.ones(2), tg.tensor([1.0])])
+@pytest.mark.parametrize("wrong", [3.0, np.ones(2), tg.tensor([1.0]), tg.Value(1.0), W * 2.0])
 def test_params_that_are_none_are_refused(wrong, tmp_path):
-    with pytest.raises(TypeError, match=r"export: .* in params; expected parameters"):
+    with pytest.raises(
+        TypeError, match=r"(?s)export: received .*; expected .*(tg.param|parameters)"
+    ):
         tg.export(lambda x: x, tmp_path, X, params=[wrong])
+
+
+def test_the_parameters_of_an_object_are_named_by_their_paths(tmp_path):
+    class Model:
+        def __init__(self):
+            self.layers = [{"w": tg.param([1.0, 2.0])}]
+            self.name = "model"
+
+        def __call__(self, x):
+            return x @ self.layers[0]["w"]
+
+    model = Model()
+    found = loaded(model, tmp_path, X, params=model)
+    assert list(found.parameters) == ["layers.0.w"]
+    np.testing.assert_allclose(found(X)["output"], X @ [1.0, 2.0])
 
 
 def test_outputs_are_named_by_keys_or_counted(tmp_path):
@@ -415,7 +433,6 @@ def test_an_export_changes_nothing_here(tmp_path):
 # ------------------------------------------------------------------ what is refused
 
 
-W = tg.param(np.ones((2, 2)))
 LABELS = np.arange(5)
 
 
