@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -18,6 +18,7 @@ from tapegraph.lowering.runtime import (
 from tapegraph.lowering.unsupported import check_gaps
 from tapegraph.recording.linearize import History
 from tapegraph.recording.node import Node
+from tapegraph.recording.op import Attrs, Op
 from tapegraph.recording.program import Program, Recording
 from tapegraph.typed import Array
 
@@ -59,6 +60,13 @@ class TensorFlow(Engine):
         with np.errstate(all="ignore"):
             graph, seconds = cache.compiled(recording, BackwardGraph)
         return Outcome(graph.run(recording, seeds), seconds is None, seconds or 0.0)
+
+    def forward(self, op: Op, arrays: tuple[Any, ...], attrs: Attrs) -> Array | None:
+        """Return an operation's result by an eager kernel; None where there is no such one."""
+        from tapegraph.lowering.forward import forward
+
+        with np.errstate(all="ignore"):
+            return forward(op, arrays, attrs)
 
     def check_whole(self, program: Program) -> None:
         """Refuse, without importing TensorFlow, a whole program that does not lower."""

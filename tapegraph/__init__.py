@@ -18,6 +18,7 @@ from tapegraph.compiling.trace import TraceMismatchError
 from tapegraph.differentiation.backward import backward
 from tapegraph.differentiation.gradients import gradients
 from tapegraph.engines.backend import get_backend, last_backward, set_backend, use_backend
+from tapegraph.engines.forward import get_forward, set_forward, use_forward
 from tapegraph.errors import LostGradientWarning
 from tapegraph.exporting import export, function
 from tapegraph.ops import elementwise as _elementwise
@@ -100,6 +101,7 @@ __all__ = [
     "export",
     "function",
     "get_backend",
+    "get_forward",
     "grad",
     "gradients",
     "hessian",
@@ -115,6 +117,7 @@ __all__ = [
     "random",
     "save",
     "set_backend",
+    "set_forward",
     "softplus",
     "special",
     "tape",
@@ -122,6 +125,7 @@ __all__ = [
     "tensor",
     "testing",
     "use_backend",
+    "use_forward",
     "value_and_grad",
     "vjp",
     "vsum",

@@ -15,6 +15,7 @@ import tapegraph as tg
 from tapegraph.engines import registry
 from tapegraph.engines.backend import chosen_by
 from tapegraph.engines.engine import EngineDeclined
+from tapegraph.engines.forward import NUMPY, executor
 from tapegraph.lowering import GAPS
 from tapegraph.recording import numpy_functions
 from tapegraph.recording.op import Op
@@ -75,6 +76,9 @@ def info() -> list[str]:
     if chosen == registry.AUTO and usable:
         in_force += f", and {' or '.join(usable.values())} for what measures faster there"
     rows["backend"] = f"{chosen} ({chosen_by()}); engine in force: {in_force}"
+    kernels, threshold = executor()
+    large = f" for arrays of {threshold} elements and more" if kernels != NUMPY else ""
+    rows["forward"] = f"{kernels}{large}"
     return [f"{topic:<11} {text}".rstrip() for topic, text in (rows | details).items()]
 
 

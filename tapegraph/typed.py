@@ -85,6 +85,7 @@ AxisIndex: TypeAlias = (
 Index: TypeAlias = AxisIndex | tuple[AxisIndex, ...]
 Labels: TypeAlias = Sequence[int | EllipsisType]
 Backend: TypeAlias = Literal["auto", "tensorflow", "native"]
+Forward: TypeAlias = Literal["numpy", "tensorflow"]
 
 
 class OfMany(Protocol):

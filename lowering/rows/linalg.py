@@ -6,6 +6,8 @@ import math
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
+
 from tapegraph.lowering.rows.rules import (
     Row,
     Rule,
@@ -268,4 +270,19 @@ LOWERINGS: dict[str, Row | Rule] = {
     "svdvals": _svdvals,
     "pinv": _pinv,
     "norm": _norm,
+}
+
+
+def _of_product(a: tuple[int, ...], b: tuple[int, ...]) -> tuple[int, ...]:
+    """Return the shape of a product of matrices; raise where there is none."""
+    (*before, rows, inner), (*stacked, other, columns) = a, b  # a ValueError for a vector
+    if inner != other:
+        raise ValueError
+    return (*np.broadcast_shapes(tuple(before), tuple(stacked)), rows, columns)
+
+
+# What eager kernels compute forwards of, with the shape of the result.
+EAGER: dict[str, Callable[..., tuple[int, ...]]] = {
+    "matmul": _of_product,
+    "batch_matmul": _of_product,
 }

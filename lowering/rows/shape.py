@@ -27,6 +27,10 @@ LOWERINGS: dict[str, Row | Rule] = {
     "broadcast_to": _broadcast_to,
 }
 
+# What eager kernels compute forwards of, with the shape of the result.
+EAGER: dict[str, Callable[..., tuple[int, ...]]] = {
+    "transpose": lambda x, *, axes: tuple(x[axis] for axis in axes),
+}
 # The attributes for images channels last.
 LAST_ATTRS: dict[str, Callable[[Attrs], Attrs]] = {
     "concat": lambda attrs: {**attrs, "axis": TO_FIRST[attrs["axis"]]},

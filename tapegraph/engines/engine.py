@@ -13,6 +13,7 @@ import numpy as np
 from tapegraph.arrays.row_sparse import dense_copy
 from tapegraph.recording.linearize import History
 from tapegraph.recording.node import Node
+from tapegraph.recording.op import Attrs, Op
 from tapegraph.recording.program import Program, Recording
 from tapegraph.typed import Array
 
@@ -137,6 +138,10 @@ class Engine(ABC):
             for jacobian, grad in zip(found, row.grads, strict=True):
                 jacobian[place] = dense_copy(grad)
         return Outcome(found, compile_seconds=compiling)
+
+    def forward(self, op: Op, arrays: tuple[Any, ...], attrs: Attrs) -> Array | None:
+        """Return an operation's result by the engine's own kernels; None to leave it to NumPy."""
+        return None
 
     def whole(self, recording: Recording, state: Mapping[int, Node]) -> WholeProgram:
         """Prepare a program that was captured, such as a training step, to run again.

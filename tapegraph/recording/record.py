@@ -18,6 +18,7 @@ from tapegraph.errors import ORIGINS, USER, explain, kind_of, user_frame, user_l
 from tapegraph.numpy_warnings import watched
 from tapegraph.recording import capture_mode, numpy_functions
 from tapegraph.recording import node as nodes
+from tapegraph.recording.kernels import OTHERS, computed
 from tapegraph.recording.node import constant, new, next_seq, numeric
 from tapegraph.recording.op import NO_ATTRS, Op
 from tapegraph.recording.remote import restore
@@ -102,7 +103,7 @@ def unary(name: str, forward: Callable[[Any], Any]) -> Callable[[F], F]:
                 if type(x) is not cls:
                     x = constant(np.asarray(x))
             try:
-                out = forward(x._array)
+                out = forward(x._array) if not OTHERS else computed(op, (x._array,))
             except RuntimeWarning:
                 out = watched(name, op.forward, x._array)
             if type(out) is not ndarray:
@@ -178,7 +179,7 @@ def binary(
                 y, needs_x2 = (x2._array, x2._requires_grad) if type(x2) is cls else (x2, False)
                 needed = needed or needs_x2
             try:
-                out = forward(x, y)
+                out = forward(x, y) if not OTHERS else computed(op, (x, y))
             except RuntimeWarning:
                 out = watched(name, forward, x, y)
             except (TypeError, ValueError, OverflowError) as error:
@@ -213,7 +214,7 @@ def apply(op: Op, inputs: tuple[Any, ...], attrs: dict[str, Any] = NO_ATTRS) -> 
     cls = nodes.tensor_class
     arrays = [x._array if type(x) is cls else x for x in inputs]
     try:
-        out = op.forward(*arrays, **attrs)
+        out = computed(op, tuple(arrays), attrs) if OTHERS else op.forward(*arrays, **attrs)
     except RuntimeWarning:
         out = watched(op.name, op.forward, *arrays, **attrs)
     saved = None

@@ -27,7 +27,8 @@ UNNAMED = {
 
 PUBLIC = """
     param tensor Tensor backward no_grad zero_grad tape tape_reset SGD Value vsum grad Dual jvp
-    set_backend get_backend use_backend last_backward testing.check_gradients
+    set_backend get_backend use_backend set_forward get_forward use_forward last_backward
+    testing.check_gradients
     testing.check_parity add subtract multiply divide power sub mul div pow neg sin cos tan exp
     log sqrt tanh sigmoid relu abs gelu silu softplus log_softmax matmul batch_matmul transpose
     sum mean softmax reshape tensor_slice concat gather where layer_norm conv2d max_pool2d
