@@ -70,6 +70,9 @@ def _getitem(out: Any, x: Any, begin: Any, end: Any, plan: tuple[Any, ...]) -> A
         new_axis_mask=sum(1 << i for i, part in enumerate(plan) if part is None),
         shrink_axis_mask=sum(1 << i for i, part in enumerate(plan) if part == "int"),
     )
+    sliced = zip(x.shape, (part for part in plan if part is not None), strict=True)
+    if any(n is None and isinstance(part, tuple) and type(part[0]) is int for n, part in sliced):
+        return raw.EnsureShape(input=taken, shape=known(out.shape))  # of a batch that may be short
     taken.set_shape(known(out.shape))  # the fed offsets move the block, never its size
     return taken
 

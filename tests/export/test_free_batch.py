@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from quick import thinned
 
 import tapegraph as tg
 
@@ -68,7 +69,16 @@ PROGRAMS = {
 }
 
 
-@pytest.mark.parametrize("name", PROGRAMS)
+def test_the_first_rows_of_a_batch_that_has_fewer_are_an_error():
+    made = tg.function(lambda x: tg.mean((x @ W)[:3], axis=0))
+    concrete = made.get_concrete_function(tf.TensorSpec((None, 4), tf.float64))
+    x = RNG.normal(size=(5, 4))
+    np.testing.assert_allclose(concrete(tf.constant(x)), (x @ W.detach().numpy())[:3].mean(axis=0))
+    with pytest.raises(tf.errors.InvalidArgumentError, match=r"\[2,3\]"):
+        concrete(tf.constant(x[:2]))
+
+
+@pytest.mark.parametrize("name", thinned(PROGRAMS, 2))
 def test_a_program_of_any_batch_gives_the_eager_numbers(name):
     f = PROGRAMS[name]
     function = tg.function(f)
