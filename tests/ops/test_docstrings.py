@@ -72,8 +72,8 @@ def faults(name: str) -> list[str]:
     return [what for what, found in checks.items() if not found]
 
 
-# The last two are the graph engine's.
-ERRORS = ("Error", "lowering.NotLowered", "lowering.Unavailable")
+# All but the first are refusals by an engine.
+ERRORS = ("Error", "EngineDeclined", "lowering.NotLowered", "lowering.Unavailable")
 
 
 def of_our_own(function, doc: str, whole: dict[str, str]) -> dict[str, bool]:
