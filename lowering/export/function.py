@@ -176,6 +176,8 @@ class Function:
                     describe=describe,
                 )
             except (TypeError, ValueError) as error:
+                if batch is None:
+                    raise
                 expected = "an operation that TensorFlow has for it"
                 received = f"{describe(slot)}, for batches of any size"
                 fix = f"Pass batch=False. ({type(error).__name__}: {error})"

@@ -322,6 +322,16 @@ def test_parameters_given_are_variables_and_others_constants(tmp_path):
     np.testing.assert_allclose(model(X)["output"], np.full(5, 3.0))
 
 
+def test_names_with_dots_and_slashes_are_kept(tmp_path):
+    w, b = tg.param([1.0, 2.0], name="dense/kernel:0"), tg.param(3.0)
+    model = loaded(lambda x: tg.sum(x @ w + b), tmp_path, X, params={"a": {"w": w}, "dense/b": b})
+    assert list(model.parameters) == ["a.w", "dense/b"]
+    found = model.signatures["value_and_gradients"](x=tf.constant(X))
+    assert sorted(found) == ["gradient_a.w", "gradient_dense/b", "loss"]
+    model = loaded(lambda x: tg.sum(x @ w), tmp_path / "own", X)
+    assert list(model.parameters) == ["dense/kernel:0"]
+
+
 def test_parameters_without_names_are_counted(tmp_path):
     w, b = tg.param([1.0, 2.0]), tg.param(3.0, name="b")
     model = loaded(lambda x: tg.mean((x @ w + b) ** 2), tmp_path, X, params=[w, b])
