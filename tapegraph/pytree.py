@@ -8,6 +8,7 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import lru_cache
 from types import FunctionType, MethodType, ModuleType
 from typing import Any
 
@@ -79,16 +80,23 @@ def parts_of(value: Any) -> Iterable[tuple[Any, Any]] | None:
         return list(value.items())
     if isinstance(value, (list, tuple)):
         return zip(getattr(value, "_fields", range(len(value))), value, strict=True)
-    if isinstance(value, _CLOSED) or any(
-        kind.__module__.partition(".")[0] == _OWN for kind in type(value).__mro__
-    ):
+    kind: Any = type(value)
+    slots = _slots(kind)
+    if slots is None:
         return None
-    slots = [getattr(kind, "__slots__", ()) for kind in reversed(type(value).__mro__)]
-    names = [name for row in slots for name in ([row] if isinstance(row, str) else row)]
-    parts = {name: getattr(value, name) for name in names if hasattr(value, name)}
-    for name in ("__dict__", "__weakref__"):
-        parts.pop(name, None)
+    parts = {name: getattr(value, name) for name in slots if hasattr(value, name)}
     return list({**parts, **getattr(value, "__dict__", {})}.items()) or None
+
+
+@lru_cache(maxsize=512)
+def _slots(kind: type) -> tuple[str, ...] | None:
+    """Return the slots of a class, None where a model's object is of no such class."""
+    own = any(base.__module__.partition(".")[0] == _OWN for base in kind.__mro__)
+    if own or issubclass(kind, _CLOSED):
+        return None
+    rows = [vars(base).get("__slots__", ()) for base in reversed(kind.__mro__)]
+    names = [name for row in rows for name in ([row] if isinstance(row, str) else row)]
+    return tuple(name for name in names if name not in ("__dict__", "__weakref__"))
 
 
 def replaced(value: Any, content: Iterator[Any]) -> Any:

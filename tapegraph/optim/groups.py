@@ -102,6 +102,9 @@ def _named(op: str, params: Any) -> tuple[list[str] | None, list[Leaf]]:
     if members is not None and type(params) in (list, tuple):
         _check_distinct(op, members)
         return None, members
+    if members and isinstance(params, Mapping) and set(map(type, params)) == {str}:
+        if len(set(map(id, members))) == len(members):  # as a rule: none of them is tied
+            return list(params), members
     found = collected(op, params)
     if not found and members is None:
         raise TypeError(explain(op, kind_of(params), expected))

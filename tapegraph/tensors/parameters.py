@@ -148,6 +148,7 @@ def direct(params: Any) -> list[Any] | None:
     if isinstance(params, Mapping):
         members = list(params.values())
         return members if all(isinstance(p, (Node, Value, np.ndarray)) for p in members) else None
-    if not isinstance(params, (list, tuple)) or any(parts_of(p) is not None for p in params):
+    if not isinstance(params, (list, tuple)):
         return None
-    return list(params)
+    deeper = (p for p in params if not isinstance(p, (Node, Value)))  # of thousands as a rule none
+    return None if any(parts_of(p) is not None for p in deeper) else list(params)
