@@ -7,13 +7,13 @@ import os
 from collections.abc import Callable
 from typing import Any
 
-from tapegraph.typed import Pytree
+from tapegraph.typed import ArrayLike, Pytree
 
 
 def export(
     f: Callable[..., Any],
     path: str | os.PathLike[str],
-    *examples: Any,
+    *examples: ArrayLike,
     params: Pytree = None,
     batch: bool = True,
 ) -> None:
