@@ -220,6 +220,8 @@ class Region:
         return [] if self._history is None else self._history.wanted
 
     def _by_target(self, found: list[Any]) -> list[Any]:
+        if len(self._targets) == len(found) == 1:
+            return found
         by = dict(zip(self._wanted(), found, strict=bool(found)))
         return [by.get(x) for x in self._targets]
 

@@ -214,7 +214,7 @@ def ran_natively(structure: EngineStats | None, seconds: float) -> None:
     if structure is not None:
         structure.ran(registry.NATIVE, seconds)
     else:
-        _since(registry.NATIVE)
+        _previous.set((registry.NATIVE, CLOCK.now()))
         KNOWN.swept(seconds)
 
 
