@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 
 import tapegraph as tg
+from tapegraph.engines import auto, fallback_policy
 from tapegraph.engines import backend as chosen_backend
-from tapegraph.engines import fallback_policy
 from tapegraph.recording import scopes, tape
 
 
@@ -65,6 +65,7 @@ def sealed(monkeypatch):
     """Give each test an empty tape, the default engine, and NumPy as it is at the start."""
     np.random.seed(0)  # noqa: NPY002 - check_grads draws its directions from it
     monkeypatch.setattr(fallback_policy, "_warned", set())  # a cause is warned of once a test
+    monkeypatch.setattr(auto.KNOWN, "early", (None, 0.0))  # what `auto` decided before is forgotten
     fresh = {
         tape.CURRENT: None,
         scopes.RECORDING.entered: (),
