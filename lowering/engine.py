@@ -23,6 +23,7 @@ from tapegraph.recording.program import Program, Recording
 from tapegraph.typed import Array
 
 if TYPE_CHECKING:
+    from tapegraph.lowering.collectives import Workers
     from tapegraph.lowering.steps.step import Step
 
 
@@ -81,6 +82,12 @@ class TensorFlow(Engine):
 
         self.check_whole(recording.program)
         return Step(recording, state)
+
+    def workers(self, op: str, strategy: Any) -> Workers:
+        """Return the workers of a `tf.distribute` strategy as a communicator."""
+        from tapegraph.lowering.collectives import workers
+
+        return workers(op, strategy)
 
     def is_transient(self, error: Exception) -> bool:
         """Return whether it may pass: others hold the memory, or a device is busy."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import importlib
 import inspect
 import logging
 import os
@@ -132,6 +133,7 @@ class Compiled:
         on_retrace: OnRetrace = "allow",
     ) -> None:
         self._fn = fn
+        self._options: tuple[Any, ...] = (max_traces, verify_every, on_retrace)
         self._max_traces = max_traces
         self._verify_every = verify_every
         self._on_retrace = on_retrace
@@ -167,8 +169,7 @@ class Compiled:
         """Return the compiled method of an instance: one as long as there is the instance."""
         key = id(self) if most is None else id(instance)
         if key not in steps:
-            method = MethodType(self._fn, instance)
-            steps[key] = Compiled(method, self._max_traces, self._verify_every, self._on_retrace)
+            steps[key] = type(self)(MethodType(self._fn, instance), *self._options)
             if most is not None and len(steps) > most:
                 steps.popitem(last=False)
         return steps[key]  # type: ignore[no-any-return]
@@ -180,7 +181,7 @@ class Compiled:
             named = getattr(named, part, None)
         if named is self:
             return getattr(self, "__qualname__", self.__name__)
-        return Compiled, (self._fn, self._max_traces, self._verify_every, self._on_retrace)
+        return type(self), (self._fn, *self._options)
 
     @property
     def traces(self) -> int:
@@ -468,6 +469,7 @@ def compile(
     max_traces: int = 8,
     verify_every: VerifyEvery = "doubling",
     on_retrace: OnRetrace = "allow",
+    strategy: Any = None,
 ) -> F: ...
 @overload
 def compile(
@@ -475,6 +477,7 @@ def compile(
     max_traces: int = 8,
     verify_every: VerifyEvery = "doubling",
     on_retrace: OnRetrace = "allow",
+    strategy: Any = None,
 ) -> Callable[[F], F]: ...
 def compile(
     fn: Any = None,
@@ -482,6 +485,7 @@ def compile(
     max_traces: int = 8,
     verify_every: VerifyEvery = "doubling",
     on_retrace: OnRetrace = "allow",
+    strategy: Any = None,
 ) -> Any:
     """Compile a function, such as a training step, to one program that is run as a whole.
 
@@ -504,6 +508,11 @@ def compile(
         4th, 8th, 16th, 32nd and so on, or none.
     on_retrace : {"allow", "raise"}
         What to do about a call that takes a new trace, once there is one.
+    strategy : tf.distribute.MultiWorkerMirroredStrategy, optional
+        Whose workers train together: each process calls the step with its part of the batch, all
+        equally often. Optimizers use, and clipping limits, the mean of the workers' gradients, and
+        start from the first worker's numbers. What is returned is the worker's own. Or a function
+        that makes the strategy; one of a single replica changes nothing.
 
     Returns
     -------
@@ -518,6 +527,14 @@ def compile(
     TraceMismatchError
         In the second, or a later real one: it did something else than the first. In a call that
         takes a new trace under ``on_retrace="raise"``.
+    TypeError, ValueError
+        Of an option; the strategy is of another kind, or has several replicas in this process; in
+        the first call: the workers' parameters or optimizers are not alike.
+    RuntimeError
+        A function made the strategy after TensorFlow's first operation; or the step changes a
+        parameter without an optimizer, which is not the same on all workers.
+    ConnectionError
+        In a call under a strategy: a worker has ended.
 
     Examples
     --------
@@ -537,7 +554,11 @@ def compile(
     """
     if fn is None:
         return functools.partial(
-            compile, max_traces=max_traces, verify_every=verify_every, on_retrace=on_retrace
+            compile,
+            max_traces=max_traces,
+            verify_every=verify_every,
+            on_retrace=on_retrace,
+            strategy=strategy,
         )
     if isinstance(fn, Compiled):  # with other options
         fn = fn._fn
@@ -555,4 +576,9 @@ def compile(
         raise ValueError(explain("compile", f"verify_every={verify_every!r}", expected))
     if on_retrace not in get_args(OnRetrace):
         raise ValueError(explain("compile", f"on_retrace={on_retrace!r}", "'allow' or 'raise'"))
-    return Compiled(fn, max_traces, verify_every, on_retrace)
+    compiled = Compiled(fn, max_traces, verify_every, on_retrace)
+    if strategy is None:
+        return compiled
+    # By a string: it stands above, and is loaded when it is asked for.
+    on_workers = importlib.import_module("tapegraph.distributed.on_workers")
+    return on_workers.compiled(compiled, strategy)

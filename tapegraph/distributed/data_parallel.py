@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from itertools import accumulate
 from typing import Any
@@ -56,7 +56,8 @@ class DataParallel:
         Over the same parameters, in the same order, on every rank.
     comm : communicator, optional
         One of mpi4py, or anything with its ``rank``, ``size``, ``Allreduce(send, receive)`` and
-        ``Bcast(array, root=0)``; ``mpi4py.MPI.COMM_WORLD`` where not given.
+        ``Bcast(array, root=0)``, or a strategy, as `tapegraph.compile` takes one;
+        ``mpi4py.MPI.COMM_WORLD`` where not given.
     check_every : int or None
         After so many steps the ranks compare a digest of parameters and optimizer state, which
         travels with the gradients; never where None.
@@ -198,10 +199,13 @@ class DataParallel:
         TypeError, ValueError, RuntimeError
             As `all_reduce` and ``optimizer.step()``; then nothing has changed.
         """
+        self._stepped(weight, self.optimizer.step)
+
+    def _stepped(self, weight: Any, step: Callable[[], None]) -> None:
         taken_back = self._averaged(weight)
         taken = self.optimizer._steps._array
         try:
-            self.optimizer.step()
+            step()
         except BaseException:
             if self.optimizer._steps._array is taken:
                 make(together(taken_back))

@@ -9,6 +9,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from tapegraph.engines import registry
 from tapegraph.errors import explain, kind_of
 from tapegraph.typed import Array
 
@@ -35,7 +36,7 @@ class Communicator(Protocol):
 
 
 def communicator(op: str, comm: Any) -> Communicator:
-    """Return a communicator that has been checked; MPI's own where none is given."""
+    """Return a communicator that has been checked: MPI's own, or that of a strategy."""
     if comm is None:
         try:
             from mpi4py import MPI
@@ -44,10 +45,13 @@ def communicator(op: str, comm: Any) -> Communicator:
             fix = 'Install the extra: pip install "tapegraph[distributed]".'
             raise ImportError(explain(op, received, "mpi4py with an MPI library", fix)) from error
         comm = MPI.COMM_WORLD
+    if hasattr(comm, "num_replicas_in_sync"):  # a strategy of tf.distribute
+        comm = registry.engine("tensorflow").workers(op, comm)
     missing = [n for n in ("rank", "size", "Allreduce", "Bcast") if not hasattr(comm, n)]
     if missing:
         received = f"{kind_of(comm)} without {', '.join(missing)}"
-        raise TypeError(explain(op, received, "a communicator such as MPI.COMM_WORLD"))
+        expected = "a communicator such as MPI.COMM_WORLD, or a strategy of tf.distribute"
+        raise TypeError(explain(op, received, expected))
     return comm  # type: ignore[no-any-return]
 
 

@@ -170,6 +170,13 @@ class Engine(ABC):
         """
         raise EngineDeclined(f"{self.title} runs no whole programs")
 
+    def workers(self, op: str, strategy: Any) -> Any:
+        """Return the processes of a strategy of the engine's library as a communicator.
+
+        - Raises TypeError, ValueError: It is none, or another one is needed; or the like.
+        """
+        raise NotImplementedError
+
     def load(self) -> None:  # noqa: B027
         """Import what it needs: done before the first run, whose time is then its own.
 

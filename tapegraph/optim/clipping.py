@@ -9,6 +9,7 @@ import numpy as np
 
 from tapegraph.arrays.row_sparse import RowSparse
 from tapegraph.errors import warn
+from tapegraph.optim.averaging import AVERAGING
 from tapegraph.optim.groups import checked
 from tapegraph.optim.leaves import Leaf, Leaves, gradients_of, set_gradient
 from tapegraph.optim.options import number
@@ -64,7 +65,7 @@ def clip_grad_norm(params: Leaves, max_norm: float) -> Tensor:
     """
     op = "clip_grad_norm"
     limit = _limit(op, "max_norm", max_norm)
-    leaves = checked(op, params)
+    leaves = _averaged(checked(op, params))
     with no_grad():
         found = _gradients(leaves)
         norm = _norm([_elements(g) for _, g in found])
@@ -110,7 +111,7 @@ def clip_grad_value(params: Leaves, limit: float) -> None:
     """
     op = "clip_grad_value"
     limit = _limit(op, "limit", limit)
-    leaves = checked(op, params)
+    leaves = _averaged(checked(op, params))
     with no_grad():
         clipped = [
             (p, _map(g, lambda x: np.minimum(np.maximum(x, -limit), limit)))
@@ -118,6 +119,13 @@ def clip_grad_value(params: Leaves, limit: float) -> None:
         ]
         for p, g in clipped:
             set_gradient(p, g)
+
+
+def _averaged(leaves: list[Leaf]) -> list[Leaf]:
+    averaging = AVERAGING.value()
+    if averaging is not None:
+        averaging.average(leaves)
+    return leaves
 
 
 def _limit(op: str, name: str, value: float) -> float:

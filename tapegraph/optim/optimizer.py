@@ -14,6 +14,7 @@ from tapegraph.arrays.row_sparse import RowSparse
 from tapegraph.capture.capture import Capture
 from tapegraph.errors import explain, kind_of
 from tapegraph.numpy_warnings import quietly
+from tapegraph.optim.averaging import AVERAGING
 from tapegraph.optim.groups import Group, Params, grouped
 from tapegraph.optim.leaves import Leaf, array_of, fresh, gradient_of, rows_set, slot
 from tapegraph.optim.options import (
@@ -266,7 +267,6 @@ class Optimizer:
 
     # Stepping
 
-    @captured_by(lambda optimizer, capture, eager: optimizer._record(capture))
     def step(self) -> None:
         """Update every parameter that has a gradient, and its slots: all of them, or none.
 
@@ -276,6 +276,14 @@ class Optimizer:
             The rule gave another dtype, shape or name than those of a parameter and its slots, or
             a schedule no learning rate.
         """
+        averaging = AVERAGING.value()
+        if averaging is None:
+            self._step()
+        else:
+            averaging.step(self)
+
+    @captured_by(lambda optimizer, capture, eager: optimizer._record(capture))
+    def _step(self) -> None:
         changes: list[Change] = []
         for group in self._groups:
             changes.extend(self._changes(group, self._rate(group)))
