@@ -125,6 +125,8 @@ class Compiled:
       besides.
     """
 
+    _workers: Any = None  # whose gradients are averaged
+
     def __init__(
         self,
         fn: Callable[..., Any],
@@ -561,7 +563,7 @@ def compile(
             strategy=strategy,
         )
     if isinstance(fn, Compiled):  # with other options
-        fn = fn._fn
+        fn, strategy = fn._fn, fn._workers if strategy is None else strategy
     if not callable(fn):
         raise TypeError(explain("compile", kind_of(fn), "a function"))
     for kind, is_kind in _NOT_ONE_CALL.items():

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from itertools import accumulate
 from typing import Any
@@ -152,18 +152,7 @@ class DataParallel:
             It is called inside a compiled step.
         """
         check_outside("broadcast", "Call it between its runs.")
-        leaves = [leaf for _, leaf in self._shared()]
-        arrays = [np.array(array_of(leaf), order="C") for leaf in leaves]
-        for array in arrays:
-            self._comm.Bcast(array, root=0)
-        pairs = list(zip(leaves, arrays, strict=True))
-        tensors = [(leaf, a) for leaf, a in pairs if not isinstance(leaf, Value)]
-        changes: list[Change] = [
-            partial(setattr, leaf, DATA, float(a)) for leaf, a in pairs if isinstance(leaf, Value)
-        ]
-        changes += all_new_numbers([leaf for leaf, _ in tensors], [a for _, a in tensors])
-        if self.rank:
-            make(together(changes))
+        send_out(self._comm, [leaf for _, leaf in self._shared()])
 
     def all_reduce(self, weight: float | Tensor = 1.0) -> None:
         """Replace each gradient by the average over the ranks, as `step` does.
@@ -301,8 +290,28 @@ class DataParallel:
         options["weight_decay"] = [group.weight_decay for group in optimizer.groups]
         yield f"{type(optimizer).__name__} with {options}"
         for name, leaf in self._shared():
-            array = array_of(leaf)
-            yield f"{name} of shape {array.shape} and dtype {array.dtype}"
+            yield described(name, leaf)
+
+
+def send_out(comm: Communicator, leaves: Sequence[Any]) -> None:
+    """Give all ranks rank 0's numbers of some leaves."""
+    arrays = [np.array(array_of(leaf), order="C") for leaf in leaves]
+    for array in arrays:
+        comm.Bcast(array, root=0)
+    pairs = list(zip(leaves, arrays, strict=True))
+    tensors = [(leaf, a) for leaf, a in pairs if not isinstance(leaf, Value)]
+    changes: list[Change] = [
+        partial(setattr, leaf, DATA, float(a)) for leaf, a in pairs if isinstance(leaf, Value)
+    ]
+    changes += all_new_numbers([leaf for leaf, _ in tensors], [a for _, a in tensors])
+    if comm.rank:
+        make(together(changes))
+
+
+def described(name: str, leaf: Any) -> str:
+    """Return what a leaf must have in common with that of other ranks."""
+    array = array_of(leaf)
+    return f"{name} of shape {array.shape} and dtype {array.dtype}"
 
 
 def _numbers(leaf: Any) -> Array:

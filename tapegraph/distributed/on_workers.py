@@ -1,24 +1,26 @@
 """A step compiled under a strategy: what it does with gradients is done with those of all workers.
 
-Optimizers are found as they step: the call is taken back, the workers get the same numbers, and it
-is made again.
+What workers are to share is found as a call is recorded: the call is taken back, the workers get
+the same numbers, and it is made again.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 from tapegraph.compiling.compiled import Compiled
 from tapegraph.compiling.trace import Trace
-from tapegraph.distributed.data_parallel import DataParallel
-from tapegraph.distributed.ranks import Communicator, communicator
+from tapegraph.distributed.data_parallel import DataParallel, described, send_out
+from tapegraph.distributed.ranks import Communicator, check_alike, communicator
 from tapegraph.errors import explain
 from tapegraph.optim.averaging import AVERAGING
 from tapegraph.optim.leaves import Leaf
 from tapegraph.optim.optimizer import Optimizer
 from tapegraph.recording.capture_mode import capturing
 from tapegraph.recording.lost_gradients import DIFFERENTIATING
+from tapegraph.recording.node import Node
 from tapegraph.recording.op import ALL_REDUCE
 from tapegraph.recording.scopes import Scope
 
@@ -26,22 +28,19 @@ _OP = "compile(strategy=)"
 
 
 class _Met(BaseException):
-    """An optimizer that the workers do not share yet; no error, which the function may catch."""
+    """Something that workers do not share yet; no error, which the function may catch."""
 
-    def __init__(self, optimizer: Optimizer) -> None:
-        self.optimizer = optimizer
+    def __init__(self, share: Callable[[], None]) -> None:
+        self.share = share
 
 
 class _Shared:
-    """The optimizers that the workers share, each with its exchange."""
+    """The optimizers that workers share, each with its exchange, and what else they share."""
 
     def __init__(self, comm: Communicator) -> None:
         self._comm = comm
         self._parallels: list[DataParallel] = []
-
-    def share(self, optimizer: Optimizer) -> None:
-        """Check that the workers' optimizers are alike, and give all the first one's numbers."""
-        self._parallels.append(DataParallel(optimizer, self._comm))
+        self._others: list[Node] = []  # parameters of no optimizer that has been met
 
     def step(self, optimizer: Any) -> None:
         """Average an optimizer's gradients, and take its step."""
@@ -55,7 +54,10 @@ class _Shared:
             received = f"the first step of {type(optimizer).__name__} {place}"
             fix = "Make optimizers outside, and the first call of each with compiling on."
             raise RuntimeError(explain(_OP, received, "optimizers that all workers share", fix))
-        raise _Met(optimizer)
+        raise _Met(partial(self._share, optimizer))
+
+    def _share(self, optimizer: Optimizer) -> None:
+        self._parallels.append(DataParallel(optimizer, self._comm))
 
     def average(self, params: Sequence[Leaf]) -> None:
         """Average the gradients of the optimizers that have one of these parameters."""
@@ -64,15 +66,38 @@ class _Shared:
             if not wanted.isdisjoint(map(id, parallel.optimizer.params)):
                 parallel.all_reduce()
 
+    def check(self, trace: Trace) -> None:
+        """Refuse what changes a parameter of one worker alone; share what there is to share."""
+        program = trace.recording.program
+        params = {slot: node for slot, node in trace.state.items() if program.needs[slot]}
+        optimized = {id(p) for parallel in self._parallels for p in parallel.optimizer.params}
+        averaged = optimized if ALL_REDUCE in program.ops else ()
+        for leaf in (update.leaf for update in program.updates if update.leaf in params):
+            if id(params[leaf]) not in averaged:
+                name = trace.recording.name(leaf)
+                which = f"the parameter {name!r}" if name else "a parameter"
+                received = f"a step that changes {which} without an optimizer"
+                fix = "Let an optimizer: its gradients are averaged over the workers."
+                raise RuntimeError(explain(_OP, received, "the same change on every worker", fix))
+        known = optimized.union(map(id, self._others))
+        if new := [node for node in params.values() if id(node) not in known]:
+            raise _Met(partial(self._share_others, new))
+
+    def _share_others(self, leaves: list[Node]) -> None:
+        lines = [described(f"parameter {x._name or i!r}", x) for i, x in enumerate(leaves)]
+        check_alike(_OP, self._comm, lines)
+        send_out(self._comm, leaves)
+        self._others += leaves
+
 
 class OnWorkers(Compiled):
     """A function compiled under a strategy."""
 
     def __init__(self, fn: Any, *options: Any) -> None:
-        *others, comm = options
-        super().__init__(fn, *others)
+        super().__init__(fn, *options[:-1])
         self._options = options
-        self._shared = _Shared(comm)
+        self._workers = options[-1]
+        self._shared = _Shared(self._workers)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Call the function, or the program that stands for it, with all workers."""
@@ -85,17 +110,13 @@ class OnWorkers(Compiled):
             try:
                 with Scope(AVERAGING, self._shared):
                     return super().__call__(*args, **kwargs)
-            except _Met as met:
-                optimizer = met.optimizer
-            self._shared.share(optimizer)
+            except _Met as met:  # everything has been taken back
+                share = met.share
+            share()
 
     def _traced(self, *arguments: Any) -> Trace:
         trace = super()._traced(*arguments)
-        program = trace.recording.program
-        if ALL_REDUCE not in program.ops and any(program.needs[u.leaf] for u in program.updates):
-            received = "a step that changes a parameter, and calls no optimizer's step()"
-            fix = "Take the step by an optimizer: its gradients are averaged over the workers."
-            raise RuntimeError(explain(_OP, received, "the same change on every worker", fix))
+        self._shared.check(trace)
         return trace
 
 

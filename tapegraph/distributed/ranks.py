@@ -45,7 +45,7 @@ def communicator(op: str, comm: Any) -> Communicator:
             fix = 'Install the extra: pip install "tapegraph[distributed]".'
             raise ImportError(explain(op, received, "mpi4py with an MPI library", fix)) from error
         comm = MPI.COMM_WORLD
-    if hasattr(comm, "num_replicas_in_sync"):  # a strategy of tf.distribute
+    elif not hasattr(comm, "Bcast") and (hasattr(comm, "num_replicas_in_sync") or callable(comm)):
         comm = registry.engine("tensorflow").workers(op, comm)
     missing = [n for n in ("rank", "size", "Allreduce", "Bcast") if not hasattr(comm, n)]
     if missing:

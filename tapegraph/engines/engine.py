@@ -171,11 +171,8 @@ class Engine(ABC):
         raise EngineDeclined(f"{self.title} runs no whole programs")
 
     def workers(self, op: str, strategy: Any) -> Any:
-        """Return the processes of a strategy of the engine's library as a communicator.
-
-        - Raises TypeError, ValueError: It is none, or another one is needed; or the like.
-        """
-        raise NotImplementedError
+        """Return the processes of a strategy of the engine's library as a communicator."""
+        raise TypeError(f"{op}: {self.title} has no strategies")
 
     def load(self) -> None:  # noqa: B027
         """Import what it needs: done before the first run, whose time is then its own.
