@@ -60,11 +60,10 @@ class Workers:
                 )
                 return np.asarray(total)
         except tf.errors.OpError as error:
-            received = f"no answer from the other workers of {self.size}: {error.message}"
-            fix = "Start all workers again, from the last checkpoint."
-            raise ConnectionError(
-                explain("all_reduce", received, "each worker at the same step", fix)
-            ) from error
+            received = f"an all-reduce over {self.size} workers that failed: {error.message}"
+            fix = "Start all again, from the last checkpoint."
+            expected = "every worker at the same step"
+            raise ConnectionError(explain("all_reduce", received, expected, fix)) from error
 
 
 def workers(op: str, strategy: Any) -> Workers:

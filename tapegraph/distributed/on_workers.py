@@ -20,9 +20,10 @@ from tapegraph.optim.leaves import Leaf
 from tapegraph.optim.optimizer import Optimizer
 from tapegraph.recording.capture_mode import capturing
 from tapegraph.recording.lost_gradients import DIFFERENTIATING
-from tapegraph.recording.node import Node
 from tapegraph.recording.op import ALL_REDUCE
 from tapegraph.recording.scopes import Scope
+from tapegraph.scalars.state import DATA, Item
+from tapegraph.tensors.value import Value
 
 _OP = "compile(strategy=)"
 
@@ -40,7 +41,7 @@ class _Shared:
     def __init__(self, comm: Communicator) -> None:
         self._comm = comm
         self._parallels: list[DataParallel] = []
-        self._others: list[Node] = []  # parameters of no optimizer that has been met
+        self._others: list[Leaf] = []  # of no optimizer that has been met
 
     def step(self, optimizer: Any) -> None:
         """Average an optimizer's gradients, and take its step."""
@@ -69,25 +70,33 @@ class _Shared:
     def check(self, trace: Trace) -> None:
         """Refuse what changes a parameter of one worker alone; share what there is to share."""
         program = trace.recording.program
-        params = {slot: node for slot, node in trace.state.items() if program.needs[slot]}
+        params: list[Any] = [p for slot, p in trace.state.items() if program.needs[slot]]
+        changed: list[Any] = [trace.state[u.leaf] for u in program.updates if program.needs[u.leaf]]
+        if trace.numbers is not None:
+            params += _values(trace.numbers.read_from)
+            changed += _values(trace.numbers.written_to)
         optimized = {id(p) for parallel in self._parallels for p in parallel.optimizer.params}
         averaged = optimized if ALL_REDUCE in program.ops else ()
-        for leaf in (update.leaf for update in program.updates if update.leaf in params):
-            if id(params[leaf]) not in averaged:
-                name = trace.recording.name(leaf)
+        for p in changed:
+            if id(p) not in averaged:
+                name = getattr(p, "name", None)
                 which = f"the parameter {name!r}" if name else "a parameter"
                 received = f"a step that changes {which} without an optimizer"
                 fix = "Let an optimizer: its gradients are averaged over the workers."
                 raise RuntimeError(explain(_OP, received, "the same change on every worker", fix))
         known = optimized.union(map(id, self._others))
-        if new := [node for node in params.values() if id(node) not in known]:
+        if new := [p for p in params if id(p) not in known]:
             raise _Met(partial(self._share_others, new))
 
-    def _share_others(self, leaves: list[Node]) -> None:
-        lines = [described(f"parameter {x._name or i!r}", x) for i, x in enumerate(leaves)]
+    def _share_others(self, params: list[Leaf]) -> None:
+        lines = [described(f"parameter {i} of the step", p) for i, p in enumerate(params)]
         check_alike(_OP, self._comm, lines)
-        send_out(self._comm, leaves)
-        self._others += leaves
+        send_out(self._comm, params)
+        self._others += params
+
+
+def _values(items: list[Item]) -> list[Value]:
+    return [x for x, slot in items if isinstance(x, Value) and slot == DATA]
 
 
 class OnWorkers(Compiled):
