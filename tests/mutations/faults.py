@@ -57,6 +57,7 @@ INTERRUPTS = "tests/compiling/test_interrupts.py"
 BAD_INPUT = "tests/compiling/test_bad_input.py"
 PLAN = "tests/compiling/test_plan.py"
 RANKS = "tests/distributed/test_data_parallel.py"
+STRATEGY = "tests/distributed/test_strategy.py"
 VALUES = "tests/compiling/test_values.py"
 VERSIONS = "tests/compiling/test_versions.py"
 EXPORT = "tests/export/test_export.py"
@@ -2167,9 +2168,58 @@ FAULTS = (
         "ranks",
         "the-state-of-rank-0-is-not-sent",
         "tapegraph/distributed/data_parallel.py",
-        "        if self.rank:\n            make(together(changes))",
-        "        if self.size > 2:\n            make(together(changes))",
+        "    if comm.rank:\n        make(together(changes))",
+        "    if comm.size > 2:\n        make(together(changes))",
         f"{RANKS} -k uneven",
+    ),
+    Fault(
+        "ranks",
+        "parameters-without-an-optimizer-stay-apart",
+        "tapegraph/distributed/on_workers.py",
+        "        send_out(self._comm, params)\n",
+        "",
+        f"{STRATEGY} -k as_they_step",
+    ),
+    Fault(
+        "ranks",
+        "a-change-by-hand-is-let-through",
+        "tapegraph/distributed/on_workers.py",
+        "            if id(p) not in averaged:",
+        "            if id(p) not in averaged and not params:",
+        f"{STRATEGY} -k would_differ",
+    ),
+    Fault(
+        "ranks",
+        "clipping-is-of-one-worker",
+        "tapegraph/optim/clipping.py",
+        "    if averaging is not None:",
+        "    if averaging is not None and not leaves:",
+        f"{STRATEGY} -k batch",
+    ),
+    Fault(
+        "ranks",
+        "a-step-is-let-into-another-program",
+        "tapegraph/distributed/on_workers.py",
+        "        if inside and AVERAGING.value() is not self._shared:",
+        "        if inside and AVERAGING.value() is self._shared:",
+        f"{STRATEGY} -k no_part",
+    ),
+    Fault(
+        "ranks",
+        "compiling-again-leaves-the-workers",
+        "tapegraph/compiling/compiled.py",
+        "fn._fn, fn._workers if strategy is None else strategy",
+        "fn._fn, strategy",
+        f"{STRATEGY} -k no_part",
+    ),
+    Fault(
+        "ranks",
+        "workers-take-the-largest-number",
+        "lowering/collectives.py",
+        'merge_op="Add"',
+        'merge_op="Max"',
+        f"{STRATEGY} -k two_workers",
+        tensorflow=True,
     ),
     # ------------------------------------------------------------------ other libraries
     Fault(
