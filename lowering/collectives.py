@@ -31,7 +31,7 @@ class Workers:
 
     def Allreduce(self, sendbuf: Array, recvbuf: Array, /) -> None:
         """Add up an array of every worker, and give each the sum."""
-        recvbuf[...] = self._sum("sum", sendbuf)
+        recvbuf[...] = self._sum("numbers", sendbuf)
 
     def Bcast(self, buf: Array, /, root: int = 0) -> None:
         """Give every worker the array of one: its bits, to which the others add zeros."""

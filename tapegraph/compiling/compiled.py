@@ -537,6 +537,8 @@ def compile(
         parameter without an optimizer, which is not the same on all workers.
     ConnectionError
         In a call under a strategy: a worker has ended.
+    tapegraph.lowering.Unavailable
+        There is a strategy, and no TensorFlow.
 
     Examples
     --------

@@ -320,6 +320,12 @@ def test_other_strategies_are_refused():
     refused(RuntimeError, "made after TensorFlow's first operation.*; expected", raising(late))
 
 
+@pytest.mark.skipif(TENSORFLOW, reason="TensorFlow is here")
+def test_without_tensorflow_it_says_what_to_install():
+    with pytest.raises(RuntimeError, match=r"pip install \"tapegraph\[tensorflow\]\""):
+        tg.compile(lambda x: x, strategy=lambda: None)
+
+
 def raising(error):
     def make():
         raise error
@@ -347,6 +353,27 @@ def test_several_replicas_in_a_process_are_refused(run_python):
         "MirroredStrategy with 2 replicas in this process; expected one replica in each"
         in out.stdout
     ), out
+
+
+@pytest.mark.thorough
+@needs_tensorflow
+def test_a_strategy_that_is_made_too_late(run_python):
+    """With workers' addresses TensorFlow refuses; these are the words that it does so in."""
+    alone = {"cluster": {"worker": ["127.0.0.1:9"]}, "task": {"type": "worker", "index": 0}}
+    out = run_python(
+        """
+        import tensorflow as tf
+        import tapegraph as tg
+        tf.constant(1.0)
+        try:
+            tg.compile(lambda x: x, strategy=tf.distribute.MultiWorkerMirroredStrategy)
+        except RuntimeError as error:
+            print(error)
+        """,
+        TF_CONFIG=json.dumps(alone),
+    )
+    said = "received a strategy that is made after TensorFlow's first operation (Collective ops"
+    assert said in out.stdout, out
 
 
 # ------------------------------------------------------------------ workers as processes
