@@ -2194,7 +2194,7 @@ FAULTS = (
         "tapegraph/optim/clipping.py",
         "    if averaging is not None:",
         "    if averaging is not None and not leaves:",
-        f"{STRATEGY} -k batch",
+        f"{STRATEGY} -k take_the_steps",
     ),
     Fault(
         "ranks",
