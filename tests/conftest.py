@@ -80,12 +80,17 @@ def sealed(monkeypatch):
         variable.reset(token)
 
 
+@pytest.fixture(scope="module", autouse=True)
+def older_objects_hidden():
+    """Hide what lives from the collector, once a file: beside TensorFlow it has half a million."""
+    gc.collect()
+    gc.freeze()
+
+
 @pytest.fixture
 def few_objects():
-    """Hide what lives from the collector: beside TensorFlow each `gc.collect()` takes a second."""
+    """Hide what lives from the collector, for a test that calls it time and again."""
     gc.freeze()
-    yield
-    gc.unfreeze()
 
 
 @pytest.fixture(params=["native", "tensorflow"])

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import gc
 import inspect
 import random
 import signal
@@ -144,7 +145,11 @@ def handling(kind, beside):
 
 
 def places(call, number=None, hit=None):
-    """Return the files of a call's places at which signals are handled; send one at one of them."""
+    """Return the files of a call's places at which signals are handled; send one at one of them.
+
+    What a handler raises in a callback of the garbage collector, as other libraries have them,
+    Python itself drops: the collector waits.
+    """
     found, held = [], sys.getprofile()
 
     def profile(frame, event, arg):
@@ -156,11 +161,13 @@ def places(call, number=None, hit=None):
                 sys.setprofile(held)
                 signal.raise_signal(number)
 
+    gc.disable()
     sys.setprofile(profile)
     try:
         call()
     finally:
         sys.setprofile(held)
+        gc.enable()
     return found
 
 
@@ -197,8 +204,20 @@ def engine(request):
     tg.random.set_state(saved)
 
 
+# The engines' handlers; the others with --thorough.
+QUICK = {"native": KINDS, "tensorflow": ["ctrl-c", "reads and raises"], "auto": ["ctrl-c"]}
+
+
 @pytest.mark.filterwarnings("ignore:backward ran in the native engine")
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(
+    ("engine", "kind"),
+    [
+        pytest.param(engine, kind, marks=[] if kind in kinds else [pytest.mark.thorough])
+        for engine, kinds in QUICK.items()
+        for kind in KINDS
+    ],
+    indirect=["engine"],
+)
 def test_a_run_is_taken_or_not_wherever_a_signal_falls(kind, engine, thorough):
     beside = Beside(engine)
     for _ in range(4):
@@ -219,7 +238,10 @@ def test_a_run_is_taken_or_not_wherever_a_signal_falls(kind, engine, thorough):
     beside.clean()
 
 
-@pytest.mark.parametrize("kind", ["raises", "reads"])
+@pytest.mark.parametrize(
+    "kind",
+    ["reads and raises", *(pytest.param(k, marks=pytest.mark.thorough) for k in KINDS[1:3])],
+)
 @pytest.mark.parametrize(
     ("call", "engine"),
     [
@@ -416,11 +438,7 @@ def test_what_is_raised_where_tensorflow_reads_its_context_arrives(monkeypatch):
 
 
 def storm(engine, signals, kinds=KINDS, seconds=200.0):
-    """Interrupt compiled calls at random times; return how many signals came, and steps taken.
-
-    What a handler raises in a callback of the garbage collector, as other libraries have them,
-    Python itself drops: the collector waits.
-    """
+    """Interrupt compiled calls at random times; return how many signals came, and steps taken."""
     beside = Beside(engine, verify_every=50)
     rng = random.Random(0)
     for _ in range(6):
@@ -482,11 +500,13 @@ STORM = """
 """
 
 
-@pytest.mark.parametrize("engine", ["native", "tensorflow"])
+@pytest.mark.parametrize(
+    "engine", ["native", pytest.param("tensorflow", marks=pytest.mark.thorough)]
+)
 def test_signals_at_random_times(engine, run_python, thorough):
     if engine == "tensorflow":
         pytest.importorskip("tensorflow")
-    wanted = 5000 if thorough else 300 if engine == "native" else 60
+    wanted = 5000 if thorough else 200
     done = run_python(STORM.format(engine=engine, signals=wanted))
     print(done.stdout)
     assert done.returncode == 0, done.stderr

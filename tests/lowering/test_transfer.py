@@ -65,28 +65,36 @@ LAYOUTS = """
 # Arrays arrive unchanged, and are shared exactly when that is safe.
 # Sharing shows itself: what is written to the array afterwards is seen in the tensor.
 ARRIVING = """
-    from tapegraph.lowering.calls import shareable
+    from tapegraph.lowering.calls import shareable, to_numpy, to_tensorflow
 
-    tg.set_backend("tensorflow")
-    x = tg.param(np.ones((200, 300)))
-    c = tg.tensor(np.full((200, 300), 2.0))
-    assert shareable(x._array) and shareable(c._array)
-    for build in (lambda: x * c, lambda: x + c, lambda: -x, lambda: tg.relu(x - c), lambda: x * 1):
-        x.grad = None
-        y = build()
-        y.retain_grad()
-        seed = placed(np.full(y.shape, 3.0), 0)
-        y.backward(seed)
-        assert tg.last_backward().backend == "tensorflow"
-        assert (x.data == 1.0).all() and (c.data == 2.0).all() and (seed == 3.0).all()
-        held = x.grad.copy()
-        for grad in (x.grad, y.grad):
-            assert grad.flags.writeable and grad.flags.owndata
-            for other in (x._array, c._array, y._array, seed):
-                assert not np.shares_memory(grad, other)
-        assert not np.shares_memory(x.grad, y.grad)
-        seed[...] = 7.0
-        np.testing.assert_array_equal(x.grad, held)
+    shapes = [(), (0,), (3, 0, 2), (1,), (7,), (1, 5), (5, 1), (3, 4), (2, 3, 4), (600, 700)]
+    seen = {True: 0, False: 0}
+    for dtype in DTYPES:
+        for shape in shapes:
+            data = (np.arange(np.prod(shape, dtype=int)).reshape(shape) * 3 % 120).astype(dtype)
+            for label, array in layouts(data):
+                told, want = shareable(array), array.copy()
+                tensor = to_tensorflow(array)
+                got = to_numpy(tensor)
+                what = (dtype, shape, label)
+                assert got.dtype == array.dtype.newbyteorder("="), what
+                np.testing.assert_array_equal(got, want, err_msg=str(what), strict=False)
+                assert got.shape == array.shape, what
+                safe = (
+                    label == "aligned" and dtype in "lqfd" and bool(shape) and array.size > 0
+                )
+                if label in ("Fortran", "transposed", "strided", "strided inside", "reversed"):
+                    # One row or column is contiguous either way; alignment is then a chance.
+                    safe = told and array.flags.c_contiguous and array.ctypes.data % 64 == 0
+                if label == "one row of many":
+                    safe = told
+                assert told == safe, what
+                if array.size and array.flags.writeable:
+                    array[...] = ~array if dtype == "?" else array + 1
+                    shared = not np.array_equal(to_numpy(tensor), want)
+                    assert shared == told, what
+                seen[told] += 1
+    assert min(seen.values()) > 50, seen
 """
 
 # A backward in TensorFlow leaves the shared arrays alone.
@@ -228,7 +236,7 @@ def succeed(run_python, *programs: str) -> None:
 
 
 def test_no_layout_crashes_or_changes_a_number(run_python, thorough):
-    offsets = "range(65)" if thorough else "(0, 1, 4, 8, 16, 32, 60, 64)"
+    offsets = "range(65)" if thorough else "(0, 4, 8, 32, 64)"
     succeed(
         run_python,
         ARRIVING,

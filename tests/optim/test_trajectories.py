@@ -10,6 +10,7 @@ import json
 
 import numpy as np
 import pytest
+from quick import thinned
 
 import tapegraph as tg
 from tests.optim.trajectories import CONFIGS, GOLDENS, KEPT, STEPS, flat, ours, rate, start, torchs
@@ -21,6 +22,12 @@ def test_every_configuration_has_goldens():
     assert EVERY.keys() == CONFIGS.keys()
 
 
+@pytest.fixture(params=["eager", pytest.param("compiled", marks=pytest.mark.thorough)])
+def made(request):
+    """Steps as they are written; compiled ones, which are the same to the bit, with --thorough."""
+    return tg.compile if request.param == "compiled" else lambda step: step
+
+
 @pytest.mark.parametrize("name", CONFIGS)
 def test_steps_are_those_that_pytorch_took(name, made):
     every = [flat(params) for params in ours(*CONFIGS[name], made=made)]
@@ -28,7 +35,7 @@ def test_steps_are_those_that_pytorch_took(name, made):
         np.testing.assert_allclose(every[n - 1], EVERY[name][str(n)], rtol=1e-9, atol=1e-12)
 
 
-@pytest.mark.parametrize("name", CONFIGS)
+@pytest.mark.parametrize("name", thinned(CONFIGS, 4))  # its numbers are kept, see above
 def test_steps_are_those_that_pytorch_takes(name, made):
     pytest.importorskip("torch")
     steps = 0
@@ -39,8 +46,11 @@ def test_steps_are_those_that_pytorch_takes(name, made):
     assert steps == STEPS
 
 
-@pytest.mark.parametrize("dtype", [np.float64, np.float32])
-@pytest.mark.parametrize("name", EVERY)
+@pytest.mark.parametrize(
+    ("name", "dtype"),
+    [(name, np.float64) for name in EVERY]
+    + [pytest.param(*row.values, np.float32, marks=row.marks) for row in thinned(EVERY, 4)],
+)
 def test_compiled_steps_are_eager_ones_to_the_bit(name, dtype):
     kind, options = CONFIGS[name]
     with tg.use_backend("native"):

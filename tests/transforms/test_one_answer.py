@@ -234,8 +234,10 @@ def derivatives(order):
 
 
 @pytest.mark.parametrize("order", [1, 2, 3])
-def test_every_mode_gives_the_derivatives_of_a_cube_root_at_zero(order, backend):
+def test_every_mode_gives_the_derivatives_of_a_cube_root_at_zero(order, backend, thorough):
     """Those of the piece to the right, as of sqrt, and of the power 1/3."""
+    if (order, backend) == (3, "tensorflow") and not thorough:
+        return  # many graphs, of which the second order has the same rows
     wanted = [math.inf, -math.inf, math.inf][order - 1]
     with np.errstate(all="ignore"):
         for derivative in derivatives(order):

@@ -439,10 +439,6 @@ def check_contenders(run_python, workloads):
     assert all(names.startswith("tapegraph") for names in compared.values()), compared
 
 
-def test_every_contender_computes_the_same(run_python):
-    check_contenders(run_python, ["embedding"])
-
-
 @pytest.mark.thorough
 @pytest.mark.parametrize("workload", sorted(set(WORKLOADS) - {"record"}))
 def test_every_contender_of_a_workload_computes_the_same(run_python, workload):
