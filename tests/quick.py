@@ -12,14 +12,18 @@ import tapegraph as tg
 from tests.cases import Case
 
 
-def a_few_each(cases: Iterable[Case], few: int = 1) -> list[Case]:
-    """Return the first few cases of each function, which the first word of a label names."""
-    seen: Counter[tuple[str, str]] = Counter()
+def a_few_each(cases: Iterable[Case], few: int = 1, most: int | None = None) -> list[Case]:
+    """Return the first few cases of each function, which the first word of a label names.
+
+    ``most`` is how many of one operation, where what is tested hangs on little else.
+    """
+    seen: Counter[object] = Counter()
     found = []
     for case in cases:
         key = (case.op, case.label.partition("-")[0])
         seen[key] += 1
-        if seen[key] <= few:
+        if seen[key] <= few and (most is None or seen[case.op] < most):
+            seen[case.op] += 1
             found.append(case)
     return found
 

@@ -9,6 +9,7 @@ import warnings
 
 import numpy as np
 import pytest
+from quick import thinned
 
 import tapegraph as tg
 from tests.compiling.beside import agree, beside, run, standing, taken
@@ -47,8 +48,11 @@ def _misaligned(x):
     return out
 
 
-@pytest.mark.parametrize("dtype", [np.float64, np.float32])
-@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize(
+    ("layout", "dtype"),
+    [(layout, np.float64) for layout in LAYOUTS]
+    + [pytest.param(*row.values, np.float32, marks=row.marks) for row in thinned(LAYOUTS, 4)],
+)
 def test_a_step_takes_every_layout(layout, dtype, engine):  # noqa: F811
     """Bit for bit: the layout decides in which order sums add."""
 

@@ -89,10 +89,13 @@ def network(make_optimizer, dtype):
 @pytest.mark.parametrize(
     "make_optimizer",
     [
-        lambda params: tg.Adam(params, lr=0.05),
-        lambda params: tg.SGD(params, lr=0.1, momentum=0.9),
+        pytest.param(lambda params: tg.Adam(params, lr=0.05), id="Adam"),
+        pytest.param(
+            lambda params: tg.SGD(params, lr=0.1, momentum=0.9),
+            marks=pytest.mark.thorough,
+            id="SGD with momentum",
+        ),
     ],
-    ids=["Adam", "SGD with momentum"],
 )
 @pytest.mark.parametrize(
     ("dtype", "rtol"),

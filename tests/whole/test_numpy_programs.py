@@ -17,6 +17,7 @@ import tapegraph as tg
 ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "examples" / "numpy_programs"
 PROGRAMS = sorted(path.stem for path in FOLDER.glob("[!_]*.py"))
+LONG = ["spring_mass"]  # whose graph takes its time to compile
 
 
 @pytest.fixture(params=PROGRAMS)
@@ -59,6 +60,11 @@ def test_gradients_pass_finite_differences(module, backend):
     tg.testing.check_gradients(module.program, *sample(module), rtol=1e-4, atol=1e-6)
 
 
+@pytest.mark.parametrize(
+    "module",
+    [pytest.param(name, marks=[pytest.mark.thorough] * (name in LONG)) for name in PROGRAMS],
+    indirect=True,
+)
 def test_the_engines_agree(module):
     pytest.importorskip("tensorflow")
     report = tg.testing.check_parity(module.program, *sample(module))

@@ -40,7 +40,7 @@ def test_replay_gives_the_same_numbers(program):
 def test_every_operation_is_drawn():
     drawn = set()
 
-    @repeatable(max_examples=400, phases=[Phase.generate])
+    @repeatable(max_examples=150, phases=[Phase.generate])
     @given(programs())
     def record(program):
         result = program.run(*map(tg.param, program.inputs))
