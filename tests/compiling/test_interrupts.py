@@ -223,8 +223,9 @@ def test_a_run_is_taken_or_not_wherever_a_signal_falls(kind, engine, thorough):
     for _ in range(4):
         beside.clean()
     assert engine_of(beside.step) in (engine, "native")
-    found = places(lambda: beside.step(X))
-    beside.check()
+    for _ in range(2):  # the first in a process has places that no later one has
+        found = places(lambda: beside.step(X))
+        beside.check()
     with handling(kind, beside) as (number, raised, seen):
         for hit in strided(found, 60 if engine == "native" else 15, thorough):
             interrupted(beside, number, raised, seen, hit)
