@@ -85,7 +85,7 @@ def test_in_float32(case):
 
 
 @pytest.mark.filterwarnings("ignore:backward ran in the native engine.*(no node|up to their sign)")
-@pytest.mark.parametrize("case", thinned(STEPS, 100), ids=ID)
+@pytest.mark.parametrize("case", thinned(STEPS, 200), ids=ID)
 def test_in_tensorflow(case):
     pytest.importorskip("tensorflow")
     compare(case, np.float64, len(case.inputs), "tensorflow")

@@ -40,12 +40,11 @@ NATIVE = {"cnn_digits", "gaussian_process", "verify_gradients", *SCALARS}
 # Steps that are SciPy's minimisers', and not compiled.
 EAGER = {"gaussian_process"}
 WITH_NODES = [name for name in HERE if name not in NATIVE]
-# A network of single numbers, of which it takes thousands.
-LONG = "microgpt"
-# Without --thorough some run in one way or the other too, and all but the long one compiled.
+# Without --thorough some run in one way or the other too, and all but those of single numbers
+# compiled: they take thousands.
 EAGERLY_TOO = thinned([name for name in HERE if name != "moons"], 3)
 EAGERLY_TOO.append(pytest.param("moons", marks=pytest.mark.thorough))
-IN_TENSORFLOW_TOO = thinned(WITH_NODES, 6)
+IN_TENSORFLOW_TOO = thinned(WITH_NODES, 7)
 TWICE = {str(row.values[0]) for row in (*EAGERLY_TOO, *IN_TENSORFLOW_TOO) if not row.marks}
 # What an example measures: the first figure of these lines.
 MEASURED = re.compile(r"^ *(?:accuracy|error|test|overlap|found|mse) +([\d.]+)", re.MULTILINE)
@@ -139,7 +138,7 @@ def assert_picture(path: Path) -> None:
 @pytest.mark.parametrize(
     "name",
     [
-        pytest.param(name, marks=[pytest.mark.thorough] if name == LONG else [])
+        pytest.param(name, marks=[pytest.mark.thorough] if name in SCALARS else [])
         for name in sorted({*HERE} - TWICE)
     ],
 )
