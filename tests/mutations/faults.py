@@ -732,7 +732,7 @@ FAULTS = (
         "lowering/steps/xla.py",
         "    if name in _LOSES_NAN:",
         "    if not name:",
-        f"{WITH_XLA} -k lose",
+        f"{WITH_XLA} -k guarded",
         tensorflow=True,
     ),
     Fault(
