@@ -20,7 +20,7 @@ from tapegraph.differentiation.gradients import gradients
 from tapegraph.engines.backend import get_backend, last_backward, set_backend, use_backend
 from tapegraph.engines.forward import get_forward, set_forward, use_forward
 from tapegraph.errors import LostGradientWarning
-from tapegraph.exporting import export, function
+from tapegraph.exporting.targets import export, function
 from tapegraph.ops import elementwise as _elementwise
 from tapegraph.ops import index as _index
 from tapegraph.ops import linalg as _linalg

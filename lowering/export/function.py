@@ -4,23 +4,21 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
-from tapegraph.compiling.arguments import parameters as names_of
-from tapegraph.errors import explain, kind_of
-from tapegraph.lowering.export import recorded
-from tapegraph.lowering.export.recorded import Length, Places, Recorded
+from tapegraph.errors import explain
+from tapegraph.exporting.names import ParameterNames
+from tapegraph.exporting.recorded import FreeFunction, Length, Places
 from tapegraph.lowering.rows.rules import Size, ints, reshaped, scalar
 from tapegraph.lowering.runtime import tensorflow
-from tapegraph.lowering.translate import emit_entry
+from tapegraph.lowering.translate import emit_entry, row_of
 from tapegraph.lowering.unsupported import NotLowered
-from tapegraph.pytree import described, replaced
-from tapegraph.recording.node import Node
+from tapegraph.pytree import replaced
 from tapegraph.recording.op import INPUT
-from tapegraph.tensors.parameters import collected
+from tapegraph.recording.program import Recording
 from tapegraph.typed import Array, Pytree
 
 
@@ -34,50 +32,22 @@ class Variables:
     """
 
     def __init__(self, op: str, params: Pytree) -> None:
-        self._op = op
-        self._given: dict[int, tuple[Node, str | None]] | None = None
+        self._names = ParameterNames(op, params)
         self.by_name: dict[str, Any] = {}
-        self._held: dict[int, tuple[Node, Any]] = {}
-        if params is not None:
-            self._given = {}
-            for name, param in named(op, params):
-                self._given.setdefault(id(param), (param, name))
-            for param, name in self._given.values():
-                self._make(param, name or param.name)
+        for param in self._names.given:
+            self.of(param)
 
-    def of(self, param: Node) -> Any:
+    def of(self, param: Any) -> Any:
         """Return the variable of a parameter; None of one that is to stay a constant."""
-        if id(param) not in self._held:
-            if self._given is not None:
-                return None
-            self._make(param, param.name)
-        return self._held[id(param)][1]
-
-    def _make(self, param: Any, name: str | None) -> None:
-        name = name or f"parameter_{len(self.by_name)}"
-        if name in self.by_name:
-            fix = "Give them names of their own with tg.param(name=), or pass params as a dict."
-            received = f"two parameters named {name!r}"
-            raise ValueError(explain(self._op, received, "one name each", fix))
-        tf = tensorflow()
-        with tf.init_scope():  # no part of a function that is being traced
-            text = re.sub(r"[^A-Za-z0-9_.]", "_", name)
-            variable = tf.Variable(param.detach().numpy(), name=text)
-        self.by_name[name] = variable
-        self._held[id(param)] = (param, variable)
-
-
-def named(op: str, params: Pytree) -> Iterator[tuple[str | None, Node]]:
-    """Yield the parameters of a model, under their paths where these hold a name."""
-    found = collected(op, params)
-    if not found:
-        expected = "a dict, list or object that holds parameters"
-        raise TypeError(explain(op, f"{kind_of(params)} for params", expected))
-    for path, param in found.items():
-        if not isinstance(param, Node):
-            received = f"{kind_of(param)} at {path} of params"
-            raise TypeError(explain(op, received, "tensors, as tg.param makes them"))
-        yield (None if path.replace(".", "").isdigit() else path), param
+        name = self._names.of(param)
+        if name is None:
+            return None
+        if name not in self.by_name:
+            tf = tensorflow()
+            with tf.init_scope():  # no part of a function that is being traced
+                text = re.sub(r"[^A-Za-z0-9_.]", "_", name)
+                self.by_name[name] = tf.Variable(param.detach().numpy(), name=text)
+        return self.by_name[name]
 
 
 class Function:
@@ -98,8 +68,8 @@ class Function:
 
     Attributes
     ----------
-    runs : list of Recorded
-        One for each size of the batch.
+    recorded : FreeFunction
+        What was recorded for batches of several sizes.
     """
 
     def __init__(
@@ -111,56 +81,29 @@ class Function:
         variables: Variables,
     ) -> None:
         self._op = op
-        self._batched = list(batched)
         self._variables = variables
-        batch = any(batched)
-        self._sizes = recorded.sizes_of(arrays, batched)
-        self.arrays = [recorded.of_size(arrays, batched, size) for size in self._sizes]
-        self.runs = [self._record(f, given, arrays, batch) for given in self.arrays]
-        self._recording = self.runs[0].recording
-        recorded.check_lines(op, self._recording)
-        self.program = recorded.free_program(op, f, self.runs, self._sizes)
-        found = recorded.parameters_of(self._recording)
-        self._state = {s: p for s, p in found.items() if variables.of(p) is not None}
-
-    def _record(
-        self,
-        f: Callable[..., Any],
-        arrays: list[Array],
-        examples: Sequence[Array],
-        batch: bool,
-    ) -> Recorded:
-        try:
-            return recorded.record(self._op, f, arrays)
-        except recorded.Failed as failed:
-            error = failed.error
-            if not batch:
-                raise error from None
-            try:
-                recorded.record(self._op, f, examples)
-            except recorded.Failed as whatever_the_size:
-                raise whatever_the_size.error from None
-            size = len(arrays[self._batched.index(True)])
-            fix = "Write what holds for any batch, as reshape(-1, n), or pass batch=False."
-            received = f"a function that fails for a batch of {size}: {error}"
-            expected = "one that takes batches of any size"
-            raise ValueError(explain(self._op, received, expected, fix)) from error
+        self.recorded = recorded = FreeFunction(op, f, arrays, batched)
+        _check_nodes(op, recorded.recording)
+        # Each is made in the order of reading.
+        found = recorded.parameters.items()
+        self._state = {s: p for s, p in found if variables.of(p) is not None}
 
     def __call__(self, feeds: Sequence[Any]) -> Any:
         """Emit it in the graph that is being traced; return its result, in the function's form."""
-        return replaced(self.runs[0].result, iter(self.results(feeds)))
+        return replaced(self.recorded.runs[0].result, iter(self.results(feeds)))
 
     def results(self, feeds: Sequence[Any], *, strong_zero: bool = False) -> list[Any]:
         """Emit it; return its results in order."""
         tf = tensorflow()
         batch = None
-        if any(self._batched):
-            first = feeds[self._batched.index(True)]
+        if any(self.recorded.batched):
+            first = feeds[self.recorded.batched.index(True)]
             batch = tf.shape(first, out_type=tf.int64)[0]
         tensors = self._leaves(feeds, batch)
         program = self._of_batch(batch)
-        numbers = {slot: self._recording.values[slot] for slot in program.scalars}
-        describe = self._recording.describe
+        recording = self.recorded.recording
+        numbers = {slot: recording.values[slot] for slot in program.scalars}
+        describe = recording.describe
         for slot, op in enumerate(program.ops):
             if not program.inputs[slot]:
                 continue
@@ -189,7 +132,7 @@ class Function:
 
     def _leaves(self, feeds: Sequence[Any], batch: Any) -> list[Any]:
         """Return a list of every slot's tensor, with those of leaves in their places."""
-        program = self.program
+        program = self.recorded.program
         tensors: list[Any] = [None] * len(program)
         for slot in program.fed:
             if program.ops[slot] is INPUT:
@@ -197,17 +140,15 @@ class Function:
             if slot in self._state:
                 tensors[slot] = self._variables.of(self._state[slot]).read_value()
                 continue
-            values = [r.recording.values[slot] for r in self.runs]
-            found = recorded.followed_constant(values, self._sizes)
-            tensors[slot] = _constant(found, batch)
-        for place, feed in zip(self.runs[0].inputs, feeds, strict=True):
+            tensors[slot] = _constant(self.recorded.constant(slot), batch)
+        for place, feed in zip(self.recorded.runs[0].inputs, feeds, strict=True):
             if place is not None:
                 tensors[place] = feed
         return tensors
 
     def _of_batch(self, batch: Any) -> Any:
         """Return the program with the lengths of this batch."""
-        p = self.program
+        p = self.recorded.program
         shapes = [_sized(shape, batch) for shape in p.shapes]
         attrs = [{name: _sized(value, batch) for name, value in a.items()} for a in p.attrs]
         return type(p)(
@@ -281,25 +222,16 @@ def _plain(shape: list[int], dtype: Any) -> Array:
     return array
 
 
-def input_names(f: Callable[..., Any], count: int) -> list[str]:
-    """Return the names of a function's arguments."""
-    names = names_of(f)[:count]
-    return names + [f"input_{i}" for i in range(len(names), count)]
-
-
-def output_names(op: str, result: Any) -> list[str]:
-    """Return the names of what a function returns: ``output``, or a dict's keys."""
-    if isinstance(result, Mapping):
-        names = list(result)
-        parts = list(result.values())
-    elif isinstance(result, (list, tuple)):
-        names = [f"output_{i}" for i in range(len(result))]
-        parts = list(result)
-    else:
-        return ["output"]
-    if not all(isinstance(name, str) for name in names) or not all(
-        isinstance(part, Node) for part in parts
-    ):
-        expected = "a tensor, or a dict, list or tuple of tensors, keyed by names"
-        raise TypeError(explain(op, f"a result of structure {described(result)}", expected))
-    return names
+def _check_nodes(op: str, recording: Recording) -> None:
+    """Refuse an operation without a node in TensorFlow, at its line."""
+    program = recording.program
+    for slot, kind in enumerate(program.ops):
+        if program.inputs[slot]:
+            try:
+                row_of(kind, whole=True)
+            except NotLowered as error:
+                received = f"{recording.describe(slot)}: {error}"
+                fix = "An operation of your own takes one with tg.defop(lowering=)."
+                raise NotLowered(
+                    explain(op, received, "operations with a node in TensorFlow", fix)
+                ) from None

@@ -11,15 +11,10 @@ from typing import Any
 import numpy as np
 
 from tapegraph.errors import explain
-from tapegraph.lowering.export.function import (
-    Function,
-    Variables,
-    input_names,
-    output_names,
-)
+from tapegraph.exporting.names import Arguments, output_names
+from tapegraph.lowering.export.function import Function, Variables
 from tapegraph.lowering.runtime import tensorflow
 from tapegraph.lowering.unsupported import NotLowered
-from tapegraph.recording.node import numeric
 from tapegraph.testing import PARITY_TOLERANCE
 from tapegraph.typed import Array, Pytree
 
@@ -27,24 +22,15 @@ from tapegraph.typed import Array, Pytree
 def export(
     f: Callable[..., Any],
     path: str | os.PathLike[str],
-    examples: Sequence[Any],
+    arguments: Arguments,
     params: Pytree,
-    batch: bool,
 ) -> None:
     """Write a SavedModel; see `tapegraph.export`."""
     tf = tensorflow()
-    if not examples:
-        fix = "Pass one per argument: tg.export(f, path, x)."
-        raise TypeError(explain("export", "no examples", "an array per argument", fix))
-    if os.fspath(path).endswith(".onnx"):
-        expected = "a folder, for a SavedModel"
-        raise ValueError(explain("export", f"the path {os.fspath(path)!r}", expected))
-    names = input_names(f, len(examples))
-    arrays = [numeric(x, "export", name) for x, name in zip(examples, names, strict=True)]
-    batched = _batched(arrays, batch)
+    names, arrays, batched = arguments
     variables = Variables("export", params)
     function = Function("export", f, arrays, batched, variables)
-    result = function.runs[0].result
+    result = function.recorded.runs[0].result
     outputs = output_names("export", result)
     types = [
         tf.TensorSpec((None, *x.shape[1:]) if free else x.shape, x.dtype, name=name)
@@ -64,7 +50,7 @@ def export(
 
     def value_and_gradients(*feeds: Any) -> dict[str, Any]:
         found = differentiated(feeds, strong_zero=False)
-        if not any(op.rules for op in function.program.ops):
+        if not any(op.rules for op in function.recorded.program.ops):
             # As in tapegraph, a zero absorbs what it meets where a gradient is no number.
             right = ~tf.reduce_any([tf.reduce_any(tf.math.is_nan(g)) for g in found])
             absorbing = partial(differentiated, feeds, strong_zero=True)
@@ -82,7 +68,7 @@ def export(
     module.parameters = variables.by_name
     module.serve = traced(serve)
     signatures = {"serving_default": module.serve, "serve": module.serve}
-    (first, *others) = function.runs[0].values
+    (first, *others) = function.recorded.runs[0].values
     if not others and first.shape == () and first.dtype.kind == "f" and variables.by_name:
         module.value_and_gradients = traced(value_and_gradients)
         signatures["value_and_gradients"] = module.value_and_gradients
@@ -96,22 +82,10 @@ def export(
     )
 
 
-def _batched(arrays: Sequence[Array], batch: bool) -> list[bool]:
-    """Return which arguments have the leading axis of the batch: as long as the first one's."""
-    lengths = [len(x) for x in arrays if x.ndim]
-    if not batch:
-        return [False] * len(arrays)
-    if not lengths or not lengths[0]:
-        received = "examples of shapes " + ", ".join(str(x.shape) for x in arrays)
-        fix = "Pass an example with a leading axis, or batch=False."
-        raise ValueError(explain("export", received, "a batch of one or more", fix))
-    return [x.ndim > 0 and len(x) == lengths[0] for x in arrays]
-
-
 def _check(serve: Any, function: Function, variables: Variables) -> None:
     """Refuse a graph that gives other numbers than the function, at the last of its sizes."""
     tf = tensorflow()
-    inputs, wanted = function.arrays[-1], function.runs[-1].values
+    inputs, wanted = function.recorded.arrays[-1], function.recorded.runs[-1].values
     feeds = list(map(tf.constant, inputs))
     for got, value in zip(serve(*feeds).values(), wanted, strict=True):
         _compare(got.numpy(), value)

@@ -264,8 +264,8 @@ LOWERINGS: dict[str, Row | Rule] = {
     "argpartition": _argpartition,
     "searchsorted": _searchsorted,
     "tensor_slice": Row(_tensor_slice, xla=True),
-    "gather": Row(_gather, xla=True, reads_rows=_along_rows, by_places=True),
+    "gather": Row(_gather, xla=True, reads_rows=_along_rows),
     "getitem": Row(_getitem_with_gradient, xla=True),
-    "index": Row(_index, xla=True, reads_rows=_indexes_rows, by_places=True),
+    "index": Row(_index, xla=True, reads_rows=_indexes_rows),
     "scatter": _scatter,
 }

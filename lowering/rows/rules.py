@@ -82,14 +82,12 @@ class Row(NamedTuple):
     """The rule of an operation, and what is known of it.
 
     ``xla``: with XLA it gives the same in all its cases, NaN and ties included. ``reads_rows``
-    returns from the attributes whether it reads whole rows of its first input. ``by_places``: its
-    further inputs are whole numbers, which say where.
+    returns from the attributes whether it reads whole rows of its first input.
     """
 
     rule: Rule
     xla: bool = False
     reads_rows: Callable[..., bool] | None = None
-    by_places: bool = False
 
     def reads_rows_with(self, attrs: Mapping[str, Any]) -> bool:
         """Return whether it reads whole rows of its first input, with these attributes."""

@@ -62,6 +62,7 @@ VALUES = "tests/compiling/test_values.py"
 VERSIONS = "tests/compiling/test_versions.py"
 EXPORT = "tests/export/test_export.py"
 FREE = "tests/export/test_free_batch.py"
+ONNX = "tests/export/test_onnx.py"
 RANDOM_STEPS = "tests/compiling/test_random_steps.py -k steps_natively"
 
 FAULTS = (
@@ -2249,7 +2250,7 @@ FAULTS = (
     Fault(
         "export",
         "a-number-that-follows-the-batch-is-baked-in",
-        "lowering/export/recorded.py",
+        "tapegraph/exporting/recorded.py",
         "if len({repr(identity(x)) for x in found}) > 1:",
         "if False:",
         f"{EXPORT} -k baked_in",
@@ -2267,7 +2268,7 @@ FAULTS = (
     Fault(
         "export",
         "a-third-size-is-not-checked",
-        "lowering/export/recorded.py",
+        "tapegraph/exporting/recorded.py",
         "if all(length.per * n + length.base == x for n, x in zip(sizes, found, strict=True)):",
         "if True:",
         f"{EXPORT} -k baked_in",
@@ -2286,7 +2287,7 @@ FAULTS = (
         "export",
         "infinities-stay-in-value-and-gradients",
         "lowering/export/saved_model.py",
-        "if not any(op.rules for op in function.program.ops):",
+        "if not any(op.rules for op in function.recorded.program.ops):",
         "if False:",
         f"{EXPORT} -k absorb",
         tensorflow=True,
@@ -2299,6 +2300,54 @@ FAULTS = (
         "        pass\n",
         f"{EXPORT} -k found_out",
         tensorflow=True,
+    ),
+    Fault(
+        "export",
+        "a-batch-that-has-fewer-rows-is-no-error-in-onnx",
+        "tapegraph/exporting/onnx_rows.py",
+        "x.reshaped(out.shape, exactly=free)",
+        "x.reshaped(out.shape)",
+        f"{ONNX} -k fewer",
+    ),
+    Fault(
+        "export",
+        "a-place-beyond-a-table-is-its-last-in-onnx",
+        "tapegraph/exporting/onnx_rows.py",
+        "where(inside, x.like(high))",
+        "where(inside, x.like(-1))",
+        f"{ONNX} -k beyond",
+    ),
+    Fault(
+        "export",
+        "an-extreme-passes-over-nan-in-onnx",
+        "tapegraph/exporting/onnx_rows.py",
+        'where(math.nan, y) if x.dtype.kind == "f" else y',
+        'where(math.nan, y) if x.dtype.kind == "i" else y',
+        f"{ONNX} -k eager_numbers",
+    ),
+    Fault(
+        "export",
+        "float64-goes-where-onnxruntime-has-none",
+        "tapegraph/exporting/onnx_graph.py",
+        "if kind in _FLOAT32 and given != np.float32:",
+        "if False:",
+        f"{ONNX} -k refused",
+    ),
+    Fault(
+        "export",
+        "a-name-stands-for-two-in-onnx",
+        "tapegraph/exporting/onnx_model.py",
+        "if taken.count(name) > 1:",
+        "if False:",
+        f"{ONNX} -k refused",
+    ),
+    Fault(
+        "export",
+        "a-length-that-follows-the-batch-has-no-base-in-onnx",
+        "tapegraph/exporting/onnx_graph.py",
+        "(grown + value.base if value.base else grown)",
+        "grown",
+        f"{ONNX} -k any_batch",
     ),
     Fault(
         "export",

@@ -194,6 +194,7 @@ ROOMS = (
     "optim",
     "saving",
     "distributed",
+    "exporting",
     "autograd",
     "testing",
     "commands",

@@ -13,8 +13,6 @@ import numpy as np
 
 from tapegraph.capture.capture import Capture
 from tapegraph.errors import explain, kind_of
-from tapegraph.lowering.translate import row_of
-from tapegraph.lowering.unsupported import NotLowered
 from tapegraph.pytree import leaves
 from tapegraph.recording.changes import make, together
 from tapegraph.recording.node import Node
@@ -55,7 +53,59 @@ class Recorded(NamedTuple):
         return self.recording.seeds()
 
 
-class Failed(Exception):
+class FreeFunction:
+    """A function recorded for batches of several sizes, with free lengths where they differ.
+
+    - arrays, runs: The arguments of each size, and what they recorded.
+    - program: That of the first size, with a `Length` in place of each number that follows.
+    - parameters: Those that the function read, by slot.
+    """
+
+    def __init__(
+        self,
+        op: str,
+        f: Callable[..., Any],
+        arrays: Sequence[Array],
+        batched: Sequence[bool],
+    ) -> None:
+        self._op = op
+        self.batched = list(batched)
+        self._sizes = _sizes_of(arrays, batched)
+        self.arrays = [_of_size(arrays, batched, size) for size in self._sizes]
+        self.runs = [self._record(f, given, arrays) for given in self.arrays]
+        self.recording = self.runs[0].recording
+        self.program = _free_program(op, f, self.runs, self._sizes)
+        self.parameters = {
+            slot: self.recording.nodes[slot]
+            for slot in self.program.fed
+            if self.program.ops[slot] is PARAM and self.recording.nodes[slot]._requires_grad
+        }
+
+    def _record(
+        self, f: Callable[..., Any], arrays: list[Array], examples: Sequence[Array]
+    ) -> Recorded:
+        try:
+            return _record(self._op, f, arrays)
+        except _Failed as failed:
+            error = failed.error
+            if not any(self.batched):
+                raise error from None
+            try:
+                _record(self._op, f, examples)
+            except _Failed as whatever_the_size:
+                raise whatever_the_size.error from None
+            size = len(arrays[self.batched.index(True)])
+            fix = "Write what holds for any batch, as reshape(-1, n), or pass batch=False."
+            received = f"a function that fails for a batch of {size}: {error}"
+            expected = "one that takes batches of any size"
+            raise ValueError(explain(self._op, received, expected, fix)) from error
+
+    def constant(self, slot: int) -> Any:
+        """Return an array that each recording has, or what follows the batch in its place."""
+        return _followed_constant([run.recording.values[slot] for run in self.runs], self._sizes)
+
+
+class _Failed(Exception):
     """The function raised an error, which may be for the size of the batch."""
 
     def __init__(self, error: Exception) -> None:
@@ -63,7 +113,7 @@ class Failed(Exception):
         self.error = error
 
 
-def record(op: str, f: Callable[..., Any], arrays: Sequence[Array]) -> Recorded:
+def _record(op: str, f: Callable[..., Any], arrays: Sequence[Array]) -> Recorded:
     """Record one call; whatever state it changed is taken back."""
     capture = Capture()
     with capture:
@@ -71,7 +121,7 @@ def record(op: str, f: Callable[..., Any], arrays: Sequence[Array]) -> Recorded:
         try:
             result = f(*inputs)
         except (ValueError, IndexError) as error:
-            raise Failed(error) from error
+            raise _Failed(error) from error
         tensors = [_result(op, x) for _, x in leaves(result, "the result")]
         recording = capture.recording(tensors)
     make(together(capture.undo))
@@ -100,7 +150,7 @@ def _name(f: Any) -> str:
     return str(getattr(f, "__name__", type(f).__name__))
 
 
-def of_size(arrays: Sequence[Array], batched: Sequence[bool], size: int) -> list[Array]:
+def _of_size(arrays: Sequence[Array], batched: Sequence[bool], size: int) -> list[Array]:
     """Return arguments with batches of another size, of the same rows in turn."""
     return [
         np.take(array, np.arange(size) % len(array), axis=0) if free else array
@@ -108,7 +158,7 @@ def of_size(arrays: Sequence[Array], batched: Sequence[bool], size: int) -> list
     ]
 
 
-def sizes_of(arrays: Sequence[Array], batched: Sequence[bool]) -> tuple[int, ...]:
+def _sizes_of(arrays: Sequence[Array], batched: Sequence[bool]) -> tuple[int, ...]:
     """Return the sizes to record batches of: two, and that of the arguments to check.
 
     Without a batch it is recorded twice, to find what is another number in every call.
@@ -119,7 +169,7 @@ def sizes_of(arrays: Sequence[Array], batched: Sequence[bool]) -> tuple[int, ...
     return (*TWO_SIZES, max(own, TWO_SIZES[1] + 2))
 
 
-def free_program(
+def _free_program(
     op: str, f: Callable[..., Any], runs: Sequence[Recorded], sizes: Sequence[int]
 ) -> Program:
     """Return the program of several sizes, with a `Length` in place of each number that follows.
@@ -183,17 +233,16 @@ def _check_constant(
     program = runs[0].recording.program
     readers = [op for op, read in zip(program.ops, program.inputs, strict=True) if slot in read]
     try:
-        followed = followed_constant(found, sizes)
-        if isinstance(followed, Places) and not all(
-            row_of(op, whole=True).by_places for op in readers
-        ):
+        followed = _followed_constant(found, sizes)
+        # Further inputs beside one that alone carries a gradient say where.
+        if isinstance(followed, Places) and any(op.differentiable != (True,) for op in readers):
             raise _Differs
     except _Differs:
         fix = "Compute it from an argument, pass it as one, or pass batch=False."
         raise refuse(slot, f"an array of shape {found[0].shape} with other numbers", fix) from None
 
 
-def followed_constant(found: Sequence[Array], sizes: Sequence[int]) -> Any:
+def _followed_constant(found: Sequence[Array], sizes: Sequence[int]) -> Any:
     """Return an array that each recording has, `Places`, or nested tuples of ints and `Length`."""
     first = found[0]
     if all(x.shape == first.shape and x.tobytes() == first.tobytes() for x in found):
@@ -244,28 +293,3 @@ def _place(recording: Recording, slot: int) -> str:
         return recording.describe(slot)
     readers = [i for i, inputs in enumerate(program.inputs) if slot in inputs]
     return f"read by {recording.describe(readers[0])}" if readers else "the result"
-
-
-def check_lines(op: str, recording: Recording) -> None:
-    """Refuse an operation without a node in TensorFlow, at its line."""
-    program = recording.program
-    for slot, kind in enumerate(program.ops):
-        if program.inputs[slot]:
-            try:
-                row_of(kind, whole=True)
-            except NotLowered as error:
-                received = f"{recording.describe(slot)}: {error}"
-                fix = "An operation of your own takes one with tg.defop(lowering=)."
-                raise NotLowered(
-                    explain(op, received, "operations with a node in TensorFlow", fix)
-                ) from None
-
-
-def parameters_of(recording: Recording) -> dict[int, Node]:
-    """Return the parameters that a function read, by slot."""
-    program = recording.program
-    return {
-        slot: recording.nodes[slot]
-        for slot in program.fed
-        if program.ops[slot] is PARAM and recording.nodes[slot]._requires_grad
-    }

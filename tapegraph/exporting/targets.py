@@ -1,4 +1,4 @@
-"""Functions of arrays for TensorFlow: a SavedModel, or a function for use inside it."""
+"""Functions of arrays that leave: a SavedModel, an ONNX file, or a function for TensorFlow."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import os
 from collections.abc import Callable
 from typing import Any
 
+from tapegraph.exporting.names import arguments_of
 from tapegraph.typed import ArrayLike, Pytree
 
 
@@ -17,11 +18,11 @@ def export(
     params: Pytree = None,
     batch: bool = True,
 ) -> None:
-    """Write a function of arrays as a TensorFlow SavedModel, which needs no tapegraph to run.
+    """Write a function of arrays as a TensorFlow SavedModel or ONNX, which needs no tapegraph.
 
-    The function is recorded for batches of two sizes, and what differs between them becomes a
-    length that TensorFlow finds when the model runs. At a third size the model is checked against
-    the function itself.
+    The function is recorded for batches of two sizes and a third, and what differs between them
+    becomes a length that is found when the model runs. At the third size a SavedModel is checked
+    against the function itself.
 
     Parameters
     ----------
@@ -30,7 +31,8 @@ def export(
         tensors. What it reads besides is part of the model: parameters as variables, other tensors
         and arrays as constants.
     path : str or path
-        The folder to write.
+        The folder to write, for a SavedModel; or a file that ends in ``.onnx``, for inference
+        alone.
     *examples : array_like
         An argument each, of the right dtype and of the shape of a real batch. Batches of other
         sizes are made of its rows.
@@ -38,7 +40,8 @@ def export(
         A dict, list or object of which the `parameters` become variables, by their paths (those in
         a list by their own names); all others are constants then. Where it is not given, all
         parameters that the function reads become variables, by their own names. One without a name
-        is called ``parameter_0``, ``parameter_1`` and so on, in the order of reading.
+        is called ``parameter_0``, ``parameter_1`` and so on, in the order of reading. In ONNX they
+        are initializers of these names.
     batch : bool
         Whether the leading axis is free: that of the first example, and of every other one as long.
 
@@ -46,14 +49,18 @@ def export(
     ------
     ValueError
         The function does something else for another size of the batch (the message names the line),
-        draws random numbers, or changes state; two parameters share a name; or the path names a
-        file of another format.
+        draws random numbers, or changes state; or two parameters share a name, or in ONNX any two
+        of inputs, parameters and outputs.
     TypeError
         An argument or a result is of the wrong kind.
     tapegraph.lowering.NotLowered
         An operation has no node in TensorFlow.
     tapegraph.lowering.Unavailable
         TensorFlow is not installed.
+    NotImplementedError
+        An operation has no nodes in ONNX, or onnxruntime has none for its dtype.
+    ImportError
+        The package onnx is not installed.
 
     Notes
     -----
@@ -61,7 +68,8 @@ def export(
     and gives its results as ``output``, or by the keys of the dict, or as ``output_0`` and so on.
     Where the result is a single float without axes, ``value_and_gradients`` gives ``loss`` and
     ``gradient_<name>`` for each variable. The loaded model's ``parameters`` are its variables by
-    name.
+    name. An ONNX file has the inputs and outputs of ``serving_default``; its operators are those of
+    version 18, its batch has the name ``batch``.
 
     Examples
     --------
@@ -79,8 +87,10 @@ def export(
     ['w']
     """
     # By a string: the core knows no engine, and `import tapegraph` loads none.
-    saved_model = importlib.import_module("tapegraph.lowering.export.saved_model")
-    saved_model.export(f, path, examples, params, batch)
+    where = os.fspath(path)
+    name = "exporting.onnx_model" if where.endswith(".onnx") else "lowering.export.saved_model"
+    target = importlib.import_module(f"tapegraph.{name}")
+    target.export(f, where, arguments_of("export", f, examples, batch), params)
 
 
 def function(f: Callable[..., Any], params: Pytree = None) -> Any:
