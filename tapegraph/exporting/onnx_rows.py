@@ -169,7 +169,7 @@ def _roll(out: Wire, x: Wire, *, shift: tuple[Any, ...], axis: tuple[int, ...]) 
 
 
 def _einsum(out: Wire, *operands: Wire, spec: str) -> Wire:
-    if any(0 in x.shape for x in operands):  # of which onnxruntime crashes up to 1.23
+    if any(0 in x.shape for x in operands):  # of which onnxruntime 1.23 crashes
         return out.like(0).node("Expand", out.graph.ints(out.shape))
     return out.graph.node("Einsum", *(x.to(out.dtype) for x in operands), equation=spec)
 
