@@ -94,6 +94,13 @@ def test_a_pooled_window_of_infinities_is_the_lowest_number(tmp_path):
         compare(case, tmp_path, np.float32)
 
 
+@pytest.mark.parametrize("f", [np.max, np.min, np.argmax, np.argmin])
+def test_a_nan_is_the_extreme_and_its_place(f, tmp_path):
+    x = np.float32([[1.0, np.nan, 3.0], [np.nan, -np.inf, np.nan], [3.0, 2.0, 3.0]])
+    (found,) = Loaded(lambda x: f(x, axis=1), tmp_path, x, batch=False)(x).values()
+    np.testing.assert_array_equal(found, f(x, axis=1))
+
+
 def test_the_page_names_every_operation_without_nodes():
     page = (Path(__file__).parents[2] / "docs" / "export.md").read_text()
     (named,) = re.findall(r"\*\*Without nodes in ONNX\*\*(.*?)\n- ", page, re.DOTALL)
