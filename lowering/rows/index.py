@@ -59,6 +59,8 @@ def _getitem(out: Any, x: Any, begin: Any, end: Any, plan: tuple[Any, ...]) -> A
     if len(x.shape) > 8:  # TensorFlow's gradient of StridedSlice is wrong there, without an error
         raise NotLowered("getitem of more than 8 axes has a wrong gradient in TensorFlow")
     steps = [part[1] if isinstance(part, tuple) else 1 for part in plan]
+    if None in x.shape and min(steps) > 0:  # -1, as of x[:-3] for a batch of 2, would be the last
+        end = raw.Maximum(x=end, y=number(0, end))
     taken = raw.StridedSlice(
         input=x,
         begin=begin,

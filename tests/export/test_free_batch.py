@@ -23,6 +23,13 @@ def test_the_first_rows_of_a_batch_that_has_fewer_are_an_error():
         concrete(tf.constant(x[:2]))
 
 
+def test_all_but_the_last_rows_of_a_batch_that_has_fewer_are_none():
+    made = tg.function(lambda x: x[:-3] @ W)
+    concrete = made.get_concrete_function(tf.TensorSpec((None, 4), tf.float64))
+    for n in (1, 2, 3, 5):
+        assert concrete(tf.zeros((n, 4), tf.float64)).shape == (max(n - 3, 0), 3)
+
+
 @pytest.mark.parametrize("name", thinned(PROGRAMS, 2))
 def test_a_program_of_any_batch_gives_the_eager_numbers(name):
     f = PROGRAMS[name]
