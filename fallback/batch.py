@@ -116,6 +116,10 @@ class Batch(NDArrayOperatorsMixin):
         return Batch(self.array.copy())
 
     @property
+    def real(self) -> Batch:
+        return Batch(self.array.real)
+
+    @property
     def T(self) -> Batch:
         return self.transpose()
 

@@ -2,6 +2,11 @@
 
 `Arrays` is the sweep, and the arithmetic of it that others replace: strong zeros, Tensors, batches
 of cotangents, the variables of a plan. What an eager backward takes is the same in line.
+
+Seeds and gradients of complex numbers point where a real result rises, ``dL/dx + i dL/dy``. In
+between the sweep carries the conjugate, ``dL/dx - i dL/dy``: to first order the result moves by the
+real part of its product with the operand's change, so that the rule of a holomorphic function is
+the one for real numbers, with no conjugate.
 """
 
 from __future__ import annotations
@@ -66,7 +71,7 @@ def _swept(history: History, seeds: Sequence[Array]) -> list[Array]:
             part = unbroadcast(part, array.shape)
         dtype = array.dtype
         if part.dtype is not dtype and part.dtype != dtype:
-            part = part.astype(dtype)
+            part = in_dtype(part, dtype)
         held = held_by(x)
         if held is None:
             cotangents[x] = part
@@ -78,7 +83,7 @@ def _swept(history: History, seeds: Sequence[Array]) -> list[Array]:
                 ours.add(x)
 
     for y, seed in zip(history.ys, seeds, strict=True):
-        add(y, y._array, seed)
+        add(y, y._array, conjugated(seed))
     for node in history.entries:
         g = take(node, None)
         if g is None:
@@ -117,7 +122,8 @@ def _swept(history: History, seeds: Sequence[Array]) -> list[Array]:
             if b is not second and (second._requires_grad if flows is None else second in flows):
                 add(second, b, row[1](g, y, a, b))
     return [
-        np.zeros_like(x._array) if x not in cotangents else cotangents[x] for x in history.wanted
+        np.zeros_like(x._array) if x not in cotangents else conjugated(cotangents[x])
+        for x in history.wanted
     ]
 
 
@@ -138,14 +144,16 @@ class Arrays:
         program, held = self.program, dict[int, Any]()
         wanted = set(program.wanted)
         for slot, seed in zip(program.outputs, seeds, strict=True):
-            self._add(held, slot, seed)
+            self._add(held, slot, conjugated(seed))
         for slot in range(len(program) - 1, -1, -1):
             if slot not in held or not program.inputs[slot] or not program.needs[slot]:
                 continue
             g = held[slot] if slot in wanted else held.pop(slot)
             for i, part in self.parts(slot, g):
                 self._add(held, i, part)
-        return [held[slot] if slot in held else self.zeros(slot) for slot in program.wanted]
+        return [
+            conjugated(held[slot]) if slot in held else self.zeros(slot) for slot in program.wanted
+        ]
 
     def _add(self, held: dict[int, Any], slot: int, part: Any) -> None:
         part, before = self.fitted(slot, part), held.get(slot)
@@ -210,7 +218,7 @@ class Arrays:
         shape, dtype = self.program.shapes[slot], self.program.dtypes[slot]
         if part.shape != shape:
             part = unbroadcast(part, shape)
-        return part if part.dtype == dtype else part.astype(dtype)
+        return part if part.dtype == dtype else in_dtype(part, dtype)
 
     def total(self, slot: int, held: Any, part: Any) -> Any:
         """Return the sum of two gradients of a slot."""
@@ -259,6 +267,20 @@ def own_row(op: Op, node: Any) -> Joint:
     if op.rules is None:
         raise NotImplementedError(f"backward: no gradient rule for {described(op, node)}")
     return Joint(op.rules.vjp)
+
+
+def conjugated(g: Any) -> Any:
+    """Return a cotangent the way it comes in and goes out: conjugated where it is complex."""
+    if g.dtype.kind != "c":
+        return g
+    return RowSparse(g.rows, np.conj(g.values), g.shape) if type(g) is RowSparse else np.conj(g)
+
+
+def in_dtype(part: Any, dtype: Any) -> Any:
+    """Return a gradient in another dtype; where the operand is real, the real part alone counts."""
+    if part.dtype.kind == "c" and dtype.kind != "c":
+        part = part.real
+    return part if part.dtype == dtype else part.astype(dtype)
 
 
 def unbroadcast(g: Any, shape: tuple[int, ...]) -> Any:

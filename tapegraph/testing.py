@@ -24,7 +24,12 @@ if TYPE_CHECKING:
 __all__ = ["GradientReport", "ParityReport", "check_gradients", "check_parity"]
 
 # Agreement between the engines, by the dtype of the leaf: (rtol, atol).
-PARITY_TOLERANCE = {"float64": (1e-9, 1e-12), "float32": (1e-4, 1e-5)}
+PARITY_TOLERANCE = {
+    "float64": (1e-9, 1e-12),
+    "float32": (1e-4, 1e-5),
+    "complex128": (1e-9, 1e-12),
+    "complex64": (1e-4, 1e-5),
+}
 
 
 @dataclass(frozen=True)
@@ -68,7 +73,7 @@ def check_gradients(
     f : callable
         Takes one tensor per input, returns a tensor of any shape.
     *inputs : array_like
-        Where to check; computed in float64.
+        Where to check; computed in float64, or complex128: then both parts are moved.
     eps : float, optional
         The step ``h`` relative to ``max(1, |x|)``; ``6e-6``, the cube root of float64's
         precision, where not given.
@@ -106,6 +111,9 @@ def check_gradients(
         "of ones": np.ones(out._array.shape),
         f"drawn with seed {seed}": _both_signs(out._array.shape, seed),
     }
+    if out._array.dtype.kind == "c":
+        turned = 1j * _both_signs(out._array.shape, seed + 1)
+        cotangents = {name: drawn + turned for name, drawn in cotangents.items()}
     found = [_gradients(out, leaves, g, backend) for g in cotangents.values()]
     slopes = _differences(f, points, list(cotangents.values()), 6e-6 if eps is None else eps)
     worst_abs = worst_rel = 0.0
@@ -130,7 +138,11 @@ def check_gradients(
 
 def _point(value: Any, argument: str) -> Array:
     value = value._array if isinstance(value, Node) else value
-    return numeric(value, "check_gradients", argument).astype(np.float64)
+    return _doubled(numeric(value, "check_gradients", argument))
+
+
+def _doubled(array: Array) -> Array:
+    return array.astype(np.complex128 if array.dtype.kind == "c" else np.float64)
 
 
 def _both_signs(shape: tuple[int, ...], seed: int) -> Array:
@@ -149,7 +161,9 @@ def _gradients(out: Tensor, leaves: list[Any], g: Array, backend: Backend | None
     if out._requires_grad:
         with use_backend(backend or get_backend()):
             backward(out, g)
-    return [np.zeros(leaf.shape) if leaf.grad is None else leaf.grad.copy() for leaf in leaves]
+    return [
+        np.zeros_like(leaf._array) if leaf.grad is None else leaf.grad.copy() for leaf in leaves
+    ]
 
 
 def _differences(
@@ -159,22 +173,23 @@ def _differences(
 
     def value(moved: list[Array]) -> Array:
         with no_grad():
-            result: Array = f(*map(param, moved))._array
-            return result.astype(np.float64)
+            return _doubled(f(*map(param, moved))._array)
 
     slopes = [[np.zeros_like(point) for point in points] for _ in cotangents]
     for i, point in enumerate(points):
         for where in np.ndindex(point.shape):
-            h = step * max(1.0, abs(float(point[where])))
-            sides = []
-            for sign in (1.0, -1.0):
-                moved = list(points)
-                moved[i] = point.copy()
-                moved[i][where] += sign * h
-                sides.append(value(moved))
-            change = (sides[0] - sides[1]) / (2.0 * h)
-            for found, g in zip(slopes, cotangents, strict=True):
-                found[i][where] = np.sum(change * g)
+            h = step * max(1.0, abs(point[where]))
+            for unit in (1.0, 1j) if point.dtype.kind == "c" else (1.0,):
+                sides = []
+                for sign in (1.0, -1.0):
+                    moved = list(points)
+                    moved[i] = point.copy()
+                    moved[i][where] += sign * h * unit
+                    sides.append(value(moved))
+                change = (sides[0] - sides[1]) / (2.0 * h)
+                for found, g in zip(slopes, cotangents, strict=True):
+                    # By g a complex result counts as the real part of conj(g) times it.
+                    found[i][where] += unit * np.sum(change * np.conj(g)).real
     return slopes
 
 
@@ -251,7 +266,10 @@ def check_parity(
     recording = linearize([out])
     nodes, wanted = recording.nodes, recording.program.wanted
     shape, dtype = out._array.shape, out._array.dtype
-    cotangent = np.random.default_rng(seed).uniform(-1.0, 1.0, shape).astype(dtype)
+    rng = np.random.default_rng(seed)
+    cotangent = rng.uniform(-1.0, 1.0, shape).astype(dtype)
+    if dtype.kind == "c":
+        cotangent += 1j * rng.uniform(-1.0, 1.0, shape).astype(dtype)
     fallback = importlib.import_module("tapegraph.fallback")
     swept = [np.asarray(g) for g in fallback.gradients(recording, [cotangent])]
     by_leaf = {id(nodes[s]): g for s, g in zip(wanted, swept, strict=True)}

@@ -11,6 +11,7 @@ from tapegraph.fallback.rules import Joint, Row, Rule
 from tapegraph.fallback.strong_zero import StrongZero, plain
 from tapegraph.ops.linalg import (
     EIGH,
+    adjoint,
     aligned,
     contract,
     equal_pairs,
@@ -24,6 +25,17 @@ from tapegraph.ops.linalg import (
 from tapegraph.recording.numpy_functions import plain as plain_array
 from tapegraph.recording.record import apply
 from tapegraph.typed import Array
+
+
+def _rising(rule: Rule) -> Rule:
+    """Return a rule that is written for cotangents ``dL/dx + i dL/dy`` in the sweep's conjugates."""
+
+    def conjugate(g: Any, y: Any, x: Any, **attrs: Any) -> Any:
+        if x.dtype.kind != "c":
+            return rule(g, y, x, **attrs)
+        return np.conj(rule(np.conj(g) if g.dtype.kind == "c" else g, y, x, **attrs))
+
+    return conjugate
 
 
 def _left(g: Any, y: Array, a: Array, b: Array) -> Any:
@@ -112,19 +124,32 @@ def cofactors(a: Array) -> Array:
     """Return the matrix of cofactors, ``det(a) inv(a).T``, of singular matrices too.
 
     With the singular value decomposition of ``a`` it is ``det(U Vh) U diag(p) Vh``, where ``p_i``
-    is the product of the singular values other than ``s_i``.
+    is the product of the singular values other than ``s_i``; of a complex one ``U`` and ``Vh`` are
+    conjugated in the product.
     """
     u, s, vh = np.linalg.svd(a)
     n = s.shape[-1]
     others = np.where(np.eye(n, dtype=bool), np.ones((), s.dtype), s[..., None, :])
     scaled = u * others.prod(axis=-1)[..., None, :]
-    sign = np.linalg.det(np.matmul(u, vh)).round()
-    result: Array = sign[..., None, None] * np.matmul(scaled, vh)
+    sign = np.linalg.det(np.matmul(u, vh))
+    if a.dtype.kind == "c":
+        return sign[..., None, None] * np.conj(np.matmul(scaled, vh))  # type: ignore[no-any-return]
+    result: Array = sign.round()[..., None, None] * np.matmul(scaled, vh)
     return result
 
 
 def _slogdet(g: Any, y: Array, a: Array) -> Any:
-    return g[..., 1][..., None, None] * flipped(_inverse(a))
+    return _of_slogdet(g, y)[..., None, None] * flipped(_inverse(a))
+
+
+def _of_slogdet(g: Any, y: Any) -> Any:
+    """Return what multiplies ``inv(a).T``: the logarithm moves by ``Re w``, with ``w = tr(inv(a) da)``.
+
+    A complex sign ``s`` turns by ``i s Im w``.
+    """
+    if y.dtype.kind != "c":
+        return g[..., 1]
+    return g[..., 1].real + 1j * (g[..., 0] * y[..., 0]).imag
 
 
 def _inverse(a: Array) -> Array:
@@ -140,9 +165,9 @@ def _inverse(a: Array) -> Array:
 
 def _cholesky(g: Any, y: Array, a: Array) -> Any:
     # With S = L^-T P(L.T G) L^-1, where P halves the diagonal of the lower triangle: (S + S.T)/2.
-    inner = half_lower(np.matmul(flipped(y), np.tril(plain(g))))
-    right = solved(flipped(y), flipped(solved(flipped(y), inner)))
-    return (right + flipped(right)) / 2
+    inner = half_lower(np.matmul(adjoint(y), np.tril(plain(g))))
+    right = solved(adjoint(y), adjoint(solved(adjoint(y), inner)))
+    return (right + adjoint(right)) / 2
 
 
 def half_lower(x: Array) -> Array:
@@ -152,18 +177,18 @@ def half_lower(x: Array) -> Array:
 
 
 def _eigvalsh(needs: list[bool], g: Any, y: Array, a: Array, *, saved: Array) -> tuple[Any]:
-    return (np.matmul(g[..., None, :] * saved, flipped(saved)),)
+    return (flipped(np.matmul(g[..., None, :] * saved, adjoint(saved))),)
 
 
 def _eigh(g: Any, y: Any, a: Any, *, uplo: str) -> Any:
     n = a.shape[-1]
-    vectors, values = flipped(y[..., :n]), y[..., n]
-    of_vectors = _antisymmetric(np.matmul(flipped(vectors), flipped(g[..., :n])))
+    vectors, values = flipped(y[..., :n]), y[..., n].real
+    of_vectors = _antisymmetric(np.matmul(adjoint(vectors), flipped(g[..., :n])))
     equal = equal_pairs(_numbers(values))
     asked = _pairs(_has(g[..., :n]))
     inner = _over_gaps(of_vectors, values, equal, asked)
     inner = inner + g[..., n][..., None] * np.eye(n, dtype=a.dtype)
-    return np.matmul(np.matmul(vectors, inner), flipped(vectors))
+    return np.matmul(np.matmul(vectors, inner), adjoint(vectors))
 
 
 def _numbers(x: Any) -> Any:
@@ -181,7 +206,10 @@ def _pairs(has: Array) -> Any:
 
 
 def _antisymmetric(x: Any) -> Any:
-    return (x - flipped(x)) / 2
+    if x.dtype.kind != "c":
+        return (x - flipped(x)) / 2
+    # What would turn a vector's phase, which nothing says, is left out.
+    return (x - adjoint(x)) / 2 * (1 - np.eye(x.shape[-1], dtype=x.dtype))
 
 
 def _gaps(values: Array) -> Array:
@@ -213,36 +241,40 @@ def _svdvals(
     needs: list[bool], g: Any, y: Array, x: Array, *, saved: tuple[Array, Array]
 ) -> tuple[Any]:
     u, vh = saved
-    return (np.matmul(g[..., None, :] * u, vh),)
+    out = np.matmul(g[..., None, :] * u, vh)
+    return (np.conj(out) if out.dtype.kind == "c" else out,)
 
 
 def _svd(g: Any, y: Any, x: Any) -> Any:
     m, n = x.shape[-2:]
-    u, s, vh = flipped(y[..., :m]), y[..., m], y[..., m + 1 :]
+    u, s, vh = flipped(y[..., :m]), y[..., m].real, y[..., m + 1 :]
     gu, gs, gvh = flipped(g[..., :m]), g[..., m], g[..., m + 1 :]
-    of_u = 2 * _antisymmetric(np.matmul(flipped(u), gu))
-    of_v = 2 * _antisymmetric(np.matmul(vh, flipped(gvh)))
+    by_u, by_v = np.matmul(adjoint(u), gu), np.matmul(vh, adjoint(gvh))
+    of_u, of_v = 2 * _antisymmetric(by_u), 2 * _antisymmetric(by_v)
     inner = of_u * s[..., None, :] + of_v * s[..., :, None]
     has_u, has_v = _has(g[..., :m]), _has(gvh)
     inner = _over_gaps(inner, s * s, equal_pairs(_numbers(s)), _pairs(has_u | has_v))
-    inner = inner + gs[..., None] * np.eye(s.shape[-1], dtype=x.dtype)
-    total = np.matmul(np.matmul(u, inner), vh)
     zeros = zeros_among(_numbers(s))
     divisor = np.where(zeros, s.dtype.type(1), s)
+    eye = np.eye(s.shape[-1], dtype=x.dtype)
+    inner = inner + gs[..., None] * eye
+    if x.dtype.kind == "c":  # by how much the phases of a pair of vectors differ
+        inner = inner + (by_u - by_v).imag / (2 * divisor[..., None]) * (1j * eye)
+    total = np.matmul(np.matmul(u, inner), vh)
     # What moves u or v out of the space that they span.
     if m > n:
-        outside = gu - np.matmul(u, np.matmul(flipped(u), gu))
+        outside = gu - np.matmul(u, np.matmul(adjoint(u), gu))
         terms = _over(outside, divisor[..., None, :], zeros[..., None, :], has_u[..., None, :])
         total = total + np.matmul(terms, vh)
     if n > m:
-        outside = gvh - np.matmul(np.matmul(gvh, flipped(vh)), vh)
+        outside = gvh - np.matmul(np.matmul(gvh, adjoint(vh)), vh)
         terms = _over(outside, divisor[..., None], zeros[..., None], has_v[..., None])
         total = total + np.matmul(u, terms)
     return total
 
 
 def _pinv(g: Any, y: Array, a: Array, *, rcond: float) -> Any:
-    yt, gt = flipped(y), flipped(g)
+    yt, gt = adjoint(y), adjoint(g)
     outside_rows = gt - np.matmul(a, np.matmul(y, gt))
     outside_columns = gt - np.matmul(np.matmul(gt, y), a)
     return (
@@ -295,19 +327,19 @@ def _minors(a: Any) -> Any:
 
 
 def _slogdet_recorded(g: Any, y: Any, a: Any) -> Any:
-    singular = np.isinf(y[..., 1])[..., None, None]
+    singular = np.isinf(y[..., 1].real)[..., None, None]
     inverse = np.linalg.inv(np.where(singular, np.eye(a.shape[-1], dtype=a.dtype), a))
-    return g[..., 1][..., None, None] * flipped(np.where(singular, np.nan, inverse))
+    return _of_slogdet(g, y)[..., None, None] * flipped(np.where(singular, np.nan, inverse))
 
 
 def _eigvalsh_recorded(needs: list[bool], g: Any, y: Any, a: Any) -> tuple[Any]:
     vectors = flipped(apply(EIGH, (a,), {"uplo": "L"})[..., : a.shape[-1]])
-    return (np.matmul(g[..., None, :] * vectors, flipped(vectors)),)
+    return (flipped(np.matmul(g[..., None, :] * vectors, adjoint(vectors))),)
 
 
 def _svdvals_recorded(needs: list[bool], g: Any, y: Any, x: Any) -> tuple[Any]:
     u, _, vh = np.linalg.svd(x, full_matrices=False)
-    return (np.matmul(g[..., None, :] * u, vh),)
+    return (np.conj(np.matmul(g[..., None, :] * u, vh)),)
 
 
 VJPS: dict[str, Row] = {
@@ -318,12 +350,12 @@ VJPS: dict[str, Row] = {
     "solve": Joint(_solve),
     "det": (_det,),
     "slogdet": (_slogdet,),
-    "cholesky": (_cholesky,),
+    "cholesky": (_rising(_cholesky),),
     "eigvalsh": Joint(_eigvalsh),
-    "eigh": (_eigh,),
+    "eigh": (_rising(_eigh),),
     "svdvals": Joint(_svdvals),
-    "svd": (_svd,),
-    "pinv": (_pinv,),
+    "svd": (_rising(_svd),),
+    "pinv": (_rising(_pinv),),
     "norm": (_norm,),
 }
 

@@ -18,7 +18,9 @@ LARGE = 1 << 14
 
 
 def kept(x: Array, mask: Array) -> Array:
-    """Return float32 or float64 numbers where a boolean mask is true, and 0 elsewhere."""
+    """Return numbers where a boolean mask is true, and 0 elsewhere."""
+    if x.dtype.char not in _BITS:
+        return np.where(mask, x, x.dtype.type(0))
     bits: Array = np.multiply(x.view(_BITS[x.dtype.char]), mask)
     return bits.view(x.dtype)
 

@@ -50,11 +50,14 @@ def backward(y: Tensor | Value, seed: ArrayLike | None = None) -> None:
     ValueError
         The seed's shape differs from ``y``'s.
     TypeError
-        ``y`` is no tensor, or the seed is not numeric.
+        ``y`` is no tensor, the seed is not numeric, or ``y`` is complex and there is none.
 
     Notes
     -----
     Nothing is written unless everything was computed. Calling it twice adds twice.
+
+    The gradient of a real ``L`` by a complex ``z = x + iy`` is ``dL/dx + i dL/dy``, the direction
+    in which ``L`` rises fastest, as in PyTorch and TensorFlow: ``z - lr * z.grad`` descends.
 
     Examples
     --------
@@ -115,9 +118,20 @@ def _owned(seed: Array) -> Array:
 def cotangent_of(y: Node, seed: Any) -> Array:
     """Return the seed as an array of y's type; ones where there is none."""
     data = y._array
+    if seed is None and data.dtype.kind == "c":
+        fix = (
+            "Take its .real or tg.abs of it, give a seed, or differentiate a holomorphic function "
+            "by tg.grad(f, holomorphic=True)."
+        )
+        received = f"a result of dtype {data.dtype}, which does not rise or fall"
+        raise TypeError(explain("backward", received, "real numbers", fix))
     if seed is None:  # of one number, in a quarter of the time
         return np.ones_like(data) if data.shape else np.array(1, data.dtype)
-    array = numeric(seed, "backward", "seed").astype(data.dtype, copy=False)
+    array = numeric(seed, "backward", "seed")
+    if array.dtype.kind == "c" and data.dtype.kind != "c":
+        received = f"a seed of dtype {array.dtype} for a result of dtype {data.dtype}"
+        raise TypeError(explain("backward", received, "a real seed", "Give seed.real."))
+    array = array.astype(data.dtype, copy=False)
     if array.shape != data.shape:
         raise ValueError(
             explain("backward", f"a seed of shape {array.shape}", f"y's shape {data.shape}")

@@ -20,7 +20,16 @@ from tapegraph.recording.capture_mode import is_captured
 from tapegraph.recording.node import constant, numeric
 from tapegraph.recording.numpy_functions import implements, numbers, plain, without_gradient
 from tapegraph.recording.op import Op
-from tapegraph.recording.record import apply, binary, operand, tensor_like, unary
+from tapegraph.recording.record import (
+    apply,
+    beside,
+    binary,
+    is_complex,
+    operand,
+    real_only,
+    tensor_like,
+    unary,
+)
 from tapegraph.typed import Array, ArrayLike, Operand, Shape
 
 if TYPE_CHECKING:
@@ -30,6 +39,7 @@ __all__ = [
     "abs",
     "absolute",
     "add",
+    "angle",
     "arccos",
     "arccosh",
     "arcsin",
@@ -41,6 +51,8 @@ __all__ = [
     "cbrt",
     "ceil",
     "clip",
+    "conj",
+    "conjugate",
     "copy",
     "copysign",
     "cos",
@@ -124,7 +136,7 @@ GELU_FLAT = 10.0
 LARGE = 1 << 13
 
 
-@binary("add", operator.add, np.add)
+@binary("add", operator.add, np.add, complex=True)
 def add(x1: AnyKind | ArrayLike, x2: AnyKind | ArrayLike, /) -> AnyKind:
     """Sum of two arrays, as `numpy.add`; the derivatives are 1.
 
@@ -134,7 +146,7 @@ def add(x1: AnyKind | ArrayLike, x2: AnyKind | ArrayLike, /) -> AnyKind:
     """
 
 
-@binary("sub", operator.sub, np.subtract)
+@binary("sub", operator.sub, np.subtract, complex=True)
 def sub(x1: AnyKind | ArrayLike, x2: AnyKind | ArrayLike, /) -> AnyKind:
     """Difference of two arrays, as `numpy.subtract`; the derivatives are 1 and -1.
 
@@ -144,7 +156,7 @@ def sub(x1: AnyKind | ArrayLike, x2: AnyKind | ArrayLike, /) -> AnyKind:
     """
 
 
-@binary("mul", operator.mul, np.multiply)
+@binary("mul", operator.mul, np.multiply, complex=True)
 def mul(x1: AnyKind | ArrayLike, x2: AnyKind | ArrayLike, /) -> AnyKind:
     """Product of two arrays, element by element, as `numpy.multiply`.
 
@@ -156,7 +168,7 @@ def mul(x1: AnyKind | ArrayLike, x2: AnyKind | ArrayLike, /) -> AnyKind:
     """
 
 
-@binary("div", operator.truediv, np.divide)
+@binary("div", operator.truediv, np.divide, complex=True)
 def div(x1: AnyKind | ArrayLike, x2: AnyKind | ArrayLike, /) -> AnyKind:
     """Quotient of two arrays, as `numpy.divide`; the derivatives are ``1 / x2`` and ``-x1 / x2^2``.
 
@@ -166,7 +178,7 @@ def div(x1: AnyKind | ArrayLike, x2: AnyKind | ArrayLike, /) -> AnyKind:
     """
 
 
-@binary("pow", operator.pow, np.power)
+@binary("pow", operator.pow, np.power, complex=True)
 def pow(x1: AnyKind | ArrayLike, x2: AnyKind | ArrayLike, /) -> AnyKind:
     """Power of two arrays, as `numpy.power`.
 
@@ -179,7 +191,7 @@ def pow(x1: AnyKind | ArrayLike, x2: AnyKind | ArrayLike, /) -> AnyKind:
     """
 
 
-@unary("neg", np.negative)
+@unary("neg", np.negative, complex=True)
 def neg(x: AnyKind | ArrayLike, /) -> AnyKind:
     """Negative of each element, as `numpy.negative`; the derivative is -1.
 
@@ -189,7 +201,7 @@ def neg(x: AnyKind | ArrayLike, /) -> AnyKind:
     """
 
 
-@unary("sin", np.sin)
+@unary("sin", np.sin, complex=True)
 def sin(x: AnyKind | ArrayLike, /) -> AnyKind:
     """Sine of each element, as `numpy.sin`; the derivative is ``cos(x)``.
 
@@ -199,7 +211,7 @@ def sin(x: AnyKind | ArrayLike, /) -> AnyKind:
     """
 
 
-@unary("cos", np.cos)
+@unary("cos", np.cos, complex=True)
 def cos(x: AnyKind | ArrayLike, /) -> AnyKind:
     """Cosine of each element, as `numpy.cos`; the derivative is ``-sin(x)``.
 
@@ -209,7 +221,7 @@ def cos(x: AnyKind | ArrayLike, /) -> AnyKind:
     """
 
 
-@unary("tan", np.tan)
+@unary("tan", np.tan, complex=True)
 def tan(x: AnyKind | ArrayLike, /) -> AnyKind:
     """Tangent of each element, as `numpy.tan`; the derivative is ``1 + tan(x)^2``.
 
@@ -219,7 +231,7 @@ def tan(x: AnyKind | ArrayLike, /) -> AnyKind:
     """
 
 
-@unary("exp", np.exp)
+@unary("exp", np.exp, complex=True)
 def exp(x: AnyKind | ArrayLike, /) -> AnyKind:
     """Exponential of each element, as `numpy.exp`; the derivative is ``exp(x)``.
 
@@ -229,7 +241,7 @@ def exp(x: AnyKind | ArrayLike, /) -> AnyKind:
     """
 
 
-@unary("log", np.log)
+@unary("log", np.log, complex=True)
 def log(x: AnyKind | ArrayLike, /) -> AnyKind:
     """Natural logarithm of each element, as `numpy.log`.
 
@@ -241,7 +253,7 @@ def log(x: AnyKind | ArrayLike, /) -> AnyKind:
     """
 
 
-@unary("sqrt", np.sqrt)
+@unary("sqrt", np.sqrt, complex=True)
 def sqrt(x: AnyKind | ArrayLike, /) -> AnyKind:
     """Square root of each element, as `numpy.sqrt`.
 
@@ -253,7 +265,7 @@ def sqrt(x: AnyKind | ArrayLike, /) -> AnyKind:
     """
 
 
-@unary("tanh", np.tanh)
+@unary("tanh", np.tanh, complex=True)
 def tanh(x: AnyKind | ArrayLike, /) -> AnyKind:
     """Hyperbolic tangent of each element, as `numpy.tanh`; the derivative is ``1 - tanh(x)^2``.
 
@@ -271,7 +283,7 @@ def logistic(x: Array) -> Any:
     return 1.0 / odds
 
 
-@unary("sigmoid", logistic)
+@unary("sigmoid", logistic, complex=True)
 def sigmoid(x: AnyKind | ArrayLike, /) -> AnyKind:
     """Logistic function of each element, ``1 / (1 + exp(-x))``, as `scipy.special.expit`.
 
@@ -311,15 +323,29 @@ def relu(x: AnyKind | ArrayLike, /) -> AnyKind:
     """
 
 
-@implements(np.fabs)
-@unary("abs", np.absolute)
+@unary("abs", np.absolute, complex=True)
 def abs(x: AnyKind | ArrayLike, /) -> AnyKind:
     """Absolute value of each element, as `numpy.absolute`; the derivative is its sign, and 0 at 0.
+
+    That of a complex number is real, and its gradient ``z / abs(z)``.
 
     >>> import tapegraph as tg
     >>> tg.abs([-1.0, 2.0]).data
     array([1., 2.])
     """
+
+
+@implements(np.fabs)
+def fabs(x: AnyKind | ArrayLike, /) -> AnyKind:
+    """Absolute value of each real element, as `numpy.fabs`; the derivative is that of `abs`.
+
+    >>> import tapegraph as tg
+    >>> tg.fabs([-1.0, 2.0]).data
+    array([1., 2.])
+    """
+    if is_complex(x):
+        raise real_only("fabs")
+    return abs(x)
 
 
 @np.errstate(over="ignore")  # of an infinite x^3 tanh is 1, as of a large one
@@ -424,7 +450,7 @@ def cbrt(x: Kind | ArrayLike, /) -> Kind:
     """
 
 
-@unary("log1p", np.log1p)
+@unary("log1p", np.log1p, complex=True)
 def log1p(x: Kind | ArrayLike, /) -> Kind:
     """``log(1 + x)`` of each element, as `numpy.log1p`; the derivative is ``1 / (1 + x)``.
 
@@ -434,7 +460,7 @@ def log1p(x: Kind | ArrayLike, /) -> Kind:
     """
 
 
-@unary("expm1", np.expm1)
+@unary("expm1", np.expm1, complex=True)
 def expm1(x: Kind | ArrayLike, /) -> Kind:
     """``exp(x) - 1`` of each element, as `numpy.expm1`; the derivative is ``exp(x)``.
 
@@ -444,7 +470,7 @@ def expm1(x: Kind | ArrayLike, /) -> Kind:
     """
 
 
-@unary("log2", np.log2)
+@unary("log2", np.log2, complex=True)
 def log2(x: Kind | ArrayLike, /) -> Kind:
     """Logarithm to base 2 of each element, as `numpy.log2`; the derivative is ``1 / (x log 2)``.
 
@@ -454,7 +480,7 @@ def log2(x: Kind | ArrayLike, /) -> Kind:
     """
 
 
-@unary("log10", np.log10)
+@unary("log10", np.log10, complex=True)
 def log10(x: Kind | ArrayLike, /) -> Kind:
     """Logarithm to base 10 of each element, as `numpy.log10`; the derivative is ``1 / (x log 10)``.
 
@@ -464,7 +490,7 @@ def log10(x: Kind | ArrayLike, /) -> Kind:
     """
 
 
-@unary("exp2", np.exp2)
+@unary("exp2", np.exp2, complex=True)
 def exp2(x: Kind | ArrayLike, /) -> Kind:
     """Two to the power of each element, as `numpy.exp2`; the derivative is ``2**x log 2``.
 
@@ -474,7 +500,7 @@ def exp2(x: Kind | ArrayLike, /) -> Kind:
     """
 
 
-@unary("sinh", np.sinh)
+@unary("sinh", np.sinh, complex=True)
 def sinh(x: Kind | ArrayLike, /) -> Kind:
     """Hyperbolic sine of each element, as `numpy.sinh`; the derivative is ``cosh(x)``.
 
@@ -484,7 +510,7 @@ def sinh(x: Kind | ArrayLike, /) -> Kind:
     """
 
 
-@unary("cosh", np.cosh)
+@unary("cosh", np.cosh, complex=True)
 def cosh(x: Kind | ArrayLike, /) -> Kind:
     """Hyperbolic cosine of each element, as `numpy.cosh`; the derivative is ``sinh(x)``.
 
@@ -494,7 +520,7 @@ def cosh(x: Kind | ArrayLike, /) -> Kind:
     """
 
 
-@unary("arcsin", np.arcsin)
+@unary("arcsin", np.arcsin, complex=True)
 def arcsin(x: Kind | ArrayLike, /) -> Kind:
     """Inverse sine of each element, as `numpy.arcsin`.
 
@@ -506,7 +532,7 @@ def arcsin(x: Kind | ArrayLike, /) -> Kind:
     """
 
 
-@unary("arccos", np.arccos)
+@unary("arccos", np.arccos, complex=True)
 def arccos(x: Kind | ArrayLike, /) -> Kind:
     """Inverse cosine of each element, as `numpy.arccos`.
 
@@ -518,7 +544,7 @@ def arccos(x: Kind | ArrayLike, /) -> Kind:
     """
 
 
-@unary("arctan", np.arctan)
+@unary("arctan", np.arctan, complex=True)
 def arctan(x: Kind | ArrayLike, /) -> Kind:
     """Inverse tangent of each element, as `numpy.arctan`; the derivative is ``1 / (1 + x^2)``.
 
@@ -528,7 +554,7 @@ def arctan(x: Kind | ArrayLike, /) -> Kind:
     """
 
 
-@unary("arcsinh", np.arcsinh)
+@unary("arcsinh", np.arcsinh, complex=True)
 def arcsinh(x: Kind | ArrayLike, /) -> Kind:
     """Inverse hyperbolic sine of each element, as `numpy.arcsinh`.
 
@@ -540,7 +566,7 @@ def arcsinh(x: Kind | ArrayLike, /) -> Kind:
     """
 
 
-@unary("arccosh", np.arccosh)
+@unary("arccosh", np.arccosh, complex=True)
 def arccosh(x: Kind | ArrayLike, /) -> Kind:
     """Inverse hyperbolic cosine of each element, as `numpy.arccosh`.
 
@@ -552,7 +578,7 @@ def arccosh(x: Kind | ArrayLike, /) -> Kind:
     """
 
 
-@unary("arctanh", np.arctanh)
+@unary("arctanh", np.arctanh, complex=True)
 def arctanh(x: Kind | ArrayLike, /) -> Kind:
     """Inverse hyperbolic tangent of each element, as `numpy.arctanh`.
 
@@ -570,7 +596,7 @@ def _sinc(x: Array) -> Any:
 
 
 @implements(np.sinc)
-@unary("sinc", _sinc)
+@unary("sinc", _sinc, complex=True)
 def sinc(x: Kind | ArrayLike, /) -> Kind:
     """Normalised sinc of each element, ``sin(pi x) / (pi x)``, as `numpy.sinc`.
 
@@ -651,7 +677,7 @@ def _floating(op: str, value: Any, argument: str) -> Any:
     value = operand(op, value, argument)
     if isinstance(value, (int, float)):
         return float(value)
-    if value.requires_grad or value.dtype.kind == "f":
+    if value.requires_grad or value.dtype.kind in "fc":
         return value
     return tensor_like(op, numbers(value).astype(np.float64))
 
@@ -707,7 +733,7 @@ def rad2deg(x: Kind | ArrayLike, /) -> Kind:
 
 
 # NumPy's names of what has a shorter one here, and its second names.
-absolute = fabs = abs
+absolute = abs
 degrees, radians = rad2deg, deg2rad
 divide = true_divide = div
 multiply = mul
@@ -792,6 +818,8 @@ def clip(
     >>> tg.clip([-2.0, 0.5, 3.0], 0.0, 1.0).data
     array([0. , 0.5, 1. ])
     """
+    if is_complex(a, a_min, a_max, min, max):
+        raise real_only("clip")
     x = operand("clip", a, "a")
     low = _bound("a_min", a_min, "min", min)
     high = _bound("a_max", a_max, "max", max)
@@ -811,13 +839,25 @@ def _bound(name: str, value: Any, other_name: str, other: Any) -> Any:
 
 
 @unary("sign", np.sign)
+def _sign(x: Operand, /) -> Tensor:
+    """Sign of each real element."""
+
+
+@implements(np.sign)
 def sign(x: Operand, /) -> Tensor:
     """Sign of each element, as `numpy.sign`; the derivative is 0 everywhere.
+
+    That of a complex number is ``z / abs(z)``, which turns with ``z``: its derivative is not 0.
 
     >>> import tapegraph as tg
     >>> tg.sign([-3.0, 0.0, 2.0]).data
     array([-1.,  0.,  1.])
     """
+    if not is_complex(x):
+        return _sign(x)
+    z = tensor_like("sign", x)
+    size = abs(z)
+    return div(z, where(size == 0, 1.0, size))
 
 
 @unary("floor", np.floor)
@@ -844,7 +884,7 @@ def ceil(x: Operand, /) -> Tensor:
     """
 
 
-@unary("rint", np.rint)
+@unary("rint", np.rint, complex=True)
 def rint(x: Operand, /) -> Tensor:
     """Nearest whole number of each element, as `numpy.rint`; the derivative is 0 everywhere.
 
@@ -933,6 +973,8 @@ def heaviside(x1: Operand, x2: Kind | ArrayLike, /) -> Kind:
     >>> tg.heaviside([-2.0, 0.0, 2.0], 0.5).data
     array([0. , 0.5, 1. ])
     """
+    if is_complex(x1, x2):
+        raise real_only("heaviside")
     place, middle = operand("heaviside", x1, "x1"), operand("heaviside", x2, "x2")
     _check_broadcast("heaviside", place, middle)
     if isinstance(place, (int, float)):  # a number stays one, which leaves float32 as it is
@@ -952,6 +994,8 @@ def copysign(x1: Kind | ArrayLike, x2: Operand, /) -> Kind:
     >>> tg.copysign([1.0, -2.0], -3.0).data
     array([-1., -2.])
     """
+    if is_complex(x1, x2):
+        raise real_only("copysign")
     sized, signed = operand("copysign", x1, "x1"), operand("copysign", x2, "x2")
     _check_broadcast("copysign", sized, signed)
     side = _side(signed)
@@ -977,6 +1021,8 @@ def nan_to_num(
     array([0., 2.])
     """
     out = tensor_like("nan_to_num", x)
+    if out.dtype.kind == "c":
+        return _of_parts(*(nan_to_num(p, nan=nan, posinf=posinf, neginf=neginf) for p in _parts(out)))
     if out.dtype.kind != "f":
         return out
     limits = np.finfo(out.dtype)
@@ -1009,11 +1055,11 @@ def _round(x: Array, *, decimals: int) -> Any:
     return x.round(decimals)
 
 
-ASTYPE = Op("astype", _astype)
-DETACH = Op("detach", np.copy, differentiable=())
+ASTYPE = Op("astype", _astype, complex=True)
+DETACH = Op("detach", np.copy, differentiable=(), complex=True)
 
 
-ROUND = Op("round", _round)
+ROUND = Op("round", _round, complex=True)
 
 
 def check_spreads(op: str, argument: str, shape: tuple[int, ...], over: tuple[int, ...]) -> None:
@@ -1089,7 +1135,7 @@ def full_like(
     fill = tensor_like("full_like", fill_value, "fill_value")
     check_spreads("full_like", "fill_value", fill.shape, ones.shape)
     if fill.requires_grad or is_captured(fill):
-        if ones.dtype.kind == "f":
+        if ones.dtype.kind in "fc":
             return mul(astype(fill, ones.dtype, copy=False), ones)
     return constant(watched("full_like", np.full, ones.shape, plain(fill), ones.dtype))
 
@@ -1118,10 +1164,10 @@ def copy(a: Kind | ArrayLike) -> Kind:
 def astype(x: Kind | ArrayLike, /, dtype: npt.DTypeLike, copy: bool = True) -> Kind:
     """Convert to another dtype, as `numpy.astype`.
 
-    Between float32 and float64 gradients flow through.
+    Between float32, float64, complex64 and complex128 gradients flow through.
 
     Integers and bools carry no gradient: a conversion to them gives a constant. Other dtypes are
-    refused.
+    refused, and so is one from complex to real numbers, which NumPy warns of: take ``x.real``.
 
     >>> import tapegraph as tg
     >>> tg.astype(tg.param([1.5, 2.0]), "float32").dtype
@@ -1137,7 +1183,10 @@ def astype(x: Kind | ArrayLike, /, dtype: npt.DTypeLike, copy: bool = True) -> K
     numeric(np.empty(0, wanted), "astype", "dtype", widens=False)  # refuses what no tensor can hold
     if out.dtype == wanted and not copy:
         return out
-    if wanted.kind != "f" and not is_captured(out):
+    if out.dtype.kind == "c" and wanted.kind not in "cb":
+        received = f"{out.dtype} to {wanted}, which would drop the imaginary part"
+        raise TypeError(explain("astype", received, "a complex dtype", "Take x.real first."))
+    if wanted.kind not in "fc" and not is_captured(out):
         return constant(watched("astype", plain(out).astype, wanted))
     return apply(ASTYPE, (out,), {"dtype": wanted.name})
 
@@ -1146,26 +1195,90 @@ if hasattr(np, "astype"):  # NumPy 2.1
     implements(np.astype)(astype)
 
 
+@unary("real", lambda x: x.real.copy(), complex=True)
+def _real(x: Any, /) -> Any:
+    """Real part of each complex element."""
+
+
+@unary("imag", lambda x: x.imag.copy(), complex=True)
+def _imag(x: Any, /) -> Any:
+    """Imaginary part of each complex element."""
+
+
+@unary("angle", np.angle, complex=True)
+def _angle(x: Any, /) -> Any:
+    """Angle of each complex element."""
+
+
+@unary("conj", np.conjugate, complex=True)
+def _conj(x: Any, /) -> Any:
+    """Conjugate of each complex element."""
+
+
 @implements(np.real)
 def real(val: Kind | ArrayLike) -> Kind:
-    """Return the real part, as `numpy.real`: the tensor itself, since tensors are real.
+    """Return the real part, as `numpy.real`: of real numbers the tensor itself.
 
     >>> import tapegraph as tg
-    >>> tg.real([1.0, 2.0]).data
+    >>> tg.real([1.0 + 2.0j, 2.0]).data
     array([1., 2.])
     """
-    return tensor_like("real", val, "val")
+    x = tensor_like("real", val, "val")
+    return _real(x) if is_complex(x) else x
 
 
 @implements(np.imag)
 def imag(val: Operand) -> Tensor:
-    """Return the imaginary part, as `numpy.imag`: a constant of zeros, since tensors are real.
+    """Return the imaginary part, as `numpy.imag`: of real numbers a constant of zeros.
 
     >>> import tapegraph as tg
-    >>> tg.imag([1.0, 2.0]).data
-    array([0., 0.])
+    >>> tg.imag([1.0 + 2.0j, 2.0]).data
+    array([2., 0.])
     """
-    return _filled("imag", val, 0, None, None, "val")
+    x = tensor_like("imag", val, "val")
+    return _imag(x) if is_complex(x) else _filled("imag", x, 0, None, None, "val")
+
+
+@implements(np.conjugate)
+def conj(x: Kind | ArrayLike, /) -> Kind:
+    """Return the complex conjugate, as `numpy.conjugate`: of real numbers the tensor itself.
+
+    >>> import tapegraph as tg
+    >>> tg.conj([1.0 + 2.0j, 2.0]).data
+    array([1.-2.j, 2.-0.j])
+    """
+    z = tensor_like("conj", x)
+    return _conj(z) if is_complex(z) else z
+
+
+conjugate = conj
+
+
+@implements(np.angle)
+def angle(z: Kind | ArrayLike, deg: bool = False) -> Kind:
+    """Return the angle of each complex element, as `numpy.angle`, from -pi to pi.
+
+    Its gradient is ``i z / abs(z)^2``, and NaN at 0. Real numbers have a constant one.
+
+    >>> import tapegraph as tg
+    >>> tg.angle([1.0j, 1.0], deg=True).data
+    array([90.,  0.])
+    """
+    x = tensor_like("angle", z, "z")
+    if not is_complex(x):
+        zero = x.detach() * 0.0
+        x = where(numbers(x) < 0, math.pi, zero)
+    else:
+        x = _angle(x)
+    return rad2deg(x) if deg else x
+
+
+def _parts(z: Any) -> tuple[Any, Any]:
+    return real(z), imag(z)
+
+
+def _of_parts(a: Any, b: Any) -> Any:
+    return add(a, mul(b, 1j))
 
 
 @implements(np.round, np.around)
@@ -1187,7 +1300,7 @@ def _where(cond: Array, a: Any, b: Any) -> Any:
     return chosen(cond, a, b)
 
 
-WHERE = Op("where", _where, differentiable=(False, True, True), promotes=True)
+WHERE = Op("where", _where, differentiable=(False, True, True), promotes=True, complex=True)
 
 
 @overload
@@ -1215,7 +1328,7 @@ def where(
         mask = cond if cond.dtype == np.bool_ else cond != 0
     else:
         mask = constant(numeric_mask(plain(cond)))
-    a, b = operand("where", x, "x"), operand("where", y, "y")
+    a, b = beside("where", x, "x", y), beside("where", y, "y", x)
     try:
         return apply(WHERE, (mask, a, b))
     except ValueError as error:
@@ -1235,7 +1348,7 @@ def numeric_mask(cond: Any) -> Array:
 
 
 def _predicate(name: str, function: Any) -> None:
-    op = Op(name, function, differentiable=())
+    op = Op(name, function, differentiable=(), complex=True)
 
     def record(*operands: Any) -> Any:
         arguments = ("x1", "x2") if len(operands) == 2 else ("x",)

@@ -22,7 +22,7 @@ from tapegraph.ops.shape import matrix_transpose, permuted
 from tapegraph.recording.node import constant, real
 from tapegraph.recording.numpy_functions import implements, numbers, plain
 from tapegraph.recording.op import Op
-from tapegraph.recording.record import apply, tensor_like
+from tapegraph.recording.record import apply, is_complex, tensor_like
 from tapegraph.typed import Array, ArrayLike, Axes, Labels, Shape, SupportsArray
 
 if TYPE_CHECKING:
@@ -80,8 +80,8 @@ def _batch_matmul(a: Array, b: Array) -> Any:
     return np.matmul(a, b)
 
 
-MATMUL = Op("matmul", np.matmul, promotes=True)
-BATCH_MATMUL = Op("batch_matmul", _batch_matmul, promotes=True)
+MATMUL = Op("matmul", np.matmul, promotes=True, complex=True)
+BATCH_MATMUL = Op("batch_matmul", _batch_matmul, promotes=True, complex=True)
 
 
 @implements(np.matmul, np.linalg.matmul)
@@ -191,7 +191,7 @@ def _einsum(*arrays: Array, spec: str) -> Any:
     return contract(spec, *arrays)
 
 
-EINSUM = Op("einsum", _einsum)
+EINSUM = Op("einsum", _einsum, complex=True)
 
 
 @implements(np.dot)
@@ -226,7 +226,7 @@ def inner(a: Kind | ArrayLike, b: Kind | ArrayLike) -> Kind:
 
 @implements(np.vdot)
 def vdot(a: Kind | ArrayLike, b: Kind | ArrayLike) -> Kind:
-    """Sum of products of two arrays' elements, as `numpy.vdot`.
+    """Sum of products of two arrays' elements, the first conjugated, as `numpy.vdot`.
 
     >>> import tapegraph as tg
     >>> tg.vdot([[1.0, 2.0]], [[3.0], [4.0]]).item()
@@ -237,7 +237,7 @@ def vdot(a: Kind | ArrayLike, b: Kind | ArrayLike) -> Kind:
         raise ValueError(
             explain("vdot", f"shapes {x.shape} and {y.shape}", "as many elements in both")
         )
-    return matmul(_reshaped(x, (x.size,)), _reshaped(y, (y.size,)))
+    return matmul(elementwise.conj(_reshaped(x, (x.size,))), _reshaped(y, (y.size,)))
 
 
 @implements(np.outer, np.linalg.outer)
@@ -384,7 +384,7 @@ def _matrix_diagonal(x: Any, offset: int = 0) -> Any:
 
 @implements(np.vecdot, np.linalg.vecdot)
 def vecdot(x1: Kind | ArrayLike, x2: Kind | ArrayLike, /, axis: SupportsIndex = -1) -> Kind:
-    """Dot product of the vectors along one axis, as `numpy.vecdot`.
+    """Dot product of the vectors along one axis, the first conjugated, as `numpy.vecdot`.
 
     >>> import tapegraph as tg
     >>> tg.vecdot([[1.0, 2.0], [3.0, 4.0]], [1.0, 1.0]).data
@@ -396,7 +396,7 @@ def vecdot(x1: Kind | ArrayLike, x2: Kind | ArrayLike, /, axis: SupportsIndex = 
         raise ValueError(
             explain("vecdot", f"shapes {x.shape} and {y.shape}", "vectors of the same length")
         )
-    return reduce.sum(elementwise.mul(x, y), axis=-1)
+    return reduce.sum(elementwise.mul(elementwise.conj(x), y), axis=-1)
 
 
 def matvec(x1: Kind | ArrayLike, x2: Kind | ArrayLike, /) -> Kind:
@@ -417,7 +417,7 @@ def matvec(x1: Kind | ArrayLike, x2: Kind | ArrayLike, /) -> Kind:
 
 
 def vecmat(x1: Kind | ArrayLike, x2: Kind | ArrayLike, /) -> Kind:
-    """Product of stacks of vectors and stacks of matrices, as `numpy.vecmat`.
+    """Product of stacks of vectors, conjugated, and stacks of matrices, as `numpy.vecmat`.
 
     >>> import tapegraph as tg
     >>> tg.vecmat([[1.0, 0.0], [0.0, 1.0]], [[1.0, 2.0], [3.0, 4.0]]).data
@@ -429,7 +429,7 @@ def vecmat(x1: Kind | ArrayLike, x2: Kind | ArrayLike, /) -> Kind:
         raise ValueError(
             explain("vecmat", f"shapes {x.shape} and {y.shape}", "(..., n) and (..., n, k)")
         )
-    out = matmul(_reshaped(x, (*x.shape[:-1], 1, x.shape[-1])), y)
+    out = matmul(elementwise.conj(_reshaped(x, (*x.shape[:-1], 1, x.shape[-1]))), y)
     return _reshaped(out, (*out.shape[:-2], out.shape[-1]))
 
 
@@ -691,6 +691,11 @@ def flipped(x: Any) -> Any:
     return x.swapaxes(-1, -2)
 
 
+def adjoint(x: Any) -> Any:
+    """Return the conjugate transpose of each matrix of a stack."""
+    return np.conj(flipped(x)) if x.dtype.kind == "c" else flipped(x)
+
+
 def solved(a: Array, b: Array) -> Any:
     """Solve for a matrix or a stack of them, whose leading axes broadcast with those of ``a``."""
     return np.linalg.solve(a, b)
@@ -724,7 +729,8 @@ def _det(x: Array) -> Any:
 
 
 def _slogdet(x: Array) -> Any:
-    return np.stack(np.linalg.slogdet(x), axis=-1)
+    sign, logarithm = np.linalg.slogdet(x)
+    return np.stack([sign, logarithm.astype(x.dtype, copy=False)], axis=-1)
 
 
 def _eigvalsh(x: Array) -> Any:
@@ -768,16 +774,16 @@ def _norm(x: Array, *, axis: tuple[int, ...], keepdims: bool, ord: float) -> Any
     return reduce.add_up(sizes**ord, axis=axis, keepdims=keepdims) ** (1.0 / ord)
 
 
-INV = Op("inv", np.linalg.inv)
-SOLVE = Op("solve", solved)
-DET = Op("det", _det)
-SLOGDET = Op("slogdet", _slogdet)
-CHOLESKY = Op("cholesky", np.linalg.cholesky)
-EIGVALSH = Op("eigvalsh", _eigvalsh, saves=True)
-EIGH = Op("eigh", _eigh)
-SVDVALS = Op("svdvals", _svdvals, saves=True)
-SVD = Op("svd", _svd)
-PINV = Op("pinv", _pinv)
+INV = Op("inv", np.linalg.inv, complex=True)
+SOLVE = Op("solve", solved, complex=True)
+DET = Op("det", _det, complex=True)
+SLOGDET = Op("slogdet", _slogdet, complex=True)
+CHOLESKY = Op("cholesky", np.linalg.cholesky, complex=True)
+EIGVALSH = Op("eigvalsh", _eigvalsh, saves=True, complex=True)
+EIGH = Op("eigh", _eigh, complex=True)
+SVDVALS = Op("svdvals", _svdvals, saves=True, complex=True)
+SVD = Op("svd", _svd, complex=True)
+PINV = Op("pinv", _pinv, complex=True)
 NORM = Op("norm", _norm)
 
 
@@ -856,7 +862,7 @@ def lstsq(
             explain("lstsq", f"shapes {x.shape} and {y.shape}", "(m, n), and (m,) or (m, k)")
         )
     m, n = x.shape
-    floating = x.dtype if x.dtype.kind == "f" else np.dtype(np.float64)
+    floating = x.dtype if x.dtype.kind in "fc" else np.dtype(np.float64)
     limit = np.finfo(floating).eps * max(m, n) if rcond is None else real(rcond, "lstsq", "rcond")
     solution = matmul(pinv(x, float(limit)), y)
     s = svdvals(x)
@@ -866,7 +872,7 @@ def lstsq(
         residuals = constant(np.empty(0, solution.dtype))
     else:
         missed = matmul(x, solution) - y
-        residuals = reduce.sum(missed * missed, axis=0, keepdims=y.ndim == 1)
+        residuals = reduce.sum(reduce.squared(missed), axis=0, keepdims=y.ndim == 1)
     return solution, residuals, rank, s
 
 
@@ -921,7 +927,7 @@ def det(a: Kind | ArrayLike) -> Kind:
 def slogdet(a: Kind | ArrayLike) -> SlogdetResult[Kind]:
     """Sign and logarithm of the absolute value of the determinant, as `numpy.linalg.slogdet`.
 
-    The gradient of the logarithm is ``inv(a).T``; that of the sign is zero.
+    The gradient of the logarithm is ``inv(a).T``, conjugated; that of a real sign is zero.
 
     >>> import tapegraph as tg
     >>> sign, logabsdet = tg.slogdet([[0.0, 1.0], [1.0, 0.0]])
@@ -929,7 +935,7 @@ def slogdet(a: Kind | ArrayLike) -> SlogdetResult[Kind]:
     (-1.0, 0.0)
     """
     both = apply(SLOGDET, (_square("slogdet", a),))
-    return SlogdetResult(both[..., 0], both[..., 1])
+    return SlogdetResult(both[..., 0], elementwise.real(both[..., 1]))
 
 
 # Factors
@@ -937,7 +943,7 @@ def slogdet(a: Kind | ArrayLike) -> SlogdetResult[Kind]:
 
 @implements(np.linalg.cholesky)
 def cholesky(a: Kind | ArrayLike, upper: bool = False) -> Kind:
-    """Lower triangular ``L`` with ``a = L @ L.T``, as `numpy.linalg.cholesky`.
+    """Lower triangular ``L`` with ``a = L @ L.T``, conjugated, as `numpy.linalg.cholesky`.
 
     As NumPy does it reads one triangle of ``a``, and takes the other for its mirror image: the
     gradient is the symmetric one, half of it in each triangle, as PyTorch, JAX and autograd give
@@ -949,14 +955,14 @@ def cholesky(a: Kind | ArrayLike, upper: bool = False) -> Kind:
            [1., 2.]])
     """
     square = _square("cholesky", a)
-    read = matrix_transpose(square) if upper else square
+    read = elementwise.conj(matrix_transpose(square)) if upper else square
     out = _decomposed(CHOLESKY, read, "a positive-definite matrix")
-    return matrix_transpose(out) if upper else out
+    return elementwise.conj(matrix_transpose(out)) if upper else out
 
 
 @implements(np.linalg.eigvalsh)
 def eigvalsh(a: Kind | ArrayLike, UPLO: Literal["L", "U"] = "L") -> Kind:
-    """Eigenvalues of a symmetric matrix, as `numpy.linalg.eigvalsh`.
+    """Eigenvalues of a symmetric or Hermitian matrix, as `numpy.linalg.eigvalsh`.
 
     As NumPy does it reads one triangle of ``a``, so the gradient is zero in the other. The
     derivative is ``dw_i = v_i . da v_i`` for the eigenvector ``v_i``; equal eigenvalues have no
@@ -971,12 +977,13 @@ def eigvalsh(a: Kind | ArrayLike, UPLO: Literal["L", "U"] = "L") -> Kind:
 
 @implements(np.linalg.eigh)
 def eigh(a: Kind | ArrayLike, UPLO: Literal["L", "U"] = "L") -> EighResult[Kind]:
-    """Eigenvalues and eigenvectors of a symmetric matrix, as `numpy.linalg.eigh`.
+    """Eigenvalues and eigenvectors of a symmetric or Hermitian matrix, as `numpy.linalg.eigh`.
 
     As NumPy does it reads one triangle of ``a``, so the gradient is zero in the other. The
     derivatives are ``dw_i = v_i . da v_i`` and
     ``dv_i = sum over j != i of v_j (v_j . da v_i) / (w_i - w_j)``: the gradient is NaN through a
-    vector whose eigenvalue another one equals, up to rounding.
+    vector whose eigenvalue another one equals, up to rounding. A complex vector is known but for
+    its phase: the gradient is that of a loss which does not depend on it.
 
     >>> import tapegraph as tg
     >>> w, v = tg.eigh([[2.0, 0.0], [0.0, 1.0]])
@@ -988,7 +995,7 @@ def eigh(a: Kind | ArrayLike, UPLO: Literal["L", "U"] = "L") -> EighResult[Kind]
     read = _one_triangle("eigh", a, lower=lower)
     both = apply(EIGH, (read,), {"uplo": "L" if lower else "U"})
     n = both.shape[-2]
-    return EighResult(both[..., n], matrix_transpose(both[..., :n]))
+    return EighResult(elementwise.real(both[..., n]), matrix_transpose(both[..., :n]))
 
 
 @implements(np.linalg.svdvals)
@@ -1019,7 +1026,8 @@ def svd(
     ``full_matrices=True`` is refused where a matrix is not square: the columns that complete ``U``
     or ``Vh`` are arbitrary and have no gradient. ``U`` and ``Vh`` have one where the singular
     values are distinct, and not zero: else it is NaN (Townsend, "Differentiating the singular
-    value decomposition", 2016).
+    value decomposition", 2016). Complex ``U`` and ``Vh`` are known but for a phase that they share:
+    the gradient is that of a loss which does not depend on it.
 
     >>> import tapegraph as tg
     >>> U, S, Vh = tg.svd([[3.0, 0.0], [0.0, 4.0], [0.0, 0.0]], full_matrices=False)
@@ -1044,7 +1052,8 @@ def svd(
 
 def parts_of_svd(packed: Any, m: int) -> tuple[Any, Any, Any]:
     """Return U, S and Vh from the array that holds them side by side."""
-    return matrix_transpose(packed[..., :m]), packed[..., m], packed[..., m + 1 :]
+    s = elementwise.real(packed[..., m])
+    return matrix_transpose(packed[..., :m]), s, packed[..., m + 1 :]
 
 
 # Norms
@@ -1118,6 +1127,8 @@ def _vector_norm(name: str, x: Any, axes: tuple[int, ...], ord: Any, keepdims: b
         raise ValueError(explain(name, f"ord={ord!r} for vectors", "a number"))
     power = real(ord, name, "ord")
     axes = some_axes(name, axes, x.ndim)
+    if is_complex(x):
+        x = elementwise.abs(x)
     if power == 0:
         nonzero = (numbers(x) != 0).astype(x.dtype if x.dtype.kind == "f" else np.float64)
         return reduce.sum(nonzero, axes, keepdims)
@@ -1169,7 +1180,8 @@ def _one_triangle(op: str, x: Any, *, lower: bool) -> Any:
     """Mirror one triangle of a square matrix, as LAPACK's routines read it."""
     x = _square(op, x)
     below = np.tri(x.shape[-1], dtype=bool)
-    return elementwise.where(below if lower else below.T, x, matrix_transpose(x))
+    mirrored = elementwise.conj(matrix_transpose(x))
+    return elementwise.where(below if lower else below.T, x, mirrored)
 
 
 def _is_lower(op: str, UPLO: Any) -> bool:

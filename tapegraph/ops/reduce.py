@@ -25,7 +25,7 @@ from tapegraph.recording.numpy_functions import (
     without_gradient,
 )
 from tapegraph.recording.op import Op
-from tapegraph.recording.record import apply, tensor_like
+from tapegraph.recording.record import apply, is_complex, tensor_like
 from tapegraph.typed import Array, ArrayLike, Axes
 
 if TYPE_CHECKING:
@@ -73,7 +73,7 @@ def _sum(x: Array, *, axis: tuple[int, ...], keepdims: bool) -> Any:
 
 def _mean(x: Array, *, axis: tuple[int, ...], keepdims: bool) -> Any:
     count = _count(x.shape, axis)
-    dtype = None if x.dtype.kind == "f" else np.float64
+    dtype = None if x.dtype.kind in "fc" else np.float64
     return add_up(x, axis=_over(x, axis), dtype=dtype, keepdims=keepdims) / count
 
 
@@ -89,8 +89,8 @@ def _softmax(x: Array, *, axis: int) -> Any:
     return softmax_of(x if x.dtype.kind == "f" else x.astype(np.float64), axis)
 
 
-SUM = Op("sum", _sum)
-MEAN = Op("mean", _mean)
+SUM = Op("sum", _sum, complex=True)
+MEAN = Op("mean", _mean, complex=True)
 SOFTMAX = Op("softmax", _softmax)
 
 
@@ -175,9 +175,9 @@ def _cumprod(x: Array, *, axis: int) -> Any:
 
 MAX = Op("max", _max)
 MIN = Op("min", _min)
-PROD = Op("prod", _prod)
-CUMSUM = Op("cumsum", _cumsum)
-CUMPROD = Op("cumprod", _cumprod)
+PROD = Op("prod", _prod, complex=True)
+CUMSUM = Op("cumsum", _cumsum, complex=True)
+CUMPROD = Op("cumprod", _cumprod, complex=True)
 
 
 # Axes
@@ -387,11 +387,19 @@ def _variance(name: str, a: Any, axis: Any, ddof: Any, keepdims: bool) -> Any:
     count = _count(x.shape, axes)
     freedom = count - real(ddof, name, "ddof")
     deviation = elementwise.sub(x, mean(x, axes, keepdims=True))
-    squares = sum(elementwise.mul(deviation, deviation), axes, keepdims)
+    squares = sum(squared(deviation), axes, keepdims)
     variance = elementwise.div(squares, freedom if freedom > 0 else 0.0)
     if count == 1 and freedom <= 0:  # 0 / 0, whose derivative is NaN though the 0 does not move
-        return elementwise.add(variance, elementwise.mul(sum(x, axes, keepdims), math.nan))
+        total = elementwise.real(sum(x, axes, keepdims))
+        return elementwise.add(variance, elementwise.mul(total, math.nan))
     return variance
+
+
+def squared(x: Any) -> Any:
+    """Return the square of each element's size."""
+    if not is_complex(x):
+        return elementwise.mul(x, x)
+    return elementwise.real(elementwise.mul(x, elementwise.conj(x)))
 
 
 def _root(variance: Any) -> Any:
@@ -458,7 +466,7 @@ def _present(name: str, a: Any, axis: Any, keepdims: bool) -> tuple[Any, Any, An
     missing = _missing(x)
     total = sum(where(missing, 0, x), axes, keepdims)
     count = np.sum(~missing, axis=axes, keepdims=keepdims)
-    kind = total.dtype if total.dtype.kind == "f" else np.float64
+    kind = total.data.real.dtype if total.dtype.kind in "fc" else np.float64
     return total, count.astype(kind) if is_captured(count) else np.asarray(count, kind), missing
 
 
@@ -468,12 +476,13 @@ def _present_variance(name: str, a: Any, axis: Any, ddof: Any, keepdims: bool) -
     total, count, missing = _present(name, x, axes, keepdims=True)
     mean = elementwise.div(total, np.maximum(count, 1))
     deviation = where(missing, 0.0, elementwise.sub(x, mean))
-    squares = sum(elementwise.mul(deviation, deviation), axes, keepdims)
+    squares = sum(squared(deviation), axes, keepdims)
     freedom = count.reshape(squares.shape) - real(ddof, name, "ddof")
     known = np.where(freedom > 0, 0.0, math.nan).astype(count.dtype)
     variance = elementwise.div(squares, freedom.astype(count.dtype) + known)
     # NaN has the derivative NaN, though the squares of one element do not move.
-    return elementwise.add(variance, elementwise.mul(reshape(total, squares.shape), known))
+    total = elementwise.real(reshape(total, squares.shape))
+    return elementwise.add(variance, elementwise.mul(total, known))
 
 
 # Means

@@ -109,6 +109,8 @@ def constant(data: Array) -> Any:
     return node
 
 
+# The dtypes that carry gradients: float32, float64, complex64 and complex128.
+_INEXACT = frozenset("fdFD")
 # Floats of two bytes, whose numbers float32 has all; ml_dtypes gives NumPy the second.
 HALF = frozenset(("float16", "bfloat16"))
 
@@ -130,17 +132,17 @@ def numeric(data: Any, op: str, argument: str, *, widens: bool = True) -> Array:
             raise TypeError(explain(op, received, "an array without a mask", fix))
     array = as_array(data, op, argument)
     kind = array.dtype.kind
-    if kind in "biu" or (kind == "f" and array.dtype.itemsize in (4, 8)):
+    if kind in "biu" or array.dtype.char in _INEXACT:
         return own(array)
     if widens and array.dtype.name in HALF:
         return own(array, np.float32)
     fix = "Convert it first, for instance with np.asarray(data, dtype=np.float64)."
-    received = kind_of(data) if kind != "f" else f"dtype {array.dtype}"
+    received = f"dtype {array.dtype}" if kind in "fc" else kind_of(data)
     raise TypeError(
         explain(
             op,
             f"{received} for {argument!r}",
-            "numbers (bool, integer, float32 or float64)",
+            "numbers (bool, integer, float32, float64, complex64 or complex128)",
             fix,
         )
     )

@@ -50,8 +50,8 @@ def operand(op: str, value: Any, argument: str) -> Any:
     if cls is nodes.remote_class:
         restore(value)
         return value
-    if isinstance(value, (complex, np.complexfloating)) or value is None:
-        raise TypeError(explain(op, f"{kind_of(value)} for {argument!r}", "real numbers"))
+    if value is None:
+        raise TypeError(explain(op, f"{kind_of(value)} for {argument!r}", "numbers"))
     return constant(numeric(value, op, argument))
 
 
@@ -70,6 +70,28 @@ def tensor_like(op: str, value: Any, argument: str = "x") -> Any:
     return value if type(value) is cls else constant(np.asarray(value))
 
 
+def beside(op: str, value: Any, argument: str, other: Any) -> Any:
+    """Return an operand; a Python complex number in the precision of the other one, as NumPy's."""
+    if type(value) is not complex:
+        return operand(op, value, argument)
+    like = getattr(other, "dtype", other if type(other) in _SCALARS else None)
+    return constant(np.array(value, np.result_type(value, 0 if like is None else like)))
+
+
+def is_complex(*values: Any) -> bool:
+    """Return whether a tensor, array or number among them is complex."""
+    return any(
+        getattr(getattr(value, "dtype", None), "kind", None) == "c" or type(value) is complex
+        for value in values
+    )
+
+
+def real_only(op: str) -> TypeError:
+    """Return the error of an operation that was given complex numbers and has no meaning there."""
+    fix = "Take x.real, x.imag or tg.abs(x) first."
+    return TypeError(explain(op, "complex numbers", "real numbers", fix))
+
+
 def foreign(values: tuple[Any, ...]) -> Any:
     """Return the handler of the first value that brings its own arithmetic, or None.
 
@@ -85,12 +107,14 @@ def foreign(values: tuple[Any, ...]) -> Any:
     return None
 
 
-def unary(name: str, forward: Callable[[Any], Any]) -> Callable[[F], F]:
+def unary(
+    name: str, forward: Callable[[Any], Any], *, complex: bool = False
+) -> Callable[[F], F]:
     """Make the recording function of an element-wise operation of one array.
 
     Decorates a function whose body is its docstring; ``forward`` computes it on an ndarray.
     """
-    op = Op(name, _wide(forward))
+    op = Op(name, _wide(forward), complex=complex)
 
     def decorate(stub: Any) -> Any:
         def record(x: Any, /) -> Any:
@@ -108,6 +132,8 @@ def unary(name: str, forward: Callable[[Any], Any]) -> Callable[[F], F]:
                 out = watched(name, op.forward, x._array)
             if type(out) is not ndarray:
                 out = np.asarray(out)
+            if not complex and out.dtype.kind == "c":
+                raise real_only(name)
             if not x._requires_grad or (_scopes() and not _recording()):
                 if out.dtype.char == "e":
                     out = np.asarray(op.forward(x._array))
@@ -134,13 +160,17 @@ def _wide(forward: Callable[[Any], Any]) -> Callable[[Any], Any]:
 
 
 def binary(
-    name: str, forward: Callable[[Any, Any], Any], ufunc: np.ufunc | None = None
+    name: str,
+    forward: Callable[[Any, Any], Any],
+    ufunc: np.ufunc | None = None,
+    *,
+    complex: bool = False,
 ) -> Callable[[F], F]:
     """Make the recording function of an element-wise operation of two broadcast arrays.
 
     ``forward`` computes it on ndarrays; where that is an operator, ``ufunc`` is NumPy's for it.
     """
-    op = Op(name, forward, promotes=True)
+    op = Op(name, forward, promotes=True, complex=complex)
     called: Any = forward if ufunc is None else ufunc
 
     def decorate(stub: Any) -> Any:
@@ -160,7 +190,7 @@ def binary(
                         return handler(name, (x1, x2), NO_ATTRS)
                     if type(x2) is not ndarray and wraps_arrays(x2):
                         return called(x1, x2)
-                    x2 = operand(name, x2, "x2")
+                    x2 = beside(name, x2, "x2", x1)
                     y = x2
                     if type(x2) is cls:
                         y = x2._array
@@ -171,8 +201,7 @@ def binary(
                 handler = foreign((x1, x2))
                 if handler is not None:
                     return handler(name, (x1, x2), NO_ATTRS)
-                x1 = operand(name, x1, "x1")
-                x2 = operand(name, x2, "x2")
+                x1, x2 = beside(name, x1, "x1", x2), beside(name, x2, "x2", x1)
                 if type(x1) is not cls and type(x2) is not cls:
                     x1 = constant(np.asarray(x1))
                 x, needed = (x1._array, x1._requires_grad) if type(x1) is cls else (x1, False)
@@ -189,6 +218,8 @@ def binary(
                 return record(*wide)
             if type(out) is not ndarray:
                 out = np.asarray(out)
+            if not complex and out.dtype.kind == "c":
+                raise real_only(name)
             if not needed or (_scopes() and not _recording()):
                 if _capturing() is None:
                     return constant(out)
@@ -213,6 +244,10 @@ def apply(op: Op, inputs: tuple[Any, ...], attrs: dict[str, Any] = NO_ATTRS) -> 
         return handler(op.name, inputs, attrs)
     cls = nodes.tensor_class
     arrays = [x._array if type(x) is cls else x for x in inputs]
+    if not op.complex:
+        for array in arrays:
+            if type(array) is ndarray and array.dtype.kind == "c":
+                raise real_only(op.name)
     try:
         out = computed(op, tuple(arrays), attrs) if OTHERS else op.forward(*arrays, **attrs)
     except RuntimeWarning:

@@ -14,6 +14,7 @@ import numpy as np
 from tapegraph.differentiation.jvps import JVPS
 from tapegraph.differentiation.jvps.rules import value as array_of
 from tapegraph.errors import explain
+from tapegraph.ops.elementwise import real
 from tapegraph.recording import lost_gradients
 from tapegraph.recording.node import constant
 from tapegraph.recording.op import DEFINED, OPS, Attrs, Op
@@ -229,6 +230,8 @@ def parts(x: Any, tag: int) -> tuple[Any, Any]:
 
 def _spread(tangent: Any, out: Any) -> Any:
     """Give a tangent the shape and dtype of its value, where an operand was broadcast."""
+    if tangent.dtype.kind == "c" and out.dtype.kind != "c":
+        tangent = real(tangent)
     if tangent.shape == out.shape and tangent.dtype == out.dtype:
         return tangent
     return tangent + constant(np.zeros(out.shape, out.dtype))
@@ -242,7 +245,7 @@ def lifted(op: str, x: Any, argument: str) -> Any:
     x = tensor_like(op, x, argument)
     if not isinstance(x, (Tensor, Dual)):  # a float argument of a compiled function
         x = x * constant(np.ones(()))
-    return x if x.dtype.kind == "f" else x * 1.0
+    return x if x.dtype.kind in "fc" else x * 1.0
 
 
 def direction(op: str, x: Any, argument: str, primal: Any) -> Any:
@@ -251,6 +254,9 @@ def direction(op: str, x: Any, argument: str, primal: Any) -> Any:
     if t.shape != primal.shape:
         received = f"{argument} of shape {t.shape} for a primal of shape {primal.shape}"
         raise ValueError(explain(op, received, "equal shapes"))
+    if t.dtype.kind == "c" and primal.dtype.kind != "c":
+        received = f"{argument} of dtype {t.dtype} for a primal of dtype {primal.dtype}"
+        raise TypeError(explain(op, received, "a real one", "Give its .real."))
     if t.dtype != primal.dtype and type(t) is Tensor and not t._requires_grad:
         return constant(t._array.astype(primal.dtype))
     return t

@@ -278,7 +278,7 @@ class Tensor(ArrayMethods, Node, recorded=True):
         fix = "A result needs a gradient if an input does; tensor.detach() has none."
         self._check_is_leaf("requires_grad_", "a leaf, made by tg.tensor or tg.param", fix)
         wanted = bool(requires_grad)
-        if wanted and self.dtype.kind != "f":
+        if wanted and self.dtype.kind not in "fc":
             fix = 'Convert it first: tensor.astype("float64").'
             raise TypeError(
                 explain("requires_grad_", f"a tensor of dtype {self.dtype}", "floats", fix)
@@ -343,6 +343,12 @@ class Tensor(ArrayMethods, Node, recorded=True):
         if self._requires_grad:
             lost_gradients.to_number("Tensor", "float")
         return float(value)
+
+    def __complex__(self) -> complex:
+        value = self.item()
+        if self._requires_grad:
+            lost_gradients.to_number("Tensor", "complex")
+        return complex(value)
 
     def __int__(self) -> int:
         value = self.item()
@@ -422,9 +428,9 @@ def param(data: ArrayLike, dtype: npt.DTypeLike | None = None, name: str | None 
     Parameters
     ----------
     data : array_like
-        Numbers of any shape. Lists, Python numbers, integers and bools become float64; a float
-        array keeps its dtype.
-    dtype : {np.float32, np.float64}, optional
+        Numbers of any shape. Lists, Python numbers, integers and bools become float64, with
+        complex numbers complex128; an array of floats or complex numbers keeps its dtype.
+    dtype : {np.float32, np.float64, np.complex64, np.complex128}, optional
         The element type to convert to.
     name : str, optional
         Shown in messages, in the tape's table and by ``repr``.
@@ -437,7 +443,7 @@ def param(data: ArrayLike, dtype: npt.DTypeLike | None = None, name: str | None 
     Raises
     ------
     TypeError
-        The data are not numbers, or the dtype is neither float32 nor float64.
+        The data are not numbers, the dtype is not one of those, or it would drop an imaginary part.
     ValueError
         The data are ragged.
 
@@ -450,8 +456,8 @@ def param(data: ArrayLike, dtype: npt.DTypeLike | None = None, name: str | None 
     data = settled(data, np.float64)
     array = numeric(_numbers(data), "param", "data", widens=False)
     if dtype is not None:
-        array = own(array, _float_type(dtype))
-    elif array.dtype.kind != "f":
+        array = own(_cast("param", array, _float_type(dtype)))
+    elif array.dtype.kind not in "fc":
         array = own(array, np.float64)
     node = _constant(array, data)
     node.name = name
@@ -475,7 +481,7 @@ def tensor(data: ArrayLike, dtype: npt.DTypeLike | None = None) -> Tensor:
     Parameters
     ----------
     data : array_like
-        Numbers of any shape: bool, integer, float32 or float64.
+        Numbers of any shape: bool, integer, float32, float64, complex64 or complex128.
     dtype : dtype, optional
         The element type to convert to.
 
@@ -500,7 +506,7 @@ def tensor(data: ArrayLike, dtype: npt.DTypeLike | None = None) -> Tensor:
     data = settled(data, np.float64)
     array = numeric(_numbers(data), "tensor", "data")
     if dtype is not None:
-        array = numeric(array.astype(dtype, copy=False), "tensor", "data", widens=False)
+        array = numeric(_cast("tensor", array, np.dtype(dtype)), "tensor", "data", widens=False)
     return _constant(array, data)
 
 
@@ -522,12 +528,18 @@ def _leaf(data: Array, is_param: bool, name: str | None) -> Tensor:
     return leaf
 
 
+def _cast(op: str, array: Array, dtype: np.dtype[Any]) -> Array:
+    """Return an array in another dtype, which drops no imaginary part."""
+    if array.dtype.kind == "c" and dtype.kind != "c":
+        received = f"{array.dtype} data for dtype {dtype}, which would drop the imaginary part"
+        raise TypeError(explain(op, received, "a complex dtype", "Give data.real."))
+    return array.astype(dtype, copy=False)
+
+
 def _float_type(dtype: Any) -> np.dtype[Any]:
     wanted: np.dtype[Any] = np.dtype(dtype)
-    if wanted not in (np.float32, np.float64):
-        raise TypeError(
-            explain(
-                "param", f"dtype {wanted}", "float32 or float64", "Other types have no gradient."
-            )
-        )
+    if wanted.char not in "fdFD":
+        expected = "float32, float64, complex64 or complex128"
+        fix = "Other types have no gradient."
+        raise TypeError(explain("param", f"dtype {wanted}", expected, fix))
     return wanted

@@ -108,7 +108,7 @@ def split(op: str, out: Any, tag: int) -> tuple[Any, Any]:
     """Return value and tangent of what a function gave, zero where it is a constant."""
     value, tangent = parts(result(op, out, tag), tag)
     if tangent is None:
-        dtype = value.dtype if value.dtype.kind == "f" else np.float64
+        dtype = value.dtype if value.dtype.kind in "fc" else np.float64
         tangent = constant(np.zeros(value.shape, dtype))
     return value, tangent
 

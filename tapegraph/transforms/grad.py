@@ -34,6 +34,7 @@ def grad(
     has_aux: bool = False,
     *,
     argnum: int | Sequence[int] | None = None,
+    holomorphic: bool = False,
 ) -> Callable[..., Any]: ...
 def grad(
     f: Callable[..., Any],
@@ -41,6 +42,7 @@ def grad(
     has_aux: bool = False,
     *,
     argnum: int | Sequence[int] | None = None,
+    holomorphic: bool = False,
 ) -> Callable[..., Any]:
     """Return the gradient of a scalar-valued function, itself a function of the same arguments.
 
@@ -58,6 +60,9 @@ def grad(
         ``f`` returns a pair, of which the second is not differentiated.
     argnum
         Another name for ``argnums``.
+    holomorphic : bool
+        ``f`` takes and returns complex numbers and is differentiable as such: the result is
+        ``f'(z)``, of which the gradient of a real function is no special case.
 
     Returns
     -------
@@ -89,7 +94,13 @@ def grad(
     >>> tg.grad(lambda p, x: p["w"] * x + p["b"])({"w": 2.0, "b": 1.0}, 3.0)
     {'w': 3.0, 'b': 1.0}
     """
-    found = Gradient("grad", f, argnums if argnum is None else argnum, has_aux=has_aux)
+    found = Gradient(
+        "grad",
+        f,
+        argnums if argnum is None else argnum,
+        has_aux=has_aux,
+        holomorphic=holomorphic,
+    )
 
     @functools.wraps(f)
     def derivative(*args: Any, **kwargs: Any) -> Any:
@@ -106,12 +117,13 @@ def value_and_grad(
     has_aux: bool = False,
     *,
     argnum: int | Sequence[int] | None = None,
+    holomorphic: bool = False,
 ) -> Callable[..., Any]:
     """Return a function that gives the value of a scalar-valued function and its gradient.
 
     Parameters
     ----------
-    f, argnums, has_aux, argnum
+    f, argnums, has_aux, argnum, holomorphic
         As for `grad`.
 
     Returns
@@ -133,7 +145,7 @@ def value_and_grad(
     (5.0, array([2., 4.]))
     """
     chosen = argnums if argnum is None else argnum
-    found = Gradient("value_and_grad", f, chosen, has_aux=has_aux)
+    found = Gradient("value_and_grad", f, chosen, has_aux=has_aux, holomorphic=holomorphic)
 
     @functools.wraps(f)
     def derivative(*args: Any, **kwargs: Any) -> Any:
@@ -149,6 +161,7 @@ def elementwise_grad(
     argnums: int | Sequence[int] = 0,
     *,
     argnum: int | Sequence[int] | None = None,
+    holomorphic: bool = False,
 ) -> Callable[..., Any]:
     """Return the gradient of the sum of a function's results.
 
@@ -158,7 +171,7 @@ def elementwise_grad(
     ----------
     f : callable
         Returns a number or tensor of any shape.
-    argnums, argnum
+    argnums, argnum, holomorphic
         As for `grad`.
 
     Returns
@@ -179,7 +192,7 @@ def elementwise_grad(
     array([2., 4., 6.])
     """
     chosen = argnums if argnum is None else argnum
-    found = Gradient("elementwise_grad", f, chosen, of_sum=True)
+    found = Gradient("elementwise_grad", f, chosen, of_sum=True, holomorphic=holomorphic)
 
     @functools.wraps(f)
     def derivative(*args: Any, **kwargs: Any) -> Any:
@@ -195,6 +208,7 @@ class Gradient:
     - op: Who asks, for messages.
     - f, argnums, has_aux: As for `grad`.
     - of_sum: Of the sum of the results, in place of one number.
+    - holomorphic: The derivative of a function from complex numbers to complex numbers.
     """
 
     def __init__(
@@ -205,8 +219,10 @@ class Gradient:
         *,
         has_aux: bool = False,
         of_sum: bool = False,
+        holomorphic: bool = False,
     ) -> None:
         check_callable(op, f)
+        self._holomorphic = holomorphic
         self._op, self._f, self._has_aux, self._of_sum = op, f, has_aux, of_sum
         self._wanted = positions(op, argnums)
         # A list or tuple of gradients for a list or tuple of positions.
@@ -241,8 +257,12 @@ class Gradient:
             received = f"a function returning shape {out.shape}"
             raise ValueError(explain(op, received, "one that returns one number", fix))
         pullback = Pullback(out, targets)
-        arrays, like = pullback.arrays(), self._like(lifted)
-        grads = iter(pullback() if arrays is None else arrays)
+        like = self._like(lifted)
+        if self._holomorphic:
+            arrays, grads = None, iter(pullback.derivatives(op))
+        else:
+            arrays = pullback.arrays()
+            grads = iter(pullback() if arrays is None else arrays)
         by_position = {i: argument.regrouped(grads) for i, argument in lifted.items()}
         value: Any = None
         if op != "grad":

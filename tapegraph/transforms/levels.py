@@ -26,7 +26,7 @@ from tapegraph.tensors.value import Value
 
 # Tag 0 is the level of all duals made by hand.
 next_tag = itertools.count(1).__next__
-NUMBERS = (bool, int, float, np.number, np.bool_)
+NUMBERS = (bool, int, float, complex, np.number, np.bool_)
 
 
 class Lifted:
@@ -140,10 +140,15 @@ def plain(x: Any, given: Any) -> Any:
     if type(x) is np.ndarray:
         if isinstance(given, (Tensor, Dual)):
             return constant(x)
-        return float(x) if x.shape == () and isinstance(given, NUMBERS) else x
+        return number_of(x) if x.shape == () and isinstance(given, NUMBERS) else x
     x = flowing(x)
     if isinstance(given, (Tensor, Dual)) or stays(x):
         return x
     if isinstance(given, NUMBERS) and x.shape == ():
-        return float(x._array)
+        return number_of(x._array)
     return np.array(x._array)
+
+
+def number_of(x: Any) -> float | complex:
+    """Return a 0-d array as a Python float, or as a complex number."""
+    return complex(x) if x.dtype.kind == "c" else float(x)

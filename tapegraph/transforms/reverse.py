@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from tapegraph.differentiation.gradients import Region
+from tapegraph.errors import explain
 from tapegraph.ops import elementwise, shape
 from tapegraph.recording.capture_mode import capturing
 from tapegraph.recording.linearize import RECORDED_AT
@@ -104,12 +105,20 @@ class Pullback:
         """Return the cotangent of each leaf, zeros where the result does not depend on it."""
         return total([self.found(seed)], self._targets)
 
+    def derivatives(self, op: str) -> list[Any]:
+        """Return the derivative of the sum of a holomorphic result by each leaf.
+
+        - Raises TypeError: The result or a leaf is real.
+        """
+        check_holomorphic(op, self._out, self._targets)
+        return list(map(elementwise.conj, self(constant(np.ones(self._out.shape, self._out.dtype)))))
+
     def jacobian(self) -> list[Any]:
         """Return the Jacobian of the result by each leaf, the result's elements along one axis."""
         out = self._out
         lengths = [(out.size, *x.shape) for x in self._targets]
         if type(out) is Dual or self._records():
-            dtype = out.dtype if out.dtype.kind == "f" else np.dtype(np.float64)
+            dtype = out.dtype if out.dtype.kind in "fc" else np.dtype(np.float64)
             units = np.eye(out.size, dtype=dtype).reshape(-1, *out.shape)
             rows = [self(constant(unit)) for unit in units]
             return [
@@ -151,6 +160,14 @@ class Pullback:
         if primal is None:
             primal = constant(np.zeros(target.shape, target.dtype))
         return dual_of(primal, tangent, tag)
+
+
+def check_holomorphic(op: str, out: Any, targets: Sequence[Any]) -> None:
+    """Refuse to take a function for a holomorphic one that gives or takes real numbers."""
+    for x, what in ((out, "a result"), *((x, "an argument") for x in targets)):
+        if x.dtype.kind != "c":
+            received = f"holomorphic=True and {what} of dtype {x.dtype}"
+            raise TypeError(explain(op, received, "complex numbers", "Leave holomorphic= away."))
 
 
 def total(found: Sequence[Sequence[Any]], targets: Sequence[Any]) -> list[Any]:

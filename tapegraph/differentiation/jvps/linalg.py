@@ -10,7 +10,16 @@ import numpy as np
 
 from tapegraph.differentiation.jvps.rules import Rule, each, is_finite, over, times, value
 from tapegraph.ops import elementwise, index, linalg, reduce, shape
-from tapegraph.ops.linalg import BATCH_MATMUL, EINSUM, MATMUL, aligned, diagonal, matmul, terms_of
+from tapegraph.ops.linalg import (
+    BATCH_MATMUL,
+    EINSUM,
+    MATMUL,
+    adjoint,
+    aligned,
+    diagonal,
+    matmul,
+    terms_of,
+)
 from tapegraph.ops.shape import matrix_transpose
 from tapegraph.recording.node import constant
 from tapegraph.recording.op import Op
@@ -86,27 +95,30 @@ def _cofactors(a: Any) -> Any:
 
 def _slogdet(t: Any, y: Any, a: Any) -> Any:
     slope = reduce.sum(times(t, matrix_transpose(linalg.inv(a))), axis=(-2, -1))
+    if slope.dtype.kind == "c":
+        turned = times(y[..., 0], elementwise.imag(slope) * 1j)
+        return shape.stack([turned, elementwise.real(slope) * (1 + 0j)], -1)
     # Beside the logarithm's tangent stands the sign's, which is zero.
     return times(_column(slope), constant(np.array([0.0, 1.0], a.dtype)))
 
 
 def _cholesky(t: Any, y: Any, a: Any) -> Any:
     n = a.shape[-1]
-    t = (t + matrix_transpose(t)) / 2  # only symmetric matrices have a factor
-    inner = linalg.solve(y, matrix_transpose(linalg.solve(y, t)))
+    t = (t + adjoint(t)) / 2  # only symmetric matrices have a factor
+    inner = linalg.solve(y, adjoint(linalg.solve(y, t)))
     halved = np.tri(n, dtype=a.dtype) - np.eye(n, dtype=a.dtype) / 2
     return matmul(y, times(inner, constant(halved)))
 
 
 def _eigvalsh(t: Any, y: Any, a: Any) -> Any:
     vectors = linalg.eigh(a).eigenvectors
-    return reduce.sum(times(matmul(t, vectors), vectors), axis=-2)
+    return reduce.sum(times(matmul(t, vectors), elementwise.conj(vectors)), axis=-2)
 
 
 def _eigh(t: Any, y: Any, a: Any, *, uplo: str) -> Any:
     n = a.shape[-1]
-    rows, values = y[..., :n], y[..., n]
-    inner = matmul(rows, matmul(t, matrix_transpose(rows)))
+    rows, values = y[..., :n], elementwise.real(y[..., n])
+    inner = matmul(elementwise.conj(rows), matmul(t, matrix_transpose(rows)))
     # d v_i = sum over j of v_j inner[j, i] / (w_i - w_j), and the vectors are rows here.
     turned = _known(over(_off_diagonal(inner), _gaps(values)), linalg.equal_pairs(value(values)), t)
     return shape.concat(
@@ -133,21 +145,25 @@ def _gaps(values: Any) -> Any:
 
 def _svdvals(t: Any, y: Any, x: Any) -> Any:
     u, _, vh = linalg.svd(x, full_matrices=False)
-    return reduce.sum(times(matmul(t, matrix_transpose(vh)), u), axis=-2)
+    return reduce.sum(times(matmul(t, adjoint(vh)), elementwise.conj(u)), axis=-2)
 
 
 def _svd(t: Any, y: Any, x: Any) -> Any:
     m, n = x.shape[-2:]
     u, s, vh = linalg.parts_of_svd(y, m)
-    right = matmul(t, matrix_transpose(vh))
-    left = matmul(matrix_transpose(u), t)
-    inner = matmul(matrix_transpose(u), right)
+    right = matmul(t, adjoint(vh))
+    left = matmul(adjoint(u), t)
+    inner = matmul(adjoint(u), right)
     off, gaps = _off_diagonal(inner), _gaps(s * s)
-    of_u = over(times(off, _row(s)) + times(matrix_transpose(off), _column(s)), gaps)
-    of_v = over(times(off, _column(s)) + times(matrix_transpose(off), _row(s)), gaps)
+    of_u = over(times(off, _row(s)) + times(adjoint(off), _column(s)), gaps)
+    of_v = over(times(off, _column(s)) + times(adjoint(off), _row(s)), gaps)
     equal, zeros = linalg.equal_pairs(value(s)), linalg.zeros_among(value(s))
+    if x.dtype.kind == "c":  # the phases of a pair of vectors move apart, half of it by each
+        eye = constant(np.eye(s.shape[-1], dtype=x.dtype) * 0.5j)
+        apart = times(elementwise.imag(inner), eye) / _column(elementwise.where(zeros, 1.0, s))
+        of_u, of_v = of_u + apart, of_v - apart
     du = matmul(u, _known(of_u, equal, t))
-    dvh = matmul(matrix_transpose(_known(of_v, equal, t)), vh)
+    dvh = matmul(adjoint(_known(of_v, equal, t)), vh)
     # What moves u or v out of the space that they span.
     if m > n:
         outside = over(right - matmul(u, inner), _row(s))
@@ -159,7 +175,7 @@ def _svd(t: Any, y: Any, x: Any) -> Any:
 
 
 def _pinv(t: Any, y: Any, a: Any, *, rcond: float) -> Any:
-    tt, yt = matrix_transpose(t), matrix_transpose(y)
+    tt, yt = adjoint(t), adjoint(y)
     outside_rows = tt - matmul(matmul(tt, a), y)
     outside_columns = tt - matmul(y, matmul(a, tt))
     return (

@@ -16,6 +16,7 @@ from tapegraph.differentiation.slopes.rules import (
     Slopes,
     converted,
     either,
+    is_complex,
 )
 from tapegraph.ops.elementwise import (
     GELU_CUBIC,
@@ -43,12 +44,22 @@ def _pow_base(y: Any, a: Any, b: Any) -> Any:
 
 def _pow_exponent(y: Any, a: Any, b: Any) -> Any:
     a = converted(a, y)
+    if is_complex(y):
+        return np.where(a == 0, 0.0, y * np.log(np.where(a == 0, 1.0, a)))
     return np.where(a <= 0, 0.0, y * np.log(np.where(a > 0, a, 1.0)))  # NaN stays NaN
 
 
 def _cbrt(y: Any, x: Any) -> Any:
     # At 0 what is 0 too, but grows: y has an infinite slope there, and 0 * inf would hide it.
     return np.where(x == 0, x + 0.0, 3.0 * y * y)
+
+
+def _abs(y: Any, x: Any) -> Any:
+    return np.conj(x) / np.where(y == 0, 1.0, y) if is_complex(x) else np.sign(x)
+
+
+def _arcsinh(y: Any, x: Any) -> Any:
+    return np.sqrt(x * x + 1.0) if is_complex(x) else np.hypot(x, 1.0)
 
 
 def _gelu(y: Any, x: Any) -> Any:
@@ -121,7 +132,13 @@ SLOPES: Slopes = {
     "tanh": (lambda y, x: 1.0 - y * y,),
     "sigmoid": (lambda y, x: y * (1.0 - y),),
     "relu": (lambda y, x: y > 0,),  # so that y may lie where x did
-    "abs": (lambda y, x: np.sign(x),),
+    "abs": (_abs,),
+    # Of what is real, but not by a real number, a slope is to be read so: the result moves by the
+    # real part of the slope times the tangent, and so the cotangent times the slope goes back.
+    "real": (SAME,),
+    "imag": (lambda y, x: -1j,),
+    "angle": (Divisor(lambda y, x: 1j * x),),
+    "conj": (Linear(lambda g, y, x: np.conj(g)),),
     "gelu": (_gelu,),
     "silu": (_silu,),
     "cbrt": (Divisor(_cbrt),),
@@ -135,7 +152,7 @@ SLOPES: Slopes = {
     "arcsin": (Divisor(lambda y, x: np.sqrt((1.0 - x) * (1.0 + x))),),
     "arccos": (Divisor(lambda y, x: -np.sqrt((1.0 - x) * (1.0 + x))),),
     "arctan": (Divisor(lambda y, x: 1.0 + x * x),),
-    "arcsinh": (Divisor(lambda y, x: np.hypot(x, 1.0)),),
+    "arcsinh": (Divisor(_arcsinh),),
     "arccosh": (Divisor(lambda y, x: np.sqrt(x - 1.0) * np.sqrt(x + 1.0)),),
     "arctanh": (Divisor(lambda y, x: (1.0 - x) * (1.0 + x)),),
     "sinc": (_sinc,),
