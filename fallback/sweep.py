@@ -144,7 +144,7 @@ class Arrays:
         program, held = self.program, dict[int, Any]()
         wanted = set(program.wanted)
         for slot, seed in zip(program.outputs, seeds, strict=True):
-            self._add(held, slot, conjugated(seed))
+            self._add(held, slot, self.conjugated(seed))
         for slot in range(len(program) - 1, -1, -1):
             if slot not in held or not program.inputs[slot] or not program.needs[slot]:
                 continue
@@ -152,7 +152,8 @@ class Arrays:
             for i, part in self.parts(slot, g):
                 self._add(held, i, part)
         return [
-            conjugated(held[slot]) if slot in held else self.zeros(slot) for slot in program.wanted
+            self.conjugated(held[slot]) if slot in held else self.zeros(slot)
+            for slot in program.wanted
         ]
 
     def _add(self, held: dict[int, Any], slot: int, part: Any) -> None:
@@ -208,6 +209,10 @@ class Arrays:
     def cotangent(self, slot: int, g: Any) -> Any:
         """Return a cotangent as rules take it."""
         return g
+
+    def conjugated(self, g: Any) -> Any:
+        """Return a cotangent as it comes in, and as a gradient goes out."""
+        return conjugated(g)
 
     def fitted(self, slot: int, part: Any) -> Any:
         """Return a gradient in the shape and dtype of a slot."""

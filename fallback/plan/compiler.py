@@ -16,7 +16,7 @@ from tapegraph.fallback.plan.ir import Builder, Constant, Feed, Instr, NanCheck,
 from tapegraph.fallback.plan.memory import by_lifetime
 from tapegraph.fallback.plan.tracer import Untraceable, trace
 from tapegraph.fallback.rules import Joint
-from tapegraph.fallback.sweep import Arrays, unbroadcast
+from tapegraph.fallback.sweep import Arrays, conjugated, in_dtype, unbroadcast
 from tapegraph.recording.op import ALL_REDUCE, DERIVATIVES, JACOBIAN, Op
 from tapegraph.recording.program import Recording
 from tapegraph.recording.record import ELEMENTWISE
@@ -224,6 +224,13 @@ class _Variables(Arrays):
             part = trace(self.builder, _fitted, (part, shape, dtype), {})
         return part
 
+    def conjugated(self, g: Var) -> Var:
+        if g.value.dtype.kind != "c":
+            return g
+        if isinstance(g.value, RowSparse):
+            return self.builder.emit(Instr(conjugated, (g,)))
+        return self.builder.emit(Instr(np.conjugate, (g,), takes_out=True, elementwise=True))
+
     def total(self, slot: int, held: Var, part: Var) -> Var:
         if isinstance(held.value, RowSparse) or isinstance(part.value, RowSparse):
             total = self.builder.emit(Instr(add, (held, part), name="plus"), f"{GRAD}{slot}")
@@ -249,7 +256,7 @@ class _Variables(Arrays):
 
 def _fitted(g: Any, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Any:
     g = unbroadcast(g, shape)
-    return g if g.dtype == dtype else g.astype(dtype)
+    return g if g.dtype == dtype else in_dtype(g, dtype)
 
 
 def named(var: Var, hint: str) -> Var:

@@ -177,7 +177,7 @@ def _roots(instr: Instr, out: Any) -> tuple[Var, ...]:
 
 def _parts(value: Any) -> list[Any]:
     """Return the arrays that something holds, and what may hold others."""
-    if value is None or isinstance(value, (np.generic, bool, int, float)):
+    if value is None or isinstance(value, (np.generic, bool, int, float, complex)):
         return []
     return [p for v in value for p in _parts(v)] if isinstance(value, (tuple, list)) else [value]
 

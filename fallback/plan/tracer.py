@@ -78,6 +78,14 @@ class PlanTracer(NDArrayOperatorsMixin):
     def size(self) -> int:
         return self.var.value.size  # type: ignore[no-any-return]
 
+    @property
+    def real(self) -> Any:
+        return self._emit(np.real, (self,))
+
+    @property
+    def imag(self) -> Any:
+        return self._emit(np.imag, (self,))
+
     # Calls
 
     def _emit(
