@@ -28,6 +28,8 @@ def forward(op: Op, arrays: tuple[Any, ...], attrs: Attrs) -> Array | None:
     except ValueError:
         return None
     dtype = np.result_type(*arrays).name
+    if dtype.startswith("complex"):
+        return None
     tf = tensorflow()
     operands = [
         to_tensorflow(a.astype(dtype, copy=False))

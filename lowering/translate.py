@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from tapegraph.lowering.layouts import emitted_last
+from tapegraph.lowering.rows.complex import COMPLEX
 from tapegraph.lowering.rows.nn import WHOLE_LOWERINGS
 from tapegraph.lowering.rows.rules import (
     LOWERINGS,
@@ -31,10 +32,21 @@ LOWERINGS.update((name, row if isinstance(row, Row) else Row(row)) for name, row
 
 def check_lowers(program: Program, *, whole: bool = False) -> None:
     """Refuse a program that holds an operation or a dtype without lowering."""
+    has_complex = any(dtype.kind == "c" for dtype in program.dtypes if dtype is not None)
     for slot, op in enumerate(program.ops):
-        known = op.name in LOWERINGS or op in (*DERIVATIVES, ALL_REDUCE)
-        if program.inputs[slot] and not known:
+        if op in (*DERIVATIVES, ALL_REDUCE) or not program.inputs[slot]:
+            continue
+        if has_complex and is_complex(program, slot):
+            if op.name not in COMPLEX:
+                raise NotLowered(f"{op.name} has no lowering for complex numbers")
+        elif op.name not in LOWERINGS:
             row_of(op, whole=whole)
+
+
+def is_complex(program: Program, slot: int) -> bool:
+    """Return whether an operation takes or gives complex numbers."""
+    kinds = (program.dtypes[i] for i in (slot, *program.inputs[slot]))
+    return any(dtype is not None and dtype.kind == "c" for dtype in kinds)
 
 
 def row_of(op: Op, *, whole: bool = False) -> Row:
@@ -132,7 +144,12 @@ def emit_entry(
     attrs: Attrs = program.attrs[slot]
     out = Result(program.shapes[slot], program.dtypes[slot].name)
     operands = _operands(tf, program, slot, tensors, constants, out, emitted)
-    rule = _rule(op, strong_zero=strong_zero, whole=whole)
+    if is_complex(program, slot):
+        if strong_zero:
+            raise MetNaN(f"{op.name} met a NaN, and only the native engine keeps complex zeros")
+        rule = COMPLEX[op.name]
+    else:
+        rule = _rule(op, strong_zero=strong_zero, whole=whole)
     if last:
         out, rule, attrs = emitted_last(op.name, out, rule, attrs)
     result = rule(out, *operands, **attrs)

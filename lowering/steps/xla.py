@@ -61,6 +61,8 @@ def refusal(recording: Recording) -> str:
     program = recording.program
     if len(program) > ENTRIES:
         return f"{len(program)} entries are more than {ENTRIES}"
+    if any(dtype is not None and dtype.kind == "c" for dtype in program.dtypes):
+        return "complex numbers are not known to give the same there"
     for slot, op in enumerate(program.ops):
         if program.inputs[slot] and op is not GRADIENT and not _agrees(recording, slot):
             return f"{op.name} is not known to give the same there"
