@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from tapegraph.arrays.row_sparse import RowSparse
-from tapegraph.errors import warn
+from tapegraph.errors import explain, warn
 from tapegraph.optim.averaging import AVERAGING
 from tapegraph.optim.groups import checked
 from tapegraph.optim.leaves import Leaf, Leaves, gradients_of, set_gradient
@@ -112,6 +112,10 @@ def clip_grad_value(params: Leaves, limit: float) -> None:
     op = "clip_grad_value"
     limit = _limit(op, "limit", limit)
     leaves = _averaged(checked(op, params))
+    for _, g in _gradients(leaves):
+        if g.dtype.kind == "c":
+            fix = "Write tg.clip_grad_norm, which scales them."
+            raise TypeError(explain(op, "a complex gradient", "real ones", fix))
     with no_grad():
         clipped = [
             (p, _map(g, lambda x: np.minimum(np.maximum(x, -limit), limit)))
@@ -149,7 +153,7 @@ def _map(g: Any, f: Any) -> Any:
 
 def _norm(gradients: list[Any]) -> Any:
     """Return the norm of all gradients as one vector, in float64: an array or a tensor."""
-    gradients = [g for g in gradients if g.shape.count(0) == 0]
+    gradients = [np.abs(g) if g.dtype.kind == "c" else g for g in gradients if 0 not in g.shape]
     if not gradients:
         return np.zeros(())
     peaks = [np.maximum(np.max(g), -np.min(g)).astype(np.float64) for g in gradients]

@@ -110,3 +110,18 @@ def _read_only(array: Array) -> Array:
     view = array.view()
     view.setflags(write=False)
     return view
+
+
+def real_dtype(dtype: np.dtype[Any]) -> np.dtype[Any]:
+    """Return the dtype of a complex number's parts, and a real one itself."""
+    return np.empty(0, dtype).real.dtype
+
+
+def parts_of(z: Any) -> Any:
+    """Return real and imaginary parts along a new last axis."""
+    return np.stack([z.real, z.imag], axis=-1)
+
+
+def of_parts(parts: Any) -> Any:
+    """Return the complex numbers whose parts lie along the last axis."""
+    return parts[..., 0] + 1j * parts[..., 1]

@@ -204,7 +204,11 @@ def _ending() -> AbstractContextManager[Any]:
 
 
 def _start(leaf: Any, path: str) -> Any:
-    array = np.asarray(lifted("minimize", leaf, path), np.float64)
+    x = lifted("minimize", leaf, path)
+    if x.dtype.kind == "c":
+        fix = "Minimise over real and imaginary parts, x[0] + 1j * x[1]."
+        raise TypeError(explain("minimize", f"complex numbers in {path}", "real ones", fix))
+    array = np.asarray(x, np.float64)
     return float(array) if isinstance(leaf, NUMBERS) else array
 
 

@@ -16,7 +16,17 @@ from tapegraph.errors import explain, kind_of
 from tapegraph.numpy_warnings import quietly
 from tapegraph.optim.averaging import AVERAGING
 from tapegraph.optim.groups import Group, Params, grouped
-from tapegraph.optim.leaves import Leaf, array_of, fresh, gradient_of, rows_set, slot
+from tapegraph.optim.leaves import (
+    Leaf,
+    array_of,
+    fresh,
+    gradient_of,
+    of_parts,
+    parts_of,
+    real_dtype,
+    rows_set,
+    slot,
+)
 from tapegraph.optim.options import (
     Rate,
     check_rate_is_not_read,
@@ -329,7 +339,7 @@ class Optimizer:
                 rows, g = g.rows, g.values
                 old = [a[rows] if table else a for a, table in zip(old, tables, strict=True)]
             state = dict(zip(slots, old[1:], strict=True))
-            rate_now = np.asarray(lr, old[0].dtype)
+            rate_now = np.asarray(lr, real_dtype(old[0].dtype))
             new = self._updated(name, old[0], g, state, rate_now, group.weight_decay)
             for leaf, array, table in zip(leaves, new, tables, strict=True):
                 if table:
@@ -356,7 +366,7 @@ class Optimizer:
                     if g is None:
                         continue
                     tensor: Any = p
-                    key = group, tensor.dtype
+                    key = group, real_dtype(tensor.dtype)
                     if key not in rates:
                         rates[key] = self._recorded_rate(capture, *key)
                     lr = rates[key]
@@ -397,6 +407,16 @@ class Optimizer:
             for row, tensor in zip(objects, new, strict=True):
                 recorder.assign_all(row, tensor)
 
+    def _updated_by_parts(
+        self, p: Any, g: Any, state: dict[str, Any], lr: Any
+    ) -> tuple[Any, dict[str, Any]]:
+        """Run the rule on real and imaginary parts, each an element of its own, as PyTorch does."""
+        own = {key for key, slot in state.items() if slot.dtype.kind == "c"}
+        given = {key: parts_of(slot) if key in own else slot for key, slot in state.items()}
+        new_p, new = self.update(parts_of(p), parts_of(g), given, lr)
+        slots = {key: of_parts(slot) if key in own else slot for key, slot in new.items()}
+        return of_parts(new_p), slots
+
     def _updated(
         self, name: str, p: Any, g: Any, state: dict[str, Any], lr: Any, weight_decay: float
     ) -> list[Any]:
@@ -406,7 +426,8 @@ class Optimizer:
             p = p - lr * (weight_decay * p)  # in the dtype of p, whatever carries lr
         elif weight_decay:
             g = g + weight_decay * p
-        new_p, new_state = self.update(p, g, dict(state), lr)
+        update = self.update if p.dtype.kind != "c" else self._updated_by_parts
+        new_p, new_state = update(p, g, dict(state), lr)
         if set(new_state) != set(state):
             received = f"slots {sorted(new_state)} from update for {name!r}"
             raise ValueError(explain(self._kind, received, f"{sorted(state)}, as init gave them"))
