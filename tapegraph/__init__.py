@@ -27,7 +27,7 @@ from tapegraph.ops import linalg as _linalg
 from tapegraph.ops import nn as _nn
 from tapegraph.ops import reduce as _reduce
 from tapegraph.ops import shape as _shape
-from tapegraph.ops import special
+from tapegraph.ops import fft, special
 from tapegraph.ops.elementwise import *
 from tapegraph.ops.index import *
 from tapegraph.ops.linalg import *
@@ -99,6 +99,7 @@ __all__ = [
     "distributed",
     "elementwise_grad",
     "export",
+    "fft",
     "function",
     "get_backend",
     "get_forward",

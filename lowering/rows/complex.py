@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from tapegraph.lowering.rows import elementwise, index, linalg, reduce, shape
+from tapegraph.lowering.rows import elementwise, fft, index, linalg, reduce, shape
 from tapegraph.lowering.rows.rules import (
     Row,
     Rule,
@@ -36,6 +36,7 @@ _SAME: tuple[tuple[Any, tuple[str, ...]], ...] = (
     (index, ("roll", "tensor_slice", "gather", "getitem", "index", "scatter")),
     (linalg, ("matmul", "batch_matmul", "inv", "solve")),
     (reduce, ("sum", "mean")),
+    (fft, ("fft", "ifft", "rfft", "irfft")),
 )
 
 

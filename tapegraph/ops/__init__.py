@@ -12,7 +12,7 @@ import importlib
 from collections.abc import Iterable
 from typing import Any
 
-FAMILIES = ("elementwise", "reduce", "linalg", "shape", "index", "special", "nn")
+FAMILIES = ("elementwise", "reduce", "linalg", "shape", "index", "special", "fft", "nn")
 COMPOSED = tuple(f for f in FAMILIES if f not in ("elementwise", "special"))  # not from slopes
 
 

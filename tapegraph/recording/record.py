@@ -130,6 +130,10 @@ def unary(
                 out = forward(x._array) if not OTHERS else computed(op, (x._array,))
             except RuntimeWarning:
                 out = watched(name, op.forward, x._array)
+            except TypeError:
+                if x._array.dtype.kind == "c":  # NumPy refuses it
+                    raise real_only(name) from None
+                raise
             if type(out) is not ndarray:
                 out = np.asarray(out)
             if not complex and out.dtype.kind == "c":
@@ -341,6 +345,8 @@ def _widened(name: str, a: Any, b: Any) -> tuple[Any, Any] | None:
 
 
 def _refused(name: str, x: Any, y: Any, error: Exception) -> Exception:
+    if isinstance(error, TypeError) and is_complex(x, y):
+        return real_only(name)
     if not isinstance(error, ValueError):
         kind = OverflowError if isinstance(error, OverflowError) else TypeError
         return kind(f"{name}: {error} (at {user_line()})")

@@ -340,6 +340,9 @@ class Tensor(ArrayMethods, Node, recorded=True):
 
     def __float__(self) -> float:
         value = self.item()
+        if type(value) is complex:
+            fix = "Write tensor.real, abs(tensor) or complex(tensor)."
+            raise TypeError(explain("float", "a complex tensor", "a real one", fix))
         if self._requires_grad:
             lost_gradients.to_number("Tensor", "float")
         return float(value)

@@ -9,7 +9,7 @@ from typing import Any, Literal
 import numpy as np
 
 from tapegraph.errors import explain, kind_of
-from tapegraph.ops import shape
+from tapegraph.ops import elementwise, shape
 from tapegraph.pytree import leaves, matched, replaced
 from tapegraph.random import Repeated
 from tapegraph.recording.node import constant
@@ -25,13 +25,17 @@ from tapegraph.transforms.levels import (
     result,
     under,
 )
-from tapegraph.transforms.reverse import Pullback, recording
+from tapegraph.transforms.reverse import Pullback, check_holomorphic, recording
 
 Mode = Literal["forward", "reverse"]
 
 
 def jacobian(
-    f: Callable[..., Any], argnums: int | Sequence[int] = 0, mode: Mode | None = None
+    f: Callable[..., Any],
+    argnums: int | Sequence[int] = 0,
+    mode: Mode | None = None,
+    *,
+    holomorphic: bool = False,
 ) -> Callable[..., Any]:
     """Return the Jacobian of a function, itself a function of the same arguments.
 
@@ -44,7 +48,11 @@ def jacobian(
     mode : str, optional
         ``"forward"``: one run of ``f`` per element of the arguments. ``"reverse"``: one run, and
         one reverse pass per element of the result. Whichever needs fewer where not given. What
-        ``f`` draws from `tapegraph.random` is drawn once, for all of its runs.
+        ``f`` draws from `tapegraph.random` is drawn once, for all of its runs. Of real results by
+        complex arguments it is the reverse one, of complex results by real arguments the forward
+        one.
+    holomorphic : bool
+        ``f`` takes and returns complex numbers and is differentiable as such.
 
     Returns
     -------
@@ -56,8 +64,9 @@ def jacobian(
     Raises
     ------
     TypeError, ValueError
-        As for `grad`, but for results of any shape; ``mode`` is another; or results of two runs
-        differ in structure.
+        As for `grad`, but for results of any shape; ``mode`` is another; results of two runs
+        differ in structure; or ``f`` is complex and takes complex numbers, and is not said to be
+        holomorphic.
     RuntimeError
         Two runs gave other numbers.
 
@@ -73,13 +82,17 @@ def jacobian(
         received = f"{kind_of(mode)} for 'mode'"
         raise ValueError(explain("jacobian", received, '"forward", "reverse" or None'))
     check_callable("jacobian", f)
-    derivative = functools.wraps(f)(_jacobian("jacobian", f, argnums, mode))
+    derivative = functools.wraps(f)(_jacobian("jacobian", f, argnums, mode, holomorphic))
     derivative.__doc__ = f"Return the Jacobian of {getattr(f, '__name__', repr(f))}."
     return derivative
 
 
 def _jacobian(
-    op: str, f: Callable[..., Any], argnums: int | Sequence[int], mode: Mode | None
+    op: str,
+    f: Callable[..., Any],
+    argnums: int | Sequence[int],
+    mode: Mode | None,
+    holomorphic: bool = False,
 ) -> Callable[..., Any]:
     """Return the Jacobian for `jacobian`, or for who else asks."""
     wanted = positions(op, argnums)
@@ -98,15 +111,22 @@ def _jacobian(
 
         targets = [x for argument in arguments for x in argument.targets]
         elements = sum(x.size for x in targets)
-        if mode == "forward" and elements:
+        is_complex = any(x.dtype.kind == "c" for x in targets)
+        if mode == "forward" and elements and not is_complex:
             form, rows = _forward(run, lifted)
         else:
             form = run({i: argument.inside for i, argument in lifted.items()})
             outs = [result(op, part, level) for _, part in leaves(form)]
-            if mode is None and 0 < elements < sum(out.size for out in outs):
+            for out in outs:
+                _check_complex(op, out, targets, mode, holomorphic)
+            fewer = mode is None and 0 < elements < sum(out.size for out in outs)
+            of_reals = not is_complex and elements and any(out.dtype.kind == "c" for out in outs)
+            if (fewer and (holomorphic or not is_complex)) or of_reals or mode == "forward":
                 form, rows = _forward(run, lifted)
             else:
                 rows = [_by_rows(Pullback(out, targets), out, targets) for out in outs]
+            if holomorphic and not fewer and mode != "forward":
+                rows = [list(map(elementwise.conj, row)) for row in rows]
         found = []
         for row in rows:
             blocks = iter(row)
@@ -116,6 +136,24 @@ def _jacobian(
         return replaced(form, iter(found))
 
     return derivative
+
+
+def _check_complex(
+    op: str, out: Any, targets: Sequence[Any], mode: Mode | None, holomorphic: bool
+) -> None:
+    """Refuse what one derivative cannot say: how a complex number moves with another's two parts."""
+    if holomorphic:
+        check_holomorphic(op, out, targets)
+        return
+    by_complex = any(x.dtype.kind == "c" for x in targets)
+    if out.dtype.kind == "c" and by_complex:
+        received = f"a function from complex numbers to {out.dtype}"
+        fix = "Write holomorphic=True if it is, or differentiate its real and imaginary parts."
+        raise TypeError(explain(op, received, "real results, or real arguments", fix))
+    wrong = "forward" if by_complex else "reverse" if out.dtype.kind == "c" else None
+    if mode == wrong and mode is not None:
+        received = f'mode="{mode}" for {out.dtype} results of {"complex" if by_complex else "real"}'
+        raise ValueError(explain(op, f"{received} arguments", "the other mode", "Leave it away."))
 
 
 def _units(size: int, dtype: np.dtype[Any]) -> Any:
@@ -156,7 +194,12 @@ def _forward(run: Callable[..., Any], lifted: dict[int, Lifted]) -> tuple[Any, l
             columns[-1].append([tangent for _, tangent in pairs])
     return first, [
         [
-            _stacked([c[k] for c in column], -1, (*out.shape, *point.shape), point.dtype)
+            _stacked(
+                [c[k] for c in column],
+                -1,
+                (*out.shape, *point.shape),
+                np.result_type(point.dtype, out.dtype) if out.dtype.kind == "c" else point.dtype,
+            )
             for column, point in zip(columns, points, strict=True)
         ]
         for k, out in enumerate(outs)

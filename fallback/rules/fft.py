@@ -1,0 +1,45 @@
+"""VJP rules: Fourier transforms.
+
+The matrix of a transform is symmetric, so that a cotangent takes the same transform, and not its
+inverse: the sweep carries conjugates.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from tapegraph.fallback.rules import Row
+from tapegraph.fallback.strong_zero import plain
+from tapegraph.ops.fft import SWAPPED
+from tapegraph.typed import Array
+
+
+def _fft(g: Any, y: Array, x: Array, *, axes: tuple[int, ...], norm: Any) -> Any:
+    return np.fft.fftn(plain(g), axes=axes, norm=norm)
+
+
+def _ifft(g: Any, y: Array, x: Array, *, axes: tuple[int, ...], norm: Any) -> Any:
+    return np.fft.ifftn(plain(g), axes=axes, norm=norm)
+
+
+def _rfft(g: Any, y: Array, x: Array, *, axis: int, norm: Any) -> Any:
+    return np.fft.fft(plain(g), n=x.shape[axis], axis=axis, norm=norm)  # of which the real part
+
+
+def _irfft(g: Any, y: Array, x: Array, *, n: int, axis: int, norm: Any) -> Any:
+    """All but the first frequency, and of an even length the last, stand for two."""
+    twice = np.full(n // 2 + 1, 2.0, y.dtype)
+    twice[0] = 1.0
+    if n % 2 == 0:
+        twice[-1] = 1.0
+    weights = twice.reshape((-1,) + (1,) * (y.ndim - 1 - axis))
+    swapped: Any = SWAPPED[norm]
+    return np.conj(np.fft.rfft(plain(g), axis=axis, norm=swapped)) * weights
+
+
+VJPS: dict[str, Row] = {"fft": (_fft,), "ifft": (_ifft,), "rfft": (_rfft,), "irfft": (_irfft,)}
+
+# As they stand they run on Tensors too.
+RECORDED: dict[str, Row] = {}

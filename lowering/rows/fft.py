@@ -1,0 +1,69 @@
+"""TensorFlow nodes: Fourier transforms, of the last axes."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from tapegraph.lowering.rows.rules import Row, Rule, converted, number, permuted, raw
+from tapegraph.lowering.runtime import tensorflow
+
+_AXES = ("", "", "2D", "3D")  # by how many of the last axes a node takes
+
+
+def _transform(forward: bool) -> Rule:
+    node = "FFT" if forward else "IFFT"
+
+    def rule(out: Any, x: Any, *, axes: tuple[int, ...], norm: str) -> Any:
+        x = converted(x, out.dtype)
+        rank, count = len(out.shape), len(axes)
+        if sorted(axes) == list(range(rank - count, rank)) and count < len(_AXES):
+            x = getattr(raw, node + _AXES[count])(input=x)
+        else:
+            for axis in axes:
+                x = _along(axis, rank, getattr(raw, node), x)
+        size = math.prod(out.shape[axis] for axis in axes)
+        return _scaled(x, size, norm, forward=forward)
+
+    return rule
+
+
+def _along(axis: int, rank: int, node: Any, x: Any, **options: Any) -> Any:
+    """Run a node that takes the last axis along another one."""
+    order = [*range(rank)]
+    order[axis], order[-1] = order[-1], order[axis]
+    if axis == rank - 1:
+        return node(input=x, **options)
+    return permuted(node(input=permuted(x, order), **options), order)
+
+
+def _scaled(x: Any, size: int, norm: str, *, forward: bool) -> Any:
+    """Scale what TensorFlow gives, whose norm is "backward"."""
+    factor = {"backward": 1.0, "ortho": math.sqrt(size), "forward": size}[norm]
+    if factor == 1.0:
+        return x
+    scale = number(1.0 / factor if forward else factor, x)
+    return raw.Mul(x=x, y=scale)
+
+
+def _rfft(out: Any, x: Any, *, axis: int, norm: str) -> Any:
+    real = converted(x, "float32" if out.dtype == "complex64" else "float64")
+    n = x.shape[axis]
+    length = tensorflow().constant([n], "int32")
+    y = _along(axis, len(out.shape), raw.RFFT, real, fft_length=length, Tcomplex=out.dtype)
+    return _scaled(y, n, norm, forward=True)
+
+
+def _irfft(out: Any, x: Any, *, n: int, axis: int, norm: str) -> Any:
+    x = converted(x, "complex64" if out.dtype == "float32" else "complex128")
+    length = tensorflow().constant([n], "int32")
+    y = _along(axis, len(out.shape), raw.IRFFT, x, fft_length=length, Treal=out.dtype)
+    return _scaled(y, n, norm, forward=False)
+
+
+LOWERINGS: dict[str, Row | Rule] = {
+    "fft": _transform(True),
+    "ifft": _transform(False),
+    "rfft": _rfft,
+    "irfft": _irfft,
+}

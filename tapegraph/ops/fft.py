@@ -1,0 +1,378 @@
+"""``tg.fft``: discrete Fourier transforms, as `numpy.fft` names them; all are linear."""
+
+# mypy: disable-error-code="no-any-return"
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Literal, SupportsIndex
+
+import numpy as np
+
+from tapegraph.arrays.axes import integers, one_axis
+from tapegraph.errors import explain, kind_of
+from tapegraph.ops import elementwise, index
+from tapegraph.recording.numpy_functions import implements
+from tapegraph.recording.op import Op
+from tapegraph.recording.record import apply, is_complex, real_only, tensor_like
+from tapegraph.typed import Array, ArrayLike
+
+if TYPE_CHECKING:
+    from tapegraph.typed import Kind
+
+__all__ = [
+    "fft",
+    "fft2",
+    "fftfreq",
+    "fftn",
+    "fftshift",
+    "hfft",
+    "ifft",
+    "ifft2",
+    "ifftn",
+    "ifftshift",
+    "ihfft",
+    "irfft",
+    "irfft2",
+    "irfftn",
+    "rfft",
+    "rfft2",
+    "rfftfreq",
+    "rfftn",
+]
+
+Norm = Literal["backward", "ortho", "forward"]
+Axes = Sequence[SupportsIndex]
+# The norm that a transform's inverse has, taken without changing direction.
+SWAPPED = {"backward": "forward", "ortho": "ortho", "forward": "backward"}
+
+fftfreq, rfftfreq = np.fft.fftfreq, np.fft.rfftfreq  # plain numbers
+
+
+def _fftn(x: Array, *, axes: tuple[int, ...], norm: Any) -> Any:
+    return np.fft.fftn(x, axes=axes, norm=norm)
+
+
+def _ifftn(x: Array, *, axes: tuple[int, ...], norm: Any) -> Any:
+    return np.fft.ifftn(x, axes=axes, norm=norm)
+
+
+def _rfft(x: Array, *, axis: int, norm: Any) -> Any:
+    return np.fft.rfft(x, axis=axis, norm=norm)
+
+
+def _irfft(x: Array, *, n: int, axis: int, norm: Any) -> Any:
+    return np.fft.irfft(x, n, axis=axis, norm=norm)
+
+
+FFT = Op("fft", _fftn, complex=True)
+IFFT = Op("ifft", _ifftn, complex=True)
+RFFT = Op("rfft", _rfft)
+IRFFT = Op("irfft", _irfft, complex=True)
+
+
+@implements(np.fft.fft)
+def fft(
+    a: Kind | ArrayLike, n: int | None = None, axis: SupportsIndex = -1, norm: Norm | None = None
+) -> Kind:
+    """Transform along one axis, as `numpy.fft.fft`.
+
+    >>> import tapegraph as tg
+    >>> tg.fft.fft([1.0, 2.0]).data
+    array([ 3.+0.j, -1.+0.j])
+    """
+    return _several("fft", FFT, a, None if n is None else (n,), (axis,), norm)
+
+
+@implements(np.fft.ifft)
+def ifft(
+    a: Kind | ArrayLike, n: int | None = None, axis: SupportsIndex = -1, norm: Norm | None = None
+) -> Kind:
+    """Transform back along one axis, as `numpy.fft.ifft`.
+
+    >>> import tapegraph as tg
+    >>> tg.fft.ifft([3.0, -1.0]).data
+    array([1.+0.j, 2.+0.j])
+    """
+    return _several("ifft", IFFT, a, None if n is None else (n,), (axis,), norm)
+
+
+@implements(np.fft.fft2)
+def fft2(
+    a: Kind | ArrayLike,
+    s: Sequence[int] | None = None,
+    axes: Axes | None = (-2, -1),
+    norm: Norm | None = None,
+) -> Kind:
+    """Transform along two axes, as `numpy.fft.fft2`.
+
+    >>> import tapegraph as tg
+    >>> tg.fft.fft2([[1.0, 2.0]]).data
+    array([[ 3.+0.j, -1.+0.j]])
+    """
+    return _several("fft2", FFT, a, s, axes, norm)
+
+
+@implements(np.fft.ifft2)
+def ifft2(
+    a: Kind | ArrayLike,
+    s: Sequence[int] | None = None,
+    axes: Axes | None = (-2, -1),
+    norm: Norm | None = None,
+) -> Kind:
+    """Transform back along two axes, as `numpy.fft.ifft2`.
+
+    >>> import tapegraph as tg
+    >>> tg.fft.ifft2([[3.0, -1.0]]).data
+    array([[1.+0.j, 2.+0.j]])
+    """
+    return _several("ifft2", IFFT, a, s, axes, norm)
+
+
+@implements(np.fft.fftn)
+def fftn(
+    a: Kind | ArrayLike,
+    s: Sequence[int] | None = None,
+    axes: Axes | None = None,
+    norm: Norm | None = None,
+) -> Kind:
+    """Transform along some axes, or all, as `numpy.fft.fftn`.
+
+    >>> import tapegraph as tg
+    >>> tg.fft.fftn([[1.0, 2.0]]).data
+    array([[ 3.+0.j, -1.+0.j]])
+    """
+    return _several("fftn", FFT, a, s, axes, norm)
+
+
+@implements(np.fft.ifftn)
+def ifftn(
+    a: Kind | ArrayLike,
+    s: Sequence[int] | None = None,
+    axes: Axes | None = None,
+    norm: Norm | None = None,
+) -> Kind:
+    """Transform back along some axes, or all, as `numpy.fft.ifftn`.
+
+    >>> import tapegraph as tg
+    >>> tg.fft.ifftn([[3.0, -1.0]]).data
+    array([[1.+0.j, 2.+0.j]])
+    """
+    return _several("ifftn", IFFT, a, s, axes, norm)
+
+
+@implements(np.fft.rfft)
+def rfft(
+    a: Kind | ArrayLike, n: int | None = None, axis: SupportsIndex = -1, norm: Norm | None = None
+) -> Kind:
+    """Transform real numbers along one axis, as `numpy.fft.rfft`.
+
+    >>> import tapegraph as tg
+    >>> tg.fft.rfft([1.0, 2.0, 3.0]).data.round(3)
+    array([ 6. +0.j   , -1.5+0.866j])
+    """
+    return rfftn(a, None if n is None else (n,), (axis,), norm)
+
+
+@implements(np.fft.irfft)
+def irfft(
+    a: Kind | ArrayLike, n: int | None = None, axis: SupportsIndex = -1, norm: Norm | None = None
+) -> Kind:
+    """Transform back to real numbers along one axis, as `numpy.fft.irfft`.
+
+    >>> import tapegraph as tg
+    >>> tg.fft.irfft(tg.fft.rfft([1.0, 2.0, 3.0]), 3).data.round(3)
+    array([1., 2., 3.])
+    """
+    return irfftn(a, None if n is None else (n,), (axis,), norm)
+
+
+@implements(np.fft.rfft2)
+def rfft2(
+    a: Kind | ArrayLike,
+    s: Sequence[int] | None = None,
+    axes: Axes | None = (-2, -1),
+    norm: Norm | None = None,
+) -> Kind:
+    """Transform real numbers along two axes, as `numpy.fft.rfft2`.
+
+    >>> import tapegraph as tg
+    >>> tg.fft.rfft2([[1.0, 2.0]]).data
+    array([[ 3.+0.j, -1.+0.j]])
+    """
+    return rfftn(a, s, axes, norm)
+
+
+@implements(np.fft.irfft2)
+def irfft2(
+    a: Kind | ArrayLike,
+    s: Sequence[int] | None = None,
+    axes: Axes | None = (-2, -1),
+    norm: Norm | None = None,
+) -> Kind:
+    """Transform back to real numbers along two axes, as `numpy.fft.irfft2`.
+
+    >>> import tapegraph as tg
+    >>> tg.fft.irfft2([[3.0, -1.0]]).data
+    array([[1., 2.]])
+    """
+    return irfftn(a, s, axes, norm)
+
+
+@implements(np.fft.rfftn)
+def rfftn(
+    a: Kind | ArrayLike,
+    s: Sequence[int] | None = None,
+    axes: Axes | None = None,
+    norm: Norm | None = None,
+) -> Kind:
+    """Transform real numbers along some axes, or all, as `numpy.fft.rfftn`.
+
+    >>> import tapegraph as tg
+    >>> tg.fft.rfftn([[1.0, 2.0]]).data
+    array([[ 3.+0.j, -1.+0.j]])
+    """
+    x = tensor_like("rfftn", a, "a")
+    if is_complex(x):
+        raise real_only("rfftn")
+    scaled, (*rest, last) = _norm("rfftn", norm), _axes("rfftn", x, s, axes)
+    x = _fitted("rfftn", x, s, (*rest, last))
+    out = apply(RFFT, (x,), {"axis": last, "norm": scaled})
+    return apply(FFT, (out,), {"axes": tuple(rest), "norm": scaled}) if rest else out
+
+
+@implements(np.fft.irfftn)
+def irfftn(
+    a: Kind | ArrayLike,
+    s: Sequence[int] | None = None,
+    axes: Axes | None = None,
+    norm: Norm | None = None,
+) -> Kind:
+    """Transform back to real numbers along some axes, or all, as `numpy.fft.irfftn`.
+
+    >>> import tapegraph as tg
+    >>> tg.fft.irfftn([[3.0, -1.0]]).data
+    array([[1., 2.]])
+    """
+    x = tensor_like("irfftn", a, "a")
+    scaled, (*rest, last) = _norm("irfftn", norm), _axes("irfftn", x, s, axes)
+    n = 2 * (x.shape[last] - 1) if s is None else integers("irfftn", "s", s)[-1]
+    if n == -1:
+        n = x.shape[last]
+    if n < 1:
+        raise ValueError(explain("irfftn", f"n={n} numbers to give", "at least 1"))
+    if s is not None:
+        x = _fitted("irfftn", x, (*integers("irfftn", "s", s)[:-1], n // 2 + 1), (*rest, last))
+    else:
+        x = _fitted("irfftn", x, (n // 2 + 1,), (last,))
+    if rest:
+        x = apply(IFFT, (x,), {"axes": tuple(rest), "norm": scaled})
+    return apply(IRFFT, (x,), {"n": n, "axis": last, "norm": scaled})
+
+
+@implements(np.fft.hfft)
+def hfft(
+    a: Kind | ArrayLike, n: int | None = None, axis: SupportsIndex = -1, norm: Norm | None = None
+) -> Kind:
+    """Transform a signal of Hermitian symmetry to real numbers, as `numpy.fft.hfft`.
+
+    >>> import tapegraph as tg
+    >>> tg.fft.hfft([1.0, 2.0]).data
+    array([ 3., -1.])
+    """
+    return irfft(elementwise.conj(a), n, axis, SWAPPED[_norm("hfft", norm)])
+
+
+@implements(np.fft.ihfft)
+def ihfft(
+    a: Kind | ArrayLike, n: int | None = None, axis: SupportsIndex = -1, norm: Norm | None = None
+) -> Kind:
+    """Transform real numbers back to a signal of Hermitian symmetry, as `numpy.fft.ihfft`.
+
+    >>> import tapegraph as tg
+    >>> tg.fft.ihfft([3.0, -1.0]).data
+    array([1.-0.j, 2.-0.j])
+    """
+    return elementwise.conj(rfft(a, n, axis, SWAPPED[_norm("ihfft", norm)]))
+
+
+@implements(np.fft.fftshift)
+def fftshift(x: Kind | ArrayLike, axes: SupportsIndex | Axes | None = None) -> Kind:
+    """Put the zero frequency in the middle, as `numpy.fft.fftshift`.
+
+    >>> import tapegraph as tg
+    >>> tg.fft.fftshift([0.0, 1.0, -1.0]).data
+    array([-1.,  0.,  1.])
+    """
+    return _shifted("fftshift", x, axes, lambda n: n // 2)
+
+
+@implements(np.fft.ifftshift)
+def ifftshift(x: Kind | ArrayLike, axes: SupportsIndex | Axes | None = None) -> Kind:
+    """Put the zero frequency first again, as `numpy.fft.ifftshift`.
+
+    >>> import tapegraph as tg
+    >>> tg.fft.ifftshift([-1.0, 0.0, 1.0]).data
+    array([ 0.,  1., -1.])
+    """
+    return _shifted("ifftshift", x, axes, lambda n: -(n // 2))
+
+
+def _several(op: str, kind: Op, a: Any, s: Any, axes: Any, norm: Any) -> Any:
+    x = tensor_like(op, a, "a")
+    scaled, along = _norm(op, norm), _axes(op, x, s, axes)
+    x = _fitted(op, x, s, along)
+    if not along:  # NumPy gives complex numbers all the same
+        return elementwise.mul(x, 1.0 + 0.0j)
+    return apply(kind, (x,), {"axes": along, "norm": scaled})
+
+
+def _norm(op: str, norm: Any) -> str:
+    if norm is None:
+        return "backward"
+    if norm not in SWAPPED:
+        raise ValueError(explain(op, f"norm={norm!r}", '"backward", "ortho" or "forward"'))
+    return norm
+
+
+def _axes(op: str, x: Any, s: Any, axes: Any) -> tuple[int, ...]:
+    """Return the axes to transform along, as NumPy chooses them."""
+    if axes is None:
+        count = x.ndim if s is None else len(integers(op, "s", s))
+        chosen: Any = range(-count, 0)
+    elif isinstance(axes, (tuple, list)):
+        chosen = axes
+    else:
+        raise TypeError(explain(op, f"{kind_of(axes)} for 'axes'", "a sequence of axes"))
+    return tuple(one_axis(op, axis, x.ndim) for axis in chosen)
+
+
+def _fitted(op: str, x: Any, s: Any, axes: tuple[int, ...]) -> Any:
+    """Cut an array, or fill it up with zeros at its ends, to the lengths ``s`` along axes."""
+    if s is None:
+        lengths = tuple(x.shape[axis] for axis in axes)
+    else:
+        lengths = integers(op, "s", s)
+    if len(lengths) != len(axes):
+        received = f"{len(lengths)} lengths and {len(axes)} axes"
+        raise ValueError(explain(op, received, "a length per axis"))
+    for length, axis in zip(lengths, axes, strict=True):
+        have = x.shape[axis]
+        want = have if length == -1 else length
+        if want < 1:
+            raise ValueError(explain(op, f"{want} numbers to transform", "at least 1"))
+        if want < have:
+            x = x[(slice(None),) * axis + (slice(want),)]
+        elif want > have:
+            widths = [(0, want - have if i == axis else 0) for i in range(x.ndim)]
+            x = index.pad(x, widths)
+    return x
+
+
+def _shifted(op: str, x: Any, axes: Any, distance: Any) -> Any:
+    array = tensor_like(op, x)
+    chosen = range(array.ndim) if axes is None else integers(op, "axes", axes)
+    along = [one_axis(op, axis, array.ndim) for axis in chosen]
+    if not along:
+        return array
+    return index.roll(array, tuple(distance(array.shape[axis]) for axis in along), tuple(along))
