@@ -17,6 +17,8 @@ GAPS: dict[str, str] = {
     "erfcx": "has no node in TensorFlow",
     "log_ndtr": "has no node in TensorFlow, and its gradient needs erfcx",
     "eigh": "gives vectors up to their sign, and TensorFlow's choice of it is not NumPy's",
+    "eig": "gives vectors up to their phase, and TensorFlow's choice of it is not NumPy's",
+    "qr": "gives columns up to their sign, and TensorFlow's choice of it is not NumPy's",
     "svd": "gives vectors up to their sign, and TensorFlow's choice of it is not NumPy's",
 }
 

@@ -128,6 +128,18 @@ if TYPE_CHECKING:
         eigenvalues: Kind
         eigenvectors: Kind
 
+    class EigResult(NamedTuple, Generic[Kind]):
+        """What `eig` returns."""
+
+        eigenvalues: Kind
+        eigenvectors: Kind
+
+    class QRResult(NamedTuple, Generic[Kind]):
+        """What `qr` returns."""
+
+        Q: Kind
+        R: Kind
+
     class SVDResult(NamedTuple, Generic[Kind]):
         """What `svd` returns."""
 

@@ -31,7 +31,7 @@ def _rising(rule: Rule) -> Rule:
     """Return a rule that is written for cotangents ``dL/dx + i dL/dy`` in the sweep's conjugates."""
 
     def conjugate(g: Any, y: Any, x: Any, **attrs: Any) -> Any:
-        if x.dtype.kind != "c":
+        if y.dtype.kind != "c":
             return rule(g, y, x, **attrs)
         return np.conj(rule(np.conj(g) if g.dtype.kind == "c" else g, y, x, **attrs))
 
@@ -189,6 +189,31 @@ def _eigh(g: Any, y: Any, a: Any, *, uplo: str) -> Any:
     inner = _over_gaps(of_vectors, values, equal, asked)
     inner = inner + g[..., n][..., None] * np.eye(n, dtype=a.dtype)
     return np.matmul(np.matmul(vectors, inner), adjoint(vectors))
+
+
+def _eig(g: Any, y: Any, a: Any) -> Any:
+    n = a.shape[-1]
+    v, values = flipped(y[..., :n]), y[..., n]
+    by_v = np.matmul(adjoint(v), flipped(g[..., :n]))
+    eye = np.eye(n, dtype=y.dtype)
+    # What would change a vector's length is left out, and what would turn its phase.
+    along = (by_v * eye).sum(axis=-2, keepdims=True)
+    inner = (by_v - np.matmul(adjoint(v), v) * along) * (1 - eye)
+    asked = _pairs(_has(g[..., :n]))
+    inner = _over_gaps(inner, np.conj(values), equal_pairs(_numbers(values)), asked)
+    inner = inner + g[..., n][..., None] * eye
+    return solved(adjoint(v), np.matmul(inner, adjoint(v)))
+
+
+def _qr(g: Any, y: Any, a: Any) -> Any:
+    m, n = a.shape[-2:]
+    q, r = y[..., :m, :], flipped(y[..., m:, :])
+    gq, gr = g[..., :m, :], flipped(g[..., m:, :])
+    across = np.matmul(r, adjoint(gr)) - np.matmul(adjoint(gq), q)
+    low = np.tril(across, -1)
+    diagonal = across.real * np.eye(n, dtype=a.dtype)
+    both = gq + np.matmul(q, low + adjoint(low) + diagonal)
+    return adjoint(solved(r, adjoint(both)))
 
 
 def _numbers(x: Any) -> Any:
@@ -353,6 +378,8 @@ VJPS: dict[str, Row] = {
     "cholesky": (_rising(_cholesky),),
     "eigvalsh": Joint(_eigvalsh),
     "eigh": (_rising(_eigh),),
+    "eig": (_rising(_eig),),
+    "qr": (_rising(_qr),),
     "svdvals": Joint(_svdvals),
     "svd": (_rising(_svd),),
     "pinv": (_rising(_pinv),),

@@ -26,7 +26,7 @@ from tapegraph.recording.record import apply, is_complex, tensor_like
 from tapegraph.typed import Array, ArrayLike, Axes, Labels, Shape, SupportsArray
 
 if TYPE_CHECKING:
-    from tapegraph.typed import EighResult, Kind, SlogdetResult, SVDResult
+    from tapegraph.typed import EighResult, EigResult, Kind, QRResult, SlogdetResult, SVDResult
 
 __all__ = [
     "batch_matmul",
@@ -35,7 +35,9 @@ __all__ = [
     "det",
     "diagonal",
     "dot",
+    "eig",
     "eigh",
+    "eigvals",
     "eigvalsh",
     "einsum",
     "inner",
@@ -50,6 +52,7 @@ __all__ = [
     "norm",
     "outer",
     "pinv",
+    "qr",
     "slogdet",
     "solve",
     "svd",
@@ -675,6 +678,18 @@ if not TYPE_CHECKING:  # generic from Python 3.11 on
         eigenvalues: Any
         eigenvectors: Any
 
+    class EigResult(NamedTuple):
+        """What `eig` returns."""
+
+        eigenvalues: Any
+        eigenvectors: Any
+
+    class QRResult(NamedTuple):
+        """What `qr` returns."""
+
+        Q: Any
+        R: Any
+
     class SVDResult(NamedTuple):
         """What `svd` returns."""
 
@@ -743,6 +758,17 @@ def _eigh(x: Array, *, uplo: Literal["L", "U"]) -> Any:
     return np.concatenate([flipped(vectors), values[..., None]], axis=-1)
 
 
+def _eig(x: Array) -> Any:
+    values, vectors = np.linalg.eig(x)
+    dtype = np.result_type(x.dtype, np.complex64)
+    return np.concatenate([flipped(vectors), values[..., None]], axis=-1).astype(dtype, copy=False)
+
+
+def _qr(x: Array) -> Any:
+    q, r = np.linalg.qr(x)
+    return np.concatenate([q, flipped(r)], axis=-2)
+
+
 def _svdvals(x: Array) -> Any:
     u, s, vh = np.linalg.svd(x, full_matrices=False)
     return s, (u, vh)
@@ -781,6 +807,8 @@ SLOGDET = Op("slogdet", _slogdet, complex=True)
 CHOLESKY = Op("cholesky", np.linalg.cholesky, complex=True)
 EIGVALSH = Op("eigvalsh", _eigvalsh, saves=True, complex=True)
 EIGH = Op("eigh", _eigh, complex=True)
+EIG = Op("eig", _eig, complex=True)
+QR = Op("qr", _qr, complex=True)
 SVDVALS = Op("svdvals", _svdvals, saves=True, complex=True)
 SVD = Op("svd", _svd, complex=True)
 PINV = Op("pinv", _pinv, complex=True)
@@ -996,6 +1024,64 @@ def eigh(a: Kind | ArrayLike, UPLO: Literal["L", "U"] = "L") -> EighResult[Kind]
     both = apply(EIGH, (read,), {"uplo": "L" if lower else "U"})
     n = both.shape[-2]
     return EighResult(elementwise.real(both[..., n]), matrix_transpose(both[..., :n]))
+
+
+@implements(np.linalg.eig)
+def eig(a: Kind | ArrayLike) -> EigResult[Kind]:
+    """Eigenvalues and right eigenvectors of a square matrix, as `numpy.linalg.eig`.
+
+    They are complex even where all of them are real. The derivatives are those of vectors of length
+    1, ``dv_i = sum over j != i of v_j dp_ji / (w_i - w_j)`` with ``dp = inv(v) da v``, less what
+    would change the length; ``dw_i = dp_ii``. A vector is known but for its phase: the gradient is
+    that of a loss which does not depend on it. It is NaN through a vector whose eigenvalue another
+    one equals, up to rounding.
+
+    >>> import tapegraph as tg
+    >>> w, v = tg.eig([[0.0, -1.0], [1.0, 0.0]])
+    >>> w.data
+    array([0.+1.j, 0.-1.j])
+    """
+    x = _square("eig", a)
+    both = _decomposed(EIG, x, "a matrix of finite numbers")
+    n = x.shape[-1]
+    return EigResult(both[..., n], matrix_transpose(both[..., :n]))
+
+
+@implements(np.linalg.eigvals)
+def eigvals(a: Kind | ArrayLike) -> Kind:
+    """Eigenvalues of a square matrix, as `numpy.linalg.eigvals`: complex, as those of `eig`.
+
+    >>> import tapegraph as tg
+    >>> tg.eigvals([[0.0, -1.0], [1.0, 0.0]]).data
+    array([0.+1.j, 0.-1.j])
+    """
+    return eig(a).eigenvalues
+
+
+@implements(np.linalg.qr)
+def qr(a: Kind | ArrayLike, mode: Literal["reduced", "r"] = "reduced") -> QRResult[Kind] | Kind:
+    """Product of a unitary and an upper triangular matrix, as `numpy.linalg.qr`.
+
+    The modes are "reduced" and "r"; what "complete" adds is arbitrary and has no gradient. The
+    gradient is that of a matrix of full rank (Walter and Lehmann, "Algorithmic differentiation of
+    linear algebra functions", 2018).
+
+    >>> import tapegraph as tg
+    >>> Q, R = tg.qr([[3.0, 0.0], [4.0, 5.0]])
+    >>> tg.abs(Q).data.round(3), tg.abs(R).data.round(3)
+    (array([[0.6, 0.8],
+           [0.8, 0.6]]), array([[5., 4.],
+           [0., 3.]]))
+    """
+    x = _matrices("qr", a)
+    if mode not in ("reduced", "r"):
+        raise ValueError(explain("qr", f"mode={mode!r}", '"reduced" or "r"'))
+    m, n = x.shape[-2:]
+    both = apply(QR, (x if m >= n else x[..., :m],))
+    q, r = both[..., :m, :], matrix_transpose(both[..., m:, :])
+    if m < n:  # the further columns are what they are along those of Q
+        r = shape.concat([r, matmul(elementwise.conj(matrix_transpose(q)), x[..., m:])], axis=-1)
+    return r if mode == "r" else QRResult(q, r)
 
 
 @implements(np.linalg.svdvals)

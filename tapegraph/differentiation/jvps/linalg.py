@@ -143,6 +143,33 @@ def _gaps(values: Any) -> Any:
     return _row(values) - _column(values) + constant(np.eye(n, dtype=values.dtype))
 
 
+def _eig(t: Any, y: Any, a: Any) -> Any:
+    n = a.shape[-1]
+    rows, values = y[..., :n], y[..., n]
+    v = matrix_transpose(rows)
+    moved = linalg.solve(v, matmul(t * (1 + 0j), v))
+    turned = over(_off_diagonal(moved), _gaps(values))
+    turned = _known(turned, linalg.equal_pairs(value(values)), t)
+    longer = elementwise.real(diagonal(matmul(matmul(adjoint(v), v), turned), 0, -2, -1))
+    dv = matmul(v, turned) - times(v, _row(longer))
+    return shape.concat([matrix_transpose(dv), _column(diagonal(moved, 0, -2, -1))], -1)
+
+
+def _qr(t: Any, y: Any, a: Any) -> Any:
+    m, n = a.shape[-2:]
+    q, r = y[..., :m, :], matrix_transpose(y[..., m:, :])
+    right = matrix_transpose(linalg.solve(matrix_transpose(r), matrix_transpose(t)))
+    inner = matmul(adjoint(q), right)
+    eye = constant(np.eye(n, dtype=a.dtype))
+    low = elementwise.where(np.tri(n, k=-1, dtype=bool), inner, 0.0)
+    turned = low - adjoint(low)
+    if inner.dtype.kind == "c":
+        turned = turned + times(elementwise.imag(inner), eye) * 1j
+    dq = right - matmul(q, inner) + matmul(q, turned)
+    dr = matmul(inner - turned, r)
+    return shape.concat([dq, matrix_transpose(dr)], -2)
+
+
 def _svdvals(t: Any, y: Any, x: Any) -> Any:
     u, _, vh = linalg.svd(x, full_matrices=False)
     return reduce.sum(times(matmul(t, adjoint(vh)), elementwise.conj(u)), axis=-2)
@@ -218,6 +245,8 @@ JVPS: dict[str, Rule] = {
     "cholesky": each(_cholesky),
     "eigvalsh": each(_eigvalsh),
     "eigh": each(_eigh),
+    "eig": each(_eig),
+    "qr": each(_qr),
     "svdvals": each(_svdvals),
     "svd": each(_svd),
     "pinv": each(_pinv),
