@@ -22,12 +22,12 @@ from tapegraph.engines.forward import get_forward, set_forward, use_forward
 from tapegraph.errors import LostGradientWarning
 from tapegraph.exporting.targets import export, function
 from tapegraph.ops import elementwise as _elementwise
+from tapegraph.ops import fft, special
 from tapegraph.ops import index as _index
 from tapegraph.ops import linalg as _linalg
 from tapegraph.ops import nn as _nn
 from tapegraph.ops import reduce as _reduce
 from tapegraph.ops import shape as _shape
-from tapegraph.ops import fft, special
 from tapegraph.ops.elementwise import *
 from tapegraph.ops.index import *
 from tapegraph.ops.linalg import *

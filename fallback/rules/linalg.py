@@ -28,7 +28,7 @@ from tapegraph.typed import Array
 
 
 def _rising(rule: Rule) -> Rule:
-    """Return a rule that is written for cotangents ``dL/dx + i dL/dy`` in the sweep's conjugates."""
+    """Return a rule for the sweep's conjugates of one for cotangents ``dL/dx + i dL/dy``."""
 
     def conjugate(g: Any, y: Any, x: Any, **attrs: Any) -> Any:
         if y.dtype.kind != "c":
@@ -143,9 +143,10 @@ def _slogdet(g: Any, y: Array, a: Array) -> Any:
 
 
 def _of_slogdet(g: Any, y: Any) -> Any:
-    """Return what multiplies ``inv(a).T``: the logarithm moves by ``Re w``, with ``w = tr(inv(a) da)``.
+    """Return what multiplies ``inv(a).T``.
 
-    A complex sign ``s`` turns by ``i s Im w``.
+    With ``w = tr(inv(a) da)`` the logarithm moves by ``Re w``, and a complex sign ``s`` by
+    ``i s Im w``.
     """
     if y.dtype.kind != "c":
         return g[..., 1]

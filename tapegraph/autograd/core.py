@@ -1,4 +1,7 @@
-"""`make_vjp` and `make_jvp` of functions of one argument, and what defines primitives."""
+"""`make_vjp` and `make_jvp` of functions of one argument, and what defines primitives.
+
+Cotangents of complex numbers are autograd's, ``dL/dx - i dL/dy``: the conjugates of ours.
+"""
 
 from __future__ import annotations
 
@@ -45,7 +48,7 @@ def make_vjp(fun: Callable[[Any], Any], x: Any) -> tuple[Callable[[Any], Any], A
     - Returns value: Of the function.
     - Warns UserWarning: The value does not depend on ``x``: the pullback gives zeros.
     """
-    _check_real("make_vjp", x)
+    _check_numbers("make_vjp", x)
     run = _Watched(fun)
     value, pullback = reverse(run, with_shapes(x))
     run.warn("make_vjp")
@@ -53,7 +56,8 @@ def make_vjp(fun: Callable[[Any], Any], x: Any) -> tuple[Callable[[Any], Any], A
 
     def vjp(g: Any) -> Any:
         """Return the cotangent of the argument."""
-        return mapped(settled, pullback(_like("make_vjp", g, value, "the function's result")))
+        g = mapped(conjugated, _like("make_vjp", g, value, "the function's result"))
+        return mapped(lambda x: settled(conjugated(x)), pullback(g))
 
     return vjp, value
 
@@ -67,14 +71,14 @@ def value_and_gradient(op: str, fun: Callable[[Any], Any], x: Any) -> tuple[Any,
     - Raises TypeError: The function does not return one real number.
     - Warns UserWarning: The value does not depend on ``x``: the gradient is zero.
     """
-    _check_real("make_vjp", x)
+    _check_numbers("make_vjp", x)
     run = _Watched(fun)
     lifted = Lifted("vjp", with_shapes(x), "primals[0]")
     level = next_tag()
     with recording():
         out = run(lifted.inside)
     run.warn("make_vjp")
-    if isinstance(out, CONTAINERS) or np.size(out) != 1:
+    if isinstance(out, CONTAINERS) or np.size(out) != 1 or np.iscomplexobj(out):
         received = f"a function returning {kind_of(mapped(settled, out))}"
         fix = "Sum it, or use jacobian or elementwise_grad."
         raise TypeError(explain(op, received, "one that returns one real number", fix))
@@ -85,7 +89,7 @@ def value_and_gradient(op: str, fun: Callable[[Any], Any], x: Any) -> tuple[Any,
         value, grads = flowing(pullback.value), pullback()
     else:
         value, grads = np.array(out._array), arrays
-    return settled(value), mapped(settled, lifted.regrouped(iter(grads)))
+    return settled(value), mapped(settled, lifted.regrouped(map(conjugated, grads)))
 
 
 def make_jacobian(fun: Callable[[Any], Any], x: Any) -> Any:
@@ -97,11 +101,11 @@ def make_jacobian(fun: Callable[[Any], Any], x: Any) -> Any:
     - x: A number, an array, or dicts, lists and tuples of them.
     - Warns UserWarning: The value does not depend on ``x``: the Jacobian is zero.
     """
-    _check_real("jacobian", x)
+    _check_numbers("jacobian", x)
     run = _Watched(fun)
     found = in_rows(run, 0, "reverse")(with_shapes(x))
     run.warn("jacobian")
-    return mapped(lambda block: _array(settled(block)), found)
+    return mapped(lambda block: _array(settled(conjugated(block))), found)
 
 
 def make_jvp(fun: Callable[[Any], Any], x: Any) -> Callable[[Any], tuple[Any, Any]]:
@@ -110,7 +114,7 @@ def make_jvp(fun: Callable[[Any], Any], x: Any) -> Callable[[Any], tuple[Any, An
     - fun (callable): Of one argument.
     - x: A number, an array, or dicts, lists and tuples of them.
     """
-    _check_real("make_jvp", x)
+    _check_numbers("make_jvp", x)
     primals = tuple(leaf for _, leaf in leaves(with_shapes(x)))
 
     def jvp(g: Any) -> tuple[Any, Any]:
@@ -155,21 +159,26 @@ def with_shapes(x: Any) -> Any:
     return mapped(lambda leaf: np.asarray(leaf) if isinstance(leaf, NUMBERS) else leaf, x)
 
 
+def conjugated(x: Any) -> Any:
+    """Return a cotangent in the other library's convention, a real one as it is."""
+    if not np.iscomplexobj(x):
+        return x
+    return np.asarray(np.conj(x)) if isinstance(x, np.ndarray) else np.conj(x)
+
+
 def _array(x: Any) -> Any:
     return np.asarray(x) if isinstance(x, np.generic) else x
 
 
-def _check_real(op: str, x: Any) -> None:
+def _check_numbers(op: str, x: Any) -> None:
     for path, leaf in leaves(x, "the argument"):
-        if isinstance(leaf, (float, int)):
+        if isinstance(leaf, (float, int, complex)):
             continue
         dtype = getattr(leaf, "dtype", np.dtype(object))
-        if dtype.kind in "iub" or (dtype.kind == "f" and dtype.itemsize in (4, 8)):
+        if dtype.kind in "iub" or dtype.char in "fdFD":
             continue
-        fix = "Convert other floats first: x.astype(np.float64)." if dtype.kind == "f" else ""
-        if dtype.kind == "c" or isinstance(leaf, complex):
-            fix = "Of a complex number, differentiate by the real and the imaginary part."
-        expected = "real numbers (bool, integer, float32 or float64)"
+        fix = "Convert other floats first: x.astype(np.float64)." if dtype.kind in "fc" else ""
+        expected = "numbers (bool, integer, float32, float64, complex64 or complex128)"
         raise TypeError(explain(op, f"{kind_of(leaf)} for {path}", expected, fix))
 
 

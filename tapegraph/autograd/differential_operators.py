@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from collections import OrderedDict
 from collections.abc import Callable
-from typing import Any, NoReturn
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -14,7 +14,7 @@ from tapegraph.autograd import core
 from tapegraph.autograd.typed import of_numbers
 from tapegraph.autograd.vspaces import vspace
 from tapegraph.autograd.wrap_util import unary_to_nary
-from tapegraph.errors import explain, kind_of
+from tapegraph.errors import explain, warn
 from tapegraph.pytree import mapped
 from tapegraph.transforms.checkpoint import checkpoint as checkpoint
 
@@ -58,6 +58,10 @@ def elementwise_grad(fun: Callable[..., Any], x: Any) -> Any:
     Where the function works element by element, that is its derivative at each.
     """
     vjp, value = core.make_vjp(fun, x)
+    if vspace(value).iscomplex:
+        fix = "Use holomorphic_grad, or take np.real or np.abs of it."
+        received = "a function with a complex result"
+        raise TypeError(explain("elementwise_grad", received, "a real one", fix))
     return vjp(vspace(value).ones())
 
 
@@ -100,13 +104,14 @@ def _slopes(fun: Callable[..., Any], x: Any) -> Any:
 
 
 @unary_to_nary
-def holomorphic_grad(fun: Callable[..., Any], x: Any) -> NoReturn:
-    """Refuse: complex numbers are not differentiated.
+def holomorphic_grad(fun: Callable[..., Any], x: Any) -> Any:
+    """Return the derivative of a holomorphic function, at each element.
 
-    - Raises TypeError: Always.
+    - Warns UserWarning: The argument is real.
     """
-    fix = "Differentiate by the real and the imaginary part."
-    raise TypeError(explain("holomorphic_grad", kind_of(x), "grad, of real numbers", fix))
+    if not vspace(x).iscomplex:
+        warn("holomorphic_grad: received a real argument; expected a complex one", UserWarning)
+    return elementwise_grad(lambda x: np.real(fun(x)))(x)
 
 
 def grad_named(fun: Callable[..., Any], argname: str) -> Callable[..., Any]:

@@ -320,7 +320,7 @@ def _tangent(x: Any, tag: int) -> Any:
 
 def _dual(name: str, primal: Any, tangent: Any, tag: int) -> Any:
     x, t = (tensor_like(name, part, "a result") for part in (primal, tangent))
-    if x.dtype.kind != "f":
+    if x.dtype.kind not in "fc":
         x = x * 1.0
     if t.shape != x.shape or t.dtype != x.dtype:
         t = t + constant(np.zeros(x.shape, x.dtype))
@@ -395,13 +395,13 @@ class _Call:
         if isbox(x):
             fix = "Pass what it is computed from as an argument."
             raise TypeError(explain(self._name, "a traced result", "a plain one", fix))
-        if isinstance(x, (np.ndarray, np.generic, float, int)):
+        if isinstance(x, (np.ndarray, np.generic, float, int, complex)):
             array = np.array(x)
-            if array.dtype.kind in "fbiu":
-                return array if array.dtype.kind == "f" else array.astype(np.float64)
-        if self._several and not np.iscomplexobj(x):
+            if array.dtype.kind in "fcbiu":
+                return array if array.dtype.kind in "fc" else array.astype(np.float64)
+        if self._several:
             return None
-        raise TypeError(explain(self._name, f"a result, {kind_of(x)}", "real numbers"))
+        raise TypeError(explain(self._name, f"a result, {kind_of(x)}", "numbers"))
 
     def _unpacked(self, packed: Any) -> Any:
         """Return what `on_tape` joined, or the same of a cotangent, in the form of the result."""
@@ -443,9 +443,9 @@ class _Call:
     def _checked(self, argnum: int, grad: Any, shape: tuple[int, ...], recorded: bool) -> Any:
         """Return a gradient as an array or tensor that the sweep can sum to the input's shape."""
         grad = grad if recorded and isinstance(grad, Tensor) else np.asarray(getval(grad))
-        if grad.dtype.kind not in "fbiu":
+        if grad.dtype.kind not in "fcbiu":
             received = f"{kind_of(grad)} as the gradient by argument {argnum}"
-            raise TypeError(explain(self._name, received, "real numbers"))
+            raise TypeError(explain(self._name, received, "numbers"))
         try:
             common = np.broadcast_shapes(grad.shape, shape)
         except ValueError:

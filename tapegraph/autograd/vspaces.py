@@ -87,7 +87,7 @@ class VSpace:
 
 
 class ArrayVSpace(VSpace):
-    """Real arrays of one shape and dtype; numbers are those of shape ()."""
+    """Arrays of one shape and dtype; numbers are those of shape ()."""
 
     def __init__(self, value: Any) -> None:
         array = value if isinstance(value, TENSORS) else np.asarray(value)
@@ -125,6 +125,37 @@ class ArrayVSpace(VSpace):
 
     def _inner_prod(self, x: Any, y: Any) -> Any:
         return np.dot(np.ravel(x), np.ravel(y))
+
+
+class ComplexArrayVSpace(ArrayVSpace):
+    """Complex arrays of one shape and dtype, a space over the real numbers."""
+
+    iscomplex = True
+
+    @property
+    def size(self) -> int:
+        """The dimension of the space: two for each element."""
+        return 2 * super().size
+
+    def ones(self) -> Any:
+        """Return the array of which both parts are one."""
+        return super().ones() * (1 + 1j)
+
+    def standard_basis(self) -> Iterator[Any]:
+        """Yield the arrays with a single one, or a single imaginary unit."""
+        for unit in super().standard_basis():
+            yield unit
+            yield unit * 1j
+
+    def randn(self) -> Any:
+        """Return an array of normally distributed parts, from NumPy's global generator."""
+        return (super().randn() + 1j * super().randn()).astype(self.dtype)
+
+    def _inner_prod(self, x: Any, y: Any) -> Any:
+        return np.real(np.dot(np.conj(np.ravel(x)), np.ravel(y)))
+
+    def _covector(self, x: Any) -> Any:
+        return np.conj(x)
 
 
 class ContainerVSpace(VSpace):
@@ -184,6 +215,9 @@ class ContainerVSpace(VSpace):
     def _scalar_mul(self, x: Any, a: Any) -> Any:
         return self._each(lambda part, b: part.scalar_mul(b, a), x)
 
+    def _covector(self, x: Any) -> Any:
+        return self._each(lambda part, a: part.covector(a), x)
+
     def _inner_prod(self, x: Any, y: Any) -> Any:
         return sum(self._results(lambda part, a, b: part.inner_prod(a, b), x, y))
 
@@ -193,19 +227,23 @@ def vspace(value: Any) -> Any:
 
     - value: A number, an array, a traced value, dicts, lists and tuples of them, or a value of a
       type that was registered with `VSpace.register`.
-    - Raises TypeError: It belongs to none; complex numbers are refused by name.
+    - Raises TypeError: It belongs to none.
 
     >>> from tapegraph.autograd.extend import vspace
     >>> vspace({"w": [1.0, 2.0], "b": 3.0}).size
     3
     """
     if isinstance(value, TENSORS):
-        return ArrayVSpace(value)
+        return _of_arrays(value)
     maker = VSpace.mappings.get(type(value))
     if maker is not None:
         return maker(value)
     if isinstance(value, (dict, list, tuple)):
         return ContainerVSpace(value)
-    if isinstance(value, (np.ndarray, np.number, float)) and not np.iscomplexobj(value):
-        return ArrayVSpace(value)
-    raise TypeError(explain("vspace", kind_of(value), "real numbers, and structures of them"))
+    if isinstance(value, (np.ndarray, np.number, float, complex)):
+        return _of_arrays(value)
+    raise TypeError(explain("vspace", kind_of(value), "numbers, and structures of them"))
+
+
+def _of_arrays(value: Any) -> ArrayVSpace:
+    return ComplexArrayVSpace(value) if np.iscomplexobj(value) else ArrayVSpace(value)

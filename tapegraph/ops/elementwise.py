@@ -1022,7 +1022,8 @@ def nan_to_num(
     """
     out = tensor_like("nan_to_num", x)
     if out.dtype.kind == "c":
-        return _of_parts(*(nan_to_num(p, nan=nan, posinf=posinf, neginf=neginf) for p in _parts(out)))
+        parts = (nan_to_num(p, nan=nan, posinf=posinf, neginf=neginf) for p in _parts(out))
+        return _of_parts(*parts)
     if out.dtype.kind != "f":
         return out
     limits = np.finfo(out.dtype)

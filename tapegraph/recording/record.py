@@ -107,9 +107,7 @@ def foreign(values: tuple[Any, ...]) -> Any:
     return None
 
 
-def unary(
-    name: str, forward: Callable[[Any], Any], *, complex: bool = False
-) -> Callable[[F], F]:
+def unary(name: str, forward: Callable[[Any], Any], *, complex: bool = False) -> Callable[[F], F]:
     """Make the recording function of an element-wise operation of one array.
 
     Decorates a function whose body is its docstring; ``forward`` computes it on an ndarray.

@@ -141,7 +141,7 @@ def _jacobian(
 def _check_complex(
     op: str, out: Any, targets: Sequence[Any], mode: Mode | None, holomorphic: bool
 ) -> None:
-    """Refuse what one derivative cannot say: how a complex number moves with another's two parts."""
+    """Refuse what one number cannot say: how a complex one moves with another's two parts."""
     if holomorphic:
         check_holomorphic(op, out, targets)
         return

@@ -111,7 +111,8 @@ class Pullback:
         - Raises TypeError: The result or a leaf is real.
         """
         check_holomorphic(op, self._out, self._targets)
-        return list(map(elementwise.conj, self(constant(np.ones(self._out.shape, self._out.dtype)))))
+        ones = constant(np.ones(self._out.shape, self._out.dtype))
+        return list(map(elementwise.conj, self(ones)))
 
     def jacobian(self) -> list[Any]:
         """Return the Jacobian of the result by each leaf, the result's elements along one axis."""

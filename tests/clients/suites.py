@@ -34,11 +34,7 @@ CLIENTS = (
     Client(
         "autograd",
         "1.9.1",
-        ignored=("tests/test_fft.py",),
-        note=(
-            "without its file of Fourier transforms, which are complex. Its helpers that try a "
-            "function on real and on complex arguments try the real ones (`test_complex=False`)"
-        ),
+        ignored=("tests/profiling.py",),
     ),
     Client(
         "autograd-gamma",

@@ -6,17 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as _np
 
-from tapegraph.autograd.numpy.wrapping import unsupported, wrap_namespace
+from tapegraph.autograd.numpy.wrapping import wrap_namespace
 
-_COMPLEX = "Its results are complex; for symmetric matrices use eigh."
-_NAMES = wrap_namespace(
-    _np.linalg,
-    {
-        f.__name__: unsupported(f"numpy.linalg.{f.__name__}", _COMPLEX)
-        for f in (_np.linalg.eig, _np.linalg.eigvals)
-    },
-    frozenset({_np.linalg.matrix_rank.__name__}),
-)
+_NAMES = wrap_namespace(_np.linalg, {}, frozenset({_np.linalg.matrix_rank.__name__}))
 
 if TYPE_CHECKING:
     from numpy.linalg import *

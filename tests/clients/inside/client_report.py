@@ -27,14 +27,6 @@ def pytest_configure(config):
         _count_entries()
 
 
-def pytest_collection_modifyitems(items):
-    """Let autograd's helpers that try real and complex arguments try the real ones."""
-    helpers = sys.modules.get("numpy_utils")
-    for name in ("stat_check", "unary_ufunc_check", "binary_ufunc_check"):
-        _without_complex(getattr(helpers, name, None))
-    _without_complex(getattr(helpers, "binary_ufunc_check_no_same_args", None))
-
-
 def pytest_runtest_logstart(nodeid):
     CURRENT[0] = nodeid
 
@@ -101,12 +93,6 @@ def _count_entries():
         enter(self, node)
 
     Tape.enter = counting
-
-
-def _without_complex(helper):
-    if helper is not None:
-        *others, _ = helper.__defaults__  # the last one is of test_complex=True
-        helper.__defaults__ = (*others, False)
 
 
 def _why(report):
