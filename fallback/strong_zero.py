@@ -33,8 +33,12 @@ class StrongZero(np.ndarray[Any, Any]):
             result = getattr(ufunc, method)(*arrays, **kwargs)
             if zero is not None and np.any(zero):
                 result = np.where(zero, np.zeros((), dtype=result.dtype), result)
-                if out is not None:
-                    kwargs["out"][0][...] = result
+            if scales and result.dtype.kind == "c" and not np.isfinite(result).all():
+                if ufunc is np.multiply:
+                    strong = [isinstance(x, StrongZero) for x in inputs]
+                    result = _by_parts(arrays, lambda a, b: _times(a, b, strong))
+            if out is not None and zero is not None:
+                kwargs["out"][0][...] = result
         return result if result is None else strong_zeros(result)
 
 
@@ -58,11 +62,36 @@ def _zeros(ufunc: Any, inputs: tuple[Any, ...]) -> Any:
     return zero
 
 
+def _by_parts(arrays: list[Any], product: Any) -> Any:
+    """Return the product of complex arrays from those of their parts."""
+    (a, b), (c, d) = (
+        (x.real, x.imag if np.iscomplexobj(x) else None) for x in map(np.asarray, arrays)
+    )
+    real, imag = product(a, c), None
+    if b is not None and d is not None:
+        real = real - product(b, d)
+    for left, right in ((a, d), (b, c)):
+        if left is not None and right is not None:
+            part = product(left, right)
+            imag = part if imag is None else imag + part
+    out = np.empty(real.shape, np.result_type(real.dtype, np.complex64))
+    out.real, out.imag = real, imag
+    return out
+
+
+def _times(a: Array, b: Array, strong: list[bool]) -> Any:
+    """Multiply parts so that a zero of a cotangent's absorbs."""
+    zero = (strong[0] & (a == 0)) | (strong[1] & (b == 0))
+    return np.where(zero, 0.0, a * b)
+
+
 def _matmul(a: Array, b: Array, is_cotangent: list[bool]) -> Array:
     """Multiply matrices so that a zero of a cotangent adds nothing."""
     result: Array = np.matmul(a, b)
     if np.isfinite(result).all():
         return result
+    if result.dtype.kind == "c":
+        return _by_parts([a, b], lambda a, b: _matmul(a, b, is_cotangent))  # type: ignore[no-any-return]
     if a.ndim == 1 or b.ndim == 1:
         left = a if a.ndim > 1 else a[None, :]
         right = b if b.ndim > 1 else b[:, None]

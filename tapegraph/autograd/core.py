@@ -78,6 +78,8 @@ def value_and_gradient(op: str, fun: Callable[[Any], Any], x: Any) -> tuple[Any,
     with recording():
         out = run(lifted.inside)
     run.warn("make_vjp")
+    if not holds_box(out):
+        vspace(out)  # which refuses what is no number
     if isinstance(out, CONTAINERS) or np.size(out) != 1 or np.iscomplexobj(out):
         received = f"a function returning {kind_of(mapped(settled, out))}"
         fix = "Sum it, or use jacobian or elementwise_grad."

@@ -39,7 +39,7 @@ def check_vjp(f: Callable[[Any], Any], x: Any) -> None:
     """
     vjp, value = make_vjp(f, x)
     direction, cotangent = vspace(x).randn(), vspace(value).randn()
-    found = vjp(cotangent)
+    found = vspace(x).covector(vjp(vspace(value).covector(cotangent)))
     _check_space(found, x, get_name(f))
     exact = vspace(x).inner_prod(direction, found)
     numeric = vspace(value).inner_prod(cotangent, make_numerical_jvp(f, x)(direction))

@@ -336,7 +336,7 @@ def abs(x: AnyKind | ArrayLike, /) -> AnyKind:
 
 
 @implements(np.fabs)
-def fabs(x: AnyKind | ArrayLike, /) -> AnyKind:
+def fabs(x: Kind | ArrayLike, /) -> Kind:
     """Absolute value of each real element, as `numpy.fabs`; the derivative is that of `abs`.
 
     >>> import tapegraph as tg

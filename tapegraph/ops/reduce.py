@@ -17,7 +17,7 @@ from tapegraph.ops.elementwise import check_spreads, where
 from tapegraph.ops.index import getitem
 from tapegraph.ops.shape import concat, permuted, reshape, transpose
 from tapegraph.recording.capture_mode import is_captured
-from tapegraph.recording.node import numeric, real
+from tapegraph.recording.node import numeric, real, real_dtype
 from tapegraph.recording.numpy_functions import (
     implements,
     looked_at,
@@ -466,7 +466,7 @@ def _present(name: str, a: Any, axis: Any, keepdims: bool) -> tuple[Any, Any, An
     missing = _missing(x)
     total = sum(where(missing, 0, x), axes, keepdims)
     count = np.sum(~missing, axis=axes, keepdims=keepdims)
-    kind = total.data.real.dtype if total.dtype.kind in "fc" else np.float64
+    kind = real_dtype(total.dtype) if total.dtype.kind in "fc" else np.float64
     return total, count.astype(kind) if is_captured(count) else np.asarray(count, kind), missing
 
 

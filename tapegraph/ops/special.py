@@ -76,10 +76,10 @@ def _scipy(name: str) -> Callable[..., Any]:
 def _narrowed(out: Any, *arrays: Any) -> Any:
     """Return a result in its operands' float dtype, where a number has widened float32."""
     dtype = np.result_type(*arrays)
-    return out.astype(dtype, copy=False) if dtype.kind == "f" else out
+    return out.astype(dtype, copy=False) if dtype.kind in "fc" else out
 
 
-@unary("erf", _scipy("erf"))
+@unary("erf", _scipy("erf"), complex=True)
 def erf(x: Kind | ArrayLike, /) -> Kind:
     """Error function of each element, as `scipy.special.erf`, which it needs.
 
@@ -91,7 +91,7 @@ def erf(x: Kind | ArrayLike, /) -> Kind:
     """
 
 
-@unary("erfc", _scipy("erfc"))
+@unary("erfc", _scipy("erfc"), complex=True)
 def erfc(x: Kind | ArrayLike, /) -> Kind:
     """``1 - erf(x)`` of each element, as `scipy.special.erfc`, which it needs.
 

@@ -112,11 +112,6 @@ def _read_only(array: Array) -> Array:
     return view
 
 
-def real_dtype(dtype: np.dtype[Any]) -> np.dtype[Any]:
-    """Return the dtype of a complex number's parts, and a real one itself."""
-    return np.empty(0, dtype).real.dtype
-
-
 def parts_of(z: Any) -> Any:
     """Return real and imaginary parts along a new last axis."""
     return np.stack([z.real, z.imag], axis=-1)

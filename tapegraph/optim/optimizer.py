@@ -23,7 +23,6 @@ from tapegraph.optim.leaves import (
     gradient_of,
     of_parts,
     parts_of,
-    real_dtype,
     rows_set,
     slot,
 )
@@ -42,7 +41,7 @@ from tapegraph.recording.capture_mode import (
     check_outside,
 )
 from tapegraph.recording.changes import Change, all_new_numbers, make, set_array, together
-from tapegraph.recording.node import constant
+from tapegraph.recording.node import constant, real_dtype
 from tapegraph.recording.scopes import no_grad
 from tapegraph.scalars.recorder import recorder_of
 from tapegraph.scalars.state import DATA, GRAD

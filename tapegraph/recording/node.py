@@ -190,6 +190,11 @@ def _holds_recorded(values: Any) -> bool:
     )
 
 
+def real_dtype(dtype: np.dtype[Any]) -> np.dtype[Any]:
+    """Return the dtype of a complex number's parts, and a real one itself."""
+    return np.empty(0, dtype).real.dtype
+
+
 def real(value: Any, op: str, argument: str) -> float:
     """Return one number as a Python float."""
     check_fixed(op, value, argument)

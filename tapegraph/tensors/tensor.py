@@ -117,7 +117,7 @@ class Tensor(ArrayMethods, Node, recorded=True):
         if value is None:
             self._grad = None
             return
-        array = numeric(value, "grad", "value").astype(self._array.dtype, copy=False)
+        array = _cast("grad", numeric(value, "grad", "value"), self._array.dtype)
         self._check_fits(array)
         self._grad = array
 
@@ -209,7 +209,8 @@ class Tensor(ArrayMethods, Node, recorded=True):
             The value does not broadcast to the tensor's shape.
         """
         self._check_assignable()
-        self._array = self._fitting(numeric(value, "assign", "value"))
+        given = _cast("assign", numeric(value, "assign", "value"), self.dtype)
+        self._array = self._fitting(given)
         mark_changed(self)
 
     def _check_assignable(self) -> None:

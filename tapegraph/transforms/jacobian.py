@@ -121,7 +121,11 @@ def _jacobian(
                 _check_complex(op, out, targets, mode, holomorphic)
             fewer = mode is None and 0 < elements < sum(out.size for out in outs)
             of_reals = not is_complex and elements and any(out.dtype.kind == "c" for out in outs)
-            if (fewer and (holomorphic or not is_complex)) or of_reals or mode == "forward":
+            if (
+                (fewer and (holomorphic or not is_complex))
+                or of_reals
+                or (mode == "forward" and elements)
+            ):
                 form, rows = _forward(run, lifted)
             else:
                 rows = [_by_rows(Pullback(out, targets), out, targets) for out in outs]

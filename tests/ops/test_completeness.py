@@ -11,10 +11,11 @@ import tapegraph as tg
 from tapegraph.differentiation.jvps import JVPS
 from tapegraph.fallback import VJPS
 from tapegraph.lowering import GAPS, LOWERINGS
+from tapegraph.lowering.rows.complex import COMPLEX
 from tapegraph.ops import index, special
 from tapegraph.recording.numpy_functions import PLAIN, RECORDED
 from tapegraph.recording.op import OPS
-from tests.cases import CASES, WITHOUT_GRADIENT
+from tests.cases import CASES, COMPLEX_CASES, WITHOUT_GRADIENT
 
 # Operations that users reach by indexing, or by another name.
 UNNAMED = {
@@ -59,7 +60,8 @@ def documented(value):
 
 def test_every_operation_is_public_and_documented_with_an_example():
     functions = {
-        op: UNNAMED.get(op) or found(tg, op) or found(tg.special, op) for op in DIFFERENTIABLE
+        op: UNNAMED.get(op) or found(tg.fft, op) or found(tg, op) or found(tg.special, op)
+        for op in DIFFERENTIABLE
     }
     assert [op for op, f in functions.items() if not documented(f) or ">>> " not in f.__doc__] == []
 
@@ -79,15 +81,16 @@ def test_rules_are_for_the_operations_that_exist(rules):
 
 
 def test_every_operation_has_a_lowering_or_a_gap_that_says_why():
-    assert set(LOWERINGS) | set(GAPS) == set(OPS)
-    assert set(LOWERINGS) & set(GAPS) == set()
+    assert set(LOWERINGS) | set(COMPLEX) | set(GAPS) == set(OPS)
+    assert (set(LOWERINGS) | set(COMPLEX)) & set(GAPS) == set()
+    assert {name for name in COMPLEX if not (OPS[name].complex or name == "rfft")} == set()
     assert all(GAPS.values())
 
 
 def test_cases_have_names_of_their_own_and_name_an_operation():
     every = (*CASES, *WITHOUT_GRADIENT)
     assert len({case.id for case in every}) == len(every)
-    assert {case.op for case in CASES} == DIFFERENTIABLE
+    assert {case.op for case in (*CASES, *COMPLEX_CASES)} == DIFFERENTIABLE
     assert {case.op for case in WITHOUT_GRADIENT} == set(OPS) - DIFFERENTIABLE
 
 

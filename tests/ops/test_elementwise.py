@@ -140,7 +140,7 @@ def test_results_are_not_written_into_arrays(f):
     "f", [elementwise.log1p, elementwise.square, elementwise.deg2rad], ids=lambda f: f.__name__
 )
 def test_what_is_no_number(f):
-    for wrong in ("a", None, 1j):
+    for wrong in ("a", None):
         with pytest.raises(TypeError):
             f(wrong)
 
@@ -405,11 +405,11 @@ def test_lists_are_constants():
 @pytest.mark.parametrize(
     ("call", "kind", "words"),
     [
-        (lambda x: elementwise.astype(x, complex), TypeError, ["astype", "complex128"]),
+        (lambda x: elementwise.astype(x * 1j, float), TypeError, ["astype", "complex128", ".real"]),
         (lambda x: elementwise.astype(x, np.float16), TypeError, ["astype", "float16"]),
         (lambda x: elementwise.astype(x, "O"), TypeError, ["astype", "object"]),
         (lambda x: elementwise.astype(x, "nonsense"), TypeError, ["astype", "'nonsense'"]),
-        (lambda x: np.zeros_like(x, dtype=complex), TypeError, ["zeros_like", "complex128"]),
+        (lambda x: np.zeros_like(x, dtype="M8[D]"), TypeError, ["zeros_like", "datetime64"]),
         (lambda x: np.ones_like(x, order="F"), TypeError, ["numpy.ones_like", "order='F'"]),
         (lambda x: np.zeros_like(x, shape=1.5), TypeError, ["zeros_like", "shape", "1.5"]),
         (lambda x: np.full_like(x, [1.0, 2.0]), ValueError, ["full_like", "(2,)", "(2, 3)"]),
@@ -418,7 +418,7 @@ def test_lists_are_constants():
         (lambda x: np.round(x, 1.5), TypeError, ["round", "decimals", "1.5"]),
         (lambda x: np.round(x, (1, 2)), TypeError, ["round", "decimals"]),
         (lambda x: np.round(x, out=np.zeros((2, 3))), TypeError, ["numpy.round", "out="]),
-        (lambda x: elementwise.real(1j), TypeError, ["real", "1j"]),
+        (lambda x: elementwise.real("a"), TypeError, ["real", "'a'"]),
         (lambda x: elementwise.imag("a"), TypeError, ["imag", "'a'"]),
     ],
 )

@@ -275,8 +275,9 @@ X_TALL = tg.param(TALL)
         (lambda: LA.norm(X_TALL, axis=5), ValueError, ["norm", "axis 5"]),
         (lambda: LA.svd(X_TALL, hermitian=True), TypeError, ["numpy.svd", "hermitian=True"]),
         (lambda: LA.pinv(X_TALL, hermitian=True), TypeError, ["numpy.pinv", "hermitian=True"]),
-        (lambda: LA.eigvals(X_TALL), TypeError, ["eigvals", "no gradient"]),
-        (lambda: LA.qr(X_TALL), TypeError, ["qr", "no gradient"]),
+        (lambda: LA.eigvals(X_TALL), LA.LinAlgError, ["eig", "(4, 2)", "square"]),
+        (lambda: LA.qr(X_TALL, "complete"), ValueError, ["qr", "'complete'", "reduced"]),
+        (lambda: LA.cond(X_TALL), TypeError, ["cond", "no gradient"]),
     ],
 )
 def test_errors_of_decompositions(call, kind, words):

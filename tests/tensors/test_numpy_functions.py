@@ -346,7 +346,6 @@ def test_the_warning_comes_once_per_line():
 NOT_NUMBERS = {
     "object": np.array([1, 2, 3], dtype=object),
     "<U1": np.array(["a", "b", "c"]),
-    "complex128": np.ones(3, dtype=complex),
     "datetime64": np.array(["2020"] * 3, dtype="M8[Y]"),
     "timedelta64": np.ones(3, dtype="m8[D]"),
     np.dtype(np.longdouble).name: np.ones(3, dtype=np.longdouble),

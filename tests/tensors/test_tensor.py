@@ -44,9 +44,9 @@ def test_param_converts_to_a_dtype(dtype):
     assert tg.param([1, 2], dtype=dtype).dtype == np.dtype(dtype)
 
 
-@pytest.mark.parametrize("dtype", [np.int32, np.float16, complex, bool])
+@pytest.mark.parametrize("dtype", [np.int32, np.float16, bool])
 def test_param_refuses_other_dtypes(dtype):
-    with pytest.raises(TypeError, match="param: received dtype .*float32 or float64"):
+    with pytest.raises(TypeError, match="param: received dtype .*float64, complex64"):
         tg.param([1.0], dtype=dtype)
 
 

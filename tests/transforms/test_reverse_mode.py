@@ -497,13 +497,13 @@ def test_bad_arguments_are_named_by_whom_they_came_to(name):
 
     with raises(TypeError, "str 'no'", r"argument 0\['a'\]\[1\]"):
         transform(lambda p: tg.sum(p["a"][0]))({"a": [X, "no"]})
-    with raises(TypeError, "complex128", "argument 0"):
+    with pytest.raises(TypeError, match=r"complex128.*real"):
         transform(tg.sum)(X * 1j)
     with raises(ValueError, "argnum 1", "1 positional"):
         transform(lambda x, y: tg.sum(x * y), 1)(X, y=X)
     with raises(ValueError, "argnum -1"):
         transform(tg.sum, -1)
-    with raises(TypeError, "result", "real numbers"):
+    with raises(TypeError, "result", "numbers"):
         transform(lambda x: None)(X)
     with raises(TypeError, "int 3", "a function"):
         transform(3)
