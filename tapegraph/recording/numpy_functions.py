@@ -212,13 +212,14 @@ def wraps_arrays(value: Any) -> bool:
     """Return whether a value holds arrays of any kind and computes through ufuncs, as xarray's do.
 
     A ufunc of it and a tensor is its own to compute. pandas leaves that to us, and so do columns of
-    Arrow's: they hold no tensors.
+    Arrow's, which hold no tensors and ask for no priority among arrays.
     """
     kind = type(value)
     if getattr(kind, "__array_ufunc__", None) is None or issubclass(kind, (np.ndarray, Node)):
         return False
-    ours = ("__tapegraph_apply__", "__pandas_priority__", "__arrow_c_stream__")
-    return not any(hasattr(kind, name) for name in ours)
+    if hasattr(kind, "__arrow_c_stream__") and not hasattr(kind, "__array_priority__"):
+        return False
+    return not (hasattr(kind, "__tapegraph_apply__") or hasattr(kind, "__pandas_priority__"))
 
 
 def _name(called: Any) -> str:

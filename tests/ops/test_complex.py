@@ -107,7 +107,7 @@ def test_every_operation_says_whether_it_takes_complex_numbers():
         "heaviside": lambda z: np.heaviside(z, 1.0),
         "mse_loss": lambda z: tg.mse_loss(z, np.zeros(2)),
         "rfftn": np.fft.rfft,
-        "erf": tg.special.erf,
+        "erfinv": tg.special.erfinv,
     }.items(),
     ids=lambda x: x if isinstance(x, str) else "",
 )
@@ -199,6 +199,7 @@ def test_zeros_of_a_cotangent_absorb():
     np.testing.assert_allclose(z.grad, [0.0, (1.0 + 1.0j) / np.sqrt(2.0)])
 
 
+@np.errstate(all="ignore")
 def test_zeros_of_a_cotangent_absorb_part_by_part():
     g = strong_zeros(np.array([2.0j, 3.0 + 0.0j]))
     factor = np.array([complex(np.inf, 1.0), complex(1.0, np.inf)])
@@ -207,8 +208,7 @@ def test_zeros_of_a_cotangent_absorb_part_by_part():
     got = plain(np.matmul(strong_zeros(np.array([[2.0j]])), np.array([[complex(np.inf, 1.0)]])))
     assert got.tolist() == [[complex(-2.0, np.inf)]]
     x = tg.param(2.0)
-    with np.errstate(all="ignore"):
-        y = tg.where(np.array(False), (x * complex(0.0, np.inf)).imag, x * 3.0)
+    y = tg.where(np.array(False), (x * complex(0.0, np.inf)).imag, x * 3.0)
     y.backward()
     assert x.grad == 3.0
 

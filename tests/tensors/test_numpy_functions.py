@@ -110,7 +110,7 @@ def test_other_ufunc_methods_are_refused_by_name(name, x):
 # -- functions without a rule ------------------------------------------------------------------
 
 UNKNOWN = {
-    "numpy.fft.fft": lambda x: np.fft.fft(x),
+    "numpy.linalg.cond": lambda x: np.linalg.cond(x),
     "numpy.i0": lambda x: np.i0(x),
     "numpy.gcd": lambda x: np.gcd(x, 2),
     "numpy.polyfit": lambda x: np.polyfit(x[0], x[1], 1),
@@ -474,6 +474,7 @@ class Labelled(np.lib.mixins.NDArrayOperatorsMixin):
     """What xarray does: it holds arrays of any kind, and computes with them through ufuncs."""
 
     __array_priority__ = 50
+    __arrow_c_stream__ = None  # it hands out columns, and is none
 
     def __init__(self, held):
         self.held = held
