@@ -53,7 +53,7 @@ class LeafSpec:
 class Static(NamedTuple):
     """What counts by value: by its type too, for 1, 1.0 and True are equal."""
 
-    kind: type
+    kind: Any
     value: Any
 
     def __repr__(self) -> str:
@@ -71,14 +71,16 @@ def flattened(
 
     What ``marked`` returns of a part is taken in its place.
 
-    Arrays count by shape and dtype, floats by being floats; ints, bools, strings, None and dtypes
-    by value. A parameter is state, and counts by which one it is.
+    Arrays count by shape and dtype, floats by being floats; ints, complex numbers, bools, strings,
+    None and dtypes by value. A parameter is state, and counts by which one it is.
     """
     if marked is not None:
         value = marked(value)
     kind = type(value)
     if kind in _STATIC:
         return Static(kind, value)
+    if kind is complex:  # by its text, in which a zero has a sign
+        return Static((kind, repr(value)), value)
     if id(value) in _RESULTS:
         found.append((path, value))
         return LeafSpec((_RESULTS[id(value)],))

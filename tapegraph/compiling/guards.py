@@ -456,7 +456,7 @@ def _text(mark: Any) -> str:
         if kind is float:
             return repr(float.fromhex(value))
         if kind in _ATOMS:
-            return repr(value)
+            return str(value) if kind is complex else repr(value)
         return f"a {kind.__name__} of {value}" if type(value) is int else f"a {kind.__name__}"
     if isinstance(mark, tuple) and isinstance(mark[0], CodeType):
         return f"the function {mark[0].co_name}"

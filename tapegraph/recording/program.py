@@ -297,7 +297,7 @@ def identity(value: Any) -> Any:
         return tuple(map(identity, value))
     if isinstance(value, (float, np.floating)):
         return kind, float(value).hex()
-    return kind, value
+    return kind, repr(value) if kind is complex else value
 
 
 def scalar_bits(scalars: list[float]) -> Any:

@@ -1,0 +1,83 @@
+"""Complex numbers in TensorFlow: what has nodes agrees, and what has none falls back by name."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import tapegraph as tg
+from tests.cases.complex_numbers import COMPLEX_CASES
+
+pytest.importorskip("tensorflow")
+from tapegraph.lowering.rows.complex import COMPLEX
+from tapegraph.testing import check_parity
+
+# What runs natively: NumPy's vectors and TensorFlow's differ by a phase, and some have no node.
+NATIVE = {
+    *("cholesky", "cumprod", "det", "eig", "eigh", "eigvalsh", "erf", "erfc", "pinv", "qr"),
+    *("slogdet", "svd", "svdvals"),
+}
+
+
+def loss(case):
+    def f(*params):
+        y = case.run(*params)
+        return tg.sum(tg.abs(y) ** 2) + tg.sum(np.real(y))
+
+    return f
+
+
+@pytest.mark.parametrize("case", COMPLEX_CASES, ids=lambda case: case.id)
+def test_gradients_are_the_native_ones(case):
+    report = check_parity(loss(case), *case.inputs)
+    if case.op in NATIVE:
+        assert report.backend == "native"
+        assert f"{case.op} has no lowering for complex numbers" == report.reason
+    else:
+        assert report.backend == "tensorflow", report.reason
+
+
+def test_every_operation_has_nodes_or_is_known_to_have_none():
+    assert {case.op for case in COMPLEX_CASES} - NATIVE - set(COMPLEX) == set()
+    assert NATIVE & set(COMPLEX) == set()
+
+
+@pytest.mark.parametrize("dtype", [np.complex64, np.complex128])
+def test_both_precisions(dtype):
+    z = np.array([0.5 + 1.0j, -1.0 + 0.25j, 2.0j], dtype)
+
+    def f(z):
+        return tg.sum(tg.abs(np.fft.ifft(np.exp(1j * z) * np.conj(np.fft.fft(z)))) ** 2)
+
+    report = check_parity(f, z)
+    assert report.backend == "tensorflow" and report.gradients[0].dtype == dtype
+
+
+def test_a_compiled_step_runs_in_one_graph(graph_engine):
+    z = tg.param(np.array([0.5 + 1.0j, -1.0 + 0.25j]))
+
+    @tg.compile
+    def step(rate):
+        z.grad = None
+        value = tg.sum(tg.abs(z**2 - (1.0 + 1.0j)) ** 2)
+        value.backward()
+        with tg.no_grad():
+            z.assign(z - rate * z.grad)
+        return value
+
+    values = [step(0.05).item() for _ in range(40)]
+    assert values[-1] < 1e-6 * values[0]
+    np.testing.assert_allclose(z.data**2, 1.0 + 1.0j, rtol=1e-3)
+    assert "tensorflow" in str(step.explain()).lower()
+
+
+def test_a_nan_beside_complex_zeros_is_swept_natively():
+    z = np.array([0.0j, 1.0 + 1.0j])
+
+    def f(z):
+        return tg.sum(tg.abs(tg.where(np.array([False, True]), np.sqrt(z), 0.0)) ** 2)
+
+    want = [0.0, (1.0 + 1.0j) / np.sqrt(2.0)]
+    with tg.use_backend("tensorflow"):
+        np.testing.assert_allclose(tg.grad(f)(z), want)
+        assert tg.last_backward().backend in ("native", "tensorflow")
