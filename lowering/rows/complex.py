@@ -34,7 +34,7 @@ _SAME: tuple[tuple[Any, tuple[str, ...]], ...] = (
     ),
     (shape, ("transpose", "reshape", "concat", "broadcast_to")),
     (index, ("roll", "tensor_slice", "gather", "getitem", "index", "scatter")),
-    (linalg, ("matmul", "batch_matmul", "inv", "solve")),
+    (linalg, ("matmul", "batch_matmul", "inv", "solve", "cholesky")),
     (reduce, ("sum", "mean")),
     (fft, ("fft", "ifft", "rfft", "irfft")),
 )
@@ -109,6 +109,65 @@ def _prod(out: Any, x: Any, *, axis: tuple[int, ...], keepdims: bool) -> Any:
     return raw.Prod(input=x, axis=over(axis), keep_dims=keepdims)
 
 
+def _det(out: Any, a: Any) -> Any:
+    def lowered(a: Any) -> Any:
+        def gradient(g: Any) -> Any:
+            return g[..., None, None] * raw.Conj(input=_cofactors(a))
+
+        return raw.MatrixDeterminant(input=a), gradient
+
+    return own_gradient(lowered, a)
+
+
+def _cofactors(a: Any) -> Any:
+    """Return ``det(a) inv(a).T`` by the singular values: of singular matrices too."""
+    tf = tensorflow()
+    s, u, v = raw.Svd(input=a, compute_uv=True, full_matrices=False)
+    ones = number(1.0, s)
+    others = tf.where(tf.eye(a.shape[-1], dtype=tf.bool), ones, s[..., None, :])
+    vh = tf.linalg.adjoint(v)
+    turned = raw.MatrixDeterminant(input=tf.matmul(u, vh))
+    product = tf.matmul(u * tf.reduce_prod(others, axis=-1)[..., None, :], vh)
+    return turned[..., None, None] * raw.Conj(input=product)
+
+
+def _slogdet(out: Any, a: Any) -> Any:
+    def lowered(a: Any) -> Any:
+        sign, logarithm = raw.LogMatrixDeterminant(input=a)
+
+        def gradient(g: Any) -> Any:
+            # With w = tr(inv(a) da) the logarithm moves by Re w, and the sign by i sign Im w.
+            by_sign = raw.Imag(input=raw.Conj(input=g[..., 0]) * sign, Tout=_real_type(a))
+            by_log = raw.Real(input=g[..., 1], Tout=_real_type(a))
+            factor = raw.Complex(real=by_log, imag=-by_sign, Tout=a.dtype)
+            return factor[..., None, None] * raw.MatrixInverse(input=a, adjoint=True)
+
+        whole = raw.Real(input=logarithm, Tout=_real_type(a))
+        parts = [sign, raw.Cast(x=whole, DstT=a.dtype)]
+        return raw.Pack(values=parts, axis=len(out.shape) - 1), gradient
+
+    return own_gradient(lowered, a)
+
+
+def _eigvalsh(out: Any, a: Any) -> Any:
+    values, _ = raw.SelfAdjointEigV2(input=a, compute_v=True)
+    return raw.Real(input=values, Tout=_real_type(a))
+
+
+def _svdvals(out: Any, x: Any) -> Any:
+    tf = tensorflow()
+
+    def lowered(x: Any) -> Any:
+        s, u, v = raw.Svd(input=x, compute_uv=True, full_matrices=False)
+
+        def gradient(g: Any) -> Any:
+            return tf.matmul(converted(g, x.dtype)[..., None, :] * u, v, adjoint_b=True)
+
+        return raw.Real(input=s, Tout=_real_type(x)), gradient
+
+    return own_gradient(lowered, x)
+
+
 def _same() -> dict[str, Rule]:
     found = {}
     for family, names in _SAME:
@@ -147,4 +206,8 @@ COMPLEX: dict[str, Rule] = {
     "round": _by_parts(_round),
     "cumsum": _cumsum,
     "prod": _prod,
+    "det": _det,
+    "slogdet": _slogdet,
+    "eigvalsh": _eigvalsh,
+    "svdvals": _svdvals,
 }

@@ -203,7 +203,10 @@ def binary(
                 handler = foreign((x1, x2))
                 if handler is not None:
                     return handler(name, (x1, x2), NO_ATTRS)
-                x1, x2 = beside(name, x1, "x1", x2), beside(name, x2, "x2", x1)
+                if type(x1) is complex or type(x2) is complex:
+                    x1, x2 = beside(name, x1, "x1", x2), beside(name, x2, "x2", x1)
+                else:
+                    x1, x2 = operand(name, x1, "x1"), operand(name, x2, "x2")
                 if type(x1) is not cls and type(x2) is not cls:
                     x1 = constant(np.asarray(x1))
                 x, needed = (x1._array, x1._requires_grad) if type(x1) is cls else (x1, False)
