@@ -2,9 +2,9 @@
 
 The source distributions of the clients are fetched from the package index into a cache folder, with
 a virtual environment for them. Each client's own tests are run twice there: with autograd, and with
-tapegraph.autograd under the name autograd. A test counts if it passes with autograd and
-differentiates no complex value there; complex numbers are refused by name in this release. What is
-left out besides, and which failures are known, is in tests/clients/suites.py, with the reason.
+tapegraph.autograd under the name autograd. A test counts if it passes with autograd; how many of
+them differentiate a complex value is counted too. What is left out, and which failures are known,
+is in tests/clients/suites.py, with the reason.
 
 Exits with status 1 if a test fails that is not known there, or one passes that is.
 """
@@ -103,12 +103,12 @@ def progress() -> Callable[[str], None]:
 def table(found: Sequence[Comparison]) -> str:
     """Return the table of the clients."""
     lines = [
-        "| client | pass with autograd | of these real | pass with the drop-in | percent |",
+        "| client | pass with autograd | of these complex | pass with the drop-in | percent |",
         "|---|---|---|---|---|",
     ]
     for one in found:
         name = f"{one.client.name} {one.client.version}"
-        numbers = f"{one.passing} | {len(one.wanted)} | {one.passed} | {one.percent:.1f}"
+        numbers = f"{one.passing} | {len(one.complex_ones)} | {one.passed} | {one.percent:.1f}"
         lines.append(f"| {name} | {numbers} |")
     return "\n".join(lines)
 
@@ -117,7 +117,7 @@ def notes(found: Sequence[Comparison], versions: dict[str, str]) -> str:
     """Return what a reader of the table should know."""
     used = ", ".join(f"{title} {versions[title.lower()]}" for title in ("NumPy", "SciPy"))
     told = [f"- {one.client.name}: {one.client.note}." for one in found if one.client.note]
-    lines = [f"With {used}. A test is real if it differentiates no complex value.", "", *told]
+    lines = [f"With {used}. A test is complex if it differentiates a complex value.", "", *told]
     missing = [
         f"- {one.client.name}, `{start.rpartition('::')[2]}`: {why}."
         for one in found

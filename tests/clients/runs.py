@@ -29,7 +29,7 @@ class Comparison(NamedTuple):
     complex_ones : list of str
         Those of them in which a complex value is differentiated.
     wanted : list of str
-        The others.
+        All that pass with autograd.
     failures : dict of str to str
         Those of them that fail with the drop-in, and the first line of why.
     entries : int
