@@ -156,8 +156,9 @@ def _check_complex(
         raise TypeError(explain(op, received, "real results, or real arguments", fix))
     wrong = "forward" if by_complex else "reverse" if out.dtype.kind == "c" else None
     if mode == wrong and mode is not None:
-        received = f'mode="{mode}" for {out.dtype} results of {"complex" if by_complex else "real"}'
-        raise ValueError(explain(op, f"{received} arguments", "the other mode", "Leave it away."))
+        kinds = ", ".join(sorted({str(x.dtype) for x in targets}))
+        received = f'mode="{mode}" for {out.dtype} by {kinds}'
+        raise ValueError(explain(op, received, "the other mode", "Leave it away."))
 
 
 def _units(size: int, dtype: np.dtype[Any]) -> Any:
