@@ -18,12 +18,19 @@ from tapegraph.distributed.ranks import (
     end_job_on_errors,
 )
 from tapegraph.errors import explain, kind_of
-from tapegraph.optim.leaves import Leaf, array_of, gradients_of, set_gradient
+from tapegraph.optim.leaves import (
+    Leaf,
+    array_of,
+    gradients_of,
+    of_parts,
+    parts_of,
+    set_gradient,
+)
 from tapegraph.optim.optimizer import Optimizer
 from tapegraph.recording.capture_mode import capturing, check_outside, settled
 from tapegraph.recording.changes import Change, all_new_numbers, make, together
 from tapegraph.recording.changes import set_gradient as put_gradient
-from tapegraph.recording.node import constant, real
+from tapegraph.recording.node import constant, real, real_dtype
 from tapegraph.recording.op import ALL_REDUCE
 from tapegraph.recording.record import apply
 from tapegraph.recording.scopes import no_grad
@@ -116,8 +123,9 @@ class DataParallel:
         self._params = optimizer.params
         self._names = [name for group in optimizer.groups for name in group.names]
         self._kinds = [array_of(p)[...] for p in self._params]
-        self._sizes = [a.size for a in self._kinds]
-        self._dtype = np.result_type(*self._kinds)
+        # Complex numbers travel as their two parts.
+        self._sizes = [2 * a.size if a.dtype.kind == "c" else a.size for a in self._kinds]
+        self._dtype = real_dtype(np.result_type(*self._kinds))
         size = sum(self._sizes)
         self._exchange = Exchange(op, self._comm, self._names, size, self._dtype)
         self._steps = self._tickets = 0
@@ -234,7 +242,7 @@ class DataParallel:
     def _flat(self, grads: list[Any]) -> Any:
         """Return gradients as one vector, with zeros for one that is not there."""
         vectors = [
-            np.zeros(size, self._dtype) if g is None else g.reshape(size)
+            np.zeros(size, self._dtype) if g is None else _real(g).reshape(size)
             for g, size in zip(grads, self._sizes, strict=True)
         ]
         if capturing() is None:
@@ -245,7 +253,7 @@ class DataParallel:
         """Return a vector as the gradients that it is made of."""
         stops = accumulate(self._sizes)
         return [
-            flat[stop - size : stop].reshape(kind.shape).astype(kind.dtype, copy=False)
+            _of_kind(flat[stop - size : stop], kind)
             for stop, size, kind in zip(stops, self._sizes, self._kinds, strict=True)
         ]
 
@@ -306,6 +314,18 @@ def send_out(comm: Communicator, leaves: Sequence[Any]) -> None:
     changes += all_new_numbers([leaf for leaf, _ in tensors], [a for _, a in tensors])
     if comm.rank:
         make(together(changes))
+
+
+def _real(grad: Any) -> Any:
+    return parts_of(grad) if grad.dtype.kind == "c" else grad
+
+
+def _of_kind(numbers: Any, kind: Array) -> Any:
+    """Return part of a vector in the shape and dtype of a parameter."""
+    if kind.dtype.kind != "c":
+        return numbers.reshape(kind.shape).astype(kind.dtype, copy=False)
+    parts = numbers.reshape((*kind.shape, 2)).astype(real_dtype(kind.dtype), copy=False)
+    return of_parts(parts)
 
 
 def described(name: str, leaf: Any) -> str:

@@ -11,6 +11,7 @@ import numpy as np
 
 from tapegraph.engines import registry
 from tapegraph.errors import explain, kind_of
+from tapegraph.recording.node import real_dtype
 from tapegraph.typed import Array
 
 # How far engines may round apart (a step may run in another one on another rank).
@@ -105,7 +106,7 @@ def check_equal(op: str, comm: Communicator, arrays: Sequence[tuple[str, Array]]
 
 def _is_near(array: Array, other: Array) -> bool:
     scale = np.abs(other[np.isfinite(other)]).max(initial=0.0)
-    tolerance = ROUNDING.get(array.dtype.name, 0.0)
+    tolerance = ROUNDING.get(real_dtype(array.dtype).name, 0.0)
     return np.allclose(array, other, rtol=0.0, atol=tolerance * scale, equal_nan=True)
 
 

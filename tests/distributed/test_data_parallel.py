@@ -102,6 +102,33 @@ def test_types_travel_in_the_widest(compiled):
 
 
 @pytest.mark.parametrize("compiled", [False, True], ids=["eager", "compiled"])
+def test_complex_parameters_are_averaged_by_their_parts(compiled):
+    rng = np.random.default_rng(0)
+    a = rng.normal(size=(6, 2)) + 1j * rng.normal(size=(6, 2))
+    b = rng.normal(size=6) + 1j * rng.normal(size=6)
+
+    def trained(comm):
+        z, scale = tg.param(np.full(2, 1.0 + comm.rank * 1j)), tg.param(np.float32([1.0]))
+        optimizer = tg.distributed.DataParallel(tg.Adam([z, scale], lr=0.1), comm, check_every=2)
+        part = slice(comm.rank, None, comm.size)
+
+        def step():
+            optimizer.zero_grad()
+            tg.mean(tg.abs(a[part] @ (z * scale) - b[part]) ** 2).backward()
+            optimizer.step()
+
+        run = tg.compile(step) if compiled else step
+        for _ in range(6):
+            run()
+        return z.numpy(), scale.numpy()
+
+    both = results(trained)
+    for got in both:
+        for found, want in zip(got, trained(alone()), strict=True):
+            np.testing.assert_allclose(found, want, rtol=1e-5)
+
+
+@pytest.mark.parametrize("compiled", [False, True], ids=["eager", "compiled"])
 def test_a_gradient_of_rows_is_made_dense(compiled):
     places = np.array([0, 3, 3, 1, 0, 2, 3, 1, 0, 4, 4, 2])
 
