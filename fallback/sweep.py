@@ -83,7 +83,7 @@ def _swept(history: History, seeds: Sequence[Array]) -> list[Array]:
                 ours.add(x)
 
     for y, seed in zip(history.ys, seeds, strict=True):
-        add(y, y._array, conjugated(seed))
+        add(y, y._array, conjugated(seed) if seed.dtype.kind == "c" else seed)
     for node in history.entries:
         g = take(node, None)
         if g is None:
@@ -122,7 +122,11 @@ def _swept(history: History, seeds: Sequence[Array]) -> list[Array]:
             if b is not second and (second._requires_grad if flows is None else second in flows):
                 add(second, b, row[1](g, y, a, b))
     return [
-        np.zeros_like(x._array) if x not in cotangents else conjugated(cotangents[x])
+        np.zeros_like(x._array)
+        if x not in cotangents
+        else conjugated(cotangents[x])
+        if x._array.dtype.kind == "c"
+        else cotangents[x]
         for x in history.wanted
     ]
 
