@@ -67,15 +67,14 @@ def _by_parts(arrays: list[Any], product: Any) -> Any:
     (a, b), (c, d) = (
         (x.real, x.imag if np.iscomplexobj(x) else None) for x in map(np.asarray, arrays)
     )
-    real, imag = product(a, c), None
+    real = product(a, c)
     if b is not None and d is not None:
         real = real - product(b, d)
+    out = np.zeros(real.shape, np.result_type(real.dtype, np.complex64))
+    out.real = real
     for left, right in ((a, d), (b, c)):
         if left is not None and right is not None:
-            part = product(left, right)
-            imag = part if imag is None else imag + part
-    out = np.empty(real.shape, np.result_type(real.dtype, np.complex64))
-    out.real, out.imag = real, imag
+            out.imag += product(left, right)
     return out
 
 

@@ -178,7 +178,7 @@ def _differences(
     slopes = [[np.zeros_like(point) for point in points] for _ in cotangents]
     for i, point in enumerate(points):
         for where in np.ndindex(point.shape):
-            h = step * max(1.0, abs(point[where]))
+            h = step * max(1.0, float(np.abs(point[where])))
             for unit in (1.0, 1j) if point.dtype.kind == "c" else (1.0,):
                 sides = []
                 for sign in (1.0, -1.0):

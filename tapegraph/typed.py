@@ -70,7 +70,7 @@ class Nested(Protocol[T_co]):
 
 
 # Real numbers in any form, and tensors; not a `Dual` or a `Value`, whose arithmetic is their own.
-ArrayLike: TypeAlias = float | SupportsArray | Nested[float | SupportsArray]
+ArrayLike: TypeAlias = complex | SupportsArray | Nested[complex | SupportsArray]
 Operand: TypeAlias = "ArrayLike | ArrayMethods"
 Axes: TypeAlias = SupportsIndex | Sequence[SupportsIndex] | None
 Shape: TypeAlias = SupportsIndex | Sequence[SupportsIndex]
@@ -106,9 +106,7 @@ class Derivative(Protocol[P]):
     @overload
     def __call__(self, x: Dual, /, *args: P.args, **kwargs: P.kwargs) -> Tensor | Dual: ...
     @overload
-    def __call__(  # type: ignore[overload-overlap]
-        self, x: Number, /, *args: P.args, **kwargs: P.kwargs
-    ) -> float: ...
+    def __call__(self, x: Number, /, *args: P.args, **kwargs: P.kwargs) -> float: ...
     @overload
     def __call__(self, x: ArrayLike, /, *args: P.args, **kwargs: P.kwargs) -> npt.NDArray[Any]: ...
 

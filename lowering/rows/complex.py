@@ -84,7 +84,7 @@ def _part(node: str) -> Rule:
     return lambda out, x: getattr(raw, node)(input=x, Tout=_real_type(x))
 
 
-def _by_parts(of_part: Callable[[Any], Any]) -> Rule:
+def _by_parts(of_part: Callable[..., Any]) -> Rule:
     """Return the rule of what is computed of either part, and is the same nearby."""
 
     def rule(out: Any, x: Any, **attrs: Any) -> Any:

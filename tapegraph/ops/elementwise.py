@@ -136,7 +136,7 @@ GELU_FLAT = 10.0
 LARGE = 1 << 13
 
 
-@binary("add", operator.add, np.add, complex=True)
+@binary("add", operator.add, np.add, takes_complex=True)
 def add(x1: AnyKind | ArrayLike, x2: AnyKind | ArrayLike, /) -> AnyKind:
     """Sum of two arrays, as `numpy.add`; the derivatives are 1.
 
@@ -146,7 +146,7 @@ def add(x1: AnyKind | ArrayLike, x2: AnyKind | ArrayLike, /) -> AnyKind:
     """
 
 
-@binary("sub", operator.sub, np.subtract, complex=True)
+@binary("sub", operator.sub, np.subtract, takes_complex=True)
 def sub(x1: AnyKind | ArrayLike, x2: AnyKind | ArrayLike, /) -> AnyKind:
     """Difference of two arrays, as `numpy.subtract`; the derivatives are 1 and -1.
 
@@ -156,7 +156,7 @@ def sub(x1: AnyKind | ArrayLike, x2: AnyKind | ArrayLike, /) -> AnyKind:
     """
 
 
-@binary("mul", operator.mul, np.multiply, complex=True)
+@binary("mul", operator.mul, np.multiply, takes_complex=True)
 def mul(x1: AnyKind | ArrayLike, x2: AnyKind | ArrayLike, /) -> AnyKind:
     """Product of two arrays, element by element, as `numpy.multiply`.
 
@@ -168,7 +168,7 @@ def mul(x1: AnyKind | ArrayLike, x2: AnyKind | ArrayLike, /) -> AnyKind:
     """
 
 
-@binary("div", operator.truediv, np.divide, complex=True)
+@binary("div", operator.truediv, np.divide, takes_complex=True)
 def div(x1: AnyKind | ArrayLike, x2: AnyKind | ArrayLike, /) -> AnyKind:
     """Quotient of two arrays, as `numpy.divide`; the derivatives are ``1 / x2`` and ``-x1 / x2^2``.
 
@@ -178,7 +178,7 @@ def div(x1: AnyKind | ArrayLike, x2: AnyKind | ArrayLike, /) -> AnyKind:
     """
 
 
-@binary("pow", operator.pow, np.power, complex=True)
+@binary("pow", operator.pow, np.power, takes_complex=True)
 def pow(x1: AnyKind | ArrayLike, x2: AnyKind | ArrayLike, /) -> AnyKind:
     """Power of two arrays, as `numpy.power`.
 
@@ -191,7 +191,7 @@ def pow(x1: AnyKind | ArrayLike, x2: AnyKind | ArrayLike, /) -> AnyKind:
     """
 
 
-@unary("neg", np.negative, complex=True)
+@unary("neg", np.negative, takes_complex=True)
 def neg(x: AnyKind | ArrayLike, /) -> AnyKind:
     """Negative of each element, as `numpy.negative`; the derivative is -1.
 
@@ -201,7 +201,7 @@ def neg(x: AnyKind | ArrayLike, /) -> AnyKind:
     """
 
 
-@unary("sin", np.sin, complex=True)
+@unary("sin", np.sin, takes_complex=True)
 def sin(x: AnyKind | ArrayLike, /) -> AnyKind:
     """Sine of each element, as `numpy.sin`; the derivative is ``cos(x)``.
 
@@ -211,7 +211,7 @@ def sin(x: AnyKind | ArrayLike, /) -> AnyKind:
     """
 
 
-@unary("cos", np.cos, complex=True)
+@unary("cos", np.cos, takes_complex=True)
 def cos(x: AnyKind | ArrayLike, /) -> AnyKind:
     """Cosine of each element, as `numpy.cos`; the derivative is ``-sin(x)``.
 
@@ -221,7 +221,7 @@ def cos(x: AnyKind | ArrayLike, /) -> AnyKind:
     """
 
 
-@unary("tan", np.tan, complex=True)
+@unary("tan", np.tan, takes_complex=True)
 def tan(x: AnyKind | ArrayLike, /) -> AnyKind:
     """Tangent of each element, as `numpy.tan`; the derivative is ``1 + tan(x)^2``.
 
@@ -231,7 +231,7 @@ def tan(x: AnyKind | ArrayLike, /) -> AnyKind:
     """
 
 
-@unary("exp", np.exp, complex=True)
+@unary("exp", np.exp, takes_complex=True)
 def exp(x: AnyKind | ArrayLike, /) -> AnyKind:
     """Exponential of each element, as `numpy.exp`; the derivative is ``exp(x)``.
 
@@ -241,7 +241,7 @@ def exp(x: AnyKind | ArrayLike, /) -> AnyKind:
     """
 
 
-@unary("log", np.log, complex=True)
+@unary("log", np.log, takes_complex=True)
 def log(x: AnyKind | ArrayLike, /) -> AnyKind:
     """Natural logarithm of each element, as `numpy.log`.
 
@@ -253,7 +253,7 @@ def log(x: AnyKind | ArrayLike, /) -> AnyKind:
     """
 
 
-@unary("sqrt", np.sqrt, complex=True)
+@unary("sqrt", np.sqrt, takes_complex=True)
 def sqrt(x: AnyKind | ArrayLike, /) -> AnyKind:
     """Square root of each element, as `numpy.sqrt`.
 
@@ -265,7 +265,7 @@ def sqrt(x: AnyKind | ArrayLike, /) -> AnyKind:
     """
 
 
-@unary("tanh", np.tanh, complex=True)
+@unary("tanh", np.tanh, takes_complex=True)
 def tanh(x: AnyKind | ArrayLike, /) -> AnyKind:
     """Hyperbolic tangent of each element, as `numpy.tanh`; the derivative is ``1 - tanh(x)^2``.
 
@@ -283,7 +283,7 @@ def logistic(x: Array) -> Any:
     return 1.0 / odds
 
 
-@unary("sigmoid", logistic, complex=True)
+@unary("sigmoid", logistic, takes_complex=True)
 def sigmoid(x: AnyKind | ArrayLike, /) -> AnyKind:
     """Logistic function of each element, ``1 / (1 + exp(-x))``, as `scipy.special.expit`.
 
@@ -323,7 +323,7 @@ def relu(x: AnyKind | ArrayLike, /) -> AnyKind:
     """
 
 
-@unary("abs", np.absolute, complex=True)
+@unary("abs", np.absolute, takes_complex=True)
 def abs(x: AnyKind | ArrayLike, /) -> AnyKind:
     """Absolute value of each element, as `numpy.absolute`; the derivative is its sign, and 0 at 0.
 
@@ -450,7 +450,7 @@ def cbrt(x: Kind | ArrayLike, /) -> Kind:
     """
 
 
-@unary("log1p", np.log1p, complex=True)
+@unary("log1p", np.log1p, takes_complex=True)
 def log1p(x: Kind | ArrayLike, /) -> Kind:
     """``log(1 + x)`` of each element, as `numpy.log1p`; the derivative is ``1 / (1 + x)``.
 
@@ -460,7 +460,7 @@ def log1p(x: Kind | ArrayLike, /) -> Kind:
     """
 
 
-@unary("expm1", np.expm1, complex=True)
+@unary("expm1", np.expm1, takes_complex=True)
 def expm1(x: Kind | ArrayLike, /) -> Kind:
     """``exp(x) - 1`` of each element, as `numpy.expm1`; the derivative is ``exp(x)``.
 
@@ -470,7 +470,7 @@ def expm1(x: Kind | ArrayLike, /) -> Kind:
     """
 
 
-@unary("log2", np.log2, complex=True)
+@unary("log2", np.log2, takes_complex=True)
 def log2(x: Kind | ArrayLike, /) -> Kind:
     """Logarithm to base 2 of each element, as `numpy.log2`; the derivative is ``1 / (x log 2)``.
 
@@ -480,7 +480,7 @@ def log2(x: Kind | ArrayLike, /) -> Kind:
     """
 
 
-@unary("log10", np.log10, complex=True)
+@unary("log10", np.log10, takes_complex=True)
 def log10(x: Kind | ArrayLike, /) -> Kind:
     """Logarithm to base 10 of each element, as `numpy.log10`; the derivative is ``1 / (x log 10)``.
 
@@ -490,7 +490,7 @@ def log10(x: Kind | ArrayLike, /) -> Kind:
     """
 
 
-@unary("exp2", np.exp2, complex=True)
+@unary("exp2", np.exp2, takes_complex=True)
 def exp2(x: Kind | ArrayLike, /) -> Kind:
     """Two to the power of each element, as `numpy.exp2`; the derivative is ``2**x log 2``.
 
@@ -500,7 +500,7 @@ def exp2(x: Kind | ArrayLike, /) -> Kind:
     """
 
 
-@unary("sinh", np.sinh, complex=True)
+@unary("sinh", np.sinh, takes_complex=True)
 def sinh(x: Kind | ArrayLike, /) -> Kind:
     """Hyperbolic sine of each element, as `numpy.sinh`; the derivative is ``cosh(x)``.
 
@@ -510,7 +510,7 @@ def sinh(x: Kind | ArrayLike, /) -> Kind:
     """
 
 
-@unary("cosh", np.cosh, complex=True)
+@unary("cosh", np.cosh, takes_complex=True)
 def cosh(x: Kind | ArrayLike, /) -> Kind:
     """Hyperbolic cosine of each element, as `numpy.cosh`; the derivative is ``sinh(x)``.
 
@@ -520,7 +520,7 @@ def cosh(x: Kind | ArrayLike, /) -> Kind:
     """
 
 
-@unary("arcsin", np.arcsin, complex=True)
+@unary("arcsin", np.arcsin, takes_complex=True)
 def arcsin(x: Kind | ArrayLike, /) -> Kind:
     """Inverse sine of each element, as `numpy.arcsin`.
 
@@ -532,7 +532,7 @@ def arcsin(x: Kind | ArrayLike, /) -> Kind:
     """
 
 
-@unary("arccos", np.arccos, complex=True)
+@unary("arccos", np.arccos, takes_complex=True)
 def arccos(x: Kind | ArrayLike, /) -> Kind:
     """Inverse cosine of each element, as `numpy.arccos`.
 
@@ -544,7 +544,7 @@ def arccos(x: Kind | ArrayLike, /) -> Kind:
     """
 
 
-@unary("arctan", np.arctan, complex=True)
+@unary("arctan", np.arctan, takes_complex=True)
 def arctan(x: Kind | ArrayLike, /) -> Kind:
     """Inverse tangent of each element, as `numpy.arctan`; the derivative is ``1 / (1 + x^2)``.
 
@@ -554,7 +554,7 @@ def arctan(x: Kind | ArrayLike, /) -> Kind:
     """
 
 
-@unary("arcsinh", np.arcsinh, complex=True)
+@unary("arcsinh", np.arcsinh, takes_complex=True)
 def arcsinh(x: Kind | ArrayLike, /) -> Kind:
     """Inverse hyperbolic sine of each element, as `numpy.arcsinh`.
 
@@ -566,7 +566,7 @@ def arcsinh(x: Kind | ArrayLike, /) -> Kind:
     """
 
 
-@unary("arccosh", np.arccosh, complex=True)
+@unary("arccosh", np.arccosh, takes_complex=True)
 def arccosh(x: Kind | ArrayLike, /) -> Kind:
     """Inverse hyperbolic cosine of each element, as `numpy.arccosh`.
 
@@ -578,7 +578,7 @@ def arccosh(x: Kind | ArrayLike, /) -> Kind:
     """
 
 
-@unary("arctanh", np.arctanh, complex=True)
+@unary("arctanh", np.arctanh, takes_complex=True)
 def arctanh(x: Kind | ArrayLike, /) -> Kind:
     """Inverse hyperbolic tangent of each element, as `numpy.arctanh`.
 
@@ -596,7 +596,7 @@ def _sinc(x: Array) -> Any:
 
 
 @implements(np.sinc)
-@unary("sinc", _sinc, complex=True)
+@unary("sinc", _sinc, takes_complex=True)
 def sinc(x: Kind | ArrayLike, /) -> Kind:
     """Normalised sinc of each element, ``sin(pi x) / (pi x)``, as `numpy.sinc`.
 
@@ -884,7 +884,7 @@ def ceil(x: Operand, /) -> Tensor:
     """
 
 
-@unary("rint", np.rint, complex=True)
+@unary("rint", np.rint, takes_complex=True)
 def rint(x: Operand, /) -> Tensor:
     """Nearest whole number of each element, as `numpy.rint`; the derivative is 0 everywhere.
 
@@ -1056,11 +1056,11 @@ def _round(x: Array, *, decimals: int) -> Any:
     return x.round(decimals)
 
 
-ASTYPE = Op("astype", _astype, complex=True)
-DETACH = Op("detach", np.copy, differentiable=(), complex=True)
+ASTYPE = Op("astype", _astype, takes_complex=True)
+DETACH = Op("detach", np.copy, differentiable=(), takes_complex=True)
 
 
-ROUND = Op("round", _round, complex=True)
+ROUND = Op("round", _round, takes_complex=True)
 
 
 def check_spreads(op: str, argument: str, shape: tuple[int, ...], over: tuple[int, ...]) -> None:
@@ -1196,22 +1196,22 @@ if hasattr(np, "astype"):  # NumPy 2.1
     implements(np.astype)(astype)
 
 
-@unary("real", lambda x: x.real.copy(), complex=True)
+@unary("real", lambda x: x.real.copy(), takes_complex=True)
 def _real(x: Any, /) -> Any:
     """Real part of each complex element."""
 
 
-@unary("imag", lambda x: x.imag.copy(), complex=True)
+@unary("imag", lambda x: x.imag.copy(), takes_complex=True)
 def _imag(x: Any, /) -> Any:
     """Imaginary part of each complex element."""
 
 
-@unary("angle", np.angle, complex=True)
+@unary("angle", np.angle, takes_complex=True)
 def _angle(x: Any, /) -> Any:
     """Angle of each complex element."""
 
 
-@unary("conj", np.conjugate, complex=True)
+@unary("conj", np.conjugate, takes_complex=True)
 def _conj(x: Any, /) -> Any:
     """Conjugate of each complex element."""
 
@@ -1301,7 +1301,7 @@ def _where(cond: Array, a: Any, b: Any) -> Any:
     return chosen(cond, a, b)
 
 
-WHERE = Op("where", _where, differentiable=(False, True, True), promotes=True, complex=True)
+WHERE = Op("where", _where, differentiable=(False, True, True), promotes=True, takes_complex=True)
 
 
 @overload
@@ -1349,7 +1349,7 @@ def numeric_mask(cond: Any) -> Array:
 
 
 def _predicate(name: str, function: Any) -> None:
-    op = Op(name, function, differentiable=(), complex=True)
+    op = Op(name, function, differentiable=(), takes_complex=True)
 
     def record(*operands: Any) -> Any:
         arguments = ("x1", "x2") if len(operands) == 2 else ("x",)

@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Literal, SupportsIndex
+from typing import TYPE_CHECKING, Any, Literal, SupportsIndex, TypeAlias
 
 import numpy as np
 
@@ -41,10 +41,10 @@ __all__ = [
     "rfftn",
 ]
 
-Norm = Literal["backward", "ortho", "forward"]
-Axes = Sequence[SupportsIndex]
+Norm: TypeAlias = Literal["backward", "ortho", "forward"]
+Axes: TypeAlias = Sequence[SupportsIndex]
 # The norm that a transform's inverse has, taken without changing direction.
-SWAPPED = {"backward": "forward", "ortho": "ortho", "forward": "backward"}
+SWAPPED: dict[str, Norm] = {"backward": "forward", "ortho": "ortho", "forward": "backward"}
 
 fftfreq, rfftfreq = np.fft.fftfreq, np.fft.rfftfreq  # plain numbers
 
@@ -65,10 +65,10 @@ def _irfft(x: Array, *, n: int, axis: int, norm: Any) -> Any:
     return np.fft.irfft(x, n, axis=axis, norm=norm)
 
 
-FFT = Op("fft", _fftn, complex=True)
-IFFT = Op("ifft", _ifftn, complex=True)
+FFT = Op("fft", _fftn, takes_complex=True)
+IFFT = Op("ifft", _ifftn, takes_complex=True)
 RFFT = Op("rfft", _rfft)
-IRFFT = Op("irfft", _irfft, complex=True)
+IRFFT = Op("irfft", _irfft, takes_complex=True)
 
 
 @implements(np.fft.fft)

@@ -486,13 +486,13 @@ def advanced_key(arrays: tuple[Array, ...], plan: tuple[Any, ...]) -> tuple[Any,
 
 
 # Offsets, indices and conditions are fed as arrays: new ones do not change the graph.
-TENSOR_SLICE = Op("tensor_slice", _tensor_slice, differentiable=(True,), complex=True)
+TENSOR_SLICE = Op("tensor_slice", _tensor_slice, differentiable=(True,), takes_complex=True)
 
 
-GATHER = Op("gather", _gather, differentiable=(True,), complex=True)
+GATHER = Op("gather", _gather, differentiable=(True,), takes_complex=True)
 
 
-GETITEM = Op("getitem", _getitem, differentiable=(True,), complex=True)
+GETITEM = Op("getitem", _getitem, differentiable=(True,), takes_complex=True)
 
 
 def rolled(x: Any, *, shift: tuple[int, ...], axis: tuple[int, ...]) -> Any:
@@ -504,13 +504,13 @@ def rolled(x: Any, *, shift: tuple[int, ...], axis: tuple[int, ...]) -> Any:
     return x
 
 
-ROLL = Op("roll", rolled, complex=True)
+ROLL = Op("roll", rolled, takes_complex=True)
 
 
-INDEX = Op("index", _index, differentiable=(True,), complex=True)
+INDEX = Op("index", _index, differentiable=(True,), takes_complex=True)
 
 
-SCATTER = Op("scatter", _scatter, differentiable=(True,), complex=True)
+SCATTER = Op("scatter", _scatter, differentiable=(True,), takes_complex=True)
 
 
 def scatter(x: Kind | ArrayLike, places: Any, shape: tuple[int, ...]) -> Kind:
@@ -1177,7 +1177,7 @@ def _searchsorted(a: Array, v: Any, *, side: Literal["left", "right"]) -> Any:
 
 
 WITHIN = Op("within", _within, differentiable=())
-ARGSORT = Op("argsort", _argsort, differentiable=(), complex=True)
+ARGSORT = Op("argsort", _argsort, differentiable=(), takes_complex=True)
 ARGPARTITION = Op("argpartition", _argpartition, differentiable=())
 SEARCHSORTED = Op("searchsorted", _searchsorted, differentiable=())
 

@@ -83,8 +83,8 @@ def _batch_matmul(a: Array, b: Array) -> Any:
     return np.matmul(a, b)
 
 
-MATMUL = Op("matmul", np.matmul, promotes=True, complex=True)
-BATCH_MATMUL = Op("batch_matmul", _batch_matmul, promotes=True, complex=True)
+MATMUL = Op("matmul", np.matmul, promotes=True, takes_complex=True)
+BATCH_MATMUL = Op("batch_matmul", _batch_matmul, promotes=True, takes_complex=True)
 
 
 @implements(np.matmul, np.linalg.matmul)
@@ -194,7 +194,7 @@ def _einsum(*arrays: Array, spec: str) -> Any:
     return contract(spec, *arrays)
 
 
-EINSUM = Op("einsum", _einsum, complex=True)
+EINSUM = Op("einsum", _einsum, takes_complex=True)
 
 
 @implements(np.dot)
@@ -800,18 +800,18 @@ def _norm(x: Array, *, axis: tuple[int, ...], keepdims: bool, ord: float) -> Any
     return reduce.add_up(sizes**ord, axis=axis, keepdims=keepdims) ** (1.0 / ord)
 
 
-INV = Op("inv", np.linalg.inv, complex=True)
-SOLVE = Op("solve", solved, complex=True)
-DET = Op("det", _det, complex=True)
-SLOGDET = Op("slogdet", _slogdet, complex=True)
-CHOLESKY = Op("cholesky", np.linalg.cholesky, complex=True)
-EIGVALSH = Op("eigvalsh", _eigvalsh, saves=True, complex=True)
-EIGH = Op("eigh", _eigh, complex=True)
-EIG = Op("eig", _eig, complex=True)
-QR = Op("qr", _qr, complex=True)
-SVDVALS = Op("svdvals", _svdvals, saves=True, complex=True)
-SVD = Op("svd", _svd, complex=True)
-PINV = Op("pinv", _pinv, complex=True)
+INV = Op("inv", np.linalg.inv, takes_complex=True)
+SOLVE = Op("solve", solved, takes_complex=True)
+DET = Op("det", _det, takes_complex=True)
+SLOGDET = Op("slogdet", _slogdet, takes_complex=True)
+CHOLESKY = Op("cholesky", np.linalg.cholesky, takes_complex=True)
+EIGVALSH = Op("eigvalsh", _eigvalsh, saves=True, takes_complex=True)
+EIGH = Op("eigh", _eigh, takes_complex=True)
+EIG = Op("eig", _eig, takes_complex=True)
+QR = Op("qr", _qr, takes_complex=True)
+SVDVALS = Op("svdvals", _svdvals, saves=True, takes_complex=True)
+SVD = Op("svd", _svd, takes_complex=True)
+PINV = Op("pinv", _pinv, takes_complex=True)
 NORM = Op("norm", _norm)
 
 

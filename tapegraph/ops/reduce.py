@@ -89,8 +89,8 @@ def _softmax(x: Array, *, axis: int) -> Any:
     return softmax_of(x if x.dtype.kind == "f" else x.astype(np.float64), axis)
 
 
-SUM = Op("sum", _sum, complex=True)
-MEAN = Op("mean", _mean, complex=True)
+SUM = Op("sum", _sum, takes_complex=True)
+MEAN = Op("mean", _mean, takes_complex=True)
 SOFTMAX = Op("softmax", _softmax)
 
 
@@ -175,9 +175,9 @@ def _cumprod(x: Array, *, axis: int) -> Any:
 
 MAX = Op("max", _max)
 MIN = Op("min", _min)
-PROD = Op("prod", _prod, complex=True)
-CUMSUM = Op("cumsum", _cumsum, complex=True)
-CUMPROD = Op("cumprod", _cumprod, complex=True)
+PROD = Op("prod", _prod, takes_complex=True)
+CUMSUM = Op("cumsum", _cumsum, takes_complex=True)
+CUMPROD = Op("cumprod", _cumprod, takes_complex=True)
 
 
 # Axes

@@ -62,8 +62,8 @@ def _concat(*arrays: Array, axis: int) -> Any:
     return np.concatenate(arrays, axis=axis)
 
 
-TRANSPOSE = Op("transpose", _transpose, complex=True)
-RESHAPE = Op("reshape", _reshape, complex=True)
+TRANSPOSE = Op("transpose", _transpose, takes_complex=True)
+RESHAPE = Op("reshape", _reshape, takes_complex=True)
 
 
 def alias(x: Any, own: bool = False) -> Any:
@@ -82,7 +82,7 @@ def alias(x: Any, own: bool = False) -> Any:
     return remember(nodes.tensor_class, RESHAPE, array, (x,), {"shape": array.shape})
 
 
-CONCAT = Op("concat", _concat, promotes=True, complex=True)
+CONCAT = Op("concat", _concat, promotes=True, takes_complex=True)
 
 
 @implements(np.transpose)
@@ -175,7 +175,7 @@ def _broadcast_to(x: Array, *, shape: tuple[int, ...]) -> Any:
     return np.broadcast_to(x, shape)
 
 
-BROADCAST_TO = Op("broadcast_to", _broadcast_to, complex=True)
+BROADCAST_TO = Op("broadcast_to", _broadcast_to, takes_complex=True)
 
 
 # Another shape, the same elements

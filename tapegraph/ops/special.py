@@ -79,7 +79,7 @@ def _narrowed(out: Any, *arrays: Any) -> Any:
     return out.astype(dtype, copy=False) if dtype.kind in "fc" else out
 
 
-@unary("erf", _scipy("erf"), complex=True)
+@unary("erf", _scipy("erf"), takes_complex=True)
 def erf(x: Kind | ArrayLike, /) -> Kind:
     """Error function of each element, as `scipy.special.erf`, which it needs.
 
@@ -91,7 +91,7 @@ def erf(x: Kind | ArrayLike, /) -> Kind:
     """
 
 
-@unary("erfc", _scipy("erfc"), complex=True)
+@unary("erfc", _scipy("erfc"), takes_complex=True)
 def erfc(x: Kind | ArrayLike, /) -> Kind:
     """``1 - erf(x)`` of each element, as `scipy.special.erfc`, which it needs.
 

@@ -33,11 +33,19 @@ class Op:
     - differentiable: Which of the leading inputs can carry a gradient, and none after them; all
       where not given.
     - promotes: NumPy converts the inputs that can carry a gradient to the dtype of the result.
-    - complex: It takes complex numbers.
+    - takes_complex: It takes complex numbers.
     - rules: Its own rules, of an operation that is not in the library's tables.
     """
 
-    __slots__ = ("complex", "differentiable", "forward", "name", "promotes", "rules", "saves")
+    __slots__ = (
+        "differentiable",
+        "forward",
+        "name",
+        "promotes",
+        "rules",
+        "saves",
+        "takes_complex",
+    )
 
     def __init__(
         self,
@@ -47,7 +55,7 @@ class Op:
         saves: bool = False,
         differentiable: tuple[bool, ...] | None = None,
         promotes: bool = False,
-        complex: bool = False,
+        takes_complex: bool = False,
         rules: Rules | None = None,
     ) -> None:
         self.name = name
@@ -55,7 +63,7 @@ class Op:
         self.saves = saves
         self.differentiable = differentiable
         self.promotes = promotes
-        self.complex = complex
+        self.takes_complex = takes_complex
         self.rules = rules
         if forward is None:
             return

@@ -107,12 +107,14 @@ def foreign(values: tuple[Any, ...]) -> Any:
     return None
 
 
-def unary(name: str, forward: Callable[[Any], Any], *, complex: bool = False) -> Callable[[F], F]:
+def unary(
+    name: str, forward: Callable[[Any], Any], *, takes_complex: bool = False
+) -> Callable[[F], F]:
     """Make the recording function of an element-wise operation of one array.
 
     Decorates a function whose body is its docstring; ``forward`` computes it on an ndarray.
     """
-    op = Op(name, _wide(forward), complex=complex)
+    op = Op(name, _wide(forward), takes_complex=takes_complex)
 
     def decorate(stub: Any) -> Any:
         def record(x: Any, /) -> Any:
@@ -134,7 +136,7 @@ def unary(name: str, forward: Callable[[Any], Any], *, complex: bool = False) ->
                 raise
             if type(out) is not ndarray:
                 out = np.asarray(out)
-            if not complex and out.dtype.kind == "c":
+            if not takes_complex and out.dtype.kind == "c":
                 raise real_only(name)
             if not x._requires_grad or (_scopes() and not _recording()):
                 if out.dtype.char == "e":
@@ -166,13 +168,13 @@ def binary(
     forward: Callable[[Any, Any], Any],
     ufunc: np.ufunc | None = None,
     *,
-    complex: bool = False,
+    takes_complex: bool = False,
 ) -> Callable[[F], F]:
     """Make the recording function of an element-wise operation of two broadcast arrays.
 
     ``forward`` computes it on ndarrays; where that is an operator, ``ufunc`` is NumPy's for it.
     """
-    op = Op(name, forward, promotes=True, complex=complex)
+    op = Op(name, forward, promotes=True, takes_complex=takes_complex)
     called: Any = forward if ufunc is None else ufunc
 
     def decorate(stub: Any) -> Any:
@@ -223,7 +225,7 @@ def binary(
                 return record(*wide)
             if type(out) is not ndarray:
                 out = np.asarray(out)
-            if not complex and out.dtype.kind == "c":
+            if not takes_complex and out.dtype.kind == "c":
                 raise real_only(name)
             if not needed or (_scopes() and not _recording()):
                 if _capturing() is None:
@@ -249,7 +251,7 @@ def apply(op: Op, inputs: tuple[Any, ...], attrs: dict[str, Any] = NO_ATTRS) -> 
         return handler(op.name, inputs, attrs)
     cls = nodes.tensor_class
     arrays = [x._array if type(x) is cls else x for x in inputs]
-    if not op.complex:
+    if not op.takes_complex:
         for array in arrays:
             if type(array) is ndarray and array.dtype.kind == "c":
                 raise real_only(op.name)

@@ -357,7 +357,7 @@ class ArrayMethods:
         return numpy_functions.plain(self).nonzero()  # type: ignore[no-any-return]
 
     @overload
-    def searchsorted(  # type: ignore[overload-overlap]
+    def searchsorted(
         self, v: float, side: Literal["left", "right"] = "left", sorter: ArrayLike | None = None
     ) -> np.intp: ...
     @overload

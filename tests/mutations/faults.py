@@ -444,8 +444,8 @@ FAULTS = (
         "recording",
         "complex-numbers-in-what-is-real",
         "tapegraph/recording/record.py",
-        "    if not op.complex:\n",
-        "    if not op.complex and False:\n",
+        "    if not op.takes_complex:\n",
+        "    if not op.takes_complex and False:\n",
         f"{COMPLEX} -k refused",
     ),
     Fault(
