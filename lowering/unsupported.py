@@ -16,6 +16,7 @@ GAPS: dict[str, str] = {
     "avg_pool2d": "runs in the native engine in this version",
     "erfcx": "has no node in TensorFlow",
     "log_ndtr": "has no node in TensorFlow, and its gradient needs erfcx",
+    "convolve": "runs in the native engine in this version",
     "eigh": "gives vectors up to their sign, and TensorFlow's choice of it is not NumPy's",
     "eig": "gives vectors up to their phase, and TensorFlow's choice of it is not NumPy's",
     "qr": "gives columns up to their sign, and TensorFlow's choice of it is not NumPy's",

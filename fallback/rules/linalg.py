@@ -92,6 +92,10 @@ def _contract(spec: str, g: Any, *arrays: Array) -> Any:
     return product.sum(axis=tuple(range(len(output), len(labels))))
 
 
+def _convolved(g: Any, y: Array, other: Any) -> Any:
+    return np.convolve(plain(g), np.flip(other), mode="valid")
+
+
 def _inv(g: Any, y: Array, a: Array) -> Any:
     return -np.matmul(np.matmul(flipped(y), g), flipped(y))
 
@@ -372,6 +376,10 @@ VJPS: dict[str, Row] = {
     "matmul": (_left, _right),
     "batch_matmul": (_left, _right),
     "einsum": Joint(_einsum),
+    "convolve": (
+        lambda g, y, a, v: _convolved(g, y, v),
+        lambda g, y, a, v: _convolved(g, y, a),
+    ),
     "inv": (_inv,),
     "solve": Joint(_solve),
     "det": (_det,),

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 __all__ = [
     "batch_matmul",
     "cholesky",
+    "convolve",
     "cross",
     "det",
     "diagonal",
@@ -241,6 +242,40 @@ def vdot(a: Kind | ArrayLike, b: Kind | ArrayLike) -> Kind:
             explain("vdot", f"shapes {x.shape} and {y.shape}", "as many elements in both")
         )
     return matmul(elementwise.conj(_reshaped(x, (x.size,))), _reshaped(y, (y.size,)))
+
+
+@implements(np.convolve)
+def convolve(
+    a: Kind | ArrayLike, v: Kind | ArrayLike, mode: Literal["full", "same", "valid"] = "full"
+) -> Kind:
+    """Sum of products of one sequence and another that is moved along, as `numpy.convolve`.
+
+    The gradient by each is the cotangent's own, with the other sequence reversed.
+
+    >>> import tapegraph as tg
+    >>> tg.convolve([1.0, 2.0, 3.0], [1.0, -1.0]).data
+    array([ 1.,  1.,  1., -3.])
+    """
+    x, y = tensor_like("convolve", a, "a"), tensor_like("convolve", v, "v")
+    if x.ndim > 1 or y.ndim > 1 or not x.size or not y.size:
+        received = f"shapes {x.shape} and {y.shape}"
+        raise ValueError(explain("convolve", received, "sequences of one element or more"))
+    if mode not in ("full", "same", "valid"):
+        raise ValueError(explain("convolve", f"mode={mode!r}", '"full", "same" or "valid"'))
+    x, y = _reshaped(x, (x.size,)), _reshaped(y, (y.size,))
+    longer, shorter = max(x.size, y.size), min(x.size, y.size)
+    whole = apply(CONVOLVE, (x, y))
+    if mode == "full":
+        return whole
+    start, length = (
+        (shorter - 1, longer - shorter + 1)
+        if mode == "valid"
+        else (
+            (shorter - 1) // 2,
+            longer,
+        )
+    )
+    return whole[start : start + length]
 
 
 @implements(np.outer, np.linalg.outer)
@@ -800,6 +835,7 @@ def _norm(x: Array, *, axis: tuple[int, ...], keepdims: bool, ord: float) -> Any
     return reduce.add_up(sizes**ord, axis=axis, keepdims=keepdims) ** (1.0 / ord)
 
 
+CONVOLVE = Op("convolve", np.convolve, promotes=True, takes_complex=True)
 INV = Op("inv", np.linalg.inv, takes_complex=True)
 SOLVE = Op("solve", solved, takes_complex=True)
 DET = Op("det", _det, takes_complex=True)

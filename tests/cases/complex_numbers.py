@@ -154,6 +154,8 @@ def _products() -> Iterator[ComplexCase]:
     yield ComplexCase("matmul", "vdot", np.vdot, (V, _complex(4)))
     yield ComplexCase("matmul", "power", lambda a: np.linalg.matrix_power(a, 3), (A,))
     yield ComplexCase("batch_matmul", "stacks", np.matmul, (_complex(2, 3, 2), _complex(2, 2, 3)))
+    yield ComplexCase("convolve", "full", np.convolve, (V, _complex(3)))
+    yield ComplexCase("convolve", "same", lambda a, b: np.convolve(a, b, "same"), (V, P[:, 0]))
     yield ComplexCase("mul", "outer", np.outer, (V, _complex(3)))
     yield ComplexCase("mul", "kron", np.kron, (_complex(2, 2), _complex(2)))
     yield ComplexCase("sum", "vecdot", np.vecdot, (X, B))

@@ -509,8 +509,30 @@ def _singular() -> Iterator[Case]:
         yield Case(name, "equal", run, (exactly(np.eye(3)),), expected=(np.eye(3),))
 
 
+def _convolutions() -> Iterator[Case]:
+    for mode in ("full", "same", "valid"):
+        for label, a, v in (("long", 5, 3), ("short", 2, 5), ("alike", 3, 3), ("one", 4, 1)):
+            run = partial(linalg.convolve, mode=mode)
+            reference = partial(_convolved, mode=mode)
+            inputs = (anywhere(a), anywhere(v))
+            yield Case("convolve", f"{mode}-{label}", run, inputs, reference=reference)
+
+
+def _convolved(a: Array, v: Array, mode: str) -> Array:
+    """Multiply by the matrix of a moved sequence, which NumPy's own function does not."""
+    whole = np.zeros((len(a) + len(v) - 1, len(a)), np.result_type(a, v))
+    for i in range(len(a)):
+        whole[i : i + len(v), i] = v
+    longer, shorter = max(len(a), len(v)), min(len(a), len(v))
+    starts = {"full": 0, "same": (shorter - 1) // 2, "valid": shorter - 1}
+    lengths = {"full": len(whole), "same": longer, "valid": longer - shorter + 1}
+    product: Array = (whole @ a)[starts[mode] :][: lengths[mode]]
+    return product
+
+
 def cases() -> Iterator[Case]:
     """Yield the family's cases."""
     yield from _matrix_products()
     yield from _of_products()
     yield from _of_decompositions()
+    yield from _convolutions()

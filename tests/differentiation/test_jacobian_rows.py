@@ -14,6 +14,7 @@ from tests.cases import CASES
 
 # Whose rules do more with an array than is known of batches: they run row by row.
 ROW_BY_ROW = {
+    "convolve",
     "avg_pool2d",
     "cholesky",
     "conv2d",

@@ -238,6 +238,10 @@ JVPS: dict[str, Rule] = {
     "matmul": _bilinear(MATMUL),
     "batch_matmul": _bilinear(BATCH_MATMUL),
     "einsum": _einsum,
+    "convolve": each(
+        lambda t, y, a, v: linalg.convolve(t, v),
+        lambda t, y, a, v: linalg.convolve(a, t),
+    ),
     "inv": each(lambda t, y, a: -matmul(matmul(y, t), y)),
     "solve": each(_solve_by_matrix, lambda t, y, a, b: linalg.solve(a, t)),
     "det": each(_det),
