@@ -334,6 +334,46 @@ def decompositions() -> Iterator[Row]:
         agrees=(),
     )
     yield Row("norm", "norm", _ours_linalg("norm"), _of("linalg.norm"), (ANYWHERE,))
+    for name, parts in (("qr", 0), ("eig", 0)):
+        yield Row(
+            name,
+            name,
+            lambda tg, a, name=name, part=parts: np.abs(getattr(np.linalg, name)(a)[part]),
+            lambda torch, a, name=name, part=parts: getattr(torch.linalg, name)(a)[part].abs(),
+            (between(-2, 2, 256, 256),),
+            agrees=(),
+        )
+    lengths = between(-2, 2, 20_000), between(-2, 2, 500)
+    yield Row("convolve", "convolve", lambda tg, a, v: np.convolve(a, v), NONE, lengths)
+
+
+def of_complex_numbers() -> Iterator[Row]:
+    """Yield what is computed of complex numbers, with a real result."""
+    turn = 0.6 + 0.8j
+    for name in ("real", "imag", "angle"):
+        yield Row(
+            name,
+            name,
+            lambda tg, x, name=name: getattr(np, name)(x * turn),
+            lambda torch, x, name=name: getattr(torch, name)(x * turn),
+            (NONZERO,),
+        )
+    yield Row(
+        "conj",
+        "conj",
+        lambda tg, x: (np.conj(x * turn) * turn).imag,
+        lambda torch, x: (torch.conj(x * turn) * turn).imag,
+        (ANYWHERE,),
+    )
+    for name in ("fft", "ifft", "rfft"):
+        yield Row(
+            name,
+            name,
+            lambda tg, x, name=name: getattr(np.fft, name)(x).real,
+            lambda torch, x, name=name: getattr(torch.fft, name)(x).real,
+            (ANYWHERE,),
+        )
+    yield Row("irfft", "irfft", lambda tg, x: np.fft.irfft(x), _of("fft.irfft"), (ANYWHERE,))
 
 
 def _ours_linalg(name: str) -> Call:
@@ -515,6 +555,7 @@ FAMILIES = (
     reductions,
     products,
     decompositions,
+    of_complex_numbers,
     shapes,
     indexing,
     layers,

@@ -322,7 +322,7 @@ if TYPE_CHECKING:
 
     tg.exp("a")  # error: arg-type
     tg.exp(None)  # error: arg-type
-    tg.exp(1j)  # error: arg-type
+    tg.exp({1j})  # error: arg-type
     tg.sum(x, axis="a")  # error: arg-type
     tg.sum(x, axes=0)  # error: call-arg
     tg.sum(value)  # error: arg-type
