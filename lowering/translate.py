@@ -24,7 +24,7 @@ from tapegraph.lowering.rows.strong_zero import strong_zeros
 from tapegraph.lowering.unsupported import GAPS, MetNaN, NotLowered
 from tapegraph.ops import rules_of_families
 from tapegraph.recording.op import ALL_REDUCE, DERIVATIVES, SCALAR, Attrs, Op
-from tapegraph.recording.program import Program
+from tapegraph.recording.program import Program, is_complex
 
 _rows = rules_of_families("tapegraph.lowering.rows", "LOWERINGS")
 LOWERINGS.update((name, row if isinstance(row, Row) else Row(row)) for name, row in _rows.items())
@@ -41,12 +41,6 @@ def check_lowers(program: Program, *, whole: bool = False) -> None:
                 raise NotLowered(f"{op.name} has no lowering for complex numbers")
         elif op.name not in LOWERINGS:
             row_of(op, whole=whole)
-
-
-def is_complex(program: Program, slot: int) -> bool:
-    """Return whether an operation takes or gives complex numbers."""
-    kinds = (program.dtypes[i] for i in (slot, *program.inputs[slot]))
-    return any(dtype is not None and dtype.kind == "c" for dtype in kinds)
 
 
 def row_of(op: Op, *, whole: bool = False) -> Row:

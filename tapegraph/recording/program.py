@@ -287,6 +287,12 @@ class Recording:
         return table(rows)
 
 
+def is_complex(program: Program, slot: int) -> bool:
+    """Return whether an operation takes or gives complex numbers."""
+    kinds = (program.dtypes[i] for i in (slot, *program.inputs[slot]))
+    return any(dtype is not None and dtype.kind == "c" for dtype in kinds)
+
+
 def identity(value: Any) -> Any:
     """Return what two attributes share only where they are the same: 1, 1.0 and True are not.
 

@@ -272,6 +272,7 @@ def test_names_of_the_user_are_not_taken_by_nodes(tmp_path):
             NotImplementedError,
             "arctan of shape .*: onnxruntime has Atan for float32 alone",
         ),
+        (lambda x: tg.abs(x * 1j), NotImplementedError, "mul of shape .* none for its dtype"),
         (lambda W: W @ globals()["W"], ValueError, "'W' as the name of two inputs, parameters"),
         (lambda x: {"x": x @ W}, ValueError, "'x' as the name of two .*the key of the output"),
     ],
