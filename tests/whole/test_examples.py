@@ -34,9 +34,10 @@ SERVES = "serve"
 HERE = [name for name in EXAMPLES if name not in (REGISTERS, RANKS, SERVES)]
 # Single numbers, which have an engine of their own.
 SCALARS = {"microgpt", "moons"}
-# No graph node for conv2d; one trains nothing. The graphs of a Hessian through a Cholesky factor
+# No graph node for conv2d; one trains nothing. The graphs of a Hessian through a Cholesky factor,
+# and of a circuit of many gates,
 # take long to compile: thorough runs compare those.
-NATIVE = {"cnn_digits", "gaussian_process", "verify_gradients", *SCALARS}
+NATIVE = {"cnn_digits", "gaussian_process", "quantum_circuit", "verify_gradients", *SCALARS}
 # Steps that are SciPy's minimisers', and not compiled.
 EAGER = {"gaussian_process"}
 WITH_NODES = [name for name in HERE if name not in NATIVE]
@@ -252,6 +253,53 @@ def test_serving_without_tensorflow_is_one_clear_line(tmp_path):
     out = run(SCRIPTS / f"{SERVES}.py", "--quick", cwd=tmp_path, status=1)
     assert out.startswith("This example exports to TensorFlow. TensorFlow is not installed.")
     assert "Traceback" not in out
+
+
+# ------------------------------------------------------------------ complex numbers
+
+
+def printed(out: str, name: str) -> float:
+    (figure,) = re.findall(rf"^{name} +([-+.\de]+)", out, re.MULTILINE)
+    return float(figure)
+
+
+def test_a_designed_mirror_starts_from_waves_in_closed_form(run_here):
+    out = run_here("inverse_design", "--quick", "--backend", "native")
+    assert printed(out, "empty") < 1e-3
+    assert printed(out, "gradient") < 1e-6
+    # Four quarter waves of index 2 in air: admittance 2^8.
+    (closed,) = re.findall(r"([\d.]+) through 4 quarter waves, closed form", out)
+    assert float(closed) == pytest.approx(1 - ((1 - 256) / (1 + 256)) ** 2, abs=1e-5)
+    (on_grid,) = re.findall(r"([\d.]+) through the same, on this grid", out)
+    assert float(on_grid) == pytest.approx(float(closed), rel=0.06)
+    assert printed(out, "found") < 0.05  # of 0.93
+
+
+@pytest.mark.thorough
+def test_a_designed_mirror_is_as_good_as_the_stack_of_quarter_waves(run_here):
+    out = run_here("inverse_design", "--backend", "native")
+    assert printed(out, "found") == pytest.approx(0.01473, rel=0.1)
+    assert printed(out, "alike") >= 90
+
+
+def test_a_circuits_gradient_is_the_parameter_shift_rules(run_here):
+    out = run_here("quantum_circuit", "--quick", "--backend", "native")
+    assert printed(out, "shifts") < 1e-12
+    # The critical ring of n spins, by fermions: -2 / sin(pi / 2n) for a field of one.
+    assert f"above {-2 / np.sin(np.pi / 12):.6f}, the exact" in out
+
+
+@pytest.mark.thorough
+def test_a_circuit_finds_the_ground_state(run_here):
+    out = run_here("quantum_circuit", "--backend", "native")
+    assert printed(out, "error") <= 1e-6
+    assert printed(out, "overlap") >= 0.999999
+
+
+def test_a_picture_is_recovered_from_magnitudes(run_here):
+    out = run_here("phase_retrieval", "--quick", "--seed", 1, "--backend", "native")
+    assert printed(out, "error") < 1e-4
+    assert printed(out, "loss") < 1e-12
 
 
 # ------------------------------------------------------------------ in processes of their own
