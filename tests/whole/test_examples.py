@@ -35,8 +35,7 @@ HERE = [name for name in EXAMPLES if name not in (REGISTERS, RANKS, SERVES)]
 # Single numbers, which have an engine of their own.
 SCALARS = {"microgpt", "moons"}
 # No graph node for conv2d; one trains nothing. The graphs of a Hessian through a Cholesky factor,
-# and of a circuit of many gates,
-# take long to compile: thorough runs compare those.
+# and of a circuit of many gates, take long to compile: thorough runs compare those.
 NATIVE = {"cnn_digits", "gaussian_process", "quantum_circuit", "verify_gradients", *SCALARS}
 # Steps that are SciPy's minimisers', and not compiled.
 EAGER = {"gaussian_process"}
