@@ -306,7 +306,18 @@ def _with_tangent(fun: Any, tag: int, args: tuple[Any, ...], kwargs: dict[str, A
         return ans
     along = matched(_name(fun), tangent, ans, "the tangent", "the result")
     pairs = list(zip(leaves(ans), along, strict=True))
-    return replaced(ans, (_dual(_name(fun), x, t, tag) for (_, x), (_, t) in pairs))
+    several = isinstance(ans, CONTAINERS)
+    return replaced(
+        ans,
+        (
+            x if several and not _is_inexact(x) else _dual(_name(fun), x, t, tag)
+            for (_, x), (_, t) in pairs
+        ),
+    )
+
+
+def _is_inexact(x: Any) -> bool:
+    return bool(np.asarray(getval(x)).dtype.kind in "fc")
 
 
 def _of_level(x: Any, tag: int) -> bool:
@@ -376,7 +387,7 @@ class _Call:
             vjp = rule(wanted, self._unpacked(y), args, self._kwargs)
             if not recorded:  # the same for every cotangent of the call
                 self._vjps[wanted] = vjp
-        found = [_dense(part) for part in vjp(self._unpacked(g))]
+        found = [_dense(part) for part in vjp(self._unpacked(g, np.zeros_like))]
         grads: list[Any] = [None] * len(inputs)
         for argnum, part in zip(wanted, found, strict=True):
             if part is None:
@@ -391,33 +402,38 @@ class _Call:
         return grads
 
     def _result(self, x: Any) -> Any:
-        """Return a result as an array of floats; None for one that is no number."""
+        """Return a result as an array of floats; None for one that has no derivative."""
         if isbox(x):
             fix = "Pass what it is computed from as an argument."
             raise TypeError(explain(self._name, "a traced result", "a plain one", fix))
         if isinstance(x, (np.ndarray, np.generic, float, int, complex)):
             array = np.array(x)
-            if array.dtype.kind in "fcbiu":
-                return array if array.dtype.kind in "fc" else array.astype(np.float64)
+            if array.dtype.kind in "fc":
+                return array
+            if array.dtype.kind in "biu" and not self._several:
+                return array.astype(np.float64)
         if self._several:
-            return None
+            return None  # whole numbers beside floats are indices, and stay whole
         raise TypeError(explain(self._name, f"a result, {kind_of(x)}", "numbers"))
 
-    def _unpacked(self, packed: Any) -> Any:
+    def _unpacked(self, packed: Any, beside: Callable[[Any], Any] | None = None) -> Any:
         """Return what `on_tape` joined, or the same of a cotangent, in the form of the result."""
         if not self._several:
             return packed if isinstance(packed, Tensor) else number(packed)
-        return replaced(self._form, self._split(packed))
+        return replaced(self._form, self._split(packed, beside))
 
-    def _split(self, packed: Any) -> Iterator[Any]:
+    def _split(self, packed: Any, beside: Callable[[Any], Any] | None) -> Iterator[Any]:
+        """Yield the parts; those without a derivative as they are, or as ``beside`` of them."""
         start = 0
         for array, (_, x) in zip(self._arrays, leaves(self._form), strict=True):
             if array is None:
-                yield x
+                yield beside(x) if beside and isinstance(x, np.ndarray) else x
             else:
                 stop = start + array.size
-                yield number(packed[start:stop].reshape(array.shape))
+                part = packed[start:stop].reshape(array.shape)
                 start = stop
+                # A real array beside a complex one is real again.
+                yield number(np.real(part) if array.dtype.kind == "f" else part)
 
     def _filled(self, inputs: Sequence[Any]) -> tuple[Any, ...]:
         """Return the arguments, with operands in the places of the tensors."""

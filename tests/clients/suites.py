@@ -14,10 +14,12 @@ class Client(NamedTuple):
         Of the source distribution.
     tests : tuple of str
         What pytest is given, in the folder that holds the package's ``tests``.
+    folder : str
+        Where the source distribution has its ``tests``, if not at its root.
     ignored : tuple of str
         Files of tests that are not run; the note says why.
     own : bool
-        The source distribution has no tests: what is run is `tests/clients/own`.
+        The source distribution has no tests of derivatives: `tests/clients/own` has some.
     note : str
         What a reader of the table should know.
     """
@@ -25,10 +27,17 @@ class Client(NamedTuple):
     name: str
     version: str
     tests: tuple[str, ...] = ("tests",)
+    folder: str = ""
     ignored: tuple[str, ...] = ()
     own: bool = False
     note: str = ""
 
+
+# Of lifelines' tests of estimation, those of models that autograd differentiates.
+PARAMETRIC = (
+    "Parametric or Weibull or LogNormal or LogLogistic or GeneralizedGamma or Exponential or "
+    "Spline or Piecewise or Mixture or CustomRegression"
+)
 
 CLIENTS = (
     Client(
@@ -46,12 +55,47 @@ CLIENTS = (
             "SciPy's (`tests/clients/own`)"
         ),
     ),
+    Client(
+        "ceviche",
+        "0.1.3",
+        tests=("own/ceviche_checks.py",),
+        own=True,
+        note=(
+            "(photonics) whose source distribution has no tests: its solvers of Maxwell's "
+            "equations and its sparse primitives against finite differences"
+        ),
+    ),
+    Client("grcwa", "0.1.2", note="(photonics) all of its tests"),
+    Client(
+        "legume-gme",
+        "1.0.3",
+        tests=("tests/test_primitives.py", "tests/test_shapes.py", "own/legume_checks.py"),
+        own=True,
+        note=(
+            "(photonic crystals) its plane-wave expansion against finite differences, and its own "
+            "tests of primitives and shapes. Its other tests read files that the source "
+            "distribution lacks, but for the one of the guided-mode expansion's gradient: autograd "
+            "itself fails that with this NumPy, and the drop-in does, since legume tells a box by "
+            "its class's name in full"
+        ),
+    ),
+    Client(
+        "lifelines",
+        "0.30.3",
+        folder="lifelines",
+        tests=("tests/test_estimation.py", "-k", PARAMETRIC),
+        note="(survival analysis) its tests of parametric models, which are fitted by gradients",
+    ),
     Client("mici", "0.4.1", tests=("tests/test_autodiff.py",), note="its tests of derivatives"),
     Client("reliability", "0.9.0"),
 )
 
 # What the tests need besides the clients.
 REQUIREMENTS = (
+    "dill",
+    "flaky",
+    "formulaic",
+    "joblib",
     "matplotlib",
     "mplcursors",
     "multiprocess",

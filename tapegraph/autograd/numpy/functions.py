@@ -24,7 +24,7 @@ def array(object: Any, dtype: Any = None, **options: Any) -> Any:
         given = ", ".join(f"{k}=" for k in options)
         raise TypeError(explain("numpy.array", f"{given} with a tensor", "dtype= and ndmin="))
     x = tensor_like("numpy.array", joined(object), "object")
-    if dtype is not None:
+    if dtype is not None and np.dtype(dtype).kind != "O":  # autograd computes on with objects
         x = x.astype(dtype)
     missing = ndmin - x.ndim
     return np.reshape(x, (1,) * missing + x.shape) if missing > 0 else x
@@ -119,6 +119,23 @@ def real_if_close(a: Any, tol: float = 100) -> Any:
     if np.iscomplexobj(a) and not np.iscomplexobj(np.real_if_close(getval(a), tol)):
         return np.real(a)
     return a
+
+
+def convolve(a: Any, v: Any, mode: str = "full") -> Any:
+    """Record ``np.convolve``, of real or complex vectors."""
+    a, v = (np.atleast_1d(joined(x)) for x in (a, v))
+    short, long = sorted((a.size, v.size))
+    parts = {"full": (0, short + long - 1), "same": ((short - 1) // 2, long)}
+    parts["valid"] = (short - 1, long - short + 1)
+    if mode not in parts or a.ndim != 1 or v.ndim != 1 or not short:
+        received = f"shapes {a.shape} and {v.shape} and mode {mode!r}"
+        expected = "two vectors that are not empty, and 'full', 'same' or 'valid'"
+        raise ValueError(explain("numpy.convolve", received, expected))
+    if a.size < v.size:
+        a, v = v, a
+    start, size = parts[mode]
+    places = np.arange(start, start + size)[:, None] + np.arange(short)
+    return np.pad(a, short - 1)[places] @ v[::-1]
 
 
 def bincount(x: Any, weights: Any = None, minlength: int = 0) -> Any:
@@ -255,6 +272,7 @@ RECORDINGS: dict[str, Callable[..., Any]] = {
         append,
         array,
         bincount,
+        convolve,
         full,
         full_like,
         gradient,

@@ -36,6 +36,20 @@ sqrtm = primitive_of("linalg", "sqrtm")
 defvjp(sqrtm, lambda ans, a: lambda g: _adjoint(ans, ans, g))
 defjvp(sqrtm, lambda g, ans, a: solve_sylvester(ans, ans, g))
 
+expm = primitive_of("linalg", "expm")
+
+
+def _along(a: Any, g: Any) -> Any:
+    """Return the derivative of ``expm`` at ``a`` along ``g``: a block of a larger exponential."""
+    n = np.shape(a)[-1]
+    upper = np.concatenate((a, g), axis=-1)
+    lower = np.concatenate((np.zeros(np.shape(a)), a), axis=-1)
+    return expm(np.concatenate((upper, lower), axis=-2))[..., :n, n:]
+
+
+defvjp(expm, lambda ans, a: lambda g: _along(np.swapaxes(a, -1, -2), g))
+defjvp(expm, lambda g, ans, a: _along(a, g))
+
 
 @_in_linalg
 def solve_triangular(
@@ -46,7 +60,7 @@ def solve_triangular(
     if unit_diagonal:
         a = np.where(np.eye(a.shape[-1], dtype=bool), 1.0, a)
     if trans in (1, 2, "T", "C"):
-        a = np.transpose(a)
+        a = np.transpose(np.conj(a) if trans in (2, "C") else a)
     return np.linalg.solve(a, b)
 
 

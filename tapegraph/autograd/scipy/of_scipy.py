@@ -35,6 +35,7 @@ def of_scipy(module: str, name: str) -> Any:
     return found
 
 
+@functools.cache  # one function by a name, which may be given rules
 def passed_on(module: str, name: str) -> Any:
     """Return a function of SciPy's as its own on plain arguments, and dispatched on tensors."""
     if name.startswith("_"):
