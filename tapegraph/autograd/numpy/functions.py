@@ -121,23 +121,6 @@ def real_if_close(a: Any, tol: float = 100) -> Any:
     return a
 
 
-def convolve(a: Any, v: Any, mode: str = "full") -> Any:
-    """Record ``np.convolve``, of real or complex vectors."""
-    a, v = (np.atleast_1d(joined(x)) for x in (a, v))
-    short, long = sorted((a.size, v.size))
-    parts = {"full": (0, short + long - 1), "same": ((short - 1) // 2, long)}
-    parts["valid"] = (short - 1, long - short + 1)
-    if mode not in parts or a.ndim != 1 or v.ndim != 1 or not short:
-        received = f"shapes {a.shape} and {v.shape} and mode {mode!r}"
-        expected = "two vectors that are not empty, and 'full', 'same' or 'valid'"
-        raise ValueError(explain("numpy.convolve", received, expected))
-    if a.size < v.size:
-        a, v = v, a
-    start, size = parts[mode]
-    places = np.arange(start, start + size)[:, None] + np.arange(short)
-    return np.pad(a, short - 1)[places] @ v[::-1]
-
-
 def bincount(x: Any, weights: Any = None, minlength: int = 0) -> Any:
     """Record ``np.bincount``: linear in the weights; the places are whole numbers."""
     places = mapped(getval, x)
@@ -272,7 +255,6 @@ RECORDINGS: dict[str, Callable[..., Any]] = {
         append,
         array,
         bincount,
-        convolve,
         full,
         full_like,
         gradient,
