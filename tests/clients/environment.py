@@ -38,7 +38,7 @@ class Environment:
         if not self.python.exists():
             say(f"a virtual environment in {environment}")
             venv.create(environment, with_pip=True)
-        self._require()
+            self._pip("install", *REQUIREMENTS)
 
     def add(self, client: Client) -> Path:
         """Install a client from its source distribution; return the folder of its tests."""
@@ -47,17 +47,10 @@ class Environment:
         if not suite.exists():
             self._say(f"{client.name} {client.version}: installing it")
             self._pip("install", "--no-deps", str(source))
-            _unpack_tests(source, suite, client.folder)
+            _unpack_tests(source, suite)
         if client.own:
             shutil.copytree(OWN, suite / OWN.name, dirs_exist_ok=True)
         return suite
-
-    def _require(self) -> None:
-        """Install what the tests need and the environment lacks."""
-        missing = [name for name in REQUIREMENTS if name not in self.versions()]
-        if missing:
-            self._say(f"installing {', '.join(missing)}")
-            self._pip("install", *missing)
 
     def versions(self) -> dict[str, str]:
         """Return the version of every installed package, by name."""
@@ -93,14 +86,12 @@ class Environment:
         return ran.stdout
 
 
-def _unpack_tests(source: Path, suite: Path, folder: str = "") -> None:
-    """Unpack the folder ``tests`` of a source distribution, or of a folder in it, if it has one."""
-    beginning = f"{folder}/" if folder else ""
+def _unpack_tests(source: Path, suite: Path) -> None:
+    """Unpack the folder ``tests`` of a source distribution, if it has one."""
     suite.mkdir(parents=True)
     with tarfile.open(source) as archive:
         for member in archive.getmembers():
             inside = member.name.partition("/")[2]
-            inside = inside.removeprefix(beginning) if inside.startswith(beginning) else ""
             if inside.startswith("tests/") and member.isfile():
                 file = archive.extractfile(member)
                 assert file is not None

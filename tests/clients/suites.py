@@ -14,8 +14,6 @@ class Client(NamedTuple):
         Of the source distribution.
     tests : tuple of str
         What pytest is given, in the folder that holds the package's ``tests``.
-    folder : str
-        Where the source distribution has its ``tests``, if not at its root.
     ignored : tuple of str
         Files of tests that are not run; the note says why.
     own : bool
@@ -27,17 +25,10 @@ class Client(NamedTuple):
     name: str
     version: str
     tests: tuple[str, ...] = ("tests",)
-    folder: str = ""
     ignored: tuple[str, ...] = ()
     own: bool = False
     note: str = ""
 
-
-# Of lifelines' tests of estimation, those of models that autograd differentiates.
-PARAMETRIC = (
-    "Parametric or Weibull or LogNormal or LogLogistic or GeneralizedGamma or Exponential or "
-    "Spline or Piecewise or Mixture or CustomRegression"
-)
 
 CLIENTS = (
     Client(
@@ -79,23 +70,12 @@ CLIENTS = (
             "its class's name in full"
         ),
     ),
-    Client(
-        "lifelines",
-        "0.30.3",
-        folder="lifelines",
-        tests=("tests/test_estimation.py", "-k", PARAMETRIC),
-        note="(survival analysis) its tests of parametric models, which are fitted by gradients",
-    ),
     Client("mici", "0.4.1", tests=("tests/test_autodiff.py",), note="its tests of derivatives"),
     Client("reliability", "0.9.0"),
 )
 
 # What the tests need besides the clients.
 REQUIREMENTS = (
-    "dill",
-    "flaky",
-    "formulaic",
-    "joblib",
     "matplotlib",
     "mplcursors",
     "multiprocess",
