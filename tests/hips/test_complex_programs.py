@@ -122,7 +122,7 @@ def test_convolve(a, v, mode):
 
 def test_convolve_refuses():
     for a, v, mode in ((A, U, "full"), (U, U, "half"), (U[:0], U, "full")):
-        with pytest.raises(ValueError, match=r"numpy\.convolve: received shapes"):
+        with pytest.raises(ValueError, match=r"^convolve: received"):
             grad(lambda v, a=a, mode=mode: loss(np.convolve(a, v, mode)))(v)
 
 
