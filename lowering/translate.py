@@ -20,6 +20,9 @@ from tapegraph.lowering.rows.rules import (
     known,
     own_gradient,
 )
+from tapegraph.lowering.rows.rules import (
+    converted as as_dtype,
+)
 from tapegraph.lowering.rows.strong_zero import strong_zeros
 from tapegraph.lowering.unsupported import GAPS, MetNaN, NotLowered
 from tapegraph.ops import rules_of_families
@@ -196,6 +199,6 @@ def _operands(
         if op.differentiable == () and len(program.inputs[slot]) > 1:
             converted = True
         if converted and tensor.dtype != wanted:
-            tensor = tf.raw_ops.Cast(x=tensor, DstT=wanted)
+            tensor = as_dtype(tensor, wanted)
         operands.append(tensor)
     return operands

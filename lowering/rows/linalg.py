@@ -11,6 +11,7 @@ import numpy as np
 from tapegraph.lowering.rows.rules import (
     Row,
     Rule,
+    converted,
     finfo,
     ints,
     is_large,
@@ -95,7 +96,7 @@ def _inv(out: Any, a: Any) -> Any:
 def _solve(out: Any, a: Any, b: Any) -> Any:
     stack = out.shape[:-2]
     left, right = (
-        x if x.dtype == out.dtype else raw.Cast(x=x, DstT=out.dtype)  # NumPy converts integers
+        converted(x, out.dtype)  # NumPy converts integers
         for x in (a, b)
     )
     return raw.MatrixSolve(matrix=_stacked(left, stack), rhs=_stacked(right, stack), adjoint=False)

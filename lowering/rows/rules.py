@@ -166,8 +166,14 @@ def scalar(value: Any, dtype: Any) -> Any:
 
 
 def converted(x: Any, dtype: Any) -> Any:
-    """Return a tensor in another dtype."""
-    return x if x.dtype == dtype else raw.Cast(x=x, DstT=dtype)
+    """Return a tensor in another dtype; the gradient of a number made complex is real again."""
+    wanted = tensorflow().as_dtype(dtype)
+    if x.dtype == wanted:
+        return x
+    if wanted.is_complex and not x.dtype.is_complex:  # of a Cast, TensorFlow's own warns
+        real = converted(x, wanted.real_dtype)
+        return raw.Complex(real=real, imag=raw.ZerosLike(x=real), Tout=wanted)
+    return raw.Cast(x=x, DstT=wanted)
 
 
 def reshaped(x: Any, shape: tuple[Any, ...]) -> Any:

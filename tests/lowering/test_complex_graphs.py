@@ -80,3 +80,19 @@ def test_a_nan_beside_complex_zeros_is_swept_natively():
     with tg.use_backend("tensorflow"):
         np.testing.assert_allclose(tg.grad(f)(z), want)
         assert tg.last_backward().backend in ("native", "tensorflow")
+
+
+@pytest.mark.parametrize(
+    "f",
+    [
+        lambda x: x * 1j + 1.0,
+        lambda x: np.linalg.solve(x + 2.0 * np.eye(2), 1j * np.ones((2, 2))),
+        lambda x: np.concatenate([x, x * 1j]),
+        lambda x: np.einsum("ij,jk->ik", x, 1j * np.eye(2)),
+    ],
+)
+def test_real_numbers_made_complex_are_warned_of_by_nobody(f, capfd):
+    with tg.use_backend("tensorflow"):
+        tg.grad(lambda x: tg.sum(tg.abs(f(x)) ** 2))(np.ones((2, 2)))
+        assert tg.last_backward().backend == "tensorflow"
+    assert "imaginary" not in capfd.readouterr().err
