@@ -540,6 +540,15 @@ def test_the_command_of_simulations(tmp_path):
             assert re.search(line, out, re.M), out
 
 
+@pytest.mark.thorough
+def test_the_command_of_complex_numbers(tmp_path):
+    out = run(
+        "benchmarks.complex_numbers", "--rounds", "2", "--only", "mirror", "--native", cwd=tmp_path
+    )
+    for how in ("native", "compiled native", "they"):
+        assert f"| mirror, {how} | " in out
+
+
 # What an all-reduce costs
 
 
