@@ -330,7 +330,7 @@ def _tangent(x: Any, tag: int) -> Any:
 
 
 def _dual(name: str, primal: Any, tangent: Any, tag: int) -> Any:
-    x, t = (tensor_like(name, part, "a result") for part in (primal, tangent))
+    x, t = (tensor_like(name, _at_most_double(p), "a result") for p in (primal, tangent))
     if x.dtype.kind not in "fc":
         x = x * 1.0
     if t.shape != x.shape or t.dtype != x.dtype:
@@ -339,6 +339,12 @@ def _dual(name: str, primal: Any, tangent: Any, tag: int) -> Any:
         received = f"a tangent of shape {t.shape}"
         raise ValueError(explain(name, received, f"the result's shape {x.shape}"))
     return dual_of(x, t, tag)
+
+
+def _at_most_double(x: Any) -> Any:
+    """Return numbers of more than double precision in that, which some of SciPy's give."""
+    kind = getattr(getattr(x, "dtype", None), "char", "")
+    return x.astype({"g": np.float64, "G": np.complex128}[kind]) if kind in ("g", "G") else x
 
 
 _TRACED = object()
@@ -409,7 +415,7 @@ class _Call:
         if isinstance(x, (np.ndarray, np.generic, float, int, complex)):
             array = np.array(x)
             if array.dtype.kind in "fc":
-                return array
+                return _at_most_double(array)
             if array.dtype.kind in "biu" and not self._several:
                 return array.astype(np.float64)
         if self._several:
