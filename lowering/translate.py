@@ -17,11 +17,9 @@ from tapegraph.lowering.rows.rules import (
     Row,
     Rule,
     constant,
+    converted,
     known,
     own_gradient,
-)
-from tapegraph.lowering.rows.rules import (
-    converted as as_dtype,
 )
 from tapegraph.lowering.rows.strong_zero import strong_zeros
 from tapegraph.lowering.unsupported import GAPS, MetNaN, NotLowered
@@ -193,12 +191,12 @@ def _operands(
         if tensor is None:
             tensor = tensors[i] = constant(constants[i], wanted)
             emitted(i)
-        converted = op.promotes and (op.differentiable is None or op.differentiable[position])
+        converts = op.promotes and (op.differentiable is None or op.differentiable[position])
         if op.rules is not None:  # NumPy has promoted its floats among each other
-            converted = tensor.dtype.is_floating and "float" in out.dtype
+            converts = tensor.dtype.is_floating and "float" in out.dtype
         if op.differentiable == () and len(program.inputs[slot]) > 1:
-            converted = True
-        if converted and tensor.dtype != wanted:
-            tensor = as_dtype(tensor, wanted)
+            converts = True
+        if converts:
+            tensor = converted(tensor, wanted)
         operands.append(tensor)
     return operands

@@ -21,7 +21,7 @@ from tapegraph.lowering.rows.rules import (
     raw,
 )
 from tapegraph.lowering.runtime import tensorflow
-from tapegraph.ops.elementwise import LN2, LN10
+from tapegraph.ops.elementwise import LN2
 
 # Rules for real numbers whose nodes, and gradients, are those for complex ones.
 _SAME: tuple[tuple[Any, tuple[str, ...]], ...] = (
@@ -34,7 +34,7 @@ _SAME: tuple[tuple[Any, tuple[str, ...]], ...] = (
     ),
     (shape, ("transpose", "reshape", "concat", "broadcast_to")),
     (index, ("roll", "tensor_slice", "gather", "getitem", "index", "scatter")),
-    (linalg, ("matmul", "batch_matmul", "inv", "solve", "cholesky")),
+    (linalg, ("matmul", "batch_matmul", "inv", "solve", "cholesky", "einsum", "svdvals")),
     (reduce, ("sum", "mean")),
     (fft, ("fft", "ifft", "rfft", "irfft")),
 )
@@ -58,11 +58,6 @@ def _sinc(out: Any, x: Any) -> Any:
     safe = raw.SelectV2(condition=zero, t=number(1.0, x), e=angle)
     ratio = raw.RealDiv(x=raw.Sin(x=safe), y=safe)
     return raw.SelectV2(condition=zero, t=number(1.0, x), e=ratio)
-
-
-def _einsum(out: Any, *operands: Any, spec: str) -> Any:
-    inputs = [converted(x, out.dtype) for x in operands]
-    return tensorflow().einsum(spec, *inputs, optimize="greedy")
 
 
 def _abs(out: Any, x: Any) -> Any:
@@ -154,20 +149,6 @@ def _eigvalsh(out: Any, a: Any) -> Any:
     return raw.Real(input=values, Tout=_real_type(a))
 
 
-def _svdvals(out: Any, x: Any) -> Any:
-    tf = tensorflow()
-
-    def lowered(x: Any) -> Any:
-        s, u, v = raw.Svd(input=x, compute_uv=True, full_matrices=False)
-
-        def gradient(g: Any) -> Any:
-            return tf.matmul(converted(g, x.dtype)[..., None, :] * u, v, adjoint_b=True)
-
-        return raw.Real(input=s, Tout=_real_type(x)), gradient
-
-    return own_gradient(lowered, x)
-
-
 def _same() -> dict[str, Rule]:
     found = {}
     for family, names in _SAME:
@@ -184,8 +165,6 @@ COMPLEX: dict[str, Rule] = {
     "log1p": _node("Log1p"),
     "expm1": _node("Expm1"),
     "exp2": lambda out, x: raw.Exp(x=raw.Mul(x=x, y=number(LN2, x))),
-    "log2": lambda out, x: raw.RealDiv(x=raw.Log(x=x), y=number(LN2, x)),
-    "log10": lambda out, x: raw.RealDiv(x=raw.Log(x=x), y=number(LN10, x)),
     "sinh": _node("Sinh"),
     "cosh": _node("Cosh"),
     "arcsin": _node("Asin"),
@@ -196,7 +175,6 @@ COMPLEX: dict[str, Rule] = {
     "arctanh": _node("Atanh"),
     "sinc": _sinc,
     "astype": _astype,
-    "einsum": _einsum,
     "abs": _abs,
     "real": _part("Real"),
     "imag": _part("Imag"),
@@ -209,5 +187,4 @@ COMPLEX: dict[str, Rule] = {
     "det": _det,
     "slogdet": _slogdet,
     "eigvalsh": _eigvalsh,
-    "svdvals": _svdvals,
 }

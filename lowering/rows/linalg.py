@@ -52,7 +52,7 @@ def _batch_matmul(out: Any, a: Any, b: Any) -> Any:
 
 
 def _einsum(out: Any, *operands: Any, spec: str) -> Any:
-    inputs = [x if x.dtype == out.dtype else raw.Cast(x=x, DstT=out.dtype) for x in operands]
+    inputs = [converted(x, out.dtype) for x in operands]
     if len(inputs) == 2:
         return raw.Einsum(inputs=inputs, equation=spec)
     return tensorflow().einsum(spec, *inputs, optimize="greedy")  # one node a pair
@@ -176,9 +176,9 @@ def _svdvals(out: Any, x: Any) -> Any:
 
         # TensorFlow's own divides by the gaps between the values, which may be zero.
         def gradient(g: Any) -> Any:
-            return tf.matmul(g[..., None, :] * u, v, transpose_b=True)
+            return tf.matmul(converted(g, x.dtype)[..., None, :] * u, v, adjoint_b=True)
 
-        return s, gradient
+        return tf.math.real(s), gradient
 
     return own_gradient(lowered, x)
 
