@@ -12,7 +12,8 @@ from tapegraph.checkout import find_siblings as _find_siblings
 
 _find_siblings()
 
-from tapegraph import optim, random
+from tapegraph import data, optim, random
+from tapegraph.compiling.calls import each
 from tapegraph.compiling.compiled import compile, compile_disabled
 from tapegraph.compiling.trace import TraceMismatchError
 from tapegraph.differentiation.backward import backward
@@ -95,8 +96,10 @@ __all__ = [
     "amin",
     "backward",
     "checkpoint",
+    "data",
     "defop",
     "distributed",
+    "each",
     "elementwise_grad",
     "export",
     "fft",

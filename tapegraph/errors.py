@@ -110,6 +110,14 @@ def explain(op: str, received: str, expected: str, fix: str = "") -> str:
     return f"{op}: received {received}; expected {expected}.{hint} (at {user_line()})"
 
 
+def add_note(error: BaseException, note: str) -> None:
+    """Say more of an error: below it in a traceback, or before Python 3.11 after its message."""
+    if sys.version_info >= (3, 11):
+        error.add_note(note)
+    elif error.args and isinstance(error.args[0], str):
+        error.args = (f"{error.args[0]}\n{note}", *error.args[1:])
+
+
 def kind_of(value: Any) -> str:
     """Describe a value for a message: type, and dtype and shape where it has them."""
     shape = getattr(value, "shape", None)

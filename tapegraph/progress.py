@@ -11,7 +11,7 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
 
@@ -50,10 +50,58 @@ def announce(what: str) -> Iterator[None]:
             logging.getLogger("tapegraph").info("%s: %s", what, end)
 
 
+@contextmanager
+def counted(what: str, total: int) -> Iterator[Callable[[int], None]]:
+    """Show how far a loop is once it takes long: a bar where tqdm is installed, or else a line.
+
+    - Returns: What is to be told how many of the total are done.
+    """
+    start, bars = time.perf_counter(), list[Any]()
+
+    def tell(done: int) -> None:
+        if not bars:
+            if done == total or time.perf_counter() - start < PATIENCE:
+                return
+            bars.append(_bar(what, total))
+        bars[0].update(done - bars[0].n)
+
+    try:
+        yield tell
+    finally:
+        for bar in bars:
+            bar.close()
+
+
+def _bar(what: str, total: int) -> Any:
+    try:
+        from tqdm import tqdm
+    except ModuleNotFoundError:
+        return _Line(what, total)
+    return tqdm(total=total, desc=f"tapegraph: {what}", disable=not _is_shown(sys.stderr))
+
+
+class _Line:
+    """What is shown in place of a bar."""
+
+    def __init__(self, what: str, total: int) -> None:
+        self.n = 0
+        self._stream = sys.stderr
+        _write(self._stream, f"tapegraph: {what}, {total} in all (pip install tqdm for a bar) ... ")
+
+    def update(self, more: int) -> None:
+        self.n += more
+
+    def close(self) -> None:
+        _write(self._stream, f"{self.n} done\n")
+
+
+def _is_shown(stream: Any) -> bool:
+    wish = os.environ.get(VARIABLE, "")
+    return wish != "0" if wish else stream.isatty()
+
+
 def _write(stream: Any, text: str) -> None:
     with suppress(Exception):  # a closed stderr is no reason to fail
-        wish = os.environ.get(VARIABLE, "")
-        is_shown = wish != "0" if wish else stream.isatty()
-        if is_shown:
+        if _is_shown(stream):
             stream.write(text)
             stream.flush()

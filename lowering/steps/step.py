@@ -18,12 +18,15 @@ import numpy as np
 
 from tapegraph.arrays.buffers import keep_freed_memory, own
 from tapegraph.engines import tuner
+from tapegraph.engines.engine import Many
 from tapegraph.engines.tuner import CLOCK, Candidate, Tuner
 from tapegraph.interrupts import raise_interrupt
 from tapegraph.lowering.calls import to_tensorflow
 from tapegraph.lowering.runtime import is_transient
 from tapegraph.lowering.steps import board, xla
-from tapegraph.lowering.steps.step_graph import Changes, StepGraph
+from tapegraph.lowering.steps.loop import LoopGraph, check_loops
+from tapegraph.lowering.steps.many import ManyRuns
+from tapegraph.lowering.steps.step_graph import Changes, StepGraph, noted
 from tapegraph.lowering.steps.variables import variable_of
 from tapegraph.lowering.unsupported import NotLowered
 from tapegraph.progress import announce
@@ -36,8 +39,9 @@ from tapegraph.typed import Array
 class MayHaveLostZeros(NotLowered):
     """A gradient held a NaN, which may be 0 * inf: the native engine knows. Nothing was changed."""
 
-    def __init__(self) -> None:
+    def __init__(self, runs_done: int = 0) -> None:
         super().__init__("a gradient held a NaN, and only the native engine keeps zeros in a step")
+        self.runs_done = runs_done
 
 
 class Step:
@@ -61,6 +65,9 @@ class Step:
         self._updated = [self._state[update.leaf] for update in program.updates]
         variables = {slot: v.variable for slot, v in self._state.items()}
         trace = partial(StepGraph, recording, variables, inputs)
+        self._looped = partial(LoopGraph, recording, variables, inputs)
+        self._program = program
+        self._many: ManyRuns | None = None
         self._graph = trace()
         candidates = [Candidate(self._graph)]
         self._without_xla = xla.refusal(recording)  # why
@@ -113,11 +120,15 @@ class Step:
 
     def feeds(self, values: list[Any]) -> list[Any]:
         """Bring state to its variables, and return what the graphs are fed; as in `run`."""
+        return [self._fed(i, array) for i, array in enumerate(self._pushed(values))]
+
+    def _pushed(self, values: list[Any]) -> list[Array]:
+        """Bring state to its variables, and return the arrays of inputs."""
         keep_freed_memory()
         for variable, node in zip(self._state.values(), values, strict=False):
             variable.push(node)
         arrays = zip(values[len(self._state) :], self._dtypes, strict=True)
-        return [self._fed(i, np.asarray(a, dtype)) for i, (a, dtype) in enumerate(arrays)]
+        return [np.asarray(array, dtype) for array, dtype in arrays]
 
     def _fed(self, position: int, array: Array) -> Any:
         """Return a tensor of memory of its own: a variable or a gradient may share it for long."""
@@ -150,6 +161,24 @@ class Step:
             raise MayHaveLostZeros
         return outputs
 
+    def run_many(self, values: list[Any], runs: int, many: Many, changes: Any) -> list[Any]:
+        """Compute the outputs of many runs: those of each in rows, and the last one's of others."""
+        if self._many is None:
+            check_loops(self._program)
+            trace = partial(self._looped, results=many.results, carried=many.carried)
+            self._many = ManyRuns(trace, self._entries, self._without_xla)
+        feeds = self._pushed(values)
+        has_rows = (slot not in many.carried for slot in self.leaves[len(self._state) :])
+        written = partial(_with, changes, [variable.remote for variable in self._updated])
+        before = self._many.compile_seconds
+        fed = list(zip(feeds, has_rows, strict=True))
+        outputs = self._many.run(fed, runs, many.ahead, written)
+        self.compile_seconds += self._many.compile_seconds - before
+        self._latest = self._many.latest
+        if outputs is None:
+            raise MayHaveLostZeros(self._many.done)
+        return outputs
+
     def _run_with_xla(
         self, candidate: Candidate, feeds: list[Any], changes: Changes
     ) -> list[Any] | None:
@@ -165,7 +194,7 @@ class Step:
                         raise NotLowered(f"this process has compiled {xla.LIMIT} programs with it")
                     candidate.way = candidate.way()
                 self._latest = candidate.way
-                outputs = candidate.way(feeds, lambda o: chain(changes(o), _noted(written)))
+                outputs = candidate.way(feeds, lambda o: chain(changes(o), noted(written)))
         except Exception as error:  # what XLA cannot compile is no failure: the graph runs
             if written:
                 raise
@@ -197,8 +226,3 @@ class Step:
 
 def _with(changes: Any, remote: list[Any], outputs: list[Any]) -> Iterator[Any]:
     return changes(outputs, remote)  # type: ignore[no-any-return]
-
-
-def _noted(written: list[Any]) -> Iterator[Any]:
-    """Note that changes were made, as the last of them."""
-    return map(written.append, (True,))

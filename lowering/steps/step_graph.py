@@ -7,7 +7,7 @@ without a NaN.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from functools import partial
 from itertools import islice
@@ -43,8 +43,11 @@ class StepGraph:
     """A step's function.
 
     ``variables`` holds the state, and ``inputs`` the slots that are fed; ``ran`` says whether it
-    has run: the first time takes longer.
+    has run: the first time takes longer. ``results_from`` is where the outputs begin in what it
+    gives.
     """
+
+    results_from = 1  # after whether they stand
 
     def __init__(
         self,
@@ -61,8 +64,8 @@ class StepGraph:
         self._hidden = [tf.constant(recording.values[slot]) for slot in arrays]
         if numbers:
             self._hidden.append(tf.constant([recording.values[s] for s in numbers], tf.float64))
-        writer = _Writer(recording, variables, [*inputs, *arrays], numbers, with_xla)
-        fed = [tf.TensorSpec(program.shapes[i], program.dtypes[i]) for i in inputs]
+        writer = self._writer(recording, variables, [*inputs, *arrays], numbers, with_xla)
+        fed = self._signature(program, inputs)
         traced = tf.function(
             writer.step,
             input_signature=[*fed, *(tf.TensorSpec(h.shape, h.dtype) for h in self._hidden)],
@@ -74,6 +77,15 @@ class StepGraph:
         self._shapes = writer.shapes
         self.with_xla = with_xla
         self.ran = False
+
+    def _writer(self, *arguments: Any) -> Writer:
+        """Return what emits the function's nodes."""
+        return Writer(*arguments)
+
+    def _signature(self, program: Program, inputs: list[int]) -> list[Any]:
+        """Return the types of what the function is fed."""
+        spec = tensorflow().TensorSpec
+        return [spec(program.shapes[i], program.dtypes[i]) for i in inputs]
 
     def __call__(self, feeds: list[Any], changes: Changes) -> list[Output] | None:
         """Run it, and make the changes that go with the variables' own.
@@ -98,14 +110,18 @@ class StepGraph:
                 raise public(error) from None
         self.ran = True
         if right != _TRUE:
+            self._refused(ran)
             return None
         for output in outputs:
             output.settle()
         return outputs
 
+    def _refused(self, ran: list[Any]) -> None:
+        """Look at what a run gave that does not stand."""
+
     def _outputs(self, ran: list[Any]) -> list[Output]:
         """Return what gives the outputs once a list holds the tensors that the graph gives."""
-        outputs, place = [], 1  # after whether they stand
+        outputs, place = [], self.results_from
         for shape in self._shapes:
             stop = place + (1 if shape is None else 2)
             outputs.append(Output(ran, slice(place, stop), shape))
@@ -141,7 +157,7 @@ class Output:
         return RowSparse(rows, values, self._shape).dense()
 
 
-class _Writer:
+class Writer:
     """Emits a program's nodes, while its function is being traced."""
 
     def __init__(
@@ -176,6 +192,26 @@ class _Writer:
 
     def step(self, *feeds: Any) -> list[Any]:
         """Return whether the numbers stand, and the outputs."""
+        tf = tensorflow()
+        right, outputs, new = self.run(feeds, self.read())
+        if new:
+            with tf.control_dependencies([right, *outputs]):
+                tf.cond(right, partial(self._assign, new), lambda: tf.constant(False))
+        return [right, *outputs]
+
+    def read(self) -> dict[int, Any]:
+        """Return the numbers of state, but of tables, which are read by their rows."""
+        dtypes = self._program.dtypes
+        return {
+            slot: raw.ReadVariableOp(resource=variable.handle, dtype=dtypes[slot])
+            for slot, variable in self._variables.items()
+            if slot not in self._tables
+        }
+
+    def run(
+        self, feeds: Sequence[Any], state: Mapping[int, Any]
+    ) -> tuple[Any, list[Any], dict[int, Any]]:
+        """Return whether the numbers stand, the outputs, and the new numbers of state."""
         tf, program = tensorflow(), self._program
         self._gradients: dict[int, Any] = {}
         self._sums: list[Any] = []
@@ -185,9 +221,9 @@ class _Writer:
         self._targets = {
             i[1] for op, i in zip(program.ops, program.inputs, strict=True) if op in DERIVATIVES
         }
-        for slot, feed in zip(self._inputs, feeds, strict=False):  # numbers may follow
-            self._tensors[slot] = feed
-        for position, slot in enumerate(self._fed_numbers):
+        for slot, tensor in (*state.items(), *zip(self._inputs, feeds, strict=False)):
+            self._tensors[slot] = tensor
+        for position, slot in enumerate(self._fed_numbers):  # they follow the inputs
             self._tensors[slot] = feeds[-1][position]
         with tf.GradientTape(persistent=True, watch_accessed_variables=False) as tape:
             for slot, op in enumerate(program.ops):
@@ -195,7 +231,7 @@ class _Writer:
                     self._emit(slot, tape)
         del tape
         outputs = []
-        new = {u.leaf: self._tensors[u.slot] for u in program.updates}
+        self.shapes = []
         for slot in program.outputs:
             tensor = self._tensors[slot]
             if isinstance(tensor, tf.IndexedSlices):
@@ -206,11 +242,8 @@ class _Writer:
                 self.shapes.append(None)
                 if self._xla and tensor.dtype.is_floating:
                     self._look_at(tensor)
-        right = self._stands()
-        if program.updates:
-            with tf.control_dependencies([right, *outputs]):
-                tf.cond(right, partial(self._assign, new), lambda: tf.constant(False))
-        return [right, *outputs]
+        new = {u.leaf: self._tensors[u.slot] for u in program.updates}
+        return self._stands(), outputs, new
 
     def _emit(self, slot: int, tape: Any) -> None:
         tf, program = tensorflow(), self._program
@@ -219,8 +252,7 @@ class _Writer:
         elif slot in self._of_tables:
             self._by_rows(slot)
         elif slot in self._variables:
-            handle = self._variables[slot].handle
-            self._tensors[slot] = raw.ReadVariableOp(resource=handle, dtype=program.dtypes[slot])
+            pass  # it has been read
         elif program.ops[slot] is GRADIENT:
             y = self._tensors[program.inputs[slot][0]]  # transposed, if need be, on the tape
             with tape.stop_recording():
@@ -355,6 +387,11 @@ class _Writer:
             else:
                 variable.assign_sub(self._tensors[table.product], read_value=False)
         return tf.constant(True)
+
+
+def noted(written: list[Any]) -> Iterator[Any]:
+    """Note that changes were made, as the last of them."""
+    return map(written.append, (True,))
 
 
 def _constants(program: Program, variables: Mapping[int, Any], inputs: list[int]) -> list[int]:

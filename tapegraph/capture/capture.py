@@ -9,7 +9,8 @@ the program (``bool``, ``float``, ``.numpy()``, a shape that depends on numbers)
 from __future__ import annotations
 
 import sys
-from collections import deque
+from abc import ABC, abstractmethod
+from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from contextvars import Token
 from functools import partial
@@ -39,6 +40,18 @@ class Version(NamedTuple):
     value: Node  # what it was given
 
 
+class RunDependent(ABC):
+    """What is read anew before every run, and depends on how many runs there were."""
+
+    def __call__(self) -> Any:
+        """Return it as it is for the next run."""
+        return self.after(0)
+
+    @abstractmethod
+    def after(self, runs: int) -> Any:
+        """Return it as it will be after so many runs of the program."""
+
+
 # Gradients that were zeroed: one that there was, and one that there may be from before the scope.
 ZERO, ZEROED = object(), object()
 
@@ -51,6 +64,7 @@ class Capture:
 
     - start (int): When it began, in the time that entries are recorded by.
     - readings: Leaves whose numbers are read anew before every run, such as a learning rate.
+    - steps (Counter): How many steps each optimizer has taken inside, by id.
     - gradients: The leaves whose gradient was touched, by id, and what it is now: a tensor, None,
       or `ZERO` or `ZEROED`.
     - asked: State of which it was asked whether it had a gradient, and whether it had.
@@ -72,6 +86,7 @@ class Capture:
         self.frame: FrameType | None = None
         self._tokens: list[Token[Any]] = []
         self.readings: list[tuple[Node, Callable[[], Any]]] = []
+        self.steps: Counter[int] = Counter()
         self.gradients: dict[int, tuple[Node, Any]] = {}
         # Gradients from before the scope that something inside has read: the leaf, and whose.
         self.read_gradients: list[tuple[Node, Node]] = []

@@ -22,13 +22,16 @@ import numpy as np
 from tapegraph import random
 from tapegraph.capture.leaked import expire
 from tapegraph.compiling.arguments import call_text, flattened, parameters
+from tapegraph.compiling.calls import Calls
 from tapegraph.compiling.code_names import NONE
 from tapegraph.compiling.guards import View, look
 from tapegraph.compiling.programs import Programs
+from tapegraph.compiling.results import Results
 from tapegraph.compiling.trace import Trace, TraceMismatchError, mismatch
-from tapegraph.errors import explain, kind_of, warn
+from tapegraph.errors import add_note, explain, kind_of, warn
 from tapegraph.interrupts import raise_interrupt
 from tapegraph.locks import Lock
+from tapegraph.progress import counted
 from tapegraph.recording import capture_mode
 from tapegraph.recording.changes import Undo, make, together
 from tapegraph.recording.lost_gradients import DIFFERENTIATING
@@ -198,8 +201,10 @@ class Compiled:
             return self._fn(*args, **kwargs)
         found: list[tuple[str, Any]] = []
         names = (flattened(list(args), "args", found), flattened(kwargs, "kwargs", found))
-        structure = (tuple, names)
-        given = [value for _, value in found]
+        return self._alone(self._call, (tuple, names), [value for _, value in found])
+
+    def _alone(self, work: Callable[..., Any], *arguments: Any) -> Any:
+        """Do some work, in no other thread at the same time: all of it, or nothing."""
         undo: Undo = deque()
         taken_back = together(undo)
         with self._lock():
@@ -215,7 +220,7 @@ class Compiled:
                 )
             self._runs_in = thread
             try:
-                return self._call(structure, given, undo)
+                return work(*arguments, undo)
             except BaseException:
                 make(taken_back)  # nothing, once the call has been committed
                 raise
@@ -223,7 +228,9 @@ class Compiled:
                 self._runs_in = None
 
     def _call(self, structure: Any, given: list[Any], undo: Undo) -> Any:
-        entry = self._entry((structure, RECORDING.value()))
+        return self._called(self._entry((structure, RECORDING.value())), structure, given, undo)
+
+    def _called(self, entry: _Entry, structure: Any, given: list[Any], undo: Undo) -> Any:
         entry.calls += 1
         if entry.view.fed:
             given = [*given, *(place.read() for place in entry.view.fed)]
@@ -234,9 +241,7 @@ class Compiled:
             entry.real = self._next_real(entry.calls)
             return self._verified(entry, structure, given, undo)
         entry.unchecked += 1
-        if entry.leaked:
-            expire(entry.leaked, self.__name__)
-            entry.leaked = []
+        self._expire(entry)
         if entry.trace is not None and entry.trace.draws:
             random.come_back(undo)
         return self._run(entry, structure, given, undo)
@@ -375,6 +380,76 @@ class Compiled:
         if trace.read_floats:
             self._count_by_value(trace.read_floats, entry)
         return result
+
+    def scan(self, *args: Any, length: int | None = None, **kwargs: Any) -> Any:
+        """Call the function once for each row of its array arguments, in one go.
+
+        The same as so many calls one after the other, with state carried from call to call: its
+        program runs in a loop, natively without the checks between calls, in TensorFlow as one
+        graph. Inside another compiled function, or one that is differentiated, the calls become a
+        part of that.
+
+        - args, kwargs: Arrays of shape (n, ...), also in dicts, lists and tuples, of which each
+          call is given a row; or one `tapegraph.data.epoch`, of which it is given a batch. Plain
+          Python values and parameters are the same in every call; `tapegraph.each` gives each call
+          a number.
+        - length (int, optional): n, where no argument is an array.
+        - Returns: What the function returns, stacked along a new first axis. Values are listed.
+        - Raises TypeError, ValueError: The lengths differ, or what the calls return.
+        - Raises Exception: What call k raises, with a note of k: state is what the calls before it
+          left. So it is where Ctrl-C falls between two calls.
+
+        >>> import numpy as np
+        >>> import tapegraph as tg
+        >>> total = tg.tensor(0.0)
+        >>> @tg.compile
+        ... def add(x):
+        ...     total.assign(total + x)
+        ...     return total
+        >>> add.scan(np.array([1.0, 2.0, 3.0]))
+        Tensor([1., 3., 6.])
+        """
+        part = capture_mode.capturing() is not None or DIFFERENTIATING.value()
+        plain = part or not _enabled() or _checks_floats()
+        calls = Calls(args, kwargs, length, recorded=plain)
+        results = Results(len(calls), recorded=plain)
+        with counted(f"scan of {self.__name__}", len(calls)) as progress:
+            while results.count < len(calls):
+                try:
+                    if plain or self._workers is not None:
+                        positional, named = calls.arguments(results.count)
+                        results.add(self(*positional, **named))
+                    else:
+                        self._alone(self._next, calls, results)
+                except BaseException as error:
+                    add_note(error, f"in call {results.count} of a scan of {len(calls)}")
+                    raise
+                progress(results.count)
+        return results.stacked()
+
+    def _next(self, calls: Calls, results: Results, undo: Undo) -> None:
+        """Make the next calls of a scan: all that are alike, up to one that is to be a real one."""
+        block = calls.block(results.count)
+        entry = self._entry((block.structure, RECORDING.value()))
+        runs = block.count if not entry.real else min(block.count, entry.real - entry.calls - 1)
+        trace = entry.trace
+        if runs > 1 and entry.programs is not None and _still_holds(trace) and trace.repeats:
+            self._expire(entry)
+            block.and_fed([place.read() for place in entry.view.fed])
+            ahead = len(calls) - results.count
+            done = entry.programs.run_many(block, runs, ahead, undo, results)
+            entry.calls += done
+            entry.unchecked += done
+            if done == runs:
+                return
+            block = calls.block(results.count)
+        results.add(self._called(entry, block.structure, block.given, undo))
+
+    def _expire(self, entry: _Entry) -> None:
+        """Let go of what recorded calls left behind: the program runs in the function's place."""
+        if entry.leaked:
+            expire(entry.leaked, self.__name__)
+            entry.leaked = []
 
     def reset(self) -> None:
         """Forget every recording."""

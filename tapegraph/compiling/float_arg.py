@@ -10,6 +10,7 @@ import numpy as np
 
 from tapegraph.capture.capture import Capture
 from tapegraph.compiling.arguments import LeafSpec
+from tapegraph.compiling.sources import Argument, Reader
 from tapegraph.errors import explain
 from tapegraph.recording import numpy_functions
 from tapegraph.recording.capture_mode import BY_VALUE, ConcretizationError
@@ -18,8 +19,6 @@ from tapegraph.recording.program import identity
 from tapegraph.recording.record import ELEMENTWISE, apply
 from tapegraph.tensors.array_methods import ArrayMethods
 
-# Gives a leaf's value in a run, from the arguments and from what every run reads anew.
-Reader = Callable[[list[Any], list[Any]], Any]
 # Python's own arithmetic, which every run does anew: a tuple of the name and the operands.
 Expression = tuple[Any, ...]
 _ARITHMETIC: dict[str, Callable[..., Any]] = {
@@ -70,7 +69,7 @@ class Inputs:
         if type(self._given[position]) is float:
             return self.float(position)
         tensor = self.capture.input(self._given[position])
-        self.sources.append((lambda given, read: given[position], tensor))
+        self.sources.append((Argument(position), tensor))
         if leaf.kind[0] == "array":
             self.capture.of_caller.add(id(tensor))
         elif leaf.kind[0] == "tensor":

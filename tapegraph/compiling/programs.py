@@ -6,6 +6,7 @@ made when that engine is first chosen for the step.
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, nullcontext
@@ -14,20 +15,26 @@ from typing import Any
 
 from tapegraph.arrays.row_sparse import RowSparse
 from tapegraph.capture.sgd_updates import RowUpdate
+from tapegraph.compiling.results import Results
+from tapegraph.compiling.sources import Block, Gradient, rows
 from tapegraph.compiling.trace import Trace
 from tapegraph.engines import registry
 from tapegraph.engines.auto import EngineStats
 from tapegraph.engines.backend import LAST, get_backend
-from tapegraph.engines.engine import Engine, EngineDeclined, WholeProgram
+from tapegraph.engines.engine import Engine, EngineDeclined, Many, WholeProgram
 from tapegraph.engines.fallback_policy import Failure, account
-from tapegraph.engines.tuner import CLOCK, POLICY
+from tapegraph.engines.tuner import CLOCK, NEVER, POLICY
 from tapegraph.errors import explain
 from tapegraph.interrupts import raise_interrupt
 from tapegraph.progress import announce
+from tapegraph.random import come_back
 from tapegraph.recording.changes import Change, Undo, all_new_numbers, make, set_changed, together
 from tapegraph.recording.node import next_seq
 from tapegraph.recording.remote import RemoteArray, offloaded
 
+# Seconds that a loop of an engine may take, how many runs the first one makes, and how many bytes
+# of arguments and results it holds.
+_LONGEST, _FIRST, _MOST_BYTES = 1.0, 16, 1 << 26
 _ASKED = Failure("the backend is native")
 _NUMBERS = Failure("Values are computed by the native engine, level by level")
 
@@ -47,6 +54,8 @@ class Programs:
         self._others: dict[str, WholeProgram] = {}
         self._failed: dict[str, Failure] = {}
         self._setbacks = 0
+        self._unlooped: dict[str, str] = {}  # why an engine runs the step in no loop
+        self._pace: dict[str, float] = {}  # seconds of a run in its loop
         self._structure: EngineStats | None = None
         self._runs = 0  # since the native engine was found to be the fastest
         self._tried_a_variant = False
@@ -128,6 +137,139 @@ class Programs:
         compiled += tried
         LAST.set((name, reason, length, not compiled, compiled, took))
         return result
+
+    # Many runs
+
+    def run_many(self, block: Block, runs: int, ahead: int, undo: Undo, results: Results) -> int:
+        """Run the step so many times; return how many runs stand.
+
+        Where that is fewer, the next one is to be called by itself: it fails, or only the native
+        engine knows its numbers.
+
+        - block: The arguments.
+        - ahead: How many runs are still to come, these included.
+        - results: Takes what the function returns.
+        """
+        done = 0
+        while done < runs:
+            name, failure = self._choose()
+            if name == registry.NATIVE or name in self._unlooped:
+                stood = self._run_next(name, failure, block.row(done), undo, results)
+                wanted = 1
+            else:
+                wanted = min(runs - done, self._most_at_once(name, block))
+                part = block.part(done)
+                stood = self._run_in_loop(name, part, wanted, ahead - done, undo, results)
+            done += stood
+            if stood < wanted and name not in self._unlooped:
+                break
+        return done
+
+    def _run_next(
+        self, name: str, failure: Failure | None, given: list[Any], undo: Undo, results: Results
+    ) -> int:
+        """Run the step once; return whether it stands, as a number."""
+        if self._trace.draws:
+            come_back(undo)
+        try:
+            result = self._run(name, failure, given, undo)
+        except (ArithmeticError, LookupError, ValueError) as error:  # a real call will say why
+            raise_interrupt(error)
+            make(together(undo))
+            undo.clear()
+            return 0
+        results.add(result)
+        return 1
+
+    def _run_in_loop(
+        self, name: str, block: Block, runs: int, ahead: int, undo: Undo, results: Results
+    ) -> int:
+        """Run the loop of an engine; return how many runs stand."""
+        trace, before = self._trace, self.seconds
+        first = name not in self._pace
+        with self._told(name) if first else nullcontext():
+            program = self._made(name)
+        if program is None:
+            return 0
+        many = Many(trace.count, trace.carried or {}, ahead)
+        written: list[Any] = []
+        then: list[Change] = [partial(written.append, 1), undo.clear]
+        if trace.draws:
+            come_back(undo)
+        start, compiled = CLOCK.now(), program.compile_seconds
+        try:
+            values = self._rows(program, block, runs)
+            outputs = program.run_many(values, runs, many, partial(self._kept_by_an_engine, then))
+        except Exception as error:
+            if written:
+                raise
+            raise_interrupt(error)
+            make(together(undo))
+            undo.clear()
+            if not isinstance(error, EngineDeclined):
+                return self._run_after(error, name, block, runs, undo, results)
+            if error.runs_done is None:
+                self._unlooped[name] = error.reason
+                return 0
+            if error.runs_done == 0:
+                return 0
+            return self._run_in_loop(name, block, error.runs_done, ahead, undo, results)
+        self._setbacks = 0
+        compiled = program.compile_seconds - compiled
+        took = CLOCK.now() - start - compiled
+        self.seconds += compiled
+        if not first and not compiled:
+            self._pace[name] = min(self._pace[name], took / runs)
+        self._pace.setdefault(name, NEVER)
+        if self._structure is not None and get_backend() == registry.AUTO:
+            self._structure.ran(name, took / runs, self.seconds - before, runs)
+        self._last = (name, program, None)
+        LAST.set((name, None, len(trace.recording), not first, self.seconds - before, took))
+        stacked = [out()[:runs] for out in outputs[: trace.count]]
+        results.add_rows(trace.result(stacked), runs)
+        return runs
+
+    def _run_after(
+        self,
+        error: Exception,
+        name: str,
+        block: Block,
+        runs: int,
+        undo: Undo,
+        results: Results,
+    ) -> int:
+        """Run natively what an engine failed to; return how many runs stand."""
+        for run in range(runs):
+            if not self._run_next(registry.NATIVE, None, block.row(run), undo, results):
+                return run  # what was given was at fault
+        self._account(name, error)
+        return runs
+
+    def _most_at_once(self, name: str, block: Block) -> int:
+        """Return how many runs may be made at once, so that it takes neither too long nor much."""
+        pace = self._pace.get(name, NEVER)
+        by_time = _FIRST if pace == NEVER else max(1, int(_LONGEST / pace))
+        program = self._trace.recording.program
+        size = sum(
+            math.prod(program.shapes[slot]) * program.dtypes[slot].itemsize
+            for slot in (*self._trace.sources, *program.outputs[: self._trace.count])
+        )
+        return min(by_time, max(1, _MOST_BYTES // max(size, 1)))
+
+    def _rows(self, program: WholeProgram, block: Block, runs: int) -> list[Any]:
+        """Return what a loop is given for each leaf."""
+        trace = self._trace
+        read = [trace.read(run) for run in range(runs)]
+        values = []
+        for slot in program.leaves:
+            source = trace.sources.get(slot)
+            if source is None:
+                values.append(trace.state[slot])
+            elif isinstance(source, Gradient):
+                values.append(source([], []))
+            else:
+                values.append(rows(source, block, read))
+        return values
 
     # Engines
 

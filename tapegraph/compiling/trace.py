@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from functools import partial
+from functools import cached_property, partial
 from typing import Any
 from weakref import ref
 
 import numpy as np
 
 from tapegraph.arrays.row_sparse import RowSparse
-from tapegraph.capture.capture import ZERO, Capture
+from tapegraph.capture.capture import ZERO, ZEROED, Capture, RunDependent
 from tapegraph.capture.leaked import leaked
 from tapegraph.compiling.arguments import (
     FLOAT,
@@ -23,8 +23,9 @@ from tapegraph.compiling.arguments import (
     flattened,
     rebuilt,
 )
-from tapegraph.compiling.float_arg import FloatArg, Inputs, Reader
+from tapegraph.compiling.float_arg import FloatArg, Inputs
 from tapegraph.compiling.guards import FedPlace
+from tapegraph.compiling.sources import Converted, Gradient, Reader, Reading
 from tapegraph.differentiation import stored
 from tapegraph.errors import explain
 from tapegraph.recording.changes import Change, Undo, make, set_gradient, together
@@ -125,10 +126,10 @@ class Trace:
     def _find_leaves(self, capture: Capture, inputs: Inputs) -> None:
         """Find what gives each leaf of the program its value in a run."""
         by_id = {id(leaf): source for source, leaf in inputs.sources}
-        by_id.update({id(leaf): _reading(i) for i, (leaf, _) in enumerate(capture.readings)})
-        by_id.update({id(grad): _gradient(leaf) for grad, leaf in capture.read_gradients})
+        by_id.update({id(leaf): Reading(i) for i, (leaf, _) in enumerate(capture.readings)})
+        by_id.update({id(grad): Gradient(leaf) for grad, leaf in capture.read_gradients})
         for copy, given_by in capture.copies:
-            by_id[id(copy)] = _converted(by_id[id(given_by)], copy._array.dtype)
+            by_id[id(copy)] = Converted(by_id[id(given_by)], copy._array.dtype)
         self.sources: dict[int, Reader] = {}
         self.constants: dict[int, Array] = {}
         self.state: dict[int, Node] = {}
@@ -154,15 +155,52 @@ class Trace:
         return all(_has_gradient(node) == had for node, had in self._guarded)
 
     @property
+    def repeats(self) -> bool:
+        """Whether a run leaves what the next run of the program is to find."""
+        return self.carried is not None and all(
+            self._has_then(node, had) == had for node, had in self._guarded
+        )
+
+    def _has_then(self, node: Node, had: bool) -> bool:
+        """Return whether state has a gradient after a run."""
+        for touched, left in self.gradients:
+            if touched is node:
+                return left is not None and (left is not ZEROED or had)
+        return had
+
+    @cached_property
+    def carried(self) -> dict[int, int | None] | None:
+        """What the next run reads as the gradient of state: an output, or what there was before.
+
+        By slot; None where it reads another one.
+        """
+        left = {id(node): grad for node, grad in self.gradients}
+        computed = [id(node) for node, grad in self.gradients if grad is COMPUTED]
+        found: dict[int, int | None] = {}
+        for slot, source in self.sources.items():
+            if isinstance(source, Gradient):
+                node = id(source.leaf)
+                if left.get(node, COMPUTED) is not COMPUTED:
+                    return None
+                found[slot] = self.count + computed.index(node) if node in computed else None
+        return found
+
+    @property
     def levels(self) -> list[Levels]:
         """What computes the numbers of Values."""
         program = self.recording.program
         entries = zip(program.ops, program.attrs, strict=True)
         return [attrs["numbers"].levels for op, attrs in entries if op is NUMBERS]
 
-    def read(self) -> list[Any]:
-        """Read anew what every run reads, such as learning rates and random numbers, in order."""
-        return [read() for _, read in self._readings]
+    def read(self, run: int = 0) -> list[Any]:
+        """Read anew what every run reads, such as learning rates and random numbers, in order.
+
+        - run: How many runs come between this one and the state that there is.
+        """
+        return [
+            read.after(run) if isinstance(read, RunDependent) else read()
+            for _, read in self._readings
+        ]
 
     def gradients_stored(self, arrays: list[Any]) -> list[Change]:
         """Give state the gradients that a run left it, from those it computed.
@@ -315,18 +353,6 @@ def _in_place(places: Sequence[FedPlace], floats: Sequence[FloatArg], undo: Undo
             if now is not number:  # the function has set it
                 plain[i] = partial(place.put, now.read("set") if type(now) is FloatArg else now)
         make(together(plain))
-
-
-def _converted(source: Reader, dtype: Any) -> Reader:
-    return lambda given, read: np.asarray(source(given, read), dtype)
-
-
-def _reading(position: int) -> Reader:
-    return lambda given, read: read[position]
-
-
-def _gradient(leaf: Node) -> Reader:
-    return lambda given, read: stored.read(leaf)
 
 
 def _has_gradient(node: Node) -> bool:

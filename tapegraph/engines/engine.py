@@ -23,7 +23,11 @@ class EngineDeclined(Exception):
 
     - reason: The message.
     - expected: ``auto``, which looks for the engine that fits, takes it without a warning.
+    - runs_done (int, optional): How many of many runs stand, but were not made: those before one
+      that does not.
     """
+
+    runs_done: int | None = None
 
     def __init__(self, reason: str, *, expected: bool = True) -> None:
         super().__init__(reason)
@@ -51,6 +55,23 @@ class Costs:
     compile: float = 0.0
     compile_entry: float = 0.0
     call: float = 0.0
+
+
+# By the slot of an input, which output of a run the next one reads there; None for what stays.
+Carried = Mapping[int, int | None]
+
+
+class Many(NamedTuple):
+    """What a program is asked for that runs many times at once.
+
+    - results: How many outputs are wanted of every run: the first ones. Of others the last run's.
+    - carried: What runs leave in the place of inputs for the next one.
+    - ahead: How many runs are still to come, these included.
+    """
+
+    results: int
+    carried: Carried
+    ahead: int
 
 
 class WholeProgram(Protocol):
@@ -83,6 +104,15 @@ class WholeProgram(Protocol):
         between at which Python would handle a signal. It returns the functions alone.
 
         - Raises EngineDeclined: Not with these numbers. Nothing has been changed.
+        """
+
+    def run_many(self, values: list[Any], runs: int, many: Many, changes: Any) -> list[Any]:
+        """Run so many times, with state carried on: of programs that keep state.
+
+        In the place of an input's value is an array with a row for each run, or what the first run
+        reads of what is carried. It changes and returns what `run` does.
+
+        - Raises EngineDeclined: It does not; ``runs_done`` of them stand, if it has a loop.
         """
 
 

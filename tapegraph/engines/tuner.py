@@ -143,15 +143,21 @@ class Tuner:
             return self._choose()
 
     def took(
-        self, candidate: Candidate, seconds: float, *, step: float = NEVER, counts: bool = True
+        self,
+        candidate: Candidate,
+        seconds: float,
+        *,
+        step: float = NEVER,
+        counts: bool = True,
+        runs: int = 1,
     ) -> None:
-        """Remember a run; one that also prepared the candidate does not count."""
+        """Remember a run, or many at once; one that also prepared the candidate does not count."""
         if self._settled is not None:
             return
         with self._lock():
-            self._runs += 1
+            self._runs += runs
             if counts:
-                candidate.took(seconds, step)
+                candidate.took(seconds / runs, step)
 
     def drop(self, candidate: Candidate) -> None:
         """Never choose a candidate again: it does not run."""

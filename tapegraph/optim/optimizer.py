@@ -11,7 +11,7 @@ import numpy as np
 
 from tapegraph.arrays.buffers import own
 from tapegraph.arrays.row_sparse import RowSparse
-from tapegraph.capture.capture import Capture
+from tapegraph.capture.capture import Capture, RunDependent
 from tapegraph.errors import explain, kind_of
 from tapegraph.numpy_warnings import quietly
 from tapegraph.optim.averaging import AVERAGING
@@ -317,8 +317,9 @@ class Optimizer:
         if not capture.is_state(self._steps):  # made inside, as in every run
             return constant(np.asarray(now, dtype))
         start = capture.started.get(id(self._steps), self._steps._array)
-        read = partial(self._rate, group, self._taken() - int(start))
-        return capture.reading(read, dtype, now)
+        return capture.reading(
+            _RateOfRun(self, group, self._taken() - int(start), capture.steps), dtype, now
+        )
 
     def _changes(self, group: Group, lr: float) -> Iterable[Change]:
         """Return what the step changes in a group, everything computed."""
@@ -355,6 +356,7 @@ class Optimizer:
 
     def _record(self, capture: Capture) -> None:
         """Take the step on tensors, so that the captured program holds it."""
+        capture.steps[id(self)] += 1
         rates: dict[Any, Any] = {}
         changes: list[tuple[Tensor, Any]] = []
         with no_grad():
@@ -439,3 +441,24 @@ class Optimizer:
                 kind = ValueError if before.shape != np.shape(after) else TypeError
                 raise kind(explain(self._kind, received, expected))
         return new
+
+
+class _RateOfRun(RunDependent):
+    """The learning rate of a group in one of the steps of a captured program.
+
+    - ahead: How many steps of the same run come before.
+    - steps: How many a run takes, by the id of the optimizer.
+    """
+
+    def __init__(
+        self, optimizer: Optimizer, group: Group, ahead: int, steps: Mapping[int, int]
+    ) -> None:
+        self._optimizer = optimizer
+        self._group = group
+        self._ahead = ahead
+        self._steps = steps
+
+    def after(self, runs: int) -> float:
+        """Return the rate after so many runs."""
+        ahead = self._ahead + runs * self._steps[id(self._optimizer)]
+        return self._optimizer._rate(self._group, ahead)

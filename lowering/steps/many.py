@@ -1,0 +1,131 @@
+"""Many runs of a step in one call: which loop runs, and what it is fed.
+
+There is a loop for any number of runs, and one compiled with XLA, which knows the lengths of its
+arrays: what it is fed has room for more runs than one call may make, and it is told how many to
+make. XLA is tried, and the faster loop stays, as for a single run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import nullcontext
+from itertools import chain
+from typing import Any
+
+import numpy as np
+
+from tapegraph.engines import tuner
+from tapegraph.engines.tuner import CLOCK, Candidate, Tuner
+from tapegraph.interrupts import raise_interrupt
+from tapegraph.lowering.calls import to_tensorflow
+from tapegraph.lowering.steps import xla
+from tapegraph.lowering.steps.loop import LoopGraph
+from tapegraph.lowering.steps.step_graph import Changes, Output, noted
+from tapegraph.lowering.unsupported import NotLowered
+from tapegraph.progress import announce
+from tapegraph.typed import Array
+
+# A loop of XLA's has room for at least so many runs.
+_ROOM = 64
+
+
+class ManyRuns:
+    """The loops of one step.
+
+    - trace: Makes a loop: ``trace(with_xla=True)``.
+    - without_xla (str): Why it is not given to XLA, or ``""``.
+    """
+
+    def __init__(self, trace: Callable[..., LoopGraph], entries: int, without_xla: str) -> None:
+        self._entries = entries
+        self._graph = trace(with_xla=False)
+        candidates = [Candidate(self._graph)]
+        if not without_xla:
+            price = xla.STEP + xla.STEP_ENTRY * entries
+            candidates.append(Candidate(lambda: trace(with_xla=True), lambda: price))
+        self._tuner = Tuner(candidates, trials=tuner.POLICY.trials, horizon=0)
+        self._room = 0  # for so many runs XLA has compiled it
+        self.compile_seconds = 0.0
+        self.latest = self._graph
+        self.done = 0  # of runs that did not all stand
+
+    def run(
+        self, feeds: list[tuple[Array, bool]], runs: int, ahead: int, changes: Changes
+    ) -> list[Output] | None:
+        """Run the step so many times; None where not all stand: then nothing has been changed.
+
+        - feeds: Of each input an array, and whether it has a row for each run.
+        - ahead: How many runs are still to come, with these: what XLA is to have room for.
+        """
+        chosen, _ = self._tuner.choose()
+        graph = chosen.way
+        prepared = isinstance(graph, LoopGraph) and graph.ran
+        start, before = CLOCK.now(), self.compile_seconds
+        if chosen is self._tuner.first:
+            outputs = self._looped(self._graph, feeds, runs, runs, changes)
+        else:
+            outputs = self._with_xla(chosen, feeds, runs, ahead, changes)
+        prepared = prepared and self.compile_seconds == before
+        self._tuner.took(chosen, CLOCK.now() - start, counts=prepared, runs=runs)
+        return outputs
+
+    def _looped(
+        self,
+        graph: LoopGraph,
+        feeds: list[tuple[Array, bool]],
+        runs: int,
+        room: int,
+        changes: Changes,
+    ) -> list[Output] | None:
+        self.latest = graph
+        arrays = [_with_room(a, room) if has_rows else a for a, has_rows in feeds]
+        given = [np.array(runs, np.int32), np.zeros(room, np.int8), *arrays]
+        outputs = graph([to_tensorflow(array) for array in given], changes)
+        self.done = graph.done
+        return outputs
+
+    def _with_xla(
+        self,
+        candidate: Candidate,
+        feeds: list[tuple[Array, bool]],
+        runs: int,
+        ahead: int,
+        changes: Changes,
+    ) -> list[Output] | None:
+        """Run XLA's loop, or where it cannot be made or fails, the other one."""
+        start, compiles = CLOCK.now(), self._room < runs
+        what = f"compiling a loop with XLA: {self._entries} entries"
+        written: list[Any] = []
+        try:
+            with announce(what) if compiles else nullcontext():
+                if compiles:
+                    if not xla.claim():
+                        raise NotLowered(f"this process has compiled {xla.LIMIT} programs with it")
+                    self._room = max(_ROOM, 1 << (ahead - 1).bit_length())
+                    if not isinstance(candidate.way, LoopGraph):
+                        candidate.way = candidate.way()
+                return self._looped(
+                    candidate.way,
+                    feeds,
+                    runs,
+                    self._room,
+                    lambda outputs: chain(changes(outputs), noted(written)),
+                )
+        except Exception as error:  # what XLA cannot compile is no failure: the other loop runs
+            if written:
+                raise
+            raise_interrupt(error)
+            self._tuner.drop(candidate)
+            return self._looped(self._graph, feeds, runs, runs, changes)
+        finally:
+            if compiles:
+                self.compile_seconds += CLOCK.now() - start
+
+
+def _with_room(array: Array, room: int) -> Array:
+    """Return a copy of an array, with rows of zeros besides."""
+    if room == len(array):
+        return np.array(array, order="C")
+    longer = np.zeros((room, *array.shape[1:]), array.dtype)
+    longer[: len(array)] = array
+    return longer

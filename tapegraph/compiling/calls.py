@@ -1,0 +1,251 @@
+"""The arguments of many calls: which of them have a row for each, and what a call is given."""
+
+from __future__ import annotations
+
+import copy
+import operator
+from array import array
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from tapegraph import pytree
+from tapegraph.compiling.arguments import ArgSpec, flattened
+from tapegraph.data.batches import Batches, Epoch
+from tapegraph.data.rows import ArrayRows, Rows
+from tapegraph.errors import explain, kind_of
+from tapegraph.recording.lost_gradients import DIFFERENTIATING
+from tapegraph.recording.node import Node, as_array, constant
+from tapegraph.typed import Array
+
+
+class Each(Rows):
+    """Python numbers, one for each call; `each` makes it."""
+
+    def __init__(self, values: list[Any]) -> None:
+        self._values = values
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+    def row(self, place: int) -> Any:
+        return self._values[place]
+
+    def block(self, start: int, stop: int) -> Array:
+        return np.array(self._values[start:stop])
+
+    def alike(self, start: int) -> int:
+        """Return how many there are from one on that count the same: floats are fed."""
+        if type(self._values[start]) is float:
+            return len(self) - start
+        stop = start
+        while stop < len(self) and self._values[stop] == self._values[start]:
+            stop += 1
+        return stop - start
+
+
+class _TensorRows(ArrayRows):
+    """The rows of a constant tensor."""
+
+    def row(self, place: int) -> Any:
+        return constant(self._array[place])
+
+
+class _RecordedRows(Rows):
+    """The rows of a tensor, of which the operation that takes them is recorded."""
+
+    def __init__(self, tensor: Any) -> None:
+        self._tensor = tensor
+
+    def __len__(self) -> int:
+        return len(self._tensor)
+
+    def row(self, place: int) -> Any:
+        return self._tensor[place]
+
+    def block(self, start: int, stop: int) -> Any:
+        return self._tensor[start:stop]
+
+
+def each(values: Any) -> Each:
+    """Give each call of ``step.scan`` a Python number of its own.
+
+    Parameters
+    ----------
+    values : array_like of shape (n,)
+        The numbers. Floats are fed; every other int or bool is a trace of its own, as in calls.
+
+    Returns
+    -------
+    Each
+        What stands for the argument.
+
+    Raises
+    ------
+    TypeError, ValueError
+        It is no sequence of numbers.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import tapegraph as tg
+    >>> step = tg.compile(lambda x, k: x * k)
+    >>> step.scan(np.array([1.0, 2.0, 3.0]), tg.each([0.5, 0.25, 2.0]))
+    array([0.5, 0.5, 6. ])
+    """
+    numbers = as_array(values, "each", "values")
+    if numbers.ndim != 1 or numbers.dtype.kind not in "fiubc":
+        raise TypeError(explain("each", kind_of(values), "a sequence of numbers"))
+    return Each(numbers.tolist())
+
+
+class Calls:
+    """The arguments of so many calls.
+
+    - recorded: Rows of tensors are taken by an operation.
+    - Raises TypeError, ValueError: Arrays have other lengths, or there is nothing to tell how many
+      calls there are.
+    """
+
+    def __init__(
+        self, args: tuple[Any, ...], kwargs: dict[str, Any], length: int | None, *, recorded: bool
+    ) -> None:
+        spread: list[Any] = []
+        for argument in args:
+            given = argument.epoch() if isinstance(argument, Batches) else argument
+            spread += given.trees if isinstance(given, Epoch) else [given]
+        self._form = (spread, kwargs)
+        found = [
+            *pytree.leaves(spread, "args"),
+            *pytree.leaves(kwargs, "kwargs"),
+        ]
+        self._leaves = [_leaf(path, value, recorded) for path, value in found]
+        lengths = {
+            path: len(leaf)
+            for (path, _), leaf in zip(found, self._leaves, strict=True)
+            if isinstance(leaf, Rows)
+        }
+        if length is not None:
+            lengths["length"] = operator.index(length)
+        self._count = _common(lengths)
+
+    def __len__(self) -> int:
+        return self._count
+
+    def arguments(self, call: int) -> tuple[list[Any], dict[str, Any]]:
+        """Return what the function is given in one call."""
+        values = (x.row(call) if isinstance(x, Rows) else x for x in self._leaves)
+        args, kwargs = pytree.replaced(self._form, values)
+        return args, kwargs
+
+    def block(self, start: int) -> CallBlock:
+        """Return the calls from one on that are alike."""
+        alike = [x.alike(start) for x in self._leaves if isinstance(x, Rows)]
+        return CallBlock(self, start, min(alike, default=self._count - start))
+
+    @property
+    def leaves(self) -> list[Any]:
+        """What the arguments hold: `Rows`, and what is the same in every call."""
+        return self._leaves
+
+
+class CallBlock:
+    """Calls with arguments of one structure.
+
+    - count: How many.
+    - structure, given: As a single call takes them (`tapegraph.compiling.arguments`).
+    """
+
+    def __init__(self, calls: Calls, start: int, count: int) -> None:
+        self._start = start
+        self.count = count
+        args, kwargs = calls.arguments(start)
+        found: list[tuple[str, Any]] = []
+        names = (flattened(args, "args", found), flattened(kwargs, "kwargs", found))
+        self.structure: ArgSpec = (tuple, names)
+        self.given = [value for _, value in found]
+        # Of each array and float, where its rows are; None where it is the same in every call.
+        self._rows: list[Rows | None] = []
+        for leaf in calls.leaves:
+            part: list[tuple[str, Any]] = []
+            flattened(leaf.row(start) if isinstance(leaf, Rows) else leaf, "", part)
+            if part:
+                self._rows.append(leaf if isinstance(leaf, Rows) else None)
+
+    def and_fed(self, numbers: Sequence[Any]) -> None:
+        """Add numbers that are given besides, in every call."""
+        self.given = [*self.given, *numbers]
+        self._rows += [None] * len(numbers)
+
+    def part(self, start: int) -> CallBlock:
+        """Return the calls from one on."""
+        rest = copy.copy(self)
+        rest._start += start
+        rest.count -= start
+        return rest
+
+    def row(self, run: int) -> list[Any]:
+        """Return the arguments' arrays and floats of one call."""
+        place = self._start + run
+        pairs = zip(self._rows, self.given, strict=True)
+        return [x if rows is None else _given(rows, place, x) for rows, x in pairs]
+
+    def column(self, position: int, runs: int) -> Array | None:
+        """Return an array argument of so many calls, a row for each; None of a float."""
+        rows, first = self._rows[position], self.given[position]
+        if not isinstance(first, np.ndarray):
+            return None
+        if rows is None:
+            return np.broadcast_to(first, (runs, *first.shape))
+        return np.asarray(rows.block(self._start, self._start + runs), first.dtype)
+
+
+def _given(rows: Rows, place: int, first: Any) -> Any:
+    """Return the array or float that a call is given, of the type of the first one's."""
+    if isinstance(first, np.ndarray):
+        return np.asarray(rows.block(place, place + 1)[0], first.dtype)
+    return rows.row(place)
+
+
+def _leaf(path: str, value: Any, recorded: bool) -> Any:
+    """Return the rows of an array; anything else is the same in every call."""
+    if isinstance(value, Rows):
+        return value
+    if isinstance(value, Node):
+        if value.requires_grad and DIFFERENTIATING.value():
+            received = f"{kind_of(value)} for {path}, by which it is differentiated"
+            fix = "Loop over the calls, or let the function reach the tensor through its closure."
+            raise TypeError(explain("scan", received, "arrays", fix))
+        if value.requires_grad:
+            return value
+        _check_rows(path, value._array)
+        return _RecordedRows(value) if recorded else _TensorRows(value._array)
+    is_array = isinstance(value, (np.ndarray, memoryview, array)) or (
+        hasattr(value, "__array__") and not isinstance(value, (np.generic, np.dtype, type))
+    )
+    if not is_array:
+        return value
+    numbers = value if isinstance(value, np.ndarray) else as_array(value, "scan", path)
+    _check_rows(path, numbers)
+    return ArrayRows(numbers)
+
+
+def _check_rows(path: str, array: Array) -> None:
+    if not array.ndim:
+        fix = "Pass the same number to all calls as a plain one, float(x)."
+        raise ValueError(explain("scan", f"an array of shape () for {path}", "rows", fix))
+
+
+def _common(lengths: dict[str, int]) -> int:
+    """Return how many calls there are."""
+    if len(set(lengths.values())) > 1:
+        received = ", ".join(f"{n} for {path}" for path, n in lengths.items())
+        raise ValueError(explain("scan", f"rows: {received}", "as many of each"))
+    if not lengths:
+        fix = "Pass length=n where no argument is an array."
+        raise ValueError(explain("scan", "no array", "arrays with a row for each call", fix))
+    count = next(iter(lengths.values()))
+    if count < 1:
+        raise ValueError(explain("scan", f"{count} calls", "1 or more"))
+    return count

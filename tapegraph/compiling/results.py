@@ -1,0 +1,103 @@
+"""The results of many calls, stacked."""
+
+from __future__ import annotations
+
+from itertools import repeat
+from typing import Any
+
+import numpy as np
+
+from tapegraph import pytree
+from tapegraph.errors import explain, kind_of
+from tapegraph.ops.shape import stack
+from tapegraph.recording.node import Node, constant
+from tapegraph.tensors.value import Value
+
+_NUMBERS = (bool, int, float, complex, np.generic, np.ndarray)
+
+
+class Results:
+    """What a function returned in many calls: tensors, arrays and numbers, calls as first axis.
+
+    A `Value` of each call is in a list; anything else, such as None, has to be the same in all.
+
+    - calls: How many there will be.
+    - recorded: Stack tensors by an operation, through which gradients flow.
+    - count (int): How many have been taken.
+    """
+
+    def __init__(self, calls: int, *, recorded: bool = False) -> None:
+        self.count = 0
+        self._calls = calls
+        self._recorded = recorded
+        self._form: Any = None
+        self._paths: list[str] = []
+        self._columns: list[Any] = []  # an array, or a list of what the calls gave
+        self._tensors: list[bool] = []
+
+    def add(self, result: Any) -> None:
+        """Take the result of the next call."""
+        self._take(result, 1, rows=False)
+
+    def add_rows(self, result: Any, calls: int) -> None:
+        """Take a result whose tensors have a row for each of so many calls."""
+        self._take(result, calls, rows=True)
+
+    def stacked(self) -> Any:
+        """Return the results of all calls."""
+        found = zip(self._columns, self._tensors, strict=True)
+        return pytree.replaced(self._form, (_finished(*column) for column in found))
+
+    def _take(self, result: Any, calls: int, *, rows: bool) -> None:
+        found = list(pytree.leaves(result, "the result"))
+        paths = [path for path, _ in found]
+        if not self.count:
+            self._form = pytree.replaced(result, repeat(None))
+            self._paths = paths
+            for _, leaf in found:
+                self._tensors.append(isinstance(leaf, Node))
+                self._columns.append(self._column(leaf, rows))
+        elif paths != self._paths:
+            self._refuse(f"{', '.join(paths)}", f"{', '.join(self._paths)}")
+        for place, (path, leaf) in enumerate(found):
+            self._put(place, path, leaf, calls, rows)
+        self.count += calls
+
+    def _column(self, leaf: Any, rows: bool) -> Any:
+        """Return what is to hold the values of a leaf."""
+        if isinstance(leaf, Node) and not self._recorded:
+            shape = leaf._array.shape[1:] if rows else leaf._array.shape
+            return np.empty((self._calls, *shape), leaf._array.dtype)
+        if isinstance(leaf, _NUMBERS):
+            return np.empty((self._calls, *np.shape(leaf)), np.asarray(leaf).dtype)
+        return []
+
+    def _put(self, place: int, path: str, leaf: Any, calls: int, rows: bool) -> None:
+        """Keep the values of a leaf in so many calls."""
+        column = self._columns[place]
+        if isinstance(leaf, Node) != self._tensors[place]:
+            self._refuse(f"{kind_of(leaf)} for {path}", "the same kind")
+        if isinstance(column, list):
+            if not isinstance(leaf, (Node, Value)) and column and column[0] != leaf:
+                self._refuse(f"{leaf!r} for {path}", repr(column[0]))
+            column.extend([leaf] * calls)
+            return
+        array = leaf._array if isinstance(leaf, Node) else np.asarray(leaf)
+        each = array.shape[1:] if rows and self._tensors[place] else array.shape
+        if each != column.shape[1:] or array.dtype != column.dtype:
+            received = f"shape {each} and dtype {array.dtype} for {path}"
+            self._refuse(received, f"shape {column.shape[1:]} and dtype {column.dtype}")
+        column[self.count : self.count + calls] = array
+
+    def _refuse(self, received: str, expected: str) -> None:
+        fix = "Return the same from every call, or loop over them."
+        received = f"{received}, from call {self.count}"
+        raise ValueError(explain("scan", received, f"{expected}, as from call 0", fix))
+
+
+def _finished(column: Any, is_tensor: bool) -> Any:
+    if not isinstance(column, list):
+        return constant(column) if is_tensor else column
+    if is_tensor:
+        return stack(column)
+    return column if isinstance(column[0], Value) else column[0]

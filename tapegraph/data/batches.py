@@ -1,0 +1,186 @@
+"""Batches of arrays, in order or shuffled."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from tapegraph import pytree, random
+from tapegraph.data.rows import BatchRows
+from tapegraph.errors import explain, kind_of
+from tapegraph.recording.node import Node, as_array
+from tapegraph.typed import Array
+
+Rng = int | np.random.Generator | None
+
+
+class Epoch:
+    """One pass over arrays, batch by batch: for a loop, or for ``step.scan``; `epoch` makes it."""
+
+    def __init__(self, trees: tuple[Any, ...]) -> None:
+        self.trees = trees  # of `BatchRows`
+        self._count = len(next(rows for _, rows in pytree.leaves(trees)))
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __iter__(self) -> Iterator[Any]:
+        """Yield a batch of each array: the array of a single one, and a tuple of several."""
+        for place in range(self._count):
+            batch = pytree.mapped(lambda rows, place=place: rows.row(place), self.trees)
+            yield batch if len(batch) > 1 else batch[0]
+
+
+class Batches:
+    """Arrays to go over in batches, as often as is asked; `batches` makes it."""
+
+    def __init__(
+        self, trees: tuple[Any, ...], order: Callable[[], Array | None], size: int, drop_last: bool
+    ) -> None:
+        self._trees = trees
+        self._order = order
+        self._size = size
+        self._drop_last = drop_last
+        rows = len(next(array for _, array in pytree.leaves(trees)))
+        self._count = rows // size if drop_last else -(-rows // size)
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __iter__(self) -> Iterator[Any]:
+        """Go over the batches once, shuffled anew."""
+        return iter(self.epoch())
+
+    def epoch(self) -> Epoch:
+        """Return the next pass, shuffled anew."""
+        order = self._order()
+        take = partial(BatchRows, order=order, size=self._size, drop_last=self._drop_last)
+        return Epoch(tuple(pytree.mapped(take, tree) for tree in self._trees))
+
+
+def batches(
+    *arrays: Any, size: int, shuffle: bool = False, rng: Rng = None, drop_last: bool = False
+) -> Batches:
+    """Go over arrays in batches, in as many loops as one likes.
+
+    Parameters
+    ----------
+    *arrays : array_like of shape (rows, ...), or dicts, lists and tuples of such
+        All with as many rows. They are read batch by batch, so that one on disk (``np.memmap``)
+        need not fit into memory.
+    size : int
+        The rows of a batch.
+    shuffle : bool
+        Whether each loop takes the rows in another order.
+    rng : int or numpy.random.Generator, optional
+        Draws the orders; an int seeds one of its own. Without it `tapegraph.random` does.
+    drop_last : bool
+        Whether to leave out the last batch where it has fewer rows.
+
+    Returns
+    -------
+    Batches
+        An iterable with a length. It yields arrays where there is one argument, and tuples of
+        several.
+
+    Raises
+    ------
+    TypeError, ValueError
+        An argument is no array, or the arrays have other numbers of rows, or fewer than one batch.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import tapegraph as tg
+    >>> for x in tg.data.batches(np.arange(5), size=2):
+    ...     print(x)
+    [0 1]
+    [2 3]
+    [4]
+    """
+    size = _whole("size", size)
+    if size < 1:
+        raise ValueError(explain("batches", f"size={size}", "1 or more"))
+    trees = tuple(
+        pytree.replaced(tree, (_array(path, x) for path, x in pytree.leaves(tree, f"arrays[{i}]")))
+        for i, tree in enumerate(arrays)
+    )
+    lengths = [len(array) for _, array in pytree.leaves(trees)]
+    if len(set(lengths)) != 1:
+        received = f"arrays of {lengths} rows" if lengths else "no arrays"
+        raise ValueError(explain("batches", received, "arrays with as many rows"))
+    if lengths[0] < (size if drop_last else 1):
+        received = f"{lengths[0]} rows for batches of {size}"
+        raise ValueError(explain("batches", received, "enough rows for one batch"))
+    return Batches(trees, _order(lengths[0], shuffle, rng), size, drop_last)
+
+
+def epoch(
+    *arrays: Any, size: int, shuffle: bool = False, rng: Rng = None, drop_last: bool = False
+) -> Epoch:
+    """Return one pass over arrays, as ``step.scan`` takes it: ``step.scan(tg.data.epoch(x, y))``.
+
+    Without ``shuffle`` nothing is copied. A short last batch is run apart, after the others.
+
+    Parameters
+    ----------
+    *arrays, size, shuffle, rng, drop_last
+        As `batches` takes them.
+
+    Returns
+    -------
+    Epoch
+        An iterable with a length. To ``scan`` it stands for the arguments that a batch has.
+
+    Raises
+    ------
+    TypeError, ValueError
+        As `batches` raises them.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import tapegraph as tg
+    >>> step = tg.compile(lambda x, y: np.sum(x * y))
+    >>> x = np.arange(6.0)
+    >>> step.scan(tg.data.epoch(x, x, size=2))
+    Tensor([ 1., 13., 41.])
+    """
+    return batches(*arrays, size=size, shuffle=shuffle, rng=rng, drop_last=drop_last).epoch()
+
+
+def _array(path: str, data: Any) -> Array:
+    """Return the array of an argument, with rows."""
+    if isinstance(data, Node):
+        if data.requires_grad:
+            received = f"{kind_of(data)} that needs a gradient for {path}"
+            raise TypeError(explain("batches", received, "data", "Pass tensor.detach()."))
+        data = data._array
+    array: Array = data if isinstance(data, np.ndarray) else as_array(data, "batches", path)
+    if not array.ndim or array.dtype == object:
+        raise TypeError(explain("batches", f"{kind_of(data)} for {path}", "an array with rows"))
+    return array
+
+
+def _order(rows: int, shuffle: bool, rng: Any) -> Callable[[], Array | None]:
+    """Return what draws the order of each pass; it gives None for the arrays' own."""
+    if rng is None:
+        draw: Any = random.permutation
+    elif isinstance(rng, np.random.Generator):
+        draw = rng.permutation
+    else:
+        draw = np.random.default_rng(_whole("rng", rng)).permutation
+    return (lambda: draw(rows)) if shuffle else (lambda: None)
+
+
+def _whole(argument: str, value: Any) -> int:
+    try:
+        return operator.index(value)
+    except TypeError:
+        expected = "an integer" if argument == "size" else "an integer, a Generator or None"
+        received = f"{kind_of(value)} for {argument!r}"
+        raise TypeError(explain("batches", received, expected)) from None
