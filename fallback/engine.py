@@ -14,7 +14,7 @@ from tapegraph.fallback.sweep import gradients, gradients_of_history
 from tapegraph.recording.linearize import History
 from tapegraph.recording.node import Node
 from tapegraph.recording.program import Recording
-from tapegraph.typed import Array
+from tapegraph.typed import Array, Xla
 
 
 class Native(Engine):
@@ -41,7 +41,7 @@ class Native(Engine):
         """Return the Jacobian of the one output by each wanted slot, many rows at a time."""
         return Outcome(jacobian(recording))
 
-    def whole(self, recording: Recording, state: Mapping[int, Node]) -> Plan:
+    def whole(self, recording: Recording, state: Mapping[int, Node], xla: Xla = "auto") -> Plan:
         """Return a plan of straight-line NumPy."""
         return Plan(recording)
 

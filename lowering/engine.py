@@ -20,7 +20,7 @@ from tapegraph.recording.linearize import History
 from tapegraph.recording.node import Node
 from tapegraph.recording.op import Attrs, Op
 from tapegraph.recording.program import Program, Recording
-from tapegraph.typed import Array
+from tapegraph.typed import Array, Xla
 
 if TYPE_CHECKING:
     from tapegraph.lowering.collectives import Workers
@@ -76,12 +76,12 @@ class TensorFlow(Engine):
         check_installed()
         check_lowers(program, whole=True)
 
-    def whole(self, recording: Recording, state: Mapping[int, Node]) -> Step:
+    def whole(self, recording: Recording, state: Mapping[int, Node], xla: Xla = "auto") -> Step:
         """Trace a program that was captured."""
         from tapegraph.lowering.steps.step import Step
 
         self.check_whole(recording.program)
-        return Step(recording, state)
+        return Step(recording, state, xla)
 
     def workers(self, op: str, strategy: Any) -> Workers:
         """Return the workers of a `tf.distribute` strategy as a communicator."""

@@ -86,6 +86,7 @@ Index: TypeAlias = AxisIndex | tuple[AxisIndex, ...]
 Labels: TypeAlias = Sequence[int | EllipsisType]
 Backend: TypeAlias = Literal["auto", "tensorflow", "native"]
 Forward: TypeAlias = Literal["numpy", "tensorflow"]
+Xla: TypeAlias = bool | Literal["auto"]
 
 
 class OfMany(Protocol):

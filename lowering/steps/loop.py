@@ -44,14 +44,14 @@ class LoopGraph(StepGraph):
 
     results_from = 2  # after whether all stand, and how many do
 
-    def __init__(self, *arguments: Any, results: int, carried: Carried, with_xla: bool) -> None:
+    def __init__(self, *arguments: Any, results: int, carried: Carried, **options: Any) -> None:
         self._results = results
         self._carried = carried
         self.done = 0
-        super().__init__(*arguments, with_xla=with_xla)
+        super().__init__(*arguments, **options)
 
-    def _writer(self, *arguments: Any) -> Writer:
-        return _LoopWriter(*arguments, results=self._results, carried=self._carried)
+    def _writer(self, *arguments: Any, **options: Any) -> Writer:
+        return _LoopWriter(*arguments, results=self._results, carried=self._carried, **options)
 
     def _signature(self, program: Program, inputs: list[int]) -> list[Any]:
         tf = tensorflow()
@@ -71,8 +71,8 @@ class LoopGraph(StepGraph):
 class _LoopWriter(Writer):
     """Emits the loop, and a program's nodes in it."""
 
-    def __init__(self, *arguments: Any, results: int, carried: Carried) -> None:
-        super().__init__(*arguments)
+    def __init__(self, *arguments: Any, results: int, carried: Carried, **options: Any) -> None:
+        super().__init__(*arguments, **options)
         self._results = results
         self._carried = carried
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import nullcontext
+from functools import cached_property, partial
 from itertools import chain
 from typing import Any
 
@@ -33,21 +34,33 @@ class ManyRuns:
     """The loops of one step.
 
     - trace: Makes a loop: ``trace(with_xla=True)``.
-    - without_xla (str): Why it is not given to XLA, or ``""``.
+    - when: XLA is to compile it.
     """
 
-    def __init__(self, trace: Callable[..., LoopGraph], entries: int, without_xla: str) -> None:
+    def __init__(self, trace: Callable[..., LoopGraph], entries: int, when: xla.When) -> None:
         self._entries = entries
-        self._graph = trace(with_xla=False)
-        candidates = [Candidate(self._graph)]
-        if not without_xla:
-            price = xla.STEP + xla.STEP_ENTRY * entries
-            candidates.append(Candidate(lambda: trace(with_xla=True), lambda: price))
-        self._tuner = Tuner(candidates, trials=tuner.POLICY.trials, horizon=0)
+        self._trace = trace
+        self._at_once = when is xla.When.AT_ONCE
+        with_xla = partial(trace, with_xla=True, careful=not self._at_once)
+        self._with_xla = Candidate(with_xla, lambda: xla.price(entries))
+        if self._at_once:
+            self._choose_among(self._with_xla)
+        elif when is xla.When.NEVER:
+            self._choose_among(Candidate(self._graph))
+        else:
+            self._choose_among(Candidate(self._graph), self._with_xla)
         self._room = 0  # for so many runs XLA has compiled it
         self.compile_seconds = 0.0
-        self.latest = self._graph
+        self.latest: LoopGraph | None = None
         self.done = 0  # of runs that did not all stand
+
+    def _choose_among(self, *candidates: Candidate) -> None:
+        self._tuner = Tuner(candidates, trials=tuner.POLICY.trials, horizon=0)
+
+    @cached_property
+    def _graph(self) -> LoopGraph:
+        """The loop without XLA."""
+        return self._trace(with_xla=False)
 
     def run(
         self, feeds: list[tuple[Array, bool]], runs: int, ahead: int, changes: Changes
@@ -61,10 +74,10 @@ class ManyRuns:
         graph = chosen.way
         prepared = isinstance(graph, LoopGraph) and graph.ran
         start, before = CLOCK.now(), self.compile_seconds
-        if chosen is self._tuner.first:
-            outputs = self._looped(self._graph, feeds, runs, runs, changes)
+        if chosen is self._with_xla:
+            outputs = self._run_with_xla(chosen, feeds, runs, ahead, changes)
         else:
-            outputs = self._with_xla(chosen, feeds, runs, ahead, changes)
+            outputs = self._looped(self._graph, feeds, runs, runs, changes)
         prepared = prepared and self.compile_seconds == before
         self._tuner.took(chosen, CLOCK.now() - start, counts=prepared, runs=runs)
         return outputs
@@ -84,7 +97,7 @@ class ManyRuns:
         self.done = graph.done
         return outputs
 
-    def _with_xla(
+    def _run_with_xla(
         self,
         candidate: Candidate,
         feeds: list[tuple[Array, bool]],
@@ -99,7 +112,7 @@ class ManyRuns:
         try:
             with announce(what) if compiles else nullcontext():
                 if compiles:
-                    if not xla.claim():
+                    if not xla.claim() and not self._at_once:
                         raise NotLowered(f"this process has compiled {xla.LIMIT} programs with it")
                     self._room = max(_ROOM, 1 << (ahead - 1).bit_length())
                     if not isinstance(candidate.way, LoopGraph):
@@ -116,6 +129,10 @@ class ManyRuns:
                 raise
             raise_interrupt(error)
             self._tuner.drop(candidate)
+            if self._at_once:
+                self._at_once = False
+                self._choose_among(Candidate(self._graph))
+                xla.failed_at_once(xla.reason(error))
             return self._looped(self._graph, feeds, runs, runs, changes)
         finally:
             if compiles:

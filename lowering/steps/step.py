@@ -3,6 +3,8 @@
 It runs as one graph. Once enough time has passed for it to pay, that graph is compiled with XLA
 too, and the faster one stays. Where a run with XLA finds that its numbers may not be the graph's,
 it has changed nothing, and the graph runs. So does a run that fails: it changes nothing.
+
+Where the user asks for XLA, the graph with it is the only one, unless XLA does not compile it.
 """
 
 from __future__ import annotations
@@ -10,7 +12,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import nullcontext
-from functools import partial
+from functools import cached_property, partial
 from itertools import chain
 from typing import Any
 
@@ -33,7 +35,7 @@ from tapegraph.progress import announce
 from tapegraph.recording.node import Node
 from tapegraph.recording.op import INPUT
 from tapegraph.recording.program import Recording
-from tapegraph.typed import Array
+from tapegraph.typed import Array, Xla
 
 
 class MayHaveLostZeros(NotLowered):
@@ -48,11 +50,14 @@ class Step:
     """A whole program in TensorFlow.
 
     ``leaves`` are the slots whose values `run` takes, in order; of state it takes the tensors.
+    ``option`` is `compile`'s about XLA.
     """
 
     keeps_state = True
 
-    def __init__(self, recording: Recording, state: Mapping[int, Node]) -> None:
+    def __init__(
+        self, recording: Recording, state: Mapping[int, Node], option: Xla = "auto"
+    ) -> None:
         program = recording.program
         self._entries = len(program)
         self._state = {slot: variable_of(node) for slot, node in state.items()}
@@ -64,28 +69,38 @@ class Step:
         self._dtypes = [program.dtypes[slot] for slot in inputs]
         self._updated = [self._state[update.leaf] for update in program.updates]
         variables = {slot: v.variable for slot, v in self._state.items()}
-        trace = partial(StepGraph, recording, variables, inputs)
+        self._trace = partial(StepGraph, recording, variables, inputs)
         self._looped = partial(LoopGraph, recording, variables, inputs)
         self._program = program
         self._many: ManyRuns | None = None
-        self._graph = trace()
-        candidates = [Candidate(self._graph)]
-        self._without_xla = xla.refusal(recording)  # why
-        if not self._without_xla:
-            price = xla.STEP + xla.STEP_ENTRY * len(program)
-            with_xla = partial(trace, with_xla=True)
-            candidates.append(Candidate(with_xla, lambda: price))
-        trials = tuner.POLICY.variant_trials
-        self.tuner = Tuner(candidates, trials=trials, horizon=0)
+        self._when, self._without_xla = xla.use(recording, option)  # and why
+        self._at_once = self._when is xla.When.AT_ONCE
+        price = xla.price(self._entries)
+        with_xla = partial(self._trace, with_xla=True, careful=not self._at_once)
+        self._with_xla = Candidate(with_xla, lambda: price)
+        if self._at_once:
+            self._choose_among(self._with_xla)
+        elif self._when is xla.When.NEVER:
+            self._choose_among(Candidate(self._graph))
+        else:
+            self._choose_among(Candidate(self._graph), self._with_xla)
         self.compile_seconds = 0.0
         self._setbacks = 0
         self._numbers: dict[int, tuple[bytes, Any]] = {}  # what was fed last, and its tensor
-        self._latest = self._graph
+        self._latest: StepGraph | None = None
+
+    def _choose_among(self, *candidates: Candidate) -> None:
+        self.tuner = Tuner(candidates, trials=tuner.POLICY.variant_trials, horizon=0)
+
+    @cached_property
+    def _graph(self) -> StepGraph:
+        """The graph without XLA."""
+        return self._trace()
 
     @property
     def variant(self) -> str:
         """Which graph ran last, and what is known of the other."""
-        text = " with XLA" if self._latest.with_xla else ""
+        text = " with XLA" if self._latest is not None and self._latest.with_xla else ""
         if self._without_xla:
             return f"{text}; not with XLA: {self._without_xla}"
         if len(self.tuner.verdict) > 1:
@@ -151,8 +166,9 @@ class Step:
         graph = chosen.way
         prepared = isinstance(graph, StepGraph) and graph.ran  # the first run is no measurement
         start = CLOCK.now()
-        first = chosen is self.tuner.first
-        outputs = None if first else self._run_with_xla(chosen, feeds, written)
+        outputs = None
+        if chosen is self._with_xla:
+            outputs = self._run_with_xla(chosen, feeds, written)
         if outputs is None:
             self._latest = self._graph
             outputs = self._graph(feeds, written)
@@ -166,7 +182,7 @@ class Step:
         if self._many is None:
             check_loops(self._program)
             trace = partial(self._looped, results=many.results, carried=many.carried)
-            self._many = ManyRuns(trace, self._entries, self._without_xla)
+            self._many = ManyRuns(trace, self._entries, self._when)
         feeds = self._pushed(values)
         has_rows = (slot not in many.carried for slot in self.leaves[len(self._state) :])
         written = partial(_with, changes, [variable.remote for variable in self._updated])
@@ -188,9 +204,10 @@ class Step:
         what = f"compiling a step with XLA: {self._entries} entries"
         written: list[Any] = []
         try:
-            with announce(what) if compiles else nullcontext():
+            # The first run of all is announced already.
+            with announce(what) if compiles and not self._at_once else nullcontext():
                 if compiles:
-                    if not xla.claim():
+                    if not xla.claim() and not self._at_once:
                         raise NotLowered(f"this process has compiled {xla.LIMIT} programs with it")
                     candidate.way = candidate.way()
                 self._latest = candidate.way
@@ -199,18 +216,21 @@ class Step:
             if written:
                 raise
             raise_interrupt(error)
-            reason = str(error).partition("\n")[0]
+            reason = xla.reason(error)
             if compiles or not is_transient(error):
                 self._drop(candidate, reason)
             else:
                 self._set_back(candidate, reason)
         else:
+            if outputs is None and self._at_once:
+                raise MayHaveLostZeros
             if outputs is None:
                 self._set_back(candidate, "its numbers may not have been the graph's")
             else:
                 self._setbacks = 0
-        if compiles:
-            self.compile_seconds += CLOCK.now() - start
+        finally:
+            if compiles:
+                self.compile_seconds += CLOCK.now() - start
         return outputs
 
     def _set_back(self, candidate: Candidate, reason: str) -> None:
@@ -222,6 +242,10 @@ class Step:
     def _drop(self, candidate: Candidate, reason: str) -> None:
         self.tuner.drop(candidate)
         self._without_xla = reason
+        if self._at_once:
+            self._at_once = False
+            self._choose_among(Candidate(self._graph))
+            xla.failed_at_once(reason)
 
 
 def _with(changes: Any, remote: list[Any], outputs: list[Any]) -> Iterator[Any]:

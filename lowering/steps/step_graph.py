@@ -43,8 +43,9 @@ class StepGraph:
     """A step's function.
 
     ``variables`` holds the state, and ``inputs`` the slots that are fed; ``ran`` says whether it
-    has run: the first time takes longer. ``results_from`` is where the outputs begin in what it
-    gives.
+    has run: the first time takes longer. With XLA one that is ``careful`` does not stand where its
+    numbers may not be those of a graph without. ``results_from`` is where the outputs begin in what
+    it gives.
     """
 
     results_from = 1  # after whether they stand
@@ -56,6 +57,7 @@ class StepGraph:
         inputs: list[int],
         *,
         with_xla: bool = False,
+        careful: bool = True,
     ) -> None:
         tf, program = tensorflow(), recording.program
         # XLA would join constants, so it is fed them: after the inputs arrays, and then numbers.
@@ -64,11 +66,12 @@ class StepGraph:
         self._hidden = [tf.constant(recording.values[slot]) for slot in arrays]
         if numbers:
             self._hidden.append(tf.constant([recording.values[s] for s in numbers], tf.float64))
-        writer = self._writer(recording, variables, [*inputs, *arrays], numbers, with_xla)
-        fed = self._signature(program, inputs)
+        fed = [*inputs, *arrays]
+        writer = self._writer(recording, variables, fed, numbers, xla=with_xla, careful=careful)
+        specs = self._signature(program, inputs)
         traced = tf.function(
             writer.step,
-            input_signature=[*fed, *(tf.TensorSpec(h.shape, h.dtype) for h in self._hidden)],
+            input_signature=[*specs, *(tf.TensorSpec(h.shape, h.dtype) for h in self._hidden)],
             autograph=False,
             jit_compile=True if with_xla else None,
         )
@@ -78,9 +81,9 @@ class StepGraph:
         self.with_xla = with_xla
         self.ran = False
 
-    def _writer(self, *arguments: Any) -> Writer:
+    def _writer(self, *arguments: Any, **options: Any) -> Writer:
         """Return what emits the function's nodes."""
-        return Writer(*arguments)
+        return Writer(*arguments, **options)
 
     def _signature(self, program: Program, inputs: list[int]) -> list[Any]:
         """Return the types of what the function is fed."""
@@ -166,10 +169,13 @@ class Writer:
         variables: Mapping[int, Any],
         inputs: list[int],
         fed_numbers: list[int],
+        *,
         xla: bool,
+        careful: bool,
     ) -> None:
         self._recording = recording
         self._xla = xla
+        self._careful = xla and careful
         self._fed_numbers = fed_numbers
         self._program = recording.program
         self._variables = variables
@@ -240,7 +246,7 @@ class Writer:
             else:
                 outputs.append(tf.identity(tensor))
                 self.shapes.append(None)
-                if self._xla and tensor.dtype.is_floating:
+                if self._careful and tensor.dtype.is_floating:
                     self._look_at(tensor)
         new = {u.leaf: self._tensors[u.slot] for u in program.updates}
         return self._stands(), outputs, new
@@ -311,7 +317,8 @@ class Writer:
         if self._xla:
             operands = [tensors[i] for i in program.inputs[slot]]  # numbers have theirs by now
             with tape.stop_recording():
-                self._guards += xla.guards(program.ops[slot].name, operands, result)
+                name = program.ops[slot].name
+                self._guards += xla.guards(name, operands, result, careful=self._careful)
 
     def _differentiate(self, slot: int, y: Any, tape: Any) -> None:
         """Emit the gradients of one backward, that of ``y``, all at the first of them."""
@@ -371,7 +378,7 @@ class Writer:
         tf, guards = tensorflow(), list(self._guards)
         if self._sums:
             # With XLA a sum of products that overflow may be infinite where it is no number.
-            stands = tf.math.is_finite if self._xla else lambda x: ~tf.math.is_nan(x)
+            stands = tf.math.is_finite if self._careful else lambda x: ~tf.math.is_nan(x)
             guards.append(stands(tf.add_n(self._sums)))
         return tf.reduce_all(tf.stack(guards)) if guards else tf.constant(True)
 

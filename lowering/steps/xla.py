@@ -10,16 +10,21 @@ notices, and the step runs without XLA.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
-from typing import Any
+from enum import Enum
+from typing import Any, NamedTuple
 
 import numpy as np
 
+from tapegraph.errors import explain, warn
 from tapegraph.locks import Lock
 from tapegraph.lowering.rows.rules import LOWERINGS, raw
 from tapegraph.lowering.runtime import tensorflow
+from tapegraph.recording.lost_gradients import strict
 from tapegraph.recording.op import GRADIENT
 from tapegraph.recording.program import Program, Recording
+from tapegraph.typed import Xla
 
 # XLA never frees what it compiled, so a process compiles no more than this.
 LIMIT = 32
@@ -56,8 +61,57 @@ def claim() -> bool:
         return True
 
 
+def price(entries: int) -> float:
+    """Return about how many seconds a program takes to be compiled with it, and to run first."""
+    return STEP + STEP_ENTRY * entries
+
+
+def failed_at_once(reason: str) -> None:
+    """Say that a step which was to be compiled with it is not: warn, or raise where that is asked.
+
+    - Raises RuntimeError: Under ``TAPEGRAPH_STRICT=1``.
+    """
+    received = f"a step that fails with XLA: {reason}"
+    text = explain("compile(xla=True)", received, "what it compiles", "It runs without.")
+    if strict():
+        raise RuntimeError(text)
+    warn(text, RuntimeWarning)
+
+
+class When(Enum):
+    """When a program is compiled with XLA."""
+
+    NEVER = 0
+    MEASURED = 1  # once that can pay; it stays where it is faster
+    AT_ONCE = 2  # in place of the graph
+
+
+class Use(NamedTuple):
+    """When a program is compiled with XLA, and why never."""
+
+    when: When
+    reason: str = ""
+
+
+def use(recording: Recording, option: Xla) -> Use:
+    """Return what the option of `compile` means for a whole program."""
+    if option is True:
+        return Use(When.AT_ONCE)
+    reason = refusal(recording) if option == "auto" else "it was compiled with xla=False"
+    return Use(When.NEVER if reason else When.MEASURED, reason)
+
+
+def reason(error: Exception) -> str:
+    """Return in a line why XLA did not compile or run a graph."""
+    text = str(error)
+    missing = re.findall(r"(\w+) \(No registered", text)
+    if missing:
+        return "it has no " + " and no ".join(dict.fromkeys(missing))
+    return text.partition("\n")[0]
+
+
 def refusal(recording: Recording) -> str:
-    """Return why a whole program is not given to XLA, or ``""``."""
+    """Return why a whole program is not given to XLA where nobody asked for it, or ``""``."""
     program = recording.program
     if len(program) > ENTRIES:
         return f"{len(program)} entries are more than {ENTRIES}"
@@ -119,12 +173,15 @@ def _is_float64(value: Any) -> bool:
     return not isinstance(value, (bool, np.bool_)) and (value != value or float(value) == value)
 
 
-def guards(name: str, inputs: Sequence[Any], result: Any) -> list[Any]:
-    """Return conditions under which an operation gives the same with XLA."""
+def guards(name: str, inputs: Sequence[Any], result: Any, *, careful: bool) -> list[Any]:
+    """Return conditions under which an operation gives the same with XLA.
+
+    Places are looked at always, for what is read elsewhere is another element.
+    """
     tf = tensorflow()
     if name == "within":  # places out of range have become -1
         return [tf.reduce_all(raw.GreaterEqual(x=result, y=tf.zeros_like(result)))]
-    if name in _LOSES_NAN:
+    if careful and name in _LOSES_NAN:
         floats = [x for x in inputs if x.dtype.is_floating]
         return [tf.logical_not(tf.math.is_nan(tf.reduce_sum(x))) for x in floats]
     return []

@@ -28,6 +28,7 @@ from tapegraph.compiling.guards import View, look
 from tapegraph.compiling.programs import Programs
 from tapegraph.compiling.results import Results
 from tapegraph.compiling.trace import Trace, TraceMismatchError, mismatch
+from tapegraph.compiling.xla_option import checked as checked_xla
 from tapegraph.errors import add_note, explain, kind_of, warn
 from tapegraph.interrupts import raise_interrupt
 from tapegraph.locks import Lock
@@ -38,6 +39,7 @@ from tapegraph.recording.lost_gradients import DIFFERENTIATING
 from tapegraph.recording.node import Node
 from tapegraph.recording.remote import is_remote
 from tapegraph.recording.scopes import RECORDING
+from tapegraph.typed import Xla
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -136,12 +138,14 @@ class Compiled:
         max_traces: int = 8,
         verify_every: VerifyEvery = "doubling",
         on_retrace: OnRetrace = "allow",
+        xla: Xla = "auto",
     ) -> None:
         self._fn = fn
-        self._options: tuple[Any, ...] = (max_traces, verify_every, on_retrace)
+        self._options: tuple[Any, ...] = (max_traces, verify_every, on_retrace, xla)
         self._max_traces = max_traces
         self._verify_every = verify_every
         self._on_retrace = on_retrace
+        self._xla = xla
         self._entries: list[_Entry] = []  # the last called one is last
         self._names = NONE  # that a look at what the function sees goes by
         self._calls = self._made = 0
@@ -359,7 +363,7 @@ class Compiled:
             difference = before.differs_from(trace)
             if difference is not None:
                 raise mismatch(self.__name__, difference)
-            programs = Programs(trace, self.__name__)
+            programs = Programs(trace, self.__name__, self._xla)
         result = trace.first()
         left = trace.leaked(left)
         entry.trace, entry.programs, entry.leaked = trace, programs, left
@@ -546,6 +550,7 @@ def compile(
     max_traces: int = 8,
     verify_every: VerifyEvery = "doubling",
     on_retrace: OnRetrace = "allow",
+    xla: Xla | None = None,
     strategy: Any = None,
 ) -> F: ...
 @overload
@@ -554,6 +559,7 @@ def compile(
     max_traces: int = 8,
     verify_every: VerifyEvery = "doubling",
     on_retrace: OnRetrace = "allow",
+    xla: Xla | None = None,
     strategy: Any = None,
 ) -> Callable[[F], F]: ...
 def compile(
@@ -562,6 +568,7 @@ def compile(
     max_traces: int = 8,
     verify_every: VerifyEvery = "doubling",
     on_retrace: OnRetrace = "allow",
+    xla: Xla | None = None,
     strategy: Any = None,
 ) -> Any:
     """Compile a function, such as a training step, to one program that is run as a whole.
@@ -585,6 +592,10 @@ def compile(
         4th, 8th, 16th, 32nd and so on, or none.
     on_retrace : {"allow", "raise"}
         What to do about a call that takes a new trace, once there is one.
+    xla : bool, "auto" or None
+        Whether TensorFlow compiles the step with XLA: True at once, whatever its operations, though
+        numbers may differ where they overflow or are not finite; False never; "auto" where they
+        agree and it measured faster. None is what ``TAPEGRAPH_XLA`` says, or else "auto".
     strategy : tf.distribute.MultiWorkerMirroredStrategy, optional
         Whose workers train together: each process calls the step with its part of the batch, all
         equally often. Optimizers use, and clipping limits, the mean of the workers' gradients, and
@@ -637,6 +648,7 @@ def compile(
             max_traces=max_traces,
             verify_every=verify_every,
             on_retrace=on_retrace,
+            xla=xla,
             strategy=strategy,
         )
     if isinstance(fn, Compiled):  # with other options
@@ -655,7 +667,7 @@ def compile(
         raise ValueError(explain("compile", f"verify_every={verify_every!r}", expected))
     if on_retrace not in get_args(OnRetrace):
         raise ValueError(explain("compile", f"on_retrace={on_retrace!r}", "'allow' or 'raise'"))
-    compiled = Compiled(fn, max_traces, verify_every, on_retrace)
+    compiled = Compiled(fn, max_traces, verify_every, on_retrace, checked_xla(xla))
     if strategy is None:
         return compiled
     # By a string: it stands above, and is loaded when it is asked for.

@@ -31,6 +31,7 @@ from tapegraph.random import come_back
 from tapegraph.recording.changes import Change, Undo, all_new_numbers, make, set_changed, together
 from tapegraph.recording.node import next_seq
 from tapegraph.recording.remote import RemoteArray, offloaded
+from tapegraph.typed import Xla
 
 # Seconds that a loop of an engine may take, how many runs the first one makes, and how many bytes
 # of arguments and results it holds.
@@ -42,10 +43,11 @@ _NUMBERS = Failure("Values are computed by the native engine, level by level")
 class Programs:
     """One recorded step, ready to run."""
 
-    def __init__(self, trace: Trace, name: str = "a step") -> None:
+    def __init__(self, trace: Trace, name: str = "a step", xla: Xla = "auto") -> None:
         start = CLOCK.now()
         self._trace = trace
         self._name = name
+        self._xla = xla
         with self._told(registry.NATIVE):
             native = registry.engine(registry.NATIVE)
             self.native: Any = native.whole(trace.recording, trace.state)
@@ -318,7 +320,9 @@ class Programs:
             try:
                 start = CLOCK.now()
                 engine = registry.engine(name)
-                self._others[name] = engine.whole(self._trace.recording, self._trace.state)
+                self._others[name] = engine.whole(
+                    self._trace.recording, self._trace.state, self._xla
+                )
                 self.seconds += CLOCK.now() - start
             except Exception as error:
                 self._drop(name, account(name, error))

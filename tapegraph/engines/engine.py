@@ -15,7 +15,7 @@ from tapegraph.recording.linearize import History
 from tapegraph.recording.node import Node
 from tapegraph.recording.op import Attrs, Op
 from tapegraph.recording.program import Program, Recording
-from tapegraph.typed import Array
+from tapegraph.typed import Array, Xla
 
 
 class EngineDeclined(Exception):
@@ -173,11 +173,14 @@ class Engine(ABC):
         """Return an operation's result by the engine's own kernels; None to leave it to NumPy."""
         return None
 
-    def whole(self, recording: Recording, state: Mapping[int, Node]) -> WholeProgram:
+    def whole(
+        self, recording: Recording, state: Mapping[int, Node], xla: Xla = "auto"
+    ) -> WholeProgram:
         """Prepare a program that was captured, such as a training step, to run again.
 
         - recording: What was recorded.
         - state: The leaves that are tensors from outside, by slot.
+        - xla: Whether to compile it with XLA, where the engine has that: as for `compile`.
         - Raises EngineDeclined: It runs no whole programs, or not this one.
         """
         self.check_whole(recording.program)

@@ -321,6 +321,90 @@ def test_what_xla_may_compute_otherwise_is_not_given_to_it(clock, f, name):
     assert ran(step) == f"tensorflow; not with XLA: {name} is not known to give the same there"
 
 
+# ------------------------------------------------------------------ what the user asks for
+
+
+def with_exp(xla):
+    """A step that is not given to XLA unless the user asks for it."""
+    w = tg.param([1.0, 2.0])
+    optimizer = tg.SGD([w], lr=0.1)
+
+    def step(x):
+        optimizer.zero_grad()
+        loss = tg.sum(tg.log(1.0 + tg.exp(w * x)))
+        loss.backward()
+        optimizer.step()
+        return loss
+
+    return tg.compile(step, verify_every=None, xla=xla), w
+
+
+def test_whoever_asks_for_xla_has_it_at_once(clock):
+    step, w = with_exp(True)
+    want = np.array([1.0, 2.0])
+    for _ in range(6):
+        loss = step(X)
+        np.testing.assert_allclose(loss.data, np.sum(np.log1p(np.exp(want * X))), rtol=1e-12)
+        want = want - 0.1 * X / (1.0 + np.exp(-want * X))
+        np.testing.assert_allclose(w.data, want, rtol=1e-12)
+    assert clock.ran == [True] * 4
+    assert ran(step) == "tensorflow with XLA"
+
+
+def test_whoever_refuses_xla_never_has_it(clock):
+    step = tg.compile(descent()[0], verify_every=None, xla=False)
+    for _ in range(SETTLED):
+        step(X)
+    assert True not in clock.ran
+    assert ran(step) == "tensorflow; not with XLA: it was compiled with xla=False"
+
+
+def test_asked_for_a_nan_in_a_gradient_still_has_the_native_engine_decide(clock):
+    w = tg.param([0.0, 4.0])
+
+    def step(x):
+        w.grad = None
+        loss = tg.sum(tg.where(x > 0.0, tg.sqrt(w * x), 0.0))
+        loss.backward()
+        return loss
+
+    step = tg.compile(step, verify_every=None, xla=True)
+    for _ in range(5):
+        step(np.array([-1.0, 1.0]))
+        np.testing.assert_array_equal(w.grad, [0.0, 0.25])
+    assert clock.ran == [True] * 3
+    assert ran(step).startswith("native: ")
+
+
+def test_asked_for_a_bad_label_still_raises_and_changes_nothing(clock):
+    plain, params, optimizer = network(lambda params: tg.Adam(params, lr=0.05), np.float64)
+    step = tg.compile(plain, verify_every=None, xla=True)
+    for _ in range(4):
+        step(np.ones((2, 5)), np.array([0, 2]), 1.0)
+    before = [p.numpy() for p in params], optimizer.state_dict()
+    with pytest.raises(IndexError, match=r"expected a class in \[0, 3\)"):
+        step(np.ones((2, 5)), np.array([0, 3]), 1.0)
+    np.testing.assert_equal(([p.numpy() for p in params], optimizer.state_dict()), before)
+    assert False not in clock.ran
+
+
+def test_asked_for_what_it_does_not_compile_runs_without_and_says_so(clock, monkeypatch):
+    step = tg.compile(lambda x: tg.special.i0(x), verify_every=None, xla=True)
+    x = np.array([0.5, 2.0])
+    step(x), step(x)
+    with pytest.warns(RuntimeWarning, match="a step that fails with XLA: it has no BesselI0"):
+        got = step(x)
+    np.testing.assert_allclose(got.data, np.i0(x), rtol=1e-12)
+    step(x)
+    assert clock.ran == [True, False, False]
+    assert ran(step) == "tensorflow; not with XLA: it has no BesselI0"
+    monkeypatch.setenv("TAPEGRAPH_STRICT", "1")
+    strict = tg.compile(lambda x: tg.special.i0(x) + 1.0, verify_every=None, xla=True)
+    strict(x), strict(x)
+    with pytest.raises(RuntimeError, match="it has no BesselI0"):
+        strict(x)
+
+
 # ------------------------------------------------------------------ failures at run time
 
 
