@@ -30,9 +30,11 @@ class Each(Rows):
         return len(self._values)
 
     def row(self, place: int) -> Any:
+        """Return the number of a call."""
         return self._values[place]
 
     def block(self, start: int, stop: int) -> Array:
+        """Return the numbers of some calls."""
         return np.array(self._values[start:stop])
 
     def alike(self, start: int) -> int:

@@ -9,7 +9,7 @@ import numpy as np
 
 from tapegraph import pytree
 from tapegraph.errors import explain, kind_of
-from tapegraph.ops.shape import stack
+from tapegraph.ops.shape import concat, reshape
 from tapegraph.recording.node import Node, constant
 from tapegraph.tensors.value import Value
 
@@ -80,6 +80,8 @@ class Results:
         if isinstance(column, list):
             if not isinstance(leaf, (Node, Value)) and column and column[0] != leaf:
                 self._refuse(f"{leaf!r} for {path}", repr(column[0]))
+            if isinstance(leaf, Node):  # as it is now: it may be state
+                leaf = reshape(leaf, (1, *leaf._array.shape))
             column.extend([leaf] * calls)
             return
         array = leaf._array if isinstance(leaf, Node) else np.asarray(leaf)
@@ -99,5 +101,5 @@ def _finished(column: Any, is_tensor: bool) -> Any:
     if not isinstance(column, list):
         return constant(column) if is_tensor else column
     if is_tensor:
-        return stack(column)
+        return concat(column)
     return column if isinstance(column[0], Value) else column[0]

@@ -24,6 +24,7 @@ class Argument:
         self.position = position
 
     def __call__(self, given: list[Any], read: list[Any]) -> Any:
+        """Return it for one run."""
         return given[self.position]
 
 
@@ -36,6 +37,7 @@ class Reading:
         self.position = position
 
     def __call__(self, given: list[Any], read: list[Any]) -> Any:
+        """Return it for one run."""
         return read[self.position]
 
 
@@ -48,6 +50,7 @@ class Gradient:
         self.leaf = leaf
 
     def __call__(self, given: list[Any], read: list[Any]) -> Any:
+        """Return it for one run."""
         return stored.read(self.leaf)
 
 
@@ -61,6 +64,7 @@ class Converted:
         self._dtype = dtype
 
     def __call__(self, given: list[Any], read: list[Any]) -> Any:
+        """Return it for one run."""
         return np.asarray(self._source(given, read), self._dtype)
 
     def rows(self, block: Block, read: Sequence[list[Any]]) -> Array:

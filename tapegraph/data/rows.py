@@ -38,9 +38,11 @@ class ArrayRows(Rows):
         return len(self._array)
 
     def row(self, place: int) -> Array:
+        """Return one row."""
         return self._array[place]  # type: ignore[no-any-return]
 
     def block(self, start: int, stop: int) -> Array:
+        """Return some rows."""
         return self._array[start:stop]
 
 
@@ -61,12 +63,15 @@ class BatchRows(Rows):
         return self._count
 
     def alike(self, start: int) -> int:
+        """Return how many batches from one on have its shape."""
         return self._full - start if start < self._full else 1
 
     def row(self, place: int) -> Array:
+        """Return one batch."""
         return self._rows(place * self._size, (place + 1) * self._size)
 
     def block(self, start: int, stop: int) -> Array:
+        """Return some batches."""
         rows = self._rows(start * self._size, stop * self._size)
         return rows.reshape(stop - start, -1, *rows.shape[1:])
 
