@@ -92,7 +92,7 @@ class ManyRuns:
     ) -> list[Output] | None:
         self.latest = graph
         arrays = [_with_room(a, room) if has_rows else a for a, has_rows in feeds]
-        given = [np.array(runs, np.int32), np.zeros(room, np.int8), *arrays]
+        given: list[Array] = [np.array(runs, np.int32), np.zeros(room, np.int8), *arrays]
         outputs = graph([to_tensorflow(array) for array in given], changes)
         self.done = graph.done
         return outputs

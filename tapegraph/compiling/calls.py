@@ -215,11 +215,11 @@ def _leaf(path: str, value: Any, recorded: bool) -> Any:
     if isinstance(value, Rows):
         return value
     if isinstance(value, Node):
-        if value.requires_grad and DIFFERENTIATING.value():
+        if value._requires_grad and DIFFERENTIATING.value():
             received = f"{kind_of(value)} for {path}, by which it is differentiated"
             fix = "Loop over the calls, or let the function reach the tensor through its closure."
             raise TypeError(explain("scan", received, "arrays", fix))
-        if value.requires_grad:
+        if value._requires_grad:
             return value
         _check_rows(path, value._array)
         return _RecordedRows(value) if recorded else _TensorRows(value._array)

@@ -436,12 +436,12 @@ class Compiled:
         block = calls.block(results.count)
         entry = self._entry((block.structure, RECORDING.value()))
         runs = block.count if not entry.real else min(block.count, entry.real - entry.calls - 1)
-        trace = entry.trace
-        if runs > 1 and entry.programs is not None and _still_holds(trace) and trace.repeats:
+        trace, programs = entry.trace, entry.programs
+        if runs > 1 and programs is not None and _still_holds(trace) and trace.repeats:  # type: ignore[union-attr]
             self._expire(entry)
             block.and_fed([place.read() for place in entry.view.fed])
             ahead = len(calls) - results.count
-            done = entry.programs.run_many(block, runs, ahead, undo, results)
+            done = programs.run_many(block, runs, ahead, undo, results)
             entry.calls += done
             entry.unchecked += done
             if done == runs:

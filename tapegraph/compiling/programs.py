@@ -190,7 +190,7 @@ class Programs:
         trace, before = self._trace, self.seconds
         first = name not in self._pace
         with self._told(name) if first else nullcontext():
-            program = self._made(name)
+            program: Any = self._made(name)
         if program is None:
             return 0
         many = Many(trace.count, trace.carried or {}, ahead)
@@ -211,7 +211,7 @@ class Programs:
             if not isinstance(error, EngineDeclined):
                 return self._run_after(error, name, block, runs, undo, results)
             if error.runs_done is None:
-                self._unlooped[name] = error.reason
+                self._unlooped[name] = str(error)
                 return 0
             if error.runs_done == 0:
                 return 0
@@ -224,7 +224,7 @@ class Programs:
             self._pace[name] = min(self._pace[name], took / runs)
         self._pace.setdefault(name, NEVER)
         if self._structure is not None and get_backend() == registry.AUTO:
-            self._structure.ran(name, took / runs, self.seconds - before, runs)
+            self._structure.ran(name, took, self.seconds - before, runs)
         self._last = (name, program, None)
         LAST.set((name, None, len(trace.recording), not first, self.seconds - before, took))
         stacked = [out()[:runs] for out in outputs[: trace.count]]
@@ -262,7 +262,7 @@ class Programs:
         """Return what a loop is given for each leaf."""
         trace = self._trace
         read = [trace.read(run) for run in range(runs)]
-        values = []
+        values: list[Any] = []
         for slot in program.leaves:
             source = trace.sources.get(slot)
             if source is None:

@@ -81,7 +81,8 @@ class Results:
             if not isinstance(leaf, (Node, Value)) and column and column[0] != leaf:
                 self._refuse(f"{leaf!r} for {path}", repr(column[0]))
             if isinstance(leaf, Node):  # as it is now: it may be state
-                leaf = reshape(leaf, (1, *leaf._array.shape))
+                held: Any = leaf
+                leaf = reshape(held, (1, *leaf._array.shape))
             column.extend([leaf] * calls)
             return
         array = leaf._array if isinstance(leaf, Node) else np.asarray(leaf)

@@ -31,7 +31,7 @@ class Epoch:
     def __iter__(self) -> Iterator[Any]:
         """Yield a batch of each array: the array of a single one, and a tuple of several."""
         for place in range(self._count):
-            batch = pytree.mapped(lambda rows, place=place: rows.row(place), self.trees)
+            batch = pytree.mapped(operator.methodcaller("row", place), self.trees)
             yield batch if len(batch) > 1 else batch[0]
 
 
@@ -156,7 +156,7 @@ def epoch(
 def _array(path: str, data: Any) -> Array:
     """Return the array of an argument, with rows."""
     if isinstance(data, Node):
-        if data.requires_grad:
+        if data._requires_grad:
             received = f"{kind_of(data)} that needs a gradient for {path}"
             raise TypeError(explain("batches", received, "data", "Pass tensor.detach()."))
         data = data._array

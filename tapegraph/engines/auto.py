@@ -70,16 +70,19 @@ class EngineStats:
         theirs = [f"{_milliseconds(s)} in {registry.engine(c.way).title}" for c, s in others]
         return f"auto: the native engine took {_milliseconds(ours)}, against {', '.join(theirs)}"
 
-    def ran(self, name: str, seconds: float, compile_seconds: float = 0.0) -> None:
-        """Remember what a run took, and what compiling before it."""
+    def ran(
+        self, name: str, seconds: float, compile_seconds: float = 0.0, runs: int = 1
+    ) -> None:
+        """Remember what a run took, or so many at once, and what compiling before it."""
         step = _since(name)
         if name == registry.NATIVE:
             KNOWN.swept(seconds)
         if compile_seconds:
-            KNOWN.compiled(name, compile_seconds + seconds, self.entries)
+            KNOWN.compiled(name, compile_seconds + seconds / runs, self.entries)
         # The run after compiling also prepares the graph, so it is no measurement.
         counts = not compile_seconds
-        self.tuner.took(self.candidates[name], seconds, step=step, counts=counts)
+        step = step / runs
+        self.tuner.took(self.candidates[name], seconds, step=step, counts=counts, runs=runs)
 
     def failed(self, name: str, failure: Failure) -> None:
         """Remember that an engine did not run; what may pass is tried again a few times."""

@@ -106,8 +106,12 @@ class WholeProgram(Protocol):
         - Raises EngineDeclined: Not with these numbers. Nothing has been changed.
         """
 
+
+class LoopingProgram(WholeProgram, Protocol):
+    """A program that keeps state, and runs many times at once."""
+
     def run_many(self, values: list[Any], runs: int, many: Many, changes: Any) -> list[Any]:
-        """Run so many times, with state carried on: of programs that keep state.
+        """Run so many times, with state carried on.
 
         In the place of an input's value is an array with a row for each run, or what the first run
         reads of what is carried. It changes and returns what `run` does.

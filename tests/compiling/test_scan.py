@@ -48,11 +48,15 @@ def rows_of(results, place):
     """Return one call's part of what a scan has stacked."""
     if isinstance(results, dict):
         return {key: rows_of(part, place) for key, part in results.items()}
+    if isinstance(results, list) and results and isinstance(results[0], tg.Value):
+        return results[place]
     if isinstance(results, (list, tuple)):
         return type(results)(rows_of(part, place) for part in results)
     if isinstance(results, tg.Tensor):
         return tg.tensor(results.numpy()[place])
-    return results[place].item() if isinstance(results, np.ndarray) else results
+    if not isinstance(results, np.ndarray):
+        return results
+    return results[place] if results.ndim > 1 else results[place].item()
 
 
 def one_by_one(make, calls, engine="native", call=None):
