@@ -178,6 +178,24 @@ def test_gradients_that_add_up_are_carried(engine, rng):
     check(make, engine, [(row,) for row in x], x)
 
 
+def test_a_run_after_which_the_program_is_another_is_made_by_itself(engine, rng):
+    """The program of a call that finds no gradient is not that of a call that adds to one."""
+    x = rng.normal(size=(12, 3))
+    w = tg.param(np.ones(3))
+
+    @tg.compile
+    def step(x):
+        tg.sum(tg.sin(x @ w)).backward()
+
+    with tg.use_backend(engine):
+        for _ in range(3):
+            w.grad = None
+            step(x[0])
+        w.grad = None
+        step.scan(x)
+    np.testing.assert_allclose(w.grad, np.cos(x.sum(axis=1)) @ x, rtol=1e-12)
+
+
 def test_clipping_is_a_part_of_it(engine, rng):
     x, y = data(rng)
 

@@ -57,6 +57,7 @@ HAZARDS = "tests/compiling/test_hazards.py"
 INTERRUPTS = "tests/compiling/test_interrupts.py"
 BAD_INPUT = "tests/compiling/test_bad_input.py"
 PLAN = "tests/compiling/test_plan.py"
+SCAN = "tests/compiling/test_scan.py"
 RANKS = "tests/distributed/test_data_parallel.py"
 STRATEGY = "tests/distributed/test_strategy.py"
 VALUES = "tests/compiling/test_values.py"
@@ -1341,6 +1342,69 @@ FAULTS = (
         f"{RANDOM} -k refused",
     ),
     # ------------------------------------------------------------------ compile
+    Fault(
+        "compile",
+        "scan-at-the-rate-of-its-first-call",
+        "tapegraph/optim/optimizer.py",
+        "ahead = self._ahead + runs * self._steps[id(self._optimizer)]",
+        "ahead = self._ahead",
+        f"{SCAN} -k schedules",
+        tensorflow=True,
+    ),
+    Fault(
+        "compile",
+        "scan-without-its-real-calls",
+        "tapegraph/compiling/compiled.py",
+        "runs = block.count if not entry.real else min(block.count, entry.real - entry.calls - 1)",
+        "runs = block.count",
+        f"{SCAN} -k real",
+    ),
+    Fault(
+        "compile",
+        "scan-of-a-program-that-becomes-another",
+        "tapegraph/compiling/trace.py",
+        "return self.carried is not None and all(\n"
+        "            self._has_then(node, had) == had for node, had in self._guarded\n"
+        "        )",
+        "return self.carried is not None",
+        f"{SCAN} -k another",
+    ),
+    Fault(
+        "compile",
+        "scan-draws-twice-what-a-loop-did-not-use",
+        "tapegraph/compiling/programs.py",
+        "make(together(undo))\n            undo.clear()\n            if not isinstance(error, Eng",
+        "undo.clear()\n            if not isinstance(error, Eng",
+        f"{SCAN} -k error_in_call_k",
+        tensorflow=True,
+    ),
+    Fault(
+        "compile",
+        "scan-that-carries-no-gradient",
+        "lowering/steps/loop.py",
+        "return before if place is None else outputs[place]",
+        "return before",
+        f"{SCAN} -k add_up",
+        tensorflow=True,
+    ),
+    Fault(
+        "compile",
+        "scan-that-assigns-what-does-not-stand",
+        "lowering/steps/loop.py",
+        "tf.cond(stand, lambda: self._assign(new), lambda: tf.constant(False))",
+        "self._assign(new)",
+        f"{SCAN} -k nan",
+        tensorflow=True,
+    ),
+    Fault(
+        "compile",
+        "scan-takes-rows-of-other-calls",
+        "tapegraph/compiling/calls.py",
+        "rest._start += start",
+        "rest._start = start",
+        f"{SCAN} -k equals",
+        tensorflow=True,
+    ),
     Fault(
         "compile",
         "state-is-not-read-again",
