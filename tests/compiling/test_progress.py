@@ -140,3 +140,22 @@ def test_a_real_terminal_shows_it():
     subprocess.run([sys.executable, "-c", code], stderr=theirs, env=env, check=True)
     os.close(theirs)
     assert os.read(ours, 1000).startswith(b"tapegraph: compiling f ... 0.")
+
+
+@pytest.mark.parametrize("has_tqdm", [True, False])
+def test_a_long_scan_shows_how_far_it_is(has_tqdm, stderr, monkeypatch):
+    if has_tqdm:
+        pytest.importorskip("tqdm")
+    else:
+        monkeypatch.setitem(sys.modules, "tqdm", None)
+    terminal = stderr(Terminal())
+    total = tg.tensor(0.0)
+    slow = tg.defop(lambda x: (time.sleep(0.02), x)[1], vjp=lambda g, y, x: g, name="progress_slow")
+    step = tg.compile(lambda x: total.assign(total + slow(x)))
+    step.scan(np.ones(12))
+    shown = terminal.getvalue()
+    assert "tapegraph: scan of <lambda>" in shown and total.item() == 12.0
+    assert ("12/12" in shown) if has_tqdm else shown.endswith("12 done\n")
+    quiet = stderr(io.StringIO())  # no terminal
+    step.scan(np.ones(12))
+    assert quiet.getvalue() == ""
