@@ -51,14 +51,16 @@ def _rows(recording: Recording, seeds: Array) -> list[Any]:
     """Return the gradients for some cotangents: at once, or else one by one."""
     if len(seeds) > 1:
         with np.errstate(all="ignore"):
-            grads = [found.array for found in Batches(recording, len(seeds)).swept([Batch(seeds)])]
+            grads = [
+                found.array for found in BatchSweep(recording, len(seeds)).swept([Batch(seeds)])
+            ]
         if not any(map(has_nan, grads)):
             return grads
     each = [map(_dense, gradients(recording, [seed])) for seed in seeds]
     return [np.stack(rows) for rows in zip(*each, strict=True)]
 
 
-class Batches(Arrays):
+class BatchSweep(Arrays):
     """The arithmetic of many cotangents at once."""
 
     def __init__(self, recording: Recording, count: int) -> None:

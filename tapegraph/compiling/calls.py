@@ -94,7 +94,7 @@ def each(values: Any) -> Each:
     >>> import tapegraph as tg
     >>> step = tg.compile(lambda x, k: x * k)
     >>> step.scan(np.array([1.0, 2.0, 3.0]), tg.each([0.5, 0.25, 2.0]))
-    array([0.5, 0.5, 6. ])
+    Tensor([0.5, 0.5, 6. ])
     """
     numbers = as_array(values, "each", "values")
     if numbers.ndim != 1 or numbers.dtype.kind not in "fiubc":

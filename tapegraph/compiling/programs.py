@@ -16,7 +16,7 @@ from typing import Any
 from tapegraph.arrays.row_sparse import RowSparse
 from tapegraph.capture.sgd_updates import RowUpdate
 from tapegraph.compiling.results import Results
-from tapegraph.compiling.sources import Block, Gradient, rows
+from tapegraph.compiling.sources import Block, GradientBefore, rows
 from tapegraph.compiling.trace import Trace
 from tapegraph.engines import registry
 from tapegraph.engines.auto import EngineStats
@@ -267,7 +267,7 @@ class Programs:
             source = trace.sources.get(slot)
             if source is None:
                 values.append(trace.state[slot])
-            elif isinstance(source, Gradient):
+            elif isinstance(source, GradientBefore):
                 values.append(source([], []))
             else:
                 values.append(rows(source, block, read))

@@ -41,7 +41,7 @@ class Reading:
         return read[self.position]
 
 
-class Gradient:
+class GradientBefore:
     """The gradient that a leaf has when a run begins."""
 
     __slots__ = ("leaf",)

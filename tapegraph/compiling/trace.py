@@ -25,7 +25,7 @@ from tapegraph.compiling.arguments import (
 )
 from tapegraph.compiling.float_arg import FloatArg, Inputs
 from tapegraph.compiling.guards import FedPlace
-from tapegraph.compiling.sources import Converted, Gradient, Reader, Reading
+from tapegraph.compiling.sources import Converted, GradientBefore, Reader, Reading
 from tapegraph.differentiation import stored
 from tapegraph.errors import explain
 from tapegraph.recording.changes import Change, Undo, make, set_gradient, together
@@ -127,7 +127,7 @@ class Trace:
         """Find what gives each leaf of the program its value in a run."""
         by_id = {id(leaf): source for source, leaf in inputs.sources}
         by_id.update({id(leaf): Reading(i) for i, (leaf, _) in enumerate(capture.readings)})
-        by_id.update({id(grad): Gradient(leaf) for grad, leaf in capture.read_gradients})
+        by_id.update({id(grad): GradientBefore(leaf) for grad, leaf in capture.read_gradients})
         for copy, given_by in capture.copies:
             by_id[id(copy)] = Converted(by_id[id(given_by)], copy._array.dtype)
         self.sources: dict[int, Reader] = {}
@@ -178,7 +178,7 @@ class Trace:
         computed = [id(node) for node, grad in self.gradients if grad is COMPUTED]
         found: dict[int, int | None] = {}
         for slot, source in self.sources.items():
-            if isinstance(source, Gradient):
+            if isinstance(source, GradientBefore):
                 node = id(source.leaf)
                 if left.get(node, COMPUTED) is not COMPUTED:
                     return None

@@ -70,9 +70,7 @@ class EngineStats:
         theirs = [f"{_milliseconds(s)} in {registry.engine(c.way).title}" for c, s in others]
         return f"auto: the native engine took {_milliseconds(ours)}, against {', '.join(theirs)}"
 
-    def ran(
-        self, name: str, seconds: float, compile_seconds: float = 0.0, runs: int = 1
-    ) -> None:
+    def ran(self, name: str, seconds: float, compile_seconds: float = 0.0, runs: int = 1) -> None:
         """Remember what a run took, or so many at once, and what compiling before it."""
         step = _since(name)
         if name == registry.NATIVE:

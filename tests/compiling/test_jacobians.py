@@ -113,8 +113,8 @@ def test_a_closed_form():
 
 def test_neither_entries_nor_lines_nor_sweeps_grow_with_the_rows(monkeypatch):
     counts, sweeps = [], []
-    run = batch_sweep.Batches.swept
-    monkeypatch.setattr(batch_sweep.Batches, "swept", lambda *a: sweeps.append(1) or run(*a))
+    run = batch_sweep.BatchSweep.swept
+    monkeypatch.setattr(batch_sweep.BatchSweep, "swept", lambda *a: sweeps.append(1) or run(*a))
     with tg.use_backend("native"):
         for n in (3, 40):
             x = np.linspace(0.1, 1.0, n)

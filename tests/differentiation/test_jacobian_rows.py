@@ -50,13 +50,13 @@ def one_after_another(recording):
 def alone(monkeypatch):
     """The names of the operations whose rules ran row by row."""
     names = []
-    run = batch_sweep.Batches._one_by_one
+    run = batch_sweep.BatchSweep._one_by_one
 
     def noted(self, slot, g):
         names.append(self.program.ops[slot].name)
         return run(self, slot, g)
 
-    monkeypatch.setattr(batch_sweep.Batches, "_one_by_one", noted)
+    monkeypatch.setattr(batch_sweep.BatchSweep, "_one_by_one", noted)
     return names
 
 

@@ -189,6 +189,7 @@ ROOMS = (
     "engines",
     "differentiation",
     "tensors",
+    "data",
     "compiling",
     "transforms",
     "optim",
