@@ -270,28 +270,28 @@ def test_second_derivatives_in_a_step(engine, rng):
     check(make, engine, [(row,) for row in x], x)
 
 
-def test_float32_and_complex_state(engine, rng):
-    for dtype in (np.float32, np.complex128):
-        x = rng.normal(size=(N, 3)).astype(dtype)
+@pytest.mark.parametrize(("dtype", "tolerance"), [(np.float32, 1e-4), (np.complex128, 1e-9)])
+def test_float32_and_complex_state(engine, dtype, tolerance, rng):
+    x = rng.normal(size=(N, 3)).astype(dtype)
 
-        def make(dtype=dtype):
-            w = tg.param(np.ones(3, dtype))
-            optimizer = tg.SGD([w], lr=0.05)
+    def make():
+        w = tg.param(np.ones(3, dtype))
+        optimizer = tg.SGD([w], lr=0.05)
 
-            def step(x):
-                optimizer.zero_grad()
-                loss = tg.sum(tg.abs(x * w - 1.0) ** 2)
-                loss.backward()
-                optimizer.step()
-                return w * 1.0
+        def step(x):
+            optimizer.zero_grad()
+            loss = tg.sum(tg.abs(x * w - 1.0) ** 2)
+            loss.backward()
+            optimizer.step()
+            return w * 1.0
 
-            return step, [w, optimizer]
+        return step, [w, optimizer]
 
-        want, left = one_by_one(make, [(row,) for row in x])
-        results, now, _ = scanned(make, engine, x)
-        tolerance = 0 if engine == "native" else 1e-4 if dtype is np.float32 else 1e-9
-        np.testing.assert_allclose(results.numpy(), want, rtol=tolerance, atol=tolerance)
-        np.testing.assert_allclose(now[0][1], left[0][1], rtol=tolerance, atol=tolerance)
+    want, left = one_by_one(make, [(row,) for row in x])
+    results, now, _ = scanned(make, engine, x)
+    tolerance = 0 if engine == "native" else tolerance
+    np.testing.assert_allclose(results.numpy(), want, rtol=tolerance, atol=tolerance)
+    np.testing.assert_allclose(now[0][1], left[0][1], rtol=tolerance, atol=tolerance)
 
 
 # ------------------------------------------------------------------ arguments and results

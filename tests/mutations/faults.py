@@ -1089,8 +1089,8 @@ FAULTS = (
         "optimizer",
         "recorded-rate-is-frozen",
         "tapegraph/optim/optimizer.py",
-        "        return capture.reading(\n            _RateOfRun(self, group, self._taken() - int(start),"
-        " capture.steps), dtype, now\n        )",
+        "        return capture.reading(\n            _RateOfRun(self, group, "
+        "self._taken() - int(start), capture.steps), dtype, now\n        )",
         "        return capture.reading(partial(float, now), dtype, now)",
         "tests/optim/test_recorded.py",
     ),
