@@ -16,6 +16,7 @@ from benchmarks.processes import ROOT, Process
 from benchmarks.protocol import Array, Contender, Turn, Unavailable
 
 OURS, COMPILED = "tapegraph", "tapegraph compiled"
+WITH_XLA = "tapegraph compiled xla"
 
 
 class Task(NamedTuple):

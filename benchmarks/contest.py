@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from benchmarks import peers
-from benchmarks.contenders import COMPILED, OURS, Remote, Task, load
+from benchmarks.contenders import COMPILED, OURS, WITH_XLA, Remote, Task, load
 from benchmarks.processes import Failed, Process
 from benchmarks.protocol import (
     TURN_SECONDS,
@@ -148,6 +148,9 @@ def tasks(
             for engine in settings.engines:
                 settling = settings.settling_seconds if engine in CHOOSING else 0.0
                 yield Task(workload, name, engine, settings.threads, settling)
+        elif name == WITH_XLA:  # which is one engine's, and chooses nothing
+            if "tensorflow" in settings.engines:
+                yield Task(workload, name, "tensorflow", settings.threads, 0.0)
         else:
             yield Task(workload, name, "", settings.threads, 0.0)
 

@@ -13,7 +13,9 @@ from benchmarks.protocol import Problem, Trainer
 Loss = Callable[..., Any]
 
 
-def tapegraph(problem: Problem, loss: Loss, *, compiled: bool = False) -> Trainer:
+def tapegraph(
+    problem: Problem, loss: Loss, *, compiled: bool = False, xla: bool | None = None
+) -> Trainer:
     import tapegraph as tg
 
     weights = [tg.param(w) for w in problem.weights]
@@ -29,7 +31,7 @@ def tapegraph(problem: Problem, loss: Loss, *, compiled: bool = False) -> Traine
     # A compiled step takes arrays as its arguments; an eager loop makes tensors of them once.
     data = problem.data
     if compiled:
-        update = tg.compile(update)
+        update = tg.compile(update, xla=xla)
     else:
         data = [tg.tensor(a) if a.dtype.kind == "f" else a for a in data]
 

@@ -88,7 +88,7 @@ def parts(given: list[Any]) -> tuple[Any, Any, list[Layer], Any, Any, Any]:
     return token, place, layers, gain, bias, head
 
 
-def with_tapegraph(problem: Problem, *, compiled: bool = False) -> Trainer:
+def with_tapegraph(problem: Problem, *, compiled: bool = False, xla: bool | None = None) -> Trainer:
     import tapegraph as tg
 
     def heads(x):
@@ -112,7 +112,7 @@ def with_tapegraph(problem: Problem, *, compiled: bool = False) -> Trainer:
         logits = tg.layer_norm(x, gain, bias, EPS) @ head
         return tg.softmax_crossentropy(logits.reshape(-1, head.shape[1]), following)
 
-    return trainers.tapegraph(problem, loss, compiled=compiled)
+    return trainers.tapegraph(problem, loss, compiled=compiled, xla=xla)
 
 
 def torch_loss(*, fused: bool) -> trainers.Loss:
@@ -236,6 +236,7 @@ def with_tf_function(problem: Problem, *, xla: bool = False) -> Trainer:
 CONTENDERS = {
     "tapegraph": with_tapegraph,
     "tapegraph compiled": partial(with_tapegraph, compiled=True),
+    "tapegraph compiled xla": partial(with_tapegraph, compiled=True, xla=True),
     "torch": with_torch,
     "torch fused": with_torch_fused,
     "torch compiled": with_torch_compiled,

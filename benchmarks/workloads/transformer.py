@@ -47,7 +47,7 @@ def problem() -> Problem:
     return Problem(weights, [x, target, past], rate=1.0)
 
 
-def with_tapegraph(problem: Problem, *, compiled: bool = False) -> Trainer:
+def with_tapegraph(problem: Problem, *, compiled: bool = False, xla: bool | None = None) -> Trainer:
     import tapegraph as tg
 
     def normalise(x, gain, bias):
@@ -68,7 +68,7 @@ def with_tapegraph(problem: Problem, *, compiled: bool = False) -> Trainer:
         x = x + tg.gelu(h @ w1 + c1) @ w2 + c2
         return tg.mean((x - target) ** 2)
 
-    return trainers.tapegraph(problem, loss, compiled=compiled)
+    return trainers.tapegraph(problem, loss, compiled=compiled, xla=xla)
 
 
 def with_torch(problem: Problem) -> Trainer:
@@ -226,6 +226,7 @@ def with_tf_function(problem: Problem, *, xla: bool = False) -> Trainer:
 CONTENDERS = {
     "tapegraph": with_tapegraph,
     "tapegraph compiled": partial(with_tapegraph, compiled=True),
+    "tapegraph compiled xla": partial(with_tapegraph, compiled=True, xla=True),
     "torch": with_torch,
     "torch fused": with_torch_fused,
     "jax": with_jax,

@@ -82,7 +82,8 @@ class _LoopWriter(Writer):
         count, places, *given = feeds
         fixed = self.read()
         state = {update.leaf: fixed.pop(update.leaf) for update in program.updates}
-        carried = {s: x for s, x in zip(self._inputs, given, strict=False) if s in self._carried}
+        fed = [(slots[0], x) for slots, x in zip(self._fed, given, strict=True)]
+        carried = {slot: x for slot, x in fed if slot in self._carried}
         types = [(program.shapes[slot], program.dtypes[slot]) for slot in program.outputs]
         rows = [
             tf.TensorArray(dtype, size=tf.shape(places)[0], element_shape=shape)
@@ -93,7 +94,7 @@ class _LoopWriter(Writer):
         def body(
             run: Any, stands: Any, state: Any, carried: Any, rows: Any, last: Any
         ) -> tuple[Any, ...]:
-            inputs = [self._of_run(run, place, x, carried) for place, x in enumerate(given)]
+            inputs = [self._of_run(run, slot, x, carried) for slot, x in fed]
             stands, outputs, new = self.run(inputs, {**fixed, **state})
             carried = {slot: self._left(slot, x, outputs) for slot, x in carried.items()}
             rows = [row.write(run, x) for row, x in zip(rows, outputs, strict=False)]
@@ -114,10 +115,9 @@ class _LoopWriter(Writer):
                 tf.cond(stand, lambda: self._assign(new), lambda: tf.constant(False))
         return [stand, done, *outputs]
 
-    def _of_run(self, run: Any, place: int, given: Any, carried: dict[int, Any]) -> Any:
+    def _of_run(self, run: Any, slot: int, given: Any, carried: dict[int, Any]) -> Any:
         """Return what a run is given of a feed; constants are the same in all of them."""
-        slot = self._inputs[place] if place < len(self._inputs) else None
-        if slot is None or self._program.ops[slot] is not INPUT:
+        if self._program.ops[slot] is not INPUT:
             return given
         if slot in carried:
             return carried[slot]

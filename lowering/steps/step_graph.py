@@ -7,10 +7,10 @@ without a NaN.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from functools import partial
-from itertools import islice
+from itertools import chain, islice
 from typing import Any
 
 import numpy as np
@@ -60,14 +60,11 @@ class StepGraph:
         careful: bool = True,
     ) -> None:
         tf, program = tensorflow(), recording.program
-        # XLA would join constants, so it is fed them: after the inputs arrays, and then numbers.
-        arrays = _constants(program, variables, inputs) if with_xla else []
-        numbers = xla.hidden_numbers(recording) if with_xla else []
-        self._hidden = [tf.constant(recording.values[slot]) for slot in arrays]
-        if numbers:
-            self._hidden.append(tf.constant([recording.values[s] for s in numbers], tf.float64))
-        fed = [*inputs, *arrays]
-        writer = self._writer(recording, variables, fed, numbers, xla=with_xla, careful=careful)
+        # XLA would join constants, so it is fed them, after the inputs.
+        hidden = list(_hidden(recording, variables, inputs)) if with_xla else []
+        self._hidden = [tf.constant(value) for value, _ in hidden]
+        fed = [*([slot] for slot in inputs), *(slots for _, slots in hidden)]
+        writer = self._writer(recording, variables, fed, xla=with_xla, careful=careful)
         specs = self._signature(program, inputs)
         traced = tf.function(
             writer.step,
@@ -167,8 +164,7 @@ class Writer:
         self,
         recording: Recording,
         variables: Mapping[int, Any],
-        inputs: list[int],
-        fed_numbers: list[int],
+        fed: list[list[int]],
         *,
         xla: bool,
         careful: bool,
@@ -176,10 +172,10 @@ class Writer:
         self._recording = recording
         self._xla = xla
         self._careful = xla and careful
-        self._fed_numbers = fed_numbers
         self._program = recording.program
         self._variables = variables
-        self._inputs = inputs
+        self._fed = fed  # the slots of each feed
+        self._inputs = set(chain.from_iterable(fed))
         self._tables = tables(self._program)
         self._of_tables = {
             slot: table
@@ -192,7 +188,7 @@ class Writer:
         # Large constants stay outside the graph.
         self._constants = {
             slot: tensorflow().constant(recording.values[slot])
-            for slot in _constants(self._program, variables, inputs)
+            for slot in _constants(self._program, variables, self._inputs)
             if recording.values[slot].size > SMALL
         }
 
@@ -227,10 +223,11 @@ class Writer:
         self._targets = {
             i[1] for op, i in zip(program.ops, program.inputs, strict=True) if op in DERIVATIVES
         }
-        for slot, tensor in (*state.items(), *zip(self._inputs, feeds, strict=False)):
+        for slot, tensor in state.items():
             self._tensors[slot] = tensor
-        for position, slot in enumerate(self._fed_numbers):  # they follow the inputs
-            self._tensors[slot] = feeds[-1][position]
+        for slots, feed in zip(self._fed, feeds, strict=True):
+            for slot in slots:
+                self._tensors[slot] = feed
         with tf.GradientTape(persistent=True, watch_accessed_variables=False) as tape:
             for slot, op in enumerate(program.ops):
                 if op is not SCALAR:  # which are emitted in their reader's dtype
@@ -401,7 +398,16 @@ def noted(written: list[Any]) -> Iterator[Any]:
     return map(written.append, (True,))
 
 
-def _constants(program: Program, variables: Mapping[int, Any], inputs: list[int]) -> list[int]:
+def _hidden(
+    recording: Recording, variables: Mapping[int, Any], inputs: list[int]
+) -> Iterator[tuple[Array, list[int]]]:
+    """Return the constants that XLA is fed, each with its slots."""
+    for slot in _constants(recording.program, variables, inputs):
+        yield recording.values[slot], [slot]
+    yield from xla.hidden_numbers(recording)
+
+
+def _constants(program: Program, variables: Mapping[int, Any], inputs: Container[int]) -> list[int]:
     """Return the slots of arrays that are neither state nor inputs."""
     return [slot for slot in program.fed if slot not in variables and slot not in inputs]
 

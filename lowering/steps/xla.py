@@ -24,7 +24,7 @@ from tapegraph.lowering.runtime import tensorflow
 from tapegraph.recording.lost_gradients import strict
 from tapegraph.recording.op import GRADIENT
 from tapegraph.recording.program import Program, Recording
-from tapegraph.typed import Xla
+from tapegraph.typed import Array, Xla
 
 # XLA never frees what it compiled, so a process compiles no more than this.
 LIMIT = 32
@@ -45,6 +45,7 @@ _WITHOUT_GRADIENT = frozenset(
     ("div", "max", "min", "maximum", "minimum", "astype", "detach", "within")
 )
 _LOSES_NAN = frozenset(("max", "min", "maximum", "minimum"))
+_FLOATS = (np.dtype(np.float32), np.dtype(np.float64))
 _POWERS = (1, 2, 3)  # which XLA multiplies out, as NumPy does
 
 _compiles = 0
@@ -150,22 +151,42 @@ def _is_square(program: Program, slot: int) -> bool:
     return name == "pow" or (name == "mul" and inputs[0] == inputs[1])
 
 
-def hidden_numbers(recording: Recording) -> list[int]:
-    """Return the scalars that XLA is to be fed, as float64, so that it joins no two of them.
+class Hidden(NamedTuple):
+    """A number that XLA is fed, and the slots that have it."""
 
-    Exponents stay: XLA multiplies powers of a known one out.
+    number: Array
+    slots: list[int]
+
+
+def hidden_numbers(recording: Recording) -> list[Hidden]:
+    """Return the numbers that XLA is to be fed, so that it joins no two of them.
+
+    Each is a tensor of its own, in the dtype of its readers: out of a vector, or in another dtype,
+    it would be taken again for every element that is computed with it. Exponents stay: XLA
+    multiplies powers of a known one out.
     """
     program = recording.program
+    readers = program.readers()
     exponents = {
         inputs[1]
         for op, inputs in zip(program.ops, program.inputs, strict=True)
         if op.name == "pow"
     }
-    return [
-        slot
-        for slot in program.scalars
-        if slot not in exponents and _is_float64(recording.values[slot])
-    ]
+    found: dict[tuple[str, Any], Hidden] = {}
+    for slot in program.scalars:
+        value = recording.values[slot]
+        if slot in exponents or not _is_float64(value):
+            continue
+        kinds = {program.dtypes[reader] for reader in readers[slot]}
+        dtype = kinds.pop() if len(kinds) == 1 else np.dtype(np.float64)
+        if dtype not in _FLOATS:
+            dtype = np.dtype(np.float64)
+        key = repr(float(value)), dtype  # by their text 0.0 and -0.0 differ
+        if key not in found:
+            with np.errstate(all="ignore"):
+                found[key] = Hidden(np.asarray(value, dtype), [])
+        found[key].slots.append(slot)
+    return list(found.values())
 
 
 def _is_float64(value: Any) -> bool:
