@@ -52,5 +52,5 @@ def quietly(fn: Callable[..., Any], *args: Any) -> Any:
 
 
 def _ignoring(fn: Callable[..., Any], *args: Any) -> Any:
-    with np.errstate(all="ignore"):
-        return fn(*args)
+    np.seterr(all="ignore")
+    return fn(*args)

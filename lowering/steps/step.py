@@ -18,12 +18,12 @@ from typing import Any
 
 import numpy as np
 
-from tapegraph.arrays.buffers import keep_freed_memory, own
+from tapegraph.arrays.buffers import keep_freed_memory
 from tapegraph.engines import tuner
 from tapegraph.engines.engine import Many
 from tapegraph.engines.tuner import CLOCK, Candidate, Tuner
 from tapegraph.interrupts import raise_interrupt
-from tapegraph.lowering.calls import to_tensorflow
+from tapegraph.lowering.calls import moved, to_tensorflow
 from tapegraph.lowering.runtime import is_transient
 from tapegraph.lowering.steps import board, xla
 from tapegraph.lowering.steps.loop import LoopGraph, check_loops
@@ -148,7 +148,7 @@ class Step:
     def _fed(self, position: int, array: Array) -> Any:
         """Return a tensor of memory of its own: a variable or a gradient may share it for long."""
         if array.ndim:
-            return to_tensorflow(own(array) if array.size else array)
+            return moved(array)
         bits = array.tobytes()  # a learning rate, say, is the same most of the time
         if self._numbers.get(position, (None,))[0] != bits:
             self._numbers[position] = bits, to_tensorflow(array)

@@ -100,12 +100,7 @@ class StepGraph:
         with self.call.quietly():
             result = self.call.begin([*feeds, *self._hidden])
             try:
-                # No Python function is called from here to `make`, and nothing C has returned from:
-                # no signal is handled between the graph's assignments and ours.
-                ran[:] = result
-                (right,) = flag
-                if right == _TRUE:
-                    make(writes)
+                right = self.call.apart(_commit, result, ran, flag, writes)
             except Exception as error:
                 raise public(error) from None
         self.ran = True
@@ -127,6 +122,19 @@ class StepGraph:
             outputs.append(Output(ran, slice(place, stop), shape))
             place = stop
         return outputs
+
+
+def _commit(result: Iterator[Any], ran: list[Any], flag: Iterator[Any], writes: Any) -> Any:
+    """Run the graph, make the changes where its numbers stand, and return whether they do.
+
+    No Python function is called from here to `make`, and nothing C has returned from: no signal is
+    handled between the graph's assignments and ours.
+    """
+    ran[:] = result
+    (right,) = flag
+    if right == _TRUE:
+        make(writes)
+    return right
 
 
 class Output:

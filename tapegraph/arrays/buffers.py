@@ -18,8 +18,10 @@ LARGE = 1 << 14
 KEPT = (32 << 20) - (1 << 13)
 
 
-def own(array: npt.ArrayLike, dtype: npt.DTypeLike | None = None) -> Array:
-    """Return a C-ordered copy of an array, aligned where it is large.
+def own(
+    array: npt.ArrayLike, dtype: npt.DTypeLike | None = None, *, aligned: bool = False
+) -> Array:
+    """Return a C-ordered copy of an array, aligned where it is large, or asked for.
 
     NumPy aligns to 16 bytes, and an engine that wants 64 would have to copy at every run.
     """
@@ -27,7 +29,7 @@ def own(array: npt.ArrayLike, dtype: npt.DTypeLike | None = None) -> Array:
     # NumPy's own instance of the native dtype: np.add.at is 30 times slower with any other.
     kind = np.dtype(np.dtype(source.dtype if dtype is None else dtype).type)
     size = source.size * kind.itemsize
-    if size < LARGE:
+    if size < LARGE and not aligned:
         return np.array(source, dtype=kind, order="C")
     raw = np.empty(size + ALIGNMENT, dtype=np.uint8)
     start = -raw.ctypes.data % ALIGNMENT

@@ -27,19 +27,13 @@ RESULT, VALUE, FLOAT = object(), object(), object()
 _RESULTS = {id(RESULT): "tensor", id(VALUE): "Value", id(FLOAT): "float"}
 
 
-class LeafSpec:
-    """Stands for an array or float in a structure."""
+class LeafSpec(NamedTuple):
+    """Stands for an array or float in a structure.
 
-    __slots__ = ("kind",)
+    As every call is compared with those before, all of a structure is tuples, which C compares.
+    """
 
-    def __init__(self, kind: Any) -> None:
-        self.kind = kind
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, LeafSpec) and self.kind == other.kind
-
-    def __hash__(self) -> int:
-        return hash(self.kind)
+    kind: tuple[Any, ...]
 
     def __repr__(self) -> str:
         kind, *of = self.kind
@@ -48,6 +42,9 @@ class LeafSpec:
         shape, dtype = of
         text = f"{np.dtype(dtype).name}{list(shape)}"
         return f"tensor {text}" if kind == "tensor" else text
+
+
+_NOTHING: ArgSpec = (dict, ())
 
 
 class Static(NamedTuple):
@@ -77,6 +74,11 @@ def flattened(
     if marked is not None:
         value = marked(value)
     kind = type(value)
+    if kind is np.ndarray and value.dtype.itemsize != 2:  # as most are; those of two may be halves
+        found.append((path, value))
+        return LeafSpec(("array", value.shape, value.dtype))
+    if kind is dict and not value:
+        return _NOTHING
     if kind in _STATIC:
         return Static(kind, value)
     if kind is complex:  # by its text, in which a zero has a sign
@@ -88,17 +90,17 @@ def flattened(
         if value._requires_grad:
             return (Node, _Parameter(value))
         found.append((path, value._array))
-        return LeafSpec(("tensor", value._array.shape, value._array.dtype.str))
+        return LeafSpec(("tensor", value._array.shape, value._array.dtype))
     if isinstance(value, np.ndarray) and not isinstance(value, np.matrix):
         if isinstance(value, np.ma.MaskedArray):
             value = numeric(value, "compile", path)  # which refuses it
         if value.dtype.itemsize == 2 and value.dtype.name in HALF:  # a name takes a microsecond
             value = value.astype(np.float32)
         found.append((path, value))
-        return LeafSpec(("array", value.shape, value.dtype.str))
+        return LeafSpec(("array", value.shape, value.dtype))
     if isinstance(value, np.generic):
         found.append((path, np.asarray(value)))
-        return LeafSpec(("number", (), value.dtype.str))
+        return LeafSpec(("number", (), value.dtype))
     if kind is float:
         found.append((path, value))
         return LeafSpec(("float",))
@@ -113,7 +115,7 @@ def flattened(
         )
         return (kind, tuple(items))
     if kind in (list, tuple) or (isinstance(value, tuple) and hasattr(kind, "_fields")):
-        parts = (flattened(v, f"{path}[{i}]", found, marked) for i, v in enumerate(value))
+        parts = [flattened(v, f"{path}[{i}]", found, marked) for i, v in enumerate(value)]
         return (kind, tuple(parts))
     if isinstance(value, np.dtype) or _is_dtype(value):
         return Static(kind, value)

@@ -47,6 +47,7 @@ VerifyEvery = int | Literal["doubling"] | None
 OnRetrace = Literal["allow", "raise"]
 
 VARIABLE = "TAPEGRAPH_COMPILE"
+_USUAL = {"divide": "warn", "over": "warn", "under": "ignore", "invalid": "warn"}
 # So many traces in hardly more calls are said, once.
 _MANY = 8
 # The attribute of an instance that holds its compiled methods; and of how many instances that
@@ -90,7 +91,8 @@ def _enabled() -> bool:
 
 def _checks_floats() -> bool:
     """Return whether NumPy does more about overflow than warn, which a plan would not."""
-    return any(how not in ("ignore", "warn") for how in np.geterr().values())
+    how = np.geterr()
+    return how != _USUAL and not set(how.values()) <= {"ignore", "warn"}
 
 
 class _Entry:
