@@ -5,15 +5,26 @@ from __future__ import annotations
 import importlib
 import os
 import sys
+from operator import attrgetter
 from typing import Any
 
 from tapegraph.engines.engine import EngineDeclined
 from tapegraph.interrupts import raise_interrupt
 from tapegraph.locks import Lock
 
-# As in pyproject.toml: the first that runs on NumPy 2, and the first that has not been tested.
+# As in pyproject.toml: the first that runs on NumPy 2. Of later ones it is asked what they have.
 MINIMUM = (2, 18)
-UNTESTED = (2, 22)
+NEEDED = (
+    "GradientTape",
+    "IndexedSlices",
+    "TensorSpec",
+    "Variable",
+    "compat.v1.ConfigProto",
+    "errors.ResourceExhaustedError",
+    "experimental.dlpack.from_dlpack",
+    "function",
+    "raw_ops.StatefulPartitionedCall",
+)
 INSTALL = 'Install it with: pip install "tapegraph[tensorflow]".'
 
 
@@ -38,8 +49,8 @@ _refusal: type[Unavailable] = Unavailable
 def tensorflow() -> Any:
     """Return the tensorflow module, importing it the first time.
 
-    Raise `Unavailable` where it is not installed, does not import, is too old or too new, or where
-    this process was forked from one that used it.
+    Raise `Unavailable` where it is not installed, does not import, is too old or lacks what is
+    needed, or where this process was forked from one that used it.
     """
     global _module, _reason
     if _module is None or _reason is not None:
@@ -116,16 +127,23 @@ def _load() -> None:
         raise_interrupt(error)
         _reason = f"TensorFlow does not import: {type(error).__name__}: {error}"
         return
-    if not MINIMUM <= parts < UNTESTED:
-        extreme = "old" if parts < MINIMUM else "new"
-        wanted = f"{_dotted(MINIMUM)} or later, before {_dotted(UNTESTED)}, is needed"
-        _reason = f"TensorFlow {version} is too {extreme}: {wanted}. {INSTALL}"
+    if parts < MINIMUM:
+        wanted = f"{'.'.join(map(str, MINIMUM))} or later is needed"
+        _reason = f"TensorFlow {version} is too old: {wanted}. {INSTALL}"
+        return
+    missing = [name for name in NEEDED if not _has(module, name)]
+    if missing:
+        _reason = f"TensorFlow {version} has no {missing[0]}, which is needed. {INSTALL}"
         return
     _module = module
 
 
-def _dotted(version: tuple[int, ...]) -> str:
-    return ".".join(map(str, version))
+def _has(module: Any, name: str) -> bool:
+    try:
+        attrgetter(name)(module)
+    except AttributeError:
+        return False
+    return True
 
 
 def _after_fork() -> None:

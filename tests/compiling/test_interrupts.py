@@ -231,6 +231,20 @@ QUICK = {"native": KINDS, "tensorflow": ["ctrl-c", "reads and raises"], "auto": 
     indirect=["engine"],
 )
 def test_a_run_is_taken_or_not_wherever_a_signal_falls(kind, engine, thorough):
+    taken_or_not(kind, engine, thorough)
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("engine", ["tensorflow"], indirect=True)
+def test_a_run_by_the_public_call_is_taken_or_not(kind, engine, thorough, monkeypatch):
+    from tapegraph.lowering import execute
+
+    monkeypatch.setattr(execute, "private", lambda: None)
+    taken_or_not(kind, engine, thorough)
+
+
+def taken_or_not(kind, engine, thorough):
     beside = Beside(engine)
     for _ in range(4):
         beside.clean()

@@ -474,11 +474,13 @@ BROKEN = {
 
 
 def reason_of(name: str) -> str:
-    if name in ("old", "new"):
-        first, last = (".".join(map(str, v)) for v in (runtime.MINIMUM, runtime.UNTESTED))
-        version = "2.3.0" if name == "old" else "9.0.0"
-        wanted = f"{first} or later, before {last}, is needed. Install it with: {INSTALL}."
-        return f"TensorFlow {version} is too {name}: {wanted}"
+    if name == "old":
+        first = ".".join(map(str, runtime.MINIMUM))
+        return (
+            f"TensorFlow 2.3.0 is too old: {first} or later is needed. Install it with: {INSTALL}."
+        )
+    if name == "new":
+        return f"TensorFlow 9.0.0 has no {runtime.NEEDED[0]}, which is needed. "
     kind = "AttributeError" if name == "empty" else name
     return f"TensorFlow does not import: {kind}: "
 
