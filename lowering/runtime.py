@@ -66,18 +66,23 @@ def check_installed() -> None:
     """Refuse where TensorFlow is known to be unusable, without importing it."""
     global _found, _reason
     if _reason is None and not _found:
-        _found = _module is not None or _is_found()
+        _found = _module is not None or _is_tensorflow_found()
         if not _found:
             _reason = f"TensorFlow is not installed. {INSTALL}"
     if _reason is not None:
         raise _refusal(_reason)
 
 
-def _is_found() -> bool:
+def _is_tensorflow_found() -> bool:
     if "tensorflow" in sys.modules:
         return loaded()  # None stands there for what must not be imported
+    return is_found("tensorflow")
+
+
+def is_found(name: str) -> bool:
+    """Return whether a package is installed, without importing it."""
     try:  # what importlib.util.find_spec does, which takes thrice as long to import as to run
-        return any(finder.find_spec("tensorflow", None) for finder in sys.meta_path)
+        return any(finder.find_spec(name, None) for finder in sys.meta_path)
     except Exception as error:
         raise_interrupt(error)
         return True  # whatever is wrong there, importing it will tell

@@ -52,6 +52,7 @@ class Programs:
             native = registry.engine(registry.NATIVE)
             self.native: Any = native.whole(trace.recording, trace.state)
         self.seconds = CLOCK.now() - start
+        self._importing = 0.0  # seconds, of these
         self._last: tuple[str, WholeProgram, str | None] = ("", self.native, None)
         self._others: dict[str, WholeProgram] = {}
         self._failed: dict[str, Failure] = {}
@@ -59,7 +60,6 @@ class Programs:
         self._unlooped: dict[str, str] = {}  # why an engine runs the step in no loop
         self._pace: dict[str, float] = {}  # seconds of a run in its loop
         self._structure: EngineStats | None = None
-        self._runs = 0  # since the native engine was found to be the fastest
         self._tried_a_variant = False
 
     @property
@@ -98,11 +98,12 @@ class Programs:
         return announce(f"{loading}compiling {self._name} in {engine.title}: {length} entries")
 
     def _run(self, name: str, failure: Failure | None, given: list[Any], undo: Undo) -> Any:
-        program, compiled = self.native, 0.0
+        program, imported, compiled = self.native, 0.0, 0.0
         if name != registry.NATIVE:
-            before = self.seconds
+            before, imported = self.seconds, -self._importing
             other = self._made(name)
-            compiled = self.seconds - before
+            imported += self._importing
+            compiled = self.seconds - before - imported
             if other is None:
                 name, failure = registry.NATIVE, self._failed[name]
             else:
@@ -132,11 +133,11 @@ class Programs:
         self.seconds += tried
         took = CLOCK.now() - start - tried
         if self._structure is not None and get_backend() == registry.AUTO:
-            self._structure.ran(name, took, compiled)
+            self._structure.ran(name, took, compiled, besides=imported + tried)
         reason = None if failure is None else failure.reason
         self._last = (name, ran, reason)
         length = len(self._trace.recording)
-        compiled += tried
+        compiled += imported + tried
         LAST.set((name, reason, length, not compiled, compiled, took))
         return result
 
@@ -187,7 +188,7 @@ class Programs:
         self, name: str, block: Block, runs: int, ahead: int, undo: Undo, results: Results
     ) -> int:
         """Run the loop of an engine; return how many runs stand."""
-        trace, before = self._trace, self.seconds
+        trace, before, imported = self._trace, self.seconds, -self._importing
         first = name not in self._pace
         with self._told(name) if first else nullcontext():
             program: Any = self._made(name)
@@ -217,14 +218,17 @@ class Programs:
                 return 0
             return self._run_in_loop(name, block, error.runs_done, ahead, undo, results)
         self._setbacks = 0
-        compiled = program.compile_seconds - compiled
+        compiled = program.compile_seconds - compiled  # with XLA
         took = CLOCK.now() - start - compiled
+        imported += self._importing
+        made = self.seconds - before - imported
         self.seconds += compiled
         if not first and not compiled:
             self._pace[name] = min(self._pace[name], took / runs)
         self._pace.setdefault(name, NEVER)
         if self._structure is not None and get_backend() == registry.AUTO:
-            self._structure.ran(name, took, self.seconds - before, runs)
+            besides = imported + compiled
+            self._structure.ran(name, took, made, besides=besides, runs=runs)
         self._last = (name, program, None)
         LAST.set((name, None, len(trace.recording), not first, self.seconds - before, took))
         stacked = [out()[:runs] for out in outputs[: trace.count]]
@@ -284,7 +288,9 @@ class Programs:
         if name != registry.AUTO:
             return (registry.NATIVE, self._failed[name]) if name in self._failed else (name, None)
         if self._structure is None:
-            self._structure = EngineStats(self._trace.recording.program, self._rivals())
+            self._structure = EngineStats(
+                self._trace.recording.program, self._rivals(), compiled=True
+            )
         decision = self._structure.choose()
         if decision.engine == registry.NATIVE and self._tries_a_variant(self._structure):
             decision = self._structure.choose()
@@ -292,11 +298,9 @@ class Programs:
 
     def _tries_a_variant(self, structure: EngineStats) -> bool:
         """Let a slower engine try another variant, once, where that pays; tell whether."""
-        native = {c.way: seconds for c, seconds in structure.tuner.verdict}.get(registry.NATIVE)
-        if native is None or self._tried_a_variant:  # None: nothing has been decided
+        if not structure.tuner.verdict or self._tried_a_variant:
             return False
-        self._runs += 1
-        limit = POLICY.share * native * max(POLICY.horizon, self._runs)
+        limit = structure.tuner.account.surplus
         for name, program in self._others.items():
             if program.try_variant(limit):
                 self._tried_a_variant = True
@@ -320,6 +324,10 @@ class Programs:
             try:
                 start = CLOCK.now()
                 engine = registry.engine(name)
+                if not engine.loaded():
+                    engine.check_whole(self._trace.recording.program)
+                    engine.load()
+                    self._importing += CLOCK.now() - start
                 self._others[name] = engine.whole(
                     self._trace.recording, self._trace.state, self._xla
                 )

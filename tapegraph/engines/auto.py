@@ -2,7 +2,8 @@
 
 A structure runs natively at first. Importing what another engine needs may cost a tenth of all
 native sweeps so far, compiling a tenth of the sweeps that a loop is taken to need. Then all have
-been measured, and the fastest stays.
+been measured, and the fastest stays. A compiled step, whose user expects to wait a moment, imports
+and compiles once its runs have taken as long as that will.
 """
 
 from __future__ import annotations
@@ -12,12 +13,13 @@ from collections import OrderedDict
 from collections.abc import Sized
 from contextvars import ContextVar
 from functools import cache, partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from tapegraph.engines import registry, tuner
 from tapegraph.engines.engine import Engine
 from tapegraph.engines.fallback_policy import Failure, account
-from tapegraph.engines.tuner import CLOCK, NEVER, Candidate, Stage, Tuner
+from tapegraph.engines.pace import pace
+from tapegraph.engines.tuner import CLOCK, NEVER, Account, Candidate, Stage, Tuner
 from tapegraph.interrupts import raise_interrupt
 from tapegraph.locks import Lock
 from tapegraph.recording.linearize import History
@@ -34,24 +36,37 @@ class EngineStats:
     - failure: Why the last engine that was dropped failed: it would at every step.
     """
 
-    __slots__ = ("candidates", "entries", "failure", "setbacks", "tuner")
+    __slots__ = ("_decided", "candidates", "entries", "failure", "setbacks", "tuner")
 
-    def __init__(self, program: Sized, rivals: list[Engine]) -> None:
+    def __init__(self, program: Sized, rivals: list[Engine], *, compiled: bool = False) -> None:
         self.entries = entries = len(program)
         self.failure: Failure | None = None
         self.setbacks = 0
+        self._decided: tuple[Any, Decision] | None = None
         self.candidates = {registry.NATIVE: Candidate(registry.NATIVE)}
         for engine in rivals:
-            price = partial(KNOWN.price, engine, entries)
+            price = partial(self._price if compiled else KNOWN.price, engine, entries)
             self.candidates[engine.name] = Candidate(engine.name, price, engine.costs.call)
         policy = tuner.POLICY
         self.tuner = Tuner(
-            list(self.candidates.values()), trials=policy.trials, horizon=policy.horizon
+            list(self.candidates.values()),
+            trials=policy.variant_trials if compiled else policy.trials,
+            horizon=0 if compiled else policy.horizon,
+            share=1.0 if compiled else policy.share,
+            process=KNOWN.account,
         )
+
+    def _price(self, engine: Engine, entries: int) -> float:
+        return KNOWN.price_of_step(engine, entries, self.tuner.account)
 
     def choose(self) -> Decision:
         """Return the engine to run, and why where that is the native one."""
-        candidate, stage = self.tuner.choose()
+        chosen = self.tuner.choose()
+        if self._decided is None or self._decided[0] is not chosen:
+            self._decided = chosen, self._decision(*chosen)
+        return self._decided[1]
+
+    def _decision(self, candidate: Candidate, stage: Stage) -> Decision:
         name = candidate.way
         if name != registry.NATIVE:
             return Decision(name, None, self)
@@ -61,26 +76,45 @@ class EngineStats:
 
     def _why_native(self, stage: Stage) -> str:
         if stage is Stage.FIRST:
-            return f"auto: a structure runs natively the first {tuner.POLICY.trials} times"
+            return f"auto: a structure runs natively the first {self.tuner.trials} times"
         if stage is Stage.AGAIN:
             return "auto: the native engine is timed again: its first runs were cold"
         if stage is Stage.DEAR:
             return _too_dear("compiling", self.tuner.dear)
+        if stage is Stage.SLOW:
+            return "auto: the native engine was faster; to measure that again does not pay yet"
         (_, ours), *others = self.tuner.verdict
         theirs = [f"{_milliseconds(s)} in {registry.engine(c.way).title}" for c, s in others]
         return f"auto: the native engine took {_milliseconds(ours)}, against {', '.join(theirs)}"
 
-    def ran(self, name: str, seconds: float, compile_seconds: float = 0.0, runs: int = 1) -> None:
-        """Remember what a run took, or so many at once, and what compiling before it."""
+    def ran(
+        self,
+        name: str,
+        seconds: float,
+        compile_seconds: float = 0.0,
+        *,
+        besides: float = 0.0,
+        runs: int = 1,
+    ) -> None:
+        """Remember what a run took, or so many at once, and what compiling before it.
+
+        ``besides`` is what else was spent on trying: an import, or compiling a variant.
+        """
         step = _since(name)
         if name == registry.NATIVE:
             KNOWN.swept(seconds)
         if compile_seconds:
             KNOWN.compiled(name, compile_seconds + seconds / runs, self.entries)
         # The run after compiling also prepares the graph, so it is no measurement.
-        counts = not compile_seconds
-        step = step / runs
-        self.tuner.took(self.candidates[name], seconds, step=step, counts=counts, runs=runs)
+        tried = compile_seconds + besides
+        self.tuner.took(
+            self.candidates[name],
+            seconds,
+            step=step / runs,
+            counts=not tried,
+            besides=tried,
+            runs=runs,
+        )
 
     def failed(self, name: str, failure: Failure) -> None:
         """Remember that an engine did not run; what may pass is tried again a few times."""
@@ -105,8 +139,10 @@ class _Known:
     def __init__(self) -> None:
         self.lock = Lock()
         self.structures: OrderedDict[Key, EngineStats] = OrderedDict()
+        self.account = Account()  # of all structures together
         self.native_seconds = self.longest = 0.0  # all native sweeps together, and the longest
         self.entry_seconds: dict[str, float] = {}  # to compile one entry, by engine
+        self.load_seconds: dict[str, float] = {}  # to import what it needs, here
         # What was decided when it was too early for all, and until how many native seconds.
         self.early: tuple[Decision | None, float] = None, 0.0
 
@@ -129,6 +165,26 @@ class _Known:
         load = costs.load if self._is_not_worth_loading(engine) else 0.0
         each = self.entry_seconds.get(engine.name, costs.compile_entry)
         return load + costs.compile + entries * each
+
+    def price_of_step(self, engine: Engine, entries: int, own: Account) -> float:
+        """Return about how many seconds of its own account a compiled step must have left.
+
+        It pays for compiling. For an import, what all others have left pays too.
+        """
+        costs, each = engine.costs, self.entry_seconds.get(engine.name)
+        compiling = costs.compile + entries * (costs.compile_entry if each is None else each)
+        loads = not engine.loaded()
+        least = compiling + (costs.load if loads else 0.0)
+        if own.surplus < 0.125 * least:  # no machine is so fast that it would pay
+            return least
+        if each is None:
+            compiling *= pace()
+        if not loads:
+            return compiling
+        if engine.name not in self.load_seconds:
+            self.load_seconds[engine.name] = engine.load_seconds() * pace()
+        others = self.account.surplus - own.surplus
+        return max(compiling, compiling + self.load_seconds[engine.name] - others)
 
     def _is_not_worth_loading(self, engine: Engine) -> bool:
         share = tuner.POLICY.share
@@ -217,6 +273,7 @@ def ran_natively(structure: EngineStats | None, seconds: float) -> None:
     else:
         _previous.set((registry.NATIVE, CLOCK.now()))
         KNOWN.swept(seconds)
+        KNOWN.account.spent += seconds
 
 
 def _since(name: str) -> float:

@@ -221,6 +221,10 @@ class Engine(ABC):
         """Return whether what it needs has been imported."""
         return True
 
+    def load_seconds(self) -> float:
+        """Return what importing it is taken to cost, by what is installed here."""
+        return self.costs.load
+
     def is_transient(self, error: Exception) -> bool:
         """Return whether the same program may run the next time, though it raised this."""
         return isinstance(error, MemoryError)

@@ -3,6 +3,12 @@
 One way runs anyway. Trying the others may cost a share of what passes anyway; each is measured a
 few times, the first way again, as first runs are cold, and then the fastest stays. So are chosen
 the engine under `auto`, and among the graphs of one structure its variant.
+
+In a compiled step the share is the whole, and nothing is foreseen: another way is tried as soon as
+the runs so far have cost what trying it will. So all time that passes is at most twice what the
+best way would have taken, for any number of runs: until a way is tried, what has run is less than
+its price and so than what it would have taken; and what trying takes is at most what has run. As
+with skis, that are bought when renting them has cost as much.
 """
 
 from __future__ import annotations
@@ -36,11 +42,13 @@ class Policy:
     - share: The part of the time spent anyway that may be spent on trying to save some.
     - horizon: A loop is taken to last at least so many steps.
     - trials: How often each engine runs before it is judged.
-    - variant_trials: How often each variant of a graph does: they are nearer each other than
-      engines are.
+    - variant_trials: How often each variant of a graph does, and each engine in a compiled step:
+      they are nearer each other than the sweeps of engines are.
     - latest: A candidate is known by the median of so many of its latest runs: the best of a few is
       luck.
     - edge: What was tried must take less than this part of the time of what runs anyway.
+    - review: What was slower in a compiled step is measured again when the time that passed has
+      doubled, where that takes no more than this part of it: other programs may have run then.
     - structures: How many structures `auto` remembers; the least recently used are forgotten.
     """
 
@@ -50,10 +58,29 @@ class Policy:
     variant_trials: int = 5
     latest: int = 9
     edge: float = 0.95
+    review: float = 0.02
     structures: int = 512
 
 
 POLICY = Policy()
+
+
+class Account:
+    """What trying may cost, in seconds.
+
+    - spent: What runs took, those on trial as long as the usual way would have.
+    - paid: What trying took: preparing, and the rest of the runs on trial.
+    """
+
+    __slots__ = ("paid", "spent")
+
+    def __init__(self) -> None:
+        self.spent = self.paid = 0.0
+
+    @property
+    def surplus(self) -> float:
+        """What may be paid."""
+        return self.spent - self.paid
 
 
 class Candidate:
@@ -101,8 +128,9 @@ class Stage(Enum):
     FIRST = 0  # it is what runs anyway, and is being measured
     TRIAL = 1  # it is being measured
     DEAR = 2  # it is the fastest so far; trying the next one does not pay yet
-    AGAIN = 3  # it is what runs anyway, and is measured once more
-    FASTEST = 4  # all have been measured
+    SLOW = 3  # it is the fastest so far; another run of one that is slower does not pay yet
+    AGAIN = 4  # it is what runs anyway, and is measured once more
+    FASTEST = 5  # all have been measured
 
 
 class Tuner:
@@ -110,24 +138,41 @@ class Tuner:
 
     - candidates: What runs anyway, then the others in the order in which they are tried.
     - trials: How often each runs before it is judged.
-    - horizon: How many steps are foreseen.
+    - horizon: How many steps are foreseen; with 0, all is paid by what has passed.
+    - share: The part of what passes that may be spent on trying.
+    - process (Account): Of all tuners together, kept besides its own.
+    - account (Account): What its runs have taken, and what trying has.
     - measured (list of Candidate): Those tried so far.
     - untried (list of Candidate): Those still to try.
     - dear (float): Seconds that the next one would cost, where that did not pay.
     - verdict: What counted in the end, in seconds.
     """
 
-    def __init__(self, candidates: Sequence[Candidate], *, trials: int, horizon: int) -> None:
+    def __init__(
+        self,
+        candidates: Sequence[Candidate],
+        *,
+        trials: int,
+        horizon: int,
+        share: float = 1.0,
+        process: Account | None = None,
+    ) -> None:
+        self.account = Account()
         self.measured = [candidates[0]]
         self.untried = list(candidates[1:])
         self.dear = 0.0
         self.verdict: list[tuple[Candidate, float]] = []
-        self._trials = trials
+        self._process = process or Account()
+        self.trials = trials
         self._horizon = horizon
+        self._share = share
         self._runs = 0
-        self._paid = 0.0
+        self._charged = 0.0  # for trying a candidate, until what that took is known
         self._again = False
+        self._usual = NEVER  # what the first way took before it was to be measured again
         self._settled: Candidate | None = None
+        # What is chosen until so much was spent.
+        self._standing, self._until = (candidates[0], Stage.FIRST), 0.0
         self._lock = Lock()
 
     @property
@@ -137,8 +182,8 @@ class Tuner:
 
     def choose(self) -> tuple[Candidate, Stage]:
         """Return which candidate is to run now, and why."""
-        if self._settled is not None:
-            return self._settled, Stage.FASTEST
+        if self.account.spent < self._until:
+            return self._standing
         with self._lock():
             return self._choose()
 
@@ -149,14 +194,26 @@ class Tuner:
         *,
         step: float = NEVER,
         counts: bool = True,
+        besides: float = 0.0,
         runs: int = 1,
     ) -> None:
-        """Remember a run, or many at once; one that also prepared the candidate does not count."""
-        if self._settled is not None:
+        """Remember a run, or many at once; one that also prepared the candidate does not count.
+
+        ``besides`` is what preparing took that is not in ``seconds``.
+        """
+        if self._settled is not None and not besides:
+            self._spend(seconds)
             return
         with self._lock():
             self._runs += runs
-            if counts:
+            others = min((c.run for c in self.measured if c is not candidate), default=NEVER)
+            usual = seconds if candidate.run <= others else min(seconds, runs * others)
+            self._spend(usual)
+            self._pay(seconds - usual + besides)
+            if not counts:
+                self._pay(-self._charged)
+                self._charged = 0.0
+            elif self._settled is None:
                 candidate.took(seconds / runs, step)
 
     def drop(self, candidate: Candidate) -> None:
@@ -167,44 +224,118 @@ class Tuner:
                     known.remove(candidate)
             if candidate is self._settled:
                 self._settled = None
+            self._until = 0.0
 
     def try_next(self) -> None:
         """Let the next untried candidate run now, whatever it costs."""
         with self._lock():
             if self.untried:
                 self.measured.append(self.untried.pop(0))
+            self._until = 0.0
 
     def measure_again(self, candidate: Candidate) -> None:
         """Measure a candidate that has changed, and what runs anyway, and decide anew."""
         with self._lock():
-            self._settled, self._again = None, False
+            self._settled, self._again, self._until = None, False, 0.0
             candidate.forget()
 
     def _choose(self) -> tuple[Candidate, Stage]:
+        self._until = 0.0
+        if self._settled is not None and not self._reconsiders():
+            return self._stands(self._settled, Stage.FASTEST, 2 * self.account.spent)
         first = self.first
         for candidate in reversed(self.measured):
-            if candidate.runs < self._trials:
-                if candidate is not first:
+            if candidate.runs < self.trials:
+                if candidate is first:
+                    return self._first_run()
+                if self._affords(candidate.run):
                     return candidate, Stage.TRIAL
-                return candidate, Stage.AGAIN if self._again else Stage.FIRST
+        best = min(self.measured, key=lambda c: c.run)
+        if any(c.runs < self.trials for c in self.measured):
+            return best, Stage.SLOW
         if self.untried:
-            best = min(self.measured, key=lambda c: c.run)
             candidate = self.untried[0]
             self.dear = candidate.price()
-            saved = (best.run - candidate.call) * max(self._horizon, self._runs)
-            if POLICY.share * saved < self._paid + self.dear:
-                return best, Stage.DEAR
-            self._paid += self.dear
+            if not self._pays(self.dear, best.run, candidate.call):
+                enough = (self.account.paid + self.dear) / self._share
+                # It may have become cheaper before: the import, say, was made for another one.
+                return self._stands(
+                    best, Stage.DEAR, min(enough, self.account.spent * (1 + 1 / 64))
+                )
+            self._pay(self.dear)
+            self._charged = self.dear
             self.measured.append(self.untried.pop(0))
             return candidate, Stage.TRIAL
         if len(self.measured) > 1 and not self._again:
             self._again = True
+            self._usual = first.run
             first.forget()
-            return first, Stage.AGAIN
+            return self._first_run()
         steps = all(c.step < NEVER for c in self.measured)  # else others run in between
         self.verdict = [(c, c.step if steps else c.run) for c in self.measured]
         self._settled = _fastest(self.verdict)
-        return self._settled, Stage.FASTEST
+        return self._stands(self._settled, Stage.FASTEST, 2 * self.account.spent)
+
+    def _stands(self, candidate: Candidate, stage: Stage, spent: float) -> tuple[Candidate, Stage]:
+        """Stay with a choice until so much was spent; where steps are foreseen, for good."""
+        self._standing = candidate, stage
+        if not self._horizon:
+            self._until = spent * (1 - 1e-9)
+        elif stage is Stage.FASTEST:
+            self._until = NEVER
+        return self._standing
+
+    def _first_run(self) -> tuple[Candidate, Stage]:
+        """Measure what runs anyway; where another way is much faster, once that pays."""
+        if not self._again:
+            return self.first, Stage.FIRST
+        if self._affords(min(self._usual, self.first.run)):
+            return self.first, Stage.AGAIN
+        return min(self.measured, key=lambda c: c.run), Stage.SLOW
+
+    def _pays(self, price: float, run: float, call: float) -> bool:
+        """Tell whether what passes pays for trying what takes at least ``call``."""
+        account = self.account
+        if self._horizon:
+            saved = (run - call) * max(self._horizon, self._runs)
+        else:
+            saved = account.spent - call * self._runs
+        return self._share * saved >= (account.paid + price) * (1 - 1e-9)  # sums are rounded
+
+    def _affords(self, run: float) -> bool:
+        """Tell whether what has passed pays for one more run of a way that took so long."""
+        if self._horizon or run == NEVER:
+            return True
+        best = min(c.run for c in self.measured)
+        return run <= best or run - best <= self._share * self.account.spent - self.account.paid
+
+    def _spend(self, seconds: float) -> None:
+        self.account.spent += seconds
+        self._process.spent += seconds
+
+    def _pay(self, seconds: float) -> None:
+        self.account.paid += seconds
+        self._process.paid += seconds
+
+    def _reconsiders(self) -> bool:
+        """Let those be measured again that are not too slow for it; tell whether there are any."""
+        best, first = self._settled, self.first
+        if best is None or self._horizon:
+            return False
+        limit = POLICY.review * self.account.spent
+        again = []
+        for candidate in self.measured:
+            cost = self.trials * max(0.0, candidate.run - best.run)
+            if candidate is not best and cost < limit:
+                again.append(candidate)
+                limit -= cost
+        if again:
+            self._settled = None
+            self._again = first is not best and first not in again
+            for candidate in [best, *again]:
+                if candidate is not first:
+                    candidate.forget()
+        return bool(again)
 
 
 def _fastest(verdict: list[tuple[Candidate, float]]) -> Candidate:

@@ -1,0 +1,152 @@
+"""How many steps are done after how long: one contender's curve, and what two of them tell.
+
+``python -m benchmarks.curves WORKLOAD ENGINE SECONDS`` is the process of one contender. It steps for
+so long and prints its curve as JSON: importing the engine and compiling are in it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import time
+import warnings
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from benchmarks.workloads import WORKLOADS
+
+WITH_XLA = "tensorflow xla"
+ENGINES = ("native", "tensorflow", WITH_XLA)
+AUTO = "auto"
+# A point where time has grown by so much, and by no less than this.
+GROWTH, LEAST = 0.01, 1e-3
+
+
+class Curve(NamedTuple):
+    """Seconds since the first call, steps done by then, and what ran last: none where XLA may not."""
+
+    seconds: list[float]
+    steps: list[int]
+    ran: str
+
+    def until(self, steps: float) -> float:
+        """Return when so many steps were done; infinity where they never were."""
+        if steps > self.steps[-1]:
+            return math.inf
+        return float(np.interp(steps, [0, *self.steps], [0.0, *self.seconds]))
+
+    def step(self, start: float) -> float:
+        """Return the seconds of a step from some moment on; NaN where there was none."""
+        first = int(np.searchsorted(self.seconds, start))
+        if first >= len(self.seconds) - 1:
+            return math.nan
+        seconds = self.seconds[-1] - self.seconds[first]
+        return seconds / (self.steps[-1] - self.steps[first])
+
+    @property
+    def last_step(self) -> float:
+        """The seconds of a step in the last quarter."""
+        return self.step(0.75 * self.seconds[-1])
+
+
+def over_best(auto: Curve, engines: Sequence[Curve], start: float = 0.5) -> tuple[float, float]:
+    """Return the greatest ratio of all time until a step to the best engine's, and that time.
+
+    Before ``start`` seconds, nothing but first calls differs.
+    """
+    ratios = []
+    for seconds, steps in zip(auto.seconds, auto.steps, strict=True):
+        best = min(engine.until(steps) for engine in engines)
+        if seconds >= start and best < math.inf:
+            ratios.append((seconds / best, seconds))
+    return max(ratios)
+
+
+def settled_after(auto: Curve, step: float, within: float = 1.2) -> float:
+    """Return from when on every stretch of a tenth of the time so far has steps nearly as fast.
+
+    Infinity where the last one has not.
+    """
+    start, since, is_settled = 0, 0.0, True
+    for i in range(1, len(auto.seconds)):
+        seconds = auto.seconds[i] - auto.seconds[start]
+        if seconds >= max(0.25, 0.1 * auto.seconds[start]):
+            is_settled = seconds <= within * step * (auto.steps[i] - auto.steps[start])
+            if not is_settled:
+                since = auto.seconds[i]
+            start = i
+    return since if is_settled else math.inf
+
+
+def measure(
+    step: Callable[[], Any], limit: float, clock: Callable[[], float]
+) -> tuple[list[float], list[int]]:
+    """Step for so many seconds; return moments, ever rarer, and the steps done by each."""
+    seconds: list[float] = []
+    steps: list[int] = []
+    done, now, due = 0, 0.0, 0.0
+    start = clock()
+    while now < limit:
+        step()
+        done += 1
+        now = clock() - start
+        if now >= min(due, limit):
+            seconds.append(round(now, 5))
+            steps.append(done)
+            due = now + max(LEAST, GROWTH * now)
+    return seconds, steps
+
+
+class Refused(Exception):
+    """XLA is not given this program."""
+
+
+def main() -> None:
+    p = argparse.ArgumentParser(prog="python -m benchmarks.curves", description=__doc__)
+    p.add_argument("workload", choices=WORKLOADS)
+    p.add_argument("engine", choices=(*ENGINES, AUTO))
+    p.add_argument("seconds", type=float)
+    p.add_argument("--clock", choices=("wall", "cpu"), default="wall")
+    options = p.parse_args()
+
+    import tapegraph as tg
+    from benchmarks.contenders import COMPILED, load
+    from tapegraph.engines import registry, tuner
+
+    warnings.simplefilter("ignore")
+    clock = time.process_time if options.clock == "cpu" else time.perf_counter
+    tuner.CLOCK.now = clock  # `auto` is to save what is measured here
+    engine, programs = registry.engine("tensorflow"), []
+    whole = engine.whole
+
+    def seen(recording: Any, state: Any) -> Any:
+        programs.append(whole(recording, state))
+        if options.engine == WITH_XLA:
+            programs[-1].try_variant(math.inf)  # at once
+        return programs[-1]
+
+    vars(engine)["whole"] = seen
+    tg.set_backend(options.engine.split()[0])
+    module = load(options.workload)
+    step = module.CONTENDERS[COMPILED](module.problem()).step
+
+    def checked() -> None:
+        step()
+        if options.engine == WITH_XLA and programs and "not with XLA" in programs[-1].variant:
+            raise Refused
+
+    curve = Curve([], [], "")
+    with suppress(Refused):
+        curve = Curve(*measure(checked, options.seconds, clock), "")
+    ran = tg.last_backward().backend
+    if ran == "tensorflow":
+        ran += programs[-1].variant
+    print(json.dumps(curve._replace(ran=ran)._asdict()))
+
+
+if __name__ == "__main__":
+    main()
