@@ -47,6 +47,7 @@ class Policy:
     - latest: A candidate is known by the median of so many of its latest runs: the best of a few is
       luck.
     - edge: What was tried must take less than this part of the time of what runs anyway.
+    - far: What takes so many times as long in a compiled step is judged by two runs.
     - review: What was slower in a compiled step is measured again when the time that passed has
       doubled, where that takes no more than this part of it: other programs may have run then.
     - structures: How many structures `auto` remembers; the least recently used are forgotten.
@@ -58,6 +59,7 @@ class Policy:
     variant_trials: int = 5
     latest: int = 9
     edge: float = 0.95
+    far: float = 3.0
     review: float = 0.02
     structures: int = 512
 
@@ -245,13 +247,13 @@ class Tuner:
             return self._stands(self._settled, Stage.FASTEST, 2 * self.account.spent)
         first = self.first
         for candidate in reversed(self.measured):
-            if candidate.runs < self.trials:
+            if not self._is_judged(candidate):
                 if candidate is first:
                     return self._first_run()
                 if self._affords(candidate.run):
                     return candidate, Stage.TRIAL
         best = min(self.measured, key=lambda c: c.run)
-        if any(c.runs < self.trials for c in self.measured):
+        if not all(map(self._is_judged, self.measured)):
             return best, Stage.SLOW
         if self.untried:
             candidate = self.untried[0]
@@ -284,6 +286,14 @@ class Tuner:
         elif stage is Stage.FASTEST:
             self._until = NEVER
         return self._standing
+
+    def _is_judged(self, candidate: Candidate) -> bool:
+        """Tell whether it was measured often enough: what is far slower need not be as often."""
+        if candidate.runs >= self.trials:
+            return True
+        if self._horizon or candidate.runs < 2:
+            return False
+        return candidate.run > POLICY.far * min(c.run for c in self.measured)
 
     def _first_run(self) -> tuple[Candidate, Stage]:
         """Measure what runs anyway; where another way is much faster, once that pays."""
