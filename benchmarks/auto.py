@@ -251,9 +251,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     if options.read:
         races = read(options.read)
     else:
-        for peer in ("tf.function",):
-            if peers.missing(peer) is not None:
-                p.error(f"needs TensorFlow: {peers.missing(peer)}")
+        reason = peers.missing("tf.function")
+        if reason is not None:
+            p.error(f"TensorFlow is one of the engines: {reason}")
         races = [race(name, options) for name in options.only or compiled]
     rows = race_cells(races, moment=10.0)
     print("\n".join((as_markdown if options.markdown else as_text)(rows)))

@@ -1,7 +1,7 @@
 """How many steps are done after how long: one contender's curve, and what two of them tell.
 
-``python -m benchmarks.curves WORKLOAD ENGINE SECONDS`` is the process of one contender. It steps for
-so long and prints its curve as JSON: importing the engine and compiling are in it.
+``python -m benchmarks.curves WORKLOAD ENGINE SECONDS`` is the process of one contender. It steps
+for so long and prints its curve as JSON: importing the engine and compiling are in it.
 """
 
 from __future__ import annotations
@@ -22,22 +22,21 @@ from benchmarks.workloads import WORKLOADS
 WITH_XLA = "tensorflow xla"
 ENGINES = ("native", "tensorflow", WITH_XLA)
 AUTO = "auto"
+REAL_CALLS = 3  # until the program runs
 # A point where time has grown by so much, and by no less than this.
 GROWTH, LEAST = 0.01, 1e-3
 
 
 class Curve(NamedTuple):
-    """Seconds since the first call, steps done by then, and what ran last: none where XLA may not."""
+    """Seconds since the first call, steps done by then (none where XLA may not), what ran last."""
 
     seconds: list[float]
     steps: list[int]
     ran: str
 
-    def until(self, steps: float) -> float:
-        """Return when so many steps were done; infinity where they never were."""
-        if steps > self.steps[-1]:
-            return math.inf
-        return float(np.interp(steps, [0, *self.steps], [0.0, *self.seconds]))
+    def until(self, steps: Any) -> Any:
+        """Return when so many steps were done, elementwise; infinity where they never were."""
+        return np.interp(steps, [0, *self.steps], [0.0, *self.seconds], right=np.inf)
 
     def step(self, start: float) -> float:
         """Return the seconds of a step from some moment on; NaN where there was none."""
@@ -58,12 +57,11 @@ def over_best(auto: Curve, engines: Sequence[Curve], start: float = 0.5) -> tupl
 
     Before ``start`` seconds, nothing but first calls differs.
     """
-    ratios = []
-    for seconds, steps in zip(auto.seconds, auto.steps, strict=True):
-        best = min(engine.until(steps) for engine in engines)
-        if seconds >= start and best < math.inf:
-            ratios.append((seconds / best, seconds))
-    return max(ratios)
+    seconds = np.array(auto.seconds)
+    best = np.min([engine.until(auto.steps) for engine in engines], axis=0)
+    ratios = np.where(seconds < start, 0.0, seconds / best)
+    worst = int(np.argmax(ratios))
+    return float(ratios[worst]), auto.seconds[worst]
 
 
 def settled_after(auto: Curve, step: float, within: float = 1.2) -> float:
@@ -90,11 +88,11 @@ def measure(
     steps: list[int] = []
     done, now, due = 0, 0.0, 0.0
     start = clock()
-    while now < limit:
+    while now < limit or done < REAL_CALLS:
         step()
         done += 1
         now = clock() - start
-        if now >= min(due, limit):
+        if now >= min(due, limit) or done == REAL_CALLS:
             seconds.append(round(now, 5))
             steps.append(done)
             due = now + max(LEAST, GROWTH * now)

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import tapegraph as tg
-from tapegraph.engines import auto, fallback_policy
+from tapegraph.engines import auto, fallback_policy, tuner
 from tapegraph.engines import backend as chosen_backend
 from tapegraph.recording import scopes, tape
 
@@ -66,6 +66,8 @@ def sealed(monkeypatch):
     np.random.seed(0)  # noqa: NPY002 - check_grads draws its directions from it
     monkeypatch.setattr(fallback_policy, "_warned", set())  # a cause is warned of once a test
     monkeypatch.setattr(auto.KNOWN, "early", (None, 0.0))  # what `auto` decided before is forgotten
+    # A step is not to import TensorFlow because the tests before have run for long.
+    monkeypatch.setattr(auto.KNOWN, "account", tuner.Account())
     fresh = {
         tape.CURRENT: None,
         scopes.RECORDING.entered: (),

@@ -22,9 +22,7 @@ from tapegraph.recording.linearize import History
 def tuned(*prices: float, trials: int = 3, horizon: int = 200, call: float = 0.0) -> Tuner:
     """Return a tuner of one way that runs anyway and one more per price."""
     others = [Candidate(i, lambda p=p: p, call) for i, p in enumerate(prices, 1)]
-    return Tuner(
-        [Candidate(0), *others], trials=trials, horizon=horizon, share=POLICY.share
-    )
+    return Tuner([Candidate(0), *others], trials=trials, horizon=horizon, share=POLICY.share)
 
 
 def run(chooser: Tuner, seconds: dict[int, float], times: int) -> list[tuple[int, Stage]]:

@@ -2,6 +2,7 @@
 
 import importlib.util
 import json
+import math
 import os
 import re
 import subprocess
@@ -17,6 +18,7 @@ from benchmarks import (
     allreduce,
     auto,
     contest,
+    curves,
     environment,
     ops,
     peers,
@@ -117,6 +119,15 @@ def test_first_steps_of_a_fresh_process(tmp_path):
     start = json.loads(out)
     assert 0 < start["first"] < start["total"]
     assert start["ran"] == "native"
+
+
+def test_a_curve_of_a_fresh_process(tmp_path):
+    curve = curves.Curve(
+        **json.loads(run("benchmarks.curves", "tiny", "native", 0.3, cwd=tmp_path))
+    )
+    assert curve.ran == "native"
+    assert curve.seconds == sorted(curve.seconds) and curve.seconds[-1] >= 0.3
+    assert curve.steps == sorted(curve.steps) and len(curve.steps) == len(curve.seconds)
 
 
 @pytest.mark.parametrize(
@@ -485,6 +496,58 @@ def test_auto_is_compared_with_the_better_engine():
     assert row.over_better == Spread(1.5, 1.5, 1.5)
     assert row.first_over_native == Spread(0.9375, 1.125, 1.3125)
     assert "1.50 (1.50 to 1.50)  1.12 (0.938 to 1.31)" in report.auto_table([row], 200)
+
+
+def curve(*stretches: tuple[float, float]) -> curves.Curve:
+    """Return a curve of stretches, each of so many seconds and seconds a step."""
+    now, done = 0.0, 0
+    seconds, steps = [], []
+    for length, each in stretches:
+        for _ in range(round(length / each)):
+            now, done = now + each, done + 1
+            seconds.append(now)
+            steps.append(done)
+        if each > length:  # nothing is done: it is being compiled
+            now += length
+    return curves.Curve(seconds, steps, "")
+
+
+SLOW, FAST = curve((20.0, 0.1)), curve((4.0, 99.0), (16.0, 0.02))
+BETWEEN = curve((4.0, 0.1), (4.0, 99.0), (12.0, 0.02))  # what renting skis for 4 s gives
+
+
+def test_a_curve_tells_when_a_step_was_done_and_what_one_takes():
+    assert SLOW.until(50) == pytest.approx(5.0)
+    assert SLOW.until(201) == math.inf
+    assert FAST.until(50) == pytest.approx(5.0)
+    assert SLOW.last_step == pytest.approx(0.1)
+    assert BETWEEN.step(10.0) == pytest.approx(0.02)
+
+
+def test_a_race_tells_how_far_auto_is_from_the_best_engine():
+    ratio, at = curves.over_best(BETWEEN, [SLOW, FAST])
+    assert (ratio, at) == pytest.approx((8.02 / 4.1, 8.02))
+    assert curves.over_best(FAST, [FAST])[0] == 1.0
+    assert curves.settled_after(BETWEEN, 0.02) == pytest.approx(8.0, abs=0.5)
+    assert curves.settled_after(SLOW, 0.01) == math.inf
+    assert curves.settled_after(SLOW, 0.1) == 0.0
+    one = auto.Race("fake", {"native": [SLOW], "tensorflow": [FAST], "auto": [BETWEEN]})
+    (_, cells) = auto.race_cells([one], 10.0)
+    assert cells[:4] == ["fake", "100", "20", ""]
+    assert cells[4] == "1.00"
+    assert cells[-2:] == ["1.96", "8.0"]
+
+
+@pytest.mark.thorough
+def test_a_race_is_read_again_and_drawn(tmp_path, capsys):
+    pytest.importorskip("matplotlib")
+    written = tmp_path / "curves.json"
+    curves_of = {"native": [SLOW], "tensorflow": [FAST], "auto": [BETWEEN]}
+    written.write_text(json.dumps({"tiny": curves_of, "mlp": curves_of}))
+    picture = tmp_path / "curves.png"
+    assert auto.main(["--read", str(written), "--png", str(picture), "--markdown"]) == 0
+    assert "| mlp | 100 | 20 |  | 1.00 |" in capsys.readouterr().out
+    assert picture.read_bytes()[:8] == b"\x89PNG\r\n\x1a\n"
 
 
 def test_picture(tmp_path):
