@@ -169,22 +169,22 @@ class _Known:
     def price_of_step(self, engine: Engine, entries: int, own: Account) -> float:
         """Return about how many seconds of its own account a compiled step must have left.
 
-        It pays for compiling. For an import, what all others have left pays too.
+        It pays for compiling. For an import, what all others have left pays too; what they owe must
+        be earned first.
         """
         costs, each = engine.costs, self.entry_seconds.get(engine.name)
         compiling = costs.compile + entries * (costs.compile_entry if each is None else each)
-        loads = not engine.loaded()
-        least = compiling + (costs.load if loads else 0.0)
-        if own.surplus < 0.125 * least:  # no machine is so fast that it would pay
-            return least
+        load = 0.0 if engine.loaded() else costs.load
+        if own.surplus < 0.125 * (compiling + load):  # no machine is so fast that it would pay
+            return compiling + load
         if each is None:
             compiling *= pace()
-        if not loads:
-            return compiling
-        if engine.name not in self.load_seconds:
-            self.load_seconds[engine.name] = engine.load_seconds() * pace()
+        if load:
+            if engine.name not in self.load_seconds:
+                self.load_seconds[engine.name] = engine.load_seconds() * pace()
+            load = self.load_seconds[engine.name]
         others = self.account.surplus - own.surplus
-        return max(compiling, compiling + self.load_seconds[engine.name] - others)
+        return max(compiling, compiling + load - others)
 
     def _is_not_worth_loading(self, engine: Engine) -> bool:
         share = tuner.POLICY.share

@@ -325,6 +325,14 @@ def test_what_another_step_has_imported_costs_nothing_more(clock, engine):
     assert clock.ran.index("imagined") == pytest.approx(1.0 / 0.1, abs=1)
 
 
+def test_what_other_steps_owe_is_earned_first(engine):
+    engine.imported = True
+    account = Account()
+    account.spent = 2.0
+    auto.KNOWN.account.spent, auto.KNOWN.account.paid = 4.0, 9.0  # theirs is 7 short
+    assert auto.KNOWN.price_of_step(engine, 10, account) == 1.0 + 7.0
+
+
 def test_a_guess_is_one_for_this_machine(clock, engine, monkeypatch):
     monkeypatch.setattr(auto, "pace", lambda: 0.5)
     step, _ = descent()
