@@ -18,6 +18,7 @@ from tapegraph.compiling.compiled import compile, compile_disabled
 from tapegraph.compiling.trace import TraceMismatchError
 from tapegraph.differentiation.backward import backward
 from tapegraph.differentiation.gradients import gradients
+from tapegraph.drawing.picture import Drawing, draw
 from tapegraph.engines.backend import get_backend, last_backward, set_backend, use_backend
 from tapegraph.engines.forward import get_forward, set_forward, use_forward
 from tapegraph.errors import LostGradientWarning
@@ -78,6 +79,8 @@ __all__ = [
     "TraceMismatchError",
     "compile",
     "compile_disabled",
+    "Drawing",
+    "draw",
     "Dual",
     "LostGradientWarning",
     "Adagrad",

@@ -183,6 +183,28 @@ def call_text(name: str, names: list[str], structure: ArgSpec) -> str:
     return f"{name}({', '.join(texts)})"
 
 
+def leaf_names(names: list[str], structure: ArgSpec) -> list[str]:
+    """Return a name for each array and float of a call, in order: ``x``, ``batch['labels']``."""
+    _, ((_, positional), (_, named)) = structure
+    found: list[str] = []
+    for i, part in enumerate(positional):
+        _name_leaves(names[i] if i < len(names) else f"args[{i}]", part, found)
+    for key, part in named:
+        _name_leaves(key.value, part, found)
+    return found
+
+
+def _name_leaves(name: str, structure: ArgSpec, found: list[str]) -> None:
+    if isinstance(structure, LeafSpec):
+        found.append(name)
+    elif not isinstance(structure, Static) and structure[0] is not Node:
+        kind, content = structure
+        keyed = kind in (dict, OrderedDict)
+        parts = ((key.value, part) for key, part in content) if keyed else enumerate(content)
+        for key, part in parts:
+            _name_leaves(f"{name}[{key!r}]", part, found)
+
+
 def _named(name: str, structure: ArgSpec) -> str:
     """Write what has a type as ``name: type``, and a value as ``name=value``."""
     typed = isinstance(structure, LeafSpec) or structure[0] is Node

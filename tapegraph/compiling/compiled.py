@@ -15,13 +15,13 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from threading import get_ident
 from types import FunctionType, MethodType
-from typing import Any, Literal, TypeVar, get_args, overload
+from typing import Any, Literal, NamedTuple, TypeVar, get_args, overload
 
 import numpy as np
 
 from tapegraph import random
 from tapegraph.capture.leaked import expire
-from tapegraph.compiling.arguments import call_text, flattened, parameters
+from tapegraph.compiling.arguments import call_text, flattened, leaf_names, parameters
 from tapegraph.compiling.calls import Calls
 from tapegraph.compiling.code_names import NONE
 from tapegraph.compiling.guards import View, look
@@ -518,6 +518,29 @@ class Compiled:
 
     def __repr__(self) -> str:
         return f"<compiled {self.__name__}, {self.traces} traces>"
+
+
+class Latest(NamedTuple):
+    """What a compiled function called last: the call as text, its trace, and what runs it.
+
+    ``names`` has one for each array and float among the arguments.
+    """
+
+    text: str
+    names: list[str]
+    trace: Trace
+    programs: Programs | None
+
+
+def latest(step: Compiled) -> Latest | None:
+    """Return what a compiled function called last, None before the first call."""
+    for entry in reversed(step._entries):
+        if entry.trace is not None:
+            structure = entry.arguments[0]
+            text = call_text(step.__name__, step._parameters, structure)
+            names = leaf_names(step._parameters, structure)
+            return Latest(text, names, entry.trace, entry.programs)
+    return None
 
 
 class _Steps(dict[int, Compiled]):

@@ -59,6 +59,7 @@ class Inputs:
     def __init__(self, capture: Capture, given: list[Any]) -> None:
         self.capture = capture
         self.sources: list[tuple[Reader, Any]] = []
+        self.positions: dict[int, int] = {}  # of the arrays, by the id of what stands for each
         self.floats: dict[Any, Any] = {}
         self._given = given
         self._left = iter(range(len(given)))
@@ -70,11 +71,17 @@ class Inputs:
             return self.float(position)
         tensor = self.capture.input(self._given[position])
         self.sources.append((Argument(position), tensor))
+        self.positions[id(tensor)] = position
         if leaf.kind[0] == "array":
             self.capture.of_caller.add(id(tensor))
         elif leaf.kind[0] == "tensor":
             self.capture.tensors_of_caller.add(id(tensor))
         return tensor
+
+    def position(self, leaf: Any) -> int | None:
+        """Return which argument a leaf stands for, None of what is computed or read anew."""
+        kind, at = leaf._attrs.get("number", (None, None))[:2]
+        return at if kind == "argument" else self.positions.get(id(leaf))
 
     def float(self, position: int, reads: dict[int, bool] | None = None) -> FloatArg:
         """Return what stands for a float, which may be read where that is noted in ``reads``."""

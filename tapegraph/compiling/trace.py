@@ -58,6 +58,7 @@ class Trace:
     - draws (bool): Whether runs draw random numbers.
     - sources: What gives the value of each leaf that changes from run to run, by slot: it takes the
       arguments' arrays and floats, and what `read` gives.
+    - arguments: Which of the arguments' arrays and floats a leaf stands for, by slot.
     - constants: The arrays that are the same in every run, by slot.
     - numbers: What is read and written of Values, if there are any.
     - read_floats (set of str): The names of fed floats that were read as plain numbers, so that
@@ -131,6 +132,7 @@ class Trace:
         for copy, given_by in capture.copies:
             by_id[id(copy)] = Converted(by_id[id(given_by)], copy._array.dtype)
         self.sources: dict[int, Reader] = {}
+        self.arguments: dict[int, int] = {}
         self.constants: dict[int, Array] = {}
         self.state: dict[int, Node] = {}
         self._made_inside: dict[int, ref[Node]] = {}  # the leaves of the constants
@@ -139,6 +141,8 @@ class Trace:
             node = self.recording.nodes[slot]
             if program.ops[slot] is INPUT:
                 self.sources[slot] = by_id[id(node)]
+                if (position := inputs.position(node)) is not None:
+                    self.arguments[slot] = position
             elif capture.is_state(node):
                 self.state[slot] = node
             else:

@@ -1,0 +1,1 @@
+"""Pictures of what was recorded: the graph, folded, laid out, and written."""

@@ -1,0 +1,227 @@
+"""What is written in a box: names, operands, types, small values and gradients."""
+
+from __future__ import annotations
+
+import math
+import unicodedata
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from tapegraph.drawing.parts import MIXED, Folded, Part
+from tapegraph.drawing.sketch import DERIVATIVE, NUMBER, Vertex
+
+# Of a line in characters, and of a box in lines; a monospaced character, in parts of the font's
+# size, as wide as the widest of the fonts that are asked for.
+LONGEST, MOST_LINES = 34, 12
+CHARACTER = 0.61
+# How what is written in a box is set.
+NAME, CALL, TYPE, VALUE, GRADIENT, NOTE = "name", "call", "type", "value", "slope", "note"
+SIZES = {NAME: 12.0, CALL: 11.5, TYPE: 10.5, VALUE: 10.5, GRADIENT: 10.5, NOTE: 10.5}
+# Operations whose operands may change places.
+_COMMUTE = {"add", "mul", "maximum", "minimum", "sum"}
+_SLOT = "·"  # where an edge comes in
+
+
+class Line(NamedTuple):
+    """A line of text, and how it is set."""
+
+    text: str
+    role: str
+
+    @property
+    def width(self) -> float:
+        """How wide it is, at most."""
+        return columns(self.text) * SIZES[self.role] * CHARACTER
+
+
+def columns(text: str) -> int:
+    """Return how many columns a monospaced text takes: two for a wide character."""
+    wide = sum(unicodedata.east_asian_width(c) in "WF" for c in text)
+    return len(text) + wide
+
+
+class Labels:
+    """Writes the boxes of a folded sketch."""
+
+    def __init__(self, folded: Folded) -> None:
+        self._folded = folded
+        self._vertices = folded.sketch.vertices
+        self._alike = folded.alike()
+        dtypes = Counter(v.dtype for v in self._vertices if v.dtype and v.kind != NUMBER)
+        self.dtype = dtypes.most_common(1)[0][0] if dtypes else ""
+        # A picture of nothing but single operations has room for all there is to say.
+        self._is_full = not folded.inscribed - {
+            i for i, v in enumerate(self._vertices) if v.kind == NUMBER
+        }
+
+    def lines(self, part: Part) -> list[Line]:
+        """Return what stands in a box."""
+        often = f" × {part.times:,}" if part.times > 1 else ""
+        first, last = self._vertices[part.members[0]], self._vertices[part.members[-1]]
+        if last.kind == DERIVATIVE:
+            return self._of_backward(part)
+        if part.title:
+            lines = self._of_closed(part, often)
+        elif first.is_leaf:
+            lines = [Line(_short(self._leaf_name(part.members[0], part.times) + often), NAME)]
+        elif len(part.members) == 1:
+            lines = [Line(_short(self._call(part.members[0]) + often), NAME)]
+            if self._is_full and (told := _attributes(last)):
+                lines.append(Line(_short(told), NOTE))
+        else:
+            lines = [Line(_short(self._call(i)), CALL) for i in part.members]
+            if len(lines) > MOST_LINES:
+                half = MOST_LINES // 2
+                left = len(lines) - 2 * half
+                lines[half:-half] = [Line(f"… {left:,} more", NOTE)]
+            if often:
+                lines.insert(0, Line(often.strip(), NAME))
+        kind = self._type(last)
+        if kind and not (first.is_leaf and kind == lines[0].text):
+            lines.append(Line(_short(f"→ {kind}" if len(part.members) > 1 else kind), TYPE))
+        lines += self._numbers(part)
+        writes = sorted({self._vertices[i].writes for m in part.members for i in self._alike[m]})
+        writes = [name for name in writes if name]
+        if writes:
+            more = f" and {len(writes) - 1} more" if len(writes) > 1 else ""
+            lines.append(Line(_short(f"writes {writes[0]}{more}"), NOTE))
+        return lines
+
+    def places(self, i: int) -> dict[int, str]:
+        """Return by operand how edges are told apart, where it counts which comes first."""
+        vertex = self._vertices[i]
+        drawn = [n for n, x in enumerate(vertex.inputs) if x not in self._folded.inscribed]
+        if vertex.op in _COMMUTE or len({vertex.inputs[n] for n in drawn}) < 2:
+            return {}
+        return {vertex.inputs[n]: str(n + 1) for n in drawn}
+
+    def details(self, part: Part) -> str:
+        """Return all that is known of a box, for a tooltip."""
+        texts = []
+        for i in part.members[:MOST_LINES]:
+            vertex = self._vertices[i]
+            parts = [f"%{i} {vertex.op}", vertex.name, vertex.type, _attributes(vertex)]
+            number = _number(vertex.value)
+            parts += [f"= {number}"] if number else []
+            parts += [f"at {vertex.where}"] if vertex.where else []
+            texts.append("  ".join(filter(None, parts)))
+        if len(part.members) > MOST_LINES:
+            texts.append(f"… {len(part.members) - MOST_LINES:,} more")
+        return "\n".join(texts)
+
+    # Parts of it
+
+    def _of_backward(self, part: Part) -> list[Line]:
+        alike = [i for m in part.members for i in self._alike[m]]
+        sources = {self._vertices[i].inputs[1] for i in alike}
+        y = self._vertices[self._vertices[alike[0]].inputs[0]]
+        name = part.title or y.name or y.op
+        count = f"by {len(sources):,} tensors" if len(sources) > 1 else "by one tensor"
+        return [
+            Line(_short(name), NAME),
+            Line(_short(f"gradients of {y.name or y.op}"), NOTE),
+            Line(count, NOTE),
+        ]
+
+    def _of_closed(self, part: Part, often: str) -> list[Line]:
+        """Return the lines of a box of many operations: what it is, and which they are."""
+        counts = Counter[str]()
+        for i in part.members:
+            counts[self._vertices[i].op] += len(self._alike[i])
+        total = f"{sum(counts.values()):,} operations"
+        title = total if part.title == MIXED else part.title
+        names = " ".join(self._vertices[i].op for i in part.members)
+        if len(names) > LONGEST or part.title == MIXED:
+            names = ", ".join(f"{count:,} {op}" for op, count in counts.most_common(3))
+        return [Line(_short(title + often), NAME), Line(_short(names), NOTE)]
+
+    def _call(self, i: int) -> str:
+        """Return an operation with the operands that are written into its box."""
+        vertex = self._vertices[i]
+        name = f"{vertex.name} = {vertex.op}" if vertex.name else vertex.op
+        if not any(x in self._folded.inscribed for x in vertex.inputs):
+            return name
+        operands = []
+        for n, x in enumerate(vertex.inputs):
+            if x in self._folded.inscribed:
+                found = dict.fromkeys(self._vertices[j].inputs[n] for j in self._alike[i])
+                operands.append(self._leaves_name(list(found)))
+            else:
+                operands.append(_SLOT)
+        if all(o == _SLOT for o in operands):
+            return name
+        if len(operands) > 4:
+            operands[3:] = ["…"]
+        return f"{name}({', '.join(operands)})"
+
+    def _leaf_name(self, i: int, times: int) -> str:
+        leaves = self._alike[i] if times > 1 or len(self._alike[i]) > 1 else [i]
+        return self._leaves_name(leaves)
+
+    def _leaves_name(self, leaves: Sequence[int]) -> str:
+        first, last = self._vertices[leaves[0]], self._vertices[leaves[-1]]
+        if len(leaves) == 1 or first.name == last.name:
+            if first.name:
+                return first.name
+            if len(leaves) == 1:
+                number = _number(first.value) if not self._is_full or first.kind == NUMBER else ""
+                return number or first.op
+        if first.name and last.name:
+            return f"{first.name} … {last.name}"
+        values = {_number(self._vertices[i].value) for i in leaves}
+        if len(values) == 1 and (value := values.pop()):
+            return value
+        return first.op
+
+    def _type(self, vertex: Vertex) -> str:
+        if vertex.shape is None:
+            return ""
+        if vertex.dtype == self.dtype:
+            return "" if vertex.shape == () and vertex.value is not None else str(vertex.shape)
+        return vertex.dtype if vertex.shape == () else vertex.type
+
+    def _numbers(self, part: Part) -> list[Line]:
+        """Return the lines of values and gradients, of what stands for many from least to most."""
+        alike = [self._vertices[i] for i in self._alike[part.members[-1]]]
+        lines = []
+        for role, sign, numbers in (
+            (VALUE, "= ", [v.value for v in alike]),
+            (GRADIENT, "grad ", [v.gradient for v in alike]),
+        ):
+            if any(n is None for n in numbers):
+                continue
+            if len(numbers) == 1:
+                lines.append(Line(_short(sign + _number(numbers[0])), role))
+            elif all(isinstance(n, float) for n in numbers):
+                low, high = _number(min(numbers)), _number(max(numbers))
+                text = low if low == high else f"{low} … {high}"
+                lines.append(Line(_short(sign + text), role))
+        norms = [v.norm for v in alike]
+        if None not in norms and len(norms) == 1:
+            lines.append(Line(f"|grad| {_number(norms[0])}", GRADIENT))
+        return lines
+
+
+def _short(text: str) -> str:
+    text = " ".join(text.split())
+    return text if len(text) <= LONGEST else text[: LONGEST - 1] + "…"
+
+
+def _attributes(vertex: Vertex) -> str:
+    told = {k: v for k, v in vertex.attrs.items() if v is not False and v is not None}
+    return ", ".join(f"{k}={v}" for k, v in told.items() if len(repr(v)) <= LONGEST)
+
+
+def _number(value: Any) -> str:
+    """Return a number or a short list of numbers with three digits; ``""`` of None."""
+    if value is None:
+        return ""
+    if isinstance(value, list):
+        return f"[{', '.join(map(_number, value))}]"
+    if isinstance(value, float):
+        whole = math.isfinite(value) and value == int(value) and abs(value) < 1e6
+        return str(int(value)) if whole else f"{value:.3g}"
+    if isinstance(value, complex):
+        return f"{value:.3g}"
+    return str(value)

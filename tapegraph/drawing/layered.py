@@ -1,0 +1,309 @@
+"""Layered layout: boxes on ranks, each below what it reads, with few crossings and straight edges.
+
+The steps are those of Sugiyama, Tagawa and Toda (1981). Where each box stands on its rank is found
+by least squares: it is drawn to its neighbours, and pooling adjacent violators keeps boxes apart.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+# Wider than any picture: what tells apart edges of one box, and not boxes.
+_FAR = 1e5
+# Between boxes of a rank, between ranks, between edges that pass each other.
+GAP, RANK_GAP, LANE = 18.0, 18.0, 10.0
+_SWEEPS = 8
+# How straight the inner pieces of a long edge want to be, and what only a leaf is read by.
+_STRAIGHT, _TO_LEAF = 4.0, 0.3
+
+
+class Point(NamedTuple):
+    """A place in a picture; y grows downwards."""
+
+    x: float
+    y: float
+
+
+class Link(NamedTuple):
+    """An edge to be laid out: between two boxes, and where on them, from their left sides.
+
+    ``leaves`` and ``enters`` are None where any place does.
+    """
+
+    tail: int
+    head: int
+    leaves: float | None = None
+    enters: float | None = None
+
+
+@dataclass
+class Arranged:
+    """Where boxes stand, by their left upper corners, and the points that each edge goes through.
+
+    Between the first two points, the next two, and so on, an edge goes straight down; from one such
+    pair to the next it is a curve, in the free space between two ranks.
+    """
+
+    corners: list[Point]
+    routes: list[list[Point]]
+    width: float
+    height: float
+
+
+class _Near(NamedTuple):
+    """A neighbour: where an edge ends here and there, off the middles, and how straight it is."""
+
+    cell: _Cell
+    here: float
+    there: float
+    weight: float
+
+
+class _Cell:
+    """A box on its rank, or the lane of an edge that passes by."""
+
+    __slots__ = ("above", "below", "height", "is_lane", "width", "x")
+
+    def __init__(self, width: float, height: float, is_lane: bool) -> None:
+        self.width = width
+        self.height = height
+        self.is_lane = is_lane
+        self.x = 0.0  # of the middle
+        self.above: list[_Near] = []
+        self.below: list[_Near] = []
+
+
+def arrange(
+    sizes: Sequence[tuple[float, float]],
+    links: Sequence[Link],
+    first: Iterable[int] = (),
+    last: Iterable[int] = (),
+) -> Arranged:
+    """Lay out boxes of some widths and heights; some are to stand on the first or last rank."""
+    ranks = _ranks(len(sizes), links, list(first), list(last))
+    rows: list[list[_Cell]] = [[] for _ in range(max(ranks, default=0) + 1)]
+    cells = [_Cell(w, h, False) for w, h in sizes]
+    for cell, rank in zip(cells, ranks, strict=True):
+        rows[rank].append(cell)
+    heads = {link.head for link in links}
+    several = Counter(link.head for link in links)
+    paths = []
+    for link in links:
+        is_leaf = link.tail not in heads and several[link.head] > 1
+        paths.append(_path(link, cells, ranks, rows, is_leaf))
+    _order(rows)
+    _place(rows)
+    return _measured(rows, cells, links, paths)
+
+
+def _ranks(count: int, links: Sequence[Link], first: list[int], last: list[int]) -> list[int]:
+    """Return on which rank each box stands: under all it reads, and leaves close to a reader."""
+    heads: list[list[int]] = [[] for _ in range(count)]
+    waits = [0] * count
+    for tail, head, *_ in links:
+        heads[tail].append(head)
+        waits[head] += 1
+    is_source = [not wait for wait in waits]
+    ranks = [0] * count
+    ready = [i for i in range(count) if not waits[i]]
+    for i in ready:  # grows while it is walked
+        for j in heads[i]:
+            ranks[j] = max(ranks[j], ranks[i] + 1)
+            waits[j] -= 1
+            if not waits[j]:
+                ready.append(j)
+    on_top = set(first)
+    for i in reversed(ready):
+        if is_source[i] and heads[i] and i not in on_top:
+            ranks[i] = min(ranks[j] for j in heads[i]) - 1
+    end = max(ranks, default=0)
+    for i in last:
+        ranks[i] = end
+    return ranks
+
+
+def _path(
+    link: Link, cells: list[_Cell], ranks: list[int], rows: list[list[_Cell]], is_leaf: bool
+) -> list[_Cell]:
+    """Give an edge a lane on each rank that it passes, and make the neighbours known."""
+    tail, head = cells[link.tail], cells[link.head]
+    path = [tail]
+    for rank in range(ranks[link.tail] + 1, ranks[link.head]):
+        lane = _Cell(LANE, 0.0, True)
+        rows[rank].append(lane)
+        path.append(lane)
+    path.append(head)
+    for above, below in zip(path, path[1:], strict=False):
+        leaves = link.leaves if above is tail else None
+        enters = link.enters if below is head else None
+        here = 0.0 if leaves is None else leaves - above.width / 2
+        there = 0.0 if enters is None else enters - below.width / 2
+        if above.is_lane and below.is_lane:
+            weight = _STRAIGHT
+        else:
+            weight = _TO_LEAF if is_leaf else 1.0
+        above.below.append(_Near(below, here, there, weight))
+        below.above.append(_Near(above, there, here, weight))
+    return path
+
+
+# The order on each rank
+
+
+def _order(rows: list[list[_Cell]]) -> None:
+    """Sort each rank by the middle of what it is linked to, down and up, and keep the best."""
+    best, fewest = [row[:] for row in rows], _crossings(rows)
+    for sweep in range(_SWEEPS):
+        if not fewest:
+            break
+        down = sweep % 2 == 0
+        for row in rows[1:] if down else rows[-2::-1]:
+            _sort(row, _places(rows), down)
+        now = _crossings(rows)
+        if now < fewest:
+            best, fewest = [row[:] for row in rows], now
+    rows[:] = best
+
+
+def _sort(row: list[_Cell], places: dict[int, float], down: bool) -> None:
+    middles = {}
+    for cell in row:
+        ends = (places[id(n.cell)] + n.there / _FAR for n in (cell.above if down else cell.below))
+        middle = _mean(list(ends))
+        middles[id(cell)] = places[id(cell)] if middle is None else middle
+    row.sort(key=lambda cell: middles[id(cell)])
+
+
+def _places(rows: list[list[_Cell]]) -> dict[int, float]:
+    """Return where each cell stands on its rank, from 0 to 1."""
+    return {id(c): (n + 0.5) / len(row) for row in rows for n, c in enumerate(row)}
+
+
+def _mean(numbers: list[float]) -> float | None:
+    return sum(numbers) / len(numbers) if numbers else None
+
+
+def _crossings(rows: list[list[_Cell]]) -> int:
+    """Count how often edges cross between ranks."""
+    total = 0
+    for upper, lower in zip(rows, rows[1:], strict=False):
+        place = {id(c): n for n, c in enumerate(lower)}
+        ends = sorted(
+            (n + near.here / _FAR, place[id(near.cell)] + near.there / _FAR)
+            for n, c in enumerate(upper)
+            for near in c.below
+        )
+        seen: list[float] = []  # sorted
+        for _, head in ends:
+            at = bisect_right(seen, head)
+            total += len(seen) - at
+            seen.insert(at, head)
+    return total
+
+
+# The place on each rank
+
+
+def _place(rows: list[list[_Cell]]) -> None:
+    """Draw each cell to its neighbours, above and below in turn, and keep boxes apart."""
+    for row in rows:
+        _settle(row, [0.0] * len(row), [1.0] * len(row))
+    for sweep in range(3 * _SWEEPS):
+        down = sweep % 2 == 0
+        for row in rows if down else reversed(rows):
+            _draw(row, (lambda c: c.above or c.below) if down else (lambda c: c.below or c.above))
+    for sweep in range(_SWEEPS):
+        for row in rows if sweep % 2 else reversed(rows):
+            _draw(row, lambda c: c.above + c.below)
+
+
+def _draw(row: list[_Cell], near: Callable[[_Cell], list[_Near]]) -> None:
+    wishes, weights = [], []
+    for cell in row:
+        neighbours = near(cell)
+        total = sum(n.weight for n in neighbours)
+        wish = sum((n.cell.x + n.there - n.here) * n.weight for n in neighbours)
+        wishes.append(wish / total if total else cell.x)
+        weights.append(total or 0.1)
+    _settle(row, wishes, weights)
+
+
+def _settle(row: list[_Cell], wishes: list[float], weights: list[float]) -> None:
+    """Place the cells of a rank as close to their wishes as they fit, in the sense of squares."""
+    offsets = [0.0]
+    for one, other in zip(row, row[1:], strict=False):
+        gap = LANE if one.is_lane or other.is_lane else GAP
+        offsets.append(offsets[-1] + (one.width + other.width) / 2 + gap)
+    blocks: list[list[float]] = []  # mean, weight, count: pooled while they would overlap
+    for wish, weight, offset in zip(wishes, weights, offsets, strict=False):
+        blocks.append([wish - offset, weight, 1])
+        while len(blocks) > 1 and blocks[-2][0] > blocks[-1][0]:
+            mean, total, count = blocks.pop()
+            last = blocks[-1]
+            last[0] = (last[0] * last[1] + mean * total) / (last[1] + total)
+            last[1] += total
+            last[2] += count
+    means = [mean for mean, _, count in blocks for _ in range(int(count))]
+    for cell, mean, offset in zip(row, means, offsets, strict=False):
+        cell.x = mean + offset
+
+
+# The picture
+
+
+def _measured(
+    rows: list[list[_Cell]], cells: list[_Cell], links: Sequence[Link], paths: list[list[_Cell]]
+) -> Arranged:
+    """Return where everything is, from 0 on."""
+    everything = [c for row in rows for c in row]
+    left = min((c.x - c.width / 2 for c in everything), default=0.0)
+    right = max((c.x + c.width / 2 for c in everything), default=0.0)
+    top: dict[int, float] = {}
+    bottom: dict[int, float] = {}
+    middle: dict[int, float] = {}
+    y = 0.0
+    for number, row in enumerate(rows):
+        high = max((c.height for c in row), default=0.0)
+        # Where an edge goes far to the side it needs room to do so.
+        far = max(
+            (abs(n.cell.x + n.there - n.here - c.x) for c in row for n in c.above), default=0.0
+        )
+        if number:
+            y += RANK_GAP + min(far / 14, 24.0)
+        for c in row:
+            top[id(c)], bottom[id(c)], middle[id(c)] = y, y + high, y + (high - c.height) / 2
+        y += high
+    corners = [Point(c.x - c.width / 2 - left, middle[id(c)]) for c in cells]
+    routes = []
+    enters = _entries(links, paths)
+    for n, (link, path) in enumerate(zip(links, paths, strict=True)):
+        tail, head = path[0], path[-1]
+        start = tail.x + (0.0 if link.leaves is None else link.leaves - tail.width / 2)
+        points = [Point(start, middle[id(tail)] + tail.height), Point(start, bottom[id(tail)])]
+        for lane in path[1:-1]:
+            points += [Point(lane.x, top[id(lane)]), Point(lane.x, bottom[id(lane)])]
+        points += [Point(enters[n], top[id(head)]), Point(enters[n], middle[id(head)])]
+        routes.append([Point(p.x - left, p.y) for p in points])
+    return Arranged(corners, routes, right - left, y)
+
+
+def _entries(links: Sequence[Link], paths: list[list[_Cell]]) -> list[float]:
+    """Return where each edge enters its box: in the order in which they come, apart."""
+    found = [0.0] * len(links)
+    by_head: dict[int, list[int]] = {}
+    for n, path in enumerate(paths):
+        by_head.setdefault(id(path[-1]), []).append(n)
+    for numbers in by_head.values():
+        head = paths[numbers[0]][-1]
+        free = [n for n in numbers if links[n].enters is None]
+        free.sort(key=lambda n: paths[n][-2].x)
+        step = min(16.0, (head.width - 16.0) / max(len(free), 1))
+        for place, n in enumerate(free):
+            found[n] = head.x + (place - (len(free) - 1) / 2) * step
+        for n in set(numbers) - set(free):
+            found[n] = head.x + (links[n].enters or 0.0) - head.width / 2
+    return found

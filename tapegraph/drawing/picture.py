@@ -1,0 +1,190 @@
+"""`draw`: a picture of what was recorded, in a notebook, in a file, and as text."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from tapegraph.drawing import png
+from tapegraph.drawing.composing import compose
+from tapegraph.drawing.dot import dot
+from tapegraph.drawing.folding import fold
+from tapegraph.drawing.sources import sketch
+from tapegraph.drawing.svg import svg
+from tapegraph.drawing.text import text
+from tapegraph.drawing.themes import Theme, colours
+from tapegraph.errors import explain, kind_of
+
+__all__ = ["Drawing", "draw"]
+
+# More boxes than that nobody can read.
+_MOST = 1000
+
+
+class Drawing:
+    """A picture; `draw` makes it.
+
+    A notebook shows it as SVG, light or dark as the reader prefers; ``print`` shows it as text.
+    What was drawn may change or go afterwards.
+
+    Attributes
+    ----------
+    title : str
+        What was drawn.
+    size : tuple of int
+        Width and height, in the pixels of a browser.
+    boxes : int
+        How many boxes there are, after folding.
+    """
+
+    def __init__(self, what: Any, names: Any, boxes: int) -> None:
+        folded = fold(sketch(what, names), boxes)
+        self._root = folded.root
+        self._scene = compose(folded)
+        self.title = self._scene.title
+        self.size = (round(self._scene.width), round(self._scene.height))
+        self.boxes = len(self._scene.boxes)
+
+    def svg(self, theme: Theme | None = None) -> str:
+        """Return the picture as SVG.
+
+        Parameters
+        ----------
+        theme : {"light", "dark"}, optional
+            Both, for the reader's preference to choose, where not given.
+
+        Returns
+        -------
+        str
+            The text of an ``.svg`` file.
+
+        Raises
+        ------
+        ValueError
+            There is no such theme.
+        """
+        return svg(self._scene, theme)
+
+    def dot(self) -> str:
+        """Return the graph in Graphviz's language, frames as clusters.
+
+        Returns
+        -------
+        str
+            The text of a ``.dot`` file.
+        """
+        return dot(self._scene, self._root)
+
+    def save(
+        self, path: str | os.PathLike[str], *, theme: Theme | None = None, scale: float = 2.0
+    ) -> None:
+        """Write the picture.
+
+        Parameters
+        ----------
+        path : str or path-like
+            Ends in ``.svg``, ``.png``, ``.dot`` or ``.txt``. A ``.png`` needs Matplotlib, the extra
+            ``draw``; the others need nothing.
+        theme : {"light", "dark"}, optional
+            Where not given, an ``.svg`` has both and a ``.png`` is light.
+        scale : float
+            How many dots of a ``.png`` there are for each pixel of the `size`.
+
+        Raises
+        ------
+        ValueError
+            The path ends otherwise, there is no such theme, or the scale is not positive.
+        ModuleNotFoundError
+            Of a ``.png``: Matplotlib is not installed.
+
+        Examples
+        --------
+        >>> import tempfile
+        >>> import tapegraph as tg
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     tg.draw(tg.param(2.0) * 3.0).save(f"{folder}/graph.svg")
+        """
+        if theme is not None:
+            colours(theme)
+        if not scale > 0:
+            raise ValueError(explain("save", f"scale={scale!r}", "a positive number"))
+        writers: dict[str, Callable[[], str]] = {
+            ".svg": lambda: self.svg(theme),
+            ".dot": self.dot,
+            ".txt": lambda: f"{self}\n",
+        }
+        ending = Path(path).suffix.lower()
+        if ending == ".png":
+            png.save(self._scene, path, theme or "light", scale)
+        elif ending in writers:
+            Path(path).write_text(writers[ending](), encoding="utf-8")
+        else:
+            expected = "a path that ends in .svg, .png, .dot or .txt"
+            raise ValueError(explain("save", repr(os.fspath(path)), expected))
+
+    def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
+        return {"image/svg+xml": self.svg(), "text/plain": str(self)}
+
+    def __str__(self) -> str:
+        return text(self._scene, self._root)
+
+    def __repr__(self) -> str:
+        return f"<drawing of {self.title}: {self.boxes} boxes; save it, or print it>"
+
+
+def draw(what: Any, *, names: Any = None, boxes: int = 24) -> Drawing:
+    """Draw what a result was computed from: names, shapes, small values, and gradients.
+
+    Nothing is computed, and what is drawn stays as it is. Parameters that one operation reads,
+    loops, functions and chains of operations are folded as far as the number of boxes asks for: a
+    frame says how often what is in it repeats. A compiled step is drawn in regions: forward,
+    backward, update.
+
+    Parameters
+    ----------
+    what : Tensor, Value, list of these, tape, program or compiled step
+        A result or several, ``tg.tape()``, or a function made by `compile` that was called.
+    names : dict or model, optional
+        Names of tensors and Values: a dict of them, or a model, whose parameters have the names
+        that `parameters` gives them. Otherwise a tensor has the ``name`` it was made with, a Value
+        its ``label``. The names of variables are not known.
+    boxes : int
+        How many boxes there are at most, more or less: parameters and constants may be drawn beside
+        them, as many again. 1,000 draw every operation of most graphs.
+
+    Returns
+    -------
+    Drawing
+        It shows itself in a notebook, ``print`` shows it as text, and ``save(path)`` writes it.
+
+    Raises
+    ------
+    TypeError
+        It cannot be drawn, or ``names`` holds no tensor.
+    ValueError
+        ``boxes`` is not between 1 and 1,000.
+    RuntimeError
+        The result was cleared by ``tape_reset()``; the step was not called yet; or a compiled step
+        draws inside itself.
+
+    Examples
+    --------
+    >>> import tapegraph as tg
+    >>> x = tg.param(3.0, name="x")
+    >>> y = tg.sin(x) * 2.0
+    >>> y.backward()
+    >>> print(tg.draw(y))
+    result of mul
+    2 operations, 1 parameter of 1 number, float64
+      1  x  = 3  grad -1.98
+      2  sin  = 0.141  of [1]
+      3  mul(·, 2)  = 0.282  of [2]
+    """
+    whole = isinstance(boxes, int) and not isinstance(boxes, bool)
+    if not whole or not 0 < boxes <= _MOST:
+        raise ValueError(
+            explain("draw", f"boxes={kind_of(boxes)}", f"a number from 1 to {_MOST:,}")
+        )
+    return Drawing(what, names, boxes)

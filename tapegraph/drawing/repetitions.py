@@ -1,0 +1,128 @@
+"""Finding what repeats: a loop of the user's is a stretch of parts that come again and again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from tapegraph.drawing.parts import Part
+from tapegraph.drawing.sketch import Sketch
+
+# A repetition must spare so many boxes. What is tried at most, for a graph without any: periods in
+# parts and in work, and repetitions of what is alike.
+_SPARED = 4
+_PERIODS, _WORK, _CANDIDATES = 4096, 200_000_000, 256
+
+
+class Repetition(NamedTuple):
+    """Parts from a start on that come several times."""
+
+    start: int
+    period: int
+    times: int
+
+
+def find_repetition(
+    sketch: Sketch,
+    parts: Sequence[Part],
+    base: Callable[[int], int],
+    kind: Callable[[Part], object],
+) -> Repetition | None:
+    """Return the repetition among parts that spares most boxes, None where there is none.
+
+    - base: Which vertex is drawn for one.
+    - kind: What parts share that may be rounds of the same.
+    """
+    kinds: dict[object, int] = {}
+    tokens = np.array([kinds.setdefault(kind(part), len(kinds)) for part in parts])
+    wiring: _Wiring | None = None
+    tried: list[tuple[int, int, int]] = []
+    for _, minus, start, length in sorted(_runs(tokens), reverse=True):
+        period, end = -minus, start + length
+        # A shorter period has more rounds of the same, and stands before.
+        if any(period % p == 0 and begin <= start and end <= stop for p, begin, stop in tried):
+            continue
+        if wiring is None:
+            wiring = _Wiring(sketch, parts, base)
+        found = Repetition(wiring.start(start, length, period), period, length // period)
+        if wiring.is_loop(found):
+            return found
+        tried.append((period, start, end))
+        if len(tried) == _CANDIDATES:
+            break
+    return None
+
+
+def _runs(tokens: np.ndarray) -> list[tuple[int, int, int, int]]:
+    """Return what is spared, the period negated, start and length of each run that repeats."""
+    found = []
+    n = len(tokens)
+    for period in range(1, min(n // 2, _PERIODS, _WORK // max(n, 1)) + 1):
+        same = tokens[:-period] == tokens[period:]
+        ends = np.flatnonzero(np.diff(np.concatenate(([0], same.view(np.int8), [0]))))
+        for start, stop in ends.reshape(-1, 2).tolist():
+            length = stop - start + period
+            spared = (length // period - 1) * period
+            if spared >= _SPARED and length >= 2 * period:
+                found.append((spared, -period, start, length))
+    return found
+
+
+class _Wiring:
+    """Which parts read which, by their places."""
+
+    def __init__(self, sketch: Sketch, parts: Sequence[Part], base: Callable[[int], int]) -> None:
+        place = {i: n for n, part in enumerate(parts) for i in part.all_members()}
+        drawn = [place.get(base(i), -1) for i in range(len(sketch))]
+        vertices = sketch.vertices
+        self.reads = [
+            sorted({drawn[x] for i in part.all_members() for x in vertices[i].inputs})
+            for part in parts
+        ]
+        # A part read from elsewhere counts as one read by -1.
+        self.read_by: list[set[int]] = [set() for _ in parts]
+        for reader, vertex in enumerate(vertices):
+            for x in vertex.inputs:
+                if drawn[x] >= 0:
+                    self.read_by[drawn[x]].add(drawn[reader])
+
+    def start(self, start: int, length: int, period: int) -> int:
+        """Return where the rounds of a run begin: where the fewest results go on to the next."""
+
+        def handed_on(first: int) -> int:
+            cut = first + period
+            return sum(any(r >= cut for r in self.read_by[n]) for n in range(first, cut))
+
+        return min(range(start, start + length % period + 1), key=handed_on)
+
+    def is_loop(self, found: Repetition) -> bool:
+        """Return whether the rounds are wired alike, and in a row or else side by side."""
+        rounds = [found.start + n * found.period for n in range(found.times)]
+        inside = {self._offsets(begin, found.period, 0) for begin in rounds}
+        before = {self._offsets(begin, found.period, -found.period) for begin in rounds[1:]}
+        if len(inside) > 1 or len(before) > 1:
+            return False
+        in_a_row = any(before.pop())
+        return in_a_row or self._are_read_alike(found)
+
+    def _offsets(self, begin: int, period: int, low: int) -> tuple[tuple[int, ...], ...]:
+        """Return which parts each of a round reads, of a stretch of one period from low on."""
+        return tuple(
+            tuple(x - begin for x in self.reads[n] if low <= x - begin < low + period)
+            for n in range(begin, begin + period)
+        )
+
+    def _are_read_alike(self, found: Repetition) -> bool:
+        """Return whether what comes after reads the same of every round."""
+        start, period, times = found
+        end = start + period * times
+        for offset in range(period):
+            places = range(start + offset, end, period)
+            readers = {
+                frozenset(r for r in self.read_by[n] if not start <= r < end) for n in places
+            }
+            if len(readers) > 1:
+                return False
+        return True

@@ -1,0 +1,255 @@
+"""Sketches of what can be drawn: results, tapes, programs, `Value`s and compiled steps."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from tapegraph.compiling.compiled import Compiled, Latest, latest
+from tapegraph.differentiation import stored
+from tapegraph.drawing.sketch import (
+    ARGUMENT,
+    CONSTANT,
+    DERIVATIVE,
+    NUMBER,
+    OPERATION,
+    PARAMETER,
+    STATE,
+    Sketch,
+    Vertex,
+)
+from tapegraph.errors import explain, kind_of
+from tapegraph.pytree import named
+from tapegraph.recording import op as ops
+from tapegraph.recording.capture_mode import capturing
+from tapegraph.recording.linearize import linearize
+from tapegraph.recording.node import Node
+from tapegraph.recording.program import Program, Recording
+from tapegraph.recording.remote import is_remote
+from tapegraph.recording.tape import Tape
+from tapegraph.tensors.value import Value
+
+# A value or gradient of so many numbers is small: it is shown.
+SMALL = 4
+_KINDS = {ops.INPUT: ARGUMENT, ops.PARAM: PARAMETER, ops.SCALAR: NUMBER}
+_EXPECTED = "a tensor, a Value, a list of them, a tape, a program or a compiled step"
+
+
+def sketch(what: Any, names: Any) -> Sketch:
+    """Return the graph of something, with the names that it was given."""
+    if capturing() is not None:
+        fix = "Draw the step itself, outside: tg.draw(step)."
+        raise RuntimeError(explain("draw", "a call inside a compiled step", "one outside", fix))
+    known = _names(names)
+    if isinstance(what, Compiled):
+        return _of_compiled(what, known)
+    if isinstance(what, Tape):
+        return _of_recording(what.recording(), known, "the tape")
+    if isinstance(what, Recording):
+        return _of_recording(what, known, "a recording")
+    if isinstance(what, Program):
+        return _of_program(what)
+    roots = list(what) if isinstance(what, (list, tuple)) else [what]
+    if roots and all(isinstance(root, Value) for root in roots):
+        return _of_values(roots, known)
+    if not roots or not all(isinstance(root, Node) for root in roots):
+        hint = "Draw what it was computed to: the result of an operation."
+        hint = "Draw its .primal." if hasattr(what, "primal") else hint
+        raise TypeError(explain("draw", kind_of(what), _EXPECTED, hint))
+    for root in roots:
+        if root._op is ops.CLEARED:
+            received = f"a result of shape {root.shape} that tape_reset() has cleared"
+            fix = "Draw before tape_reset(), or run the forward again."
+            raise RuntimeError(explain("draw", received, "a recorded one", fix))
+    return _of_recording(linearize(roots), known, _title(roots, known))
+
+
+def _names(names: Any) -> dict[int, str]:
+    """Return the names of tensors and Values, by id."""
+    if names is None:
+        return {}
+    if isinstance(names, Mapping) or not isinstance(names, (str, Node, Value)):
+        found = named("draw", names, (Node, Value))
+        if found or not names:
+            return {id(leaf): name for name, leaf in reversed(found)}
+    expected = "a dict of names to tensors or Values, or a model"
+    raise TypeError(explain("draw", f"{kind_of(names)} for 'names'", expected))
+
+
+def _text(known: Mapping[int, str], node: Any) -> str:
+    """Return the name of a tensor or Value: the one given to draw, or its own."""
+    return known.get(id(node)) or getattr(node, "name", None) or getattr(node, "label", "") or ""
+
+
+def _title(roots: Sequence[Any], known: Mapping[int, str]) -> str:
+    return ", ".join(_text(known, root) or f"result of {root.op}" for root in roots[:3])
+
+
+# Tensors, and programs of tensors
+
+
+def _of_recording(recording: Recording, known: dict[int, str], title: str) -> Sketch:
+    sketch = _of_program(recording.program)
+    sketch.title = title
+    for slot, node in enumerate(recording.nodes):
+        vertex = sketch.vertices[slot]
+        value = recording.values[slot]
+        vertex.value = _small(value)
+        if node is None:
+            continue
+        vertex.name = _text(known, node)
+        vertex.where = recording.where(slot)
+        vertex.function = _function(node)
+        if isinstance(node, Node):
+            _show_gradient(vertex, stored.read(node))
+    return sketch
+
+
+def _of_program(program: Program) -> Sketch:
+    """Return the graph of a program: its structure alone."""
+    vertices = []
+    results = set(program.outputs)
+    for slot, op in enumerate(program.ops):
+        kind = OPERATION if program.inputs[slot] else _KINDS.get(op, CONSTANT)
+        vertices.append(
+            Vertex(
+                DERIVATIVE if op in ops.DERIVATIVES else kind,
+                op.name,
+                program.inputs[slot],
+                shape=program.shapes[slot],
+                dtype=str(program.dtypes[slot]),
+                attrs=program.attrs[slot],
+                is_result=slot in results,
+            )
+        )
+    return Sketch(vertices, "a program")
+
+
+def _function(node: Any) -> str:
+    """Return the name of the user's function that recorded a node, or ``""`` of a module's line."""
+    code = getattr(node, "_code", None)
+    whole = getattr(code, "co_qualname", getattr(code, "co_name", ""))  # Python 3.10 has the latter
+    parts = [part for part in whole.split(".") if not part.startswith("<")]
+    if parts and parts[-1] in ("__call__", "forward") and len(parts) > 1:
+        return str(parts[-2])  # a layer is known by its class
+    return str(parts[-1]) if parts else ""
+
+
+def _small(value: Any) -> Any:
+    """Return a number, or an array of few numbers on at most one axis; None of any other."""
+    if isinstance(value, (bool, int, float, complex)):
+        return value
+    if isinstance(value, np.ndarray) and value.ndim <= 1 and 0 < value.size <= SMALL:
+        return value.tolist()
+    return None
+
+
+def _show_gradient(vertex: Vertex, gradient: Any) -> None:
+    if isinstance(gradient, np.ndarray) and gradient.size:
+        vertex.gradient = _small(gradient)
+        if vertex.gradient is None:
+            vertex.norm = float(np.linalg.norm(gradient))
+
+
+# Values
+
+
+def _of_values(roots: Sequence[Value], known: dict[int, str]) -> Sketch:
+    found = _in_order(roots)
+    place = {id(value): i for i, value in enumerate(found)}
+    touched = any(value.grad for value in found)  # a gradient of 0 says nothing before a backward
+    results = set(map(id, roots))
+    vertices = []
+    for value in found:
+        leaf = not value.args  # a number that was an operand is one too
+        vertices.append(
+            Vertex(
+                PARAMETER if leaf else OPERATION,
+                "value" if leaf else value.op,
+                tuple(place[id(x)] for x in value.args),
+                name=_text(known, value),
+                value=value.data,
+                gradient=value.grad if touched else None,
+                is_result=id(value) in results,
+            )
+        )
+    return Sketch(vertices, _title(roots, known), of_numbers=True)
+
+
+def _in_order(roots: Iterable[Value]) -> list[Value]:
+    """Return all that some Values were computed from, each after its operands."""
+    order: list[Value] = []
+    seen: set[int] = set()
+    for root in roots:
+        pending = [(root, iter(root.args))]
+        if id(root) in seen:
+            continue
+        seen.add(id(root))
+        while pending:
+            value, rest = pending[-1]
+            arg = next((x for x in rest if id(x) not in seen), None)
+            if arg is None:
+                order.append(value)
+                pending.pop()
+            else:
+                seen.add(id(arg))
+                pending.append((arg, iter(arg.args)))
+    return order
+
+
+# Compiled steps
+
+
+def _of_compiled(step: Compiled, known: dict[int, str]) -> Sketch:
+    last = latest(step)
+    if last is None:
+        fix = "Call it first, and draw it then."
+        raise RuntimeError(explain("draw", "a step that was not called yet", "a trace", fix))
+    trace = last.trace
+    recording = trace.recording
+    sketch = _of_recording(recording, {}, step.__name__)
+    sketch.is_step = True
+    program = recording.program
+    for slot, vertex in enumerate(sketch.vertices):
+        vertex.is_result = slot in program.outputs[: trace.count]
+    for slot, node in trace.state.items():
+        vertex = sketch.vertices[slot]
+        vertex.name = _text(known, node)
+        vertex.kind = PARAMETER if node._requires_grad else STATE
+        vertex.value = None if is_remote(node) else _small(node._array)  # remote: not fetched
+    for slot in trace.sources:
+        vertex, position = sketch.vertices[slot], trace.arguments.get(slot)
+        vertex.attrs = {}
+        if position is None:  # a learning rate, or what is computed from floats
+            vertex.kind, vertex.op = STATE, "number" if vertex.shape == () else "numbers"
+        elif position < len(last.names):
+            vertex.name = last.names[position]
+    for update in program.updates:
+        leaf = sketch.vertices[update.leaf]
+        sketch.vertices[update.slot].writes = leaf.name or leaf.kind
+    sketch.facts = _facts(last)
+    return sketch
+
+
+def _facts(last: Latest) -> list[str]:
+    trace, programs = last.trace, last.programs
+    program = trace.recording.program
+    facts = [last.text]
+    state = f"{len(trace.state)} tensors of state, {len(program.updates)} of them updated"
+    facts.append(f"{len(program)} entries, {state}")
+    if programs is None:
+        facts.append("recorded once; compiled in its second call")
+        return facts
+    levels = trace.levels
+    nbytes = programs.native.nbytes + sum(part.nbytes for part in levels)
+    facts.append(f"engine: {programs.ran or 'none yet'}")
+    facts.append(f"{_bytes(nbytes)} of native buffers, compiled in {programs.seconds:.2g} s")
+    return facts
+
+
+def _bytes(count: int) -> str:
+    unit = min(int(math.log(max(count, 1), 1000)), 3)
+    return f"{count / 1000**unit:.3g} {('bytes', 'kB', 'MB', 'GB')[unit]}"
