@@ -1,28 +1,114 @@
-"""What is installed, and what differentiates."""
+"""What is installed, what differentiates, whether the engines agree, how fast, and pictures."""
 
 from __future__ import annotations
 
 import argparse
+import json
 import sys
+from collections.abc import Sequence
+from typing import Any
 
-from tapegraph import commands
+from tapegraph.commands import bench, draw, functions, info, parity
+from tapegraph.commands.terminal import styled, table
 
 
 def main(arguments: list[str] | None = None) -> int:
     """Run the command line and return its exit status."""
-    parser = argparse.ArgumentParser(prog="python -m tapegraph", description=__doc__)
-    names = parser.add_subparsers(dest="command", required=True)
-    names.add_parser("info", help="versions, the engine in force and why, devices, cache")
-    functions = names.add_parser("functions", help="list the NumPy functions on tensors")
-    functions.add_argument("--markdown", action="store_true", help="print the page docs/numpy.md")
-    options = parser.parse_args(arguments)
-    if options.command == "info":
-        print("\n".join(commands.info()))
-    elif options.markdown:
-        print(commands.page())
-    else:
-        print(commands.table([commands.HEADER, *commands.rows()], markdown=False))
+    options = _parser().parse_args(arguments)
+    try:
+        return int(options.run(options))
+    except (ValueError, TypeError, RuntimeError, ModuleNotFoundError) as error:
+        print(styled(f"tapegraph {options.command}: {error}", "bad"), file=sys.stderr)
+        return 2
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="tapegraph", description=__doc__)
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+
+    def command(name: str, run: Any, text: str) -> argparse.ArgumentParser:
+        one = commands.add_parser(name, help=text, description=f"{text[0].upper()}{text[1:]}.")
+        one.set_defaults(run=run)
+        one.add_argument("--json", action="store_true", help="print JSON, for machines")
+        return one
+
+    command("info", _info, "versions, the engine in force and why, devices, cache")
+    one = command("functions", _functions, "list the NumPy functions on tensors")
+    one.add_argument("--markdown", action="store_true", help="print the page docs/numpy.md")
+    one = command("parity", _parity, "compare the gradients of both engines, function by function")
+    one.add_argument("name", nargs="*", help="such as np.sin; all where none is given")
+    one = command("bench", _bench, "time a training step: eager, compiled, and in TensorFlow")
+    one.add_argument("--seconds", type=float, default=2.0, help="for each way (%(default)s)")
+    one = command("draw", _draw, "draw what a function gives, or a compiled step")
+    one.add_argument("target", metavar="FILE:FUNCTION", help="it takes no arguments")
+    one.add_argument("--out", help="a path that ends in .svg, .png, .dot or .txt")
+    one.add_argument("--boxes", type=int, default=24, help="how many at most (%(default)s)")
+    one.add_argument("--theme", choices=["light", "dark"], help="both, in an .svg, by default")
+    return parser
+
+
+def _info(options: argparse.Namespace) -> int:
+    _print_either(options, info.facts(), "\n".join(info.info()))
     return 0
+
+
+def _functions(options: argparse.Namespace) -> int:
+    if options.markdown:
+        print(functions.page())
+        return 0
+    rows = functions.rows()
+    _print_table(options, functions.HEADER, rows)
+    return 0
+
+
+def _parity(options: argparse.Namespace) -> int:
+    compared, left_out = parity.compare(options.name)
+    wrong = [one for one in compared if not one.agrees]
+    if options.json:
+        print(json.dumps({"compared": [one._asdict() for one in compared], "left_out": left_out}))
+        return 1 if wrong else 0
+    print(table([parity.HEADER, *(one.row() for one in compared)], markdown=False))
+    for one in wrong:
+        print(f"\n{one.function}: {one.message}")
+    print(f"\n{len(compared)} functions compared, {len(wrong)} differ.")
+    if left_out:
+        print(f"Not compared, for they take other arguments: {', '.join(left_out)}.")
+    return 1 if wrong else 0
+
+
+def _bench(options: argparse.Namespace) -> int:
+    if not options.seconds > 0:
+        raise ValueError(f"received --seconds {options.seconds}; expected a positive number")
+    timed = bench.measure(options.seconds)
+    if options.json:
+        print(json.dumps({"workload": bench.WORKLOAD, "ways": [one._asdict() for one in timed]}))
+        return 0
+    print(f"One step of {bench.WORKLOAD}.\n")
+    _print_table(options, bench.HEADER, [one.row(timed[0].seconds) for one in timed])
+    return 0
+
+
+def _draw(options: argparse.Namespace) -> int:
+    drawing = draw.draw(options.target, options.boxes)
+    if options.out:
+        drawing.save(options.out, theme=options.theme)
+    width, height = drawing.size
+    known = {"title": drawing.title, "boxes": drawing.boxes, "width": width, "height": height}
+    _print_either(options, {**known, "path": options.out}, options.out or str(drawing))
+    return 0
+
+
+def _print_table(
+    options: argparse.Namespace, header: tuple[str, ...], rows: Sequence[tuple[str, ...]]
+) -> None:
+    data = [dict(zip(header, (c.replace("`", "") for c in row), strict=True)) for row in rows]
+    first, *rest = table([header, *rows], markdown=False).splitlines()
+    _print_either(options, data, "\n".join([styled(first, "bold"), *rest]))
+
+
+def _print_either(options: argparse.Namespace, data: Any, text: str) -> None:
+    """Print for machines or for people."""
+    print(json.dumps(data) if options.json else text)
 
 
 if __name__ == "__main__":

@@ -19,7 +19,7 @@ from typing import Any, Literal, NamedTuple, TypeVar, get_args, overload
 
 import numpy as np
 
-from tapegraph import random
+from tapegraph import markup, random
 from tapegraph.capture.leaked import expire
 from tapegraph.compiling.arguments import call_text, flattened, leaf_names, parameters
 from tapegraph.compiling.calls import Calls
@@ -515,6 +515,9 @@ class Compiled:
                 line += f"made in {programs.seconds:.3g} s, ran in {programs.ran or 'none yet'}"
             lines.append(line)
         return "\n".join(lines)
+
+    def _repr_html_(self) -> str:
+        return markup.heading("compiled step", self.__name__) + markup.text(self.explain())
 
     def __repr__(self) -> str:
         return f"<compiled {self.__name__}, {self.traces} traces>"

@@ -131,7 +131,8 @@ class _Folding:
         for frame in parts:
             if frame.title == "backward" and len(frame.parts) == 1:
                 frame.members, frame.parts = frame.parts[0].members, []
-        self.root.parts = parts
+        if len(parts) > 1:
+            self.root.parts = parts
 
     # 1. Leaves
 

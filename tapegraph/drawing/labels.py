@@ -92,7 +92,11 @@ class Labels:
         """Return by operand how edges are told apart, where it counts which comes first."""
         vertex = self._vertices[i]
         drawn = [n for n, x in enumerate(vertex.inputs) if x not in self._folded.inscribed]
-        if vertex.op in _COMMUTE or len({vertex.inputs[n] for n in drawn}) < 2:
+        if (
+            vertex.op in _COMMUTE
+            or vertex.kind == DERIVATIVE
+            or len({vertex.inputs[n] for n in drawn}) < 2
+        ):
             return {}
         return {vertex.inputs[n]: str(n + 1) for n in drawn}
 

@@ -283,10 +283,13 @@ def _measured(
     for n, (link, path) in enumerate(zip(links, paths, strict=True)):
         tail, head = path[0], path[-1]
         start = tail.x + (0.0 if link.leaves is None else link.leaves - tail.width / 2)
-        points = [Point(start, middle[id(tail)] + tail.height), Point(start, bottom[id(tail)])]
+        # What has no height is where an edge comes in or goes out: at the edge of its rank.
+        begin = middle[id(tail)] + tail.height if tail.height else top[id(tail)]
+        end = middle[id(head)] if head.height else bottom[id(head)]
+        points = [Point(start, begin), Point(start, bottom[id(tail)])]
         for lane in path[1:-1]:
             points += [Point(lane.x, top[id(lane)]), Point(lane.x, bottom[id(lane)])]
-        points += [Point(enters[n], top[id(head)]), Point(enters[n], middle[id(head)])]
+        points += [Point(enters[n], top[id(head)]), Point(enters[n], end)]
         routes.append([Point(p.x - left, p.y) for p in points])
     return Arranged(corners, routes, right - left, y)
 

@@ -10,10 +10,10 @@ import numpy as np
 from tapegraph.drawing.parts import Part
 from tapegraph.drawing.sketch import Sketch
 
-# A repetition must spare so many boxes. What is tried at most, for a graph without any: periods in
-# parts and in work, and repetitions of what is alike.
-_SPARED = 4
-_PERIODS, _WORK, _CANDIDATES = 4096, 200_000_000, 256
+# A repetition must spare so many boxes, and such a share of all. What is tried at most, for a graph
+# without any: periods in parts and in work, and repetitions of what is alike.
+_SPARED, _SHARE = 4, 1 / 64
+_PERIODS, _WORK, _CANDIDATES = 2048, 50_000_000, 256
 
 
 class Repetition(NamedTuple):
@@ -59,14 +59,14 @@ def _runs(tokens: np.ndarray) -> list[tuple[int, int, int, int]]:
     """Return what is spared, the period negated, start and length of each run that repeats."""
     found = []
     n = len(tokens)
+    least = max(_SPARED, int(n * _SHARE))
     for period in range(1, min(n // 2, _PERIODS, _WORK // max(n, 1)) + 1):
         same = tokens[:-period] == tokens[period:]
         ends = np.flatnonzero(np.diff(np.concatenate(([0], same.view(np.int8), [0]))))
-        for start, stop in ends.reshape(-1, 2).tolist():
-            length = stop - start + period
-            spared = (length // period - 1) * period
-            if spared >= _SPARED and length >= 2 * period:
-                found.append((spared, -period, start, length))
+        starts, lengths = ends[::2], ends[1::2] - ends[::2] + period
+        spared = (lengths // period - 1) * period
+        for i in np.flatnonzero(spared >= least).tolist():  # two rounds at least
+            found.append((int(spared[i]), -period, int(starts[i]), int(lengths[i])))
     return found
 
 

@@ -81,12 +81,15 @@ class Wire:
 
         It ends short of its arrow's head.
         """
-        last = end = self.points[-1]
-        if self.has_head:
-            end = Point(end.x + HEAD, end.y) if self.again else Point(end.x, end.y - HEAD)
-        last = self.points[0]
+        points = self.points
+        x, y = points[-1]
+        if self.again:
+            points = [*points[:-1], Point(x + HEAD, y)]
+        elif self.has_head:
+            points = [Point(p.x, min(p.y, y - HEAD)) for p in points]
+        last = points[0]
         found: list[tuple[Point, ...]] = [(last,)]
-        for n, p in enumerate([*self.points[1:-1], end], 1):
+        for n, p in enumerate(points[1:], 1):
             if n % 2 or self.again or abs(p.x - last.x) < 0.05:
                 found.append((p,))
             else:

@@ -218,7 +218,8 @@ def _of_compiled(step: Compiled, known: dict[int, str]) -> Sketch:
     for slot, node in trace.state.items():
         vertex = sketch.vertices[slot]
         vertex.name = _text(known, node)
-        vertex.kind = PARAMETER if node._requires_grad else STATE
+        if not node._requires_grad:
+            vertex.kind, vertex.op = STATE, "state"
         vertex.value = None if is_remote(node) else _small(node._array)  # remote: not fetched
     for slot in trace.sources:
         vertex, position = sketch.vertices[slot], trace.arguments.get(slot)
@@ -229,7 +230,7 @@ def _of_compiled(step: Compiled, known: dict[int, str]) -> Sketch:
             vertex.name = last.names[position]
     for update in program.updates:
         leaf = sketch.vertices[update.leaf]
-        sketch.vertices[update.slot].writes = leaf.name or leaf.kind
+        sketch.vertices[update.slot].writes = leaf.name or leaf.op
     sketch.facts = _facts(last)
     return sketch
 

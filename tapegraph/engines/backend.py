@@ -7,6 +7,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any, TypeAlias, cast
 
+from tapegraph import markup
 from tapegraph.engines import registry
 from tapegraph.recording import scopes
 from tapegraph.typed import Backend
@@ -141,6 +142,17 @@ class Report:
     compile_seconds: float
     run_seconds: float
     error: str | None = None
+
+    def _repr_html_(self) -> str:
+        facts = {
+            "engine": self.backend + (f": {self.reason}" if self.reason else ""),
+            "entries": f"{self.entries:,}",
+            "graph": "found" if self.cached else f"compiled in {self.compile_seconds:.3g} s",
+            "ran in": f"{self.run_seconds * 1e3:.3g} ms",
+            "error": (self.error or "").strip().rpartition("\n")[2],
+        }
+        rows = [(name, fact) for name, fact in facts.items() if fact]
+        return markup.heading("backward") + markup.table(rows)
 
 
 # The attributes of a report, in order: it is made for who asks.

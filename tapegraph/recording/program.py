@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from tapegraph import markup
 from tapegraph.errors import line_of
 from tapegraph.recording.op import DERIVATIVES, SCALAR, Attrs, Op
 from tapegraph.typed import Array
@@ -174,6 +175,11 @@ class Program:
     def __str__(self) -> str:
         return table([HEADER, *self.rows()])
 
+    def _repr_html_(self) -> str:
+        return markup.heading("Program", f"{len(self):,} entries") + markup.table(
+            self.rows(), HEADER
+        )
+
 
 HEADER: tuple[str, ...] = ("slot", "op", "inputs", "attrs", "shape", "dtype", "grad")
 
@@ -279,12 +285,20 @@ class Recording:
         )
 
     def __str__(self) -> str:
-        rows: list[tuple[str, ...]] = [(*HEADER, "name", "where")]
+        return table([(*HEADER, "name", "where"), *self.rows()])
+
+    def _repr_html_(self) -> str:
+        rows, header = self.rows(), (*HEADER, "name", "where")
+        return markup.heading("Recording", f"{len(self):,} entries") + markup.table(rows, header)
+
+    def rows(self) -> list[tuple[str, ...]]:
+        """Return the columns as text, one row per slot, with names and lines."""
+        rows: list[tuple[str, ...]] = []
         for slot, row in enumerate(self.program.rows()):
             if self.program.ops[slot] is SCALAR:  # its value stands where attributes do
                 row = (*row[:3], repr(self.values[slot]), *row[4:])
             rows.append((*row, self.name(slot) or "", self.where(slot)))
-        return table(rows)
+        return rows
 
 
 def is_complex(program: Program, slot: int) -> bool:

@@ -75,6 +75,9 @@ class Tape:
     def __str__(self) -> str:
         return str(self.recording())
 
+    def _repr_html_(self) -> str:
+        return self.recording()._repr_html_()
+
     def __repr__(self) -> str:
         return f"<tape of {len(self)} entries>"
 

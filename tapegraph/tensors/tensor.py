@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, cast
 import numpy as np
 import numpy.typing as npt
 
+from tapegraph import markup
 from tapegraph.arrays.buffers import own
 from tapegraph.differentiation import stored
 from tapegraph.differentiation.backward import backward
@@ -373,6 +374,15 @@ class Tensor(ArrayMethods, Node, recorded=True):
         if self._requires_grad:
             extras += f", op={self.op!r}"
         return f"Tensor({text}{extras})"
+
+    def _repr_html_(self) -> str:
+        kind = self.op if self._requires_grad else "constant"
+        facts = [self.name or "", f"{self.dtype} {self.shape}", kind]
+        parts = [markup.heading("Tensor", *facts), markup.array(self._array, 12)]
+        grad = stored.read(self)
+        if grad is not None:
+            parts += [markup.heading("grad"), markup.array(grad, 8)]
+        return "".join(parts)
 
     @captured_by(CapturedTensor.format)
     def __format__(self, spec: str) -> str:

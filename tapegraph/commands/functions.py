@@ -1,10 +1,9 @@
-"""What ``python -m tapegraph`` prints: what is installed, and what differentiates."""
+"""Which NumPy functions differentiate: the rows of the list, and the page ``docs/numpy.md``."""
 
 from __future__ import annotations
 
 import dis
 import functools
-import platform
 from collections.abc import Callable, Iterator
 from types import CodeType, FunctionType, ModuleType
 from typing import Any
@@ -12,10 +11,7 @@ from typing import Any
 import numpy as np
 
 import tapegraph as tg
-from tapegraph.engines import registry
-from tapegraph.engines.backend import chosen_by
-from tapegraph.engines.engine import EngineDeclined
-from tapegraph.engines.forward import NUMPY, executor
+from tapegraph.commands.terminal import table
 from tapegraph.lowering import GAPS
 from tapegraph.recording import numpy_functions
 from tapegraph.recording.op import Op
@@ -52,34 +48,6 @@ Any other NumPy function raises a `TypeError` that names it. Compute without a g
 and assignments to elements are errors that say what to write instead: see
 [what is recorded, and what is refused](recording.md).
 """
-
-
-def info() -> list[str]:
-    """Return the lines of ``python -m tapegraph info``."""
-    rows = {
-        "tapegraph": tg.__version__,
-        "python": f"{platform.python_version()} on {platform.machine()} {platform.system()}",
-        "numpy": np.__version__,
-    }
-    usable: dict[str, str] = {}
-    details = {"devices": "CPU (NumPy)"}
-    for name in registry.rivals():
-        engine = registry.engine(name)
-        try:
-            rows[name] = engine.version()
-            usable[name] = engine.title
-        except EngineDeclined as declined:
-            rows[name] = f"not used: {declined}"
-        details |= engine.details()
-    chosen = tg.get_backend()
-    in_force = chosen if chosen in usable else registry.NATIVE
-    if chosen == registry.AUTO and usable:
-        in_force += f", and {' or '.join(usable.values())} for what measures faster there"
-    rows["backend"] = f"{chosen} ({chosen_by()}); engine in force: {in_force}"
-    kernels, threshold = executor()
-    large = f" for arrays of {threshold} elements and more" if kernels != NUMPY else ""
-    rows["forward"] = f"{kernels}{large}"
-    return [f"{topic:<11} {text}".rstrip() for topic, text in (rows | details).items()]
 
 
 def page() -> str:
@@ -130,6 +98,12 @@ def rows() -> list[tuple[str, ...]]:
             )
         )
     return sorted(found, key=lambda row: row[0].replace("`", ""))
+
+
+def names_of_functions() -> dict[Callable[..., Any], list[str]]:
+    """Return the public names of each of NumPy's functions that is recorded, its own first."""
+    names = _names()
+    return {f: names[f] for f in numpy_functions.RECORDED if f in names}
 
 
 @functools.cache
@@ -193,12 +167,3 @@ def _names() -> dict[Any, list[str]]:
         own = getattr(function, "__name__", "")
         known.sort(key=lambda name: (name.rpartition(".")[2] != own, name))
     return names
-
-
-def table(rows: list[tuple[str, ...]], *, markdown: bool) -> str:
-    """Return rows, the first of which is the header, as aligned columns."""
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    if markdown:
-        rows = [rows[0], tuple("-" * w for w in widths), *rows[1:]]
-    lines = [" | ".join(cell.ljust(w) for cell, w in zip(row, widths, strict=True)) for row in rows]
-    return "\n".join(f"| {line} |" if markdown else line.rstrip() for line in lines)

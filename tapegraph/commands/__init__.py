@@ -1,0 +1,1 @@
+"""What ``python -m tapegraph`` does, a command a file."""

@@ -1,0 +1,53 @@
+"""What notebooks show of objects: short HTML, in which every text is escaped."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from html import escape
+from typing import Any
+
+import numpy as np
+
+# No output is longer than a screen.
+MOST_LINES = 24
+
+
+def heading(kind: str, *facts: str) -> str:
+    """Return what something is, and facts about it in a line."""
+    told = " · ".join(escape(fact) for fact in facts if fact)
+    return f"<div><b>{escape(kind)}</b>{' · ' if told else ''}{told}</div>"
+
+
+def text(lines: str, most: int = MOST_LINES) -> str:
+    """Return lines as they are, without those in the middle where there are too many."""
+    return f'<pre style="margin: 0.2em 0">{escape(chr(10).join(abridged(lines, most)))}</pre>'
+
+
+def abridged(lines: str, most: int) -> list[str]:
+    """Return some lines, with a note in place of those in the middle where there are more."""
+    found = lines.splitlines()
+    if len(found) <= most:
+        return found
+    first = (most - 1) * 2 // 3
+    last = most - 1 - first
+    return [*found[:first], f"… {len(found) - first - last:,} more lines …", *found[-last:]]
+
+
+def array(values: Any, most: int) -> str:
+    """Return an array's numbers, abridged."""
+    shown = np.array2string(values, separator=", ", threshold=200, edgeitems=3, precision=5)
+    return text(shown, most)
+
+
+def table(rows: Sequence[Sequence[str]], header: Sequence[str] = ()) -> str:
+    """Return rows as a table, without those in the middle where there are too many."""
+    head = "".join(f"<th>{escape(cell)}</th>" for cell in header)
+    lines = ["".join(f"<td>{escape(cell)}</td>" for cell in row) for row in rows]
+    if len(lines) > MOST_LINES:
+        first = MOST_LINES * 2 // 3
+        last = MOST_LINES - 1 - first
+        left = len(lines) - first - last
+        note = f'<td colspan="{max(len(rows[0]), 1)}">… {left:,} more …</td>'
+        lines = [*lines[:first], note, *lines[-last:]]
+    body = "".join(f"<tr>{line}</tr>" for line in ([head] if header else []) + lines)
+    return f"<table>{body}</table>"
