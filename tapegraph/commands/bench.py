@@ -13,6 +13,8 @@ from tapegraph.engines import registry
 
 HEADER = ("step", "engine", "milliseconds", "faster than eager")
 WIDTHS, BATCH = (32, 64, 64, 1), 64
+# Calls of each way that are not timed, and that are at most.
+_WARM, _MOST = 5, 1_000_000
 WORKLOAD = f"a network of widths {WIDTHS}, {BATCH} rows, tanh, mean square, Adam; float64"
 
 
@@ -42,17 +44,18 @@ def measure(seconds: float) -> list[Timed]:
     rng = np.random.default_rng(0)
     x, y = rng.normal(size=(BATCH, WIDTHS[0])), rng.normal(size=(BATCH, WIDTHS[-1]))
     taken: list[list[float]] = [[] for _ in ways]
-    end = time.perf_counter() + seconds * len(ways)
-    warm = 5  # calls, that are not counted
-    while warm > 0 or time.perf_counter() < end:
+    end = 0.0
+    for timed in range(-_WARM, _MOST):
+        if timed == 0:
+            end = time.perf_counter() + seconds * len(ways)
         for (_, engine, step), times in zip(ways, taken, strict=True):
-            with tg.use_backend(engine):  # type: ignore[arg-type]
+            with tg.use_backend(engine):
                 start = time.perf_counter()
                 step(x, y)
-                times.append(time.perf_counter() - start)
-            if warm > 0:
-                times.clear()
-        warm -= 1
+                if timed >= 0:
+                    times.append(time.perf_counter() - start)
+        if timed >= 0 and time.perf_counter() > end:
+            break
     medians = [float(np.median(times)) for times in taken]
     return [Timed(name, e, s) for (name, e, _), s in zip(ways, medians, strict=True)]
 
@@ -60,7 +63,7 @@ def measure(seconds: float) -> list[Timed]:
 def _runs_in(engine: str, step: Any) -> bool:
     """Return whether an engine is there, and runs the compiled step."""
     x, y = np.ones((BATCH, WIDTHS[0])), np.ones((BATCH, WIDTHS[-1]))
-    with tg.use_backend(engine):  # type: ignore[arg-type]
+    with tg.use_backend(engine):
         for _ in range(3):
             step(x, y)
     report = tg.last_backward()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from tapegraph.drawing.labels import CHARACTER, SIZES, Labels, columns
+from tapegraph.drawing.labels import CHARACTER, SIZES, Labels, columns, printable
 from tapegraph.drawing.layered import Link, Point, arrange
 from tapegraph.drawing.parts import Folded, Part
 from tapegraph.drawing.scene import (
@@ -19,11 +19,14 @@ from tapegraph.drawing.scene import (
     TITLE,
     TITLE_SIZE,
     Box,
+    Edge,
     Frame,
     Scene,
-    Wire,
 )
 from tapegraph.drawing.sketch import DERIVATIVE, PARAMETER, STATE
+
+# A line above the picture, in characters.
+_LONGEST = 90
 
 
 def compose(folded: Folded) -> Scene:
@@ -64,7 +67,7 @@ class _Composer:
         self._find_links()
         scene = self._block(self._folded.root).scene
         sketch = self._folded.sketch
-        scene.title = sketch.title
+        scene.title = _line(sketch.title)
         scene.facts = self.facts()
         scene.kinds = [k for k in KEY if k in self._kinds]
         top = MARGIN + HEADER_SIZE * 1.5 + len(scene.facts) * FACT_SIZE * 1.45
@@ -90,10 +93,7 @@ class _Composer:
             counted[0] += f" of {_many(numbers, 'number')}"
         if self._labels.dtype:
             counted[0] += f", {self._labels.dtype}"
-        longest = 90
-        return [
-            f if len(f) <= longest else f[: longest - 1] + "…" for f in [*sketch.facts, *counted]
-        ]
+        return list(map(_line, [*sketch.facts, *counted]))
 
     # Who is linked to whom
 
@@ -203,14 +203,14 @@ class _Composer:
                 inner.shift(corner)
                 scene.frames += [shape, *inner.frames]
                 scene.boxes += inner.boxes
-                scene.wires += inner.wires
+                scene.edges += inner.edges
         for (key, label), route in zip(links.items(), arranged.routes, strict=True):
             tail, head = key[:2]
             is_box = head[0] == "part" and not head[1].is_frame
             ends = None
             if is_box:
                 ends = (_source(tail, head, list(key[2:])), head[1])
-            scene.wires.append(Wire(route, is_box, label=label if is_box else "", ends=ends))
+            scene.edges.append(Edge(route, is_box, label=label if is_box else "", ends=ends))
         middle = {n: c.x + sizes[n][0] / 2 for n, c in enumerate(arranged.corners)}
         enters = {part: middle[n] for (kind, part), n in number.items() if kind == "in"}
         leaves = {part: middle[n] for (kind, part), n in number.items() if kind == "out"}
@@ -242,9 +242,9 @@ class _Composer:
             for key in points:
                 points[key] += shift.x
         for x in block.enters.values():
-            scene.wires.append(Wire([Point(x, 0.0), Point(x, shift.y)], False))
+            scene.edges.append(Edge([Point(x, 0.0), Point(x, shift.y)], False))
         for x in block.leaves.values():
-            scene.wires.append(Wire([Point(x, bottom), Point(x, scene.height)], False))
+            scene.edges.append(Edge([Point(x, bottom), Point(x, scene.height)], False))
         for n, (x, back, ends) in enumerate(again):
             right = scene.width - 8.0 - 8.0 * n
             low, high = scene.height - 5.0, 5.0 + TITLE
@@ -254,7 +254,7 @@ class _Composer:
                 Point(right, high),
                 Point(back + shift.x, high),
             ]
-            scene.wires.append(Wire(points, again=True, ends=ends))
+            scene.edges.append(Edge(points, again=True, ends=ends))
 
     def _framed(self, part: Part, block: _Block) -> Frame:
         return Frame(part, _title(part), block.scene.width, block.scene.height)
@@ -274,6 +274,12 @@ def _is_frame(end: _End) -> bool:
 def _title(part: Part) -> str:
     often = f"× {part.times:,}" if part.times > 1 else ""
     return "  ".join(filter(None, (part.title, often)))
+
+
+def _line(text: str) -> str:
+    """Return a line of the head, not so long that it would make the picture wide."""
+    text = printable(" ".join(text.split()))
+    return text if len(text) <= _LONGEST else text[: _LONGEST - 1] + "…"
 
 
 def _many(count: int, noun: str) -> str:

@@ -23,11 +23,11 @@ def _lines(scene: Scene, root: Part) -> Iterator[str]:
     yield '  labelloc="t";'
     yield '  node [shape="box", style="rounded,filled", fontname="monospace", fontsize="11"];'
     yield from _inside(root, boxes, frames, number, "  ")
-    for wire in scene.wires:
-        if wire.ends is not None:
-            tail, head = (number[id(part)] for part in wire.ends)
-            options = [f"headlabel={_quoted([wire.label])}"] if wire.label else []
-            options += ['style="dashed"', 'constraint="false"'] if wire.again else []
+    for edge in scene.edges:
+        if edge.ends is not None:
+            tail, head = (number[id(part)] for part in edge.ends)
+            options = [f"headlabel={_quoted([edge.label])}"] if edge.label else []
+            options += ['style="dashed"', 'constraint="false"'] if edge.again else []
             yield f"  n{tail} -> n{head} [{', '.join(options)}];"
     yield "}"
 

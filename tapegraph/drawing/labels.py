@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os.path
 import unicodedata
 from collections import Counter
 from collections.abc import Sequence
@@ -13,7 +14,7 @@ from tapegraph.drawing.sketch import DERIVATIVE, NUMBER, Vertex
 
 # Of a line in characters, and of a box in lines; a monospaced character, in parts of the font's
 # size, as wide as the widest of the fonts that are asked for.
-LONGEST, MOST_LINES = 34, 12
+LONGEST, MOST_LINES = 42, 12
 CHARACTER = 0.61
 # How what is written in a box is set.
 NAME, CALL, TYPE, VALUE, GRADIENT, NOTE = "name", "call", "type", "value", "slope", "note"
@@ -77,7 +78,8 @@ class Labels:
                 lines[half:-half] = [Line(f"… {left:,} more", NOTE)]
             if often:
                 lines.insert(0, Line(often.strip(), NAME))
-        kind = self._type(last)
+        kinds = {self._type(self._vertices[i]) for i in self._alike[part.members[-1]]}
+        kind = kinds.pop() if len(kinds) == 1 else "several shapes"
         if kind and not (first.is_leaf and kind == lines[0].text):
             lines.append(Line(_short(f"→ {kind}" if len(part.members) > 1 else kind), TYPE))
         lines += self._numbers(part)
@@ -172,7 +174,7 @@ class Labels:
                 number = _number(first.value) if not self._is_full or first.kind == NUMBER else ""
                 return number or first.op
         if first.name and last.name:
-            return f"{first.name} … {last.name}"
+            return _range(first.name, last.name)
         values = {_number(self._vertices[i].value) for i in leaves}
         if len(values) == 1 and (value := values.pop()):
             return value
@@ -207,8 +209,28 @@ class Labels:
         return lines
 
 
+def _range(first: str, last: str) -> str:
+    """Return the names from one to another: ``layers.0…3.w`` where they differ in a number."""
+    prefix = os.path.commonprefix([first, last]).rstrip("0123456789")
+    rest, other = first[len(prefix) :], last[len(prefix) :]
+    suffix = os.path.commonprefix([rest[::-1], other[::-1]])[::-1].lstrip("0123456789")
+    one, two = rest.removesuffix(suffix), other.removesuffix(suffix)
+    if (prefix or suffix) and one.isdigit() and two.isdigit():
+        return f"{prefix}{one}…{two}{suffix}"
+    return f"{first} … {last}"
+
+
+def printable(text: str) -> str:
+    """Return a text without control characters and halves of pairs, which no XML can hold."""
+    return "".join(c if _is_printable(c) else "\ufffd" for c in text)
+
+
+def _is_printable(c: str) -> bool:
+    return c in "\t\n" or (c >= " " and not "\ud800" <= c <= "\udfff" and c not in "\ufffe\uffff")
+
+
 def _short(text: str) -> str:
-    text = " ".join(text.split())
+    text = printable(" ".join(text.split()))
     return text if len(text) <= LONGEST else text[: LONGEST - 1] + "…"
 
 

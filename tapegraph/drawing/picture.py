@@ -41,7 +41,7 @@ class Drawing:
 
     def __init__(self, what: Any, names: Any, boxes: int) -> None:
         folded = fold(sketch(what, names), boxes)
-        self._root = folded.root
+        self._folded = folded
         self._scene = compose(folded)
         self.title = self._scene.title
         self.size = (round(self._scene.width), round(self._scene.height))
@@ -75,7 +75,7 @@ class Drawing:
         str
             The text of a ``.dot`` file.
         """
-        return dot(self._scene, self._root)
+        return dot(self._scene, self._folded.root)
 
     def save(
         self, path: str | os.PathLike[str], *, theme: Theme | None = None, scale: float = 2.0
@@ -128,7 +128,7 @@ class Drawing:
         return {"image/svg+xml": self.svg(), "text/plain": str(self)}
 
     def __str__(self) -> str:
-        return text(self._scene, self._root)
+        return text(self._scene, self._folded.root)
 
     def __repr__(self) -> str:
         return f"<drawing of {self.title}: {self.boxes} boxes; save it, or print it>"

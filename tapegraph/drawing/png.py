@@ -7,7 +7,7 @@ from typing import Any
 
 from tapegraph.drawing.labels import SIZES
 from tapegraph.drawing.layered import Point
-from tapegraph.drawing.scene import Scene, Wire
+from tapegraph.drawing.scene import Edge, Scene
 from tapegraph.drawing.themes import INK, Theme, colours
 from tapegraph.errors import explain
 
@@ -46,8 +46,8 @@ def _draw(scene: Scene, axes: Any, colour: dict[str, str]) -> None:
     for kind, x in scene.keys():
         fill = "operation" if kind == "result" else kind
         _rect(axes, Point(x, scene.key - 9), 12, 12, 3, colour, fill, 1.0, kind)
-    for wire in scene.wires:
-        _wire(axes, wire, colour["wire"])
+    for edge in scene.edges:
+        _edge(axes, edge, colour["edge"])
     for text, place, size, role in scene.texts():
         _text(axes, text, place, size, role, colour, "left")
     for box in scene.boxes:
@@ -80,19 +80,19 @@ def _rect(
     )
 
 
-def _wire(axes: Any, wire: Wire, colour: str) -> None:
+def _edge(axes: Any, edge: Edge, colour: str) -> None:
     from matplotlib.patches import PathPatch, Polygon
     from matplotlib.path import Path
 
     points, codes = [], []
-    for n, piece in enumerate(wire.pieces()):
+    for n, piece in enumerate(edge.pieces()):
         points += piece
         line = Path.LINETO if n else Path.MOVETO
         codes += [line] if len(piece) == 1 else [Path.CURVE4] * 3
-    dashes = (0, (4, 3)) if wire.again else "-"
+    dashes = (0, (4, 3)) if edge.again else "-"
     path = Path(points, codes)
     axes.add_patch(PathPatch(path, fill=False, ec=colour, lw=1.2, ls=dashes, zorder=2))
-    if corners := wire.head():
+    if corners := edge.head():
         axes.add_patch(Polygon(corners, fc=colour, lw=0, zorder=2))
 
 

@@ -1,4 +1,4 @@
-"""Where everything in a picture is: frames, boxes with their lines, and wires."""
+"""Where everything in a picture is: frames, boxes with their lines, and edges."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ class Frame:
 
 
 @dataclass
-class Wire:
+class Edge:
     """An edge through points, in pairs between which it is straight; ``again`` leads back up."""
 
     points: list[Point]
@@ -118,7 +118,7 @@ class Scene:
     height: float = 0.0
     frames: list[Frame] = field(default_factory=list)
     boxes: list[Box] = field(default_factory=list)
-    wires: list[Wire] = field(default_factory=list)
+    edges: list[Edge] = field(default_factory=list)
     # The kinds of boxes that there are, in the order of the key to them, and where that stands.
     kinds: list[str] = field(default_factory=list)
     key: float = 0.0
@@ -134,9 +134,9 @@ class Scene:
         for frame in self.frames:
             place = Point(frame.corner.x + 12, frame.corner.y + 15)
             yield frame.title, place, TITLE_SIZE, "title"
-        for wire in self.wires:
-            x, y = wire.points[-1]
-            yield wire.label, Point(x + 5, y - 3), 8.5, "type"
+        for edge in self.edges:
+            x, y = edge.points[-1]
+            yield edge.label, Point(x + 5, y - 3), 8.5, "type"
 
     def keys(self) -> Iterator[tuple[str, float]]:
         """Yield the kinds of boxes, with where the key to each begins."""
@@ -149,8 +149,8 @@ class Scene:
         """Move all of it."""
         for shape in (*self.frames, *self.boxes):
             shape.corner = _moved(shape.corner, by)
-        for wire in self.wires:
-            wire.points = [_moved(p, by) for p in wire.points]
+        for edge in self.edges:
+            edge.points = [_moved(p, by) for p in edge.points]
 
 
 def _moved(point: Point, by: Point) -> Point:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from html import escape
 
-from tapegraph.drawing.labels import SIZES
+from tapegraph.drawing.labels import SIZES, printable
 from tapegraph.drawing.layered import Point
-from tapegraph.drawing.scene import Box, Scene, Wire
+from tapegraph.drawing.scene import Box, Edge, Scene
 from tapegraph.drawing.themes import DARK, INK, KINDS, LIGHT, Theme, colours
 
 FONTS = "ui-monospace, SFMono-Regular, Menlo, Consolas, 'DejaVu Sans Mono', monospace"
@@ -33,8 +33,8 @@ def _lines(scene: Scene, theme: Theme | None) -> Iterator[str]:
     for kind, x in scene.keys():
         shown = "operation result" if kind == "result" else kind
         yield _rect(f"box {shown}", Point(x, scene.key - 9), 12, 12, 3)
-    for wire in scene.wires:
-        yield from _wire(wire)
+    for edge in scene.edges:
+        yield from _edge(edge)
     for text, place, size, role in scene.texts():
         if text:
             yield _text(text, place, size, role, "start")
@@ -63,14 +63,14 @@ def _text(text: str, at: Point, size: float, role: str, anchor: str) -> str:
     return f'<text class="{role}" {place}>{_escaped(text)}</text>'
 
 
-def _wire(wire: Wire) -> Iterator[str]:
-    (start,), *pieces = wire.pieces()
+def _edge(edge: Edge) -> Iterator[str]:
+    (start,), *pieces = edge.pieces()
     path = f"M{start.x:.1f} {start.y:.1f}"
     for piece in pieces:
         places = " ".join(f"{p.x:.1f} {p.y:.1f}" for p in piece)
         path += ("L" if len(piece) == 1 else "C") + places
-    yield f'<path class="wire{" again" if wire.again else ""}" d="{path}"/>'
-    if corners := wire.head():
+    yield f'<path class="edge{" again" if edge.again else ""}" d="{path}"/>'
+    if corners := edge.head():
         yield f'<path class="head" d="M{"L".join(f"{p.x:.1f} {p.y:.1f}" for p in corners)}z"/>'
 
 
@@ -87,9 +87,9 @@ def _rules(colour: Mapping[str, str]) -> str:
         ".ground": f"fill: {colour['ground']}",
         "text": f"fill: {colour['ink']}",
         ".name, .tapegraph .title": "font-weight: 600",
-        ".wire": f"fill: none; stroke: {colour['wire']}; stroke-width: 1.2",
+        ".edge": f"fill: none; stroke: {colour['edge']}; stroke-width: 1.2",
         ".again": "stroke-dasharray: 4 3",
-        ".head": f"fill: {colour['wire']}",
+        ".head": f"fill: {colour['edge']}",
         ".frame": f"fill: {colour['frame']}; stroke: {colour['frame-line']}",
     }
     rules |= {f".{role}": f"fill: {colour[ink]}" for role, ink in INK.items()}
@@ -101,9 +101,4 @@ def _rules(colour: Mapping[str, str]) -> str:
 
 
 def _escaped(text: str) -> str:
-    """Return a text as XML can hold it, which no control character and half a pair can be in."""
-    return escape("".join(c if _is_allowed(c) else "\ufffd" for c in text))
-
-
-def _is_allowed(c: str) -> bool:
-    return c in "\t\n" or (c >= " " and not "\ud800" <= c <= "\udfff" and c not in "\ufffe\uffff")
+    return escape(printable(text))

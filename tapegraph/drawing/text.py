@@ -16,9 +16,9 @@ def text(scene: Scene, root: Part) -> str:
     number = {id(part): n for n, part in enumerate(root.boxes(), 1)}
     titles = {id(frame.part): frame.title for frame in scene.frames}
     reads: dict[int, list[int]] = {}
-    for wire in scene.wires:
-        if wire.ends is not None and not wire.again:
-            tail, head = wire.ends
+    for edge in scene.edges:
+        if edge.ends is not None and not edge.again:
+            tail, head = edge.ends
             reads.setdefault(id(head), []).append(number[id(tail)])
 
     def lines(frame: Part, indent: str) -> Iterator[str]:

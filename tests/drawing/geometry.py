@@ -7,7 +7,7 @@ from itertools import combinations
 import numpy as np
 
 from tapegraph.drawing.labels import SIZES, columns
-from tapegraph.drawing.scene import Box, Frame, Scene, Wire
+from tapegraph.drawing.scene import Box, Edge, Frame, Scene
 
 # As wide as the widest of the monospaced fonts that are asked for: DejaVu, Menlo 0.602.
 WIDTH_OF_A_LETTER = 0.602
@@ -27,8 +27,8 @@ def check(drawing) -> None:
         assert within(one, other) or within(other, one) or not overlap(one, other)
     for box in scene.boxes:
         text_fits(box)
-    for wire in scene.wires:
-        goes_around(wire, scene.boxes)
+    for edge in scene.edges:
+        goes_around(edge, scene.boxes)
 
 
 def inside(scene: Scene) -> None:
@@ -64,10 +64,10 @@ def text_fits(box: Box) -> None:
     assert below <= box.corner.y + box.height
 
 
-def points_of(wire: Wire) -> np.ndarray:
-    """Points along a wire, close to each other."""
+def points_of(edge: Edge) -> np.ndarray:
+    """Points along an edge, close to each other."""
     found = []
-    (last,), *pieces = wire.pieces()
+    (last,), *pieces = edge.pieces()
     t = np.linspace(0, 1, 24)[:, None]
     for piece in pieces:
         corners = np.array([last, *piece])
@@ -80,9 +80,9 @@ def points_of(wire: Wire) -> np.ndarray:
     return np.concatenate(found)
 
 
-def goes_around(wire: Wire, boxes: list[Box]) -> None:
-    points = points_of(wire)
-    if not wire.again:
+def goes_around(edge: Edge, boxes: list[Box]) -> None:
+    points = points_of(edge)
+    if not edge.again:
         assert (np.diff(points[:, 1]) >= -1e-6).all()  # never up
     for box in boxes:
         left, top, right, bottom = edges(box)
@@ -95,7 +95,7 @@ def links(drawing) -> set[tuple[str, str]]:
     """The edges between boxes, each by the first line of its boxes."""
     named = {id(box.part): box.lines[0].text for box in drawing._scene.boxes}
     return {
-        (named[id(wire.ends[0])], named[id(wire.ends[1])])
-        for wire in drawing._scene.wires
-        if wire.ends is not None and not wire.again
+        (named[id(edge.ends[0])], named[id(edge.ends[1])])
+        for edge in drawing._scene.edges
+        if edge.ends is not None and not edge.again
     }
