@@ -23,7 +23,7 @@ from tapegraph.drawing.scene import (
     Frame,
     Scene,
 )
-from tapegraph.drawing.sketch import DERIVATIVE, PARAMETER, STATE
+from tapegraph.drawing.sketch import CONSTANT, DERIVATIVE, NUMBER, PARAMETER, STATE
 
 # A line above the picture, in characters.
 _LONGEST = 90
@@ -156,7 +156,7 @@ class _Composer:
         width = max(line.width for line in lines) + 2 * PAD_X
         height = sum(SIZES[line.role] * LINE for line in lines) + 2 * PAD_Y
         kind = "function" if part.title and vertex.kind != DERIVATIVE else vertex.kind
-        kind = PARAMETER if kind == STATE else kind
+        kind = {STATE: PARAMETER, NUMBER: CONSTANT}.get(kind, kind)
         self._kinds[kind] = None
         result = any(self._vertices[i].is_result for i in part.members)
         if result:

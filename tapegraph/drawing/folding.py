@@ -152,14 +152,21 @@ class _Folding:
         """Fold what repeats, in the longest frame first, and there what spares most."""
         done: set[int] = set()
         for _ in range(_FOLDS):
-            if self._count() <= most:
-                return
             frames = [frame for frame in self.root.frames() if id(frame) not in done]
-            if not frames:
-                return
+            if self._count() <= most or not frames:
+                break
             frame = max(frames, key=lambda f: len(f.parts))
             if not self._repeat_in(frame):
                 done.add(id(frame))
+        self._draw_starts()
+
+    def _draw_starts(self) -> None:
+        """Draw the leaves that a first round reads where the next ones read what was computed."""
+        for i, vertex in enumerate(self.vertices):
+            base = self._base(i)
+            for mine, theirs in zip(self.vertices[base].inputs, vertex.inputs, strict=False):
+                if not self.vertices[theirs].is_leaf:
+                    self.inscribed.discard(mine)
 
     def _repeat_in(self, frame: Part) -> bool:
         """Fold one repetition: of the same types, but in an update of whatever types there are."""
@@ -186,8 +193,12 @@ class _Folding:
         if part.is_frame:
             return (part.times, *(self._token(p, exact) for p in part.parts))
         vertex = self.vertices[part.members[0]]
-        operands = tuple(self.vertices[i].is_leaf for i in vertex.inputs)
-        return (vertex.op, operands, part.times, (vertex.dtype, vertex.shape) if exact else ())
+        return (
+            vertex.op,
+            len(vertex.inputs),
+            part.times,
+            (vertex.dtype, vertex.shape) if exact else (),
+        )
 
     def _stands_for(self, one: Part, other: Part) -> None:
         """Draw one part for another that is like it, with the leaves that only that one reads."""

@@ -175,9 +175,12 @@ class Labels:
                 return number or first.op
         if first.name and last.name:
             return _range(first.name, last.name)
-        values = {_number(self._vertices[i].value) for i in leaves}
-        if len(values) == 1 and (value := values.pop()):
-            return value
+        values = [self._vertices[i].value for i in leaves]
+        if all(isinstance(value, (int, float)) for value in values):
+            return _span(values)
+        texts = set(map(_number, values))
+        if len(texts) == 1 and (text := texts.pop()):
+            return text
         return first.op
 
     def _type(self, vertex: Vertex) -> str:
@@ -200,13 +203,17 @@ class Labels:
             if len(numbers) == 1:
                 lines.append(Line(_short(sign + _number(numbers[0])), role))
             elif all(isinstance(n, float) for n in numbers):
-                low, high = _number(min(numbers)), _number(max(numbers))
-                text = low if low == high else f"{low} … {high}"
-                lines.append(Line(_short(sign + text), role))
+                lines.append(Line(_short(sign + _span(numbers)), role))
         norms = [v.norm for v in alike]
         if None not in norms and len(norms) == 1:
             lines.append(Line(f"|grad| {_number(norms[0])}", GRADIENT))
         return lines
+
+
+def _span(numbers: Sequence[float]) -> str:
+    """Return the least and the largest of some numbers."""
+    low, high = _number(min(numbers)), _number(max(numbers))
+    return low if low == high else f"{low} … {high}"
 
 
 def _range(first: str, last: str) -> str:

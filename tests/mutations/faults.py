@@ -65,6 +65,7 @@ VERSIONS = "tests/compiling/test_versions.py"
 EXPORT = "tests/export/test_export.py"
 FREE = "tests/export/test_free_batch.py"
 ONNX = "tests/export/test_onnx.py"
+DRAW = "tests/drawing/test_draw.py"
 RANDOM_STEPS = "tests/compiling/test_random_steps.py -k steps_natively"
 
 FAULTS = (
@@ -2547,5 +2548,102 @@ FAULTS = (
         "if name == NUMPY or op.saves:",
         "tests/lowering/test_forward_kernels.py -k compiled",
         tensorflow=True,
+    ),
+    # ------------------------------------------------------------------ pictures
+    Fault(
+        "pictures",
+        "rounds-of-a-loop-miscounted",
+        "tapegraph/drawing/repetitions.py",
+        "found = Repetition(wiring.start(start, length, period), period, length // period)",
+        "found = Repetition(wiring.start(start, length, period), period, length // period - 1)",
+        DRAW,
+    ),
+    Fault(
+        "pictures",
+        "rounds-begin-anywhere",
+        "tapegraph/drawing/repetitions.py",
+        "return min(range(start, start + length % period + 1), key=handed_on)",
+        "return start + length % period",
+        DRAW,
+    ),
+    Fault(
+        "pictures",
+        "what-is-read-differently-is-a-loop",
+        "tapegraph/drawing/repetitions.py",
+        "return in_a_row or self._are_read_alike(found)",
+        "return True",
+        DRAW,
+    ),
+    Fault(
+        "pictures",
+        "start-of-a-loop-is-inscribed",
+        "tapegraph/drawing/folding.py",
+        "                    self.inscribed.discard(mine)",
+        "                    pass",
+        DRAW,
+    ),
+    Fault(
+        "pictures",
+        "a-chain-takes-what-others-read",
+        "tapegraph/drawing/folding.py",
+        "if readers[id(before)] == {id(part)} and self._may_follow(part, before):",
+        "if self._may_follow(part, before):",
+        DRAW,
+    ),
+    Fault(
+        "pictures",
+        "update-drawn-before-the-gradients",
+        "tapegraph/drawing/folding.py",
+        "wanted = min(latest, default=last if vertex.writes else stages[i])",
+        "wanted = stages[i]",
+        DRAW,
+    ),
+    Fault(
+        "pictures",
+        "boxes-overlap",
+        "tapegraph/drawing/layered.py",
+        "while len(blocks) > 1 and blocks[-2][0] > blocks[-1][0]:",
+        "while False:",
+        DRAW,
+    ),
+    Fault(
+        "pictures",
+        "edges-without-lanes",
+        "tapegraph/drawing/layered.py",
+        "for rank in range(ranks[link.tail] + 1, ranks[link.head]):",
+        "for rank in ():",
+        DRAW,
+    ),
+    Fault(
+        "pictures",
+        "names-are-markup",
+        "tapegraph/drawing/svg.py",
+        "return escape(printable(text))",
+        "return printable(text)",
+        DRAW,
+    ),
+    Fault(
+        "pictures",
+        "dot-without-escapes",
+        "tapegraph/drawing/dot.py",
+        """safe = (line.replace("\\\\", "\\\\\\\\").replace('"', '\\\\"') for line in lines)""",
+        """safe = (line.replace('"', '\\\\"') for line in lines)""",
+        DRAW,
+    ),
+    Fault(
+        "pictures",
+        "notebooks-run-names",
+        "tapegraph/markup.py",
+        'told = " · ".join(escape(fact) for fact in facts if fact)',
+        'told = " · ".join(fact for fact in facts if fact)',
+        "tests/tensors/test_notebooks.py",
+    ),
+    Fault(
+        "pictures",
+        "parity-hides-a-difference",
+        "tapegraph/commands/parity.py",
+        'return Compared(name, "both", float("nan"), False, str(error))',
+        'return Compared(name, "both", float("nan"), True, str(error))',
+        "tests/commands/test_command_line.py",
     ),
 )
