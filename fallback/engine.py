@@ -11,9 +11,11 @@ from tapegraph.fallback.batch_sweep import jacobian
 from tapegraph.fallback.plan import Plan
 from tapegraph.fallback.recorded_sweep import recorded_gradients
 from tapegraph.fallback.sweep import gradients, gradients_of_history
+from tapegraph.fallback.watched_sweep import watched_gradients, watched_recorded
 from tapegraph.recording.linearize import History
 from tapegraph.recording.node import Node
 from tapegraph.recording.program import Recording
+from tapegraph.recording.watchers import WATCHING
 from tapegraph.typed import Array, Xla
 
 
@@ -25,20 +27,26 @@ class Native(Engine):
 
     def run(self, recording: Recording, seeds: Sequence[Array]) -> Outcome:
         """Return the gradients of the wanted slots, given a cotangent per output."""
+        if WATCHING.value():
+            return Outcome(watched_gradients(recording, seeds))
         return Outcome(gradients(recording, seeds))
 
     def differentiate(self, history: History, seeds: Sequence[Array]) -> Outcome:
         """Return the gradients by what is wanted, by a sweep that needs no columns."""
-        if history.kept:
+        if history.kept or WATCHING.value():
             return self.run(history.recording, seeds)
         return Outcome(gradients_of_history(history, seeds))
 
     def recorded(self, recording: Recording, seeds: Sequence[Any]) -> list[Any]:
         """Return the gradients as Tensors, by the sweep that is recorded."""
+        if WATCHING.value():
+            return watched_recorded(recording, seeds)
         return recorded_gradients(recording, seeds)
 
     def jacobian(self, recording: Recording) -> Outcome:
         """Return the Jacobian of the one output by each wanted slot, many rows at a time."""
+        if WATCHING.value():
+            return super().jacobian(recording)  # row by row
         return Outcome(jacobian(recording))
 
     def whole(self, recording: Recording, state: Mapping[int, Node], xla: Xla = "auto") -> Plan:

@@ -52,6 +52,7 @@ from tapegraph.recording.capture_mode import ConcretizationError
 from tapegraph.recording.scopes import no_grad
 from tapegraph.recording.tape import tape, tape_reset
 from tapegraph.saving.checkpoints import load, save
+from tapegraph.seeing.anomaly import anomaly
 from tapegraph.tensors.defop import defop
 from tapegraph.tensors.dual import Dual
 from tapegraph.tensors.parameters import parameters, zero_grad
@@ -97,6 +98,7 @@ __all__ = [
     "Value",
     "amax",
     "amin",
+    "anomaly",
     "backward",
     "checkpoint",
     "data",

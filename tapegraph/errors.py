@@ -36,6 +36,8 @@ class _Origins(dict[str, int]):
     """Whose code a file holds, found out once per file name."""
 
     def __missing__(self, file: str) -> int:
+        if file.startswith("<tapegraph "):  # the lines of a plan, which may be one of many
+            return BETWEEN
         origin = self[file] = _origin(os.path.abspath(file) if os.path.exists(file) else file)
         return origin
 

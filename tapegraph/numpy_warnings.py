@@ -21,7 +21,12 @@ import numpy as np
 from tapegraph.errors import warn
 
 # The modules and packages whose lines call NumPy in a forward.
-FORWARDS = ("tapegraph.recording.record", "tapegraph.arrays.bit_select", "tapegraph.ops")
+FORWARDS = (
+    "tapegraph.recording.record",
+    "tapegraph.recording.kernels",
+    "tapegraph.arrays.bit_select",
+    "tapegraph.ops",
+)
 
 warnings.filterwarnings(
     "error",

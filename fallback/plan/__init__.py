@@ -7,16 +7,24 @@ bit what the eager engine does.
 
 from __future__ import annotations
 
+import itertools
+import linecache
 from collections.abc import Callable
 from typing import Any
+from weakref import finalize
 
 import numpy as np
 
 from tapegraph.arrays.buffers import keep_freed_memory
+from tapegraph.fallback.plan.codegen import TELL
 from tapegraph.fallback.plan.compiler import compile_plan
 from tapegraph.numpy_warnings import quietly
 from tapegraph.recording.program import Recording
+from tapegraph.recording.watchers import WATCHING, Watcher
 
+# The file that a plan's lines are of.
+PLAN = "<tapegraph plan"
+_numbers = itertools.count(1)
 as_array: Any = np.asarray  # NumPy's types do not know an order that varies
 
 
@@ -41,10 +49,18 @@ class Plan:
         self._types = [(v.dtype, "C" if v.flags.c_contiguous else "K") for v in values]
         with np.errstate(all="ignore"):
             source = compile_plan(recording)
-        self.source, self.nbytes = source.text, source.nbytes
-        exec(compile(self.source, "<tapegraph plan>", "exec"), source.names)
-        plan = source.names["plan"]
-        self._run: Callable[..., Any] = (lambda *a: next(plan(*a))) if source.long else plan
+        self.source, self.nbytes, self._written = source.text, source.nbytes, source
+        file = f"{PLAN} {next(_numbers)}>"
+        exec(compile(self.source, file, "exec"), source.names)
+        self._run = self._called(source.names["plan"])
+        # Tracebacks, debuggers and profilers ask there for lines; without a time it is kept.
+        lines = self.source.splitlines(keepends=True)
+        linecache.cache[file] = (len(self.source), None, lines, file)
+        finalize(self, linecache.cache.pop, file, None)
+        self._told: Callable[..., Any] | None = None
+
+    def _called(self, plan: Any) -> Callable[..., Any]:
+        return (lambda *a: next(plan(*a))) if self._written.long else plan  # type: ignore[no-any-return]
 
     def try_variant(self, limit: float) -> bool:
         """Return whether another variant was tried: there is but one."""
@@ -54,4 +70,27 @@ class Plan:
         """Return the outputs, and the new values of the state that changes."""
         typed = zip(values, self._types, strict=True)
         arrays = [as_array(v, dtype, order) for v, (dtype, order) in typed]
+        watchers = WATCHING.value()
+        if watchers:
+            return self._run_watched(watchers, arrays)
         return quietly(self._run, *arrays)  # type: ignore[no-any-return]
+
+    def _run_watched(self, watchers: tuple[Watcher, ...], arrays: list[Any]) -> Any:
+        """Run the plan as one that tells watchers of each line; it is made when first needed."""
+        body = self._written.body
+        if self._told is None:
+            self._told_names = dict(self._written.names)
+            exec(compile(self._written.telling(), f"{PLAN}, watched>", "exec"), self._told_names)
+            self._told = self._called(self._told_names["plan"])
+
+        def tell(number: int, *results: Any) -> None:
+            for watcher in watchers:
+                watcher.line(body[number].op, body[number].place, results)
+
+        for watcher in watchers:
+            watcher.plan_starts()
+        self._told_names[TELL] = tell
+        try:
+            return quietly(self._told, *arrays)
+        finally:
+            del self._told_names[TELL]

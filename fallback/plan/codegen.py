@@ -7,7 +7,7 @@ import keyword
 import re
 from collections.abc import Container, Iterator, Sequence
 from operator import getitem
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -18,6 +18,8 @@ from tapegraph.fallback.plan.memory import LARGE, Buffers, last_reads, written_o
 # A plan of more lines is a generator, whose values lie on the heap. Thousands of them would fill
 # the interpreter's stack, and where a chunk of that ends, a call of Python maps memory every time.
 LONG = 256
+# What a plan that is watched calls after each line.
+TELL = "tell"
 # Their result's place may be a last operand, which is quicker than by keyword; of np.maximum and
 # np.minimum NumPy wants the keyword.
 POSITIONAL = {
@@ -66,6 +68,18 @@ class Names:
         return name
 
 
+class Line(NamedTuple):
+    """A line of a plan: its text, and of what it computes the operation, place and names."""
+
+    text: str
+    op: str = ""
+    place: str = ""
+    names: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        return f"{self.text}  # {self.place}" if self.place else self.text
+
+
 class Source:
     """Writes a plan.
 
@@ -80,7 +94,7 @@ class Source:
         outputs: Sequence[Var],
         updates: Sequence[Var],
     ) -> None:
-        self._names = Names("plan")
+        self._names = Names("plan", TELL)
         self.names = self._names.known
         self._arrays: dict[tuple[str, Any], Constant] = {}  # numbers as arrays
         self._fixed: set[int] = set()  # the views of buffers, by id
@@ -90,21 +104,34 @@ class Source:
         buffers = Buffers(instrs, [*results, *self._over.values()])
         self._buffers, self.nbytes = buffers.of, buffers.nbytes
         dropped = self._dropped(instrs, root_ids(results))
-        once, body = [], [f"def plan({', '.join(map(self._names.of, leaves))}):"]
+        once, body = [], [Line(f"def plan({', '.join(map(self._names.of, leaves))}):")]
         for number, instr in enumerate(instrs):
-            place = f"  # {instr.place}" if instr.place else ""
             if self._is_fixed_view(instr):
-                once.append(self._fixed_view(instr) + place)
+                once.append(Line(self._fixed_view(instr), place=instr.place))
                 continue
             text = self._check(instr) if isinstance(instr, NanCheck) else self._line(instr)
-            body.append(f"    {text}{place}")
+            names = tuple(map(self._names.of, instr.results))
+            body.append(Line(f"    {text}", instr.op, instr.place, names))
             gone = [self._names.of(var) for var in dropped.get(number, ())]
             if gone:
-                body.append(f"    del {', '.join(gone)}")
+                body.append(Line(f"    del {', '.join(gone)}"))
         given = [", ".join(map(self._result, part)) for part in (outputs, updates)]
         self.long = len(body) > LONG
-        body.append(f"    {'yield' if self.long else 'return'} [{given[0]}], [{given[1]}]")
-        self.text = "\n".join([*once, *body]) + "\n"
+        body.append(Line(f"    {'yield' if self.long else 'return'} [{given[0]}], [{given[1]}]"))
+        self.text = "\n".join(map(str, [*once, *body])) + "\n"
+        self.body = body
+
+    def telling(self) -> str:
+        """Return the plan as one that calls ``tell`` after each line with its number and results.
+
+        What lies in buffers and is looked at in the same way in every run it has from the plan.
+        """
+        told = []
+        for number, line in enumerate(self.body):
+            told.append(line.text)
+            if line.names:
+                told.append(f"    {TELL}({number}, {', '.join(line.names)})")
+        return "\n".join(told) + "\n"
 
     # Lines
 

@@ -54,7 +54,7 @@ class _Compiler:
         for slot, op in enumerate(program.ops):
             if not program.inputs[slot]:
                 continue
-            self.builder.place = self.recording.where(slot)
+            self.builder.op, self.builder.place = op.name, self.recording.where(slot)
             if op in DERIVATIVES:
                 key = program.backward_of(slot)
                 if key not in self._gradients:
@@ -162,7 +162,7 @@ class _Variables(Arrays):
         ones = np.ones_like(of[backward.y].value)
         seed = self.builder.constant(ones) if backward.seed is None else of[backward.seed]
         swept = dict(zip(self.program.wanted, self.swept([seed]), strict=True))
-        self.builder.place = ""
+        self.builder.op = self.builder.place = ""
         grads = {slot: self._found(slot, swept.get(slot)) for slot in backward.targets}
         if all(isinstance(g, Constant) and not has_nan(g.value) for g in grads.values()):
             return grads
@@ -182,6 +182,7 @@ class _Variables(Arrays):
         return grad if slot in self.backward.rows else self._dense(grad)
 
     def parts(self, slot: int, g: Var) -> Iterator[tuple[int, Any]]:
+        self.builder.op = f"backward of {self.program.ops[slot].name}"
         self.builder.place = self.recording.where(slot)
         return super().parts(slot, g)
 

@@ -52,6 +52,7 @@ class Instr:
     - opaque: A user's own function, of which nothing is known: it may keep what it is given.
     - results: What it gives: one, or for an operation that saves something two.
     - reads: The values among its arguments.
+    - op: The operation of the user's that it is a part of.
     - place: The user's line.
     - key: What it shares with an instruction that gives the same.
     """
@@ -67,6 +68,7 @@ class Instr:
     needs_out: bool = field(init=False, default=False)
     results: list[Var] = field(init=False, default_factory=list)
     reads: list[Var] = field(init=False)
+    op: str = field(init=False, default="")
     place: str = field(init=False, default="")
     key: Any = field(init=False, default=None)
 
@@ -104,7 +106,7 @@ class Builder:
 
     def __init__(self) -> None:
         self.instrs: list[Instr] = []
-        self.place = ""
+        self.op = self.place = ""
         self._seen: dict[Any, list[Var]] = {}
         self._constants: dict[int, Constant] = {}
 
@@ -148,7 +150,7 @@ class Builder:
         ]
         owns = type(out) is np.ndarray and instr.results[0].roots[0].value is out
         instr.takes_out = instr.takes_out and owns
-        instr.place, instr.key = self.place, key
+        instr.op, instr.place, instr.key = self.op, self.place, key
         self.instrs.append(instr)
         self._seen[key] = instr.results
         return instr.results

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from cmath import isfinite
 from collections.abc import Iterable
 from typing import Any
 
@@ -146,13 +147,28 @@ def has_nan(grad: Any) -> bool:
     look at each element that NumPy has.
     """
     array = grad.values if type(grad) is RowSparse else grad
+    square = _square(array)
+    return bool(np.isnan(array).any() if square is None else square != square)
+
+
+def is_finite(grad: Any) -> bool:
+    """Tell whether a gradient, or any array of floats, holds neither a NaN nor an infinity.
+
+    The same product is finite only if each element is; where it is not, its sum may have overflowed.
+    """
+    array = grad.values if type(grad) is RowSparse else grad
+    square = _square(array)
+    finite = square is not None and isfinite(square)
+    return finite or bool(np.isfinite(array).all())
+
+
+def _square(array: Any) -> Any:
+    """Return the product of an array with itself; None where it does not lie in one run."""
     if array.ndim == 1 and array.strides[0] == array.itemsize:
-        square = np.dot(array, array)
-        return bool(square != square)
+        return np.dot(array, array)
     if 0 in array.strides:  # the same numbers again and again
         array = array[tuple(slice(None) if step else slice(0, 1) for step in array.strides)]
     if array.flags.c_contiguous or array.flags.f_contiguous:
         flat = array.ravel("K")
-        square = np.dot(flat, flat)
-        return bool(square != square)
-    return bool(np.isnan(array).any())
+        return np.dot(flat, flat)
+    return None

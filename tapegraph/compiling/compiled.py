@@ -39,6 +39,7 @@ from tapegraph.recording.lost_gradients import DIFFERENTIATING
 from tapegraph.recording.node import Node
 from tapegraph.recording.remote import is_remote
 from tapegraph.recording.scopes import RECORDING
+from tapegraph.recording.watchers import AskReal
 from tapegraph.typed import Xla
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -250,7 +251,12 @@ class Compiled:
         self._expire(entry)
         if entry.trace is not None and entry.trace.draws:
             random.come_back(undo)
-        return self._run(entry, structure, given, undo)
+        try:
+            return self._run(entry, structure, given, undo)
+        except AskReal:
+            make(together(undo))
+            undo.clear()
+            return self._verified(entry, structure, given, undo)
 
     def _run(self, entry: _Entry, structure: Any, given: list[Any], undo: Undo) -> Any:
         """Run the program; where it refuses what was given, let a real call say why."""

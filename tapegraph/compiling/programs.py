@@ -31,12 +31,14 @@ from tapegraph.random import come_back
 from tapegraph.recording.changes import Change, Undo, all_new_numbers, make, set_changed, together
 from tapegraph.recording.node import next_seq
 from tapegraph.recording.remote import RemoteArray, offloaded
+from tapegraph.recording.watchers import WATCHING, looked_at
 from tapegraph.typed import Xla
 
 # Seconds that a loop of an engine may take, how many runs the first one makes, and how many bytes
 # of arguments and results it holds.
 _LONGEST, _FIRST, _MOST_BYTES = 1.0, 16, 1 << 26
 _ASKED = Failure("the backend is native")
+_LOOKED_AT = Failure("tg.anomaly looks at each result, which the native engine alone shows")
 _NUMBERS = Failure("Values are computed by the native engine, level by level")
 
 
@@ -53,6 +55,7 @@ class Programs:
             self.native: Any = native.whole(trace.recording, trace.state)
         self.seconds = CLOCK.now() - start
         self._importing = 0.0  # seconds, of these
+        self._tell_compiled(registry.NATIVE, start)
         self._last: tuple[str, WholeProgram, str | None] = ("", self.native, None)
         self._others: dict[str, WholeProgram] = {}
         self._failed: dict[str, Failure] = {}
@@ -85,6 +88,10 @@ class Programs:
                 return
         received = f"{self._name}, which is no graph: {next(iter(self._failed.values())).reason}"
         raise RuntimeError(explain("write", received, "a step that TensorFlow can run"))
+
+    def _tell_compiled(self, name: str, start: float) -> None:
+        for watcher in WATCHING.value():
+            watcher.compiled(f"{self._name} in {registry.engine(name).title}", start, CLOCK.now() - start)
 
     def _told(self, name: str) -> AbstractContextManager[None]:
         """Tell of compiling it, where that takes long."""
@@ -139,6 +146,9 @@ class Programs:
         length = len(self._trace.recording)
         compiled += imported + tried
         LAST.set((name, reason, length, not compiled, compiled, took))
+        if name != registry.NATIVE:
+            for watcher in WATCHING.value():
+                watcher.ran(f"{self._name} in {registry.engine(name).title}", start, took)
         return result
 
     # Many runs
@@ -283,6 +293,8 @@ class Programs:
         name = get_backend()
         if name == registry.NATIVE:
             return name, _ASKED
+        if looked_at():
+            return registry.NATIVE, _LOOKED_AT
         if self._trace.numbers is not None:
             return registry.NATIVE, _NUMBERS
         if name != registry.AUTO:
@@ -332,6 +344,7 @@ class Programs:
                     self._trace.recording, self._trace.state, self._xla
                 )
                 self.seconds += CLOCK.now() - start
+                self._tell_compiled(name, start)
             except Exception as error:
                 self._drop(name, account(name, error))
         return self._others.get(name)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -21,6 +22,7 @@ from tapegraph.recording import capture_mode
 from tapegraph.recording.capture_mode import is_captured
 from tapegraph.recording.linearize import History
 from tapegraph.recording.node import Node, constant, numeric
+from tapegraph.recording.watchers import WATCHING
 from tapegraph.typed import Array, ArrayLike
 
 if TYPE_CHECKING:
@@ -168,6 +170,11 @@ def differentiated(history: History, seeds: list[Array] | None) -> tuple[list[Ar
         else:
             if structure is not None:
                 structure.ran(chosen, seconds, outcome.compile_seconds)
+            for watcher in WATCHING.value():
+                watcher.compiled(engine.title, start, outcome.compile_seconds)
+                watcher.ran(engine.title, start + outcome.compile_seconds, seconds)
+                native = registry.engine(registry.NATIVE)
+                watcher.gave(engine.title, outcome.grads, partial(_outcome, native, history, seeds))
             return outcome.grads, (chosen, None, len(history), *outcome[1:], seconds)
     start = CLOCK.now()
     grads = _outcome(registry.engine(registry.NATIVE), history, seeds).grads

@@ -39,8 +39,8 @@ def _checked(name: Any, threshold: Any, source: str) -> Executor:
     if type(threshold) is not int or threshold < 0:
         expected = "a number of elements from 0"
         raise ValueError(explain(source, f"threshold={threshold!r}", expected))
-    if name != NUMPY and not OTHERS:
-        OTHERS.append(_by_choice)
+    if name != NUMPY and _by_choice not in OTHERS:
+        OTHERS.insert(0, _by_choice)
     return Executor(name, threshold)
 
 

@@ -43,6 +43,7 @@ from tapegraph.recording.capture_mode import (
 from tapegraph.recording.changes import Change, all_new_numbers, make, set_array, together
 from tapegraph.recording.node import constant, real_dtype
 from tapegraph.recording.scopes import no_grad
+from tapegraph.recording.watchers import WATCHING
 from tapegraph.scalars.recorder import recorder_of
 from tapegraph.scalars.state import DATA, GRAD
 from tapegraph.tensors.tensor import Tensor
@@ -294,11 +295,16 @@ class Optimizer:
     @captured_by(lambda optimizer, capture, eager: optimizer._record(capture))
     def _step(self) -> None:
         changes: list[Change] = []
+        watchers = WATCHING.value()
+        for watcher in watchers:
+            watcher.step_starts(self._kind)
         for group in self._groups:
             changes.extend(self._changes(group, self._rate(group)))
         steps = np.array(self._steps._array.item() + 1)
         changes.append(partial(set_array, self._steps, steps))
         quietly(make, together(changes))  # an update in place that overflows must not stop half-way
+        for watcher in watchers:
+            watcher.step_ends()
 
     def _rate(self, group: Group, ahead: int = 0) -> float:
         """Return the learning rate of a group in the next step, or so many steps after it."""
@@ -341,6 +347,8 @@ class Optimizer:
             state = dict(zip(slots, old[1:], strict=True))
             rate_now = np.asarray(lr, real_dtype(old[0].dtype))
             new = self._updated(name, old[0], g, state, rate_now, group.weight_decay)
+            for watcher in WATCHING.value():
+                watcher.updates(self._kind, name, g, new[0])
             for leaf, array, table in zip(leaves, new, tables, strict=True):
                 if table:
                     changes += rows_set(leaf, rows, np.array(array))

@@ -18,7 +18,7 @@ from tapegraph.errors import ORIGINS, USER, explain, kind_of, user_frame, user_l
 from tapegraph.numpy_warnings import watched
 from tapegraph.recording import capture_mode, numpy_functions
 from tapegraph.recording import node as nodes
-from tapegraph.recording.kernels import OTHERS, computed
+from tapegraph.recording.kernels import OTHERS, computed, recorded
 from tapegraph.recording.node import constant, new, next_seq, numeric
 from tapegraph.recording.op import NO_ATTRS, Op
 from tapegraph.recording.remote import restore
@@ -304,6 +304,8 @@ def remember(
     if tape is None or "asyncio" in _modules:
         tape = current()
     tape.enter(node)
+    if OTHERS:
+        recorded()
     return node
 
 

@@ -21,6 +21,7 @@ from tapegraph.recording.changes import old_numbers
 from tapegraph.recording.node import Node, mark_changed
 from tapegraph.recording.op import OPS, Op
 from tapegraph.recording.record import remember
+from tapegraph.recording.watchers import WATCHING
 from tapegraph.scalars.arithmetic import GIVEN, KINDS, NUMBER, SUM, TOTAL, WEIGHED
 from tapegraph.scalars.numbers import CodePlace, Numbers
 from tapegraph.scalars.state import DATA, GRAD, ScalarState, number_of
@@ -220,8 +221,10 @@ class Recorder:
                 fix = "Compute it inside, or make a leaf of it: Value(result.data)."
                 raise RuntimeError(explain("Value.backward", received, "results made inside", fix))
         arrived: dict[int, list[int]] = {id(root): [self.constant(1.0)]}
+        swept = []
         for node in order:
             cotangent = self._total(arrived.pop(id(node)))
+            swept.append((node, self._data[cotangent]))
             if node.args:
                 slopes = self._slopes_of(self.index(node))
                 for arg, slope in zip(node.args, slopes, strict=True):
@@ -231,6 +234,8 @@ class Recorder:
             if self._kinds[held] != NUMBER or self._data[held]:
                 new = self._op("add", held, cotangent)
             self.assign(node, GRAD, new)
+        for watcher in WATCHING.value():
+            watcher.numbers_swept(swept)
 
     def _total(self, arrived: list[int]) -> int:
         """Return the sum of the cotangents that came to a number, in order, from 0.0."""

@@ -16,10 +16,12 @@ from tapegraph.differentiation.jvps.rules import value as array_of
 from tapegraph.errors import explain
 from tapegraph.ops.elementwise import real
 from tapegraph.recording import lost_gradients
+from tapegraph.recording.kernels import unwatched
 from tapegraph.recording.node import constant
 from tapegraph.recording.op import DEFINED, OPS, Attrs, Op
 from tapegraph.recording.record import ELEMENTWISE, apply, operand, tensor_like
 from tapegraph.recording.scopes import RECORDING
+from tapegraph.recording.watchers import WATCHING
 from tapegraph.tensors.array_methods import ArrayMethods
 from tapegraph.tensors.tensor import Tensor
 from tapegraph.tensors.value import Value
@@ -102,7 +104,7 @@ class Dual(ArrayMethods):
         if not RECORDING.value():  # a constant, as in reverse mode
             return out
         with np.errstate(all="ignore"):
-            tangent = rule(tuple(t for _, t in split), out, *primals, **attrs)
+            tangent = _tangent(op, rule, tuple(t for _, t in split), out, primals, attrs)
             return out if tangent is None else dual_of(out, _spread(tangent, out), tag)
 
     # Value and kind
@@ -199,6 +201,25 @@ def dual_of(primal: Any, tangent: Any, tag: int) -> Dual:
     out.tangent = tangent
     out.tag = tag
     return out
+
+
+def _tangent(
+    op: Op,
+    rule: Callable[..., Any],
+    tangents: tuple[Any, ...],
+    out: Any,
+    primals: tuple[Any, ...],
+    attrs: Attrs,
+) -> Any:
+    """Run a tangent rule. Its slopes may be infinite where a zero absorbs them: nobody is told."""
+    watchers = WATCHING.value()
+    if not watchers:
+        return rule(tangents, out, *primals, **attrs)
+    with unwatched():
+        tangent = rule(tangents, out, *primals, **attrs)
+    for watcher in watchers:
+        watcher.tangent(op, primals, tangent)
+    return tangent
 
 
 def _rule(name: str) -> tuple[Op, Callable[..., Any]]:

@@ -25,6 +25,7 @@ from tapegraph.recording.capture_mode import ConcretizationError, capturing
 from tapegraph.recording.lost_gradients import to_number
 from tapegraph.recording.node import Node
 from tapegraph.recording.scopes import RECORDING
+from tapegraph.recording.watchers import WATCHING
 from tapegraph.scalars import arithmetic
 from tapegraph.scalars.datum import Datum
 from tapegraph.scalars.recorder import Recorder, current_recorder
@@ -596,6 +597,8 @@ def _aside(op: str, args: tuple[Value, ...], data: float, slopes: tuple[float, .
         out._a, out._da = args[0], slopes[0]
         if len(args) == 2:
             out._b, out._db = args[1], slopes[1]
+    for watcher in WATCHING.value():
+        watcher.number(op, args, data)
     recorder = current_recorder()
     if recorder is not None:
         index = recorder.index
@@ -914,6 +917,8 @@ def _sweep(root: Value) -> None:
             if not left:
                 push(arg)
 
+    for watcher in WATCHING.value():
+        watcher.numbers_swept([(node, node._cot) for node in nodes])
     rest = iter(nodes)
     try:
         _add_up(rest)

@@ -1,0 +1,302 @@
+"""`anomaly`: the first NaN or infinity, forward or backward, is an error where it arises."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from math import isfinite
+from typing import Any
+
+import numpy as np
+
+from tapegraph.arrays.row_sparse import RowSparse, is_finite
+from tapegraph.errors import explain
+from tapegraph.recording.kernels import Watched
+from tapegraph.recording.op import Op
+from tapegraph.recording.program import Recording
+from tapegraph.recording.tape import current
+from tapegraph.recording.watchers import AskReal, AskStrong, Watcher
+from tapegraph.typed import Array
+
+# So many elements on either side of the first that is not finite are shown.
+_AROUND = 2
+_LOG = (
+    "Keep x above 0, as in tg.log(tg.maximum(x, 1e-12)); of a softmax or a sum of exponentials, "
+    "take tg.log_softmax or tg.logsumexp."
+)
+_ROOT = "Keep x away from 0, as in tg.sqrt(x + 1e-12)."
+_ADVICE = {
+    "cumprod": "Add up logarithms instead.",
+    "div": "Keep the divisor from 0: x / tg.where(d == 0, 1.0, d).",
+    "exp": "Subtract the maximum first, or take tg.softmax or tg.logsumexp.",
+    "log": _LOG,
+    "log10": _LOG,
+    "log1p": "Keep x above -1.",
+    "log2": _LOG,
+    "pow": "Keep the base above 0 for powers that are no whole numbers or are negative.",
+    "prod": "Add up logarithms instead.",
+    "sqrt": _ROOT,
+}
+
+
+class anomaly(Watched):
+    """Context manager: the first NaN or infinity raises, with its operation, values and line.
+
+    Looked at are the results of operations as they are recorded, the gradients that each of them
+    passes on in a backward, and what optimizers are about to write. A compiled step makes real
+    calls inside: they are captured and looked at entry by entry, and its program is not run. What
+    TensorFlow gives is looked at as a whole, and the native engine then finds the entry.
+
+    An infinity that comes in from outside is meant, as in a mask of ``-inf``: what is computed from
+    it may be infinite, and is an error only where a NaN comes of it. A NaN that comes in is an error
+    in the first operation whose result has one, and the message names the input.
+
+    It holds in its thread or asyncio task as `no_grad` does, and takes up to three times as long.
+
+    Raises
+    ------
+    FloatingPointError
+        Inside the block. Nothing has been written to parameters or to gradients by the operation,
+        the backward, the step of an optimizer or the call of a compiled step that raises.
+
+    Examples
+    --------
+    >>> import tapegraph as tg
+    >>> x = tg.param([4.0, 0.0], name="x")
+    >>> with tg.anomaly():
+    ...     tg.sum(tg.sqrt(x)).backward()
+    Traceback (most recent call last):
+        ...
+    FloatingPointError: backward of sqrt: received a gradient by x of inf at [1] ...
+    """
+
+    def __init__(self) -> None:
+        super().__init__(_Anomaly())
+
+
+class _Anomaly(Watcher):
+    """Looks at each result and at each gradient."""
+
+    looks = True
+
+    def computed(self, op: Op, arrays: tuple[Any, ...], result: Any) -> None:
+        result = np.asarray(result)
+        if result.dtype.kind in "fc" and not is_finite(result):
+            _look(op.name, arrays, result)
+
+    def number(self, op: str, operands: Sequence[Any], result: float) -> None:
+        if not isfinite(result):
+            _look(op, tuple(np.asarray(x.data) for x in operands), np.asarray(result))
+
+    def numbers_swept(self, cotangents: Sequence[tuple[Any, float]]) -> None:
+        reached = {id(node): cotangent for node, cotangent in cotangents}
+        for node, cotangent in cotangents:
+            bad = [x for x in node.args if not isfinite(reached[id(x)])]
+            if bad and isfinite(cotangent):
+                received = f"a gradient of {cotangent}, where its operands are {node.args}"
+                expected = f"finite gradients, not {reached[id(bad[0])]} by {bad[0]}"
+                fix = _ADVICE.get(node.op, "")
+                raise FloatingPointError(
+                    explain(f"backward of {node.op}", received, expected, fix)
+                )
+
+    def updates(self, optimizer: str, name: str, grad: Any, new: Any) -> None:
+        new, grad = np.asarray(new), np.asarray(grad)
+        if new.dtype.kind in "fc" and not is_finite(new):
+            at = _first(new)
+            received = f"a gradient of {_value(grad, at, new.shape)}{_place(at)} of {name!r}"
+            raise FloatingPointError(
+                explain(
+                    f"{optimizer}.step",
+                    received,
+                    f"finite new numbers, not {new[at]} there{_share(new)}",
+                    "Take a smaller learning rate, or limit gradients by tg.clip_grad_norm.",
+                )
+            )
+
+    def line(self, op: str, place: str, results: tuple[Any, ...]) -> None:
+        for result in results:
+            if getattr(getattr(result, "dtype", None), "kind", "") in "fc" and not is_finite(result):
+                raise AskReal
+
+    def tangent(self, op: Op, primals: Sequence[Any], tangent: Any) -> None:
+        for part in _parts(tangent):
+            if not is_finite(part):
+                operands = [_parts(x)[0] for x in primals]
+                names = [_name(op.name, i, operands) for i in range(len(operands))]
+                at = _first(part)
+                received = _operands(names, operands, at, part.shape)
+                expected = f"a finite tangent, not {part[at]}{_place(at)}{_share(part)}"
+                fix = _ADVICE.get(op.name, "")
+                raise FloatingPointError(
+                    explain(f"tangent of {op.name}", received, expected, fix)
+                )
+
+    def added(self, recording: Recording, by: int | None, slot: int, part: Any, grad: Any) -> None:
+        if not is_finite(grad):
+            raise AskStrong
+
+    def added_strongly(
+        self, recording: Recording, by: int | None, slot: int, part: Any, grad: Any
+    ) -> None:
+        if is_finite(grad):
+            return
+        if by is None:
+            received = f"a seed with {_kinds(grad)}{_share(grad)}"
+            raise FloatingPointError(explain("backward", received, "finite numbers"))
+        raise _backward_of(recording, by, slot, part, grad)
+
+    def gave(self, engine: str, grads: list[Any], natively: Callable[[], Any]) -> None:
+        bad = [grad for grad in grads if not is_finite(grad)]
+        if bad:
+            natively()
+            received = f"a gradient with {_kinds(bad[0])}{_share(bad[0])} from {engine}"
+            fix = 'The native engine gives finite ones: tg.use_backend("native").'
+            raise FloatingPointError(explain("backward", received, "finite numbers", fix))
+
+
+def _look(op: str, arrays: tuple[Any, ...], result: Array) -> None:
+    """Raise, unless the result is infinite because an operand is."""
+    operands = [np.asarray(x) for x in arrays]
+    floats = [x for x in operands if x.dtype.kind in "fc"]
+    is_nan = np.isnan(result)
+    if not is_nan.any() and any(np.isinf(x).any() for x in floats):
+        return  # which is meant
+    at = _first(result, is_nan)
+    names = [_name(op, i, operands) for i in range(len(operands))]
+    received = _operands(names, operands, at, result.shape)
+    advice = _ADVICE.get(op, "")
+    for name, x in zip(names, operands, strict=True):
+        if x.dtype.kind in "fc" and not np.isfinite(x).all():
+            origin = _origin(x)
+            advice = (
+                f"{name}{origin} came in with {_kinds(x)}{_share(x)}: look at what wrote it, "
+                "or choose by np.isfinite."
+            )
+            break
+    expected = f"a finite result, not {result[at]}{_place(at)}{_share(result)}"
+    around = _around(names, operands, at, result)
+    raise FloatingPointError(explain(op, received, expected, f"{advice} {around}".strip()))
+
+
+def _backward_of(
+    recording: Recording, by: int, slot: int, part: Any, grad: Any
+) -> FloatingPointError:
+    """Return the error of an entry whose rules gave what is not finite."""
+    program = recording.program
+    op = program.ops[by].name
+    slots = program.inputs[by]
+    operands = [np.asarray(recording.values[i]) for i in slots]
+    names = [recording.name(i) or _name(op, p, operands) for p, i in enumerate(slots)]
+    array = _dense(grad)
+    at = _first(array)
+    shape = recording.values[by].shape
+    of = names[slots.index(slot)]
+    what = f"a gradient by {of} of {array[at]}{_place(at)}{_share(array)}"
+    if is_finite(part):
+        what += ", as the sum of finite ones"
+    here = at if shape == array.shape else None
+    received = _operands(names, operands, here, shape)
+    where = recording.where(by)
+    return FloatingPointError(
+        explain(
+            f"backward of {op}",
+            f"{what}, where {received}",
+            "finite gradients",
+            f"{_ADVICE.get(op, '')} The operation was recorded at {where}.".strip(),
+        )
+    )
+
+
+# What is said of arrays
+
+
+def _parts(x: Any) -> list[Array]:
+    """Return the arrays of a tensor, and of a dual its value's first."""
+    if x is None:
+        return []
+    if hasattr(x, "primal"):
+        return [*_parts(x.primal), *_parts(x.tangent)]
+    return [np.asarray(getattr(x, "_array", x))]
+
+
+def _dense(grad: Any) -> Array:
+    return grad.dense() if isinstance(grad, RowSparse) else np.asarray(grad)
+
+
+def _first(array: Array, wanted: Array | None = None) -> tuple[int, ...]:
+    """Return the place of the first element that is not finite; of a NaN if there is one."""
+    if wanted is None or not wanted.any():
+        wanted = ~np.isfinite(array)
+    return tuple(int(i) for i in np.unravel_index(int(np.argmax(wanted)), array.shape))
+
+
+def _place(at: tuple[int, ...]) -> str:
+    return f" at [{', '.join(map(str, at))}]" if at else ""
+
+
+def _share(array: Any) -> str:
+    array = _dense(array)
+    return f" ({np.count_nonzero(~np.isfinite(array))} of {array.size})" if array.ndim else ""
+
+
+def _kinds(array: Any) -> str:
+    """Name what in an array is not finite."""
+    array = _dense(array)
+    kinds = {"nan": np.isnan(array).any(), "inf": np.isinf(array).any()}
+    return " and ".join(kind for kind, is_there in kinds.items() if is_there)
+
+
+def _name(op: str, position: int, operands: Sequence[Any]) -> str:
+    if len(operands) == 1:
+        return "x"
+    return f"x{position + 1}"
+
+
+def _origin(array: Array) -> str:
+    """Name the tensor on the tape whose array it is, found by identity."""
+    tape = current()
+    nodes: Iterable[Any] = (*tape.params.values(), *tape.live())
+    for node in nodes:
+        if node._array is array:
+            return f" ({node._op.name} {node.name!r})" if node.name else f" (a {node._op.name})"
+    return ""
+
+
+def _value(array: Array, at: tuple[int, ...], shape: tuple[int, ...]) -> Any:
+    try:
+        return np.broadcast_to(array, shape)[at]
+    except ValueError:
+        return "other shape"
+
+
+def _operands(
+    names: Sequence[str], operands: Sequence[Array], at: tuple[int, ...] | None, shape: Any
+) -> str:
+    """Say what the operands are: at a place, where they have it, or else between which limits."""
+    return ", ".join(_operand(n, x, at, shape) for n, x in zip(names, operands, strict=True))
+
+
+def _operand(name: str, x: Array, at: tuple[int, ...] | None, shape: tuple[int, ...]) -> str:
+    if at is not None and (x.shape == shape or (x.ndim == 0 and x.size)):
+        return f"{name}{_origin(x)} = {_value(x, at, shape)}"
+    finite = x[np.isfinite(x)] if x.dtype.kind in "fiu" else x[:0]
+    limits = f" from {finite.min()} to {finite.max()}" if finite.size else ""
+    return f"{name}{_origin(x)} of shape {x.shape}{limits}"
+
+
+def _around(
+    names: Sequence[str], operands: Sequence[Array], at: tuple[int, ...], result: Array
+) -> str:
+    """Show a few elements on either side."""
+    if not at or result.shape[-1] == 1:
+        return ""
+    start, stop = max(0, at[-1] - _AROUND), at[-1] + _AROUND + 1
+    shown = [*zip(names, operands, strict=True), ("result", result)]
+    here = (*at[:-1], slice(start, stop))
+    texts = [
+        f"{name} {np.array2string(x[here], precision=4, separator=', ')}"
+        for name, x in shown
+        if x.shape == result.shape
+    ]
+    place = ", ".join([*map(str, at[:-1]), f"{start}:{min(stop, result.shape[-1])}"])
+    return f"Around it, at [{place}]: {', '.join(texts)}."
