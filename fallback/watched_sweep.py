@@ -57,9 +57,7 @@ class ToldStrongly(Told, StrongArrays):
     def _add(self, held: dict[int, Any], slot: int, part: Any) -> None:
         super(Told, self)._add(held, slot, part)
         for watcher in self._watchers:
-            watcher.added_strongly(
-                self.recording, self._by, slot, plain(part), plain(held[slot])
-            )
+            watcher.added_strongly(self.recording, self._by, slot, plain(part), plain(held[slot]))
 
 
 class ToldTensors(Told, StrongTensors):

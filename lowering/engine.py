@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -26,6 +26,7 @@ from tapegraph.typed import Array, Xla
 
 if TYPE_CHECKING:
     from tapegraph.lowering.collectives import Workers
+    from tapegraph.lowering.node_times import NodeTime
     from tapegraph.lowering.steps.step import Step
 
 
@@ -99,6 +100,12 @@ class TensorFlow(Engine):
         from tapegraph.lowering.collectives import workers
 
         return workers(op, strategy)
+
+    def node_times(self) -> Callable[[], list[NodeTime]] | None:
+        """Start TensorFlow's profiler."""
+        from tapegraph.lowering.node_times import node_times
+
+        return node_times()
 
     def is_transient(self, error: Exception) -> bool:
         """Return whether it may pass: others hold the memory, or a device is busy."""

@@ -53,6 +53,8 @@ from tapegraph.recording.scopes import no_grad
 from tapegraph.recording.tape import tape, tape_reset
 from tapegraph.saving.checkpoints import load, save
 from tapegraph.seeing.anomaly import anomaly
+from tapegraph.seeing.explain import explain
+from tapegraph.seeing.profile import profile
 from tapegraph.tensors.defop import defop
 from tapegraph.tensors.dual import Dual
 from tapegraph.tensors.parameters import parameters, zero_grad
@@ -106,6 +108,7 @@ __all__ = [
     "distributed",
     "each",
     "elementwise_grad",
+    "explain",
     "export",
     "fft",
     "function",
@@ -123,6 +126,7 @@ __all__ = [
     "no_grad",
     "param",
     "parameters",
+    "profile",
     "random",
     "save",
     "set_backend",

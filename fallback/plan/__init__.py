@@ -16,6 +16,7 @@ from weakref import finalize
 import numpy as np
 
 from tapegraph.arrays.buffers import keep_freed_memory
+from tapegraph.engines.tuner import CLOCK
 from tapegraph.fallback.plan.codegen import TELL
 from tapegraph.fallback.plan.compiler import compile_plan
 from tapegraph.numpy_warnings import quietly
@@ -79,9 +80,12 @@ class Plan:
         """Run the plan as one that tells watchers of each line; it is made when first needed."""
         body = self._written.body
         if self._told is None:
+            start = CLOCK.now()
             self._told_names = dict(self._written.names)
             exec(compile(self._written.telling(), f"{PLAN}, watched>", "exec"), self._told_names)
             self._told = self._called(self._told_names["plan"])
+            for watcher in watchers:
+                watcher.compiled("a plan that tells of its lines", start, CLOCK.now() - start)
 
         def tell(number: int, *results: Any) -> None:
             for watcher in watchers:

@@ -154,7 +154,7 @@ def has_nan(grad: Any) -> bool:
 def is_finite(grad: Any) -> bool:
     """Tell whether a gradient, or any array of floats, holds neither a NaN nor an infinity.
 
-    The same product is finite only if each element is; where it is not, its sum may have overflowed.
+    The same product is finite only if each element is; where it is not, it may have overflowed.
     """
     array = grad.values if type(grad) is RowSparse else grad
     square = _square(array)

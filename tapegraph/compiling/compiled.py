@@ -24,8 +24,10 @@ from tapegraph.capture.leaked import expire
 from tapegraph.compiling.arguments import call_text, flattened, leaf_names, parameters
 from tapegraph.compiling.calls import Calls
 from tapegraph.compiling.code_names import NONE
+from tapegraph.compiling.explained import explained
 from tapegraph.compiling.guards import View, look
 from tapegraph.compiling.programs import Programs
+from tapegraph.compiling.real_calls import real_call
 from tapegraph.compiling.results import Results
 from tapegraph.compiling.trace import Trace, TraceMismatchError, mismatch
 from tapegraph.compiling.xla_option import checked as checked_xla
@@ -362,6 +364,7 @@ class Compiled:
             self._count_by_value((place.name for place in fed), entry)
             return Trace(self._fn, structure, given[: len(given) - len(fed)], undo)
 
+    @real_call
     def _record(self, entry: _Entry, structure: Any, given: list[Any], undo: Undo) -> Any:
         """Make a real call; the second one that is like the first makes the plan."""
         before, left = entry.trace, entry.leaked
@@ -379,6 +382,7 @@ class Compiled:
             self._count_by_value(trace.read_floats, entry)
         return result
 
+    @real_call
     def _verified(self, entry: _Entry, structure: Any, given: list[Any], undo: Undo) -> Any:
         """Make a real call and compare it with the recording; go on with the recording."""
         trace = self._traced(entry, structure, given, undo)
@@ -498,29 +502,8 @@ class Compiled:
         )
 
     def explain(self) -> str:
-        """Say what it holds: traces, the engine that ran last and why, entries, seconds."""
-        lines = [f"{self.__name__}: {len(self._entries)} of {self._max_traces} traces"]
-        for entry in self._entries:
-            structure, recording = entry.arguments
-            text = call_text(self.__name__, self._parameters, structure)
-            line = f"- {text}{'' if recording else ', under no_grad'}: {entry.reason}; "
-            levels = []
-            if entry.trace is not None:
-                line += f"{len(entry.trace.recording)} entries, "
-                levels = entry.trace.levels
-            line += f"{entry.calls} calls, "
-            if entry.programs is None:
-                line += "recorded once"
-            else:
-                programs = entry.programs
-                nbytes = programs.native.nbytes + sum(part.nbytes for part in levels)
-                line += f"{nbytes / 1e6:.3g} MB of native buffers, "
-                if levels:
-                    calls = sum(part.calls for part in levels)
-                    line += f"{sum(map(len, levels))} numbers of Values in {calls} calls, "
-                line += f"made in {programs.seconds:.3g} s, ran in {programs.ran or 'none yet'}"
-            lines.append(line)
-        return "\n".join(lines)
+        """Say what it holds, engine and reason of each trace, what others cost, what to change."""
+        return explained(self, self._entries, self._max_traces, self._parameters)
 
     def _repr_html_(self) -> str:
         return markup.heading("compiled step", self.__name__) + markup.text(self.explain())

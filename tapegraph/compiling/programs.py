@@ -23,7 +23,7 @@ from tapegraph.engines.auto import EngineStats
 from tapegraph.engines.backend import LAST, get_backend
 from tapegraph.engines.engine import Engine, EngineDeclined, Many, WholeProgram
 from tapegraph.engines.fallback_policy import Failure, account
-from tapegraph.engines.tuner import CLOCK, NEVER, POLICY
+from tapegraph.engines.tuner import CLOCK, NEVER, POLICY, Tuner
 from tapegraph.errors import explain
 from tapegraph.interrupts import raise_interrupt
 from tapegraph.progress import announce
@@ -71,6 +71,18 @@ class Programs:
         name, program, reason = self._last
         return name + program.variant if reason is None else f"{name}: {reason}"
 
+    @property
+    def tuner(self) -> Tuner | None:
+        """What `auto` has measured of it."""
+        return None if self._structure is None else self._structure.tuner
+
+    @property
+    def refused(self) -> dict[str, str]:
+        """Why engines do not run it, by name."""
+        if self._trace.numbers is not None:
+            return dict.fromkeys(registry.rivals(), _NUMBERS.reason)
+        return {name: failure.reason for name, failure in self._failed.items()}
+
     def run(self, given: list[Any], undo: Undo) -> Any:
         """Run the step, and write state: a run that fails changes nothing."""
         name, failure = self._choose()
@@ -91,7 +103,9 @@ class Programs:
 
     def _tell_compiled(self, name: str, start: float) -> None:
         for watcher in WATCHING.value():
-            watcher.compiled(f"{self._name} in {registry.engine(name).title}", start, CLOCK.now() - start)
+            watcher.compiled(
+                f"{self._name} in {registry.engine(name).title}", start, CLOCK.now() - start
+            )
 
     def _told(self, name: str) -> AbstractContextManager[None]:
         """Tell of compiling it, where that takes long."""

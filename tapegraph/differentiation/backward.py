@@ -171,8 +171,8 @@ def differentiated(history: History, seeds: list[Array] | None) -> tuple[list[Ar
             if structure is not None:
                 structure.ran(chosen, seconds, outcome.compile_seconds)
             for watcher in WATCHING.value():
-                watcher.compiled(engine.title, start, outcome.compile_seconds)
-                watcher.ran(engine.title, start + outcome.compile_seconds, seconds)
+                watcher.compiled(f"a graph in {engine.title}", start, outcome.compile_seconds)
+                watcher.ran(f"a graph in {engine.title}", start + outcome.compile_seconds, seconds)
                 native = registry.engine(registry.NATIVE)
                 watcher.gave(engine.title, outcome.grads, partial(_outcome, native, history, seeds))
             return outcome.grads, (chosen, None, len(history), *outcome[1:], seconds)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
@@ -224,6 +224,14 @@ class Engine(ABC):
     def load_seconds(self) -> float:
         """Return what importing it is taken to cost, by what is installed here."""
         return self.costs.load
+
+    def node_times(self) -> Callable[[], list[tuple[str, float, float, str]]] | None:
+        """Start to measure what runs inside its graphs; return what ends that and gives it.
+
+        Each is a type of node, its start and duration in seconds, and its thread. None: nobody can
+        look inside.
+        """
+        return None
 
     def is_transient(self, error: Exception) -> bool:
         """Return whether the same program may run the next time, though it raised this."""

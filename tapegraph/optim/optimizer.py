@@ -294,17 +294,22 @@ class Optimizer:
 
     @captured_by(lambda optimizer, capture, eager: optimizer._record(capture))
     def _step(self) -> None:
-        changes: list[Change] = []
         watchers = WATCHING.value()
         for watcher in watchers:
             watcher.step_starts(self._kind)
+        try:
+            self._take()
+        finally:
+            for watcher in watchers:
+                watcher.step_ends()
+
+    def _take(self) -> None:
+        changes: list[Change] = []
         for group in self._groups:
             changes.extend(self._changes(group, self._rate(group)))
         steps = np.array(self._steps._array.item() + 1)
         changes.append(partial(set_array, self._steps, steps))
         quietly(make, together(changes))  # an update in place that overflows must not stop half-way
-        for watcher in watchers:
-            watcher.step_ends()
 
     def _rate(self, group: Group, ahead: int = 0) -> float:
         """Return the learning rate of a group in the next step, or so many steps after it."""

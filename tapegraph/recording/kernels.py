@@ -1,6 +1,6 @@
 """What computes forwards, and who looks on.
 
-It is NumPy alone, unless an engine's kernels have been chosen for large arrays, or somebody watches.
+It is NumPy alone, unless an engine's kernels were chosen for large arrays or somebody looks on.
 """
 
 from __future__ import annotations
@@ -33,6 +33,10 @@ def computed(op: Op, arrays: tuple[Any, ...], attrs: Attrs = NO_ATTRS) -> Any:
     except RuntimeWarning:  # who called gives it at the user's line, and computes again
         with np.errstate(all="ignore"):
             _show(watchers, op, arrays, _result(op, arrays, attrs))
+        raise
+    except BaseException:
+        for watcher in watchers:
+            watcher.failed()
         raise
     _show(watchers, op, arrays, out)
     return out
@@ -73,7 +77,9 @@ class Watched:
 
     def __enter__(self) -> None:
         OTHERS.append(none_of_these)
-        RECORDING.enter(self, RECORDING.value())  # what looks for scopes is to find one: `Value`s do
+        RECORDING.enter(
+            self, RECORDING.value()
+        )  # what looks for scopes is to find one: `Value`s do
         WATCHING.enter(self, (*WATCHING.value(), self._watcher))
 
     def __exit__(self, *exception: object) -> None:

@@ -11,7 +11,7 @@ from tapegraph.recording.scopes import Setting
 
 
 class AskStrong(Exception):
-    """A watcher wants a sweep to be run once more, with strong zeros: what it saw may be 0 * inf."""
+    """A watcher wants a sweep to be run again with strong zeros: what it saw may be 0 * inf."""
 
 
 class AskReal(Exception):
@@ -29,44 +29,47 @@ class Watcher:
     # Forwards
 
     def starts(self, op: Op) -> None:
-        """An operation is about to be computed."""
+        """Hear that an operation is about to be computed."""
 
     def computed(self, op: Op, arrays: tuple[Any, ...], result: Any) -> None:
-        """An operation has been computed."""
+        """Hear that an operation has been computed."""
+
+    def failed(self) -> None:
+        """Hear that what was about to be computed has raised."""
 
     def recorded(self) -> None:
-        """It has been put on the tape."""
+        """Hear that it has been put on the tape."""
 
     def number(self, op: str, operands: Sequence[Any], result: float) -> None:
-        """An operation of `Value`s has been computed."""
+        """Hear that an operation of `Value`s has been computed."""
 
     def numbers_swept(self, cotangents: Sequence[tuple[Any, float]]) -> None:
-        """The gradients of `Value`s have been computed, the result's first, and not yet added."""
+        """Hear the gradients of `Value`s, the result's first, before they are added."""
 
     def tangent(self, op: Op, primals: Sequence[Any], tangent: Any) -> None:
-        """The tangent of an operation has been computed, in forward mode; None is zero."""
+        """Hear the tangent of an operation, in forward mode; None is zero."""
 
     # Updates
 
     def step_starts(self, optimizer: str) -> None:
-        """An optimizer's step begins."""
+        """Hear that an optimizer's step begins."""
 
     def updates(self, optimizer: str, name: str, grad: Any, new: Any) -> None:
-        """It has computed the new numbers of a parameter, and not yet written them."""
+        """Hear that it has computed the new numbers of a parameter, and not yet written them."""
 
     def step_ends(self) -> None:
-        """It ends."""
+        """Hear that it ends."""
 
     # Sweeps of the native engine
 
     def sweep_starts(self) -> None:
-        """A sweep begins."""
+        """Hear that a sweep begins."""
 
     def sweeps(self, recording: Recording, slot: int) -> None:
-        """A sweep comes to the rules of an entry."""
+        """Hear that a sweep comes to the rules of an entry."""
 
     def added(self, recording: Recording, by: int | None, slot: int, part: Any, grad: Any) -> None:
-        """A rule has given a part of a slot's gradient; of a seed it is none.
+        """Hear that a rule has given a part of a slot's gradient; of a seed it is none.
 
         - Raises AskStrong: It wants to see a sweep with strong zeros, which this one is not.
         """
@@ -74,27 +77,33 @@ class Watcher:
     def added_strongly(
         self, recording: Recording, by: int | None, slot: int, part: Any, grad: Any
     ) -> None:
-        """The same in a sweep with strong zeros."""
+        """Hear the same of a sweep with strong zeros."""
 
     def sweep_ends(self) -> None:
-        """A sweep ends."""
+        """Hear that a sweep ends."""
 
-    # Engines
+    # Engines and compiled steps
+
+    def real_call_starts(self, step: str) -> None:
+        """Hear that a compiled step is about to run the user's function, which is captured."""
+
+    def real_call_ends(self) -> None:
+        """Hear that it has, and what was captured has been compared and kept."""
 
     def compiled(self, what: str, start: float, seconds: float) -> None:
         """Something has been compiled; times are of `time.perf_counter`."""
 
     def ran(self, what: str, start: float, seconds: float) -> None:
-        """An engine other than the native one has run a whole program."""
+        """Hear that an engine other than the native one has run a whole program."""
 
     def gave(self, engine: str, grads: list[Any], natively: Callable[[], Any]) -> None:
-        """An engine other than the native one has given gradients, which that may check."""
+        """Hear the gradients of an engine other than the native one, which that may check."""
 
     def plan_starts(self) -> None:
-        """A native plan begins."""
+        """Hear that a native plan begins."""
 
     def line(self, op: str, place: str, results: tuple[Any, ...]) -> None:
-        """It has run a line, of an operation that the user recorded at a place.
+        """Hear that it has run a line, of an operation that the user recorded at a place.
 
         - Raises AskReal: It wants to see the step as a real call.
         """

@@ -42,13 +42,14 @@ class anomaly(Watched):
     """Context manager: the first NaN or infinity raises, with its operation, values and line.
 
     Looked at are the results of operations as they are recorded, the gradients that each of them
-    passes on in a backward, and what optimizers are about to write. A compiled step makes real
-    calls inside: they are captured and looked at entry by entry, and its program is not run. What
-    TensorFlow gives is looked at as a whole, and the native engine then finds the entry.
+    passes on in a backward, and what optimizers are about to write. A compiled step runs its native
+    plan, looked at line by line; where a line gives what is not finite, nothing has been written
+    yet, and a real call in its place finds the operation. The gradients of TensorFlow's backward
+    are looked at as a whole, and the native engine then finds the operation.
 
     An infinity that comes in from outside is meant, as in a mask of ``-inf``: what is computed from
-    it may be infinite, and is an error only where a NaN comes of it. A NaN that comes in is an error
-    in the first operation whose result has one, and the message names the input.
+    it may be infinite, and is an error only where a NaN comes of it. A NaN that comes in is an
+    error of the first operation whose result has one, and the message names the input.
 
     It holds in its thread or asyncio task as `no_grad` does, and takes up to three times as long.
 
@@ -95,9 +96,7 @@ class _Anomaly(Watcher):
                 received = f"a gradient of {cotangent}, where its operands are {node.args}"
                 expected = f"finite gradients, not {reached[id(bad[0])]} by {bad[0]}"
                 fix = _ADVICE.get(node.op, "")
-                raise FloatingPointError(
-                    explain(f"backward of {node.op}", received, expected, fix)
-                )
+                raise FloatingPointError(explain(f"backward of {node.op}", received, expected, fix))
 
     def updates(self, optimizer: str, name: str, grad: Any, new: Any) -> None:
         new, grad = np.asarray(new), np.asarray(grad)
@@ -115,7 +114,9 @@ class _Anomaly(Watcher):
 
     def line(self, op: str, place: str, results: tuple[Any, ...]) -> None:
         for result in results:
-            if getattr(getattr(result, "dtype", None), "kind", "") in "fc" and not is_finite(result):
+            if getattr(getattr(result, "dtype", None), "kind", "") in "fc" and not is_finite(
+                result
+            ):
                 raise AskReal
 
     def tangent(self, op: Op, primals: Sequence[Any], tangent: Any) -> None:
@@ -127,9 +128,7 @@ class _Anomaly(Watcher):
                 received = _operands(names, operands, at, part.shape)
                 expected = f"a finite tangent, not {part[at]}{_place(at)}{_share(part)}"
                 fix = _ADVICE.get(op.name, "")
-                raise FloatingPointError(
-                    explain(f"tangent of {op.name}", received, expected, fix)
-                )
+                raise FloatingPointError(explain(f"tangent of {op.name}", received, expected, fix))
 
     def added(self, recording: Recording, by: int | None, slot: int, part: Any, grad: Any) -> None:
         if not is_finite(grad):

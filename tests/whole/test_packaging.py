@@ -198,6 +198,7 @@ ROOMS = (
     "distributed",
     "exporting",
     "drawing",
+    "seeing",
     "autograd",
     "testing",
     "commands",

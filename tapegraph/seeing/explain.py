@@ -1,0 +1,128 @@
+"""`explain`: in which engine a derivative would be computed, why, and what to change."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from tapegraph.compiling.compiled import Compiled
+from tapegraph.engines import registry
+from tapegraph.engines.auto import KNOWN
+from tapegraph.engines.backend import get_backend
+from tapegraph.engines.explained import COMPILED, advice, capital, choice, costs
+from tapegraph.errors import explain as message
+from tapegraph.errors import kind_of
+from tapegraph.interrupts import raise_interrupt
+from tapegraph.recording.linearize import History, described
+from tapegraph.recording.node import Node
+from tapegraph.tensors.value import Value
+
+if TYPE_CHECKING:
+    from tapegraph.tensors.tensor import Tensor
+
+# So many parameters are named.
+_NAMED = 6
+
+
+def explain(y: Tensor | Value | Any) -> str:
+    """Say in sentences how a result would be differentiated, or how a compiled step runs.
+
+    Named are the engine and the reason for it, what each engine costs, as far as it was measured,
+    and what to change for another. Nothing is run or compiled.
+
+    Parameters
+    ----------
+    y : Tensor, Value or compiled step
+        A recorded result; of a step it is what its own ``explain()`` gives.
+
+    Returns
+    -------
+    str
+        A few sentences.
+
+    Raises
+    ------
+    TypeError
+        ``y`` is none of those.
+    RuntimeError
+        Its entries were cleared, or a leaf was changed after it was recorded.
+
+    Examples
+    --------
+    >>> import tapegraph as tg
+    >>> w = tg.param([1.0, 2.0], name="w")
+    >>> with tg.use_backend("native"):
+    ...     print(tg.explain(tg.sum(w * w)))  # doctest: +ELLIPSIS
+    sum of shape () recorded at ... comes from 1 parameter, 'w', by 2 operations: mul, sum.
+    Its backward would run in the native engine. The backend is 'native' (by tg.use_backend).
+    ...
+    """
+    if isinstance(y, Compiled):
+        return y.explain()
+    if isinstance(y, Value):
+        return (
+            f"{y!r}, the result of {y.op}, is differentiated number by number, in Python: engines "
+            f"take arrays. What is faster: {COMPILED}; or numbers held in arrays, tg.param([...])."
+        )
+    if not isinstance(y, Node):
+        raise TypeError(message("explain", kind_of(y), "a Tensor, a Value or a compiled step"))
+    if not y.requires_grad:
+        return (
+            f"A {y._op.name} of shape {y._array.shape} needs no gradient: nothing would run. "
+            "Compute it from tg.param, outside tg.no_grad(); what a compiled step returns is a "
+            "constant."
+        )
+    history = History([y])
+    refused: dict[str, str] = {}
+    for name in registry.rivals():
+        try:
+            registry.engine(name).check_history(history)
+        except Exception as error:
+            raise_interrupt(error)
+            refused[name] = str(error)
+    engine, reason, tuner = _engine(history, refused)
+    lines = [
+        _origin(y, history),
+        f"Its backward would run in {registry.engine(engine).title}. {choice()} {reason}".strip(),
+        *costs(tuner, refused),
+        advice(refused, tuner),
+        f"{capital(COMPILED)}.",
+    ]
+    return "\n".join(lines)
+
+
+def _origin(y: Any, history: History) -> str:
+    """Say what a result was computed from."""
+    names = [f"{x.name!r}" for x in history.wanted if x.name]
+    unnamed = len(history.wanted) - len(names)
+    shown = names[:_NAMED] + [f"{len(names) - _NAMED} more"] * (len(names) > _NAMED)
+    shown += [f"{unnamed} without a name"] * (unnamed > 0)
+    ops = list(dict.fromkeys(op.name for op in history.ops))
+    listed = ", ".join(ops[:_NAMED]) + (", ..." if len(ops) > _NAMED else "")
+    return (
+        f"{described(y._op, y)} comes from {_count(len(history.wanted), 'parameter')}, "
+        f"{', '.join(shown)}, by {_count(len(history.entries), 'operation')}: {listed}."
+    )
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}{'s' * (number != 1)}"
+
+
+def _engine(history: History, refused: dict[str, str]) -> tuple[str, str, Any]:
+    """Return the engine that would run, why in front of others, and what has been measured."""
+    name = get_backend()
+    rivals = [registry.engine(n) for n in registry.rivals() if n not in refused]
+    known = KNOWN.structures.get(history.key)
+    tuner = None if known is None else known.tuner
+    if name != registry.AUTO:
+        return (registry.NATIVE if name in refused else name), "", tuner
+    if not rivals:
+        return registry.NATIVE, "", tuner
+    if known is None:
+        early = KNOWN.too_early(rivals) or "it has not run yet, and runs natively at first"
+        return registry.NATIVE, f"{capital(early.removeprefix('auto: '))}.", None
+    best = min((c for c in tuner.measured if c.runs), key=lambda c: c.run, default=tuner.first)
+    if tuner.verdict:
+        best = min(tuner.verdict, key=lambda pair: pair[1])[0]
+        return best.way, "It was the fastest of all that were measured.", tuner
+    return best.way, "It is the fastest so far; the others are being measured.", tuner

@@ -1,0 +1,320 @@
+"""`profile`: where the time goes, by operation and by line of the user's code."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Sequence
+from time import perf_counter
+from typing import Any, NamedTuple
+
+from tapegraph.engines import registry
+from tapegraph.errors import user_line
+from tapegraph.recording.kernels import Watched
+from tapegraph.recording.op import Op
+from tapegraph.recording.program import Recording
+from tapegraph.recording.watchers import Watcher
+from tapegraph.seeing import profile_table
+
+# What time is spent on, in the order in which it is told.
+FORWARD, RECORDING, ENGINE, UPDATE, COMPILING, ELSEWHERE = PARTS = (
+    "forward",
+    "recording",
+    "engine",
+    "update",
+    "compiling",
+    "elsewhere",
+)
+# A trace holds no more events than a browser shows.
+MOST_EVENTS = 200_000
+
+
+class Label(NamedTuple):
+    """What goes on: the part that it belongs to, the operation, and the user's line."""
+
+    part: str
+    operation: str = ""
+    line: str = ""
+
+
+class Spent(NamedTuple):
+    """Seconds spent on one operation or line, in how many calls."""
+
+    name: str
+    seconds: float
+    calls: int
+
+
+class profile(Watched):
+    """Context manager: measures where the time goes, by operation and by line of the user's code.
+
+    Every moment of the block belongs to one part: *forward*, NumPy computing results; *recording*,
+    keeping them for a gradient; *engine*, backwards and the programs of compiled steps; *update*,
+    steps of optimizers; *compiling*, of graphs and of steps; and *elsewhere*, the user's own code
+    and what calls cost before they compute. What measuring costs belongs to none. Printed, it is a
+    table of the largest.
+
+    A backward is told apart by the operation whose gradient it computes, in the native engine, and
+    so is the program of a compiled step, line by line. What TensorFlow runs is one entry a graph;
+    where it was imported before the block and has its profiler free, ``nodes`` tells what ran
+    inside, by type of node, in all threads: those times overlap, and belong to no line.
+
+    It holds in its thread or asyncio task as `no_grad` does.
+
+    Attributes
+    ----------
+    seconds : float
+        Of the block, without what measuring cost.
+    parts : dict of str to float
+        Seconds by part: they add up to ``seconds``.
+    operations, lines : list of Spent
+        ``.name``, ``.seconds`` and ``.calls``, the longest first.
+    nodes : list of Spent
+        The same by type of TensorFlow's nodes; empty where nobody looked, and inside the block.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import tapegraph as tg
+    >>> w = tg.param(np.ones((8, 8)), name="w")
+    >>> with tg.profile() as p:
+    ...     tg.sum(tg.tanh(w @ w)).backward()
+    >>> sorted(spent.name for spent in p.operations)[:3]
+    ['backward of matmul', 'backward of sum', 'backward of tanh']
+    >>> abs(sum(p.parts.values()) - p.seconds) < 1e-9
+    True
+    """
+
+    def __init__(self) -> None:
+        self._log = _Log()
+        self._nodes: list[tuple[str, float, float, str]] = []
+        super().__init__(self._log)
+
+    def __enter__(self) -> profile:
+        loaded = [e for e in map(registry.engine, registry.rivals()) if e.loaded()]
+        self._inside = [end for end in (e.node_times() for e in loaded) if end is not None]
+        super().__enter__()
+        self._log.begin()
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self._log.end()
+        super().__exit__(*exception)
+        self._nodes += [node for end in self._inside for node in end()]
+
+    @property
+    def seconds(self) -> float:
+        """Seconds of the block, without what measuring cost."""
+        return sum(self.parts.values())
+
+    @property
+    def parts(self) -> dict[str, float]:
+        """Seconds by part."""
+        return {
+            part: sum(s for label, (s, _) in self._log.spent.items() if label.part == part)
+            for part in PARTS
+        }
+
+    @property
+    def nodes(self) -> list[Spent]:
+        """What each type of TensorFlow's nodes took, in all threads together."""
+        found: dict[str, tuple[float, int]] = {}
+        for name, _, seconds, _ in self._nodes:
+            before = found.get(name, (0.0, 0))
+            found[name] = before[0] + seconds, before[1] + 1
+        return _sorted(found)
+
+    @property
+    def operations(self) -> list[Spent]:
+        """What each operation took, the longest first: its forwards, or its backwards."""
+        return self._by("operation")
+
+    @property
+    def lines(self) -> list[Spent]:
+        """What was recorded at each line of the user's took, the longest first."""
+        return self._by("line")
+
+    def _by(self, field: str) -> list[Spent]:
+        found: dict[str, tuple[float, int]] = {}
+        for label, (seconds, calls) in self._log.spent.items():
+            name = getattr(label, field)
+            if name and label.part != RECORDING:
+                before = found.get(name, (0.0, 0))
+                found[name] = before[0] + seconds, before[1] + calls
+        return _sorted(found)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write a trace that ``chrome://tracing`` and ui.perfetto.dev show.
+
+        Parameters
+        ----------
+        path : path-like
+            Of the JSON file, which is replaced.
+        """
+        import json  # which is not loaded for everybody
+
+        first = min((start for _, start, _, _ in self._nodes), default=0.0)
+        inside = [_event(*node, first=first) for node in self._nodes]
+        names = {"displayTimeUnit": "ms", "traceEvents": [*self._log.trace(), *inside]}
+        with open(path, "w", encoding="utf-8") as file:
+            json.dump(names, file)
+
+    @property
+    def _tables(self) -> dict[str, list[Spent]]:
+        return {"operation": self.operations, "line": self.lines, "node of TensorFlow": self.nodes}
+
+    def __str__(self) -> str:
+        return profile_table.text(self.parts, self._tables)
+
+    def _repr_html_(self) -> str:
+        return profile_table.html(self.parts, self._tables)
+
+
+def _event(name: str, start: float, seconds: float, thread: Any, first: float) -> dict[str, Any]:
+    """Return one event of a trace, whose times are in microseconds after the first."""
+    times = {"ts": (start - first) * 1e6, "dur": seconds * 1e6}
+    return {"name": name, "ph": "X", **times, "pid": os.getpid(), "tid": thread}
+
+
+def _sorted(found: dict[str, tuple[float, int]]) -> list[Spent]:
+    rows = [Spent(name, *spent) for name, spent in found.items()]
+    return sorted(rows, key=lambda spent: -spent.seconds)
+
+
+class _Log(Watcher):
+    """What goes on now, and what each has taken.
+
+    - spent: Seconds and calls by label.
+    """
+
+    def __init__(self) -> None:
+        self.spent: dict[Label, tuple[float, int]] = {}
+        self._events: list[tuple[Label, float, float, int]] = []
+        self._open: list[tuple[Label, float]] = []  # what goes on, each inside the one before
+        self._computed: Label | None = None  # what may be recorded next
+        self._since = 0.0  # up to when everything has been accounted for
+
+    def begin(self) -> None:
+        """Start to measure."""
+        self._open = [(Label(ELSEWHERE), 0.0)]
+        self._since = perf_counter()
+
+    def end(self) -> None:
+        """Account for what is left."""
+        self._account(perf_counter(), self._open[-1][0])
+        self._open = []
+
+    def _account(self, now: float, label: Label, calls: int = 0) -> None:
+        seconds, before = self.spent.get(label, (0.0, 0))
+        self.spent[label] = seconds + now - self._since, before + calls
+
+    def _push(self, now: float, label: Label) -> None:
+        self._account(now, self._open[-1][0])
+        self._open.append((label, now))
+        self._computed = None
+        self._since = perf_counter()
+
+    def _pop(self, now: float) -> Label:
+        label, start = self._open.pop()
+        self._account(now, label, calls=1)
+        self._event(label, start, now)
+        return label
+
+    def _event(self, label: Label, start: float, end: float) -> None:
+        if len(self._events) < MOST_EVENTS:
+            self._events.append((label, start, end - start, threading.get_ident()))
+
+    def trace(self) -> list[dict[str, Any]]:
+        """Return the events of a trace, in microseconds."""
+        first = min((start for _, start, _, _ in self._events), default=0.0)
+        return [
+            {
+                **_event(label.operation, start, seconds, thread, first),
+                "cat": label.part,
+                "args": {"line": label.line},
+            }
+            for label, start, seconds, thread in self._events
+        ]
+
+    # Forwards
+
+    def starts(self, op: Op) -> None:
+        self._push(perf_counter(), Label(FORWARD, op.name, user_line()))
+
+    def computed(self, op: Op, arrays: tuple[Any, ...], result: Any) -> None:
+        label = self._pop(perf_counter())
+        self._computed = label
+        self._since = perf_counter()
+
+    def failed(self) -> None:
+        self._pop(perf_counter())
+        self._since = perf_counter()
+
+    def recorded(self) -> None:
+        now = perf_counter()
+        if self._computed is not None:
+            label = self._computed._replace(part=RECORDING)
+            self._account(now, label, calls=1)
+            self._event(label, self._since, now)
+            self._computed = None
+            self._since = perf_counter()
+
+    # Updates
+
+    def step_starts(self, optimizer: str) -> None:
+        self._push(perf_counter(), Label(UPDATE, f"{optimizer}.step", user_line()))
+
+    def step_ends(self) -> None:
+        self._pop(perf_counter())
+        self._since = perf_counter()
+
+    # Engines
+
+    def sweep_starts(self) -> None:
+        self._push(perf_counter(), Label(ENGINE, "start of a backward", user_line()))
+
+    def sweeps(self, recording: Recording, slot: int) -> None:
+        now = perf_counter()
+        self._pop(now)
+        name = f"backward of {recording.program.ops[slot].name}"
+        self._open.append((Label(ENGINE, name, recording.where(slot)), now))
+        self._since = perf_counter()
+
+    def sweep_ends(self) -> None:
+        self._pop(perf_counter())
+        self._since = perf_counter()
+
+    def plan_starts(self) -> None:
+        self._account(perf_counter(), self._open[-1][0])
+        self._since = perf_counter()
+
+    def line(self, op: str, place: str, results: Sequence[Any]) -> None:
+        now = perf_counter()
+        label = Label(ENGINE, op or "the rest of a plan", place)
+        self._account(now, label, calls=1)
+        self._event(label, self._since, now)
+        self._since = perf_counter()
+
+    def real_call_starts(self, step: str) -> None:
+        self._push(perf_counter(), Label(COMPILING, f"capturing {step}", user_line()))
+
+    def real_call_ends(self) -> None:
+        self._pop(perf_counter())
+        self._since = perf_counter()
+
+    def compiled(self, what: str, start: float, seconds: float) -> None:
+        if seconds:
+            self._whole(Label(COMPILING, f"compiling {what}", user_line()), start, seconds)
+
+    def ran(self, what: str, start: float, seconds: float) -> None:
+        self._whole(Label(ENGINE, what, user_line()), start, seconds)
+
+    def _whole(self, label: Label, start: float, seconds: float) -> None:
+        """Account for what has been measured by who ran it."""
+        now = perf_counter()
+        spent, calls = self.spent.get(label, (0.0, 0))
+        self.spent[label] = spent + seconds, calls + 1
+        self._event(label, start, start + seconds)
+        self._since += seconds
+        self._account(now, self._open[-1][0])
+        self._since = perf_counter()
