@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import numpy as _numpy
+
 from tapegraph.checkout import find_siblings as _find_siblings
 
 _find_siblings()
@@ -48,7 +50,9 @@ from tapegraph.optim import (
     clip_grad_norm,
     clip_grad_value,
 )
+from tapegraph.other_names import missing as _missing
 from tapegraph.recording.capture_mode import ConcretizationError
+from tapegraph.recording.numpy_functions import is_known as _is_known
 from tapegraph.recording.scopes import no_grad
 from tapegraph.recording.tape import tape, tape_reset
 from tapegraph.saving.checkpoints import load, save
@@ -158,7 +162,9 @@ def __getattr__(name: str) -> object:
         import importlib
 
         return importlib.import_module(f"tapegraph.{name}")
-    raise AttributeError(f"module 'tapegraph' has no attribute {name!r}")
+    function = getattr(_numpy, name, None)
+    numpys = f"np.{name}, which takes tensors" if _is_known(function) else ""
+    raise _missing(name, numpys)
 
 
 def __dir__() -> list[str]:

@@ -324,7 +324,10 @@ class Compiled:
             )
         self._made += 1
         if self._made == _MANY and self._made > 0.75 * self._calls:
-            received = f"{self._made} new traces in {self._calls} calls; the last because {reason}"
+            text = call_text(self.__name__, self._parameters, arguments[0])
+            received = (
+                f"{self._made} new traces in {self._calls} calls; the last for {text}: {reason}"
+            )
             fix = (
                 "Pass what changes as a float or an array, or keep it in a tensor: none is stale, "
             )

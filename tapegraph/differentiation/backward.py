@@ -10,6 +10,7 @@ import numpy as np
 from tapegraph.arrays.buffers import own
 from tapegraph.arrays.row_sparse import RowSparse
 from tapegraph.differentiation import stored
+from tapegraph.differentiation.precision import warn_of_float64
 from tapegraph.differentiation.recorded_backward import record_backward
 from tapegraph.engines import auto, registry
 from tapegraph.engines.auto import Decision
@@ -94,6 +95,7 @@ def backward(y: Tensor | Value, seed: ArrayLike | None = None) -> None:
     borrowed = _borrowed(y, seed)
     cotangent = cotangent_of(y, seed) if borrowed is None else borrowed
     history = History([y])
+    warn_of_float64(y, history.entries, history.wanted)
     grads, report = differentiated(history, [cotangent])
     if borrowed is not None:  # what is dense and a view of it is copied as it is stored
         grads = [g.apart([borrowed]) if isinstance(g, RowSparse) else g for g in grads]

@@ -6,6 +6,7 @@ from typing import Any
 
 from tapegraph.arrays.row_sparse import dense_copy
 from tapegraph.capture.capture import Capture
+from tapegraph.differentiation.precision import warn_of_float64
 from tapegraph.engines import registry
 from tapegraph.errors import explain
 from tapegraph.ops.elementwise import add
@@ -59,6 +60,8 @@ def record_backward(capture: Capture, y: Node, seed: Any, cotangent: Array) -> N
                 )
             )
     program.wanted[:] = targets
+    entries = [x for x, reads in zip(recording.nodes, program.inputs, strict=True) if reads]
+    warn_of_float64(y, entries[::-1], [recording.nodes[slot] for slot in targets])
     grads = registry.engine(registry.NATIVE).run(recording, [cotangent]).grads
     for slot, grad in zip(targets, grads, strict=True):
         node = recording.nodes[slot]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+
 from tapegraph.engines import registry
 from tapegraph.engines.backend import chosen_by, get_backend
 from tapegraph.engines.tuner import Tuner

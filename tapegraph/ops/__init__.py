@@ -12,6 +12,8 @@ import importlib
 from collections.abc import Iterable
 from typing import Any
 
+from tapegraph.other_names import takes_other_keywords, translated
+
 FAMILIES = ("elementwise", "reduce", "linalg", "shape", "index", "special", "fft", "nn")
 COMPOSED = tuple(f for f in FAMILIES if f not in ("elementwise", "special"))  # not from slopes
 
@@ -34,3 +36,16 @@ def rules_of_families(
             raise ValueError(f"{package}.{family}.{table}: rows that another family has: {twice}")
         rows.update(found)
     return rows
+
+
+def _translate_keywords() -> None:
+    """Let the public functions say which keyword another library's is here."""
+    for family in FAMILIES:
+        module = importlib.import_module(f"tapegraph.ops.{family}")
+        for name in getattr(module, "__all__", ()):
+            function = getattr(module, name)
+            if takes_other_keywords(function):
+                setattr(module, name, translated(function))
+
+
+_translate_keywords()

@@ -25,6 +25,7 @@ from tapegraph.optim.optimizer import Optimizer
 from tapegraph.optim.options import Option, Rate, flag, fraction, fractions, number
 from tapegraph.recording.changes import Change, make, new_numbers, set_changed
 from tapegraph.recording.node import Node, next_seq
+from tapegraph.recording.watchers import looked_at
 from tapegraph.scalars.state import DATA
 from tapegraph.tensors.value import Value
 
@@ -103,7 +104,7 @@ class SGD(Optimizer):
 
     def _changes(self, group: Group, lr: float) -> Iterable[Change]:
         """Return the changes of a group, in place where the rule is a descent and nothing more."""
-        if not self.by_rows or group.weight_decay:
+        if not self.by_rows or group.weight_decay or looked_at():
             return super()._changes(group, lr)
         changes: list[Change] = []
         values: list[Value] = []

@@ -210,9 +210,9 @@ class _Log(Watcher):
 
     def _push(self, now: float, label: Label) -> None:
         self._account(now, self._open[-1][0])
-        self._open.append((label, now))
         self._computed = None
         self._since = perf_counter()
+        self._open.append((label, self._since))
 
     def _pop(self, now: float) -> Label:
         label, start = self._open.pop()
@@ -277,8 +277,9 @@ class _Log(Watcher):
         now = perf_counter()
         self._pop(now)
         name = f"backward of {recording.program.ops[slot].name}"
-        self._open.append((Label(ENGINE, name, recording.where(slot)), now))
+        label = Label(ENGINE, name, recording.where(slot))
         self._since = perf_counter()
+        self._open.append((label, self._since))
 
     def sweep_ends(self) -> None:
         self._pop(perf_counter())

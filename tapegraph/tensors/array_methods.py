@@ -21,6 +21,7 @@ import numpy.typing as npt
 
 from tapegraph.errors import explain
 from tapegraph.ops import elementwise, index, linalg, reduce, shape
+from tapegraph.other_names import OtherLibraries, takes_other_keywords, translated
 from tapegraph.recording import lost_gradients, numpy_functions
 from tapegraph.recording.capture_mode import is_captured
 from tapegraph.typed import ArrayLike, Axes, Index, Operand, Shape, SupportsArray
@@ -90,7 +91,7 @@ def _reflected(function: Callable[[Any, Any], Any]) -> Reflected:
     return cast("Reflected", reflect)
 
 
-class ArrayMethods:
+class ArrayMethods(OtherLibraries):
     """The face that `Tensor` and `Dual` share: each recorded operation by its operator or method.
 
     Comparisons are by value and give plain arrays; hashing is by identity. Methods take what
@@ -392,3 +393,8 @@ class ArrayMethods:
         if self.requires_grad:  # type: ignore[attr-defined]
             lost_gradients.to_number("Tensor", "tolist", "tensor.numpy().tolist()")
         return array.tolist()
+
+
+for _name, _method_of in list(vars(ArrayMethods).items()):
+    if takes_other_keywords(_method_of):
+        setattr(ArrayMethods, _name, translated(_method_of))

@@ -28,6 +28,9 @@ from tapegraph.tensors.captured import CapturedTensor
 from tapegraph.tensors.guarded_data import guarded, is_whole
 from tapegraph.typed import Array, ArrayLike
 
+_CHOICE = "Write tg.where(condition, a, b) to choose by element, or np.any(x) or np.all(x)."
+_NOT_MATH = "Call NumPy's or tapegraph's function in place of math's: tg.sin(x) for math.sin(x)."
+
 
 def _updating(operation: Callable[[Any, Any], Any]) -> Operator:
     """Make the in-place form of an operator."""
@@ -336,12 +339,19 @@ class Tensor(ArrayMethods, Node, recorded=True):
     def __bool__(self) -> bool:
         if self._array.size != 1:
             raise ValueError(
-                explain("bool", f"a tensor of shape {self.shape}", "exactly one element")
+                explain("bool", f"a tensor of shape {self.shape}", "exactly one element", _CHOICE)
             )
         return bool(self._array.item())
 
+    def _number(self, kind: str) -> Any:
+        """Return the only element for a conversion, such as math's functions make."""
+        if self._array.size != 1:
+            received, expected = f"a tensor of shape {self.shape}", "exactly one element"
+            raise ValueError(explain(kind, received, expected, _NOT_MATH))
+        return self.item()
+
     def __float__(self) -> float:
-        value = self.item()
+        value = self._number("float")
         if type(value) is complex:
             fix = "Write tensor.real, abs(tensor) or complex(tensor)."
             raise TypeError(explain("float", "a complex tensor", "a real one", fix))
@@ -350,13 +360,13 @@ class Tensor(ArrayMethods, Node, recorded=True):
         return float(value)
 
     def __complex__(self) -> complex:
-        value = self.item()
+        value = self._number("complex")
         if self._requires_grad:
             lost_gradients.to_number("Tensor", "complex")
         return complex(value)
 
     def __int__(self) -> int:
-        value = self.item()
+        value = self._number("int")
         if self._requires_grad:
             lost_gradients.to_number("Tensor", "int")
         return int(value)

@@ -174,6 +174,7 @@ def inside(name: str, packages: tuple[str, ...]) -> bool:
 ROOMS = (
     "checkout",
     "errors",
+    "other_names",
     "interrupts",
     "locks",
     "markup",
