@@ -48,6 +48,11 @@ ALLOWED: dict[str, tuple[set[str] | None, str]] = {
     "tapegraph/capture/capture.py": ({"reshape"}, "what a new value of a leaf is recorded as"),
     "tapegraph/recording/program.py": ({"where"}, "the heading of a column"),
     "tapegraph/optim/update_rules.py": ({"mean"}, "a slot's name"),
+    "tapegraph/other_names.py": (None, "names of other libraries, of which some are called alike"),
+    "tapegraph/seeing/anomaly.py": (
+        None,
+        "what to write where a result is not finite",
+    ),
     "tapegraph/autograd/scipy/stats/__init__.py": (
         {"beta", "gamma", "norm"},
         "distributions, of which some are called alike",

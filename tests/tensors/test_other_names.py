@@ -1,0 +1,121 @@
+"""Names of other libraries say what to write, and disturb nobody who only asks."""
+
+import copy
+import inspect
+import pickle
+import re
+
+import numpy as np
+import pytest
+
+import tapegraph as tg
+from tapegraph.other_names import AT_THE_TOP, KEYWORDS, ON_TENSORS, Elsewhere
+
+X = tg.param([[1.0, 2.0], [3.0, 4.0]], name="x")
+
+
+@pytest.mark.parametrize("name", ON_TENSORS)
+def test_a_name_on_a_tensor_says_what_to_write(name):
+    here = inspect.currentframe().f_lineno + 2
+    with pytest.raises(AttributeError) as caught:
+        getattr(X, name)
+    text = str(caught.value)
+    assert text.startswith(f"Tensor: received {name!r}, a name of another library's; expected")
+    assert text.endswith(f"Did you mean {ON_TENSORS[name]}? (at {__file__}:{here})")
+    assert caught.value.name == name
+
+
+@pytest.mark.parametrize("name", AT_THE_TOP)
+def test_a_name_at_the_top_says_what_to_write(name):
+    with pytest.raises(AttributeError, match=re.escape(f"Did you mean {AT_THE_TOP[name]}?")):
+        getattr(tg, name)
+
+
+@pytest.mark.parametrize("table", [ON_TENSORS, AT_THE_TOP])
+def test_what_is_to_be_written_exists(table):
+    for ours in table.values():
+        for name in re.findall(r"\btg((?:\.\w+)+)", ours):
+            found = tg
+            for part in name[1:].split("."):
+                found = getattr(found, part)
+        for name in re.findall(r"\bnp\.(\w+)", ours):
+            assert hasattr(np, name)
+        for name in re.findall(r"\b[xy]\.(\w+)", ours):
+            if ours.startswith("x.at["):
+                continue
+            assert hasattr(X, name) or name == "at", ours
+
+
+def test_numpys_own_functions_are_named_where_they_take_tensors():
+    with pytest.raises(AttributeError, match=r"Did you mean np.argmax, which takes tensors\?"):
+        tg.argmax  # noqa: B018
+    with pytest.raises(AttributeError, match=r"^module 'tapegraph' has no attribute 'sigmod'$"):
+        tg.sigmod  # noqa: B018
+    with pytest.raises(AttributeError, match="'Tensor' object has no attribute 'shap'"):
+        X.shap  # noqa: B018
+
+
+def test_who_only_asks_finds_none():
+    assert not any(hasattr(X, name) for name in ON_TENSORS)
+    assert not any(hasattr(tg, name) for name in AT_THE_TOP)
+    assert getattr(X, "device", None) is None
+    assert set(dir(X)).isdisjoint(ON_TENSORS) and "reshape" in dir(X)
+    assert dict(inspect.getmembers(X))["shape"] == (2, 2)
+    assert pickle.loads(pickle.dumps(X)).name == "x" and copy.copy(X) is X
+    assert not any(isinstance(inspect.getattr_static(tg.Tensor, n), Elsewhere) for n in dir(X))
+
+
+def test_other_libraries_take_tensors_as_before():
+    torch = pytest.importorskip("torch")
+    plain = tg.tensor([1.0, 2.0])
+    assert torch.as_tensor(np.asarray(plain)).tolist() == [1.0, 2.0]
+    assert (X * torch.ones(2)).shape == (2, 2)
+    pandas = pytest.importorskip("pandas")
+    assert (pandas.Series([1.0, 2.0]) * tg.param([1.0, 2.0])).op == "mul"
+
+
+def test_attributes_that_there_are_take_no_longer():
+    # A class without __getattr__ has its attributes looked up by the interpreter itself.
+    assert not hasattr(tg.Tensor, "__getattr__") and not hasattr(tg.Dual, "__getattr__")
+
+
+@pytest.mark.parametrize(
+    ("call", "text"),
+    [
+        (
+            lambda: tg.sum(X, dim=0),
+            "sum: received dim=0; .* a, axis, keepdims. Did you mean",
+        ),
+        (lambda: tg.sum(X, 0, keepdim=True), "Did you mean keepdims=True"),
+        (lambda: tg.softmax(X, dim=-1), "softmax: received dim=-1; .* Did you mean axis=-1"),
+        (lambda: tg.concat([X, X], dim=1), "concat: received dim=1; .* Did you mean axis=1"),
+        (lambda: X.sum(dim=0), "sum: received dim=0; .* Did you mean axis=0"),
+        (lambda: X.var(correction=1), "Did you mean ddof=1"),
+        (lambda: tg.transpose(X, dims=(1, 0)), r"Did you mean axes=\(1, 0\)"),
+    ],
+)
+def test_keywords(call, text):
+    with pytest.raises(TypeError, match=text) as caught:
+        call()
+    assert __file__ in str(caught.value)
+
+
+def test_other_errors_of_a_call_are_its_own():
+    with pytest.raises(TypeError, match="unexpected keyword argument 'dimm'"):
+        tg.sum(X, dimm=0)
+    with pytest.raises(TypeError, match="missing 1 required positional argument"):
+        tg.sum()
+    with pytest.raises(ValueError, match="received axis 5"):
+        tg.sum(X, axis=5)
+
+
+def test_functions_stay_what_they_were():
+    assert tg.sum.__name__ == "sum" and tg.concat is tg.concatenate
+    assert pickle.loads(pickle.dumps(tg.sum)) is tg.sum
+    assert list(inspect.signature(tg.sum).parameters) == ["a", "axis", "keepdims"]
+    assert tg.amax is tg.max
+    for ours in KEYWORDS.values():
+        assert any(
+            ours in inspect.signature(getattr(tg, name)).parameters
+            for name in ("sum", "transpose", "var")
+        )
