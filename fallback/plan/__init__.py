@@ -17,7 +17,7 @@ import numpy as np
 
 from tapegraph.arrays.buffers import keep_freed_memory
 from tapegraph.engines.tuner import CLOCK
-from tapegraph.fallback.plan.codegen import TELL
+from tapegraph.fallback.plan.codegen import TELL, telling
 from tapegraph.fallback.plan.compiler import compile_plan
 from tapegraph.numpy_warnings import quietly
 from tapegraph.recording.program import Recording
@@ -50,18 +50,20 @@ class Plan:
         self._types = [(v.dtype, "C" if v.flags.c_contiguous else "K") for v in values]
         with np.errstate(all="ignore"):
             source = compile_plan(recording)
-        self.source, self.nbytes, self._written = source.text, source.nbytes, source
+        self.source, self.nbytes = source.text, source.nbytes
+        self._body, self._names, self._long = source.body, source.names, source.long
         file = f"{PLAN} {next(_numbers)}>"
-        exec(compile(self.source, file, "exec"), source.names)
-        self._run = self._called(source.names["plan"])
+        self._run = self._made(self.source, file, self._names)
         # Tracebacks, debuggers and profilers ask there for lines; without a time it is kept.
         lines = self.source.splitlines(keepends=True)
         linecache.cache[file] = (len(self.source), None, lines, file)
         finalize(self, linecache.cache.pop, file, None)
-        self._told: Callable[..., Any] | None = None
+        self._told: tuple[Callable[..., Any], dict[str, Any]] | None = None
 
-    def _called(self, plan: Any) -> Callable[..., Any]:
-        return (lambda *a: next(plan(*a))) if self._written.long else plan  # type: ignore[no-any-return]
+    def _made(self, text: str, file: str, names: dict[str, Any]) -> Callable[..., Any]:
+        exec(compile(text, file, "exec"), names)
+        plan = names["plan"]
+        return (lambda *a: next(plan(*a))) if self._long else plan  # type: ignore[no-any-return]
 
     def try_variant(self, limit: float) -> bool:
         """Return whether another variant was tried: there is but one."""
@@ -78,23 +80,22 @@ class Plan:
 
     def _run_watched(self, watchers: tuple[Watcher, ...], arrays: list[Any]) -> Any:
         """Run the plan as one that tells watchers of each line; it is made when first needed."""
-        body = self._written.body
         if self._told is None:
-            start = CLOCK.now()
-            self._told_names = dict(self._written.names)
-            exec(compile(self._written.telling(), f"{PLAN}, watched>", "exec"), self._told_names)
-            self._told = self._called(self._told_names["plan"])
+            start, names = CLOCK.now(), dict(self._names)
+            self._told = self._made(telling(self._body), f"{PLAN}, watched>", names), names
             for watcher in watchers:
                 watcher.compiled("a plan that tells of its lines", start, CLOCK.now() - start)
+        run, names = self._told
 
         def tell(number: int, *results: Any) -> None:
+            line = self._body[number]
             for watcher in watchers:
-                watcher.line(body[number].op, body[number].place, results)
+                watcher.line(line.op, line.place, results)
 
         for watcher in watchers:
             watcher.plan_starts()
-        self._told_names[TELL] = tell
+        names[TELL] = tell
         try:
-            return quietly(self._told, *arrays)
+            return quietly(run, *arrays)
         finally:
-            del self._told_names[TELL]
+            del names[TELL]

@@ -80,11 +80,24 @@ class Line(NamedTuple):
         return f"{self.text}  # {self.place}" if self.place else self.text
 
 
+def telling(body: list[Line]) -> str:
+    """Return a plan as one that calls ``tell`` after each line with its number and results.
+
+    What lies in buffers and is looked at in the same way in every run it has from the plan.
+    """
+    told = []
+    for number, line in enumerate(body):
+        told.append(line.text)
+        if line.names:
+            told.append(f"    {TELL}({number}, {', '.join(line.names)})")
+    return "\n".join(told) + "\n"
+
+
 class Source:
     """Writes a plan.
 
-    ``text`` is a function ``plan``, and ``names`` what it refers to. A ``long`` one is a generator,
-    which gives the results as its first value.
+    ``text`` is a function ``plan``, ``body`` its lines, and ``names`` what it refers to. A ``long``
+    one is a generator, which gives the results as its first value.
     """
 
     def __init__(
@@ -120,18 +133,6 @@ class Source:
         body.append(Line(f"    {'yield' if self.long else 'return'} [{given[0]}], [{given[1]}]"))
         self.text = "\n".join(map(str, [*once, *body])) + "\n"
         self.body = body
-
-    def telling(self) -> str:
-        """Return the plan as one that calls ``tell`` after each line with its number and results.
-
-        What lies in buffers and is looked at in the same way in every run it has from the plan.
-        """
-        told = []
-        for number, line in enumerate(self.body):
-            told.append(line.text)
-            if line.names:
-                told.append(f"    {TELL}({number}, {', '.join(line.names)})")
-        return "\n".join(told) + "\n"
 
     # Lines
 

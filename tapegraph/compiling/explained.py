@@ -44,5 +44,5 @@ def explained(step: Any, entries: list[Any], most: int, parameters: list[str]) -
 def _sentences(programs: Any) -> list[str]:
     """Say why a program runs where it does, what the others cost, and what to change."""
     tuner, refused = programs.tuner, programs.refused
-    told = [choice(), *costs(tuner, refused), advice(refused, tuner)]
+    told = [choice(), *costs(tuner, refused, programs.engine), advice(refused, tuner)]
     return [" ".join(told)]

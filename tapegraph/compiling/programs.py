@@ -31,7 +31,7 @@ from tapegraph.random import come_back
 from tapegraph.recording.changes import Change, Undo, all_new_numbers, make, set_changed, together
 from tapegraph.recording.node import next_seq
 from tapegraph.recording.remote import RemoteArray, offloaded
-from tapegraph.recording.watchers import WATCHING, looked_at
+from tapegraph.recording.watchers import WATCHING, AskReal, looked_at
 from tapegraph.typed import Xla
 
 # Seconds that a loop of an engine may take, how many runs the first one makes, and how many bytes
@@ -70,6 +70,11 @@ class Programs:
         """Which engine ran last, in which variant, and why the native one; ``""`` before."""
         name, program, reason = self._last
         return name + program.variant if reason is None else f"{name}: {reason}"
+
+    @property
+    def engine(self) -> str:
+        """The name of the engine that ran last; ``""`` before."""
+        return self._last[0]
 
     @property
     def tuner(self) -> Tuner | None:
@@ -200,7 +205,7 @@ class Programs:
             come_back(undo)
         try:
             result = self._run(name, failure, given, undo)
-        except (ArithmeticError, LookupError, ValueError) as error:  # a real call will say why
+        except (ArithmeticError, LookupError, ValueError, AskReal) as error:  # it will say why
             raise_interrupt(error)
             make(together(undo))
             undo.clear()
@@ -255,6 +260,8 @@ class Programs:
             self._structure.ran(name, took, made, besides=besides, runs=runs)
         self._last = (name, program, None)
         LAST.set((name, None, len(trace.recording), not first, self.seconds - before, took))
+        for watcher in WATCHING.value():
+            watcher.ran(f"{self._name} in {registry.engine(name).title}", start, took)
         stacked = [out()[:runs] for out in outputs[: trace.count]]
         results.add_rows(trace.result(stacked), runs)
         return runs

@@ -16,9 +16,10 @@ def choice() -> str:
     return f"The backend is {get_backend()!r} ({chosen_by()})."
 
 
-def costs(tuner: Tuner | None, refused: Mapping[str, str]) -> list[str]:
+def costs(tuner: Tuner | None, refused: Mapping[str, str], running: str = "") -> list[str]:
     """Say what each engine takes, as measured, or else why it has not been.
 
+    - running: The name of the engine that runs it anyhow.
     - tuner: What `auto` has measured, where it has.
     - refused: Why engines do not run this, by name.
     """
@@ -33,7 +34,7 @@ def costs(tuner: Tuner | None, refused: Mapping[str, str]) -> list[str]:
         title = capital(registry.engine(name).title)
         if name in refused:
             told.append(f"{title} does not run it: {refused[name].rstrip('.')}.")
-        elif name not in known:
+        elif name not in known and name != running:
             told.append(f"{title} has not been measured: {_price(tuner, name)}.")
     return told
 

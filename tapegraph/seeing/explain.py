@@ -83,7 +83,7 @@ def explain(y: Tensor | Value | Any) -> str:
     lines = [
         _origin(y, history),
         f"Its backward would run in {registry.engine(engine).title}. {choice()} {reason}".strip(),
-        *costs(tuner, refused),
+        *costs(tuner, refused, engine),
         advice(refused, tuner),
         f"{capital(COMPILED)}.",
     ]

@@ -269,13 +269,8 @@ class ArrayMethods(OtherLibraries):
 
     # Reductions
 
-    def sum(self, axis: Axes = None, keepdims: bool = False) -> Self:
-        """Sum over axes; see `tapegraph.sum`."""
-        return reduce.sum(self, axis, keepdims)
-
-    def mean(self, axis: Axes = None, keepdims: bool = False) -> Self:
-        """Mean over axes; see `tapegraph.mean`."""
-        return reduce.mean(self, axis, keepdims)
+    sum = _method(reduce.sum)
+    mean = _method(reduce.mean)
 
     def max(self, axis: Axes = None, *, keepdims: bool = False) -> Self:
         """Largest element over axes; see `tapegraph.max`."""
@@ -302,9 +297,7 @@ class ArrayMethods(OtherLibraries):
 
     # Element by element
 
-    def softmax(self, axis: SupportsIndex = -1) -> Self:
-        """Softmax along an axis; see `tapegraph.softmax`."""
-        return reduce.softmax(self, axis)
+    softmax = _method(reduce.softmax)
 
     @overload
     def clip(self, min: ArrayLike | None = None, max: ArrayLike | None = None) -> Self: ...

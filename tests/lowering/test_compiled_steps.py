@@ -26,7 +26,8 @@ def tensorflow():
 
 
 def ran(step) -> str:
-    return step.explain().partition("ran in ")[2].partition("; not with XLA")[0]
+    line = step.explain().partition("ran in ")[2].partition("\n")[0]
+    return line.partition("; not with XLA")[0]
 
 
 def both(make, calls, monkeypatch=None):

@@ -59,7 +59,7 @@ def clock(monkeypatch):
 
 
 def ran(step) -> str:
-    return step.explain().partition("ran in ")[2]
+    return step.explain().partition("ran in ")[2].partition("\n")[0]
 
 
 X = np.array([0.5, -1.0])

@@ -66,6 +66,7 @@ EXPORT = "tests/export/test_export.py"
 FREE = "tests/export/test_free_batch.py"
 ONNX = "tests/export/test_onnx.py"
 DRAW = "tests/drawing/test_draw.py"
+ANOMALY = "tests/seeing/test_anomaly.py"
 RANDOM_STEPS = "tests/compiling/test_random_steps.py -k steps_natively"
 
 FAULTS = (
@@ -2529,6 +2530,63 @@ FAULTS = (
         "        pass\n",
         "tests/compiling/test_write.py",
         tensorflow=True,
+    ),
+    # ------------------------------------------------------------------ seeing
+    Fault(
+        "seeing",
+        "a-gradient-on-the-way-is-not-looked-at",
+        "fallback/watched_sweep.py",
+        "            watcher.added(self.recording, self._by, slot, part, held[slot])\n",
+        "            pass\n",
+        ANOMALY,
+    ),
+    Fault(
+        "seeing",
+        "a-line-of-a-plan-is-not-looked-at",
+        "tapegraph/seeing/anomaly.py",
+        "                raise AskReal\n",
+        "                pass\n",
+        ANOMALY,
+    ),
+    Fault(
+        "seeing",
+        "an-infinity-that-is-fed-is-an-error",
+        "tapegraph/seeing/anomaly.py",
+        "if not is_nan.any() and any(np.isinf(x).any() for x in floats):",
+        "if False:",
+        ANOMALY,
+    ),
+    Fault(
+        "seeing",
+        "an-update-is-not-looked-at",
+        "tapegraph/optim/update_rules.py",
+        "if not self.by_rows or group.weight_decay or looked_at():",
+        "if not self.by_rows or group.weight_decay:",
+        ANOMALY,
+    ),
+    Fault(
+        "seeing",
+        "a-profile-counts-a-backward-for-the-next-operation",
+        "tapegraph/seeing/profile.py",
+        'name = f"backward of {recording.program.ops[slot].name}"',
+        'name = f"backward of {recording.program.ops[slot - 1].name}"',
+        "tests/seeing/test_profile.py",
+    ),
+    Fault(
+        "seeing",
+        "the-lines-of-a-plan-stay-for-good",
+        "fallback/plan/__init__.py",
+        "        finalize(self, linecache.cache.pop, file, None)\n",
+        "",
+        "tests/seeing/test_explain.py",
+    ),
+    Fault(
+        "seeing",
+        "a-name-of-another-librarys-is-no-attribute-error",
+        "tapegraph/other_names.py",
+        "raise AttributeError(text, name=self._name, obj=x)",
+        "raise TypeError(text)",
+        "tests/tensors/test_other_names.py",
     ),
     # ------------------------------------------------------------------ the forward
     Fault(
