@@ -1589,7 +1589,7 @@ FAULTS = (
         "recording",
         "numpys-warnings-name-our-line",
         "tapegraph/numpy_warnings.py",
-        '"tapegraph.recording.record", ',
+        '    "tapegraph.recording.record",\n',
         "",
         "tests/recording/test_numpy_warnings.py",
     ),
