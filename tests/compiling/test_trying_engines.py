@@ -6,7 +6,6 @@ what runs and compiles advances; then what real steps make of it.
 
 from __future__ import annotations
 
-import math
 import random
 from itertools import accumulate
 
@@ -391,14 +390,16 @@ def test_a_real_step_ends_in_the_faster_engine_with_the_native_numbers(run_pytho
                 return loss
 
             x = np.full((4, 4), 0.75)
-            start, done, waited = time.perf_counter(), 0, 0.0
+            start, done, waited, tried = time.perf_counter(), 0, 0.0, np.inf
             with tg.use_backend(backend):
-                while done < steps if steps else time.perf_counter() - start < 45.0:
+                # Until something was tried, and as long again.
+                while done < steps if steps else time.perf_counter() < start + 2 * tried:
                     step(x)
                     done += 1
                     report = tg.last_backward()
-                    if done > 2:
+                    if done > 2 and report.compile_seconds:
                         waited += report.compile_seconds
+                        tried = time.perf_counter() - start
             return w, done, time.perf_counter() - start, waited, step
 
         w, steps, seconds, waited, step = trained("auto")
@@ -411,6 +412,5 @@ def test_a_real_step_ends_in_the_faster_engine_with_the_native_numbers(run_pytho
     *_, ran, difference, times = done.stdout.splitlines()
     assert float(difference) < 1e-9
     waited, seconds, natively = map(float, times.split())
-    assert 0.5 < waited < 0.75 * seconds, ran  # it was tried, and cost less than twice what ran
+    assert 0.5 < waited < 0.75 * seconds, ran
     assert seconds < 3 * natively, ran
-    assert not math.isnan(natively)
