@@ -122,6 +122,7 @@ class Elsewhere:
     def __init__(self, name: str, ours: str) -> None:
         self._name = name
         self._ours = ours
+        self.__doc__ = None  # pages of the API leave out what has none
 
     def __get__(self, x: Any, owner: type) -> NoReturn:
         received = f"{self._name!r}, a name of another library's"

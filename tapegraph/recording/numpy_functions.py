@@ -114,6 +114,22 @@ METHODS: dict[tuple[Any, str], Any] = {
 }
 # What NumPy does in place, or gives without its origin, and what to write instead.
 REFUSED: dict[Any, str] = {
+    np.copyto: "Write dst = np.where(mask, src, dst), or dst = src for all of it.",
+    np.fill_diagonal: "Write x = np.where(np.eye(len(x), dtype=bool), value, x).",
+    np.place: "Write x = np.where(mask, values, x).",
+    np.put: "Write x = np.where(mask, values, x), or join the parts with np.concatenate.",
+    np.put_along_axis: "Write x = np.where(mask, values, x).",
+    np.putmask: "Write x = np.where(mask, values, x).",
+    np.resize: "Write np.reshape(np.tile(x, n)[:size], shape), or np.pad.",
+    np.save: "Write np.save(file, tensor.numpy()).",
+    np.savetxt: "Write np.savetxt(file, tensor.numpy()).",
+    np.savez: "Write np.savez(file, name=tensor.numpy()).",
+    np.savez_compressed: "Write np.savez_compressed(file, name=tensor.numpy()).",
+    np.unique: "Find the places first, _, i = np.unique(x.detach().numpy(), return_index=True), "
+    "and take them, np.ravel(x)[i].",
+}
+# The nearest that differentiates, of what does not.
+NEAREST: dict[Any, str] = {
     np.apply_along_axis: "Call the functions with axis=, or np.stack what a loop gives.",
     np.apply_over_axes: "Call the function with axis=(0, 1).",
     np.correlate: "Write np.convolve(a, np.conj(v)[::-1], mode).",
@@ -142,19 +158,6 @@ REFUSED: dict[Any, str] = {
     np.union1d: "Find the places first, of x.detach().numpy(), and take them, np.ravel(x)[i].",
     np.unwrap: "Write x + 2 * np.pi * k, with whole numbers k found from x.detach().numpy().",
     np.vander: "Write x[:, None] ** np.arange(n)[::-1].",
-    np.copyto: "Write dst = np.where(mask, src, dst), or dst = src for all of it.",
-    np.fill_diagonal: "Write x = np.where(np.eye(len(x), dtype=bool), value, x).",
-    np.place: "Write x = np.where(mask, values, x).",
-    np.put: "Write x = np.where(mask, values, x), or join the parts with np.concatenate.",
-    np.put_along_axis: "Write x = np.where(mask, values, x).",
-    np.putmask: "Write x = np.where(mask, values, x).",
-    np.resize: "Write np.reshape(np.tile(x, n)[:size], shape), or np.pad.",
-    np.save: "Write np.save(file, tensor.numpy()).",
-    np.savetxt: "Write np.savetxt(file, tensor.numpy()).",
-    np.savez: "Write np.savez(file, name=tensor.numpy()).",
-    np.savez_compressed: "Write np.savez_compressed(file, name=tensor.numpy()).",
-    np.unique: "Find the places first, _, i = np.unique(x.detach().numpy(), return_index=True), "
-    "and take them, np.ravel(x)[i].",
 }
 _FIX = "Write tensor.detach().numpy() to compute without a gradient, or register it with tg.defop."
 
@@ -285,7 +288,7 @@ def _run(called: Any, name: str, args: tuple[Any, ...], options: dict[str, Any])
         if is_captured(*args, *options.values()) and called in WITHOUT_GRADIENT:
             return WITHOUT_GRADIENT[called](*args, **options)
         return called(*map(plain, args), **{k: plain(v) for k, v in options.items()})
-    fix = REFUSED.get(called, _FIX)
+    fix = REFUSED.get(called) or f"{NEAREST.get(called, '')} {_FIX}".strip()
     raise TypeError(explain(name, "a tensor, for which it has no gradient", "an array", fix))
 
 

@@ -44,6 +44,7 @@ METHODS = tuple(
     f"{variable}.{name}"
     for variable, cls in (("x", tg.Tensor), ("dual", tg.Dual), ("value", tg.Value))
     for name in dir(cls)
+    if hasattr(cls, name)  # and not a name of another library's, which says what to write
     if not name.startswith("_") and name not in ("fill", "partition", "put", "resize", "sort")
 )  # without those that are refused
 NAMES = (*FUNCTIONS, *METHODS)

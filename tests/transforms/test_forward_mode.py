@@ -681,7 +681,7 @@ def test_grad_of_an_array_argument():
         (lambda: tg.grad(lambda x: (x, x))(1.0), TypeError, ["returning a tuple"]),
         (lambda: tg.grad(lambda x: None)(1.0), TypeError, ["None"]),
         (lambda: tg.grad(tg.sin)(tg.Value(1.0)), TypeError, ["Value", "backward()"]),
-        (lambda: tg.grad(lambda x: np.spacing(x))(1.0), TypeError, ["numpy.spacing", "tg.defop"]),
+        (lambda: tg.grad(lambda x: np.i0(x))(1.0), TypeError, ["numpy.i0", "tg.defop"]),
     ],
 )
 def test_errors(call, kind, words):
