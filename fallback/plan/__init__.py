@@ -63,7 +63,7 @@ class Plan:
     def _made(self, text: str, file: str, names: dict[str, Any]) -> Callable[..., Any]:
         exec(compile(text, file, "exec"), names)
         plan = names["plan"]
-        return (lambda *a: next(plan(*a))) if self._long else plan  # type: ignore[no-any-return]
+        return (lambda *a: next(plan(*a))) if self._long else plan
 
     def try_variant(self, limit: float) -> bool:
         """Return whether another variant was tried: there is but one."""
@@ -75,7 +75,7 @@ class Plan:
         arrays = [as_array(v, dtype, order) for v, (dtype, order) in typed]
         watchers = WATCHING.value()
         if watchers:
-            return self._run_watched(watchers, arrays)
+            return self._run_watched(watchers, arrays)  # type: ignore[no-any-return]
         return quietly(self._run, *arrays)  # type: ignore[no-any-return]
 
     def _run_watched(self, watchers: tuple[Watcher, ...], arrays: list[Any]) -> Any:

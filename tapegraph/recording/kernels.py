@@ -75,7 +75,7 @@ class Watched:
     def __init__(self, watcher: Watcher) -> None:
         self._watcher = watcher
 
-    def __enter__(self) -> None:
+    def __enter__(self) -> Any:
         OTHERS.append(none_of_these)
         RECORDING.enter(
             self, RECORDING.value()

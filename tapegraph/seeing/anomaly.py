@@ -291,7 +291,7 @@ def _around(
         return ""
     start, stop = max(0, at[-1] - _AROUND), at[-1] + _AROUND + 1
     shown = [*zip(names, operands, strict=True), ("result", result)]
-    here = (*at[:-1], slice(start, stop))
+    here: tuple[Any, ...] = (*at[:-1], slice(start, stop))
     texts = [
         f"{name} {np.array2string(x[here], precision=4, separator=', ')}"
         for name, x in shown

@@ -65,7 +65,7 @@ def explain(y: Tensor | Value | Any) -> str:
         )
     if not isinstance(y, Node):
         raise TypeError(message("explain", kind_of(y), "a Tensor, a Value or a compiled step"))
-    if not y.requires_grad:
+    if not y._requires_grad:
         return (
             f"A {y._op.name} of shape {y._array.shape} needs no gradient: nothing would run. "
             "Compute it from tg.param, outside tg.no_grad(); what a compiled step returns is a "
@@ -113,16 +113,16 @@ def _engine(history: History, refused: dict[str, str]) -> tuple[str, str, Any]:
     name = get_backend()
     rivals = [registry.engine(n) for n in registry.rivals() if n not in refused]
     known = KNOWN.structures.get(history.key)
-    tuner = None if known is None else known.tuner
     if name != registry.AUTO:
-        return (registry.NATIVE if name in refused else name), "", tuner
+        return (registry.NATIVE if name in refused else name), "", known and known.tuner
     if not rivals:
-        return registry.NATIVE, "", tuner
+        return registry.NATIVE, "", known and known.tuner
     if known is None:
         early = KNOWN.too_early(rivals) or "it has not run yet, and runs natively at first"
         return registry.NATIVE, f"{capital(early.removeprefix('auto: '))}.", None
-    best = min((c for c in tuner.measured if c.runs), key=lambda c: c.run, default=tuner.first)
+    tuner = known.tuner
     if tuner.verdict:
-        best = min(tuner.verdict, key=lambda pair: pair[1])[0]
+        best, _ = tuner.choose()
         return best.way, "It was the fastest of all that were measured.", tuner
+    best = min((c for c in tuner.measured if c.runs), key=lambda c: c.run, default=tuner.first)
     return best.way, "It is the fastest so far; the others are being measured.", tuner
