@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 
 import tapegraph as tg
 from tapegraph.engines import registry
+from tapegraph.typed import Backend
 
 HEADER = ("step", "engine", "milliseconds", "faster than eager")
 WIDTHS, BATCH = (32, 64, 64, 1), 64
@@ -49,7 +50,7 @@ def measure(seconds: float) -> list[Timed]:
         if timed == 0:
             end = time.perf_counter() + seconds * len(ways)
         for (_, engine, step), times in zip(ways, taken, strict=True):
-            with tg.use_backend(engine):
+            with tg.use_backend(cast(Backend, engine)):
                 start = time.perf_counter()
                 step(x, y)
                 if timed >= 0:
@@ -63,7 +64,7 @@ def measure(seconds: float) -> list[Timed]:
 def _runs_in(engine: str, step: Any) -> bool:
     """Return whether an engine is there, and runs the compiled step."""
     x, y = np.ones((BATCH, WIDTHS[0])), np.ones((BATCH, WIDTHS[-1]))
-    with tg.use_backend(engine):
+    with tg.use_backend(cast(Backend, engine)):
         for _ in range(3):
             step(x, y)
     report = tg.last_backward()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 from tapegraph.drawing.labels import CHARACTER, SIZES, Labels, columns, printable
 from tapegraph.drawing.layered import Link, Point, arrange
@@ -48,7 +48,7 @@ class _Block:
     leaves: dict[int, float]
 
 
-# A piece of an edge, from end to end; and where it begins and ends, if it is the whole of it.
+# A piece of an edge, from end to end, and the box where it begins if that may lie deeper inside.
 _Piece = tuple[Any, ...]
 
 
@@ -167,57 +167,60 @@ class _Composer:
     def _block(self, frame: Part) -> _Block:
         """Lay out what a frame holds."""
         blocks = {id(p): self._block(p) for p in frame.parts if p.is_frame}
-        shapes: list[Box | Frame | None] = []
-        number: dict[tuple[str, int], int] = {}
-        for part in frame.parts:
-            number["part", id(part)] = len(shapes)
-            shapes.append(
-                self._framed(part, blocks[id(part)]) if part.is_frame else self._box(part)
-            )
         links = self._in(frame)
-        for key in links:
-            for kind, part in key[:2]:
-                if kind != "part" and (kind, id(part)) not in number:
-                    number[kind, id(part)] = len(shapes)
-                    shapes.append(None)
-        sizes = [(2.0, 0.0) if s is None else (s.width, s.height) for s in shapes]
-        found = []
-        for tail, head, *named in links:
-            source = _source(tail, head, named)
-            a, b = number[tail[0], id(tail[1])], number[head[0], id(head[1])]
-            leaves = blocks[id(tail[1])].leaves.get(id(source)) if _is_frame(tail) else None
-            enters = blocks[id(head[1])].enters.get(id(source)) if _is_frame(head) else None
-            found.append(Link(a, b, leaves, enters))
-        first = [n for (kind, _), n in number.items() if kind == "in"]
-        last = [n for (kind, _), n in number.items() if kind == "out"]
-        arranged = arrange(sizes, found, first, last)
+        shapes: dict[tuple[str, int], Box | Frame | None] = {}
+        for part in frame.parts:
+            inner = blocks.get(id(part))
+            shapes["part", id(part)] = self._box(part) if inner is None else _framed(part, inner)
+        for tail, head, *_ in links:  # where edges come in and go out is a place without height
+            for kind, part in (tail, head):
+                shapes.setdefault((kind, id(part)), None)
+        number = {end: n for n, end in enumerate(shapes)}
+        sizes = [(2.0, 0.0) if s is None else (s.width, s.height) for s in shapes.values()]
+        arranged = arrange(
+            sizes,
+            [self._numbered(piece, number, blocks) for piece in links],
+            [n for (kind, _), n in number.items() if kind == "in"],
+            [n for (kind, _), n in number.items() if kind == "out"],
+        )
         scene = Scene("", [], arranged.width, arranged.height)
-        for n, shape in enumerate(shapes):
-            corner = arranged.corners[n]
+        for shape, corner in zip(shapes.values(), arranged.corners, strict=True):
             if isinstance(shape, Box):
-                shape.corner = corner
                 scene.boxes.append(shape)
             elif isinstance(shape, Frame):
+                inside = blocks[id(shape.part)].scene
+                inside.shift(corner)
+                scene.frames += [shape, *inside.frames]
+                scene.boxes += inside.boxes
+                scene.edges += inside.edges
+            if shape is not None:
                 shape.corner = corner
-                inner = blocks[id(shape.part)].scene
-                inner.shift(corner)
-                scene.frames += [shape, *inner.frames]
-                scene.boxes += inner.boxes
-                scene.edges += inner.edges
-        for (key, label), route in zip(links.items(), arranged.routes, strict=True):
-            tail, head = key[:2]
-            is_box = head[0] == "part" and not head[1].is_frame
-            ends = None
-            if is_box:
-                ends = (_source(tail, head, list(key[2:])), head[1])
-            scene.edges.append(Edge(route, is_box, label=label if is_box else "", ends=ends))
+        for (piece, label), route in zip(links.items(), arranged.routes, strict=True):
+            (kind, part), ends = piece[1], None
+            if kind == "part" and not part.is_frame:  # there the edge ends
+                ends = (_source(piece), part)
+            scene.edges.append(
+                Edge(route, ends is not None, label=label if ends else "", ends=ends)
+            )
         middle = {n: c.x + sizes[n][0] / 2 for n, c in enumerate(arranged.corners)}
-        enters = {part: middle[n] for (kind, part), n in number.items() if kind == "in"}
-        leaves = {part: middle[n] for (kind, part), n in number.items() if kind == "out"}
-        block = _Block(scene, enters, leaves)
+        block = _Block(
+            scene,
+            {part: middle[n] for (kind, part), n in number.items() if kind == "in"},
+            {part: middle[n] for (kind, part), n in number.items() if kind == "out"},
+        )
         if frame is not self._folded.root:
             self._add_margin(frame, block)
         return block
+
+    def _numbered(
+        self, piece: _Piece, number: dict[tuple[str, int], int], blocks: dict[int, _Block]
+    ) -> Link:
+        """Return a piece of an edge by the numbers of its ends, and where on frames they are."""
+        (kind, tail), (other, head) = piece[:2]
+        source = id(_source(piece))
+        leaves = blocks[id(tail)].leaves.get(source) if kind == "part" and tail.is_frame else None
+        enters = blocks[id(head)].enters.get(source) if other == "part" and head.is_frame else None
+        return Link(number[kind, id(tail)], number[other, id(head)], leaves, enters)
 
     def _add_margin(self, frame: Part, block: _Block) -> None:
         """Make room for a frame's title and border, and lead edges through it."""
@@ -238,9 +241,9 @@ class _Composer:
         scene.width = wide
         bottom = shift.y + scene.height
         scene.height = bottom + MARGIN - 4.0
-        for points in (block.enters, block.leaves):
-            for key in points:
-                points[key] += shift.x
+        for places in (block.enters, block.leaves):
+            for source in places:
+                places[source] += shift.x
         for x in block.enters.values():
             scene.edges.append(Edge([Point(x, 0.0), Point(x, shift.y)], False))
         for x in block.leaves.values():
@@ -256,19 +259,17 @@ class _Composer:
             ]
             scene.edges.append(Edge(points, again=True, ends=ends))
 
-    def _framed(self, part: Part, block: _Block) -> Frame:
-        return Frame(part, _title(part), block.scene.width, block.scene.height)
+
+def _framed(part: Part, block: _Block) -> Frame:
+    return Frame(part, _title(part), block.scene.width, block.scene.height)
 
 
-def _source(tail: _End, head: _End, named: list[Part]) -> Part:
-    """Return the box at which the edge begins that a link is a piece of."""
-    if named:
-        return named[0]
-    return tail[1] if tail[0] == "in" else head[1]
-
-
-def _is_frame(end: _End) -> bool:
-    return end[0] == "part" and end[1].is_frame
+def _source(piece: _Piece) -> Part:
+    """Return the box at which the edge begins that this is a piece of."""
+    (kind, tail), (_, head), *whole = piece
+    if whole:
+        return cast(Part, whole[0])
+    return cast(Part, tail if kind == "in" else head)
 
 
 def _title(part: Part) -> str:

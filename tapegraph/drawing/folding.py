@@ -237,7 +237,8 @@ class _Folding:
 
     def _close(self, stretches: Iterable[tuple[str, list[Part]]]) -> None:
         """Make one box of each of some stretches."""
-        first, gone = {}, set()
+        first: dict[int, Part] = {}
+        gone: set[int] = set()
         for name, parts in stretches:
             first[id(parts[0])] = closed(parts, name)
             gone.update(map(id, parts[1:]))

@@ -29,7 +29,7 @@ def save(scene: Scene, path: str | os.PathLike[str], theme: Theme, scale: float)
     # A unit of the picture is a point, of which there are 72 in an inch.
     width, height = round(scene.width), round(scene.height)
     figure = Figure(figsize=(width / 72, height / 72), dpi=72 * scale)
-    canvas = FigureCanvasAgg(figure)
+    canvas: Any = FigureCanvasAgg(figure)
     axes = figure.add_axes((0, 0, 1, 1))
     axes.set(xlim=(0, width), ylim=(height, 0))
     axes.axis("off")
@@ -51,9 +51,9 @@ def _draw(scene: Scene, axes: Any, colour: dict[str, str]) -> None:
     for text, place, size, role in scene.texts():
         _text(axes, text, place, size, role, colour, "left")
     for box in scene.boxes:
-        edge, thick = ("result", 2.2) if box.is_result else (box.kind, 1.0)
+        border, thick = ("result", 2.2) if box.is_result else (box.kind, 1.0)
         for corner in box.corners():
-            _rect(axes, corner, box.width, box.height, 6, colour, box.kind, thick, edge)
+            _rect(axes, corner, box.width, box.height, 6, colour, box.kind, thick, border)
         for line, place in box.baselines():
             _text(axes, line.text, place, SIZES[line.role], line.role, colour, "center")
 
@@ -67,12 +67,12 @@ def _rect(
     colour: dict[str, str],
     kind: str,
     thick: float,
-    edge: str = "",
+    border: str = "",
 ) -> None:
     from matplotlib.patches import FancyBboxPatch
 
     style = f"round,pad=0,rounding_size={radius}"
-    line = colour[f"{edge or kind}-line"]
+    line = colour[f"{border or kind}-line"]
     axes.add_patch(
         FancyBboxPatch(
             corner, width, height, boxstyle=style, fc=colour[kind], ec=line, lw=thick, zorder=1
@@ -84,7 +84,8 @@ def _edge(axes: Any, edge: Edge, colour: str) -> None:
     from matplotlib.patches import PathPatch, Polygon
     from matplotlib.path import Path
 
-    points, codes = [], []
+    points: list[Point] = []
+    codes: list[Any] = []
     for n, piece in enumerate(edge.pieces()):
         points += piece
         line = Path.LINETO if n else Path.MOVETO

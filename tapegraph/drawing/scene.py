@@ -147,8 +147,10 @@ class Scene:
 
     def shift(self, by: Point) -> None:
         """Move all of it."""
-        for shape in (*self.frames, *self.boxes):
-            shape.corner = _moved(shape.corner, by)
+        for frame in self.frames:
+            frame.corner = _moved(frame.corner, by)
+        for box in self.boxes:
+            box.corner = _moved(box.corner, by)
         for edge in self.edges:
             edge.points = [_moved(p, by) for p in edge.points]
 
