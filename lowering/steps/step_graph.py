@@ -20,7 +20,7 @@ from tapegraph.lowering.calls import DirectCall, public
 from tapegraph.lowering.layouts import LaidOut
 from tapegraph.lowering.rows.rules import TO_FIRST, converted, ints, raw, reshaped, transposed
 from tapegraph.lowering.runtime import tensorflow
-from tapegraph.lowering.steps import xla
+from tapegraph.lowering.steps import agreement, xla
 from tapegraph.lowering.steps.variables import tables
 from tapegraph.lowering.translate import emit_entry
 from tapegraph.lowering.unsupported import NotLowered
@@ -322,8 +322,8 @@ class Writer:
         if self._xla:
             operands = [tensors[i] for i in program.inputs[slot]]  # numbers have theirs by now
             with tape.stop_recording():
-                name = program.ops[slot].name
-                self._guards += xla.guards(name, operands, result, careful=self._careful)
+                given = (program, slot, operands, result)
+                self._guards += agreement.guards(*given, careful=self._careful)
 
     def _differentiate(self, slot: int, y: Any, tape: Any) -> None:
         """Emit the gradients of one backward, that of ``y``, all at the first of them."""

@@ -1,17 +1,12 @@
-"""What XLA is given of whole steps, and how much of it.
+"""When whole steps are given to XLA, and how many; the numbers that are hidden from it.
 
-XLA rewrites formulas, which changes what they give where numbers overflow: ``log(exp(x))`` is
-``x``, and ``a / b / c`` is ``a / (b * c)``. Steps with such operations are refused. It joins the
-constants of ``(x + a) + b`` and ``(x * a) * b``, so it is fed the program's own and sees none. It
-rounds ``x * y + z`` once. Its ``max`` and
-``min`` do not keep a NaN, and it reads some element where a place is out of range: there a guard
-notices, and the step runs without XLA.
+It joins the constants of ``(x + a) + b`` and ``(x * a) * b``, so it is fed the program's own and
+sees none.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 from enum import Enum
 from typing import Any, NamedTuple
 
@@ -19,34 +14,17 @@ import numpy as np
 
 from tapegraph.errors import explain, warn
 from tapegraph.locks import Lock
-from tapegraph.lowering.rows.rules import LOWERINGS, raw
-from tapegraph.lowering.runtime import tensorflow
+from tapegraph.lowering.steps import agreement
 from tapegraph.recording.lost_gradients import strict
-from tapegraph.recording.op import GRADIENT
-from tapegraph.recording.program import Program, Recording
+from tapegraph.recording.program import Recording
 from tapegraph.typed import Array, Xla
 
 # XLA never frees what it compiled, so a process compiles no more than this.
 LIMIT = 32
-# Its time grows faster than the program; this many entries take some 10 s.
-ENTRIES = 1000
 # Seconds, about, to compile any step and run it for the first time, and each entry of it.
 STEP, STEP_ENTRY = 0.2, 6e-3
 
-# What agrees alone, and not in front of another operation.
-_REWRITTEN = frozenset(("exp", "log", "pow"))
-# What agrees besides, in all its cases.
-_BESIDES = frozenset(
-    "layer_norm broadcast_to equal not_equal less less_equal greater greater_equal logical_and "
-    "logical_or logical_not logical_xor isnan isinf isfinite".split()
-)
-# What agrees, with its guard, where no gradient flows: clipping and the optimizer's rule.
-_WITHOUT_GRADIENT = frozenset(
-    ("div", "max", "min", "maximum", "minimum", "astype", "detach", "within")
-)
-_LOSES_NAN = frozenset(("max", "min", "maximum", "minimum"))
 _FLOATS = (np.dtype(np.float32), np.dtype(np.float64))
-_POWERS = (1, 2, 3)  # which XLA multiplies out, as NumPy does
 
 _compiles = 0
 _lock = Lock()
@@ -98,7 +76,7 @@ def use(recording: Recording, option: Xla) -> Use:
     """Return what the option of `compile` means for a whole program."""
     if option is True:
         return Use(When.AT_ONCE)
-    reason = refusal(recording) if option == "auto" else "it was compiled with xla=False"
+    reason = agreement.refusal(recording) if option == "auto" else "it was compiled with xla=False"
     return Use(When.NEVER if reason else When.MEASURED, reason)
 
 
@@ -109,46 +87,6 @@ def reason(error: Exception) -> str:
     if missing:
         return "it has no " + " and no ".join(dict.fromkeys(missing))
     return text.partition("\n")[0]
-
-
-def refusal(recording: Recording) -> str:
-    """Return why a whole program is not given to XLA where nobody asked for it, or ``""``."""
-    program = recording.program
-    if len(program) > ENTRIES:
-        return f"{len(program)} entries are more than {ENTRIES}"
-    if any(dtype is not None and dtype.kind == "c" for dtype in program.dtypes):
-        return "complex numbers are not known to give the same there"
-    for slot, op in enumerate(program.ops):
-        if program.inputs[slot] and op is not GRADIENT and not _agrees(recording, slot):
-            return f"{op.name} is not known to give the same there"
-    return ""
-
-
-def _agrees(recording: Recording, slot: int) -> bool:
-    program = recording.program
-    op, inputs = program.ops[slot], program.inputs[slot]
-    if op.rules is not None:  # a user's own
-        return False
-    name = op.name
-    if name == "pow":
-        exponent = inputs[1]
-        return exponent in program.scalars and recording.values[exponent] in _POWERS
-    if name == "sqrt" and _is_square(program, inputs[0]):  # whose root would be the absolute value
-        return False
-    if name in _WITHOUT_GRADIENT:
-        if program.needs[slot]:
-            return False
-        if name == "div":
-            return all(program.ops[i].name != "div" for i in inputs)
-        return name != "astype" or program.dtypes[slot].kind == "f"
-    if name in _BESIDES:
-        return True
-    return name not in _REWRITTEN and name in LOWERINGS and LOWERINGS[name].xla
-
-
-def _is_square(program: Program, slot: int) -> bool:
-    name, inputs = program.ops[slot].name, program.inputs[slot]
-    return name == "pow" or (name == "mul" and inputs[0] == inputs[1])
 
 
 class Hidden(NamedTuple):
@@ -192,17 +130,3 @@ def hidden_numbers(recording: Recording) -> list[Hidden]:
 def _is_float64(value: Any) -> bool:
     """Return whether a number is the same as a float64."""
     return not isinstance(value, (bool, np.bool_)) and (value != value or float(value) == value)
-
-
-def guards(name: str, inputs: Sequence[Any], result: Any, *, careful: bool) -> list[Any]:
-    """Return conditions under which an operation gives the same with XLA.
-
-    Places are looked at always, for what is read elsewhere is another element.
-    """
-    tf = tensorflow()
-    if name == "within":  # places out of range have become -1
-        return [tf.reduce_all(raw.GreaterEqual(x=result, y=tf.zeros_like(result)))]
-    if careful and name in _LOSES_NAN:
-        floats = [x for x in inputs if x.dtype.is_floating]
-        return [tf.logical_not(tf.math.is_nan(tf.reduce_sum(x))) for x in floats]
-    return []
