@@ -428,6 +428,20 @@ def test_asked_for_what_it_does_not_compile_runs_without_and_says_so(clock, monk
         strict(x)
 
 
+@pytest.mark.thorough
+def test_asked_for_it_gives_the_numbers_that_the_documentation_says():
+    def last(f, *arrays):
+        step = tg.compile(f, verify_every=None, xla=True)
+        with np.errstate(all="ignore"):
+            numbers = [step(*arrays).data.item() for _ in range(4)]
+        assert ran(step) == "tensorflow with XLA"
+        return numbers[0], numbers[-1]
+
+    assert last(lambda x: tg.log(tg.exp(x)), np.array([800.0])) == (np.inf, 800.0)
+    three = [np.array([x], np.float32) for x in (1e38, 1e30, 1e30)]
+    assert last(lambda a, b, c: a / b / c, *three) == (pytest.approx(1e-22), 0.0)
+
+
 # ------------------------------------------------------------------ failures at run time
 
 
