@@ -47,8 +47,9 @@ def pytest_configure(config: pytest.Config) -> None:
     """Where processes share the cores, leave each one thread for products of matrices.
 
     OpenBLAS' and OpenMP's threads wait for each other in busy loops, which is slower by far than
-    one alone.
+    one alone. And the interpreters that tests start find compiled what the first of them imported.
     """
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     if config.getoption("numprocesses"):
         os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
         os.environ.setdefault("OMP_NUM_THREADS", "1")

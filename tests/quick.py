@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 
 import tapegraph as tg
-from tests.cases import Case
+from tests.cases import Case, ComplexCase
+
+Named = TypeVar("Named", Case, ComplexCase)
 
 
-def a_few_each(cases: Iterable[Case], few: int = 1, most: int | None = None) -> list[Case]:
+def a_few_each(cases: Iterable[Named], few: int = 1, most: int | None = None) -> list[Named]:
     """Return the first few cases of each function, which the first word of a label names.
 
     ``most`` is how many of one operation, where what is tested hangs on little else.
@@ -35,14 +37,18 @@ def each_operation(cases: Iterable[Case]) -> Any:
 
 def check_each(op: str, cases: Iterable[Case], check: Callable[[Case], object]) -> None:
     """Check the cases of an operation, each on an empty tape; name all that fail."""
+    check_all([case for case in cases if case.op == op], check)
+
+
+def check_all(cases: Iterable[Named], check: Callable[[Named], object]) -> None:
+    """Check cases, each on an empty tape; name all that fail."""
     failures: dict[str, Exception] = {}
     for case in cases:
-        if case.op == op:
-            tg.tape_reset()
-            try:
-                check(case)
-            except Exception as error:
-                failures[case.id] = error
+        tg.tape_reset()
+        try:
+            check(case)
+        except Exception as error:
+            failures[case.id] = error
     if failures:
         told = "\n".join(f"{name}: {error}" for name, error in failures.items())
         raise AssertionError(told) from next(iter(failures.values()))

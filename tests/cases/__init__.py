@@ -17,7 +17,7 @@ from tests.cases import (
     without_gradient,
 )
 from tests.cases.case import Case
-from tests.cases.complex_numbers import COMPLEX_CASES
+from tests.cases.complex_numbers import COMPLEX_CASES, ComplexCase
 
 _FAMILIES = (elementwise, reduce, linalg, shape, index, special, nn)
 CASES: tuple[Case, ...] = tuple(case for family in _FAMILIES for case in family.cases())
@@ -26,4 +26,4 @@ WITHOUT_GRADIENT: tuple[Case, ...] = tuple(without_gradient.cases())
 # What is recorded of complex numbers alone, or gives nothing else.
 OF_COMPLEX = {case.op for case in COMPLEX_CASES} - {case.op for case in CASES}
 
-__all__ = ["CASES", "COMPLEX_CASES", "OF_COMPLEX", "WITHOUT_GRADIENT", "Case"]
+__all__ = ["CASES", "COMPLEX_CASES", "OF_COMPLEX", "WITHOUT_GRADIENT", "Case", "ComplexCase"]

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 import pytest
+from quick import a_few_each, check_all
 
 import tapegraph as tg
 from tests.cases.complex_numbers import COMPLEX_CASES
@@ -18,22 +21,57 @@ NATIVE = {
 }
 
 
-def loss(case):
+AT_ONCE = 20  # cases a graph: most of the time goes into making one, however small
+
+
+def loss(cases):
+    """Return one function of all inputs of the cases."""
+
     def f(*params):
-        y = case.run(*params)
-        return tg.sum(tg.abs(y) ** 2) + tg.sum(np.real(y))
+        given, total = iter(params), 0.0
+        for case in cases:
+            y = case.run(*itertools.islice(given, len(case.inputs)))
+            total = total + tg.sum(tg.abs(y) ** 2) + tg.sum(np.real(y))
+        return total
 
     return f
 
 
-@pytest.mark.parametrize("case", COMPLEX_CASES, ids=lambda case: case.id)
-def test_gradients_are_the_native_ones(case):
-    report = check_parity(loss(case), *case.inputs)
-    if case.op in NATIVE:
+def agree(cases):
+    report = check_parity(loss(cases), *(x for case in cases for x in case.inputs))
+    assert report.backend == "tensorflow", report.reason
+
+
+WITH_NODES = [case for case in COMPLEX_CASES if case.op not in NATIVE]
+# Without --thorough a few of each operation, and of one every mixture with real numbers.
+QUICK = a_few_each(WITH_NODES, most=2)
+QUICK += [case for case in WITH_NODES if case.op == "mul" and case not in QUICK]
+REST = [case for case in WITH_NODES if case not in QUICK]
+BATCHES = [
+    pytest.param(cases[i : i + AT_ONCE], marks=marks, id=cases[i].id)
+    for cases, marks in ((QUICK, []), (REST, [pytest.mark.thorough]))
+    for i in range(0, len(cases), AT_ONCE)
+]
+
+
+@pytest.mark.parametrize("cases", BATCHES)
+def test_gradients_are_the_native_ones(cases, thorough):
+    try:
+        agree(cases)
+    except Exception as error:
+        check_all(cases, lambda case: agree([case]))
+        raise AssertionError(f"only together: {error}") from error
+    if thorough:
+        check_all(cases, lambda case: agree([case]))
+
+
+def test_what_has_no_nodes_runs_natively():
+    def check(case):
+        report = check_parity(loss([case]), *case.inputs)
         assert report.backend == "native"
         assert f"{case.op} has no lowering for complex numbers" == report.reason
-    else:
-        assert report.backend == "tensorflow", report.reason
+
+    check_all([case for case in COMPLEX_CASES if case.op in NATIVE], check)
 
 
 def test_every_operation_has_nodes_or_is_known_to_have_none():
