@@ -286,3 +286,23 @@ def test_a_lowering_that_disagrees_with_the_tape_is_named(
         y.backward()
     assert x.grad is None
     assert cache_info().size == 0
+
+
+@needs_tensorflow
+@pytest.mark.parametrize("kinds", ["fd", "df", "fD", "Dd", "ld"])
+def test_operands_are_converted_where_numpy_does(kinds, graph_engine):
+    """TensorFlow's nodes take operands of one dtype."""
+    left, right = (np.array([[0.5, 1.25], [2.0, 3.5]], kind) + 1 for kind in kinds)
+
+    def gradients(backend):
+        x, y = tg.param(left), tg.param(right)
+        with tg.use_backend(backend):
+            z = x * y - y / (x + 1) + tg.concat([x, y])[1:3]
+            tg.sum(tg.abs(z) ** 2 * np.array([[1.0, -2.0], [0.5, 3.0]])).backward()
+        assert tg.last_backward().backend == backend, tg.last_backward().reason
+        return x.grad, y.grad
+
+    single = {"f", "F"} & {*kinds}
+    for found, want in zip(gradients("tensorflow"), gradients("native"), strict=True):
+        assert found.dtype == want.dtype
+        np.testing.assert_allclose(found, want, rtol=1e-5 if single else 1e-12)

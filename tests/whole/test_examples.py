@@ -40,11 +40,11 @@ NATIVE = {"cnn_digits", "gaussian_process", "quantum_circuit", "verify_gradients
 # Steps that are SciPy's minimisers', and not compiled.
 EAGER = {"gaussian_process"}
 WITH_NODES = [name for name in HERE if name not in NATIVE]
-# Without --thorough some run in one way or the other too, and all but those of single numbers
-# compiled: they take thousands.
-EAGERLY_TOO = thinned([name for name in HERE if name != "moons"], 3)
-EAGERLY_TOO.append(pytest.param("moons", marks=pytest.mark.thorough))
-IN_TENSORFLOW_TOO = thinned(WITH_NODES, 7)
+# Without --thorough some run in one way or the other too, and all compiled but those of single
+# numbers: they take thousands, and recording them takes most of the time.
+EAGERLY_TOO = thinned([name for name in HERE if name not in SCALARS], 3)
+EAGERLY_TOO += [pytest.param(name, marks=pytest.mark.thorough) for name in sorted(SCALARS)]
+IN_TENSORFLOW_TOO = thinned(WITH_NODES, 14)
 TWICE = {str(row.values[0]) for row in (*EAGERLY_TOO, *IN_TENSORFLOW_TOO) if not row.marks}
 # What an example measures: the first figure of these lines.
 MEASURED = re.compile(r"^ *(?:accuracy|error|test|overlap|found|mse) +([\d.]+)", re.MULTILINE)
@@ -138,12 +138,13 @@ def assert_picture(path: Path) -> None:
 @pytest.mark.parametrize(
     "name",
     [
-        pytest.param(name, marks=[pytest.mark.thorough] if name in SCALARS else [])
+        pytest.param(name, marks=[pytest.mark.thorough] if name == "moons" else [])
         for name in sorted({*HERE} - TWICE)
     ],
 )
 def test_example_draws_what_it_learned(name, run_here):
-    assert f"{name}.png" in run_here(name, "--quick", "--backend", "native", "--compile")
+    how = "--no-compile" if name in SCALARS else "--compile"
+    assert f"{name}.png" in run_here(name, "--quick", "--backend", "native", how)
     assert_picture(Path(f"{name}.png"))
 
 
@@ -196,7 +197,9 @@ def test_compiled_example_is_alike_on_both_engines(name, run_here):
     assert figures(by_graph) == pytest.approx(figures(by_plan), rel=0.02)
 
 
-@pytest.mark.parametrize("backend", ["auto", "tensorflow"])
+@pytest.mark.parametrize(
+    "backend", [pytest.param("auto", marks=pytest.mark.thorough), "tensorflow"]
+)
 def test_convolution_says_that_it_runs_natively(backend, run_here):
     out = run_here("cnn_digits", "--quick", "--backend", backend, "--no-compile")
     assert re.search(r"^engine +native \(conv2d ", out, re.MULTILINE)
