@@ -327,17 +327,17 @@ def test_script_that_registers_an_operation(tmp_path, thorough):
     ("command", "backend"),
     [
         pytest.param(
-            (SCRIPTS / "digits.py",),
+            (SCRIPTS / "linear_regression.py",),
             "tensorflow" if TENSORFLOW else "native",
             marks=pytest.mark.thorough,  # as test_script_that_registers_an_operation starts
             id="script",
         ),
-        pytest.param(("-m", "examples.digits"), "native", id="module"),
+        pytest.param(("-m", "examples.linear_regression"), "native", id="module"),
     ],
 )
 def test_both_ways_of_starting(command, backend, tmp_path):
     out = run(*command, "--quick", "--backend", backend, "--no-compile", cwd=tmp_path)
-    assert_picture(tmp_path / "digits.png")
+    assert_picture(tmp_path / "linear_regression.png")
     assert re.search(f"^engine +{backend}", out, re.MULTILINE)
 
 
