@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextvars
+import importlib.util
 import os
 import threading
 
@@ -13,6 +14,18 @@ import tapegraph as tg
 
 # Nobody waits longer for another rank: it has failed, or calls what the other does not.
 PATIENCE = 20
+
+# A batch, weights to begin with, and the engines that the ranks of a job may have.
+rng = np.random.default_rng(0)
+X, Y = rng.normal(size=(12, 5)), rng.normal(size=(12, 3))
+W = rng.normal(size=(5, 3))
+TENSORFLOW = importlib.util.find_spec("tensorflow") is not None
+needs_tensorflow = pytest.mark.skipif(not TENSORFLOW, reason="TensorFlow is not here")
+ENGINES = [
+    "native",
+    pytest.param("tensorflow", marks=needs_tensorflow),
+    pytest.param(("native", "tensorflow"), marks=needs_tensorflow),
+]
 
 
 class Threads:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import re
 import sys
 
@@ -10,19 +9,21 @@ import numpy as np
 import pytest
 
 import tapegraph as tg
-from tests.distributed.ranks import Comm, Threads, on_ranks, results
+from tests.distributed.ranks import (
+    ENGINES,
+    Comm,
+    Threads,
+    W,
+    X,
+    Y,
+    needs_tensorflow,
+    on_ranks,
+    results,
+)
 
-rng = np.random.default_rng(0)
-X, Y = rng.normal(size=(12, 5)), rng.normal(size=(12, 3))
-W, B = rng.normal(size=(5, 3)), rng.normal(size=3)
+B = np.random.default_rng(1).normal(size=3)
 PLACES = [0, 7, 12]  # where the ranks' uneven parts begin and end
-TENSORFLOW = importlib.util.find_spec("tensorflow") is not None
-needs_tensorflow = pytest.mark.skipif(not TENSORFLOW, reason="TensorFlow is not here")
-ENGINES = [
-    "native",
-    pytest.param("tensorflow", marks=needs_tensorflow),
-    pytest.param(("native", "tensorflow"), marks=needs_tensorflow),
-]
+eager_and_compiled = pytest.mark.parametrize("compiled", [False, True], ids=["eager", "compiled"])
 
 
 @pytest.fixture(autouse=True)
@@ -75,7 +76,7 @@ def assert_as_one(of_ranks, one, tolerance=1e-12):
     np.testing.assert_allclose(mean, one["losses"], rtol=tolerance)
 
 
-@pytest.mark.parametrize("compiled", [False, True], ids=["eager", "compiled"])
+@eager_and_compiled
 @pytest.mark.parametrize("engine", ENGINES, ids=str)
 def test_uneven_parts_give_the_steps_of_the_whole_batch(engine, compiled):
     one = train(alone())
@@ -88,20 +89,20 @@ def test_uneven_parts_give_the_steps_of_the_whole_batch(engine, compiled):
         assert "ran in tensorflow" in both[0][0]["step"].explain()
 
 
-@pytest.mark.parametrize("compiled", [False, True], ids=["eager", "compiled"])
+@eager_and_compiled
 def test_clipping_between_sees_the_whole_batch(compiled):
     both = results(lambda comm: train(comm, compiled=compiled, clip=0.1, kind=tg.SGD))
     assert_as_one(both, train(alone(), clip=0.1, kind=tg.SGD))
 
 
-@pytest.mark.parametrize("compiled", [False, True], ids=["eager", "compiled"])
+@eager_and_compiled
 def test_types_travel_in_the_widest(compiled):
     both = results(lambda comm: train(comm, compiled=compiled, dtype=np.float32))
     assert both[0]["w"].dtype == np.float32
     assert_as_one(both, train(alone(), dtype=np.float32), 1e-4)
 
 
-@pytest.mark.parametrize("compiled", [False, True], ids=["eager", "compiled"])
+@eager_and_compiled
 def test_complex_parameters_are_averaged_by_their_parts(compiled):
     rng = np.random.default_rng(0)
     a = rng.normal(size=(6, 2)) + 1j * rng.normal(size=(6, 2))
@@ -128,7 +129,7 @@ def test_complex_parameters_are_averaged_by_their_parts(compiled):
             np.testing.assert_allclose(found, want, rtol=1e-5)
 
 
-@pytest.mark.parametrize("compiled", [False, True], ids=["eager", "compiled"])
+@eager_and_compiled
 def test_a_gradient_of_rows_is_made_dense(compiled):
     places = np.array([0, 3, 3, 1, 0, 2, 3, 1, 0, 4, 4, 2])
 
@@ -140,7 +141,7 @@ def test_a_gradient_of_rows_is_made_dense(compiled):
     assert_as_one(both, train(alone(), loss=loss, kind=tg.SGD))
 
 
-@pytest.mark.parametrize("compiled", [False, True], ids=["eager", "compiled"])
+@eager_and_compiled
 def test_values_are_averaged_too(compiled):
     def work(comm):
         a, b = tg.Value(2.0 + comm.rank, label="a"), tg.Value(1.0)
@@ -391,7 +392,7 @@ class Broken(Comm):
 
 
 @pytest.mark.parametrize("engine", ENGINES[:2], ids=str)
-@pytest.mark.parametrize("compiled", [False, True], ids=["eager", "compiled"])
+@eager_and_compiled
 def test_an_exchange_that_fails_changes_nothing(engine, compiled):
     comm = Broken(Threads(1), 0)
     w = tg.param(W, name="w")
@@ -477,7 +478,7 @@ def test_other_parameters_are_refused_on_every_rank(what):
     results(work)
 
 
-@pytest.mark.parametrize("compiled", [False, True], ids=["eager", "compiled"])
+@eager_and_compiled
 def test_ranks_that_have_drifted_apart_are_found(compiled):
     def work(comm, far):
         w, b = tg.param(W, name="w"), tg.param(B, name="b")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import os
 import re
@@ -17,19 +16,9 @@ import numpy as np
 import pytest
 
 import tapegraph as tg
-from tests.distributed.ranks import results
+from tests.distributed.ranks import ENGINES, TENSORFLOW, W, X, Y, needs_tensorflow, results
 
 ROOT = Path(__file__).parents[2]
-rng = np.random.default_rng(0)
-X, Y = rng.normal(size=(12, 5)), rng.normal(size=(12, 3))
-W = rng.normal(size=(5, 3))
-TENSORFLOW = importlib.util.find_spec("tensorflow") is not None
-needs_tensorflow = pytest.mark.skipif(not TENSORFLOW, reason="TensorFlow is not here")
-ENGINES = [
-    "native",
-    pytest.param("tensorflow", marks=needs_tensorflow),
-    pytest.param(("native", "tensorflow"), marks=needs_tensorflow),
-]
 KINDS = {
     "momentum": lambda params: tg.SGD(params, 0.1, momentum=0.9),
     "adam": lambda params: tg.Adam(params, 0.05),
@@ -162,17 +151,23 @@ def test_methods_share_by_instance():
     assert results(work) == [[-0.5, -0.5]] * 2
 
 
+def simplest(comm):
+    """Return a parameter, and a compiled step of one optimizer that moves it."""
+    w = tg.param([1.0])
+    optimizer = tg.SGD([w], 0.5)
+
+    @tg.compile(strategy=comm)
+    def step(x):
+        optimizer.zero_grad()
+        tg.sum(w * x).backward()
+        optimizer.step()
+
+    return w, step
+
+
 def test_later_calls_may_be_eager():
     def work(comm):
-        w = tg.param([1.0])
-        optimizer = tg.SGD([w], 0.5)
-
-        @tg.compile(strategy=comm)
-        def step(x):
-            optimizer.zero_grad()
-            tg.sum(w * x).backward()
-            optimizer.step()
-
+        w, step = simplest(comm)
         with tg.compile_disabled(), pytest.raises(RuntimeError, match="a call that is not comp"):
             step(1.0)
         step(1.0 + comm.rank)
@@ -251,15 +246,7 @@ def test_what_would_differ_between_workers_is_refused(update, message):
 
 def test_a_step_is_no_part_of_another_program():
     def work(comm):
-        w = tg.param([1.0])
-        optimizer = tg.SGD([w], 0.5)
-
-        @tg.compile(strategy=comm)
-        def step(x):
-            optimizer.zero_grad()
-            tg.sum(w * x).backward()
-            optimizer.step()
-
+        w, step = simplest(comm)
         with pytest.raises(RuntimeError, match="Give the outermost function the strategy"):
             tg.compile(lambda x: step(x))(1.0)
         again = tg.compile(step, max_traces=2)  # it stays one of all workers
