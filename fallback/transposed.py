@@ -12,6 +12,7 @@ import numpy as np
 
 from tapegraph.differentiation.gradients import Region
 from tapegraph.fallback.rules import Joint, Rule
+from tapegraph.ops.elementwise import conj, real
 from tapegraph.ops.shape import alias
 from tapegraph.recording.node import constant
 
@@ -28,10 +29,13 @@ def transposed(jvp: Rule) -> Joint:
         tangent = jvp(tangents, y, *inputs, **attrs)
         if tangent is None:
             return [None] * len(inputs)
+        if y.dtype.kind != "c":
+            tangent = real(tangent)
         if tangent.shape != y.shape or tangent.dtype != y.dtype:
             tangent = tangent + constant(np.zeros(y.shape, y.dtype))
         targets = [t for t in tangents if t is not None]
-        found = iter(Region([tangent], targets).gradients([g], record=True))
-        return [None if t is None else next(found) for t in tangents]
+        # A sweep carries conjugates, in and out of which another one is run here.
+        found = iter(Region([tangent], targets).gradients([conj(g)], record=True))
+        return [None if t is None else conj(next(found)) for t in tangents]
 
     return Joint(vjp)

@@ -37,7 +37,7 @@ def check_lowers(program: Program, *, whole: bool = False) -> None:
     for slot, op in enumerate(program.ops):
         if op in (*DERIVATIVES, ALL_REDUCE) or not program.inputs[slot]:
             continue
-        if has_complex and is_complex(program, slot):
+        if has_complex and op.rules is None and is_complex(program, slot):
             if op.name not in COMPLEX:
                 raise NotLowered(f"{op.name} has no lowering for complex numbers")
         elif op.name not in LOWERINGS:
@@ -139,7 +139,7 @@ def emit_entry(
     attrs: Attrs = program.attrs[slot]
     out = Result(program.shapes[slot], program.dtypes[slot].name)
     operands = _operands(tf, program, slot, tensors, constants, out, emitted)
-    if is_complex(program, slot):
+    if op.rules is None and is_complex(program, slot):
         if strong_zero:
             raise MetNaN(f"{op.name} met a NaN, and only the native engine keeps complex zeros")
         rule = COMPLEX[op.name]
@@ -168,6 +168,11 @@ def _standing_in(tf: Any, result: Any, fed: Any) -> Any:
     return own_gradient(stand_in, result)
 
 
+def _takes_complex(program: Program, slot: int) -> bool:
+    dtypes = (program.dtypes[i] for i in program.inputs[slot])
+    return any(dtype is not None and dtype.kind == "c" for dtype in dtypes)
+
+
 def _operands(
     tf: Any,
     program: Program,
@@ -185,6 +190,8 @@ def _operands(
         wanted = np.result_type(
             *kinds, *(constants[i] for i in program.inputs[slot] if i in constants)
         )
+    if op.rules is not None and wanted.kind == "c" and not _takes_complex(program, slot):
+        wanted = np.finfo(wanted).dtype  # of the result's parts
     operands = []
     for position, i in enumerate(program.inputs[slot]):
         tensor = tensors[i]
@@ -192,8 +199,9 @@ def _operands(
             tensor = tensors[i] = constant(constants[i], wanted)
             emitted(i)
         converts = op.promotes and (op.differentiable is None or op.differentiable[position])
-        if op.rules is not None:  # NumPy has promoted its floats among each other
-            converts = tensor.dtype.is_floating and "float" in out.dtype
+        if op.rules is not None:  # NumPy has promoted its inexact numbers among each other
+            inexact = tensor.dtype.is_floating or (wanted.kind == "c" and tensor.dtype.is_complex)
+            converts = inexact and wanted.kind in "fc"
         if op.differentiable == () and len(program.inputs[slot]) > 1:
             converts = True
         if converts:

@@ -15,6 +15,7 @@ import numpy as np
 from tapegraph.autograd.traced import CONTAINERS, isbox, settled
 from tapegraph.differentiation.gradients import Region
 from tapegraph.errors import explain, kind_of, warn
+from tapegraph.ops.elementwise import conj
 from tapegraph.pytree import leaves, replaced
 from tapegraph.recording.op import NO_ATTRS, Op, Rules
 from tapegraph.recording.record import remember
@@ -81,7 +82,8 @@ class VJPNode(Node):
         seed = direction("vjp", g, "the cotangent", self._held)
         ends = min(x._seq for x in inputs)
         region = Region([self._held], inputs, since=ends)
-        return tuple(map(_plain, region.gradients([seed], record=seed.requires_grad)))
+        found = region.gradients([conj(seed)], record=seed.requires_grad)
+        return tuple(_plain(conj(x)) for x in found)
 
     def _inputs(self) -> list[Any]:
         found = () if self._is_root else self._held._inputs
@@ -181,8 +183,8 @@ def backward_pass(g: Any, end_node: VJPNode) -> Any:
     end = end_node._held
     seed = direction("backward_pass", g, "g", end)
     targets = [x for _, x in leaves(root._held)]
-    found = Pullback(end, targets)(seed)
-    return replaced(root._held, (_after(x, root) for x in found))
+    found = Pullback(end, targets)(conj(seed))
+    return replaced(root._held, (_after(conj(x), root) for x in found))
 
 
 def trace(start_node: Node, fun: Callable[[Any], Any], x: Any) -> tuple[Any, Any]:

@@ -15,7 +15,7 @@ from tapegraph.recording import numpy_functions
 from tapegraph.recording.capture_mode import OPERATION, capturing
 from tapegraph.recording.node import constant, numeric
 from tapegraph.recording.op import DEFINED, OPS, Op, Rules
-from tapegraph.recording.record import apply, operand
+from tapegraph.recording.record import apply, is_complex, operand
 from tapegraph.typed import Array, OfMany
 
 Rule = Callable[..., Any]
@@ -29,6 +29,7 @@ def defop(
     jvp: Rule | None = None,
     lowering: Rule | None = None,
     name: str | None = None,
+    takes_complex: bool = False,
 ) -> Callable[[Callable[..., Any]], OfMany]: ...
 @overload
 def defop(
@@ -38,6 +39,7 @@ def defop(
     jvp: Rule | None = None,
     lowering: Rule | None = None,
     name: str | None = None,
+    takes_complex: bool = False,
 ) -> OfMany: ...
 def defop(
     forward: Callable[..., Any] | None = None,
@@ -46,6 +48,7 @@ def defop(
     jvp: Rule | None = None,
     lowering: Rule | None = None,
     name: str | None = None,
+    takes_complex: bool = False,
 ) -> Callable[..., Any]:
     """Register a function of arrays as an operation that differentiates; also a decorator.
 
@@ -55,9 +58,10 @@ def defop(
     Parameters
     ----------
     forward : callable
-        ``forward(*arrays, **attrs)`` returns one float32 or float64 array. Arrays are positional
-        and read-only; attributes are keyword-only and hashable. A ufunc from another library
-        (``scipy.special.jv``) works on tensors by its own name too from then on.
+        ``forward(*arrays, **attrs)`` returns one array of floats, or with ``takes_complex`` of
+        complex numbers. Arrays are positional and read-only; attributes are keyword-only and
+        hashable. A ufunc from another library (``scipy.special.jv``) works on tensors by its own
+        name too from then on.
     vjp : callable or tuple of callable
         The gradient rule, on arrays. ``vjp(g, y, *arrays, **attrs)``, where ``g`` is the gradient
         with respect to the result ``y``, returns the one input's gradient, or a tuple with one per
@@ -73,6 +77,12 @@ def defop(
         differentiates. Without one, tapes that hold the operation run in the native engine.
     name : str, optional
         Its name on the tape and in messages; the function's own where not given.
+    takes_complex : bool
+        The forward takes or gives complex numbers, and the rules are written for them. ``vjp``
+        takes and gives gradients that point where a real result rises, ``dL/dx + i dL/dy``: of a
+        holomorphic f it is ``g * conj(f'(z))``. ``jvp`` gives ``f'(z) dz``, or the real-linear
+        map. Of the gradient by a real input the real part counts. Without it complex numbers are
+        refused.
 
     Returns
     -------
@@ -83,7 +93,8 @@ def defop(
     Raises
     ------
     TypeError
-        A part is not callable, or the forward has an optional positional parameter.
+        A part is not callable, or the forward has an optional positional parameter. When called:
+        a number is complex without ``takes_complex``.
     ValueError
         The name is taken by another function; the same one again (a notebook cell that is run
         twice) replaces it. When called: the function's result, or at ``backward`` a gradient, is
@@ -104,7 +115,9 @@ def defop(
     2
     """
     if forward is None:
-        return functools.partial(defop, vjp=vjp, jvp=jvp, lowering=lowering, name=name)
+        return functools.partial(
+            defop, vjp=vjp, jvp=jvp, lowering=lowering, name=name, takes_complex=takes_complex
+        )
     _check_callable("forward", forward)
     title = getattr(forward, "__name__", "") if name is None else name
     if not isinstance(title, str) or not title.isidentifier():
@@ -132,12 +145,21 @@ def defop(
     again = title in DEFINED
     DEFINED.pop(title, None)
     _FORWARDS[title] = forward
-    op = Op(title, functools.partial(_result, title, forward), differentiable=flows, rules=rules)
+    op = Op(
+        title,
+        functools.partial(_result, title, forward, takes_complex),
+        differentiable=flows,
+        takes_complex=takes_complex,
+        rules=rules,
+    )
 
     @functools.wraps(forward)
     def record(*arrays: Any, **attrs: Any) -> Any:
         attrs = takes.matched(arrays, attrs)
-        return apply(op, _operands(title, arrays), attrs)
+        operands = _operands(title, arrays)
+        if not takes_complex and is_complex(*operands):
+            raise _real_numbers_alone(title, "complex numbers")
+        return apply(op, operands, attrs)
 
     record.__name__ = title
     if isinstance(forward, np.ufunc) and (again or forward not in numpy_functions.RECORDED):
@@ -145,6 +167,7 @@ def defop(
     return record
 
 
+_NUMBERS = (float, int, bool, complex)
 # The function behind each name.
 _FORWARDS: dict[str, Callable[..., Any]] = {}
 
@@ -216,10 +239,12 @@ class _Parameters:
 
 def _operands(name: str, values: tuple[Any, ...]) -> tuple[Any, ...]:
     """Return what was passed as tensors and foreign objects; numbers take the arrays' precision."""
-    operands = [operand(name, x, f"argument {i}") for i, x in enumerate(values)]
+    operands = [
+        x if type(x) is complex else operand(name, x, f"argument {i}") for i, x in enumerate(values)
+    ]
     dtypes = [x.dtype for x in operands if hasattr(x, "dtype")]
     return tuple(
-        constant(np.asarray(x, np.result_type(*dtypes, x))) if type(x) in (float, int, bool) else x
+        constant(np.asarray(x, np.result_type(*dtypes, x))) if type(x) in _NUMBERS else x
         for x in operands
     )
 
@@ -231,7 +256,15 @@ def _read_only(array: Any) -> Any:
     return view
 
 
-def _result(name: str, forward: Callable[..., Any], *arrays: Array, **attrs: Any) -> Array:
+def _real_numbers_alone(name: str, received: str) -> TypeError:
+    """Return the error of complex numbers in an operation that is of real ones."""
+    fix = "Take x.real, or give tg.defop takes_complex=True once its rules conjugate."
+    return TypeError(explain(name, received, "real numbers", fix))
+
+
+def _result(
+    name: str, forward: Callable[..., Any], takes_complex: bool, *arrays: Array, **attrs: Any
+) -> Array:
     """Run a user's forward, and return its result as an array that shares no memory."""
     token = OPERATION.set(name if capturing() is not None else None)
     try:
@@ -247,8 +280,11 @@ def _result(name: str, forward: Callable[..., Any], *arrays: Array, **attrs: Any
         fix = "Register one operation per result, on plain arrays."
         raise TypeError(explain(name, f"a {type(out).__name__} from forward", "one array", fix))
     out = numeric(out, name, "forward's result", widens=False)
-    if out.dtype.kind != "f" and any(a.dtype.kind == "f" for a in arrays):
-        raise TypeError(explain(name, f"{kind_of(out)} from forward", "float32 or float64"))
+    if out.dtype.kind == "c" and not takes_complex:
+        raise _real_numbers_alone(name, f"{kind_of(out)} from forward")
+    if out.dtype.kind not in "fc" and any(a.dtype.kind in "fc" for a in arrays):
+        expected = "floats or complex numbers" if takes_complex else "float32 or float64"
+        raise TypeError(explain(name, f"{kind_of(out)} from forward", expected))
     return out
 
 
@@ -261,8 +297,11 @@ def _gradients(
     *arrays: Array,
     **attrs: Any,
 ) -> tuple[Any, ...]:
-    """Run a user's gradient rule, and refuse what is no gradient of its inputs."""
-    arguments = tuple(map(_read_only, (g, y, *arrays)))
+    """Run a user's gradient rule, and refuse what is no gradient of its inputs.
+
+    Sweeps carry conjugates of cotangents; the rule takes and gives what `backward` does.
+    """
+    arguments = tuple(map(_read_only, (_conjugated(g), y, *arrays)))
     if isinstance(vjp, tuple):
         given: tuple[Any, ...] = tuple(
             rule(*arguments, **attrs) if rule is not None and wanted else None
@@ -276,14 +315,14 @@ def _gradients(
         fix = "Return a tuple with one per input, None for an input that has none."
         raise ValueError(explain(name, received, f"{len(arrays)}, one per input", fix))
     return tuple(
-        None if part is None else _gradient(name, i, part, y, x)
+        None if part is None else _conjugated(_gradient(name, i, part, y, x))
         for i, (part, x) in enumerate(zip(given, arrays, strict=True))
     )
 
 
 def _gradient(name: str, position: int, part: Any, y: Array, x: Array) -> Array:
     grad: Array = np.array(part)  # a copy: the rule may keep the array, or write to it later
-    if grad.dtype.kind not in "fiub":
+    if grad.dtype.kind not in ("fiubc" if "c" in (x.dtype.kind, y.dtype.kind) else "fiub"):
         raise TypeError(
             explain(name, f"{kind_of(grad)} for input {position} from vjp", "real numbers")
         )
@@ -291,6 +330,10 @@ def _gradient(name: str, position: int, part: Any, y: Array, x: Array) -> Array:
         return grad
     received = f"a gradient of shape {grad.shape} for input {position} from vjp"
     raise ValueError(explain(name, received, f"the input's shape {x.shape}"))
+
+
+def _conjugated(x: Any) -> Any:
+    return np.conj(x) if x.dtype.kind == "c" else x
 
 
 def _broadcasts(shape: tuple[int, ...], to: tuple[int, ...]) -> bool:

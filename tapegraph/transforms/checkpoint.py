@@ -114,7 +114,10 @@ class _Segment:
         return replaced(form, (parts.get(id(x), x) for x in results))
 
     def gradients(self, needs: Sequence[bool], g: Any, y: Any, *, record: bool) -> list[Any]:
-        """Run the function again, and return the gradient of each input that needs one."""
+        """Run the function again, and return the gradient of each input that needs one.
+
+        The sweep that asks carries conjugates; those in between come and go as `backward` has them.
+        """
         start = next_seq()
         with self._as_at_first():
             form, targets = self._run()
@@ -129,12 +132,13 @@ class _Segment:
         if region.outside:
             received = "a function that reads other tensors when it is run again"
             raise RuntimeError(explain("checkpoint", received, "the same"))
-        found = region.gradients(_unpacked(g, outs), record=record, natively=True)
+        seeds = _unpacked(_conjugated(g), outs)
+        found = map(_conjugated, region.gradients(seeds, record=record, natively=True))
         return [grad if needed else None for grad, needed in zip(found, needs, strict=True)]
 
     def _run(self) -> tuple[Any, list[Any]]:
         """Run the function on leaves of its own, and return what it gives, and the leaves."""
-        targets = [alias(x) if x.dtype.kind == "f" else x for x in self._given]
+        targets = [alias(x) if x.dtype.kind in "fc" else x for x in self._given]
         own = iter(targets)
         inside = (next(own) if isinstance(x, Tensor) else x for _, x in leaves(self._call))
         args, kwargs = replaced(self._call, inside)
@@ -168,10 +172,15 @@ def _unpacked(packed: Any, outs: Sequence[Any]) -> list[Any]:
     if len(outs) == 1:
         return [packed]
     ends = list(itertools.accumulate((math.prod(x.shape) for x in outs), initial=0))
+    parts = (packed[start:end] for start, end in itertools.pairwise(ends))
     return [
-        packed[start:end].reshape(x.shape).astype(x.dtype)
-        for x, start, end in zip(outs, ends, ends[1:], strict=False)
+        (part if x.dtype.kind == "c" else np.real(part)).reshape(x.shape).astype(x.dtype)
+        for x, part in zip(outs, parts, strict=True)
     ]
+
+
+def _conjugated(x: Any) -> Any:
+    return np.conj(x) if x.dtype.kind == "c" else x
 
 
 def _vjp(needs: list[bool], g: Any, y: Any, *inputs: Any, saved: _Segment) -> list[Any]:

@@ -240,3 +240,15 @@ def test_classes_of_arrays_of_ones_own():
         Box.register(str)
     assert not isinstance(vspace(X), ComplexArrayVSpace) and ComplexArrayVSpace.iscomplex
     assert isinstance(vspace(numpy.array([1j])), ComplexArrayVSpace)
+
+
+def test_cotangents_of_complex_numbers_are_autograds():
+    """A holomorphic function's is ``g f'(z)``, and of the modulus the conjugate's direction."""
+    z, g = np.array([1.0 + 2.0j, 0.5 - 1.0j]), np.array([1.0 + 1.0j, 2.0j])
+    box = new_box(z, 0, VJPNode.new_root())
+    (by_cube,) = (box**3)._node.vjp(g)
+    np.testing.assert_allclose(by_cube, g * 3 * z**2, rtol=1e-14)
+    np.testing.assert_allclose(backward_pass(g, (box**3 * 1j)._node), g * 3j * z**2, rtol=1e-14)
+    outer = new_box(z, 0, VJPNode.new_root())
+    passed = backward_pass(numpy.abs(z), np.abs(outer)._node)
+    np.testing.assert_allclose(passed, np.conj(z), rtol=1e-14)

@@ -1357,6 +1357,38 @@ FAULTS = (
     # ------------------------------------------------------------------ defop
     Fault(
         "defop",
+        "cotangents-of-users-rules-stay-conjugated",
+        "tapegraph/tensors/defop.py",
+        "_read_only, (_conjugated(g), y, *arrays)",
+        "_read_only, (g, y, *arrays)",
+        "tests/tensors/test_defop.py -k complex",
+    ),
+    Fault(
+        "defop",
+        "second-derivatives-of-users-rules-conjugated",
+        "fallback/transposed.py",
+        "gradients([conj(g)]",
+        "gradients([g]",
+        "tests/tensors/test_defop.py -k complex",
+    ),
+    Fault(
+        "checkpoints",
+        "complex-cotangents-of-a-second-run-conjugated",
+        "tapegraph/transforms/checkpoint.py",
+        "_unpacked(_conjugated(g), outs)",
+        "_unpacked(g, outs)",
+        "tests/transforms/test_checkpoint.py -k complex",
+    ),
+    Fault(
+        "autograd",
+        "cotangents-of-nodes-by-our-convention",
+        "tapegraph/autograd/nodes.py",
+        "_after(conj(x), root)",
+        "_after(x, root)",
+        "tests/hips/test_nodes.py -k complex",
+    ),
+    Fault(
+        "defop",
         "numbers-widen-float32",
         "tapegraph/tensors/defop.py",
         "constant(np.asarray(x, np.result_type(*dtypes, x)))",

@@ -556,3 +556,131 @@ def test_random_numbers_drawn_for_an_operation_are_those_of_eager_calls():
         tg.random.seed(3)
         found.append([step(np.ones(3)).numpy() for _ in range(4)])
     np.testing.assert_array_equal(*found)
+
+
+# -- complex numbers ---------------------------------------------------------------------------
+
+Z = np.array([1.0 + 2.0j, -0.5 + 0.25j, 0.3 - 0.7j])
+W = np.array([0.5, 1.5, -2.0])
+
+
+@tg.defop(
+    name="square_times",
+    takes_complex=True,
+    vjp=(lambda g, y, z, w: g * np.conj(2 * z * w), lambda g, y, z, w: g * np.conj(z**2)),
+    jvp=lambda t, y, z, w: sum_of(t[0], 2 * z * w) + sum_of(t[1], z**2),
+    lowering=lambda z, w: z * z * w,
+)
+def square_times(z, w):
+    return z * z * w
+
+
+@tg.defop(
+    name="intensity",
+    takes_complex=True,
+    vjp=lambda g, y, z: 2 * g * z,
+    jvp=lambda t, y, z: 2 * np.real(np.conj(z) * t[0]),
+    lowering=lambda z: _tf().math.real(z * _tf().math.conj(z)),
+)
+def intensity(z):
+    return np.real(z * z.conj())
+
+
+@tg.defop(
+    name="turned",
+    takes_complex=True,
+    vjp=lambda g, y, x: g * np.conj(1j * y),
+    jvp=lambda t, y, x: t[0] * 1j * y,
+    lowering=lambda x: _tf().complex(_tf().cos(x), _tf().sin(x)),
+)
+def turned(x):
+    return np.exp(1j * x)
+
+
+def loss_of_own(z, w):
+    return tg.sum(intensity(square_times(z, w) * turned(w) + 1j) * intensity(z))
+
+
+def loss_of_ours(z, w):
+    return tg.sum(tg.abs(z * z * w * tg.exp(1j * w) + 1j) ** 2 * tg.abs(z) ** 2)
+
+
+def squared_slopes(loss):
+    def size(z, w):
+        by_z, by_w = tg.grad(loss, argnums=(0, 1))(z, w)
+        return tg.sum(tg.abs(by_z) ** 2) + tg.sum(by_w**2)
+
+    return size
+
+
+def test_complex_numbers_agree_with_differences_and_with_our_operations(backend):
+    tg.testing.check_gradients(loss_of_own, Z, W)
+    z, w = tg.param(Z), tg.param(W)
+    loss_of_own(z, w).backward()
+    assert (tg.last_backward().backend, w.grad.dtype) == (backend, np.float64)
+    by_z, by_w = tg.grad(loss_of_ours, argnums=(0, 1))(Z, W)
+    np.testing.assert_allclose(z.grad, by_z, rtol=1e-12)
+    np.testing.assert_allclose(w.grad, by_w, rtol=1e-12)
+    step = tg.compile(tg.value_and_grad(loss_of_own, argnums=(0, 1)))
+    for scale in (1.0, 0.5):
+        want, slopes = tg.value_and_grad(loss_of_ours, argnums=(0, 1))(scale * Z, W)
+        value, found = step(scale * Z, W)
+        np.testing.assert_allclose(value, want, rtol=1e-12)
+        for got, slope in zip(found, slopes, strict=True):
+            np.testing.assert_allclose(got, slope, rtol=1e-12)
+
+
+def test_complex_numbers_in_second_derivatives_and_forward_mode():
+    pairs = (loss_of_own, loss_of_ours), tuple(map(squared_slopes, (loss_of_own, loss_of_ours)))
+    for own, ours in pairs:
+        for got, want in zip(*(tg.grad(f, argnums=(0, 1))(Z, W) for f in (own, ours)), strict=True):
+            np.testing.assert_allclose(got, want, rtol=1e-11)
+    along = (Z[::-1].copy(), W[::-1].copy())
+    got, want = (tg.jvp(f, (Z, W), along) for f in (loss_of_own, loss_of_ours))
+    np.testing.assert_allclose(got, want, rtol=1e-12)
+    rows = tg.jacobian(lambda z: square_times(z, W), holomorphic=True)(Z)
+    np.testing.assert_allclose(rows, np.diag(2 * Z * W), rtol=1e-12)
+    np.testing.assert_allclose(tg.jacobian(turned)(W), np.diag(1j * np.exp(1j * W)), rtol=1e-12)
+
+
+def test_complex_numbers_keep_the_arrays_precision(backend):
+    z, w = tg.param(Z.astype(np.complex64)), tg.param(W.astype(np.float32))
+    out = square_times(square_times(z, 2.0j), w)
+    assert out.dtype == np.complex64
+    tg.sum(tg.abs(out)).backward()
+    assert (z.grad.dtype, w.grad.dtype) == (np.complex64, np.float32)
+    by_w = np.abs(-4 * Z**4) * np.sign(W)
+    np.testing.assert_allclose(w.grad, by_w, rtol=1e-5)
+
+
+def test_zeros_of_a_cotangent_stay_where_a_complex_slope_is_not_finite():
+    f = tg.defop(
+        lambda z: np.sqrt(z),
+        name="complex_root",
+        takes_complex=True,
+        vjp=lambda g, y, z: g / np.conj(2 * y),
+    )
+    z = tg.param([0j, 4.0 + 0j])
+    with np.errstate(all="ignore"):
+        tg.sum(tg.real(f(z)) * np.array([0.0, 1.0])).backward()
+    np.testing.assert_array_equal(z.grad, [0.0, 0.25])
+
+
+def test_complex_numbers_are_refused_without_a_rule_for_them(name):
+    f = tg.defop(lambda x: x * x, vjp=lambda g, y, x: 2 * g * x, name=name)
+    match = rf"{name}: received complex numbers; expected real numbers.*takes_complex=True"
+    for z in (tg.param(Z), Z, 1j, tg.Dual(Z, Z)):
+        with pytest.raises(TypeError, match=match):
+            f(z)
+    g = tg.defop(lambda x: x * 1j, vjp=lambda g, y, x: g, name=f"{name}_turned")
+    with pytest.raises(TypeError, match=rf"{name}_turned: .*from forward; .*takes_complex=True"):
+        g(tg.param(W))
+    with pytest.raises(TypeError, match=rf"{name}_turned: .*from forward; .*takes_complex=True"):
+        g(np.arange(3))
+
+
+def test_a_complex_gradient_between_real_numbers_is_refused(name):
+    f = tg.defop(lambda x: x * x, vjp=lambda g, y, x: 2j * g, name=name, takes_complex=True)
+    y = f(tg.param(W))
+    with tg.use_backend("native"), pytest.raises(TypeError, match="complex.*input 0 from vjp"):
+        y.backward()

@@ -87,6 +87,33 @@ def test_derivatives_of_any_order():
         np.testing.assert_allclose(by_again, w.grad, rtol=1e-11)
 
 
+def test_complex_numbers_beside_real_ones():
+    def segment(z, x):
+        return z * z * x * 1j, tg.abs(z) * x, tg.exp(1j * x)
+
+    z, x = X * (1.0 - 0.5j) + 0.25j, X
+
+    def loss_by(f):
+        def loss(z, x):
+            a, b, c = f(z, x)
+            return tg.sum(tg.abs(a + b * c) ** 2)
+
+        return loss
+
+    def slope_of_slopes(loss):
+        def size(z, x):
+            by_z, by_x = tg.grad(loss, argnums=(0, 1))(z, x)
+            return tg.sum(tg.abs(by_z) ** 2) + tg.sum(by_x**2)
+
+        return tg.grad(size, argnums=(0, 1))
+
+    plain, kept = loss_by(segment), loss_by(tg.checkpoint(segment))
+    for order in (lambda f: tg.grad(f, argnums=(0, 1)), slope_of_slopes):
+        for got, want in zip(order(kept)(z, x), order(plain)(z, x), strict=True):
+            assert got.dtype == want.dtype
+            np.testing.assert_allclose(got, want, rtol=1e-12)
+
+
 def test_checkpoints_within_checkpoints():
     inner = tg.checkpoint(lambda x: tg.sin(x) * x)
     outer = tg.checkpoint(lambda x: inner(inner(x)) + x)
