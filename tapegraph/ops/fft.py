@@ -4,6 +4,8 @@
 
 from __future__ import annotations
 
+import inspect
+import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Literal, SupportsIndex, TypeAlias
 
@@ -12,6 +14,7 @@ import numpy as np
 from tapegraph.arrays.axes import integers, one_axis
 from tapegraph.errors import explain, kind_of
 from tapegraph.ops import elementwise, index
+from tapegraph.recording.node import Node
 from tapegraph.recording.numpy_functions import implements
 from tapegraph.recording.op import Op
 from tapegraph.recording.record import apply, is_complex, real_only, tensor_like
@@ -23,6 +26,7 @@ if TYPE_CHECKING:
 __all__ = [
     "fft",
     "fft2",
+    "fftconvolve",
     "fftfreq",
     "fftn",
     "fftshift",
@@ -43,8 +47,12 @@ __all__ = [
 
 Norm: TypeAlias = Literal["backward", "ortho", "forward"]
 Axes: TypeAlias = Sequence[SupportsIndex]
+Mode: TypeAlias = Literal["full", "same", "valid"]
 # The norm that a transform's inverse has, taken without changing direction.
 SWAPPED: dict[str, Norm] = {"backward": "forward", "ortho": "ortho", "forward": "backward"}
+
+# The protocol of `scipy.fft.set_backend`.
+__ua_domain__ = "numpy.scipy.fft"
 
 fftfreq, rfftfreq = np.fft.fftfreq, np.fft.rfftfreq  # plain numbers
 
@@ -256,15 +264,13 @@ def irfftn(
     """
     x = tensor_like("irfftn", a, "a")
     scaled, (*rest, last) = _norm("irfftn", norm), _axes("irfftn", x, s, axes)
-    n = 2 * (x.shape[last] - 1) if s is None else integers("irfftn", "s", s)[-1]
+    *lengths, n = (2 * (x.shape[last] - 1),) if s is None else integers("irfftn", "s", s)
     if n == -1:
         n = x.shape[last]
     if n < 1:
         raise ValueError(explain("irfftn", f"n={n} numbers to give", "at least 1"))
-    if s is not None:
-        x = _fitted("irfftn", x, (*integers("irfftn", "s", s)[:-1], n // 2 + 1), (*rest, last))
-    else:
-        x = _fitted("irfftn", x, (n // 2 + 1,), (last,))
+    along = (last,) if s is None else (*rest, last)
+    x = _fitted("irfftn", x, (*lengths, n // 2 + 1), along)
     if rest:
         x = apply(IFFT, (x,), {"axes": tuple(rest), "norm": scaled})
     return apply(IRFFT, (x,), {"n": n, "axis": last, "norm": scaled})
@@ -316,6 +322,85 @@ def ifftshift(x: Kind | ArrayLike, axes: SupportsIndex | Axes | None = None) -> 
     array([ 0.,  1., -1.])
     """
     return _shifted("ifftshift", x, axes, lambda n: -(n // 2))
+
+
+def fftconvolve(
+    in1: Kind | ArrayLike,
+    in2: Kind | ArrayLike,
+    mode: Mode = "full",
+    axes: SupportsIndex | Axes | None = None,
+) -> Kind:
+    """Convolve along some axes, or all, by transforms, as `scipy.signal.fftconvolve`.
+
+    Along other axes, and those of one element, arrays broadcast. An empty array is refused.
+
+    >>> import tapegraph as tg
+    >>> tg.fft.fftconvolve([1.0, 2.0, 3.0], [1.0, 1.0]).data.round(6)
+    array([1., 3., 5., 3.])
+    """
+    op = "fftconvolve"
+    a, b = tensor_like(op, in1, "in1"), tensor_like(op, in2, "in2")
+    along = _convolved(op, a, b, axes)
+    pairs = list(zip(a.shape, b.shape, strict=True))
+    longer = [pairs[axis][0] - pairs[axis][1] for axis in along]
+    if mode not in ("full", "same", "valid"):
+        raise ValueError(explain(op, f"mode={mode!r}", '"full", "same" or "valid"'))
+    if mode == "valid" and min(longer, default=0) < 0 < max(longer, default=0):
+        received = f"shapes {a.shape} and {b.shape}"
+        raise ValueError(explain(op, received, "one that fits into the other", 'Or mode="same".'))
+    whole = [n + m - 1 if axis in along else max(n, m) for axis, (n, m) in enumerate(pairs)]
+    there, back = (fftn, ifftn) if is_complex(a, b) else (rfftn, irfftn)
+    if along:
+        lengths = [_fast_length(whole[axis]) for axis in along]
+        out = back(there(a, lengths, along) * there(b, lengths, along), lengths, along)
+    else:
+        out = a * b
+    complete = list(whole)
+    for axis, difference in zip(along, longer, strict=True):
+        complete[axis] = abs(difference) + 1
+    sizes = {"full": whole, "same": a.shape, "valid": complete}[mode]
+    starts = [(n - size) // 2 for n, size in zip(whole, sizes, strict=True)]
+    middle = (slice(start, start + n) for start, n in zip(starts, sizes, strict=True))
+    return out[tuple(middle)]
+
+
+def _convolved(op: str, a: Any, b: Any, axes: Any) -> list[int]:
+    """Return the axes along which neither array is a single element; others must broadcast."""
+    received = f"shapes {a.shape} and {b.shape}"
+    if a.ndim != b.ndim or not (a.size and b.size):
+        raise ValueError(explain(op, received, "as many axes, and none that is empty"))
+    chosen = range(a.ndim) if axes is None else integers(op, "axes", axes)
+    named = {one_axis(op, axis, a.ndim) for axis in chosen}
+    pairs = list(zip(a.shape, b.shape, strict=True))
+    for axis, (n, m) in enumerate(pairs):
+        if axis not in named and n != m and 1 not in (n, m):
+            raise ValueError(explain(op, received, f"shapes that broadcast along axis {axis}"))
+    return [axis for axis in sorted(named) if 1 not in pairs[axis]]
+
+
+def _fast_length(n: int) -> int:
+    """Return the least length from ``n`` on that has no prime factors but 2, 3 and 5."""
+    powers = (3**i * 5**j for i in range(n.bit_length()) for j in range(n.bit_length()))
+    return min(odd << max(0, math.ceil(n / odd) - 1).bit_length() for odd in powers)
+
+
+def __ua_function__(method: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Run a function of `scipy.fft` on tensors, in ``scipy.fft.set_backend(tg.fft)``.
+
+    NotImplemented, which leaves it to SciPy, for plain arrays and for what is not recorded here.
+    """
+    name = method.__name__
+    given = inspect.signature(method).bind(*args, **kwargs).arguments
+    x = given.pop("x", None)
+    recorded = isinstance(x, Node) or hasattr(type(x), "__tapegraph_apply__")
+    if not recorded or name not in __all__ or given.pop("plan", None) is not None:
+        return NotImplemented
+    hints = ("overwrite_x", "workers")  # of speed and memory
+    options = {key: value for key, value in given.items() if key not in hints}
+    for key in options.keys() & {"s", "axes"}:
+        if isinstance(options[key], SupportsIndex):  # which SciPy takes too
+            options[key] = (options[key],)
+    return globals()[name](x, **options)
 
 
 def _several(op: str, kind: Op, a: Any, s: Any, axes: Any, norm: Any) -> Any:

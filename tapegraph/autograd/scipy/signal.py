@@ -8,6 +8,7 @@ import numpy as np
 
 from tapegraph.autograd.scipy.of_scipy import formula_of, passed_on
 from tapegraph.errors import explain
+from tapegraph.ops import fft
 
 
 def convolve(
@@ -66,29 +67,7 @@ def convolve(
     return np.moveaxis(out, list(last), list(range(np.ndim(out) - n, np.ndim(out))))
 
 
-@formula_of("signal")
-def fftconvolve(in1: Any, in2: Any, mode: str = "full", axes: Any = None) -> Any:
-    """Convolve two arrays by the product of their transforms."""
-    ndim = np.ndim(in1)
-    if mode not in ("full", "same", "valid") or np.ndim(in2) != ndim:
-        received = f"mode {mode!r} for arrays of {ndim} and {np.ndim(in2)} axes"
-        expected = "'full', 'same' or 'valid', and as many axes"
-        raise ValueError(explain("fftconvolve", received, expected))
-    along = [axis % ndim for axis in (range(ndim) if axes is None else np.atleast_1d(axes))]
-    ones, others = ([np.shape(x)[axis] for axis in along] for x in (in1, in2))
-    longer = [a - b for a, b in zip(ones, others, strict=True)]
-    if mode == "valid" and min(longer) < 0 < max(longer):
-        received = f"shapes {np.shape(in1)} and {np.shape(in2)}"
-        raise ValueError(explain("fftconvolve", received, "one that fits into the other"))
-    whole = [a + b - 1 for a, b in zip(ones, others, strict=True)]
-    real = not (np.iscomplexobj(in1) or np.iscomplexobj(in2))
-    there, back = (np.fft.rfftn, np.fft.irfftn) if real else (np.fft.fftn, np.fft.ifftn)
-    out = back(there(in1, whole, along) * there(in2, whole, along), whole, along)
-    sizes = {"full": whole, "same": ones, "valid": [abs(d) + 1 for d in longer]}[mode]
-    middle = [slice(None)] * ndim
-    for axis, n, size in zip(along, whole, sizes, strict=True):
-        middle[axis] = slice((n - size) // 2, (n - size) // 2 + size)
-    return out[tuple(middle)]
+fftconvolve = formula_of("signal")(fft.fftconvolve)
 
 
 def __getattr__(name: str) -> Any:
