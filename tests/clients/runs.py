@@ -93,6 +93,7 @@ def run(
     settings.write_text("[pytest]\n")  # the client's own asks for plugins
     call = [str(python), "-m", "pytest", "-v", "-c", str(settings), "--rootdir", str(suite)]
     call += ["-p", "client_report", "-p", "no:cacheprovider", "--continue-on-collection-errors"]
+    call += [] if client.conftest else ["--noconftest"]
     call += [f"--ignore={name}" for name in client.ignored] + [*client.tests]
     start = time.monotonic()
     with subprocess.Popen(

@@ -16,6 +16,8 @@ class Client(NamedTuple):
         What pytest is given, in the folder that holds the package's ``tests``.
     ignored : tuple of str
         Files of tests that are not run; the note says why.
+    conftest : bool
+        Its own ``conftest.py`` is loaded; the note says why not.
     own : bool
         The source distribution has no tests of derivatives: `tests/clients/own` has some.
     note : str
@@ -26,6 +28,7 @@ class Client(NamedTuple):
     version: str
     tests: tuple[str, ...] = ("tests",)
     ignored: tuple[str, ...] = ()
+    conftest: bool = True
     own: bool = False
     note: str = ""
 
@@ -71,6 +74,29 @@ CLIENTS = (
         ),
     ),
     Client("mici", "0.4.1", tests=("tests/test_autodiff.py",), note="its tests of derivatives"),
+    Client(
+        "pymanopt",
+        "2.2.1",
+        tests=(
+            "tests/backends/test_autograd.py",
+            "tests/manifolds/test_fixed_rank.py",
+            "tests/manifolds/test_grassmann.py",
+            "tests/manifolds/test_product.py",
+            "tests/manifolds/test_sphere.py",
+            "tests/manifolds/test_stiefel.py",
+            "tests/optimizers",
+            "tests/test_problem_backend_interface.py",
+            "own/pymanopt_checks.py",
+        ),
+        conftest=False,
+        own=True,
+        note=(
+            "(optimization on manifolds) its tests of the autograd backend, of optimizers and of "
+            "the manifolds that are differentiated there, and gradients, Hessians and minima over "
+            "complex manifolds (`tests/clients/own`). Its `conftest.py`, which imports TensorFlow "
+            "and PyTorch, is left out"
+        ),
+    ),
     Client("reliability", "0.9.0"),
 )
 
