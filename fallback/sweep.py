@@ -289,7 +289,7 @@ def in_dtype(part: Any, dtype: Any) -> Any:
     """Return a gradient in another dtype; where the operand is real, the real part alone counts."""
     if part.dtype.kind == "c" and dtype.kind != "c":
         part = part.real
-    return part if part.dtype == dtype else part.astype(dtype)
+    return part.astype(dtype, copy=False)
 
 
 def unbroadcast(g: Any, shape: tuple[int, ...]) -> Any:

@@ -25,7 +25,7 @@ from tapegraph.lowering.rows.strong_zero import strong_zeros
 from tapegraph.lowering.unsupported import GAPS, MetNaN, NotLowered
 from tapegraph.ops import rules_of_families
 from tapegraph.recording.op import ALL_REDUCE, DERIVATIVES, SCALAR, Attrs, Op
-from tapegraph.recording.program import Program, is_complex
+from tapegraph.recording.program import Program, touches_complex
 
 _rows = rules_of_families("tapegraph.lowering.rows", "LOWERINGS")
 LOWERINGS.update((name, row if isinstance(row, Row) else Row(row)) for name, row in _rows.items())
@@ -37,7 +37,7 @@ def check_lowers(program: Program, *, whole: bool = False) -> None:
     for slot, op in enumerate(program.ops):
         if op in (*DERIVATIVES, ALL_REDUCE) or not program.inputs[slot]:
             continue
-        if has_complex and op.rules is None and is_complex(program, slot):
+        if has_complex and op.rules is None and touches_complex(program, slot):
             if op.name not in COMPLEX:
                 raise NotLowered(f"{op.name} has no lowering for complex numbers")
         elif op.name not in LOWERINGS:
@@ -139,7 +139,7 @@ def emit_entry(
     attrs: Attrs = program.attrs[slot]
     out = Result(program.shapes[slot], program.dtypes[slot].name)
     operands = _operands(tf, program, slot, tensors, constants, out, emitted)
-    if op.rules is None and is_complex(program, slot):
+    if op.rules is None and touches_complex(program, slot):
         if strong_zero:
             raise MetNaN(f"{op.name} met a NaN, and only the native engine keeps complex zeros")
         rule = COMPLEX[op.name]

@@ -107,23 +107,11 @@ def _prod(out: Any, x: Any, *, axis: tuple[int, ...], keepdims: bool) -> Any:
 def _det(out: Any, a: Any) -> Any:
     def lowered(a: Any) -> Any:
         def gradient(g: Any) -> Any:
-            return g[..., None, None] * raw.Conj(input=_cofactors(a))
+            return g[..., None, None] * raw.Conj(input=linalg.cofactors(a))
 
         return raw.MatrixDeterminant(input=a), gradient
 
     return own_gradient(lowered, a)
-
-
-def _cofactors(a: Any) -> Any:
-    """Return ``det(a) inv(a).T`` by the singular values: of singular matrices too."""
-    tf = tensorflow()
-    s, u, v = raw.Svd(input=a, compute_uv=True, full_matrices=False)
-    ones = number(1.0, s)
-    others = tf.where(tf.eye(a.shape[-1], dtype=tf.bool), ones, s[..., None, :])
-    vh = tf.linalg.adjoint(v)
-    turned = raw.MatrixDeterminant(input=tf.matmul(u, vh))
-    product = tf.matmul(u * tf.reduce_prod(others, axis=-1)[..., None, :], vh)
-    return turned[..., None, None] * raw.Conj(input=product)
 
 
 def _slogdet(out: Any, a: Any) -> Any:

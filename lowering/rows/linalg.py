@@ -116,7 +116,7 @@ def _det(out: Any, a: Any) -> Any:
 
         def gradient(g: Any) -> Any:
             def by_cofactors() -> Any:
-                return g[..., None, None] * _cofactors(a)
+                return g[..., None, None] * cofactors(a)
 
             if not is_large(a):
                 return by_cofactors()
@@ -139,8 +139,8 @@ def _by_inverse(scale: Any, a: Any, by_cofactors: Callable[[], Any]) -> Any:
     return unless(right, quick, by_cofactors)
 
 
-def _cofactors(a: Any) -> Any:
-    """Return the cofactors by the singular values, as the native engine does.
+def cofactors(a: Any) -> Any:
+    """Return ``det(a) inv(a).T`` by the singular values, as the native engine does.
 
     TensorFlow's own gradient of the determinant inverts the matrix, which may be singular.
     """
@@ -148,10 +148,12 @@ def _cofactors(a: Any) -> Any:
     s, u, v = raw.Svd(input=a, compute_uv=True, full_matrices=False)
     n = a.shape[-1]
     others = tf.where(tf.eye(n, dtype=tf.bool), number(1.0, s), s[..., None, :])
-    vh = tf.linalg.matrix_transpose(v)
-    sign = tf.round(tf.linalg.det(tf.matmul(u, vh)))
+    vh = tf.linalg.adjoint(v)
+    turned = tf.linalg.det(tf.matmul(u, vh))
+    if not a.dtype.is_complex:
+        turned = tf.round(turned)  # 1 or -1
     product = tf.matmul(u * tf.reduce_prod(others, axis=-1)[..., None, :], vh)
-    return sign[..., None, None] * product
+    return turned[..., None, None] * tf.math.conj(product)
 
 
 def _slogdet(out: Any, a: Any) -> Any:

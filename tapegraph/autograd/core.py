@@ -27,6 +27,13 @@ from tapegraph.autograd.primitives import primitive_jvps as primitive_jvps
 from tapegraph.autograd.primitives import primitive_vjps as primitive_vjps
 from tapegraph.autograd.traced import CONTAINERS, holds_box, settled
 from tapegraph.autograd.traced import getval as getval
+from tapegraph.autograd.tracer import Box as Box
+from tapegraph.autograd.tracer import Node as Node
+from tapegraph.autograd.tracer import isbox as isbox
+from tapegraph.autograd.tracer import toposort as toposort
+from tapegraph.autograd.tracer import trace as trace
+from tapegraph.autograd.util import func as func
+from tapegraph.autograd.util import subval as subval
 from tapegraph.autograd.vspaces import VSpace as VSpace
 from tapegraph.autograd.vspaces import vspace as vspace
 from tapegraph.errors import explain, kind_of, warn

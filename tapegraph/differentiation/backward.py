@@ -23,6 +23,7 @@ from tapegraph.recording import capture_mode
 from tapegraph.recording.capture_mode import is_captured
 from tapegraph.recording.linearize import History
 from tapegraph.recording.node import Node, constant, numeric
+from tapegraph.recording.record import keep_parts
 from tapegraph.recording.watchers import WATCHING
 from tapegraph.typed import Array, ArrayLike
 
@@ -132,9 +133,7 @@ def cotangent_of(y: Node, seed: Any) -> Array:
     if seed is None:  # of one number, in a quarter of the time
         return np.ones_like(data) if data.shape else np.array(1, data.dtype)
     array = numeric(seed, "backward", "seed")
-    if array.dtype.kind == "c" and data.dtype.kind != "c":
-        received = f"a seed of dtype {array.dtype} for a result of dtype {data.dtype}"
-        raise TypeError(explain("backward", received, "a real seed", "Give seed.real."))
+    keep_parts("backward", "a seed", array.dtype, data.dtype)
     array = array.astype(data.dtype, copy=False)
     if array.shape != data.shape:
         raise ValueError(

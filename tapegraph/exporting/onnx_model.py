@@ -14,7 +14,7 @@ from tapegraph.exporting.onnx_graph import NoNode, OnnxGraph, Wire
 from tapegraph.exporting.onnx_rows import ROWS
 from tapegraph.exporting.recorded import FreeFunction, Length, Places
 from tapegraph.recording.op import INPUT
-from tapegraph.recording.program import is_complex
+from tapegraph.recording.program import touches_complex
 from tapegraph.saving import files
 from tapegraph.typed import Pytree
 
@@ -81,7 +81,7 @@ def _emitted(
         graph.stem, row = op.name, ROWS.get(op.name)
         out = Wire(graph, "", program.dtypes[slot], program.shapes[slot])
         try:
-            if row is None or is_complex(program, slot):
+            if row is None or touches_complex(program, slot):
                 raise NoNode("no nodes stand for it, or none for its dtype")
             if 0 in out.shape and not any(isinstance(n, Length) for n in out.shape):
                 wires[slot] = graph.constant(np.zeros(out.shape), out.dtype)  # nodes fail for none

@@ -25,6 +25,7 @@ from tapegraph.recording.record import (
     beside,
     binary,
     is_complex,
+    keep_parts,
     operand,
     real_only,
     tensor_like,
@@ -1184,9 +1185,8 @@ def astype(x: Kind | ArrayLike, /, dtype: npt.DTypeLike, copy: bool = True) -> K
     numeric(np.empty(0, wanted), "astype", "dtype", widens=False)  # refuses what no tensor can hold
     if out.dtype == wanted and not copy:
         return out
-    if out.dtype.kind == "c" and wanted.kind not in "cb":
-        received = f"{out.dtype} to {wanted}, which would drop the imaginary part"
-        raise TypeError(explain("astype", received, "a complex dtype", "Take x.real first."))
+    if wanted.kind != "b":  # whether a number is zero
+        keep_parts("astype", "a tensor", out.dtype, wanted)
     if wanted.kind not in "fc" and not is_captured(out):
         return constant(watched("astype", plain(out).astype, wanted))
     return apply(ASTYPE, (out,), {"dtype": wanted.name})

@@ -301,7 +301,7 @@ class Recording:
         return rows
 
 
-def is_complex(program: Program, slot: int) -> bool:
+def touches_complex(program: Program, slot: int) -> bool:
     """Return whether an operation takes or gives complex numbers."""
     kinds = (program.dtypes[i] for i in (slot, *program.inputs[slot]))
     return any(dtype is not None and dtype.kind == "c" for dtype in kinds)

@@ -92,6 +92,13 @@ def real_only(op: str) -> TypeError:
     return TypeError(explain(op, "complex numbers", "real numbers", fix))
 
 
+def keep_parts(op: str, what: str, given: np.dtype[Any], wanted: np.dtype[Any]) -> None:
+    """Raise if complex numbers are given where real ones are wanted: a part would be lost."""
+    if given.kind == "c" and wanted.kind != "c":
+        received = f"{what} of dtype {given} for {wanted}, which would drop the imaginary part"
+        raise TypeError(explain(op, received, "real numbers", "Take its .real."))
+
+
 def foreign(values: tuple[Any, ...]) -> Any:
     """Return the handler of the first value that brings its own arithmetic, or None.
 

@@ -19,7 +19,7 @@ from tapegraph.recording import lost_gradients
 from tapegraph.recording.kernels import unwatched
 from tapegraph.recording.node import constant
 from tapegraph.recording.op import DEFINED, OPS, Attrs, Op
-from tapegraph.recording.record import ELEMENTWISE, apply, operand, tensor_like
+from tapegraph.recording.record import ELEMENTWISE, apply, keep_parts, operand, tensor_like
 from tapegraph.recording.scopes import RECORDING
 from tapegraph.recording.watchers import WATCHING
 from tapegraph.tensors.array_methods import ArrayMethods
@@ -275,9 +275,7 @@ def direction(op: str, x: Any, argument: str, primal: Any) -> Any:
     if t.shape != primal.shape:
         received = f"{argument} of shape {t.shape} for a primal of shape {primal.shape}"
         raise ValueError(explain(op, received, "equal shapes"))
-    if t.dtype.kind == "c" and primal.dtype.kind != "c":
-        received = f"{argument} of dtype {t.dtype} for a primal of dtype {primal.dtype}"
-        raise TypeError(explain(op, received, "a real one", "Give its .real."))
+    keep_parts(op, argument, t.dtype, primal.dtype)
     if t.dtype != primal.dtype and type(t) is Tensor and not t._requires_grad:
         return constant(t._array.astype(primal.dtype))
     return t

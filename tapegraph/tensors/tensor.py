@@ -20,6 +20,7 @@ from tapegraph.recording import lost_gradients
 from tapegraph.recording.capture_mode import captured_by, settled
 from tapegraph.recording.node import Node, constant, mark_changed, numeric
 from tapegraph.recording.op import CLEARED, CONSTANT, PARAM, Attrs
+from tapegraph.recording.record import keep_parts
 from tapegraph.recording.remote import put, restore
 from tapegraph.recording.scopes import RECORDING
 from tapegraph.recording.tape import current
@@ -554,9 +555,7 @@ def _leaf(data: Array, is_param: bool, name: str | None) -> Tensor:
 
 def _cast(op: str, array: Array, dtype: np.dtype[Any]) -> Array:
     """Return an array in another dtype, which drops no imaginary part."""
-    if array.dtype.kind == "c" and dtype.kind != "c":
-        received = f"{array.dtype} data for dtype {dtype}, which would drop the imaginary part"
-        raise TypeError(explain(op, received, "a complex dtype", "Give data.real."))
+    keep_parts(op, "data", array.dtype, dtype)
     return array.astype(dtype, copy=False)
 
 

@@ -9,7 +9,15 @@ import pytest
 
 import tapegraph as tg
 import tapegraph.autograd.numpy as np
-from tapegraph.autograd import deriv, elementwise_grad, grad, make_jvp
+from tapegraph.autograd import (
+    core,
+    deriv,
+    elementwise_grad,
+    grad,
+    make_jvp,
+    tracer,
+    util,
+)
 from tapegraph.autograd.core import JVPNode, VJPNode, backward_pass
 from tapegraph.autograd.differential_operators import _make_jvp, _make_vjp
 from tapegraph.autograd.extend import (
@@ -252,3 +260,10 @@ def test_cotangents_of_complex_numbers_are_autograds():
     outer = new_box(z, 0, VJPNode.new_root())
     passed = backward_pass(numpy.abs(z), np.abs(outer)._node)
     np.testing.assert_allclose(passed, np.conj(z), rtol=1e-14)
+
+
+def test_core_hands_on_what_autograds_does():
+    for name in ("Box", "Node", "isbox", "toposort", "trace"):
+        assert getattr(core, name) is getattr(tracer, name)
+    for name in ("func", "subval", "toposort"):
+        assert getattr(core, name) is getattr(util, name)

@@ -16,7 +16,6 @@ from tapegraph.differentiation.slopes.rules import (
     Slopes,
     converted,
     either,
-    is_complex,
 )
 from tapegraph.ops.elementwise import (
     GELU_CUBIC,
@@ -29,6 +28,7 @@ from tapegraph.ops.elementwise import (
     sigmoid,
     sinc_slope_series,
 )
+from tapegraph.recording.record import is_complex
 
 _logistic = either(logistic, sigmoid)
 

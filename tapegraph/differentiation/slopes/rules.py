@@ -61,11 +61,6 @@ def either(of_arrays: Callable[..., Any], recording: Callable[..., Any]) -> Call
     return run
 
 
-def is_complex(x: Any) -> bool:
-    """Return whether an operand is complex."""
-    return getattr(getattr(x, "dtype", None), "kind", None) == "c"
-
-
 def converted(x: Any, y: Any) -> Any:
     """Return an operand in the dtype of the result, as NumPy computes with it."""
     return np.asarray(x, y.dtype) if isinstance(x, _NUMBERS) else x.astype(y.dtype, copy=False)
