@@ -168,9 +168,7 @@ def with_torch(problem: Problem, loss: Callable[[Any], Loss]) -> Any:
     from torch.nn.functional import cross_entropy
 
     function = loss(
-        SimpleNamespace(
-            tanh=torch.tanh, sum=torch.sum, relu=torch.relu, crossentropy=cross_entropy
-        )
+        SimpleNamespace(tanh=torch.tanh, sum=torch.sum, relu=torch.relu, crossentropy=cross_entropy)
     )
     weights = [torch.tensor(w, requires_grad=True) for w in problem.weights]
     data = [torch.tensor(a) for a in problem.data]

@@ -89,6 +89,8 @@ def rows(source: Reader, block: Block, read: Sequence[list[Any]]) -> Array:
     """Return what a source gives in each of many runs, in rows; ``read`` is what each reads."""
     if isinstance(source, Converted):
         return source.rows(block, read)
+    if isinstance(source, Reading):  # of no argument: rows of those are not looked up
+        return np.array([source([], reading) for reading in read])
     column = block.column(source.position, len(read)) if isinstance(source, Argument) else None
     if column is not None:
         return column

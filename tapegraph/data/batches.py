@@ -39,14 +39,18 @@ class Batches:
     """Arrays to go over in batches, as often as is asked; `batches` makes it."""
 
     def __init__(
-        self, trees: tuple[Any, ...], order: Callable[[], Array | None], size: int, drop_last: bool
+        self,
+        trees: tuple[Any, ...],
+        permutation: Callable[[int], Array] | None,
+        size: int,
+        drop_last: bool,
     ) -> None:
         self._trees = trees
-        self._order = order
+        self._permutation = permutation
         self._size = size
         self._drop_last = drop_last
-        rows = len(next(array for _, array in pytree.leaves(trees)))
-        self._count = rows // size if drop_last else -(-rows // size)
+        self._rows = len(next(array for _, array in pytree.leaves(trees)))
+        self._count = self._rows // size if drop_last else -(-self._rows // size)
 
     def __len__(self) -> int:
         return self._count
@@ -57,7 +61,7 @@ class Batches:
 
     def epoch(self) -> Epoch:
         """Return the next pass, shuffled anew."""
-        order = self._order()
+        order = None if self._permutation is None else self._permutation(self._rows)
         take = partial(BatchRows, order=order, size=self._size, drop_last=self._drop_last)
         return Epoch(tuple(pytree.mapped(take, tree) for tree in self._trees))
 
@@ -116,7 +120,7 @@ def batches(
     if lengths[0] < (size if drop_last else 1):
         received = f"{lengths[0]} rows for batches of {size}"
         raise ValueError(explain("batches", received, "enough rows for one batch"))
-    return Batches(trees, _order(lengths[0], shuffle, rng), size, drop_last)
+    return Batches(trees, _permutation(rng) if shuffle else None, size, drop_last)
 
 
 def epoch(
@@ -166,15 +170,16 @@ def _array(path: str, data: Any) -> Array:
     return array
 
 
-def _order(rows: int, shuffle: bool, rng: Any) -> Callable[[], Array | None]:
-    """Return what draws the order of each pass; it gives None for the arrays' own."""
+def _permutation(rng: Any) -> Callable[[int], Array]:
+    """Return what draws the order of each pass."""
     if rng is None:
-        draw: Any = random.permutation
-    elif isinstance(rng, np.random.Generator):
-        draw = rng.permutation
-    else:
-        draw = np.random.default_rng(_whole("rng", rng)).permutation
-    return (lambda: draw(rows)) if shuffle else (lambda: None)
+        return random.permutation
+    if isinstance(rng, np.random.Generator):
+        return rng.permutation
+    seed = _whole("rng", rng)
+    if seed < 0:
+        raise ValueError(explain("batches", f"rng={seed}", "0 or more"))
+    return np.random.default_rng(seed).permutation
 
 
 def _whole(argument: str, value: Any) -> int:

@@ -219,7 +219,7 @@ def test_script_explains_itself(name, run_here):
 
 def assert_says_what_it_gained(out: str, engines: int) -> None:
     (eager,) = re.findall(r"^a step +(.+) ms eagerly$", out, re.MULTILINE)
-    line = r"^ +(.+) ms compiled, engine \w+: (.+) times as fast$"
+    line = r"^ +(.+) ms by scan, engine \w+: (.+) times as fast, after .+ s of compiling$"
     found = re.findall(line, out, re.MULTILINE)
     assert len(found) == engines
     for compiled, factor in found:
