@@ -2,11 +2,11 @@
 
     python -m benchmarks.scans [--rounds 15] [--only tiny] [--native]
 
-Training, on one thread: `tiny`, 300 operations on 4x4 numbers, 200 steps a call, and the network of
-`examples/digits.py`, an epoch of 44 batches a call. Contenders agree first; they are in processes of
-their own and take turns. Printed is the median over rounds of a contender's processor time for a
-step, of ours over each peer's, with the quartiles, and what the first call takes in a fresh process,
-import and compiling included, as Markdown.
+Training, on one thread: `tiny`, 300 operations on 4x4 numbers, 200 steps a call, and the network
+of `examples/digits.py`, an epoch of 44 batches a call. Contenders agree first; they are in
+processes of their own and take turns. Printed is the median over rounds of a contender's processor
+time for a step, of ours over each peer's, with the quartiles, and what the first call takes in a
+fresh process, import and compiling included, as Markdown.
 """
 
 from __future__ import annotations
@@ -41,9 +41,9 @@ def contest(name: str, rounds: int, firsts: int, native: bool) -> None:
                 every[how] = started(name, how)
                 seconds.append(every[how].first())
         check(every)
-        for one in every.values():
+        for how in ours:
             for _ in range(WARM_UPS):
-                one.step()
+                every[how].step()
         turns = time_in_turns(list(every.values()), rounds=rounds, warmups=2)
     finally:
         for one in every.values():

@@ -2,8 +2,8 @@
 
 You learn the whole loop: parameters, a forward pass in plain array code, a loss, `backward()`,
 and gradient descent on mini-batches with a learning rate that decays; and `tg.compile`, which makes
-one program of all that, and runs an epoch of it in one call. The data are scikit-learn's 1,797 scanned digits of 8 x 8 pixels; a fifth
-of them is kept for the test.
+one program of all that, and runs an epoch of it in one call. The data are scikit-learn's 1,797
+scanned digits of 8 x 8 pixels; a fifth of them is kept for the test.
 """
 
 from __future__ import annotations
@@ -99,11 +99,10 @@ def seconds_an_epoch(layers, train_set):
 
     rng = np.random.default_rng(0)
     steps = EPOCHS_MEASURED * (len(train_set[0]) // BATCH)
-    engines = dict.fromkeys(("native", tg.get_backend()))
     timed = {"eager": ("native", copied_step())}
-    timed |= {
-        name: (name, tg.compile(copied_step(), xla=True)) for name in engines if name != "auto"
-    }
+    for engine in dict.fromkeys(("native", tg.get_backend())):
+        if engine != "auto":
+            timed[engine] = engine, tg.compile(copied_step(), xla=True)
     taken = {name: [] for name in timed}
     for _ in range(EPOCHS_MEASURED):
         for name, (engine, step) in timed.items():

@@ -15,7 +15,7 @@ Y = np.arange(10)
 
 
 def rows_of(batches):
-    return np.concatenate([batch for batch in batches])
+    return np.concatenate(list(batches))
 
 
 # ------------------------------------------------------------------ what a loop is given

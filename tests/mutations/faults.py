@@ -2656,6 +2656,31 @@ FAULTS = (
         "raise TypeError(text)",
         "tests/tensors/test_other_names.py",
     ),
+    # ------------------------------------------------------------------ batches of data
+    Fault(
+        "data",
+        "an-order-is-drawn-once-for-all-loops",
+        "tapegraph/data/batches.py",
+        "        return iter(self.epoch())\n",
+        "        return iter(vars(self).setdefault('_first', self.epoch()))\n",
+        "tests/data/test_batches.py -k loops_differ",
+    ),
+    Fault(
+        "data",
+        "the-short-batch-is-kept",
+        "tapegraph/data/rows.py",
+        "self._full + (left > 0 and not drop_last)",
+        "self._full + (left > 0)",
+        "tests/data/test_batches.py -k drop_last",
+    ),
+    Fault(
+        "data",
+        "a-whole-array-is-read-for-a-batch",
+        "tapegraph/data/rows.py",
+        "return np.take(self._array, self._order[start:stop], axis=0)",
+        "return np.array(self._array)[self._order[start:stop]]",
+        "tests/data/test_batches.py -k disk",
+    ),
     # ------------------------------------------------------------------ the forward
     Fault(
         "forward",

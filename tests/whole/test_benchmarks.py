@@ -20,6 +20,7 @@ from benchmarks import (
     contest,
     curves,
     environment,
+    loops,
     ops,
     peers,
     protocol,
@@ -610,6 +611,36 @@ def test_the_command_of_complex_numbers(tmp_path):
     )
     for how in ("native", "compiled native", "they"):
         assert f"| mirror, {how} | " in out
+
+
+# Many steps in one call
+
+
+def test_the_loops_train_alike():
+    pytest.importorskip("autograd")
+    for workload in loops.WORKLOADS.values():
+        problem = workload.problem()
+        problem = problem._replace(data=[rows[:6] for rows in problem.data])
+        found = []
+        for peer, make in loops.THEIRS.items():
+            if peer.startswith(("torch", "autograd")) and not peers.missing(peers.peer_of(peer)):
+                call, weights = make(problem, workload.loss)
+                found.append([call(), *weights()])
+        call, weights = loops.with_tapegraph(problem, workload.loss, xla=False)
+        with tg.use_backend("native"):
+            ours = [call(), *weights()]
+        tolerance = protocol.TOLERANCE[ours[-1].dtype]
+        for theirs in found:
+            for a, b in zip(ours, theirs, strict=True):
+                np.testing.assert_allclose(a, b, rtol=tolerance, atol=tolerance * np.abs(b).max())
+
+
+@pytest.mark.thorough
+def test_the_command_of_scans(tmp_path):
+    options = ("--rounds", "2", "--firsts", "1", "--only", "digits", "--native")
+    out = run("benchmarks.scans", *options, cwd=tmp_path)
+    assert "| digits' network by scan, 44 steps a call | first call, s | us a step |" in out
+    assert re.search(r"^\| tapegraph native \| \S+ \| \S+ \|", out, re.MULTILINE)
 
 
 # What an all-reduce costs
