@@ -45,11 +45,11 @@ class RunDependent(ABC):
 
     def __call__(self) -> Any:
         """Return it as it is for the next run."""
-        return self.after(0)
+        return self.ahead(1)[0]
 
     @abstractmethod
-    def after(self, runs: int) -> Any:
-        """Return it as it will be after so many runs of the program."""
+    def ahead(self, runs: int) -> list[Any]:
+        """Return it as it will be for each of the next runs of the program."""
 
 
 # Gradients that were zeroed: one that there was, and one that there may be from before the scope.

@@ -296,7 +296,7 @@ class Programs:
     def _rows(self, program: WholeProgram, block: Block, runs: int) -> list[Any]:
         """Return what a loop is given for each leaf."""
         trace = self._trace
-        read = [trace.read(run) for run in range(runs)]
+        read = trace.read_ahead(runs)
         values: list[Any] = []
         for slot in program.leaves:
             source = trace.sources.get(slot)
@@ -305,7 +305,7 @@ class Programs:
             elif isinstance(source, GradientBefore):
                 values.append(source([], []))
             else:
-                values.append(rows(source, block, read))
+                values.append(rows(source, block, read, runs))
         return values
 
     # Engines

@@ -67,9 +67,9 @@ class Converted:
         """Return it for one run."""
         return np.asarray(self._source(given, read), self._dtype)
 
-    def rows(self, block: Block, read: Sequence[list[Any]]) -> Array:
+    def rows(self, block: Block, read: Sequence[list[Any]], runs: int) -> Array:
         """Return what it gives in each of many runs."""
-        return rows(self._source, block, read).astype(self._dtype)
+        return rows(self._source, block, read, runs).astype(self._dtype)
 
 
 class Block(Protocol):
@@ -85,13 +85,13 @@ class Block(Protocol):
         """Return the arguments of the runs from one on."""
 
 
-def rows(source: Reader, block: Block, read: Sequence[list[Any]]) -> Array:
-    """Return what a source gives in each of many runs, in rows; ``read`` is what each reads."""
+def rows(source: Reader, block: Block, read: Sequence[list[Any]], runs: int) -> Array:
+    """Return what a source gives in each of so many runs; ``read`` is what each reading gives."""
     if isinstance(source, Converted):
-        return source.rows(block, read)
-    if isinstance(source, Reading):  # of no argument: rows of those are not looked up
-        return np.array([source([], reading) for reading in read])
-    column = block.column(source.position, len(read)) if isinstance(source, Argument) else None
+        return source.rows(block, read, runs)
+    if isinstance(source, Reading):
+        return np.array(read[source.position])
+    column = block.column(source.position, runs) if isinstance(source, Argument) else None
     if column is not None:
         return column
-    return np.array([source(block.row(run), reading) for run, reading in enumerate(read)])
+    return np.array([source(block.row(run), []) for run in range(runs)])  # of floats

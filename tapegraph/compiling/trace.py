@@ -196,15 +196,23 @@ class Trace:
         entries = zip(program.ops, program.attrs, strict=True)
         return [attrs["numbers"].levels for op, attrs in entries if op is NUMBERS]
 
-    def read(self, run: int = 0) -> list[Any]:
-        """Read anew what every run reads, such as learning rates and random numbers, in order.
+    def read(self) -> list[Any]:
+        """Read anew what every run reads, such as learning rates and random numbers, in order."""
+        return [read() for _, read in self._readings]
 
-        - run: How many runs come between this one and the state that there is.
-        """
-        return [
-            read.after(run) if isinstance(read, RunDependent) else read()
-            for _, read in self._readings
-        ]
+    def read_ahead(self, runs: int) -> list[list[Any]]:
+        """Return what so many runs would read: of each reading a list."""
+        columns: list[list[Any]] = [[] for _ in self._readings]
+        drawn = []
+        for column, (_, read) in zip(columns, self._readings, strict=True):
+            if isinstance(read, RunDependent):
+                column.extend(read.ahead(runs))
+            else:
+                drawn.append((column, read))
+        for _ in range(runs if drawn else 0):  # in the order in which the runs draw
+            for column, read in drawn:
+                column.append(read())
+        return columns
 
     def gradients_stored(self, arrays: list[Any]) -> list[Change]:
         """Give state the gradients that a run left it, from those it computed.

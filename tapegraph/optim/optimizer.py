@@ -313,10 +313,14 @@ class Optimizer:
 
     def _rate(self, group: Group, ahead: int = 0) -> float:
         """Return the learning rate of a group in the next step, or so many steps after it."""
-        chosen = self._lr if group._lr is None else group._lr
+        chosen = self._chosen_rate(group)
         if type(chosen) is float:
             return chosen
         return rate_at(self._kind, chosen, self._taken() + ahead)
+
+    def _chosen_rate(self, group: Group) -> Rate:
+        """Return the number or schedule that a group goes by."""
+        return self._lr if group._lr is None else group._lr
 
     def _recorded_rate(self, capture: Capture, group: Group, dtype: Any) -> Any:
         """Return the learning rate of a group in a captured step, as a tensor.
@@ -471,7 +475,11 @@ class _RateOfRun(RunDependent):
         self._ahead = ahead
         self._steps = steps
 
-    def after(self, runs: int) -> float:
-        """Return the rate after so many runs."""
-        ahead = self._ahead + runs * self._steps[id(self._optimizer)]
-        return self._optimizer._rate(self._group, ahead)
+    def ahead(self, runs: int) -> list[float]:
+        """Return the rate of each of the next runs."""
+        first = self._optimizer._rate(self._group, self._ahead)
+        if runs == 1 or type(self._optimizer._chosen_rate(self._group)) is float:
+            return [first] * runs
+        each = self._steps[id(self._optimizer)]
+        later = (self._ahead + run * each for run in range(1, runs))
+        return [first, *(self._optimizer._rate(self._group, ahead) for ahead in later)]
