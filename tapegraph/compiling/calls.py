@@ -17,7 +17,7 @@ from tapegraph.data.rows import ArrayRows, Rows
 from tapegraph.errors import explain, kind_of
 from tapegraph.recording.lost_gradients import DIFFERENTIATING
 from tapegraph.recording.node import Node, as_array, constant
-from tapegraph.typed import Array
+from tapegraph.typed import Array, ArrayLike
 
 
 class Each(Rows):
@@ -70,7 +70,7 @@ class _RecordedRows(Rows):
         return self._tensor[start:stop]
 
 
-def each(values: Any) -> Each:
+def each(values: ArrayLike) -> Each:
     """Give each call of ``step.scan`` a Python number of its own.
 
     Parameters

@@ -5,7 +5,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable, Iterator
 from functools import partial
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -15,7 +15,7 @@ from tapegraph.errors import explain, kind_of
 from tapegraph.recording.node import Node, as_array
 from tapegraph.typed import Array
 
-Rng = int | np.random.Generator | None
+Rng: TypeAlias = "int | np.random.Generator | None"  # NumPy loads its generators when asked
 
 
 class Epoch:

@@ -24,7 +24,7 @@ _COMMUTE = {"add", "mul", "maximum", "minimum", "sum"}
 _SLOT = "·"  # where an edge comes in
 
 
-class Line(NamedTuple):
+class TextLine(NamedTuple):
     """A line of text, and how it is set."""
 
     text: str
@@ -56,7 +56,7 @@ class Labels:
             i for i, v in enumerate(self._vertices) if v.kind == NUMBER
         }
 
-    def lines(self, part: Part) -> list[Line]:
+    def lines(self, part: Part) -> list[TextLine]:
         """Return what stands in a box."""
         often = f" × {part.times:,}" if part.times > 1 else ""
         first, last = self._vertices[part.members[0]], self._vertices[part.members[-1]]
@@ -65,29 +65,29 @@ class Labels:
         if part.title:
             lines = self._of_closed(part, often)
         elif first.is_leaf:
-            lines = [Line(_short(self._leaf_name(part.members[0], part.times) + often), NAME)]
+            lines = [TextLine(_short(self._leaf_name(part.members[0], part.times) + often), NAME)]
         elif len(part.members) == 1:
-            lines = [Line(_short(self._call(part.members[0]) + often), NAME)]
+            lines = [TextLine(_short(self._call(part.members[0]) + often), NAME)]
             if self._is_full and (told := _attributes(last)):
-                lines.append(Line(_short(told), NOTE))
+                lines.append(TextLine(_short(told), NOTE))
         else:
-            lines = [Line(_short(self._call(i)), CALL) for i in part.members]
+            lines = [TextLine(_short(self._call(i)), CALL) for i in part.members]
             if len(lines) > MOST_LINES:
                 half = MOST_LINES // 2
                 left = len(lines) - 2 * half
-                lines[half:-half] = [Line(f"… {left:,} more", NOTE)]
+                lines[half:-half] = [TextLine(f"… {left:,} more", NOTE)]
             if often:
-                lines.insert(0, Line(often.strip(), NAME))
+                lines.insert(0, TextLine(often.strip(), NAME))
         kinds = {self._type(self._vertices[i]) for i in self._alike[part.members[-1]]}
         kind = kinds.pop() if len(kinds) == 1 else "several shapes"
         if kind and not (first.is_leaf and kind == lines[0].text):
-            lines.append(Line(_short(f"→ {kind}" if len(part.members) > 1 else kind), TYPE))
+            lines.append(TextLine(_short(f"→ {kind}" if len(part.members) > 1 else kind), TYPE))
         lines += self._numbers(part)
         writes = sorted({self._vertices[i].writes for m in part.members for i in self._alike[m]})
         writes = [name for name in writes if name]
         if writes:
             more = f" and {len(writes) - 1} more" if len(writes) > 1 else ""
-            lines.append(Line(_short(f"writes {writes[0]}{more}"), NOTE))
+            lines.append(TextLine(_short(f"writes {writes[0]}{more}"), NOTE))
         return lines
 
     def places(self, i: int) -> dict[int, str]:
@@ -110,7 +110,7 @@ class Labels:
             parts = [f"%{i} {vertex.op}", vertex.name, vertex.type, _attributes(vertex)]
             number = _number(vertex.value)
             parts += [f"= {number}"] if number else []
-            parts += [f"at {vertex.where}"] if vertex.where else []
+            parts += [f"at {os.path.basename(vertex.where)}"] if vertex.where else []
             texts.append("  ".join(filter(None, parts)))
         if len(part.members) > MOST_LINES:
             texts.append(f"… {len(part.members) - MOST_LINES:,} more")
@@ -118,19 +118,19 @@ class Labels:
 
     # Parts of it
 
-    def _of_backward(self, part: Part) -> list[Line]:
+    def _of_backward(self, part: Part) -> list[TextLine]:
         alike = [i for m in part.members for i in self._alike[m]]
         sources = {self._vertices[i].inputs[1] for i in alike}
         y = self._vertices[self._vertices[alike[0]].inputs[0]]
         name = part.title or y.name or y.op
         count = f"by {len(sources):,} tensors" if len(sources) > 1 else "by one tensor"
         return [
-            Line(_short(name), NAME),
-            Line(_short(f"gradients of {y.name or y.op}"), NOTE),
-            Line(count, NOTE),
+            TextLine(_short(name), NAME),
+            TextLine(_short(f"gradients of {y.name or y.op}"), NOTE),
+            TextLine(count, NOTE),
         ]
 
-    def _of_closed(self, part: Part, often: str) -> list[Line]:
+    def _of_closed(self, part: Part, often: str) -> list[TextLine]:
         """Return the lines of a box of many operations: what it is, and which they are."""
         counts = Counter[str]()
         for i in part.members:
@@ -140,7 +140,7 @@ class Labels:
         names = " ".join(self._vertices[i].op for i in part.members)
         if len(names) > LONGEST or part.title == MIXED:
             names = ", ".join(f"{count:,} {op}" for op, count in counts.most_common(3))
-        return [Line(_short(title + often), NAME), Line(_short(names), NOTE)]
+        return [TextLine(_short(title + often), NAME), TextLine(_short(names), NOTE)]
 
     def _call(self, i: int) -> str:
         """Return an operation with the operands that are written into its box."""
@@ -190,7 +190,7 @@ class Labels:
             return "" if vertex.shape == () and vertex.value is not None else str(vertex.shape)
         return vertex.dtype if vertex.shape == () else vertex.type
 
-    def _numbers(self, part: Part) -> list[Line]:
+    def _numbers(self, part: Part) -> list[TextLine]:
         """Return the lines of values and gradients, of what stands for many from least to most."""
         alike = [self._vertices[i] for i in self._alike[part.members[-1]]]
         lines = []
@@ -201,12 +201,12 @@ class Labels:
             if any(n is None for n in numbers):
                 continue
             if len(numbers) == 1:
-                lines.append(Line(_short(sign + _number(numbers[0])), role))
+                lines.append(TextLine(_short(sign + _number(numbers[0])), role))
             elif all(isinstance(n, float) for n in numbers):
-                lines.append(Line(_short(sign + _span(numbers)), role))
+                lines.append(TextLine(_short(sign + _span(numbers)), role))
         norms = [v.norm for v in alike]
         if None not in norms and len(norms) == 1:
-            lines.append(Line(f"|grad| {_number(norms[0])}", GRADIENT))
+            lines.append(TextLine(f"|grad| {_number(norms[0])}", GRADIENT))
         return lines
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from tapegraph.drawing.labels import CHARACTER, SIZES, Line, columns
+from tapegraph.drawing.labels import CHARACTER, SIZES, TextLine, columns
 from tapegraph.drawing.layered import Point
 from tapegraph.drawing.parts import Part
 from tapegraph.drawing.sketch import DERIVATIVE, PARAMETER
@@ -34,7 +34,7 @@ class Box:
 
     part: Part
     kind: str
-    lines: list[Line]
+    lines: list[TextLine]
     width: float
     height: float
     corner: Point = Point(0.0, 0.0)
@@ -46,7 +46,7 @@ class Box:
         front = [self.corner]
         return [_moved(self.corner, Point(3.0, 3.0)), *front] if self.part.times > 1 else front
 
-    def baselines(self) -> Iterator[tuple[Line, Point]]:
+    def baselines(self) -> Iterator[tuple[TextLine, Point]]:
         """Yield each line with the middle of its baseline."""
         y = self.corner.y + PAD_Y
         for line in self.lines:

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from tapegraph.lowering.runtime import NEEDED
+
 # Every program starts without the variable that the tests set for all others.
 START = """
 import os, sys, warnings
@@ -65,10 +67,19 @@ def test_no_line_is_written_and_no_variable_is_left(run_python, thorough):
     assert json.loads(silent.stdout) == json.loads(spoken.stdout)
 
 
+def needed(module: str) -> str:
+    """Return what gives a module all names of TensorFlow's that are asked for."""
+    names = sorted({name for path in NEEDED for name in path.split(".")})
+    lines = [f"{module}NEEDED = type('Needed', (), {{}})"]
+    for owner in (module, f"{module}NEEDED."):
+        lines += [f"{owner}{name} = {module}NEEDED" for name in names]
+    return "\n" + "\n".join(lines) + "\n"
+
+
 def stub(folder: Path, code: str) -> dict[str, str]:
     """Make a package that poses as TensorFlow, and the environment that finds it first."""
     (folder / "tensorflow").mkdir()
-    (folder / "tensorflow" / "__init__.py").write_text(textwrap.dedent(code))
+    (folder / "tensorflow" / "__init__.py").write_text(textwrap.dedent(code) + needed(""))
     return {"PYTHONPATH": str(folder)}
 
 
@@ -172,5 +183,6 @@ from types import ModuleType
 sys.modules["tensorflow"] = ModuleType("tensorflow")
 sys.modules["tensorflow"].__version__ = "2.20.0"
 """
+    program += needed('sys.modules["tensorflow"].')
     done = run_python(START + program + IMPORT + "print(tf_log._chosen_here)")
     assert done.stdout.split() == ["False"]
