@@ -29,12 +29,14 @@ from tapegraph.ops import elementwise as _elementwise
 from tapegraph.ops import fft, special
 from tapegraph.ops import index as _index
 from tapegraph.ops import linalg as _linalg
+from tapegraph.ops import losses as _losses
 from tapegraph.ops import nn as _nn
 from tapegraph.ops import reduce as _reduce
 from tapegraph.ops import shape as _shape
 from tapegraph.ops.elementwise import *
 from tapegraph.ops.index import *
 from tapegraph.ops.linalg import *
+from tapegraph.ops.losses import *
 from tapegraph.ops.nn import *
 from tapegraph.ops.reduce import *
 from tapegraph.ops.shape import *
@@ -151,6 +153,7 @@ __all__ = [
 __all__ += _elementwise.__all__
 __all__ += _index.__all__
 __all__ += _linalg.__all__
+__all__ += _losses.__all__
 __all__ += _nn.__all__
 __all__ += _reduce.__all__
 __all__ += _shape.__all__
