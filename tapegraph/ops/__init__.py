@@ -15,6 +15,8 @@ from typing import Any
 from tapegraph.other_names import takes_other_keywords, translated
 
 FAMILIES = ("elementwise", "reduce", "linalg", "shape", "index", "special", "fft", "nn")
+# Functions composed of operations, which have no rules of their own.
+COMPOSITIONS = ("activations", "attention", "classes", "convolutions", "losses", "norms")
 COMPOSED = tuple(f for f in FAMILIES if f not in ("elementwise", "special"))  # not from slopes
 
 
@@ -40,8 +42,8 @@ def rules_of_families(
 
 def _translate_keywords() -> None:
     """Let the public functions say which keyword another library's is here."""
-    for family in FAMILIES:
-        module = importlib.import_module(f"tapegraph.ops.{family}")
+    for file in (*FAMILIES, *COMPOSITIONS):
+        module = importlib.import_module(f"tapegraph.ops.{file}")
         for name in getattr(module, "__all__", ()):
             function = getattr(module, name)
             if takes_other_keywords(function):

@@ -1,78 +1,196 @@
-"""Losses and activations of networks, composed of recorded operations."""
+"""Losses: means, sums or tables of what predictions cost."""
 
 # mypy: disable-error-code="no-any-return"
 
 from __future__ import annotations
 
-import math
+import operator
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from tapegraph.errors import explain
-from tapegraph.ops.elementwise import clip, expm1, where
-from tapegraph.ops.nn import _as_constant
+import numpy as np
+
+from tapegraph.errors import explain, kind_of
+from tapegraph.numpy_warnings import watched
+from tapegraph.ops.elementwise import astype, clip, where
+from tapegraph.ops.index import in_range, take_along_axis
+from tapegraph.ops.nn import MSE_LOSS, SOFTMAX_CROSSENTROPY
 from tapegraph.ops.reduce import mean, sum
-from tapegraph.ops.special import softplus
-from tapegraph.recording.record import tensor_like
+from tapegraph.ops.shape import expand_dims, squeeze
+from tapegraph.ops.special import log_softmax, softplus
+from tapegraph.recording.node import constant, real
+from tapegraph.recording.numpy_functions import numbers
+from tapegraph.recording.record import apply, tensor_like
 from tapegraph.typed import ArrayLike
 
 if TYPE_CHECKING:
     from tapegraph.typed import Kind
 
-__all__ = ["binary_crossentropy", "elu", "leaky_relu", "smooth_l1"]
+__all__ = ["binary_crossentropy", "mse_loss", "smooth_l1", "softmax_crossentropy"]
 
-REDUCTIONS = {"mean": mean, "sum": sum, "none": lambda losses: losses}
+REDUCTIONS: dict[str, Callable[[Any], Any]] = {
+    "mean": mean,
+    "sum": sum,
+    "none": lambda losses: losses,
+}
 
 
-def leaky_relu(x: Kind | ArrayLike, negative_slope: float = 0.01) -> Kind:
-    """``x`` above 0 and ``negative_slope * x`` elsewhere; the derivative at 0 is the slope.
+def softmax_crossentropy(
+    logits: Kind | ArrayLike,
+    targets: Kind | ArrayLike,
+    *,
+    ignore_index: int | None = None,
+    label_smoothing: float = 0.0,
+    reduction: str = "mean",
+) -> Kind:
+    """Mean over rows of the cross-entropy between softmax(logits) and the targets.
+
+    ``-mean(sum(targets * log_softmax(logits)))`` by log-sum-exp, without clipping. The classes are
+    on the last axis; the options are PyTorch's.
 
     Parameters
     ----------
-    x : Tensor, array_like or number
-        Any shape, float32 or float64.
-    negative_slope : float
-        The factor of what is not above 0.
+    logits : Tensor or array_like, shape (..., classes)
+        Unnormalised log-probabilities, float32 or float64.
+    targets : array_like of int, shape (...), or array_like of shape (..., classes)
+        Class indices, or one-hot rows or probabilities.
+    ignore_index : int, optional
+        A class index, in range or not, whose rows cost nothing and are not counted in the mean:
+        of such rows alone it is NaN. Only with class indices.
+    label_smoothing : float
+        The share ``s`` of every target that is spread evenly over all classes, in [0, 1]:
+        ``(1 - s) * targets + s / classes``.
+    reduction : {"mean", "sum", "none"}
+        What is made of the losses of the rows.
 
     Returns
     -------
     Tensor
-        Of ``x``'s shape and dtype.
+        0-d, or of the rows' shape for "none"; of the logits' dtype.
+
+    Raises
+    ------
+    IndexError
+        A class index is out of range.
+    TypeError
+        Class indices are not integers.
+    ValueError
+        The targets' shape is neither the logits' nor that of their rows, the reduction is unknown,
+        the smoothing is not in [0, 1], or rows of probabilities come with an ``ignore_index``.
 
     Examples
     --------
     >>> import tapegraph as tg
-    >>> tg.leaky_relu([-2.0, 3.0], 0.5).numpy()
-    array([-1.,  3.])
+    >>> round(tg.softmax_crossentropy([[0.0, 0.0]], [1]).item(), 6)
+    0.693147
+    >>> losses = tg.softmax_crossentropy(
+    ...     [[0.0, 0.0], [5.0, 1.0]], [1, -100], ignore_index=-100, reduction="none"
+    ... )
+    >>> losses.data.round(6)
+    array([0.693147, 0.      ])
     """
-    array = tensor_like("leaky_relu", x)
-    return where(array > 0, array, array * negative_slope)
+    name = "softmax_crossentropy"
+    total, smoothing = _reduction(name, reduction), real(label_smoothing, name, "label_smoothing")
+    if not 0.0 <= smoothing <= 1.0:
+        raise ValueError(explain(name, f"label_smoothing={smoothing}", "a share in [0, 1]"))
+    scores, wanted = tensor_like(name, logits, "logits"), tensor_like(name, targets, "targets")
+    if scores.ndim == 0 or wanted.shape not in (scores.shape, scores.shape[:-1]):
+        raise ValueError(
+            explain(
+                name,
+                f"logits of shape {scores.shape} and targets of shape {wanted.shape}",
+                "targets of the logits' shape (one-hot) or without its last axis (classes)",
+            )
+        )
+    if scores.dtype.kind != "f":
+        scores = scores * 1.0
+    if wanted.shape == scores.shape:
+        if ignore_index is not None:
+            received = f"ignore_index={ignore_index} and targets of the logits' shape"
+            fix = "Leave it away, and set the rows to ignore to zero."
+            raise ValueError(explain(name, received, "class indices with it", fix))
+        wanted = _as_constant(name, wanted, scores.dtype)
+        common = np.result_type(scores.dtype, wanted.dtype)
+        scores, wanted = astype(scores, common, copy=False), astype(wanted, common, copy=False)
+        if smoothing == 0.0 and reduction == "mean":
+            return apply(SOFTMAX_CROSSENTROPY, (scores, wanted))
+        if smoothing:
+            wanted = wanted * (1.0 - smoothing) + smoothing / scores.shape[-1]
+        return total(-sum(_weighed(wanted, log_softmax(scores, -1)), -1))
+    if ignore_index is not None:
+        array = numbers(wanted)
+        kept = array != operator.index(ignore_index)
+        wanted = tensor_like(name, np.where(kept, array, 0))
+    classes = _classes(name, wanted, scores.shape[-1])
+    if ignore_index is None and smoothing == 0.0 and reduction == "mean":
+        return apply(SOFTMAX_CROSSENTROPY, (scores, classes))
+    logarithms = log_softmax(scores, -1)
+    places = expand_dims(classes, -1)
+    losses = -squeeze(take_along_axis(logarithms, numbers(places), -1), -1)
+    if smoothing:
+        losses = losses * (1.0 - smoothing) - mean(logarithms, -1) * smoothing
+    if ignore_index is None:
+        return total(losses)
+    losses = where(kept, losses, 0.0)
+    if reduction != "mean":
+        return total(losses)
+    return sum(losses) / sum(np.where(kept, *np.array([1, 0], scores.dtype)))
 
 
-def elu(x: Kind | ArrayLike, alpha: float = 1.0) -> Kind:
-    """``x`` above 0 and ``alpha * (exp(x) - 1)`` elsewhere; the derivative at 0 is ``alpha``.
+def _as_constant(name: str, targets: Any, dtype: np.dtype[Any]) -> Any:
+    """Return targets in a dtype, unless a gradient flows to them: then NumPy's rules hold."""
+    if targets.dtype == dtype or targets.requires_grad:
+        return targets
+    return tensor_like(name, watched(name, numbers(targets).astype, dtype))
+
+
+def _classes(name: str, targets: Any, count: int) -> Any:
+    array = numbers(targets)
+    if array.dtype.kind not in "iu" and array.size:
+        raise TypeError(
+            explain(name, f"class indices {kind_of(array)}", "integers", "Use .astype(int).")
+        )
+
+    def refused(label: int) -> IndexError:
+        return IndexError(explain(name, f"class {label} of {count}", f"a class in [0, {count})"))
+
+    classes = in_range(array, count, refused)
+    return constant(classes) if isinstance(classes, np.ndarray) else classes
+
+
+def mse_loss(prediction: Kind | ArrayLike, target: Kind | ArrayLike) -> Kind:
+    """Mean of the squared differences of all elements, ``mean((prediction - target)**2)``.
 
     Parameters
     ----------
-    x : Tensor, array_like or number
+    prediction : Tensor or array_like
         Any shape, float32 or float64.
-    alpha : float
-        What is approached far below 0, negated.
+    target : Tensor or array_like
+        Of the same shape: a column against a row would broadcast to a table of all pairs. One
+        that needs no gradient is taken in the prediction's dtype.
 
     Returns
     -------
     Tensor
-        Of ``x``'s shape and dtype.
+        0-d, of the prediction's dtype.
+
+    Raises
+    ------
+    ValueError
+        The shapes differ.
 
     Examples
     --------
     >>> import tapegraph as tg
-    >>> tg.elu([-1000.0, 3.0]).numpy()
-    array([-1.,  3.])
+    >>> x = tg.param([1.0, 5.0])
+    >>> loss = tg.mse_loss(x, [0.0, 2.0])
+    >>> loss.item()
+    5.0
+    >>> loss.backward()
+    >>> x.grad
+    array([1., 3.])
     """
-    array = tensor_like("elu", x)
-    above = array > 0
-    # The branch not taken would overflow.
-    return where(above, array, expm1(where(above, 0.0, array)) * alpha)
+    return apply(MSE_LOSS, _pair("mse_loss", prediction, target))
 
 
 def binary_crossentropy(
@@ -107,8 +225,10 @@ def binary_crossentropy(
     >>> tg.binary_crossentropy([1000.0, -1000.0], [1.0, 1.0]).item()
     500.0
     """
-    x, y = _pair("binary_crossentropy", logits, targets, reduction)
-    return REDUCTIONS[reduction](y * softplus(-x) + (1.0 - y) * softplus(x))
+    name = "binary_crossentropy"
+    total = _reduction(name, reduction)
+    x, y = _pair(name, logits, targets)
+    return total(_weighed(y, softplus(-x)) + _weighed(1.0 - y, softplus(x)))
 
 
 def smooth_l1(
@@ -149,23 +269,42 @@ def smooth_l1(
     array([0.5, 2.5])
     """
     name = "smooth_l1"
-    if not 0 < beta < math.inf:
-        raise ValueError(explain(name, f"beta={beta!r}", "a number above 0", "Pass 1.0."))
-    x, y = _pair(name, prediction, target, reduction)
+    total, edge = _reduction(name, reduction), real(beta, name, "beta")
+    if not 0.0 < edge < np.inf:
+        raise ValueError(explain(name, f"beta={edge}", "a number above 0", "Pass 1.0."))
+    x, y = _pair(name, prediction, target)
     residual = x - y
-    near = clip(residual, -beta, beta)
-    return REDUCTIONS[reduction](near * (residual - near * 0.5) / beta)
+    near = clip(residual, -edge, edge)
+    return total(near * (residual - near * 0.5) / edge)
 
 
-def _pair(name: str, prediction: Any, target: Any, reduction: str) -> tuple[Any, Any]:
+def _pair(name: str, prediction: Any, target: Any) -> tuple[Any, Any]:
     """Return both as tensors of one shape, what needs no gradient in the first one's dtype."""
-    x, y = tensor_like(name, prediction), tensor_like(name, target)
-    if reduction not in REDUCTIONS:
-        expected = '"mean", "sum" or "none"'
-        raise ValueError(explain(name, f"reduction={reduction!r}", expected, "Pass one of them."))
+    x = tensor_like(name, prediction, "prediction")
+    y = tensor_like(name, target, "target")
     if x.shape != y.shape:
-        got = f"a prediction of shape {x.shape} and a target of shape {y.shape}"
-        raise ValueError(explain(name, got, "equal shapes", "Reshape one of them."))
+        raise ValueError(
+            explain(
+                name,
+                f"a prediction of shape {x.shape} and a target of shape {y.shape}",
+                "equal shapes",
+                "Reshape one of them, or broadcast both where that is meant.",
+            )
+        )
     if x.dtype.kind != "f":
         x = x * 1.0
     return x, _as_constant(name, y, x.dtype)
+
+
+def _reduction(name: str, reduction: str) -> Callable[[Any], Any]:
+    if reduction not in REDUCTIONS:
+        expected = '"mean", "sum" or "none"'
+        raise ValueError(explain(name, f"reduction={reduction!r}", expected, "Pass one of them."))
+    return REDUCTIONS[reduction]
+
+
+def _weighed(weights: Any, losses: Any) -> Any:
+    """Return ``weights * losses``, where no weight of an infinite loss is nothing."""
+    counted = np.logical_or(np.isfinite(numbers(losses)), numbers(weights) != 0)
+    counted = np.logical_or(counted, np.isnan(numbers(losses)))
+    return weights * where(counted, losses, 0.0)

@@ -13,13 +13,10 @@ from numpy.lib.stride_tricks import as_strided
 
 from tapegraph import random
 from tapegraph.arrays.axes import pair
-from tapegraph.errors import explain, kind_of
-from tapegraph.numpy_warnings import watched
-from tapegraph.ops.elementwise import astype, where
-from tapegraph.ops.index import in_range
+from tapegraph.errors import explain
+from tapegraph.ops.elementwise import where
 from tapegraph.ops.reduce import add_up
-from tapegraph.recording.node import constant, real
-from tapegraph.recording.numpy_functions import numbers
+from tapegraph.recording.node import real
 from tapegraph.recording.op import Op
 from tapegraph.recording.record import apply, tensor_like
 from tapegraph.typed import Array, ArrayLike, Shape
@@ -33,8 +30,6 @@ __all__ = [
     "dropout",
     "layer_norm",
     "max_pool2d",
-    "mse_loss",
-    "softmax_crossentropy",
 ]
 
 Pair = tuple[int, int]
@@ -418,129 +413,6 @@ def _check_reach(name: str, shape: tuple[int, ...], reach: tuple[int, ...], pad:
                 "Pad the image or use a smaller window.",
             )
         )
-
-
-def softmax_crossentropy(logits: Kind | ArrayLike, targets: Kind | ArrayLike) -> Kind:
-    """Mean over rows of the cross-entropy between softmax(logits) and the targets.
-
-    ``-mean(sum(targets * log_softmax(logits)))`` by log-sum-exp, without clipping.
-
-    Parameters
-    ----------
-    logits : Tensor or array_like, shape (..., classes)
-        Unnormalised log-probabilities, float32 or float64.
-    targets : array_like of int, shape (...), or array_like of shape (..., classes)
-        Class indices, or one-hot rows or probabilities.
-
-    Returns
-    -------
-    Tensor
-        0-d, of the logits' dtype.
-
-    Raises
-    ------
-    IndexError
-        A class index is out of range.
-    TypeError
-        Class indices are not integers.
-    ValueError
-        The targets' shape is neither the logits' nor that of their rows.
-
-    Examples
-    --------
-    >>> import tapegraph as tg
-    >>> round(tg.softmax_crossentropy([[0.0, 0.0]], [1]).item(), 6)
-    0.693147
-    """
-    name = "softmax_crossentropy"
-    scores, wanted = tensor_like(name, logits, "logits"), tensor_like(name, targets, "targets")
-    if scores.ndim == 0 or wanted.shape not in (scores.shape, scores.shape[:-1]):
-        raise ValueError(
-            explain(
-                name,
-                f"logits of shape {scores.shape} and targets of shape {wanted.shape}",
-                "targets of the logits' shape (one-hot) or without its last axis (classes)",
-            )
-        )
-    if scores.dtype.kind != "f":
-        scores = scores * 1.0
-    if wanted.shape == scores.shape:
-        wanted = _as_constant(name, wanted, scores.dtype)
-        common = np.result_type(scores.dtype, wanted.dtype)
-        scores, wanted = astype(scores, common, copy=False), astype(wanted, common, copy=False)
-    else:
-        wanted = _classes(name, wanted, scores.shape[-1])
-    return apply(SOFTMAX_CROSSENTROPY, (scores, wanted))
-
-
-def _as_constant(name: str, targets: Any, dtype: np.dtype[Any]) -> Any:
-    """Return targets in a dtype, unless a gradient flows to them: then NumPy's rules hold."""
-    if targets.dtype == dtype or targets.requires_grad:
-        return targets
-    return tensor_like(name, watched(name, numbers(targets).astype, dtype))
-
-
-def _classes(name: str, targets: Any, count: int) -> Any:
-    array = numbers(targets)
-    if array.dtype.kind not in "iu" and array.size:
-        raise TypeError(
-            explain(name, f"class indices {kind_of(array)}", "integers", "Use .astype(int).")
-        )
-
-    def refused(label: int) -> IndexError:
-        return IndexError(explain(name, f"class {label} of {count}", f"a class in [0, {count})"))
-
-    classes = in_range(array, count, refused)
-    return constant(classes) if isinstance(classes, np.ndarray) else classes
-
-
-def mse_loss(prediction: Kind | ArrayLike, target: Kind | ArrayLike) -> Kind:
-    """Mean of the squared differences of all elements, ``mean((prediction - target)**2)``.
-
-    Parameters
-    ----------
-    prediction : Tensor or array_like
-        Any shape, float32 or float64.
-    target : Tensor or array_like
-        Of the same shape: a column against a row would broadcast to a table of all pairs. One
-        that needs no gradient is taken in the prediction's dtype.
-
-    Returns
-    -------
-    Tensor
-        0-d, of the prediction's dtype.
-
-    Raises
-    ------
-    ValueError
-        The shapes differ.
-
-    Examples
-    --------
-    >>> import tapegraph as tg
-    >>> x = tg.param([1.0, 5.0])
-    >>> loss = tg.mse_loss(x, [0.0, 2.0])
-    >>> loss.item()
-    5.0
-    >>> loss.backward()
-    >>> x.grad
-    array([1., 3.])
-    """
-    name = "mse_loss"
-    x = tensor_like(name, prediction, "prediction")
-    y = tensor_like(name, target, "target")
-    if x.shape != y.shape:
-        raise ValueError(
-            explain(
-                name,
-                f"a prediction of shape {x.shape} and a target of shape {y.shape}",
-                "equal shapes",
-                "Reshape one of them, or write tg.mean((a - b)**2) where broadcasting is meant.",
-            )
-        )
-    if x.dtype.kind != "f":
-        x = x * 1.0
-    return apply(MSE_LOSS, (x, _as_constant(name, y, x.dtype)))
 
 
 def dropout(x: Kind | ArrayLike, p: float = 0.5, training: bool = True) -> Kind:

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from tapegraph.ops import nn, reduce, shape
+from tapegraph.ops import losses, nn, reduce, shape
 from tapegraph.typed import Array
 from tests.cases.case import (
     Case,
@@ -177,7 +177,7 @@ def _crossentropies() -> Iterator[Case]:
         yield Case(
             "softmax_crossentropy",
             label,
-            nn.softmax_crossentropy,
+            losses.softmax_crossentropy,
             (anywhere(*lengths),),
             (targets,),
             reference=_crossentropy,
@@ -185,14 +185,14 @@ def _crossentropies() -> Iterator[Case]:
     yield Case(
         "softmax_crossentropy",
         "targets-with-gradient",
-        nn.softmax_crossentropy,
+        losses.softmax_crossentropy,
         (anywhere(2, 3), positive(2, 3)),
         reference=_crossentropy,
     )
     yield Case(
         "softmax_crossentropy",
         "entropy",
-        lambda x: nn.softmax_crossentropy(x, reduce.softmax(x)),
+        lambda x: losses.softmax_crossentropy(x, reduce.softmax(x)),
         (anywhere(2, 3),),
         reference=lambda x: _crossentropy(x, softmax_of(x)),
     )
@@ -203,7 +203,7 @@ def _crossentropies() -> Iterator[Case]:
         yield Case(
             "softmax_crossentropy",
             f"far-apart-{label}",
-            nn.softmax_crossentropy,
+            losses.softmax_crossentropy,
             (exactly([[1000.0, 0.0], [0.0, 1000.0]]),),
             (targets,),
             reference=lambda logits, targets: np.array(500.0),
@@ -220,14 +220,14 @@ def _mean_squares() -> Iterator[Case]:
         yield Case(
             "mse_loss",
             label,
-            nn.mse_loss,
+            losses.mse_loss,
             (both, both),
             reference=_mean_square,
         )
     yield Case(
         "mse_loss",
         "transposed",
-        lambda x, target: nn.mse_loss(shape.transpose(x), target),
+        lambda x, target: losses.mse_loss(shape.transpose(x), target),
         (anywhere(3, 2),),
         (np.arange(6.0).reshape(2, 3),),
         reference=lambda x, target: _mean_square(x.T, target),
@@ -235,7 +235,7 @@ def _mean_squares() -> Iterator[Case]:
     yield Case(
         "mse_loss",
         "integer-target",
-        nn.mse_loss,
+        losses.mse_loss,
         (anywhere(3),),
         (np.array([1, 0, 2], dtype=np.uint8),),
         reference=_mean_square,
@@ -243,7 +243,7 @@ def _mean_squares() -> Iterator[Case]:
     yield Case(
         "mse_loss",
         "with-itself",
-        lambda x: nn.mse_loss(x, x),
+        lambda x: losses.mse_loss(x, x),
         (anywhere(3),),
         reference=lambda x: np.array(0.0),
         expected=([0.0, 0.0, 0.0],),
