@@ -37,7 +37,9 @@ from tapegraph.ops import losses as _losses
 from tapegraph.ops import nn as _nn
 from tapegraph.ops import norms as _norms
 from tapegraph.ops import reduce as _reduce
+from tapegraph.ops import samples as _samples
 from tapegraph.ops import shape as _shape
+from tapegraph.ops import statistics as _statistics
 from tapegraph.ops.activations import *
 from tapegraph.ops.attention import *
 from tapegraph.ops.classes import *
@@ -49,8 +51,10 @@ from tapegraph.ops.losses import *
 from tapegraph.ops.nn import *
 from tapegraph.ops.norms import *
 from tapegraph.ops.reduce import *
+from tapegraph.ops.samples import *
 from tapegraph.ops.shape import *
 from tapegraph.ops.special import log_softmax, softplus
+from tapegraph.ops.statistics import *
 from tapegraph.optim import (
     SGD,
     Adagrad,
@@ -166,6 +170,8 @@ __all__ += _classes.__all__
 __all__ += _convolutions.__all__
 __all__ += _norms.__all__
 __all__ += _elementwise.__all__
+__all__ += _statistics.__all__
+__all__ += _samples.__all__
 __all__ += _index.__all__
 __all__ += _linalg.__all__
 __all__ += _losses.__all__

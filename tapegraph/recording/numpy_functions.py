@@ -84,6 +84,7 @@ PLAIN: set[Any] = {
     np.flatnonzero,
     np.count_nonzero,
     np.searchsorted,
+    np.digitize,
     np.can_cast,
     np.min_scalar_type,
 }

@@ -243,8 +243,8 @@ def test_functions_without_gradient_give_plain_arrays():
 
 
 def test_what_cannot_be_recorded_is_an_error_by_name():
-    with pytest.raises(TypeError, match="numpy.interp"):
-        grad(lambda x: np.interp(x, x, x))(X)
+    with pytest.raises(TypeError, match="numpy.polyfit"):
+        grad(lambda x: np.polyfit(x, x, 1))(X)
     with pytest.raises(TypeError, match="asarray"):
         grad(lambda x: np.sum(np.random.normal(x)))(X)
 

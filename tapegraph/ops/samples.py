@@ -1,0 +1,228 @@
+"""Functions known at points: grids, polynomials, interpolation and finite differences."""
+
+# mypy: disable-error-code="no-any-return"
+
+from __future__ import annotations
+
+import operator
+from typing import TYPE_CHECKING, Any, Literal, SupportsIndex
+
+import numpy as np
+import numpy.typing as npt
+
+from tapegraph.arrays.axes import some_axes
+from tapegraph.errors import explain
+from tapegraph.ops.elementwise import astype, floor, mod, where
+from tapegraph.ops.index import take
+from tapegraph.ops.reduce import diff
+from tapegraph.ops.shape import broadcast_to, concat, moveaxis, ravel, reshape
+from tapegraph.recording.node import real
+from tapegraph.recording.numpy_functions import implements, numbers
+from tapegraph.recording.record import tensor_like
+from tapegraph.typed import ArrayLike, Axes
+
+if TYPE_CHECKING:
+    from tapegraph.typed import Kind
+
+__all__ = ["gradient", "interp", "linspace", "meshgrid", "polyval"]
+
+
+@implements(np.linspace)
+def linspace(
+    start: Kind | ArrayLike,
+    stop: Kind | ArrayLike,
+    num: int = 50,
+    endpoint: bool = True,
+    retstep: bool = False,
+    dtype: npt.DTypeLike | None = None,
+    axis: SupportsIndex = 0,
+) -> Any:
+    """Numbers at equal distances, as `numpy.linspace`, linear in both ends.
+
+    >>> import tapegraph as tg
+    >>> tg.linspace(0.0, tg.param(2.0), 3).data
+    array([0., 1., 2.])
+    """
+    ends = [x if isinstance(x, (int, float)) else tensor_like("linspace", x) for x in (start, stop)]
+    count = operator.index(num)
+    if count < 0:
+        raise ValueError(explain("linspace", f"num={num}", "an integer, at least 0"))
+    common = np.result_type(*(x.dtype for x in ends if hasattr(x, "dtype")), 1.0)
+    ndim = max(getattr(x, "ndim", 0) for x in ends)
+    parts = np.linspace(0.0, 1.0, count, endpoint=endpoint).astype(common)
+    parts = parts.reshape((count,) + (1,) * ndim)
+    first, last = ends
+    points = tensor_like("linspace", first * (1.0 - parts) + last * parts)
+    points = moveaxis(points, 0, axis) if axis else points
+    if dtype is not None:
+        whole = np.dtype(dtype).kind in "iu"
+        points = astype(floor(points) if whole else points, dtype)
+    if not retstep:
+        return points
+    steps = count - 1 if endpoint else count
+    return points, (last - first) / steps if steps > 0 else np.nan
+
+
+@implements(np.meshgrid)
+def meshgrid(
+    *xi: Kind | ArrayLike,
+    copy: bool = True,
+    sparse: bool = False,
+    indexing: Literal["xy", "ij"] = "xy",
+) -> tuple[Kind, ...]:
+    """Coordinates of a grid from those along its sides, as `numpy.meshgrid`.
+
+    Whether they are copies makes no difference: tensors are not written into.
+
+    >>> import tapegraph as tg
+    >>> x, y = tg.meshgrid([1.0, 2.0], [3.0, 4.0])
+    >>> y.data
+    array([[3., 3.],
+           [4., 4.]])
+    """
+    if indexing not in ("xy", "ij"):
+        raise ValueError(explain("meshgrid", f"indexing={indexing!r}", "'xy' or 'ij'"))
+    sides: list[Any] = [ravel(tensor_like("meshgrid", x, "xi")) for x in xi]
+    places = list(range(len(sides)))
+    if indexing == "xy" and len(sides) > 1:
+        places[:2] = [1, 0]
+    full = [0] * len(sides)
+    for side, place in zip(sides, places, strict=True):
+        full[place] = side.size
+    grids = []
+    for side, place in zip(sides, places, strict=True):
+        own = [1] * len(sides)
+        own[place] = side.size
+        grid = reshape(side, tuple(own))
+        grids.append(grid if sparse else broadcast_to(grid, tuple(full)))
+    return tuple(grids)
+
+
+@implements(np.polyval)
+def polyval(p: Kind | ArrayLike, x: Kind | ArrayLike) -> Kind:
+    """Value of a polynomial, its highest coefficient first, as `numpy.polyval`, by Horner's rule.
+
+    >>> import tapegraph as tg
+    >>> tg.polyval([1.0, 0.0, -1.0], 3.0).item()
+    8.0
+    """
+    coefficients: Any = tensor_like("polyval", p, "p")
+    at: Any = tensor_like("polyval", x)
+    if coefficients.ndim != 1:
+        received = f"p of shape {coefficients.shape}"
+        raise ValueError(explain("polyval", received, "one axis of coefficients"))
+    if not coefficients.shape[0]:
+        return at * 0.0
+    value = broadcast_to(coefficients[0], at.shape)
+    for i in range(1, coefficients.shape[0]):
+        value = value * at + coefficients[i]
+    return value
+
+
+@implements(np.interp)
+def interp(
+    x: Kind | ArrayLike,
+    xp: Kind | ArrayLike,
+    fp: Kind | ArrayLike,
+    left: float | None = None,
+    right: float | None = None,
+    period: float | None = None,
+) -> Kind:
+    """Values between known points by straight lines, as `numpy.interp`; float32 stays float32.
+
+    The derivative at a point is that of the line to its right, and outside it is zero.
+
+    >>> import tapegraph as tg
+    >>> x = tg.param([0.5, 2.0])
+    >>> tg.interp(x, [0.0, 1.0, 3.0], [0.0, 10.0, 14.0]).data
+    array([ 5., 12.])
+    """
+    name = "interp"
+    at: Any = tensor_like(name, x)
+    knots: Any = tensor_like(name, xp, "xp")
+    values: Any = tensor_like(name, fp, "fp")
+    if knots.ndim != 1 or knots.shape != values.shape or not knots.shape[0]:
+        received = f"xp of shape {knots.shape} and fp of shape {values.shape}"
+        raise ValueError(explain(name, received, "one axis of one length, at least 1"))
+    if period is not None:
+        length = abs(real(period, name, "period"))
+        if not length:
+            raise ValueError(explain(name, "period=0", "a period other than 0"))
+        at, knots = mod(at, length), mod(knots, length)
+        order = np.argsort(numbers(knots), kind="stable")
+        knots, values = take(knots, order), take(values, order)
+        knots = concat([knots[-1:] - length, knots, knots[:1] + length])
+        values = concat([values[-1:], values, values[:1]])
+        left = right = None
+    below, above = numbers(at) < numbers(knots[0]), numbers(at) > numbers(knots[-1])
+    inside = values[0]
+    if knots.shape[0] > 1:
+        # Where it is outside, a line would be followed to nowhere.
+        kept = where(np.logical_or(below, above), knots[0], at)
+        after = np.searchsorted(numbers(knots), numbers(kept), side="right")
+        after = np.minimum(np.maximum(after, 1), knots.shape[0] - 1)
+        x0, x1 = take(knots, after - 1), take(knots, after)
+        y0, y1 = take(values, after - 1), take(values, after)
+        width = x1 - x0
+        share = (kept - x0) / where(numbers(width) != 0, width, 1.0)
+        inside = y0 + (y1 - y0) * share
+    inside = where(below, values[0] if left is None else left, inside)
+    return where(above, values[-1] if right is None else right, inside)
+
+
+@implements(np.gradient)
+def gradient(
+    f: Kind | ArrayLike,
+    *varargs: Kind | ArrayLike,
+    axis: Axes = None,
+    edge_order: Literal[1, 2] = 1,
+) -> Any:
+    """Finite differences along axes, of second order inside, as `numpy.gradient`.
+
+    >>> import tapegraph as tg
+    >>> tg.gradient([1.0, 4.0, 9.0, 16.0]).data
+    array([3., 4., 6., 7.])
+    """
+    name = "gradient"
+    values: Any = tensor_like(name, f, "f")
+    if values.dtype.kind not in "fc":
+        values = values * 1.0
+    if edge_order not in (1, 2):
+        raise ValueError(explain(name, f"edge_order={edge_order!r}", "1 or 2"))
+    axes = some_axes(name, axis, values.ndim)
+    if isinstance(axis, (tuple, list)):  # NumPy gives them in the order asked for
+        axes = tuple(a % values.ndim for a in axis)
+    spacings = varargs if len(varargs) == len(axes) else (varargs or (1.0,)) * len(axes)
+    if len(spacings) != len(axes):
+        received = f"{len(varargs)} spacings for {len(axes)} axes"
+        raise TypeError(explain(name, received, "none, one, or one per axis"))
+    found = [_rise(values, h, a, edge_order) for h, a in zip(spacings, axes, strict=True)]
+    return found[0] if len(found) == 1 else tuple(found)
+
+
+def _rise(values: Any, spacing: Any, axis: int, edge_order: int) -> Any:
+    """Return the parabola's slope through three neighbours, and at the ends the line's or its."""
+    name = "gradient"
+    f = moveaxis(values, axis, -1)
+    n = f.shape[-1]
+    if n < edge_order + 1:
+        received = f"{n} elements along axis {axis}"
+        raise ValueError(explain(name, received, f"{edge_order + 1} or more"))
+    h = spacing if isinstance(spacing, (int, float)) else tensor_like(name, spacing, "varargs")
+    if np.ndim(h) == 0:
+        h = h * np.ones(n - 1, f.dtype)
+    elif h.shape == (n,):
+        h = diff(h)
+    else:
+        received = f"places of shape {h.shape} along axis {axis} of length {n}"
+        raise ValueError(explain(name, received, f"one number, or places of shape {(n,)}"))
+    if f.dtype.kind == "f":  # the result has the values' dtype
+        h = astype(h, f.dtype, copy=False)
+    rises = (f[..., 1:] - f[..., :-1]) / h
+    before, after = h[:-1], h[1:]
+    inner = (rises[..., 1:] * before + rises[..., :-1] * after) / (before + after)
+    first, last = rises[..., :1], rises[..., -1:]
+    if edge_order == 2:
+        first = first + (first - rises[..., 1:2]) * (h[0] / (h[0] + h[1]))
+        last = last + (last - rises[..., -2:-1]) * (h[-1] / (h[-1] + h[-2]))
+    return moveaxis(concat([first, inner, last], axis=-1), -1, axis)
