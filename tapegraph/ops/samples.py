@@ -12,8 +12,8 @@ import numpy.typing as npt
 
 from tapegraph.arrays.axes import some_axes
 from tapegraph.errors import explain
-from tapegraph.ops.elementwise import astype, floor, mod, where
-from tapegraph.ops.index import take
+from tapegraph.ops.elementwise import add, astype, div, floor, mod, mul, sub, where
+from tapegraph.ops.index import getitem, take
 from tapegraph.ops.reduce import diff
 from tapegraph.ops.shape import broadcast_to, concat, moveaxis, ravel, reshape
 from tapegraph.recording.node import real
@@ -52,7 +52,7 @@ def linspace(
     parts = np.linspace(0.0, 1.0, count, endpoint=endpoint).astype(common)
     parts = parts.reshape((count,) + (1,) * ndim)
     first, last = ends
-    points = tensor_like("linspace", first * (1.0 - parts) + last * parts)
+    points: Any = add(mul(first, 1.0 - parts), mul(last, parts))
     points = moveaxis(points, 0, axis) if axis else points
     if dtype is not None:
         whole = np.dtype(dtype).kind in "iu"
@@ -60,7 +60,7 @@ def linspace(
     if not retstep:
         return points
     steps = count - 1 if endpoint else count
-    return points, (last - first) / steps if steps > 0 else np.nan
+    return points, div(sub(last, first), steps) if steps > 0 else np.nan
 
 
 @implements(np.meshgrid)
@@ -112,10 +112,10 @@ def polyval(p: Kind | ArrayLike, x: Kind | ArrayLike) -> Kind:
         received = f"p of shape {coefficients.shape}"
         raise ValueError(explain("polyval", received, "one axis of coefficients"))
     if not coefficients.shape[0]:
-        return at * 0.0
-    value = broadcast_to(coefficients[0], at.shape)
+        return mul(at, 0.0)
+    value = broadcast_to(getitem(coefficients, 0), at.shape)
     for i in range(1, coefficients.shape[0]):
-        value = value * at + coefficients[i]
+        value = add(mul(value, at), getitem(coefficients, i))
     return value
 
 
@@ -151,23 +151,26 @@ def interp(
         at, knots = mod(at, length), mod(knots, length)
         order = np.argsort(numbers(knots), kind="stable")
         knots, values = take(knots, order), take(values, order)
-        knots = concat([knots[-1:] - length, knots, knots[:1] + length])
-        values = concat([values[-1:], values, values[:1]])
+        first, last = slice(None, 1), slice(-1, None)
+        before, after = getitem(knots, last), getitem(knots, first)
+        knots = concat([sub(before, length), knots, add(after, length)])
+        values = concat([getitem(values, last), values, getitem(values, first)])
         left = right = None
-    below, above = numbers(at) < numbers(knots[0]), numbers(at) > numbers(knots[-1])
-    inside = values[0]
+    below = numbers(at) < numbers(getitem(knots, 0))
+    above = numbers(at) > numbers(getitem(knots, -1))
+    inside = getitem(values, 0)
     if knots.shape[0] > 1:
         # Where it is outside, a line would be followed to nowhere.
-        kept = where(np.logical_or(below, above), knots[0], at)
-        after = np.searchsorted(numbers(knots), numbers(kept), side="right")
-        after = np.minimum(np.maximum(after, 1), knots.shape[0] - 1)
-        x0, x1 = take(knots, after - 1), take(knots, after)
-        y0, y1 = take(values, after - 1), take(values, after)
-        width = x1 - x0
-        share = (kept - x0) / where(numbers(width) != 0, width, 1.0)
-        inside = y0 + (y1 - y0) * share
-    inside = where(below, values[0] if left is None else left, inside)
-    return where(above, values[-1] if right is None else right, inside)
+        kept = where(np.logical_or(below, above), getitem(knots, 0), at)
+        ends = np.searchsorted(numbers(knots), numbers(kept), side="right")
+        ends = np.minimum(np.maximum(ends, 1), knots.shape[0] - 1)
+        x0, x1 = take(knots, ends - 1), take(knots, ends)
+        y0, y1 = take(values, ends - 1), take(values, ends)
+        width = sub(x1, x0)
+        share = div(sub(kept, x0), where(numbers(width) != 0, width, 1.0))
+        inside = add(y0, mul(sub(y1, y0), share))
+    inside = where(below, getitem(values, 0) if left is None else left, inside)
+    return where(above, getitem(values, -1) if right is None else right, inside)
 
 
 @implements(np.gradient)
@@ -186,7 +189,7 @@ def gradient(
     name = "gradient"
     values: Any = tensor_like(name, f, "f")
     if values.dtype.kind not in "fc":
-        values = values * 1.0
+        values = mul(values, 1.0)
     if edge_order not in (1, 2):
         raise ValueError(explain(name, f"edge_order={edge_order!r}", "1 or 2"))
     axes = some_axes(name, axis, values.ndim)
@@ -210,7 +213,7 @@ def _rise(values: Any, spacing: Any, axis: int, edge_order: int) -> Any:
         raise ValueError(explain(name, received, f"{edge_order + 1} or more"))
     h = spacing if isinstance(spacing, (int, float)) else tensor_like(name, spacing, "varargs")
     if np.ndim(h) == 0:
-        h = h * np.ones(n - 1, f.dtype)
+        h = mul(h, np.ones(n - 1, f.dtype))
     elif h.shape == (n,):
         h = diff(h)
     else:
@@ -218,11 +221,19 @@ def _rise(values: Any, spacing: Any, axis: int, edge_order: int) -> Any:
         raise ValueError(explain(name, received, f"one number, or places of shape {(n,)}"))
     if f.dtype.kind == "f":  # the result has the values' dtype
         h = astype(h, f.dtype, copy=False)
-    rises = (f[..., 1:] - f[..., :-1]) / h
-    before, after = h[:-1], h[1:]
-    inner = (rises[..., 1:] * before + rises[..., :-1] * after) / (before + after)
-    first, last = rises[..., :1], rises[..., -1:]
+    rises = div(sub(_part(f, 1, None), _part(f, None, -1)), h)
+    before, after = _part(h, None, -1), _part(h, 1, None)
+    sides = add(mul(_part(rises, 1, None), before), mul(_part(rises, None, -1), after))
+    inner = div(sides, add(before, after))
+    first, last = _part(rises, None, 1), _part(rises, -1, None)
     if edge_order == 2:
-        first = first + (first - rises[..., 1:2]) * (h[0] / (h[0] + h[1]))
-        last = last + (last - rises[..., -2:-1]) * (h[-1] / (h[-1] + h[-2]))
+        begun, ended = _part(h, None, 1), _part(h, -1, None)
+        begun = div(begun, add(begun, _part(h, 1, 2)))
+        ended = div(ended, add(ended, _part(h, -2, -1)))
+        first = add(first, mul(sub(first, _part(rises, 1, 2)), begun))
+        last = add(last, mul(sub(last, _part(rises, -2, -1)), ended))
     return moveaxis(concat([first, inner, last], axis=-1), -1, axis)
+
+
+def _part(x: Any, start: int | None, stop: int | None) -> Any:
+    return getitem(x, (..., slice(start, stop)))

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tapegraph.errors import explain
-from tapegraph.ops.elementwise import clip, conj, real, sqrt
+from tapegraph.ops.elementwise import clip, conj, div, mul, real, sqrt, sub
 from tapegraph.ops.linalg import diagonal, matmul
-from tapegraph.ops.reduce import sum
-from tapegraph.ops.shape import atleast_2d, concat, squeeze, transpose
+from tapegraph.ops.reduce import mean, sum
+from tapegraph.ops.shape import atleast_2d, concat, expand_dims, squeeze, transpose
 from tapegraph.recording.numpy_functions import implements, plain
 from tapegraph.recording.record import tensor_like
 from tapegraph.typed import ArrayLike
@@ -68,13 +68,13 @@ def cov(
         received = f"{total} observations with ddof={free}"
         raise ValueError(explain(name, received, "more observations than degrees of freedom lost"))
     if weights is None:
-        centred = rows - sum(rows, 1, keepdims=True) / n
+        centred = sub(rows, mean(rows, 1, keepdims=True))
         weighed = centred
     else:
         shares = weights.astype(rows.real.dtype if rows.dtype.kind == "c" else rows.dtype)
-        centred = rows - sum(rows * shares, 1, keepdims=True) / float(total)
-        weighed = centred * shares
-    return squeeze(matmul(centred, conj(transpose(weighed))) / float(total - lost))
+        centred = sub(rows, div(sum(mul(rows, shares), 1, keepdims=True), float(total)))
+        weighed = mul(centred, shares)
+    return squeeze(div(matmul(centred, conj(transpose(weighed))), float(total - lost)))
 
 
 @implements(np.corrcoef)
@@ -88,9 +88,9 @@ def corrcoef(x: Kind | ArrayLike, y: Kind | ArrayLike | None = None, rowvar: boo
     """
     c: Any = cov(x, y, rowvar)
     if c.ndim == 0:
-        return c / c
+        return div(c, c)
     spread = sqrt(real(diagonal(c)))
-    found = c / (spread[:, None] * spread)
+    found = div(c, mul(expand_dims(spread, 1), spread))
     return found if found.dtype.kind == "c" else clip(found, -1.0, 1.0)
 
 
@@ -99,7 +99,7 @@ def _variables(name: str, value: Any, rowvar: bool) -> Any:
     if x.ndim > 2:
         raise ValueError(explain(name, f"an array of shape {x.shape}", "at most two axes"))
     if x.dtype.kind not in "fc":
-        x = x * 1.0
+        x = mul(x, 1.0)
     rows = atleast_2d(x)
     return transpose(rows) if not rowvar and x.ndim == 2 else rows
 
