@@ -211,7 +211,8 @@ def _rise(values: Any, spacing: Any, axis: int, edge_order: int) -> Any:
     if n < edge_order + 1:
         received = f"{n} elements along axis {axis}"
         raise ValueError(explain(name, received, f"{edge_order + 1} or more"))
-    h = spacing if isinstance(spacing, (int, float)) else tensor_like(name, spacing, "varargs")
+    number = isinstance(spacing, (int, float))
+    h: Any = spacing if number else tensor_like(name, spacing, "varargs")
     if np.ndim(h) == 0:
         h = mul(h, np.ones(n - 1, f.dtype))
     elif h.shape == (n,):

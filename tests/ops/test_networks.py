@@ -258,6 +258,7 @@ def test_topk_tells_the_places_and_one_hot_the_dtype():
     np.testing.assert_array_equal(values.data, [[np.nan, 9.0]])
     assert type(places) is np.ndarray and places.tolist() == [[2, 1]]
     assert tg.topk([1.0], 0)[0].shape == (0,)
+    assert tg.topk([1.0, 3.0, 2.0], 3)[0].data.tolist() == [3.0, 2.0, 1.0]
     assert tg.one_hot(np.array([[1]]), 2, "float32").dtype == np.float32
 
 
