@@ -190,7 +190,8 @@ def mse_loss(prediction: Kind | ArrayLike, target: Kind | ArrayLike) -> Kind:
     >>> x.grad
     array([1., 3.])
     """
-    return apply(MSE_LOSS, _pair("mse_loss", prediction, target))
+    broadcast = "tg.mean((a - b)**2)"
+    return apply(MSE_LOSS, _pair("mse_loss", prediction, target, broadcast))
 
 
 def binary_crossentropy(
@@ -278,7 +279,9 @@ def smooth_l1(
     return total(near * (residual - near * 0.5) / edge)
 
 
-def _pair(name: str, prediction: Any, target: Any) -> tuple[Any, Any]:
+def _pair(
+    name: str, prediction: Any, target: Any, broadcast: str = "tg.broadcast_arrays(a, b) first"
+) -> tuple[Any, Any]:
     """Return both as tensors of one shape, what needs no gradient in the first one's dtype."""
     x = tensor_like(name, prediction, "prediction")
     y = tensor_like(name, target, "target")
@@ -288,7 +291,7 @@ def _pair(name: str, prediction: Any, target: Any) -> tuple[Any, Any]:
                 name,
                 f"a prediction of shape {x.shape} and a target of shape {y.shape}",
                 "equal shapes",
-                "Reshape one of them, or broadcast both where that is meant.",
+                f"Reshape one of them, or write {broadcast} where broadcasting is meant.",
             )
         )
     if x.dtype.kind != "f":
