@@ -72,47 +72,6 @@ def append(arr: Any, values: Any, axis: int | None = None) -> Any:
     return np.concatenate((arr, values), axis=axis)
 
 
-def meshgrid(*xi: Any, copy: bool = True, sparse: bool = False, indexing: str = "xy") -> Any:
-    """Record ``np.meshgrid``."""
-    vectors = [np.ravel(joined(x)) for x in xi]
-    grid: Any = np.meshgrid
-    places = grid(*(np.arange(x.size) for x in vectors), sparse=sparse, indexing=indexing)
-    return tuple(x[place] for x, place in zip(vectors, places, strict=True))
-
-
-def gradient(
-    f: Any, *varargs: Any, axis: int | tuple[int, ...] | None = None, edge_order: int = 1
-) -> Any:
-    """Record ``np.gradient``: central differences of second order, one-sided at the ends."""
-    f = joined(f)
-    axes = range(f.ndim) if axis is None else np.atleast_1d(axis).tolist()
-    spacings = varargs if len(varargs) == len(axes) else (varargs or (1.0,)) * len(axes)
-    if len(spacings) != len(axes):
-        received = f"{len(varargs)} spacings for {len(axes)} axes"
-        raise TypeError(explain("numpy.gradient", received, "none, one, or one per axis"))
-    found = [_slope(f, h, a, edge_order) for h, a in zip(spacings, axes, strict=True)]
-    return found[0] if len(found) == 1 else tuple(found)
-
-
-def _slope(f: Any, spacing: Any, axis: int, edge_order: int) -> Any:
-    f = np.moveaxis(f, axis, -1)
-    if f.shape[-1] < edge_order + 1:
-        received = f"{f.shape[-1]} elements along axis {axis}"
-        raise ValueError(explain("numpy.gradient", received, f"{edge_order + 1} or more"))
-    h = np.diff(spacing) if np.ndim(spacing) else np.ones(f.shape[-1] - 1) * spacing
-    before, after = h[:-1], h[1:]
-    left, middle, right = f[..., :-2], f[..., 1:-1], f[..., 2:]
-    inner = ((right - middle) * before / after + (middle - left) * after / before) / (
-        before + after
-    )
-    rises = (f[..., 1:] - f[..., :-1]) / h
-    first, last = rises[..., :1], rises[..., -1:]
-    if edge_order == 2:  # the parabola through three points
-        first = first + (first - rises[..., 1:2]) * h[0] / (h[0] + h[1])
-        last = last + (last - rises[..., -2:-1]) * h[-1] / (h[-1] + h[-2])
-    return np.moveaxis(np.concatenate((first, inner, last), axis=-1), -1, axis)
-
-
 def real_if_close(a: Any, tol: float = 100) -> Any:
     """Record ``np.real_if_close``: the real part, where the imaginary one is next to nothing."""
     a = joined(a)
@@ -257,11 +216,9 @@ RECORDINGS: dict[str, Callable[..., Any]] = {
         bincount,
         full,
         full_like,
-        gradient,
         histogram,
         isscalar,
         linspace,
-        meshgrid,
         real_if_close,
     )
 }
