@@ -625,9 +625,9 @@ def compile(
     Returns
     -------
     callable
-        With ``scan()``, which makes many calls at once, ``explain()``, ``source()``, ``reset()`` and
-        ``traces``. Tensors among the results are constants: what a gradient is wanted of belongs
-        inside.
+        With ``scan()``, which makes many calls at once, ``explain()``, ``source()``, ``reset()``
+        and ``traces``. Tensors among the results are constants: what a gradient is wanted of
+        belongs inside.
 
     Raises
     ------

@@ -28,6 +28,8 @@ ANY = {
     "tg.jvp": "a number, an array or a tensor, or a tuple of them: as what the function gives",
     "tg.hvp": "as its primals are: numbers, arrays, tensors, and dicts, lists and tuples of them",
     "tg.vjp": "the same, and what the function gives",
+    "tg.gradient": "a tensor, or a tuple of one for each of several axes",
+    "tg.linspace": "a tensor, or with ``retstep`` its distance too",
     "tg.load": "what the file holds",
     "tg.draw": "a tensor or Values, a tape, a program, a recording or a compiled step",
     "tg.Drawing": "what `tg.draw` has made of them, which makes it",
@@ -235,8 +237,10 @@ def test_help_says_it_too():
             if {"Any", inspect.Signature.empty} & {signature.return_annotation, *said}:
                 vague[name] = signature
     # Decorators: they give what they were given, or a scope. A file's reader: what the file holds.
-    # TensorFlow's own functions have no types, and a picture is of many things.
+    # TensorFlow's own functions have no types, a picture is of many things, and of two functions of
+    # NumPy's an option decides whether they give one tensor or more.
     known = {"tg.no_grad", "tg.compile", "tg.load", "tg.function", "tg.draw"}
+    known |= {"tg.gradient", "tg.linspace"}
     assert vague.keys() == known, vague
 
 
