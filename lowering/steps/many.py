@@ -49,6 +49,7 @@ class ManyRuns:
             self._choose_among(Candidate(self._graph))
         else:
             self._choose_among(Candidate(self._graph), self._with_xla)
+        self._setbacks = 0
         self._room = 0  # for so many runs XLA has compiled it
         self.compile_seconds = 0.0
         self.latest: LoopGraph | None = None
@@ -76,6 +77,9 @@ class ManyRuns:
         start, before = CLOCK.now(), self.compile_seconds
         if chosen is self._with_xla:
             outputs = self._run_with_xla(chosen, feeds, runs, ahead, changes)
+            self._setbacks = 0 if outputs is not None else self._setbacks + 1
+            if self._setbacks >= tuner.POLICY.trials and not self._at_once:
+                self._tuner.drop(chosen)  # its numbers are not the other's time and again
         else:
             outputs = self._looped(self._graph, feeds, runs, runs, changes)
         prepared = prepared and self.compile_seconds == before

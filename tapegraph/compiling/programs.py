@@ -179,7 +179,7 @@ class Programs:
         engine knows its numbers.
 
         - block: The arguments.
-        - ahead: How many runs are still to come, these included.
+        - ahead: How many runs are still to come, these included, be they ready or not.
         - results: Takes what the function returns.
         """
         done = 0
@@ -189,9 +189,10 @@ class Programs:
                 stood = self._run_next(name, failure, block.row(done), undo, results)
                 wanted = 1
             else:
-                wanted = min(runs - done, self._most_at_once(name, block))
-                part = block.part(done)
-                stood = self._run_in_loop(name, part, wanted, ahead - done, undo, results)
+                most = self._most_in_memory()
+                wanted = min(runs - done, self._most_in_time(name), most)
+                part, later = block.part(done), min(ahead - done, most)
+                stood = self._run_in_loop(name, part, wanted, later, undo, results)
             done += stood
             if stood < wanted and name not in self._unlooped:
                 break
@@ -282,16 +283,19 @@ class Programs:
         self._account(name, error)
         return runs
 
-    def _most_at_once(self, name: str, block: Block) -> int:
-        """Return how many runs may be made at once, so that it takes neither too long nor much."""
+    def _most_in_time(self, name: str) -> int:
+        """Return how many runs may be made at once, so that it does not take too long."""
         pace = self._pace.get(name, NEVER)
-        by_time = _FIRST if pace == NEVER else max(1, int(_LONGEST / pace))
+        return _FIRST if pace == NEVER else max(1, int(_LONGEST / pace))
+
+    def _most_in_memory(self) -> int:
+        """Return how many runs may be made at once, so that what they hold is not too much."""
         program = self._trace.recording.program
         size = sum(
             math.prod(program.shapes[slot]) * program.dtypes[slot].itemsize
             for slot in (*self._trace.sources, *program.outputs[: self._trace.count])
         )
-        return min(by_time, max(1, _MOST_BYTES // max(size, 1)))
+        return max(1, _MOST_BYTES // max(size, 1))
 
     def _rows(self, program: WholeProgram, block: Block, runs: int) -> list[Any]:
         """Return what a loop is given for each leaf."""

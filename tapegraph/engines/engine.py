@@ -66,7 +66,7 @@ class Many(NamedTuple):
 
     - results: How many outputs are wanted of every run: the first ones. Of others the last run's.
     - carried: What runs leave in the place of inputs for the next one.
-    - ahead: How many runs are still to come, these included.
+    - ahead: How many runs are still to come, these included; no more than may be made at once.
     """
 
     results: int

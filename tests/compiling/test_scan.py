@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 import tapegraph as tg
+from tapegraph.compiling import programs
 from tests.compiling.beside import agree, standing, taken
 
 N = 21  # calls: real ones are among them, and a last part of a loop
@@ -629,6 +630,28 @@ def test_what_a_scan_gives_is_nobody_elses(engine, rng):
         np.testing.assert_array_equal(first.numpy(), kept)
         x[:] = 0.0
     np.testing.assert_array_equal(same.numpy(), kept)
+
+
+@pytest.mark.parametrize("runs", [3, 40])
+def test_a_loop_of_xlas_has_room_for_no_more_than_may_be_held(runs, monkeypatch):
+    pytest.importorskip("tensorflow")
+    from tapegraph.lowering.steps import many
+
+    monkeypatch.setattr(programs, "_MOST_BYTES", runs * 8 * 101)  # a row, and a result
+    monkeypatch.setattr(many, "_ROOM", 1)
+    rooms = []
+    with_room = many._with_room
+
+    def noted(array, room):
+        rooms.append(room)
+        return with_room(array, room)
+
+    monkeypatch.setattr(many, "_with_room", noted)
+    x = np.random.default_rng(0).normal(size=(300, 100))
+    with tg.use_backend("tensorflow"):
+        sums = tg.compile(lambda x: tg.sum(x), xla=True).scan(x)
+    np.testing.assert_allclose(sums.numpy(), x.sum(axis=1), rtol=1e-12)
+    assert rooms and max(rooms) <= 1 << (runs - 1).bit_length()
 
 
 @pytest.mark.usefixtures("few_objects")

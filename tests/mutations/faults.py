@@ -1501,6 +1501,15 @@ FAULTS = (
     ),
     Fault(
         "compile",
+        "scan-makes-room-for-all-that-comes",
+        "tapegraph/compiling/programs.py",
+        "part, later = block.part(done), min(ahead - done, most)",
+        "part, later = block.part(done), ahead - done",
+        f"{SCAN} -k room",
+        tensorflow=True,
+    ),
+    Fault(
+        "compile",
         "scan-takes-rows-of-other-calls",
         "tapegraph/compiling/calls.py",
         "rest._start += start",
