@@ -20,7 +20,6 @@ from tapegraph.compiling.compiled import compile, compile_disabled
 from tapegraph.compiling.trace import TraceMismatchError
 from tapegraph.differentiation.backward import backward
 from tapegraph.differentiation.gradients import gradients
-from tapegraph.drawing.picture import Drawing, draw
 from tapegraph.engines.backend import get_backend, last_backward, set_backend, use_backend
 from tapegraph.engines.forward import get_forward, set_forward, use_forward
 from tapegraph.errors import LostGradientWarning
@@ -72,9 +71,6 @@ from tapegraph.recording.numpy_functions import is_known as _is_known
 from tapegraph.recording.scopes import no_grad
 from tapegraph.recording.tape import tape, tape_reset
 from tapegraph.saving.checkpoints import load, save
-from tapegraph.seeing.anomaly import anomaly
-from tapegraph.seeing.explain import explain
-from tapegraph.seeing.profile import profile
 from tapegraph.tensors.defop import defop
 from tapegraph.tensors.dual import Dual
 from tapegraph.tensors.parameters import parameters, zero_grad
@@ -94,6 +90,10 @@ if TYPE_CHECKING:
     from tapegraph import fallback as fallback
     from tapegraph import lowering as lowering
     from tapegraph import testing as testing
+    from tapegraph.drawing.picture import Drawing, draw
+    from tapegraph.seeing.anomaly import anomaly
+    from tapegraph.seeing.explain import explain
+    from tapegraph.seeing.profile import profile
 
 __version__ = "0.1.0"
 
@@ -180,12 +180,25 @@ __all__ += _reduce.__all__
 __all__ += _shape.__all__
 
 
+# What not every program needs, and the module that has it.
+_LATER = {
+    "Drawing": "drawing.picture",
+    "anomaly": "seeing.anomaly",
+    "draw": "drawing.picture",
+    "explain": "seeing.explain",
+    "profile": "seeing.profile",
+}
+
+
 def __getattr__(name: str) -> object:
     """Import what not every program needs when it is first asked for: ``tapegraph.lowering``."""
-    if name in ("distributed", "fallback", "lowering", "testing"):
-        import importlib
+    import importlib
 
+    if name in ("distributed", "fallback", "lowering", "testing"):
         return importlib.import_module(f"tapegraph.{name}")
+    if name in _LATER:
+        module = importlib.import_module(f"tapegraph.{_LATER[name]}")
+        return globals().setdefault(name, getattr(module, name))
     function = getattr(_numpy, name, None)
     numpys = f"np.{name}, which takes tensors" if _is_known(function) else ""
     raise _missing(name, numpys)

