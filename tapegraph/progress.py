@@ -6,7 +6,6 @@ It appears after two seconds, where stderr is a terminal. Where logging is set u
 
 from __future__ import annotations
 
-import logging
 import os
 import sys
 import threading
@@ -14,6 +13,8 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
+
+from tapegraph.log import logger
 
 PATIENCE = 2.0  # seconds
 # "0" never shows the line, any other value shows it where stderr is no terminal too.
@@ -47,7 +48,7 @@ def announce(what: str) -> Iterator[None]:
         if begun:
             end += f"{time.perf_counter() - start:.1f} s"
             _write(stream, f"{end}\n")
-            logging.getLogger("tapegraph").info("%s: %s", what, end)
+            logger().info("%s: %s", what, end)
 
 
 @contextmanager

@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import importlib
 import inspect
-import logging
 import os
 import sys
 import weakref
@@ -34,6 +33,7 @@ from tapegraph.compiling.xla_option import checked as checked_xla
 from tapegraph.errors import add_note, explain, kind_of, warn
 from tapegraph.interrupts import raise_interrupt
 from tapegraph.locks import Lock
+from tapegraph.log import logger
 from tapegraph.progress import counted
 from tapegraph.recording import capture_mode
 from tapegraph.recording.changes import Undo, make, together
@@ -62,7 +62,6 @@ _NOT_ONE_CALL = {
     "the asynchronous function": inspect.iscoroutinefunction,
     "the asynchronous generator function": inspect.isasyncgenfunction,
 }
-_logger = logging.getLogger("tapegraph")
 _disabled: ContextVar[bool] = ContextVar("tapegraph_compile_disabled", default=False)
 
 
@@ -339,7 +338,7 @@ class Compiled:
         entry = _Entry(arguments, view, reason, self._next_real(0))
         self._entries.append(entry)
         text = call_text(self.__name__, self._parameters, arguments[0])
-        _logger.info("compile: %s: a new trace for %s: %s", self.__name__, text, reason)
+        logger().info("compile: %s: a new trace for %s: %s", self.__name__, text, reason)
         if len(self._entries) > self._max_traces:
             del self._entries[0]
         return entry

@@ -6,7 +6,6 @@ failure may not come again.
 
 from __future__ import annotations
 
-import logging
 import traceback
 from typing import NamedTuple
 
@@ -16,10 +15,9 @@ from tapegraph.engines.engine import EngineDeclined
 from tapegraph.errors import warn
 from tapegraph.interrupts import raise_interrupt
 from tapegraph.locks import Lock
+from tapegraph.log import logger
 from tapegraph.recording.lost_gradients import STRICT, strict
 
-_logger = logging.getLogger("tapegraph")
-_logger.addHandler(logging.NullHandler())  # printed only where logging is configured
 _warned: set[str] = set()
 _lock = Lock()
 
@@ -54,7 +52,7 @@ def account(name: str, error: Exception) -> Failure:
         _warned.add(cause)
     if first:
         message = f"backward ran in the native engine: {failure.reason}"
-        _logger.warning(message)
+        logger().warning(message)
         warn(message, RuntimeWarning)
     return failure
 

@@ -177,6 +177,7 @@ ROOMS = (
     "other_names",
     "interrupts",
     "locks",
+    "log",
     "markup",
     "progress",
     "typed",
