@@ -10,6 +10,7 @@ import numpy as np
 
 import tapegraph as tg
 from tapegraph.engines import registry
+from tapegraph.engines.engine import EngineDeclined
 from tapegraph.typed import Backend
 
 HEADER = ("step", "engine", "milliseconds", "faster than eager")
@@ -63,6 +64,10 @@ def measure(seconds: float) -> list[Timed]:
 
 def _runs_in(engine: str, step: Any) -> bool:
     """Return whether an engine is there, and runs the compiled step."""
+    try:
+        registry.engine(engine).load()
+    except EngineDeclined:
+        return False
     x, y = np.ones((BATCH, WIDTHS[0])), np.ones((BATCH, WIDTHS[-1]))
     with tg.use_backend(cast(Backend, engine)):
         for _ in range(3):

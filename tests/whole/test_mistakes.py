@@ -119,6 +119,7 @@ NEAREST = {
 }
 
 
+@pytest.mark.filterwarnings("ignore:numpy.fix is deprecated")  # on the newest NumPy
 @pytest.mark.parametrize("function", NEAREST, ids=lambda f: f.__name__)
 def test_the_nearest_that_differentiates(function):
     nearest, numpys, x = NEAREST[function]
