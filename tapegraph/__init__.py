@@ -23,7 +23,6 @@ from tapegraph.differentiation.gradients import gradients
 from tapegraph.engines.backend import get_backend, last_backward, set_backend, use_backend
 from tapegraph.engines.forward import get_forward, set_forward, use_forward
 from tapegraph.errors import LostGradientWarning
-from tapegraph.exporting.targets import export, function
 from tapegraph.ops import activations as _activations
 from tapegraph.ops import attention as _attention
 from tapegraph.ops import classes as _classes
@@ -70,7 +69,6 @@ from tapegraph.recording.capture_mode import ConcretizationError
 from tapegraph.recording.numpy_functions import is_known as _is_known
 from tapegraph.recording.scopes import no_grad
 from tapegraph.recording.tape import tape, tape_reset
-from tapegraph.saving.checkpoints import load, save
 from tapegraph.tensors.defop import defop
 from tapegraph.tensors.dual import Dual
 from tapegraph.tensors.parameters import parameters, zero_grad
@@ -91,6 +89,8 @@ if TYPE_CHECKING:
     from tapegraph import lowering as lowering
     from tapegraph import testing as testing
     from tapegraph.drawing.picture import Drawing, draw
+    from tapegraph.exporting.targets import export, function
+    from tapegraph.saving.checkpoints import load, save
     from tapegraph.seeing.anomaly import anomaly
     from tapegraph.seeing.explain import explain
     from tapegraph.seeing.profile import profile
@@ -186,7 +186,11 @@ _LATER = {
     "anomaly": "seeing.anomaly",
     "draw": "drawing.picture",
     "explain": "seeing.explain",
+    "export": "exporting.targets",
+    "function": "exporting.targets",
+    "load": "saving.checkpoints",
     "profile": "seeing.profile",
+    "save": "saving.checkpoints",
 }
 
 

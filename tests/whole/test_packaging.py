@@ -63,8 +63,13 @@ def test_import_is_quick():
         "import time, numpy; start = time.process_time(); import tapegraph; "
         "print(time.process_time() - start)"
     )
-    # The least of several runs: the rest measure what else the machine is doing.
-    assert min(float(python(code, cwd=ROOT)) for _ in range(5)) <= 0.1
+    # The least of many runs: the rest measure what else the machine is doing.
+    least = float("inf")
+    for _ in range(20):
+        least = min(least, float(python(code, cwd=ROOT)))
+        if least <= 0.1:
+            break
+    assert least <= 0.1
 
 
 def test_import_takes_numpy_alone():
