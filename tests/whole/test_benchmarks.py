@@ -616,6 +616,7 @@ def test_the_command_of_complex_numbers(tmp_path):
 # Many steps in one call
 
 
+@pytest.mark.thorough
 def test_the_loops_train_alike():
     pytest.importorskip("autograd")
     for workload in loops.WORKLOADS.values():
