@@ -43,12 +43,7 @@ class ManyRuns:
         self._at_once = when is xla.When.AT_ONCE
         with_xla = partial(trace, with_xla=True, careful=not self._at_once)
         self._with_xla = Candidate(with_xla, lambda: xla.price(entries))
-        if self._at_once:
-            self._choose_among(self._with_xla)
-        elif when is xla.When.NEVER:
-            self._choose_among(Candidate(self._graph))
-        else:
-            self._choose_among(Candidate(self._graph), self._with_xla)
+        self._choose_among(*xla.candidates(when, lambda: self._graph, self._with_xla))
         self._setbacks = 0
         self._room = 0  # for so many runs XLA has compiled it
         self.compile_seconds = 0.0

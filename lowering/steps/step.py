@@ -78,12 +78,7 @@ class Step:
         price = xla.price(self._entries)
         with_xla = partial(self._trace, with_xla=True, careful=not self._at_once)
         self._with_xla = Candidate(with_xla, lambda: price)
-        if self._at_once:
-            self._choose_among(self._with_xla)
-        elif self._when is xla.When.NEVER:
-            self._choose_among(Candidate(self._graph))
-        else:
-            self._choose_among(Candidate(self._graph), self._with_xla)
+        self._choose_among(*xla.candidates(self._when, lambda: self._graph, self._with_xla))
         self.compile_seconds = 0.0
         self._setbacks = 0
         self._numbers: dict[int, tuple[bytes, Any]] = {}  # what was fed last, and its tensor

@@ -106,6 +106,7 @@ class Calls:
     """The arguments of so many calls.
 
     - recorded: Rows of tensors are taken by an operation.
+    - rows (dict): The arrays of which each call is given a row, by the path of the argument.
     - Raises TypeError, ValueError: Arrays have other lengths, or there is nothing to tell how many
       calls there are.
     """
@@ -123,11 +124,13 @@ class Calls:
             *pytree.leaves(kwargs, "kwargs"),
         ]
         self._leaves = [_leaf(path, value, recorded) for path, value in found]
-        lengths = {
-            path: len(leaf)
-            for (path, _), leaf in zip(found, self._leaves, strict=True)
+        paths = (path for path, _ in found)
+        self.rows = {
+            path: leaf
+            for path, leaf in zip(paths, self._leaves, strict=True)
             if isinstance(leaf, Rows)
         }
+        lengths = {path: len(rows) for path, rows in self.rows.items()}
         if length is not None:
             lengths["length"] = operator.index(length)
         self._count = _common(lengths)
@@ -143,13 +146,8 @@ class Calls:
 
     def block(self, start: int) -> CallBlock:
         """Return the calls from one on that are alike."""
-        alike = [x.alike(start) for x in self._leaves if isinstance(x, Rows)]
+        alike = [rows.alike(start) for rows in self.rows.values()]
         return CallBlock(self, start, min(alike, default=self._count - start))
-
-    @property
-    def leaves(self) -> list[Any]:
-        """What the arguments hold: `Rows`, and what is the same in every call."""
-        return self._leaves
 
 
 class CallBlock:
@@ -168,12 +166,7 @@ class CallBlock:
         self.structure: ArgSpec = (tuple, names)
         self.given = [value for _, value in found]
         # Of each array and float, where its rows are; None where it is the same in every call.
-        self._rows: list[Rows | None] = []
-        for leaf in calls.leaves:
-            part: list[tuple[str, Any]] = []
-            flattened(leaf.row(start) if isinstance(leaf, Rows) else leaf, "", part)
-            if part:
-                self._rows.append(leaf if isinstance(leaf, Rows) else None)
+        self._rows = [calls.rows.get(path) for path, _ in found]
 
     def and_fed(self, numbers: Sequence[Any]) -> None:
         """Add numbers that are given besides, in every call."""

@@ -36,7 +36,7 @@ from tapegraph.locks import Lock
 from tapegraph.log import logger
 from tapegraph.progress import counted
 from tapegraph.recording import capture_mode
-from tapegraph.recording.changes import Undo, make, together
+from tapegraph.recording.changes import Undo, make, take_back, together
 from tapegraph.recording.lost_gradients import DIFFERENTIATING
 from tapegraph.recording.node import Node
 from tapegraph.recording.remote import is_remote
@@ -255,8 +255,7 @@ class Compiled:
         try:
             return self._run(entry, structure, given, undo)
         except AskReal:
-            make(together(undo))
-            undo.clear()
+            take_back(undo)
             return self._verified(entry, structure, given, undo)
 
     def _run(self, entry: _Entry, structure: Any, given: list[Any], undo: Undo) -> Any:
@@ -360,8 +359,7 @@ class Compiled:
             raise_interrupt(error)
             if not fed:
                 raise
-            make(together(undo))
-            undo.clear()
+            take_back(undo)
             random.come_back(undo)
             self._count_by_value((place.name for place in fed), entry)
             return Trace(self._fn, structure, given[: len(given) - len(fed)], undo)

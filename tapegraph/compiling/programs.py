@@ -28,7 +28,15 @@ from tapegraph.errors import explain
 from tapegraph.interrupts import raise_interrupt
 from tapegraph.progress import announce
 from tapegraph.random import come_back
-from tapegraph.recording.changes import Change, Undo, all_new_numbers, make, set_changed, together
+from tapegraph.recording.changes import (
+    Change,
+    Undo,
+    all_new_numbers,
+    make,
+    set_changed,
+    take_back,
+    together,
+)
 from tapegraph.recording.node import next_seq
 from tapegraph.recording.remote import RemoteArray, offloaded
 from tapegraph.recording.watchers import WATCHING, AskReal, looked_at
@@ -208,8 +216,7 @@ class Programs:
             result = self._run(name, failure, given, undo)
         except (ArithmeticError, LookupError, ValueError, AskReal) as error:  # it will say why
             raise_interrupt(error)
-            make(together(undo))
-            undo.clear()
+            take_back(undo)
             return 0
         results.add(result)
         return 1
@@ -237,8 +244,7 @@ class Programs:
             if written:
                 raise
             raise_interrupt(error)
-            make(together(undo))
-            undo.clear()
+            take_back(undo)
             if not isinstance(error, EngineDeclined):
                 return self._run_after(error, name, block, runs, undo, results)
             if error.runs_done is None:

@@ -38,6 +38,12 @@ def together(changes: Iterable[Change]) -> Iterator[Any]:
     return map(_call, chain.from_iterable((changes,)))
 
 
+def take_back(undo: Undo) -> None:
+    """Take back what has been done so far, and begin anew."""
+    make(together(undo))
+    undo.clear()
+
+
 def new_numbers(leaf: Node, array: Any) -> list[Change]:
     """Give a leaf other numbers: an array that nobody else holds."""
     return [partial(set_array, leaf, array), partial(set_changed, leaf, next_seq())]

@@ -229,16 +229,17 @@ def _is_broken(row: Any) -> bool:
 
 def _runs_away(row: Any) -> bool:
     """Tell whether a call returned, or left, a number beyond those that can be compared."""
-    return not isinstance(row, Raised) and _largest(row[:2]) > LARGEST
+    return not isinstance(row, Raised) and largest(row[:2]) > LARGEST
 
 
-def _largest(row: Any) -> float:
+def largest(row: Any) -> float:
+    """Return the largest number of a row of results and state."""
     if isinstance(row, (str, type(None))):
         return 0.0
     if isinstance(row, dict):
         row = list(row.values())
     if isinstance(row, (list, tuple)):
-        return max(map(_largest, row), default=0.0)
+        return max(map(largest, row), default=0.0)
     return float(np.abs(np.nan_to_num(row, posinf=np.inf)).max(initial=0.0))
 
 

@@ -16,7 +16,7 @@ from programs import programs
 import tapegraph as tg
 from tests.compiling.beside import agree, engine_of, standing, taken
 from tests.compiling.random_steps import drawn
-from tests.compiling.step_program import LARGEST, Raised, rows
+from tests.compiling.step_program import LARGEST, Raised, largest, rows
 from tests.compiling.test_random_steps import steps
 from tests.compiling.test_scan import rows_of
 
@@ -142,14 +142,3 @@ def plain(result):
     if isinstance(result, np.ndarray) and not result.ndim:
         return result.item()
     return taken(result)
-
-
-def largest(row):
-    """Return the largest number of a row of results and state."""
-    if isinstance(row, dict):
-        row = list(row.values())
-    if isinstance(row, (list, tuple)):
-        return max(map(largest, row), default=0.0)
-    if isinstance(row, (str, type(None))):
-        return 0.0
-    return float(np.abs(np.nan_to_num(row, posinf=np.inf)).max(initial=0.0))

@@ -1476,7 +1476,7 @@ FAULTS = (
         "compile",
         "scan-draws-twice-what-a-loop-did-not-use",
         "tapegraph/compiling/programs.py",
-        "make(together(undo))\n            undo.clear()\n            if not isinstance(error, Eng",
+        "take_back(undo)\n            if not isinstance(error, Eng",
         "undo.clear()\n            if not isinstance(error, Eng",
         f"{SCAN} -k error_in_call_k",
         tensorflow=True,
