@@ -27,7 +27,7 @@ def own(
     """
     source = np.asarray(array)
     # NumPy's own instance of the native dtype: np.add.at is 30 times slower with any other.
-    kind = np.dtype(np.dtype(source.dtype if dtype is None else dtype).type)
+    kind = np.dtype((source.dtype if dtype is None else np.dtype(dtype)).type)
     size = source.size * kind.itemsize
     if size < LARGE and not aligned:
         return np.array(source, dtype=kind, order="C")

@@ -165,10 +165,10 @@ def is_finite(grad: Any) -> bool:
 def _square(array: Any) -> Any:
     """Return the product of an array with itself; None where it does not lie in one run."""
     if array.ndim == 1 and array.strides[0] == array.itemsize:
-        return np.dot(array, array)
+        return array.dot(array)  # np.dot would ask it whether it is an array
     if 0 in array.strides:  # the same numbers again and again
         array = array[tuple(slice(None) if step else slice(0, 1) for step in array.strides)]
     if array.flags.c_contiguous or array.flags.f_contiguous:
         flat = array.ravel("K")
-        return np.dot(flat, flat)
+        return flat.dot(flat)
     return None

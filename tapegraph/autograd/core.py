@@ -87,17 +87,17 @@ def value_and_gradient(op: str, fun: Callable[[Any], Any], x: Any) -> tuple[Any,
     run.warn("make_vjp")
     if not holds_box(out):
         vspace(out)  # which refuses what is no number
-    if isinstance(out, CONTAINERS) or np.size(out) != 1 or np.iscomplexobj(out):
+    y = None if isinstance(out, CONTAINERS) else result("vjp", out, level)
+    if y is None or y.size != 1 or y.dtype.kind == "c":
         received = f"a function returning {kind_of(mapped(settled, out))}"
         fix = "Sum it, or use jacobian or elementwise_grad."
         raise TypeError(explain(op, received, "one that returns one real number", fix))
-    out = result("vjp", out, level)
-    pullback = Pullback(out, lifted.targets)
+    pullback = Pullback(y, lifted.targets)
     arrays = pullback.arrays()
     if arrays is None:
         value, grads = flowing(pullback.value), pullback()
     else:
-        value, grads = np.array(out._array), arrays
+        value, grads = np.array(y._array), arrays
     return settled(value), mapped(settled, lifted.regrouped(map(conjugated, grads)))
 
 
@@ -170,7 +170,7 @@ def with_shapes(x: Any) -> Any:
 
 def conjugated(x: Any) -> Any:
     """Return a cotangent in the other library's convention, a real one as it is."""
-    if not np.iscomplexobj(x):
+    if type(x) is np.ndarray and x.dtype.kind != "c" or not np.iscomplexobj(x):
         return x
     return np.asarray(np.conj(x)) if isinstance(x, np.ndarray) else np.conj(x)
 

@@ -205,9 +205,10 @@ class _Known:
         return reason
 
     def pays_after(self, rivals: list[Engine]) -> float:
-        """Return how many native seconds it takes at least until it is no longer too early."""
-        costs = [engine.costs for engine in rivals]
-        return min(min(c.load or math.inf, c.compile) for c in costs) / tuner.POLICY.share
+        """Return how many native seconds it takes at least until that may be otherwise."""
+        costs = [seconds for r in rivals for seconds in (r.costs.load, r.costs.compile)]
+        ahead = (seconds / tuner.POLICY.share for seconds in costs)
+        return min((s for s in ahead if s > self.native_seconds), default=math.inf)
 
     def structure(self, history: History, rivals: list[Engine]) -> EngineStats:
         """Return what is known of a program's structure."""
