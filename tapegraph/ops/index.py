@@ -14,7 +14,7 @@ import numpy as np
 from tapegraph.arrays.axes import integers, one_axis, some_axes
 from tapegraph.errors import explain, kind_of
 from tapegraph.numpy_warnings import watched
-from tapegraph.ops.elementwise import astype, where
+from tapegraph.ops.elementwise import add, astype, where
 from tapegraph.ops.shape import (
     at_least,
     broadcast_arrays,
@@ -52,6 +52,7 @@ if TYPE_CHECKING:
     from tapegraph.typed import Kind
 
 __all__ = [
+    "add_at",
     "array_split",
     "choose",
     "compress",
@@ -525,6 +526,50 @@ def scatter(x: Kind | ArrayLike, places: Any, shape: tuple[int, ...]) -> Kind:
     """
     recorded = places if isinstance(places, Node) else constant(np.asarray(places, np.int64))
     return apply(SCATTER, (tensor_like("scatter", x), recorded), {"shape": shape})
+
+
+def add_at(a: Kind | ArrayLike, indices: Index, b: Kind | ArrayLike) -> Kind:
+    """Return an array with numbers added at some places: what `numpy.add.at` leaves in it.
+
+    Repeated places add up. The gradient of each of ``b`` is that of the place it went to.
+
+    Parameters
+    ----------
+    a : Tensor or array_like
+        Any shape; it is not changed.
+    indices : index
+        What ``a[indices]`` takes: integers, slices, masks, arrays of integers, and tuples of them.
+    b : Tensor or array_like
+        Broadcasts to the shape of ``a[indices]``.
+
+    Returns
+    -------
+    Tensor
+        Of ``a``'s shape and dtype.
+
+    Raises
+    ------
+    IndexError
+        A place is out of range.
+    TypeError
+        ``b`` has a part that ``a``'s dtype would drop: complex numbers for real ones, floats for
+        integers.
+    ValueError
+        ``b`` does not broadcast to the places.
+
+    Examples
+    --------
+    >>> import tapegraph as tg
+    >>> tg.add_at([1.0, 2.0, 3.0], [0, 2, 2], [10.0, 20.0, 30.0]).data
+    array([11.,  2., 53.])
+    """
+    x, more = tensor_like("add_at", a, "a"), tensor_like("add_at", b, "b")
+    if not np.can_cast(more.dtype, x.dtype, "same_kind"):
+        fix = f"Convert a first: a.astype({more.dtype.name!r})."
+        raise TypeError(explain("add_at", f"dtype {more.dtype} for 'b'", f"{x.dtype}", fix))
+    places = getitem(np.arange(x.size).reshape(x.shape), indices)
+    parts = broadcast_to(astype(more, x.dtype), places.shape)
+    return add(x, scatter(parts, places, x.shape))
 
 
 def tensor_slice(

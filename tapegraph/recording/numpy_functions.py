@@ -160,6 +160,7 @@ NEAREST: dict[Any, str] = {
     np.unwrap: "Write x + 2 * np.pi * k, with whole numbers k found from x.detach().numpy().",
     np.vander: "Write x[:, None] ** np.arange(n)[::-1].",
 }
+_SUM_AT = "Write x = tg.add_at(x, indices, values), which adds up at repeated places too."
 _FIX = "Write tensor.detach().numpy() to compute without a gradient, or register it with tg.defop."
 
 
@@ -210,7 +211,9 @@ def ufunc(called: Any, method: str, inputs: tuple[Any, ...], options: dict[str, 
         else:
             options = {"axis": 0, **options}
         return _run(function, f"{name}.{method}", inputs[:1], options)
-    fix = "Write x = np.where(mask, values, x)." if method == "at" else _FIX
+    fix = _FIX
+    if method == "at":
+        fix = _SUM_AT if called in (np.add, np.subtract) else "Write x = np.where(mask, values, x)."
     raise TypeError(explain(f"{name}.{method}", "a tensor", "plain arrays", fix))
 
 

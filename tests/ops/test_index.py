@@ -366,3 +366,47 @@ def test_an_ellipsis_for_no_axis_still_parts_the_arrays():
     array = np.arange(12.0).reshape(3, 4)
     for key in ((None, [0, 2], ..., [1, 1]), (slice(2), ..., [0, 1]), (None, 1, ..., [0, 3])):
         np.testing.assert_array_equal(tg.param(array)[key].numpy(), array[key])
+
+
+PLACES = {
+    "one row": (1, X[0]),
+    "repeated": (([0, 2, 0], [1, 1, 1]), np.array([1.0, 2.0, 4.0])),
+    "columns": ((slice(None), [0, 0, -1]), np.full((3, 3), 0.5)),
+    "mask": (X > 2, np.array(3.0)),
+}
+
+
+@pytest.mark.parametrize(("places", "more"), PLACES.values(), ids=PLACES)
+def test_add_at_is_what_numpy_leaves_and_differentiates(places, more):
+    expected = X.copy()
+    np.add.at(expected, places, more)
+    out = tg.add_at(tg.tensor(X), places, more)
+    np.testing.assert_allclose(out.numpy(), expected, rtol=1e-15, strict=True)
+    tg.testing.check_gradients(lambda x, y: tg.add_at(x, places, y) ** 2, X, more)
+
+
+def test_add_at_in_a_compiled_step_takes_other_places_in_every_call():
+    total = tg.tensor(np.zeros(4, np.float32))
+
+    @tg.compile
+    def step(places, y):
+        total.assign(tg.add_at(total, places, y))
+
+    rng, expected = np.random.default_rng(0), np.zeros(4, np.float32)
+    for _ in range(6):
+        places, y = rng.integers(0, 4, 5), rng.integers(0, 9, 5).astype(np.float32)
+        step(places, y)
+        np.add.at(expected, places, y)
+        np.testing.assert_array_equal(total.numpy(), expected, strict=True)
+    assert step.traces == 1
+    assert total.dtype == np.float32
+
+
+def test_add_at_refuses_what_would_lose_a_part_and_numpy_says_what_to_write():
+    with pytest.raises(TypeError, match=r"add_at: received dtype float64 for 'b'; expected int64"):
+        tg.add_at([1, 2], 0, 1.5)
+    with pytest.raises(IndexError, match="index 3"):
+        tg.add_at(X, 3, 1.0)
+    for numpy in (np.add, np.subtract):
+        with pytest.raises(TypeError, match=r"tg\.add_at\(x, indices, values\)"):
+            numpy.at(tg.param(X), 0, 1.0)
