@@ -20,7 +20,7 @@ ON_TENSORS = {
     "add_": _IN_PLACE,
     "assign_add": _IN_PLACE,
     "assign_sub": _IN_PLACE,
-    "at": "np.where(mask, value, x) for x.at[mask].set(value), tg.add_at(x, i, y) for x.at[i].add(y)",
+    "at": "np.where(mask, value, x) for x.at[mask].set(value), tg.add_at(x, i, y) for .add(y)",
     "bmm": "x @ y",
     "chunk": "np.split(x, n)",
     "clamp": "x.clip(low, high)",
