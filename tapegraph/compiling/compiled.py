@@ -41,7 +41,7 @@ from tapegraph.recording.lost_gradients import DIFFERENTIATING
 from tapegraph.recording.node import Node
 from tapegraph.recording.remote import is_remote
 from tapegraph.recording.scopes import RECORDING
-from tapegraph.recording.watchers import AskReal
+from tapegraph.recording.watchers import AskReal, looked_at
 from tapegraph.typed import Xla
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -245,7 +245,7 @@ class Compiled:
         if entry.programs is None or not _still_holds(entry.trace):
             entry.real = self._next_real(entry.calls)
             return self._record(entry, structure, given, undo)
-        if entry.calls == entry.real:
+        if entry.calls == entry.real or _is_looked_at(entry.trace):
             entry.real = self._next_real(entry.calls)
             return self._verified(entry, structure, given, undo)
         entry.unchecked += 1
@@ -449,7 +449,8 @@ class Compiled:
         entry = self._entry((block.structure, RECORDING.value()))
         runs = block.count if not entry.real else min(block.count, entry.real - entry.calls - 1)
         trace, programs = entry.trace, entry.programs
-        if runs > 1 and programs is not None and _still_holds(trace) and trace.repeats:  # type: ignore[union-attr]
+        repeats = trace is not None and _still_holds(trace) and trace.repeats
+        if runs > 1 and programs is not None and repeats and not _is_looked_at(trace):
             self._expire(entry)
             block.and_fed([place.read() for place in entry.view.fed])
             ahead = len(calls) - results.count
@@ -543,6 +544,14 @@ class _Steps(dict[int, Compiled]):
 
     def __reduce__(self) -> Any:
         return _Steps, ()
+
+
+def _is_looked_at(trace: Trace | None) -> bool:
+    """Return whether every call is to be a real one, as a watcher may ask for one after a run.
+
+    Where processes average, that would be a second average, on this one alone.
+    """
+    return trace is not None and trace.averages and looked_at()
 
 
 def _still_holds(trace: Trace | None) -> bool:

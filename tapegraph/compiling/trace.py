@@ -30,7 +30,7 @@ from tapegraph.differentiation import stored
 from tapegraph.errors import explain
 from tapegraph.recording.changes import Change, Undo, make, set_gradient, together
 from tapegraph.recording.node import Node, constant
-from tapegraph.recording.op import INPUT, SCALAR
+from tapegraph.recording.op import ALL_REDUCE, INPUT, SCALAR
 from tapegraph.recording.program import Program, Recording, identity
 from tapegraph.scalars.datum import Datum
 from tapegraph.scalars.depths import Levels
@@ -56,6 +56,7 @@ class Trace:
     - gradients (list of (Node, object)): The state whose gradient is touched, and what it is left
       with: `COMPUTED`, or what `Capture.gradients` has for none and for zero.
     - draws (bool): Whether runs draw random numbers.
+    - averages (bool): Whether they average over processes.
     - sources: What gives the value of each leaf that changes from run to run, by slot: it takes the
       arguments' arrays and floats, and what `read` gives.
     - arguments: Which of the arguments' arrays and floats a leaf stands for, by slot.
@@ -92,6 +93,7 @@ class Trace:
         self._guarded = capture.asked  # whether state had a gradient decides what was recorded
         self._readings = [(leaf._attrs, read) for leaf, read in capture.readings]
         self.draws = any("draw" in attrs for attrs, _ in self._readings)
+        self.averages = ALL_REDUCE in self.recording.program.ops
         self._find_leaves(capture, inputs)
         if capture.numbers is not None:
             capture.numbers.check_apart(list(self.state.values()))

@@ -561,3 +561,30 @@ def test_an_uncaught_exception_aborts_after_its_traceback(capsys):
         sys.excepthook(ValueError, error, error.__traceback__)
     said = capsys.readouterr().err
     assert said.index("ValueError: of this rank") < said.index("abort 1")
+
+
+def test_anomaly_on_one_rank_averages_as_often_as_the_others_do():
+    def job(comm):
+        w = tg.param(np.array([1.0, 2.0]))
+        parallel = tg.distributed.DataParallel(tg.SGD([w], lr=0.1), comm)
+
+        @tg.compile
+        def step(x):
+            loss = tg.sum(w * x)
+            parallel.zero_grad()
+            loss.backward()
+            parallel.step()
+            return tg.log(tg.sum(w) * x)  # after the average: not finite on rank 0 alone
+
+        for _ in range(4):
+            step(np.ones(2))
+        calls = comm.calls
+        given = np.array([1.0, float(comm.rank)])
+        if comm.rank:
+            step(given)
+        else:
+            with tg.anomaly(), pytest.raises(FloatingPointError, match="log"):
+                step(given)
+        return comm.calls - calls
+
+    assert results(job) == [1, 1]
