@@ -2870,4 +2870,20 @@ FAULTS = (
         "centred = sub(rows, mean(rows, 1, keepdims=True))",
         "tests/ops/test_samples.py -k cov",
     ),
+    Fault(
+        "forward",
+        "places-that-meet-keep-the-last",
+        "tapegraph/ops/index.py",
+        "    return add(x, scatter(parts, places, x.shape))",
+        "    return where(scatter(parts, places, x.shape) != 0, parts, x)",
+        "tests/ops/test_index.py -k add_at",
+    ),
+    Fault(
+        "compile",
+        "looked-at-runs-that-average-twice",
+        "tapegraph/compiling/compiled.py",
+        "    return trace is not None and trace.averages and looked_at()",
+        "    return False",
+        "tests/distributed/test_data_parallel.py -k anomaly",
+    ),
 )
