@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from array import array
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -45,6 +45,7 @@ class LeafSpec(NamedTuple):
 
 
 _NOTHING: ArgSpec = (dict, ())
+_new: Any = tuple.__new__  # a named tuple's own is written in Python
 
 
 class Static(NamedTuple):
@@ -56,6 +57,13 @@ class Static(NamedTuple):
     def __repr__(self) -> str:
         is_dtype = isinstance(self.value, (type, np.dtype))
         return np.dtype(self.value).name if is_dtype else repr(self.value)
+
+
+def of_call(args: Sequence[Any], kwargs: dict[str, Any], found: list[tuple[str, Any]]) -> ArgSpec:
+    """Return the structure of a call's arguments, as `flattened` does that of a value."""
+    positional = tuple([flattened(v, f"args[{i}]", found) for i, v in enumerate(args)])
+    named = flattened(kwargs, "kwargs", found) if kwargs else _NOTHING
+    return (tuple, ((list, positional), named))
 
 
 def flattened(
@@ -76,7 +84,7 @@ def flattened(
     kind = type(value)
     if kind is np.ndarray and value.dtype.itemsize != 2:  # as most are; those of two may be halves
         found.append((path, value))
-        return LeafSpec(("array", value.shape, value.dtype))
+        return _new(LeafSpec, (("array", value.shape, value.dtype),))
     if kind is dict and not value:
         return _NOTHING
     if kind in _STATIC:

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from tapegraph import pytree
-from tapegraph.compiling.arguments import ArgSpec, flattened
+from tapegraph.compiling.arguments import ArgSpec, of_call
 from tapegraph.data.batches import Batches, Epoch
 from tapegraph.data.rows import ArrayRows, Rows
 from tapegraph.errors import explain, kind_of
@@ -162,8 +162,7 @@ class CallBlock:
         self.count = count
         args, kwargs = calls.arguments(start)
         found: list[tuple[str, Any]] = []
-        names = (flattened(args, "args", found), flattened(kwargs, "kwargs", found))
-        self.structure: ArgSpec = (tuple, names)
+        self.structure: ArgSpec = of_call(args, kwargs, found)
         self.given = [value for _, value in found]
         # Of each array and float, where its rows are; None where it is the same in every call.
         self._rows = [calls.rows.get(path) for path, _ in found]

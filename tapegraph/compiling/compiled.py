@@ -20,7 +20,7 @@ import numpy as np
 
 from tapegraph import markup, random
 from tapegraph.capture.leaked import expire
-from tapegraph.compiling.arguments import call_text, flattened, leaf_names, parameters
+from tapegraph.compiling.arguments import call_text, leaf_names, of_call, parameters
 from tapegraph.compiling.calls import Calls
 from tapegraph.compiling.code_names import NONE
 from tapegraph.compiling.explained import explained
@@ -208,8 +208,8 @@ class Compiled:
         if part or not _enabled() or _checks_floats():
             return self._fn(*args, **kwargs)
         found: list[tuple[str, Any]] = []
-        names = (flattened(list(args), "args", found), flattened(kwargs, "kwargs", found))
-        return self._alone(self._call, (tuple, names), [value for _, value in found])
+        structure = of_call(args, kwargs, found)
+        return self._alone(self._call, structure, [value for _, value in found])
 
     def _alone(self, work: Callable[..., Any], *arguments: Any) -> Any:
         """Do some work, in no other thread at the same time: all of it, or nothing."""

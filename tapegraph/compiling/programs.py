@@ -56,6 +56,7 @@ class Programs:
     def __init__(self, trace: Trace, name: str = "a step", xla: Xla = "auto") -> None:
         start = CLOCK.now()
         self._trace = trace
+        self._length = len(trace.recording)
         self._name = name
         self._xla = xla
         with self._told(registry.NATIVE):
@@ -100,8 +101,9 @@ class Programs:
         """Run the step, and write state: a run that fails changes nothing."""
         name, failure = self._choose()
         first = name != registry.NATIVE and name not in self._others
-        # The first run counts: it prepares the graph.
-        with self._told(name) if first else nullcontext():
+        if not first:
+            return self._run(name, failure, given, undo)
+        with self._told(name):  # the first run counts: it prepares the graph
             return self._run(name, failure, given, undo)
 
     def write(self, folder: str | os.PathLike[str]) -> None:
@@ -128,8 +130,8 @@ class Programs:
             raise_interrupt(error)
             return nullcontext()  # what is wrong there, compiling will tell
         loading = "" if engine.loaded() else f"importing {engine.title} and "
-        length = len(self._trace.recording)
-        return announce(f"{loading}compiling {self._name} in {engine.title}: {length} entries")
+        entries = f"{self._length} entries"
+        return announce(f"{loading}compiling {self._name} in {engine.title}: {entries}")
 
     def _run(self, name: str, failure: Failure | None, given: list[Any], undo: Undo) -> Any:
         program, imported, compiled = self.native, 0.0, 0.0
@@ -170,9 +172,8 @@ class Programs:
             self._structure.ran(name, took, compiled, besides=imported + tried)
         reason = None if failure is None else failure.reason
         self._last = (name, ran, reason)
-        length = len(self._trace.recording)
         compiled += imported + tried
-        LAST.set((name, reason, length, not compiled, compiled, took))
+        LAST.set((name, reason, self._length, not compiled, compiled, took))
         if name != registry.NATIVE:
             for watcher in WATCHING.value():
                 watcher.ran(f"{self._name} in {registry.engine(name).title}", start, took)
@@ -266,7 +267,7 @@ class Programs:
             besides = imported + compiled
             self._structure.ran(name, took, made, besides=besides, runs=runs)
         self._last = (name, program, None)
-        LAST.set((name, None, len(trace.recording), not first, self.seconds - before, took))
+        LAST.set((name, None, self._length, not first, self.seconds - before, took))
         for watcher in WATCHING.value():
             watcher.ran(f"{self._name} in {registry.engine(name).title}", start, took)
         stacked = [out()[:runs] for out in outputs[: trace.count]]
@@ -435,7 +436,7 @@ class Programs:
         trace = self._trace
         values = self._values(program, given, read)
         outputs, updates = program.run(values)
-        seen = {id(value) for value in values}
+        seen = set(map(id, values))
         fed = [v for s, v in zip(program.leaves, values, strict=True) if s not in trace.state]
         del values  # whether a parameter's array is held by others decides where it is written
 

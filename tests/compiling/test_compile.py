@@ -609,7 +609,8 @@ def test_threads():
         t.start()
     for t in threads:
         t.join()
-    assert len(losses) == 80 and len(set(losses)) == 1
+    assert len(losses) == 80  # in TensorFlow the real calls, and a graph with XLA, round otherwise
+    np.testing.assert_allclose(losses, losses[0], rtol=1e-6)
 
 
 @pytest.mark.usefixtures("few_objects")
