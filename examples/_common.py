@@ -145,8 +145,8 @@ def print_engine(step: Callable[..., Any] | None = None) -> None:
     """Print which engine ran the compiled step, or else the last backward pass, and why."""
     report, cache = tg.last_backward(), tg.lowering.cache_info()
     if hasattr(step, "explain"):
-        count = f"{step.traces} trace{'s' if step.traces > 1 else ''} of the step"
-        print(f"engine    {report.backend}, {count}")
+        count = "once" if step.traces == 1 else f"{step.traces} times"
+        print(f"engine    {report.backend}; the training step was compiled {count}")
         return
     print(f"engine    {report.backend}" + (f" ({report.reason})" if report.reason else ""))
     if cache.compiles:

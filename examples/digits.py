@@ -160,10 +160,10 @@ def main() -> None:
         taken = seconds_an_epoch(layers, train_set)
         eager, _ = taken.pop("eager")
         per_step = 1000 / (len(train_set[0]) // BATCH)
-        print(f"a step    {per_step * eager:.2f} ms eagerly")
+        print(f"speed     {per_step * eager:.2f} ms a training step, run eagerly by NumPy")
         for engine, (scan, compiling) in taken.items():
             print(
-                f"          {per_step * scan:.2f} ms by scan, engine {engine}: "
+                f"          {per_step * scan:.2f} ms compiled, engine {engine}: "
                 f"{eager / scan:.1f} times as fast, after {max(compiling, 0):.1f} s of compiling"
             )
 
