@@ -19,6 +19,7 @@ __all__ = [
     "descend",
     "extra",
     "parameters",
+    "plot_noisy",
     "print_engine",
     "progress",
     "pyplot",
@@ -47,6 +48,20 @@ with extra():
     from matplotlib import pyplot
     from matplotlib.figure import Figure
     from tqdm import tqdm
+
+# One style for all pictures.
+pyplot.rcParams.update(
+    {
+        "axes.axisbelow": True,
+        "axes.formatter.limits": (-4, 5),
+        "axes.formatter.use_mathtext": True,
+        "axes.spines.right": False,
+        "axes.spines.top": False,
+        "figure.titlesize": "medium",
+        "font.size": 10,
+        "legend.frameon": False,
+    }
+)
 
 
 def arguments(
@@ -133,6 +148,15 @@ def descend(
         if i % 10 == 0:
             bar.set_postfix(loss=f"{np.mean(losses[-100:]):.4f}")
     return losses
+
+
+def plot_noisy(axis: Any, values: Iterable[float], label: str | None = None) -> None:
+    """Draw values that jump from step to step, faintly, and their mean over some steps."""
+    values = np.asarray(values)
+    window = max(1, len(values) // 60)
+    smooth = np.convolve(values, np.ones(window) / window, "valid")
+    axis.plot(values, color="tab:blue", linewidth=0.5, alpha=0.35)
+    axis.plot(range(window - 1, len(values)), smooth, color="tab:blue", label=label)
 
 
 def save(figure: Figure, path: str) -> None:
