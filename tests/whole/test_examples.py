@@ -154,7 +154,7 @@ def test_example_is_the_same_eagerly_and_compiled(name, run_here, trained):
     runs = []
     for how, engine in (
         ("--no-compile", r"native"),
-        ("--compile", r"\w+, .+ compiled (once|2 times)$"),
+        ("--compile", r"\w+; .+ compiled (once|2 times)$"),
     ):
         out = run_here(name, "--quick", "--backend", "native", how)
         assert picture.name in out
