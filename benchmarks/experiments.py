@@ -1,5 +1,5 @@
 """What was tried, measured again: ``python -m benchmarks.experiments`` prints every figure quoted
-in ``docs/performance.md``.
+in ``docs/performance-history.md``.
 
 Each experiment times the ways of doing one thing in turns, and prints the median milliseconds and
 the ratio to the way that the library takes, named first.

@@ -2,11 +2,10 @@
 
 The pages are Markdown that reads the same in the repository's web view. What the site needs beside
 is done as they are read: the lists of an index become its navigation, the pages at the repository's
-root are taken in, and the reference is made from the docstrings.
+root are taken in, and the reference's tables give way to the whole docstrings.
 """
 
 import os
-import pydoc
 import re
 import sys
 from pathlib import Path
@@ -20,7 +19,9 @@ from sphinx.util.docutils import SphinxDirective
 
 DOCS = Path(__file__).parent
 ROOT = DOCS.parent
-sys.path.insert(0, str(ROOT))
+sys.path[:0] = [str(ROOT), str(DOCS)]
+
+from reference import TABLE, public  # noqa: E402
 
 import tapegraph  # noqa: E402
 
@@ -57,12 +58,14 @@ def prepare(app: Sphinx, docname: str, source: list[str]) -> None:
         app.env.note_dependency(str(page))
         source[0] = page.read_text()
     if page.suffix == ".md":
-        source[0] = LINK.sub(lambda link: _of_the_site(link, page.parent), source[0])
+        on_site = (DOCS / docname).parent
+        source[0] = LINK.sub(lambda link: _of_the_site(link, page.parent, on_site), source[0])
+        source[0] = TABLE.sub(_directive, source[0])
     if docname in INDEXES:
         source[0] += _navigation(source[0])
 
 
-def _of_the_site(link: re.Match[str], folder: Path) -> str:
+def _of_the_site(link: re.Match[str], folder: Path, on_site: Path) -> str:
     text, target, anchor = link.groups()
     path = (folder / target).resolve()
     for docname, page in AT_THE_ROOT.items():
@@ -70,7 +73,21 @@ def _of_the_site(link: re.Match[str], folder: Path) -> str:
             path = DOCS / f"{docname}.md"
     if path.is_dir():  # the site has no page for it
         return text
-    return f"[{text}]({os.path.relpath(path, DOCS)}{anchor})" if path.is_file() else link[0]
+    return f"[{text}]({os.path.relpath(path, on_site)}{anchor})" if path.is_file() else link[0]
+
+
+def _directive(table: re.Match[str]) -> str:
+    """Return what shows the docstrings of a table's names, or its rows as they are."""
+    kind, package, modules, rows = table.groups()
+    if kind == "data":
+        entries = re.findall(r"^\| `(\w+)` \| (.+) \|$", rows, re.MULTILINE)
+        lines = [f".. py:currentmodule:: {package}", ""]
+        lines += [f".. py:data:: {name}\n\n   {text}\n" for name, text in entries]
+    elif modules:
+        lines = [f".. api:: {package}", f"   :from: {modules}"]
+    else:
+        lines = [f".. py:module:: {package}", "", f".. api:: {package}"]
+    return "\n".join(["```{eval-rst}", *lines, "```", ""])
 
 
 def _navigation(text: str) -> str:
@@ -104,17 +121,6 @@ class Api(SphinxDirective):
         container = nodes.container()
         self.state.nested_parse(StringList(lines, "api"), self.content_offset, container)
         return container.children
-
-
-def public(package: str, modules: str = "") -> dict[str, Any]:
-    """Return a package's public functions and classes by name, all or those from some modules."""
-    owner: Any = pydoc.locate(package)  # `tapegraph.special` is no module of that name
-    found = {name: getattr(owner, name) for name in sorted(owner.__all__, key=str.lower)}
-    return {
-        name: value
-        for name, value in found.items()
-        if callable(value) and f"{value.__module__}.".startswith(f"{modules or 'tapegraph'}.")
-    }
 
 
 def _entry(name: str, value: Any) -> list[str]:

@@ -19,6 +19,7 @@ __all__ = [
     "descend",
     "extra",
     "parameters",
+    "plot_noisy",
     "print_engine",
     "progress",
     "pyplot",
@@ -47,6 +48,20 @@ with extra():
     from matplotlib import pyplot
     from matplotlib.figure import Figure
     from tqdm import tqdm
+
+# One style for all pictures.
+pyplot.rcParams.update(
+    {
+        "axes.axisbelow": True,
+        "axes.formatter.limits": (-4, 5),
+        "axes.formatter.use_mathtext": True,
+        "axes.spines.right": False,
+        "axes.spines.top": False,
+        "figure.titlesize": "medium",
+        "font.size": 10,
+        "legend.frameon": False,
+    }
+)
 
 
 def arguments(
@@ -135,6 +150,15 @@ def descend(
     return losses
 
 
+def plot_noisy(axis: Any, values: Iterable[float], label: str | None = None) -> None:
+    """Draw values that jump from step to step, faintly, and their mean over some steps."""
+    values = np.asarray(values)
+    window = max(1, len(values) // 60)
+    smooth = np.convolve(values, np.ones(window) / window, "valid")
+    axis.plot(values, color="tab:blue", linewidth=0.5, alpha=0.35)
+    axis.plot(range(window - 1, len(values)), smooth, color="tab:blue", label=label)
+
+
 def save(figure: Figure, path: str) -> None:
     """Write the picture and say where it is."""
     figure.savefig(path, dpi=120, bbox_inches="tight")
@@ -145,8 +169,8 @@ def print_engine(step: Callable[..., Any] | None = None) -> None:
     """Print which engine ran the compiled step, or else the last backward pass, and why."""
     report, cache = tg.last_backward(), tg.lowering.cache_info()
     if hasattr(step, "explain"):
-        count = f"{step.traces} trace{'s' if step.traces > 1 else ''} of the step"
-        print(f"engine    {report.backend}, {count}")
+        count = "once" if step.traces == 1 else f"{step.traces} times"
+        print(f"engine    {report.backend}; the training step was compiled {count}")
         return
     print(f"engine    {report.backend}" + (f" ({report.reason})" if report.reason else ""))
     if cache.compiles:

@@ -8,7 +8,7 @@ digits; the yardstick is the nearest mean image.
 from __future__ import annotations
 
 import numpy as np
-from _common import arguments, descend, parameters, print_engine, pyplot, save, sgd_step
+from _common import arguments, descend, parameters, plot_noisy, print_engine, pyplot, save, sgd_step
 from _data import digits
 
 import tapegraph as tg
@@ -46,8 +46,9 @@ def draw(model, losses, images, labels, predicted):
     figure = pyplot.figure(figsize=(14, 5), layout="constrained")
     left, right = figure.subfigures(1, 2, width_ratios=[1, 2])
     axis = left.subplots()
-    axis.semilogy(losses, linewidth=0.6)
-    axis.set(xlabel="step", ylabel="loss", title=f"accuracy {np.mean(predicted == labels):.1%}")
+    plot_noisy(axis, losses)
+    axis.set(xlabel="step", ylabel="training loss", yscale="log")
+    axis.set_title(f"test accuracy {np.mean(predicted == labels):.1%}")
 
     right.suptitle("digits (left); the first kernels (top); where each of them finds what it seeks")
     digits_shown = [np.argmax(labels == c) for c in (0, 4, 7)]
@@ -58,11 +59,13 @@ def draw(model, losses, images, labels, predicted):
         cell.axis("off")
     limit = np.abs(model.K1.data).max()
     for kernel, cell in zip(model.K1.data[:, 0], cells[0, 1:], strict=True):
-        cell.imshow(kernel, cmap="RdBu", vmin=-limit, vmax=limit)
+        weights = cell.imshow(kernel, cmap="RdBu", vmin=-limit, vmax=limit)
+    right.colorbar(weights, ax=cells[0], label="weight")
     for i, maps, row in zip(digits_shown, found.data, cells[1:], strict=True):
         row[0].imshow(images[i].reshape(8, 8), cmap="gray_r")
         for map_, cell in zip(maps, row[1:], strict=True):
-            cell.imshow(map_, cmap="viridis")
+            shown = cell.imshow(map_, cmap="viridis", vmin=0, vmax=found.data.max())
+    right.colorbar(shown, ax=cells[1:], label="activation")
     return figure
 
 

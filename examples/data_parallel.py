@@ -76,12 +76,19 @@ def accuracy(model, test_set) -> float:
 
 def draw(size: int, losses, alone, steps: int):
     figure, (left, right) = pyplot.subplots(1, 2, figsize=(11, 4), layout="constrained")
-    left.semilogy(losses, label=f"{size} rank(s), a part each")
-    left.semilogy(alone, "--", label="one rank, the whole batch")
-    left.set(xlabel="step", title="loss of the batch")
+    ranks = "1 process" if size == 1 else f"{size} processes, a part each"
+    left.semilogy(losses, linewidth=2.5, alpha=0.5, label=ranks)
+    left.semilogy(alone, color="black", linewidth=0.7, label="alone, the whole batch")
+    left.set(xlabel="step", ylabel="loss of the batch")
     left.legend()
-    right.semilogy(range(steps), np.maximum(np.abs(losses - alone), 1e-18), ".", markersize=3)
-    right.set(xlabel="step", title="difference of the losses")
+    apart = np.abs(losses - alone)
+    right.plot(range(steps), apart, ".", markersize=3)
+    right.set(
+        xlabel="step", ylabel="difference of the losses", ylim=(0, None if apart.any() else 1)
+    )
+    if not apart.any():
+        right.set_yticks([0])
+        right.text(0.5, 0.5, "none: equal to the last bit", ha="center", transform=right.transAxes)
     return figure
 
 

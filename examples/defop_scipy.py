@@ -68,8 +68,8 @@ def fit(x: np.ndarray, sign: np.ndarray, steps: int, compile: bool):
 
 def draw(losses, score, benign):
     figure, (left, right) = pyplot.subplots(1, 2, figsize=(10, 4), layout="constrained")
-    left.loglog(losses)
-    left.set(xlabel="step", ylabel="penalised loss", title="robit regression")
+    left.semilogx(range(1, len(losses) + 1), losses)
+    left.set(xlabel="step", ylabel="penalised loss", title="robit regression", ylim=(0, None))
     for label, name in ((True, "benign"), (False, "malignant")):
         shown = stdtr(FREEDOM, score[benign == label])
         right.hist(shown, bins=np.linspace(0, 1, 21), alpha=0.6, label=name)

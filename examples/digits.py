@@ -122,14 +122,14 @@ def draw(losses, accuracies, images, labels, predicted):
     figure = pyplot.figure(figsize=(12, 5), layout="constrained")
     left, right = figure.subfigures(1, 2, width_ratios=[1, 1.3])
 
-    axis = left.subplots()
-    axis.semilogy(losses, color="tab:blue")
-    axis.set(xlabel="epoch", title=f"test accuracy {accuracies[-1]:.1%}")
-    axis.set_ylabel("training loss", color="tab:blue")
-    twin = axis.twinx()
-    twin.plot(accuracies, color="tab:orange")
-    twin.set_ylabel("test accuracy", color="tab:orange")
-    twin.yaxis.set_major_formatter("{x:.0%}")
+    above, below = left.subplots(2, 1, sharex=True)
+    epochs = range(1, len(losses) + 1)
+    above.semilogy(epochs, losses)
+    above.set(ylabel="training loss")
+    below.plot(epochs, accuracies)
+    below.set(xlabel="epoch", ylabel="test accuracy", title=f"at the end {accuracies[-1]:.1%}")
+    below.yaxis.set_major_formatter("{x:.0%}")
+    below.yaxis.get_major_locator().set_params(steps=[1, 2, 5, 10])
 
     right.suptitle("predicted (true, where it differs)")
     mistakes_first = np.argsort(predicted == labels, kind="stable")
@@ -160,10 +160,10 @@ def main() -> None:
         taken = seconds_an_epoch(layers, train_set)
         eager, _ = taken.pop("eager")
         per_step = 1000 / (len(train_set[0]) // BATCH)
-        print(f"a step    {per_step * eager:.2f} ms eagerly")
+        print(f"speed     {per_step * eager:.2f} ms a training step, run eagerly by NumPy")
         for engine, (scan, compiling) in taken.items():
             print(
-                f"          {per_step * scan:.2f} ms by scan, engine {engine}: "
+                f"          {per_step * scan:.2f} ms compiled, engine {engine}: "
                 f"{eager / scan:.1f} times as fast, after {max(compiling, 0):.1f} s of compiling"
             )
 

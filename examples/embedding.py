@@ -62,11 +62,36 @@ def draw(vocabulary, table: np.ndarray, seed: int):
     plane = TSNE(metric="cosine", perplexity=8, random_state=seed)
     points = plane.fit_transform(table[:SHOWN])
     figure, axis = pyplot.subplots(figsize=(12, 9), layout="constrained")
-    axis.scatter(*points.T, s=4, c=np.arange(SHOWN), cmap="viridis_r")
-    for word, point in zip(vocabulary, points, strict=False):
-        axis.annotate(word, point, fontsize=9, ha="center", va="bottom")
     axis.set(title=f"the {SHOWN} commonest words: near are those used alike", xticks=[], yticks=[])
+    axis.set_frame_on(False)
+    dots = axis.scatter(*points.T, s=8, c=np.arange(1, SHOWN + 1), cmap="viridis_r")
+    bar = figure.colorbar(dots, label="place in the order of frequency", shrink=0.5)
+    bar.ax.invert_yaxis()
+    figure.canvas.draw()  # where things are is known from here on
+    taken = []
+    for word, point in zip(vocabulary, points, strict=False):
+        label(axis, word, point, taken)
     return figure
+
+
+def label(axis, word: str, point, taken: list) -> None:
+    """Write a word beside its point, on the side where the fewest words are in the way."""
+    sides = [((0, 3), "center", "bottom"), ((0, -3), "center", "top")]
+    sides += [((4, 0), "left", "center"), ((-4, 0), "right", "center")]
+    sides += [((3, 3), "left", "bottom"), ((-3, 3), "right", "bottom")]
+    sides += [((3, -3), "left", "top"), ((-3, -3), "right", "top")]
+    tried = []
+    for offset, ha, va in sides:
+        text = axis.annotate(
+            word, point, offset, textcoords="offset points", fontsize=8, ha=ha, va=va
+        )
+        box = text.get_window_extent()
+        tried.append((box.count_overlaps(taken), len(tried), text, box))
+    _, _, chosen, box = min(tried, key=lambda row: row[:2])
+    for _, _, text, _ in tried:
+        if text is not chosen:
+            text.remove()
+    taken.append(box)
 
 
 def main() -> None:

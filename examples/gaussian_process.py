@@ -98,6 +98,7 @@ def draw(logs, x, y, evidence):
     panels[0].legend()
     right.plot(evidence, marker=".")
     right.set(xlabel="iteration", ylabel="minus log evidence", title="L-BFGS-B")
+    right.xaxis.get_major_locator().set_params(integer=True)
     return figure
 
 

@@ -13,7 +13,7 @@ import math
 from types import SimpleNamespace
 
 import numpy as np
-from _common import arguments, descend, parameters, print_engine, pyplot, save
+from _common import arguments, descend, parameters, plot_noisy, print_engine, pyplot, save
 from _data import text
 
 import tapegraph as tg
@@ -104,18 +104,20 @@ def draw(bits, yardstick: float, bits_test: float, letters: str, weights):
     figure = pyplot.figure(figsize=(13, 6.5), layout="constrained")
     left, right = figure.subfigures(1, 2, width_ratios=[1, 1.1])
     axis = left.subplots()
-    axis.plot(bits, color="tab:blue", linewidth=0.6, label="training batches")
+    plot_noisy(axis, bits, "training batches")
     axis.axhline(yardstick, color="black", linestyle=":", label="test, pairs of letters")
     axis.axhline(bits_test, color="tab:orange", label="test, GPT")
     axis.set(xlabel="step", ylabel="bits a letter")
     axis.legend()
     right.suptitle("attention in the last layer: from each letter (row) to those before; by head")
     names = letters.replace("\n", "¶")
-    for cell, seen in zip(right.subplots(2, HEADS // 2).flat, weights, strict=True):
+    cells = right.subplots(2, HEADS // 2)
+    for cell, seen in zip(cells.flat, weights, strict=True):
         shown = np.where(EARLIER, seen, np.nan)[: len(names), : len(names)]
-        cell.imshow(shown, cmap="viridis", vmin=0, vmax=1)
+        image = cell.imshow(shown, cmap="viridis", vmin=0, vmax=1)
         cell.set_xticks(range(len(names)), names, family="monospace", fontsize=7)
         cell.set_yticks(range(len(names)), names, family="monospace", fontsize=7)
+    right.colorbar(image, ax=cells, label="weight", shrink=0.6)
     return figure
 
 

@@ -66,15 +66,20 @@ def draw(curves, slopes, images):
     for name, accuracies in curves.items():
         axis.plot(SHIFTS, accuracies, marker=".", label=name)
     axis.set(xlabel="how far pixels move", ylabel="accuracy", title="test digits under attack")
-    axis.legend()
+    axis.yaxis.set_major_formatter("{x:.0%}")
+    lines, names = axis.get_legend_handles_labels()
+    axis.legend(lines[::-1], names[::-1])  # in the order of the lines
     cells = right.subplots(len(slopes) + 1, 8)
     right.suptitle("digits (top), and by which pixels their loss changes, in each network")
     for row, pictures in zip(cells, [images, *slopes.values()], strict=True):
         for cell, picture in zip(row, pictures, strict=False):
             limit = np.abs(picture).max()  # of each its own: most slopes are small
-            cell.imshow(picture.reshape(8, 8), cmap="RdBu", vmin=-limit, vmax=limit)
+            picture = picture.reshape(8, 8) / limit
+            image = cell.imshow(picture, cmap="RdBu", vmin=-1, vmax=1)
             cell.set(xticks=[], yticks=[])
-    for row, name in zip(cells, ["", *slopes], strict=True):
+            cell.spines[:].set_visible(False)
+    right.colorbar(image, ax=cells, label="of the largest in each", ticks=[-1, 0, 1])
+    for row, name in zip(cells, ["pixels", *slopes], strict=True):
         row[0].set_ylabel(name)
     return figure
 

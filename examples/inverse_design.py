@@ -123,10 +123,13 @@ def draw(losses, designs):
         axis.fill_between(
             np.arange(FIRST, FIRST + CELLS), AIR, design, step="mid", color="tab:blue", alpha=0.3
         )
-        axis.set(xlabel="cell", ylabel="permittivity", ylim=(AIR, 1.5 * GLASS), title=title)
+        axis.set(xlabel="cell", ylim=(AIR, 1.5 * GLASS), title=title)
+        axis.set_ylabel("permittivity", color="tab:blue")
         waves = axis.twinx()
+        waves.spines.right.set_visible(True)
         waves.plot(inside, np.abs(field(design))[inside], color="tab:red")
         waves.axvline(SOURCE, color="tab:gray", ls=":")
+        waves.text(SOURCE + 1, 2.1, "source", color="tab:gray")
         waves.set_ylabel("size of the wave", color="tab:red")
         waves.set_ylim(0, 2.2)
     return figure

@@ -39,16 +39,18 @@ def descend(x: np.ndarray, y: np.ndarray, steps: int, compile: bool):
 
 def draw(names, descent, exact, losses, exact_loss, predicted, y):
     figure, (left, middle, right) = pyplot.subplots(1, 3, figsize=(15, 4), layout="constrained")
-    left.loglog(np.array(losses) - exact_loss)
+    left.loglog(range(1, len(losses) + 1), np.array(losses) - exact_loss)
     left.set(xlabel="step", ylabel="loss above the exact minimum", title="descent")
     rows = np.arange(len(names))
     middle.barh(rows - 0.2, exact[:-1], 0.4, label="least squares")
     middle.barh(rows + 0.2, descent[:-1], 0.4, label="descent")
     middle.set_yticks(rows, names)
-    middle.set(title="weights of the standardised measurements")
-    middle.legend()
+    middle.invert_yaxis()  # the first on top, as in the legend
+    middle.set(xlabel="weight of the standardised measurement")
+    middle.legend(loc="upper right")
     right.scatter(y, predicted, s=8)
-    right.plot([y.min(), y.max()], [y.min(), y.max()], color="black", linewidth=1)
+    right.plot([y.min(), y.max()], [y.min(), y.max()], color="black", lw=1, label="no error")
+    right.legend(loc="lower right")
     right.set(xlabel="progress measured", ylabel="progress predicted", title="442 patients")
     return figure
 

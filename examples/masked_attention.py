@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from _common import arguments, descend, parameters, print_engine, pyplot, save, sgd_step
+from _common import arguments, descend, parameters, plot_noisy, print_engine, pyplot, save, sgd_step
 from _data import text
 
 import tapegraph as tg
@@ -49,12 +49,13 @@ def leak(model, passages) -> float:
 
 def draw(bits, yardstick: float, bits_test: float, letters: str, weights):
     figure, (left, right) = pyplot.subplots(1, 2, figsize=(14, 6), layout="constrained")
-    left.plot(bits, color="tab:blue", linewidth=0.6, label="training batches")
+    plot_noisy(left, bits, "training batches")
     left.axhline(yardstick, color="black", linestyle=":", label="test, pairs of letters")
     left.axhline(bits_test, color="tab:orange", label="test, attention")
     left.set(xlabel="step", ylabel="bits a letter")
     left.legend()
-    right.imshow(np.where(EARLIER, weights, np.nan), cmap="viridis")
+    image = right.imshow(np.where(EARLIER, weights, np.nan), cmap="viridis", vmin=0, vmax=1)
+    figure.colorbar(image, label="weight", shrink=0.6)
     names = letters.replace("\n", "¶")
     right.set_xticks(range(LENGTH), names, family="monospace")
     right.set_yticks(range(LENGTH), names, family="monospace")

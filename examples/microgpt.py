@@ -16,7 +16,7 @@ import re
 import time
 
 import numpy as np
-from _common import arguments, print_engine, progress, pyplot, save
+from _common import arguments, plot_noisy, print_engine, progress, pyplot, save
 from _data import DOCUMENTATION
 
 import tapegraph as tg
@@ -196,21 +196,20 @@ def draw(bits, yardstick: float, bits_test: float, words, guesses):
     figure = pyplot.figure(figsize=(15, 5), layout="constrained")
     left, right = figure.subfigures(1, 2, width_ratios=[1, 1.7])
     axis = left.subplots()
-    axis.plot(bits, color="tab:blue", linewidth=0.3, alpha=0.5)
-    window = min(50, len(bits))
-    smooth = np.convolve(bits, np.ones(window) / window, "valid")
-    axis.plot(range(window - 1, len(bits)), smooth, color="tab:blue", label="training words")
+    plot_noisy(axis, bits, "training words")
     axis.axhline(yardstick, color="black", linestyle=":", label="test, pairs of letters")
     axis.axhline(bits_test, color="tab:orange", label="test, GPT")
     axis.set(xlabel="step", ylabel="bits a letter", ylim=(1, 6))
     axis.legend()
     right.suptitle("test words: the chance of each letter, having seen those before it")
-    for cell, word, rows in zip(right.subplots(1, len(words)), words, guesses, strict=True):
-        cell.imshow(rows.T, cmap="viridis", vmin=0, vmax=1, aspect="auto")
+    cells = right.subplots(1, len(words))
+    for cell, word, rows in zip(cells, words, guesses, strict=True):
+        image = cell.imshow(rows.T, cmap="viridis", vmin=0, vmax=1, aspect="auto")
         cell.set_xticks(range(len(word) + 1), f"{word}.", family="monospace")
         cell.set_yticks(range(len(ALPHABET)), ALPHABET, family="monospace", fontsize=7)
         places = [ALPHABET.index(letter) for letter in f"{word}."]
         cell.plot(places, "s", color="none", markeredgecolor="white", markersize=7)
+    right.colorbar(image, ax=cells, label="chance (white: the letter that came)")
     return figure
 
 

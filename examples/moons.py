@@ -89,10 +89,13 @@ def draw(layers, points, signs, losses, across):
     grid = np.stack(np.meshgrid(xs, ys), axis=-1)
     heights = score_all(layers, grid.reshape(-1, 2).tolist()).reshape(grid.shape[:2])
     limit = np.abs(heights).max()
-    right.contourf(xs, ys, heights, levels=21, cmap="RdBu", vmin=-limit, vmax=limit, alpha=0.8)
+    levels = np.linspace(-limit, limit, 22)
+    shades = right.contourf(xs, ys, heights, levels, cmap="RdBu", alpha=0.8)
+    figure.colorbar(shades, label="score", ticks=pyplot.MaxNLocator(5))
     right.contour(xs, ys, heights, levels=[0], colors="black")
     right.scatter(*points.T, c=signs, cmap="RdBu", edgecolors="black")
-    right.set(title="score, and where it is zero")
+    right.set(xlabel="first coordinate", ylabel="second coordinate")
+    right.set_title("the network's score, and where it is zero")
     return figure
 
 

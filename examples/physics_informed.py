@@ -9,7 +9,7 @@ ends held at zero. The yardstick is the closed form.
 from __future__ import annotations
 
 import numpy as np
-from _common import arguments, descend, print_engine, pyplot, save
+from _common import arguments, descend, plot_noisy, print_engine, pyplot, save
 
 import tapegraph as tg
 from tapegraph.optim import schedules
@@ -80,12 +80,16 @@ def on_grid(function, n: int = 101) -> np.ndarray:
 
 def draw(losses, found, exact):
     figure, (left, middle, right) = pyplot.subplots(1, 3, figsize=(15, 4.5), layout="constrained")
-    left.semilogy(losses, linewidth=0.5)
-    left.set(xlabel="step", ylabel="loss", title="mean square by which the law is broken")
+    plot_noisy(left, losses)
+    left.set(
+        xlabel="step", ylabel="loss", title="mean square by which the law is broken", yscale="log"
+    )
     places = np.linspace(0, 1, exact.shape[1])
     for row in range(0, len(exact), 20):
-        (line,) = middle.plot(places, exact[row], label=f"t = {row / (len(exact) - 1):.1f}")
-        middle.plot(places[::5], found[row, ::5], "o", markersize=3, color=line.get_color())
+        time = row / (len(exact) - 1)
+        color = pyplot.get_cmap("viridis")(0.9 * time)
+        middle.plot(places, exact[row], color=color, label=f"t = {time:.1f}")
+        middle.plot(places[::5], found[row, ::5], "o", markersize=3, color=color)
     middle.set(xlabel="place", ylabel="temperature", title="closed form, and network (dots)")
     middle.legend()
     limit = np.abs(found - exact).max()
@@ -98,8 +102,8 @@ def draw(losses, found, exact):
         vmax=limit,
         aspect="auto",
     )
-    right.set(xlabel="place", ylabel="time", title="error")
-    figure.colorbar(image)
+    right.set(xlabel="place", ylabel="time", title="where and when the network errs")
+    figure.colorbar(image, label="network less closed form")
     return figure
 
 

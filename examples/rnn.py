@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from _common import arguments, descend, parameters, print_engine, pyplot, save, sgd_step
+from _common import arguments, descend, parameters, plot_noisy, print_engine, pyplot, save, sgd_step
 from _data import text
 
 import tapegraph as tg
@@ -65,7 +65,7 @@ def draw(bits, yardstick: float, bits_test: float, passage: str, surprise):
     figure, (left, right) = pyplot.subplots(
         1, 2, figsize=(15, 4.5), width_ratios=[1, 2.2], layout="constrained"
     )
-    left.plot(bits, color="tab:blue", linewidth=0.6, label="training batches")
+    plot_noisy(left, bits, "training batches")
     left.axhline(yardstick, color="black", linestyle=":", label="test, pairs of letters")
     left.axhline(bits_test, color="tab:orange", label="test, network")
     left.set(xlabel="step", ylabel="bits a letter")

@@ -63,15 +63,17 @@ def test(model, test_set, focus: float):
 
 def draw(images, labels, weights):
     """One digit of each class beside the attention of its rows."""
-    figure, cells = pyplot.subplots(4, 5, figsize=(11, 9), layout="constrained")
+    figure, cells = pyplot.subplots(4, 5, figsize=(11, 8.5), layout="constrained")
     figure.suptitle("digits, and how much each row (down) listens to each row (across)")
     for digit in range(CLASSES):
         i = np.argmax(labels == digit)
         image, map_ = cells[digit // 5 * 2 : digit // 5 * 2 + 2, digit % 5]
         image.imshow(images[i].reshape(ROWS, PIXELS), cmap="gray_r")
         image.axis("off")
-        map_.imshow(weights[i], cmap="viridis", vmin=0, vmax=1)
-        map_.set(xticks=[0, 7], yticks=[0, 7])
+        seen = map_.imshow(weights[i], cmap="viridis", vmin=0, vmax=1)
+        map_.set_xticks([0, 7], ["top", "bottom"])
+        map_.set_yticks([0, 7], ["top", "bottom"] if digit % 5 == 0 else ["", ""])
+    figure.colorbar(seen, ax=cells, label="weight", shrink=0.4)
     return figure
 
 

@@ -105,7 +105,9 @@ def draw(canvases, said, target):
                     style = ":" if color == "white" else "-"
                     axis.add_patch(Rectangle((x, y), w, h, fill=False, color=color, ls=style))
                     if color == "lime":
-                        axis.text(x, y - 0.5, f"{sure:.0%}", color=color, fontsize=8)
+                        # Below, where it covers no digit, and inside the picture.
+                        place = max(x, 0.5), min(y + h + 0.5, CANVAS - 2)
+                        axis.text(*place, f"{sure:.0%}", color=color, fontsize=8, va="top")
     return figure
 
 

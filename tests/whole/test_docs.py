@@ -2,6 +2,7 @@
 
 import importlib.util
 import re
+import runpy
 from collections.abc import Callable
 from operator import attrgetter
 from pathlib import Path
@@ -90,6 +91,18 @@ def test_every_page_is_in_the_index():
     for name, link in links.items():
         assert link in index
         assert name not in stubs or link in (ROOT / "docs" / name).read_text()
+
+
+def test_the_reference_is_made_from_the_docstrings():
+    written = runpy.run_path(str(ROOT / "docs" / "reference.py"))["written"]
+    pages = {page.name: page.read_text() for page in (ROOT / "docs" / "api").glob("*.md")}
+    stale = [name for name, text in pages.items() if written(text) != text]
+    assert stale == [], "run: python docs/reference.py"
+    listed = set(re.findall(r"^\| `tg\.([\w.]+)", "".join(pages.values()), re.MULTILINE))
+    functions = {name for name in tg.__all__ if callable(getattr(tg, name))}
+    assert functions <= listed and "testing.check_gradients" in listed
+    linked = (ROOT / "docs" / "api.md").read_text()
+    assert [name for name in pages if f"](api/{name})" not in linked] == []
 
 
 def test_the_engines_page_names_every_gap():

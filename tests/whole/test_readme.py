@@ -69,8 +69,9 @@ def test_blocks_that_need_a_package_say_so(page):
     assert set(needs) <= {"tensorflow"}
 
 
-def test_the_readme_is_short():
-    assert README.count("\n") <= 200
+@pytest.mark.parametrize(("page", "lines"), [("README.md", 200), ("performance.md", 400)])
+def test_pages_stay_short(page, lines):
+    assert PAGES[page].count("\n") <= lines
 
 
 def test_install_commands_name_real_extras():

@@ -1,0 +1,83 @@
+"""The tables of the reference, from the docstrings: ``python docs/reference.py`` writes them.
+
+The pages in ``docs/api/`` say with a comment which names stand there, ``<!-- api: package -->`` or
+``<!-- api: package modules -->``; the table below it is made here, a line a name, so that the
+reference reads wherever Markdown does. The site (``docs/conf.py``) puts the whole docstrings there.
+"""
+
+from __future__ import annotations
+
+import inspect
+import pydoc
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+__all__ = ["TABLE", "public", "written"]
+
+PAGES = Path(__file__).parent / "api"
+TABLE = re.compile(r"^<!-- (api|data): (\S+) ?(\S*) -->\n\n((?:\|.*\n)*)", re.MULTILINE)
+
+
+def public(package: str, modules: str = "") -> dict[str, Any]:
+    """Return a package's public functions and classes by name, all or those from some modules."""
+    owner: Any = pydoc.locate(package)  # `tapegraph.special` is no module of that name
+    found = {name: getattr(owner, name) for name in sorted(owner.__all__, key=str.lower)}
+    return {
+        name: value
+        for name, value in found.items()
+        if callable(value) and f"{value.__module__}.".startswith(f"{modules or 'tapegraph'}.")
+    }
+
+
+def written(text: str) -> str:
+    """Return a page with its tables made anew."""
+    return TABLE.sub(lambda m: m[0] if m[1] == "data" else _table(m[2], m[3]), text)
+
+
+def _table(package: str, modules: str) -> str:
+    prefix = package.replace("tapegraph", "tg") + "."
+    rows = ["| name | what it is |", "|---|---|"]
+    for name, value in public(package, modules).items():
+        rows.append(_row(prefix + name, value, value.__name__ if value.__name__ != name else ""))
+        if isinstance(value, type) and not issubclass(value, Exception):
+            rows += [_row(f"{name}.{member}", its) for member, its in _members(value)]
+    marker = f"<!-- api: {package}{modules and ' ' + modules} -->"
+    return "\n".join([marker, "", *rows, ""])
+
+
+def _row(name: str, value: Any, another: str = "") -> str:
+    text = f"Another name of `{another}`." if another else _sentence(inspect.getdoc(value) or "")
+    return f"| `{name}{_signature(value)}` | {text} |"
+
+
+def _sentence(doc: str) -> str:
+    """Return the first sentence, as one line that may stand in a table."""
+    paragraph = " ".join(doc.partition("\n\n")[0].split())
+    return re.split(r"(?<=\w[.)`])(?<!e\.g\.) (?=[A-Z`])", paragraph)[0].replace("|", r"&#124;")
+
+
+def _signature(value: Any) -> str:
+    """Return the parameters, without their types, of what is called."""
+    if not callable(value) or (isinstance(value, type) and issubclass(value, Exception)):
+        return ""
+    parameters = inspect.signature(value).parameters.values()
+    bare = [p.replace(annotation=p.empty) for p in parameters if p.name != "self"]
+    return re.sub(r"<class '(.+?)'>", r"\1", str(inspect.Signature(bare)))
+
+
+def _members(cls: type) -> Iterator[tuple[str, Any]]:
+    """Yield a class's own methods and properties, without the operations, which have their rows."""
+    for name, value in inspect.getmembers(cls):
+        defined = [c for c in cls.__mro__ if name in vars(c)]
+        own = defined and all(c is cls or c.__name__.startswith("_") for c in defined)
+        operation = (getattr(value, "__module__", None) or "").startswith("tapegraph.ops")
+        described = isinstance(value, property) or inspect.isroutine(value)
+        if own and described and not operation and name[0] != "_":
+            yield name, value
+
+
+if __name__ == "__main__":
+    for page in sorted(PAGES.glob("*.md")):
+        page.write_text(written(page.read_text()))
