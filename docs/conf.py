@@ -28,12 +28,18 @@ project = "tapegraph"
 author = "The tapegraph authors"
 version = release = tapegraph.__version__
 
-extensions = ["myst_parser", "numpydoc", "sphinx.ext.autodoc", "sphinx.ext.autosummary"]
+extensions = ["myst_nb", "numpydoc", "sphinx.ext.autodoc", "sphinx.ext.autosummary"]
 myst_heading_anchors = 3  # named as the web view names them
 autosummary_generate = False  # its tables alone: the entries stand below them
 autodoc_typehints = "none"  # numpydoc's sections say the types
 default_role = "py:obj"
 numpydoc_show_class_members = False  # autodoc shows them, with their docstrings
+
+# The tutorial's notebooks run whenever the site is built, and one that fails fails the site.
+nb_execution_mode = "force"
+nb_execution_raise_on_error = True
+nb_execution_timeout = 60  # seconds, a cell
+nb_merge_streams = True
 
 html_theme = "furo"
 html_title = f"tapegraph {version}"
@@ -48,6 +54,9 @@ AT_THE_ROOT = {
 INDEXES = ("index", "api")
 LINK = re.compile(r"\[([^][]+)\]\(([^)#:\s]+)((?:#[^)\s]*)?)\)")
 
+# What a cell of a notebook printed, for those who read the file: the site has it from running it.
+SHOWN = re.compile(r"(^```{code-cell}.*?^```\n)\n```text\n.*?^```\n", re.DOTALL | re.MULTILINE)
+
 
 def prepare(app: Sphinx, docname: str, source: list[str]) -> None:
     """Change the text of a page into the site's."""
@@ -57,12 +66,14 @@ def prepare(app: Sphinx, docname: str, source: list[str]) -> None:
         app.env.note_dependency(str(page))
         source[0] = page.read_text()
     if page.suffix == ".md":
-        source[0] = LINK.sub(lambda link: _of_the_site(link, page.parent), source[0])
+        shown_in = Path(app.env.doc2path(docname)).parent
+        source[0] = LINK.sub(lambda link: _of_the_site(link, page.parent, shown_in), source[0])
+        source[0] = SHOWN.sub(r"\1", source[0])
     if docname in INDEXES:
         source[0] += _navigation(source[0])
 
 
-def _of_the_site(link: re.Match[str], folder: Path) -> str:
+def _of_the_site(link: re.Match[str], folder: Path, shown_in: Path) -> str:
     text, target, anchor = link.groups()
     path = (folder / target).resolve()
     for docname, page in AT_THE_ROOT.items():
@@ -70,7 +81,7 @@ def _of_the_site(link: re.Match[str], folder: Path) -> str:
             path = DOCS / f"{docname}.md"
     if path.is_dir():  # the site has no page for it
         return text
-    return f"[{text}]({os.path.relpath(path, DOCS)}{anchor})" if path.is_file() else link[0]
+    return f"[{text}]({os.path.relpath(path, shown_in)}{anchor})" if path.is_file() else link[0]
 
 
 def _navigation(text: str) -> str:
