@@ -29,12 +29,18 @@ project = "tapegraph"
 author = "The tapegraph authors"
 version = release = tapegraph.__version__
 
-extensions = ["myst_parser", "numpydoc", "sphinx.ext.autodoc", "sphinx.ext.autosummary"]
+extensions = ["myst_nb", "numpydoc", "sphinx.ext.autodoc", "sphinx.ext.autosummary"]
 myst_heading_anchors = 3  # named as the web view names them
 autosummary_generate = False  # its tables alone: the entries stand below them
 autodoc_typehints = "none"  # numpydoc's sections say the types
 default_role = "py:obj"
 numpydoc_show_class_members = False  # autodoc shows them, with their docstrings
+
+# The tutorial's notebooks run whenever the site is built, and one that fails fails the site.
+nb_execution_mode = "force"
+nb_execution_raise_on_error = True
+nb_execution_timeout = 60  # seconds, a cell
+nb_merge_streams = True
 
 html_theme = "furo"
 html_title = f"tapegraph {version}"
@@ -49,6 +55,9 @@ AT_THE_ROOT = {
 INDEXES = ("index", "api")
 LINK = re.compile(r"\[([^][]+)\]\(([^)#:\s]+)((?:#[^)\s]*)?)\)")
 
+# What a cell of a notebook printed, for those who read the file: the site has it from running it.
+SHOWN = re.compile(r"(^```{code-cell}.*?^```\n)\n```text\n.*?^```\n", re.DOTALL | re.MULTILINE)
+
 
 def prepare(app: Sphinx, docname: str, source: list[str]) -> None:
     """Change the text of a page into the site's."""
@@ -61,6 +70,7 @@ def prepare(app: Sphinx, docname: str, source: list[str]) -> None:
         on_site = (DOCS / docname).parent
         source[0] = LINK.sub(lambda link: _of_the_site(link, page.parent, on_site), source[0])
         source[0] = TABLE.sub(_directive, source[0])
+        source[0] = SHOWN.sub(r"\1", source[0])
     if docname in INDEXES:
         source[0] += _navigation(source[0])
 

@@ -14,7 +14,7 @@ from tests import parity
 from tests.cases import CASES
 
 ROOT = Path(__file__).parents[2]
-PAGES = sorted((ROOT / "docs").glob("*.md"))
+PAGES = sorted((ROOT / "docs").rglob("*.md"))
 RENEW = "run: python -m tests.parity --markdown"
 
 needs_tensorflow = pytest.mark.skipif(
@@ -86,7 +86,8 @@ def test_every_page_is_in_the_index():
     # The site takes three pages from the repository's root: what stands for them only links there.
     stubs = {"overview.md": "README.md", "contributing.md": "CONTRIBUTING.md"}
     stubs["changes.md"] = "CHANGELOG.md"
-    links = {page.name: f"]({page.name})" for page in PAGES if page.name != "index.md"}
+    names = [page.relative_to(ROOT / "docs").as_posix() for page in PAGES]
+    links = {name: f"]({name})" for name in names if name != "index.md"}
     links |= {stub: f"](../{page})" for stub, page in stubs.items()}
     for name, link in links.items():
         assert link in index

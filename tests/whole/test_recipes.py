@@ -18,11 +18,13 @@ CLOSE = {"rtol": 1e-10, "atol": 1e-12}
 
 
 @pytest.fixture(scope="module")
-def recipes():
+def recipes(tmp_path_factory):
     """What the page's blocks define, all but the last one, which trains."""
     *blocks, _ = re.findall(r"^```python\n(.*?)^```", PAGE.read_text(), re.DOTALL | re.MULTILINE)
     namespace: dict = {}
-    exec("\n".join(blocks), namespace)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(tmp_path_factory.mktemp("recipes"))  # they save a checkpoint
+        exec("\n".join(blocks), namespace)
     return SimpleNamespace(**namespace)
 
 
