@@ -28,22 +28,24 @@ BLOCK = re.compile(
 
 
 @pytest.mark.parametrize("page", WITH_CODE)
-def test_code_prints_what_is_shown(page, monkeypatch, tmp_path, run_python):
+def test_code_prints_what_is_shown(page, monkeypatch, tmp_path, run_python, thorough):
     monkeypatch.chdir(tmp_path)
     # A context of its own, and engines of its own: what a page sets, no other test sees.
     monkeypatch.setattr(registry, "_loaders", dict(registry._loaders))
     monkeypatch.setattr(registry, "_loaded", dict(registry._loaded))
     monkeypatch.setattr(auto, "KNOWN", auto._Known())
-    contextvars.copy_context().run(run_page, page, run_python)
+    contextvars.copy_context().run(run_page, page, run_python, thorough)
 
 
-def run_page(page: str, run_python) -> None:
+def run_page(page: str, run_python, thorough: bool) -> None:
     blocks = BLOCK.findall(PAGES[page])
     assert len(blocks) == PAGES[page].count("```python")
     namespace: dict[str, object] = {"__name__": "page"}
     line = 0
     for package, alone, code, shown in blocks:
-        if package and importlib.util.find_spec(package) is None:
+        # One more TensorFlow takes seconds to import.
+        later = alone and package == "tensorflow" and not thorough
+        if later or (package and importlib.util.find_spec(package) is None):
             code, shown = "\n" * code.count("\n"), ""
         elif alone:
             done = run_python(code)
