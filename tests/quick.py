@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
 from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
@@ -30,12 +31,12 @@ def a_few_each(cases: Iterable[Named], few: int = 1, most: int | None = None) ->
     return found
 
 
-def each_operation(cases: Iterable[Case]) -> Any:
+def each_operation(cases: Iterable[Named]) -> Any:
     """Make a test one item for each operation of the cases, its argument ``op``."""
     return pytest.mark.parametrize("op", list(dict.fromkeys(case.op for case in cases)))
 
 
-def check_each(op: str, cases: Iterable[Case], check: Callable[[Case], object]) -> None:
+def check_each(op: str, cases: Iterable[Named], check: Callable[[Named], object]) -> None:
     """Check the cases of an operation, each on an empty tape; name all that fail."""
     check_all([case for case in cases if case.op == op], check)
 
@@ -49,6 +50,20 @@ def check_all(cases: Iterable[Named], check: Callable[[Named], object]) -> None:
             check(case)
         except Exception as error:
             failures[case.id] = error
+    if failures:
+        told = "\n".join(f"{name}: {error}" for name, error in failures.items())
+        raise AssertionError(told) from next(iter(failures.values()))
+
+
+def check_product(check: Callable[..., object], *choices: Iterable[Any]) -> None:
+    """Check every combination, each on an empty tape; name all that fail."""
+    failures: dict[str, Exception] = {}
+    for chosen in itertools.product(*choices):
+        tg.tape_reset()
+        try:
+            check(*chosen)
+        except Exception as error:
+            failures[", ".join(map(str, chosen))] = error
     if failures:
         told = "\n".join(f"{name}: {error}" for name, error in failures.items())
         raise AssertionError(told) from next(iter(failures.values()))

@@ -449,7 +449,7 @@ def a_value_replaced():
 
 
 @pytest.mark.parametrize("name", CHANGES)
-@pytest.mark.parametrize("calls", [1, 3, 5])
+@pytest.mark.parametrize("calls", [1, 5, pytest.param(3, marks=pytest.mark.thorough)])
 def test_a_change_is_seen_at_once(name, calls, engine):  # noqa: F811
     def run(compiled):
         globals().update(rate=2.0)

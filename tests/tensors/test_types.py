@@ -114,11 +114,16 @@ NAMES_OF_NUMPY = pytest.mark.skipif(
 )
 
 
+# mypy takes seven seconds; .ci/run asks for both.
+
+
+@pytest.mark.thorough
 @NAMES_OF_NUMPY
 def test_mypy_knows_the_types(told):
     assert {line: revealed(told["program.py"][line]) for line in REVEALED} == REVEALED
 
 
+@pytest.mark.thorough
 @NAMES_OF_NUMPY
 def test_mypy_finds_the_mistakes_and_nothing_else(told):
     errors = {
