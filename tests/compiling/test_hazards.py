@@ -1017,7 +1017,14 @@ def failing_op():
 
 
 @pytest.mark.filterwarnings("ignore:backward ran in the native engine.*(no node|no lowering)")
-@pytest.mark.parametrize("error", [KeyboardInterrupt, MemoryError, ValueError("a message")])
+@pytest.mark.parametrize(
+    "error",
+    [
+        KeyboardInterrupt,
+        ValueError("a message"),
+        pytest.param(MemoryError, marks=pytest.mark.thorough),
+    ],
+)
 @pytest.mark.parametrize("call", [1, 2, 3, 4, 7])
 def test_an_exception_amid_a_step_changes_nothing(call, error, engine):
     op, commanded = failing_op()

@@ -10,7 +10,7 @@ import threading
 import numpy as np
 import pytest
 from promises import named
-from quick import check_each, each_operation
+from quick import a_few_each, check_each, each_operation
 
 import tapegraph as tg
 from tapegraph.differentiation.jvps import JVPS
@@ -167,13 +167,16 @@ def told_apart():
     return chosen
 
 
+FIRST = {case.id for case in a_few_each(CASES, most=3)}
+
+
 @each_operation(CASES)
 def test_case_keeps_every_promise(op, thorough):
     check_each(op, CASES, lambda case: keeps_every_promise(case, thorough))
 
 
 def keeps_every_promise(case, thorough):
-    for dtype in (np.float64, np.float32):
+    for dtype in (np.float64, np.float32) if thorough or case.id in FIRST else (np.float64,):
         with named(f"agrees_with_reverse_mode ({dtype.__name__})"):
             agrees_with_reverse_mode(case, dtype)
     promises = []
