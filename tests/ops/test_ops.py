@@ -135,7 +135,7 @@ PROMISES = (
     gradient_is_the_derivative,
     gradients_have_the_shape_and_dtype_of_their_leaf,
 )
-# They hang on the operation more than on the case: tried on the first of each function, three at most.
+# They hang on the operation more than on the case: tried on three at most.
 OF_THE_OPERATION = (
     backward_twice_adds_twice,
     seed_weighs_the_outputs,
