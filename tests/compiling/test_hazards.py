@@ -19,6 +19,7 @@ import weakref
 
 import numpy as np
 import pytest
+from quick import thinned
 
 import tapegraph as tg
 from tapegraph.optim import schedules
@@ -500,8 +501,14 @@ def derivatives_of_derivatives_with_numbers_in_float32(ps, optimizer, x):
 
 
 @pytest.mark.filterwarnings("ignore:backward ran in the native engine.*(no node|no lowering)")
-@pytest.mark.parametrize(("make", "calls"), WORKS.values())
-def test_it_gives_what_it_gives_eagerly(make, calls, engine):
+@pytest.mark.parametrize(
+    ("engine", "name"),
+    [("native", name) for name in WORKS]
+    + [pytest.param("tensorflow", *row.values, marks=row.marks) for row in thinned(WORKS, 2)],
+    indirect=["engine"],
+)
+def test_it_gives_what_it_gives_eagerly(name, engine):
+    make, calls = WORKS[name].values
     beside(make, calls, engine, max_traces=20)
 
 

@@ -110,7 +110,8 @@ def batches(op: str, thorough: bool, most: int | None = 3) -> Iterator[list[Case
         yield from (group[i : i + AT_ONCE] for i in range(0, len(group), AT_ONCE))
 
 
-TIES = "fmax fmin maximum minimum".split()  # among the last of the cases
+# Ties are among the last of their cases, and each way to index is one.
+MANY_CASES = "fmax fmin maximum minimum getitem index".split()
 LOWERED = sorted({case.op for case in CASES} - set(GAPS))
 
 
@@ -129,7 +130,8 @@ def cases_agree(op: str, dtype: str, thorough: bool) -> None:
         report = check_parity(f, *inputs)
         assert report.backend == "tensorflow", report.reason
 
-    for cases in batches(op, thorough, most=None if op in TIES and dtype == "float64" else 3):
+    many = op in MANY_CASES and dtype == "float64"
+    for cases in batches(op, thorough, most=None if many else 3):
         agree(check, cases, dtype, singly=thorough)
 
 

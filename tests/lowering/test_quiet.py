@@ -53,7 +53,7 @@ except runtime.Unavailable as error:
 linux = pytest.mark.skipif(sys.platform != "linux", reason="C's stderr is set on Linux alone")
 
 
-@pytest.mark.thorough  # without XLA, test_fallback_policy's forked child has seen the same
+@pytest.mark.thorough  # packages that pose as TensorFlow are imported as silently below
 def test_no_line_is_written_and_no_variable_is_left(run_python):
     pytest.importorskip("tensorflow")
     silent = run_python(START + BACKWARD + CHANGED)

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from quick import thinned
 
 import tapegraph as tg
 
@@ -51,7 +52,7 @@ IN_TENSORFLOW_TOO = [
 ]
 TWICE = {str(row.values[0]) for row in (*EAGERLY_TOO, *IN_TENSORFLOW_TOO) if not row.marks}
 # Those have tests of their own.
-ALONE = {"cnn_digits", "digits", "inverse_design", "phase_retrieval", "quantum_circuit"}
+ALONE = {"cnn_digits", "inverse_design", "phase_retrieval", "quantum_circuit"}
 # What an example measures: the first figure of these lines.
 MEASURED = re.compile(r"^ *(?:accuracy|error|test|overlap|found|mse) +([\d.]+)", re.MULTILINE)
 
@@ -239,13 +240,14 @@ def assert_says_what_it_gained(out: str, engines: int) -> None:
         assert float(factor) == pytest.approx(float(eager) / float(compiled), rel=0.1, abs=0.1)
 
 
-def test_digits_are_learned_alike_by_both_engines(run_here, thorough):
+@pytest.mark.thorough
+def test_digits_are_learned_alike_by_both_engines(run_here):
     """The README's first command, whole."""
     by_plan = run_here("digits", "--backend", "native", "--out", "here.png")
     assert_picture(Path("here.png"))
     assert figures(by_plan)[0] >= 97
     assert_says_what_it_gained(by_plan, 1)
-    if TENSORFLOW and thorough:
+    if TENSORFLOW:
         by_graph = run_here("digits", "--backend", "tensorflow")
         assert re.search(r"^engine +tensorflow, 1 trace of the step", by_graph, re.MULTILINE)
         assert_says_what_it_gained(by_graph, 2)
@@ -364,7 +366,7 @@ def test_without_tensorflow_an_example_runs_natively_and_says_so(run_here):
     assert re.search(r"^engine +native \(TensorFlow is not installed\.", out, re.MULTILINE)
 
 
-@pytest.mark.parametrize("missing", ["matplotlib", "sklearn", "tqdm"])
+@pytest.mark.parametrize("missing", thinned(["matplotlib", "sklearn", "tqdm"], 3))
 def test_a_missing_extra_is_one_clear_line(missing, tmp_path):
     (tmp_path / f"{missing}.py").write_text(f"raise ModuleNotFoundError(name={missing!r})")
     out = run(ROOT / "examples" / "digits.py", "--quick", cwd=tmp_path, status=1)
