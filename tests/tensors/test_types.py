@@ -114,7 +114,7 @@ NAMES_OF_NUMPY = pytest.mark.skipif(
 )
 
 
-# mypy takes seven seconds; .ci/run asks for both.
+# mypy takes seven seconds; .ci/run asks for all that wait for it.
 
 
 @pytest.mark.thorough
@@ -213,6 +213,7 @@ def closing(text: str) -> int:
     raise ValueError(text)
 
 
+@pytest.mark.thorough
 def test_what_is_public_has_a_type(told):
     vague = {}
     for line, name in enumerate(NAMES, 3):
