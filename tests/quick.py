@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import functools
+import inspect
 import itertools
 from collections import Counter
 from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
 
 import pytest
+from _pytest.mark.structures import ParameterSet
 
 import tapegraph as tg
 from tests.cases import Case, ComplexCase
@@ -67,6 +70,30 @@ def check_product(check: Callable[..., object], *choices: Iterable[Any]) -> None
     if failures:
         told = "\n".join(f"{name}: {error}" for name, error in failures.items())
         raise AssertionError(told) from next(iter(failures.values()))
+
+
+def in_one(names: Any, values: Iterable[Any], ids: object = None) -> Any:
+    """Like ``pytest.mark.parametrize``, but one test, which tries all and names those that fail."""
+    of = [name.strip() for name in names.split(",")] if isinstance(names, str) else [*names]
+    rows = []
+    for value in values:
+        if isinstance(value, ParameterSet):
+            assert not value.marks, "what is marked is a test of its own"
+            rows.append(value.values)
+        else:
+            rows.append(tuple(value) if len(of) > 1 else (value,))
+
+    def decorate(test: Callable[..., object]) -> Callable[..., None]:
+        @functools.wraps(test)
+        def tries_all(**others: Any) -> None:
+            check_product(lambda row: test(**dict(zip(of, row, strict=True)), **others), rows)
+
+        signature = inspect.signature(test)
+        kept = [p for p in signature.parameters.values() if p.name not in of]
+        tries_all.__signature__ = signature.replace(parameters=kept)  # as pytest reads it
+        return tries_all
+
+    return decorate
 
 
 def thinned(values: Iterable[Any], every: int) -> list[Any]:

@@ -12,7 +12,7 @@ import sys
 import numpy as np
 import pytest
 from beside import agree, beside, engine_of, standing, taken
-from quick import thinned
+from quick import in_one, thinned
 
 import tapegraph as tg
 from benchmarks.protocol import Problem
@@ -611,8 +611,8 @@ FROZEN = {
 }
 
 
-@pytest.mark.parametrize("name", FROZEN)
-@pytest.mark.parametrize("of", ["an argument", "state"])
+@in_one("name", FROZEN)
+@in_one("of", ["an argument", "state"])
 def test_a_number_that_would_be_frozen_is_an_error(name, of):
     step = tg.compile(lambda x: FROZEN[name](outside if of == "state" else Value(x)))
     with pytest.raises(tg.ConcretizationError, match="in a program that is recorded"):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from quick import check_each, each_operation
+from quick import check_each, each_operation, in_one
 
 import tapegraph as tg
 from tapegraph.fallback.strong_zero import plain, strong_zeros
@@ -102,7 +102,7 @@ def test_every_operation_says_whether_it_takes_complex_numbers():
     assert {name for name in recorded if not OPS[name].takes_complex} == {"norm", "rfft"}
 
 
-@pytest.mark.parametrize(
+@in_one(
     ("op", "call"),
     {
         "relu": tg.relu,
@@ -124,7 +124,7 @@ def test_every_operation_says_whether_it_takes_complex_numbers():
     }.items(),
     ids=lambda x: x if isinstance(x, str) else "",
 )
-@pytest.mark.parametrize("make", [tg.param, tg.tensor])
+@in_one("make", [tg.param, tg.tensor])
 def test_what_has_no_complex_meaning_is_refused_by_name(op, call, make):
     with pytest.raises(TypeError, match=rf"^{op}: received complex numbers.*test_complex.py"):
         call(make(Z))

@@ -6,6 +6,7 @@ import importlib.util
 
 import numpy as np
 import pytest
+from quick import in_one
 
 import tapegraph as tg
 from tapegraph.lowering import GAPS
@@ -104,9 +105,9 @@ def test_images_without_pixels_are_refused(pool, shape):
 INTEGERS = ([-2, 0, 3], np.int64), ([-2, 0, 3], np.int8), ([2, 0, 3], np.uint8), ([1, 0, 1], bool)
 
 
-@pytest.mark.parametrize(("numbers", "kind"), INTEGERS, ids=[k.__name__ for _, k in INTEGERS])
-@pytest.mark.parametrize("dtype", [np.float64, np.float32])
-@pytest.mark.parametrize(
+@in_one(("numbers", "kind"), INTEGERS, ids=[k.__name__ for _, k in INTEGERS])
+@in_one("dtype", [np.float64, np.float32])
+@in_one(
     ("function", "on_the_left", "slope"),
     [
         (np.copysign, False, lambda x, i: np.copysign(1.0, x) * np.where(i < 0, -1.0, 1.0)),

@@ -6,7 +6,7 @@ import operator
 
 import numpy as np
 import pytest
-from quick import check_product
+from quick import check_product, in_one
 
 import tapegraph as tg
 from tapegraph.ops import reduce
@@ -51,7 +51,7 @@ def check(call, *arrays):
     assert all(t.grad is not None for t in tensors)
 
 
-@pytest.mark.parametrize("function", REDUCTIONS, ids=operator.attrgetter("__name__"))
+@in_one("function", REDUCTIONS, ids=operator.attrgetter("__name__"))
 def test_reductions(function):
     def reduces(options, dtype):
         check(lambda x: function(x, **options), X.astype(dtype))
@@ -61,7 +61,7 @@ def test_reductions(function):
     check_product(reduces, AXES, [np.float64, np.float32])
 
 
-@pytest.mark.parametrize("function", NAN_REDUCTIONS, ids=operator.attrgetter("__name__"))
+@in_one("function", NAN_REDUCTIONS, ids=operator.attrgetter("__name__"))
 def test_reductions_over_nan(function):
     check_product(lambda options, x: check(lambda x: function(x, **options), x), AXES, [HOLES, X])
 
@@ -299,7 +299,7 @@ def test_running_products_with_zeros_of_any_length(length, backend):
 # -- refused -----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
+@in_one(
     ("call", "kind", "words"),
     [
         (lambda x: np.max(x, axis=2), ValueError, ["max", "axis 2"]),

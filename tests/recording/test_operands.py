@@ -7,7 +7,7 @@ import operator
 
 import numpy as np
 import pytest
-from quick import check_product
+from quick import check_product, in_one
 
 import tapegraph as tg
 
@@ -43,7 +43,7 @@ OPERATORS = {
 }
 
 
-@pytest.mark.parametrize("name", OPERATORS)
+@in_one("name", OPERATORS)
 def test_operand_matrix(name):
     check = functools.partial(operand_is_as_numpys, name)
     check_product(check, OPERANDS, ["left", "right"], [np.float32, np.float64])

@@ -10,7 +10,7 @@ import threading
 import numpy as np
 import pytest
 from promises import named
-from quick import a_few_each, check_each, each_operation
+from quick import a_few_each, check_each, each_operation, in_one
 
 import tapegraph as tg
 from tapegraph.differentiation.jvps import JVPS
@@ -204,7 +204,7 @@ OTHERS = {
 }
 
 
-@pytest.mark.parametrize(
+@in_one(
     ("name", "other"),
     [
         (name, other)
@@ -499,7 +499,7 @@ SINGULAR = {
 }
 
 
-@pytest.mark.parametrize("case", list(SINGULAR))
+@in_one("case", list(SINGULAR))
 def test_zero_stays_zero(case):
     f, x, t = SINGULAR[case]
     with np.errstate(all="ignore"):
@@ -523,7 +523,7 @@ def test_masked_points_at_second_order(case):
             np.testing.assert_array_equal(leaf.grad, np.zeros_like(x))
 
 
-@pytest.mark.parametrize("case", list(MASKED))
+@in_one("case", list(MASKED))
 def test_masked_elements_agree_with_reverse_mode(case):
     f, point, expected = MASKED[case]
     with np.errstate(all="ignore"):
@@ -648,7 +648,7 @@ def test_grad_of_an_array_argument():
 # -- errors ------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
+@in_one(
     ("call", "kind", "words"),
     [
         (lambda: tg.jvp(3, (1.0,), (1.0,)), TypeError, ["jvp", "int 3", "a function"]),

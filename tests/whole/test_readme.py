@@ -8,6 +8,7 @@ import re
 from pathlib import Path
 
 import pytest
+from quick import in_one
 
 from tapegraph.engines import auto, registry
 
@@ -64,7 +65,7 @@ def test_the_tour_is_among_them():
     assert {"README.md", "tour.md", "recording.md"} <= set(WITH_CODE)
 
 
-@pytest.mark.parametrize("page", WITH_CODE)
+@in_one("page", WITH_CODE)
 def test_blocks_that_need_a_package_say_so(page):
     blocks = BLOCK.findall(PAGES[page])
     needs = [package for package, _, code, _ in blocks if re.search("tg.lowering|parity", code)]
