@@ -57,9 +57,9 @@ def nearest(table: np.ndarray, count: int) -> np.ndarray:
     return np.argsort(-likeness, axis=1)[:, :count]
 
 
-def draw(vocabulary, table: np.ndarray, seed: int):
+def draw(vocabulary, table: np.ndarray, seed: int, iterations: int):
     """The commonest words on a plane that keeps neighbours together."""
-    plane = TSNE(metric="cosine", perplexity=8, random_state=seed)
+    plane = TSNE(metric="cosine", perplexity=8, random_state=seed, max_iter=iterations)
     points = plane.fit_transform(table[:SHOWN])
     figure, axis = pyplot.subplots(figsize=(12, 9), layout="constrained")
     axis.set(title=f"the {SHOWN} commonest words: near are those used alike", xticks=[], yticks=[])
@@ -110,7 +110,8 @@ def main() -> None:
     descend(step, draw_batch, steps)
     with tg.no_grad():
         bits = mean_bits(model, neighbours[cut:], words[cut:]).item()
-    save(draw(vocabulary, model.table.data, args.seed), args.out)
+    iterations = 250 if args.quick else 1000
+    save(draw(vocabulary, model.table.data, args.seed, iterations), args.out)
     friends = nearest(model.table.data, 5)
     for word in ("list", "function", "class", "must", "the"):
         alike = ", ".join(vocabulary[i] for i in friends[vocabulary.index(word)])

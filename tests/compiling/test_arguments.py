@@ -7,6 +7,7 @@ import enum
 
 import numpy as np
 import pytest
+from quick import in_one
 
 import tapegraph as tg
 from tests.compiling.beside import agree, taken
@@ -235,7 +236,7 @@ FROZEN = {
 }
 
 
-@pytest.mark.parametrize("name", FROZEN)
+@in_one("name", FROZEN)
 def test_a_float_that_would_be_frozen_says_what_to_write(name):
     f, words = FROZEN[name]
     for k in (0.7, 1.3):

@@ -20,7 +20,7 @@ EVERY = json.loads(GOLDENS.read_text())
 LION = [{}, {"betas": (0.8, 0.5)}, {"weight_decay": 0.3}]
 
 
-@pytest.mark.parametrize("name", thinned(CONFIGS, 8))
+@pytest.mark.parametrize("name", thinned(CONFIGS, 16))
 def test_steps_in_tensorflow_are_those_that_pytorch_took(name):
     pytest.importorskip("tensorflow")
     compared("tensorflow", name)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from quick import check_each, each_operation
 
 import tapegraph as tg
 from tests.cases.complex_numbers import COMPLEX_CASES
@@ -32,8 +33,12 @@ def stepped(case, compiles):
     return [np.asarray(loss.detach().data)] + [np.asarray(g) for g in grads if g is not None]
 
 
-@pytest.mark.parametrize("case", COMPLEX_CASES, ids=lambda case: case.id)
-def test_a_compiled_case_is_the_eager_one_to_the_bit(case):
+@each_operation(COMPLEX_CASES)
+def test_a_compiled_case_is_the_eager_one_to_the_bit(op):
+    check_each(op, COMPLEX_CASES, compiled_is_the_eager_one)
+
+
+def compiled_is_the_eager_one(case):
     with tg.use_backend("native"):
         want, got = stepped(case, compiles=False), stepped(case, compiles=True)
     for a, b in zip(got, want, strict=True):

@@ -449,7 +449,18 @@ def a_value_replaced():
 
 
 @pytest.mark.parametrize("name", CHANGES)
-@pytest.mark.parametrize("calls", [1, 3, 5])
+@pytest.mark.parametrize(
+    ("calls", "engine"),
+    [
+        (1, "native"),
+        (5, "native"),
+        (5, "tensorflow"),
+        pytest.param(3, "native", marks=pytest.mark.thorough),
+        pytest.param(1, "tensorflow", marks=pytest.mark.thorough),
+        pytest.param(3, "tensorflow", marks=pytest.mark.thorough),
+    ],
+    indirect=["engine"],
+)
 def test_a_change_is_seen_at_once(name, calls, engine):  # noqa: F811
     def run(compiled):
         globals().update(rate=2.0)

@@ -19,6 +19,7 @@ import weakref
 
 import numpy as np
 import pytest
+from quick import thinned
 
 import tapegraph as tg
 from tapegraph.optim import schedules
@@ -500,8 +501,14 @@ def derivatives_of_derivatives_with_numbers_in_float32(ps, optimizer, x):
 
 
 @pytest.mark.filterwarnings("ignore:backward ran in the native engine.*(no node|no lowering)")
-@pytest.mark.parametrize(("make", "calls"), WORKS.values())
-def test_it_gives_what_it_gives_eagerly(make, calls, engine):
+@pytest.mark.parametrize(
+    ("engine", "name"),
+    [("native", name) for name in WORKS]
+    + [pytest.param("tensorflow", *row.values, marks=row.marks) for row in thinned(WORKS, 2)],
+    indirect=["engine"],
+)
+def test_it_gives_what_it_gives_eagerly(name, engine):
+    make, calls = WORKS[name].values
     beside(make, calls, engine, max_traces=20)
 
 
@@ -1017,7 +1024,14 @@ def failing_op():
 
 
 @pytest.mark.filterwarnings("ignore:backward ran in the native engine.*(no node|no lowering)")
-@pytest.mark.parametrize("error", [KeyboardInterrupt, MemoryError, ValueError("a message")])
+@pytest.mark.parametrize(
+    "error",
+    [
+        KeyboardInterrupt,
+        ValueError("a message"),
+        pytest.param(MemoryError, marks=pytest.mark.thorough),
+    ],
+)
 @pytest.mark.parametrize("call", [1, 2, 3, 4, 7])
 def test_an_exception_amid_a_step_changes_nothing(call, error, engine):
     op, commanded = failing_op()

@@ -43,8 +43,15 @@ def trained(make, dtype, clip):
     return step, params, optimizer
 
 
-@pytest.mark.parametrize("clip", [False, True], ids=["plain", "clipped"])
-@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+@pytest.mark.parametrize(
+    ("dtype", "clip"),
+    [
+        (np.float64, True),
+        (np.float32, False),
+        pytest.param(np.float64, False, marks=pytest.mark.thorough),
+        pytest.param(np.float32, True, marks=pytest.mark.thorough),
+    ],
+)
 @pytest.mark.parametrize("name", OPTIMIZERS)
 def test_a_compiled_step_gives_the_numbers_of_an_eager_one(name, dtype, clip):
     with tg.use_backend("native"):

@@ -7,6 +7,7 @@ import tracemalloc
 
 import numpy as np
 import pytest
+from quick import in_one
 
 import tapegraph as tg
 
@@ -222,7 +223,7 @@ def test_a_scan_of_batches_takes_the_next_pass():
 # ------------------------------------------------------------------ what is refused
 
 
-@pytest.mark.parametrize(
+@in_one(
     ("arrays", "options", "error", "message"),
     [
         ((), {"size": 1}, ValueError, "no arrays"),
@@ -239,7 +240,7 @@ def test_a_scan_of_batches_takes_the_next_pass():
         ((X,), {"size": 2, "shuffle": True, "rng": 0.5}, TypeError, "float 0.5 for 'rng'"),
     ],
 )
-@pytest.mark.parametrize("make", [tg.data.batches, tg.data.epoch])
+@in_one("make", [tg.data.batches, tg.data.epoch])
 def test_what_is_no_data_is_refused_at_once(make, arrays, options, error, message):
     with pytest.raises(error, match=message):
         make(*arrays, **options)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from quick import in_one
 
 import tapegraph as tg
 from tapegraph.fallback import batch_sweep
@@ -202,7 +203,7 @@ CALLS = {
 }
 
 
-@pytest.mark.parametrize("call", CALLS.values(), ids=CALLS)
+@in_one("call", CALLS.values(), ids=CALLS)
 def test_a_batch_computes_as_each_of_its_arrays(call):
     arrays = np.random.default_rng(0).normal(size=(4, 3))
     found = call(Batch(arrays.copy()), X)

@@ -215,7 +215,9 @@ def two_players(comm, compiled, masked=None, steps=9):
     return p.data.copy(), q.data.copy()
 
 
-@pytest.mark.parametrize("masked", [None, "p", "q"])
+@pytest.mark.parametrize(
+    "masked", ["p", *(pytest.param(name, marks=pytest.mark.thorough) for name in (None, "q"))]
+)
 @pytest.mark.parametrize("engine", ENGINES, ids=str)
 def test_two_exchanges_in_one_step(engine, masked):
     expected = results(lambda comm: two_players(comm, False, masked))

@@ -10,6 +10,7 @@ import itertools
 
 import numpy
 import pytest
+from quick import in_one
 
 from tapegraph.autograd import grad, jacobian, make_jvp, make_vjp, value_and_grad
 
@@ -159,8 +160,8 @@ def dirichlet_points():
     yield [1.2, -0.2], [1.0, 2.0]
 
 
-@pytest.mark.parametrize(("x", "alpha"), [*dirichlet_points()])
-@pytest.mark.parametrize("function", ["logpdf", "pdf"])
+@in_one(("x", "alpha"), [*dirichlet_points()])
+@in_one("function", ["logpdf", "pdf"])
 def test_dirichlet(x, alpha, function):
     f, of_scipy = getattr(ours("dirichlet"), function), getattr(stats.dirichlet, function)
     x, alpha = numpy.array(x), numpy.array(alpha)
@@ -214,8 +215,8 @@ NORMAL_POINTS = [
 ]
 
 
-@pytest.mark.parametrize("place", range(len(NORMAL_POINTS)))
-@pytest.mark.parametrize("function", ["logpdf", "pdf"])
+@in_one("place", range(len(NORMAL_POINTS)))
+@in_one("function", ["logpdf", "pdf"])
 def test_multivariate_normal(place, function):
     args = NORMAL_POINTS[place]
     f = getattr(ours("multivariate_normal"), function)

@@ -7,6 +7,7 @@ from collections import OrderedDict
 
 import numpy
 import pytest
+from quick import in_one
 
 import tapegraph.autograd.numpy as np
 from tapegraph.autograd import grad, jacobian
@@ -128,7 +129,7 @@ def linear(f, x):
     return numpy.tensordot(jacobian(f)(x), x, x.ndim)
 
 
-@pytest.mark.parametrize(
+@in_one(
     "f",
     [
         lambda np, x: np.array([[x[0], x[1]], [x[2], 0.0]]),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import textwrap
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -257,7 +258,8 @@ def test_gradients_of_results_and_of_a_capture():
     np.testing.assert_allclose(by_image, y.grad, rtol=1e-9, atol=1e-12)
 
 
-# TensorFlow can abort the process on what has no element: an interpreter of its own.
+# TensorFlow can abort the process on what has no element: with --thorough, an interpreter of its
+# own; without, pytest-xdist names the test that crashed.
 CORNERS = """
     import itertools, sys
     import numpy as np
@@ -309,8 +311,13 @@ CORNERS = """
 """
 
 
-@pytest.mark.parametrize("dtype", QUICK)
-def test_no_corner_takes_the_process_down(run_python, dtype, thorough):
-    program = f"\n    DTYPE, THOROUGH = {dtype!r}, {thorough}\n{CORNERS}"
+def test_corners_have_the_native_numbers():
+    exec(textwrap.dedent(f"\n    DTYPE, THOROUGH = 'float64', False\n{CORNERS}"), {})
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_no_corner_takes_the_process_down(run_python, dtype):
+    program = f"\n    DTYPE, THOROUGH = {dtype!r}, True\n{CORNERS}"
     done = run_python(program, TF_ENABLE_ONEDNN_OPTS="1")
     assert done.returncode == 0, f"exit status {done.returncode}\n{done.stderr[-4000:]}"

@@ -2469,7 +2469,7 @@ FAULTS = (
         "lowering/collectives.py",
         'merge_op="Add"',
         'merge_op="Max"',
-        f"{STRATEGY} -k two_workers",
+        f"{STRATEGY} -k add_up",
         tensorflow=True,
     ),
     # ------------------------------------------------------------------ other libraries

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from quick import check_each, each_operation, in_one
 
 import tapegraph as tg
 from tapegraph.fallback.strong_zero import plain, strong_zeros
@@ -12,7 +13,7 @@ from tapegraph.recording.op import OPS
 from tapegraph.testing import check_gradients
 from tests.cases.complex_numbers import COMPLEX_CASES
 
-cases = pytest.mark.parametrize("case", COMPLEX_CASES, ids=lambda case: case.id)
+each = each_operation(COMPLEX_CASES)
 # Compared in place, or scattered by a gradient: nothing to differentiate by itself.
 WITHOUT = {
     *("argsort", "detach", "equal", "greater", "greater_equal", "isfinite", "isinf", "isnan"),
@@ -27,8 +28,12 @@ def drawn(rng, like):
     return parts[0] + 1j * parts[1] if np.iscomplexobj(like) else parts[0]
 
 
-@cases
-def test_it_is_numpys_and_its_gradient_is_that_of_finite_differences(case):
+@each
+def test_it_is_numpys_and_its_gradient_is_that_of_finite_differences(op):
+    check_each(op, COMPLEX_CASES, it_is_numpys_and_its_gradient_is_that_of_finite_differences)
+
+
+def it_is_numpys_and_its_gradient_is_that_of_finite_differences(case):
     out = case.run(*map(tg.param, case.inputs))
     want = np.asarray(case.run(*case.inputs))
     np.testing.assert_allclose(out.data, want, rtol=1e-12, atol=1e-13)
@@ -36,8 +41,12 @@ def test_it_is_numpys_and_its_gradient_is_that_of_finite_differences(case):
     check_gradients(case.run, *case.inputs, rtol=2e-5, atol=1e-6)
 
 
-@cases
-def test_its_tangent_is_that_of_finite_differences(case):
+@each
+def test_its_tangent_is_that_of_finite_differences(op):
+    check_each(op, COMPLEX_CASES, its_tangent_is_that_of_finite_differences)
+
+
+def its_tangent_is_that_of_finite_differences(case):
     rng, h = np.random.default_rng(2), 1e-6
     for i, x in enumerate(case.inputs):
         tangents = [np.zeros_like(other) for other in case.inputs]
@@ -49,8 +58,12 @@ def test_its_tangent_is_that_of_finite_differences(case):
         np.testing.assert_allclose(found, want, rtol=1e-4, atol=1e-5)
 
 
-@cases
-def test_its_second_derivative_is_that_of_finite_differences(case):
+@each
+def test_its_second_derivative_is_that_of_finite_differences(op):
+    check_each(op, COMPLEX_CASES, its_second_derivative_is_that_of_finite_differences)
+
+
+def its_second_derivative_is_that_of_finite_differences(case):
     rng, h = np.random.default_rng(3), 2e-6
     weights = rng.normal(size=np.shape(case.run(*case.inputs)))
 
@@ -89,7 +102,7 @@ def test_every_operation_says_whether_it_takes_complex_numbers():
     assert {name for name in recorded if not OPS[name].takes_complex} == {"norm", "rfft"}
 
 
-@pytest.mark.parametrize(
+@in_one(
     ("op", "call"),
     {
         "relu": tg.relu,
@@ -111,7 +124,7 @@ def test_every_operation_says_whether_it_takes_complex_numbers():
     }.items(),
     ids=lambda x: x if isinstance(x, str) else "",
 )
-@pytest.mark.parametrize("make", [tg.param, tg.tensor])
+@in_one("make", [tg.param, tg.tensor])
 def test_what_has_no_complex_meaning_is_refused_by_name(op, call, make):
     with pytest.raises(TypeError, match=rf"^{op}: received complex numbers.*test_complex.py"):
         call(make(Z))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from quick import in_one
 
 import tapegraph as tg
 from tapegraph.ops import elementwise
@@ -39,8 +40,8 @@ def close(got, want, dtype=np.float64):
     np.testing.assert_allclose(got.numpy(), want, rtol=tolerance, atol=tolerance, strict=True)
 
 
-@pytest.mark.parametrize("dtype", [np.float64, np.float32])
-@pytest.mark.parametrize("function", SMOOTH, ids=lambda f: f.__name__)
+@in_one("dtype", [np.float64, np.float32])
+@in_one("function", SMOOTH, ids=lambda f: f.__name__)
 def test_smooth_functions_of_one_array(function, dtype):
     x = X.astype(dtype)
     close(function(tg.param(x)), function(x), dtype)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from quick import in_one
 
 import tapegraph as tg
 from tapegraph.ops import linalg
@@ -63,7 +64,7 @@ def test_a_product_through_numpys_name(name):
     tg.testing.check_gradients(f, *arrays, backend="native")
 
 
-@pytest.mark.parametrize("name", [n for n in PRODUCTS if len(PRODUCTS[n]) == 3])
+@in_one("name", [n for n in PRODUCTS if len(PRODUCTS[n]) == 3])
 def test_arrays_on_either_side_of_a_product(name):
     f, a, b = PRODUCTS[name]
     for out in (f(tg.param(a), b), f(a, tg.param(b))):
@@ -88,7 +89,7 @@ def test_chain_is_multiplied_in_the_cheapest_order():
 X = tg.param(A)
 
 
-@pytest.mark.parametrize(
+@in_one(
     ("call", "kind", "words"),
     [
         (lambda: np.dot(X, A), ValueError, ["matmul", "(2, 3)"]),
@@ -251,7 +252,7 @@ def test_norm_of_integers():
 X_TALL = tg.param(TALL)
 
 
-@pytest.mark.parametrize(
+@in_one(
     ("call", "kind", "words"),
     [
         (lambda: LA.inv(X_TALL), LA.LinAlgError, ["inv", "(4, 2)", "square"]),

@@ -6,6 +6,7 @@ import importlib.util
 
 import numpy as np
 import pytest
+from quick import in_one
 
 import tapegraph as tg
 from tapegraph.lowering import GAPS
@@ -30,9 +31,16 @@ def of_several():
                 yield case
 
 
+def either_first():
+    """Each case with one of its dtypes first, in turn; both with --thorough."""
+    for i, case in enumerate(of_several()):
+        for j, first in enumerate((np.float32, np.float64)):
+            marks = [] if (i + j) % 2 else [pytest.mark.thorough]
+            yield pytest.param(case, first, marks=marks, id=f"{case.id}-{first.__name__}")
+
+
 @needs_tensorflow
-@pytest.mark.parametrize("first", [np.float32, np.float64])
-@pytest.mark.parametrize("case", [*of_several()], ids=lambda case: case.id)
+@pytest.mark.parametrize(("case", "first"), [*either_first()])
 def test_operands_of_both_float_dtypes_agree(case, first, graph_engine):
     graph_engine.set_cache_limit(1)
     rest = np.float64 if first is np.float32 else np.float32
@@ -97,9 +105,9 @@ def test_images_without_pixels_are_refused(pool, shape):
 INTEGERS = ([-2, 0, 3], np.int64), ([-2, 0, 3], np.int8), ([2, 0, 3], np.uint8), ([1, 0, 1], bool)
 
 
-@pytest.mark.parametrize(("numbers", "kind"), INTEGERS, ids=[k.__name__ for _, k in INTEGERS])
-@pytest.mark.parametrize("dtype", [np.float64, np.float32])
-@pytest.mark.parametrize(
+@in_one(("numbers", "kind"), INTEGERS, ids=[k.__name__ for _, k in INTEGERS])
+@in_one("dtype", [np.float64, np.float32])
+@in_one(
     ("function", "on_the_left", "slope"),
     [
         (np.copysign, False, lambda x, i: np.copysign(1.0, x) * np.where(i < 0, -1.0, 1.0)),

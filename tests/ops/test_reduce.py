@@ -6,6 +6,7 @@ import operator
 
 import numpy as np
 import pytest
+from quick import check_product, in_one
 
 import tapegraph as tg
 from tapegraph.ops import reduce
@@ -50,20 +51,19 @@ def check(call, *arrays):
     assert all(t.grad is not None for t in tensors)
 
 
-@pytest.mark.parametrize("dtype", [np.float64, np.float32])
-@pytest.mark.parametrize("options", AXES, ids=str)
-@pytest.mark.parametrize("function", REDUCTIONS, ids=operator.attrgetter("__name__"))
-def test_reductions(function, options, dtype):
-    check(lambda x: function(x, **options), X.astype(dtype))
-    if "axis" in options:
-        check(lambda x: function(x, options["axis"]), X.astype(dtype))
+@in_one("function", REDUCTIONS, ids=operator.attrgetter("__name__"))
+def test_reductions(function):
+    def reduces(options, dtype):
+        check(lambda x: function(x, **options), X.astype(dtype))
+        if "axis" in options:
+            check(lambda x: function(x, options["axis"]), X.astype(dtype))
+
+    check_product(reduces, AXES, [np.float64, np.float32])
 
 
-@pytest.mark.parametrize("options", AXES, ids=str)
-@pytest.mark.parametrize("function", NAN_REDUCTIONS, ids=operator.attrgetter("__name__"))
-def test_reductions_over_nan(function, options):
-    check(lambda x: function(x, **options), HOLES)
-    check(lambda x: function(x, **options), X)
+@in_one("function", NAN_REDUCTIONS, ids=operator.attrgetter("__name__"))
+def test_reductions_over_nan(function):
+    check_product(lambda options, x: check(lambda x: function(x, **options), x), AXES, [HOLES, X])
 
 
 @pytest.mark.parametrize("function", [np.var, np.std, np.nanvar, np.nanstd])
@@ -299,7 +299,7 @@ def test_running_products_with_zeros_of_any_length(length, backend):
 # -- refused -----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
+@in_one(
     ("call", "kind", "words"),
     [
         (lambda x: np.max(x, axis=2), ValueError, ["max", "axis 2"]),

@@ -15,6 +15,19 @@ def dtype(request):
     return request.param
 
 
+# float32 in TensorFlow with --thorough alone.
+BOTH = pytest.mark.parametrize(
+    ("dtype", "backend"),
+    [
+        (np.float64, "native"),
+        (np.float32, "native"),
+        (np.float64, "tensorflow"),
+        pytest.param(np.float32, "tensorflow", marks=pytest.mark.thorough),
+    ],
+    indirect=True,
+)
+
+
 def gradient(f, point, dtype, seed=None):
     """Return df/dpoint; the forward is expected to divide by zero and the like."""
     x = tg.param(np.array(point, dtype=dtype))
@@ -124,6 +137,7 @@ MASKED = {
 }
 
 
+@BOTH
 @pytest.mark.parametrize("case", MASKED)
 def test_masked_out_elements_get_exactly_zero(case, dtype, backend):
     f, point, expected = MASKED[case]
@@ -196,6 +210,7 @@ REAL = {
 }
 
 
+@BOTH
 @pytest.mark.parametrize("case", REAL)
 def test_real_nan_and_inf_are_kept(case, dtype, backend):
     f, point, expected = REAL[case]

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from quick import in_one
 
 import tapegraph as tg
 from tests.ops.test_zero_stays_zero import MASKED, REAL
 
 
-@pytest.mark.parametrize("case", [*MASKED, *REAL])
+@in_one("case", [*MASKED, *REAL])
 def test_zeros_are_strong_in_a_recorded_sweep(case):
     f, point, expected = (MASKED | REAL)[case]
     tg.set_backend("native")

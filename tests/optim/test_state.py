@@ -6,6 +6,7 @@ import json
 
 import numpy as np
 import pytest
+from quick import in_one
 
 import tapegraph as tg
 from tests.optim.trajectories import CONFIGS, RATES, flat
@@ -155,14 +156,14 @@ BAD_OPTIONS = [
 ]
 
 
-@pytest.mark.parametrize(("kind", "options", "error", "message"), BAD_OPTIONS)
+@in_one(("kind", "options", "error", "message"), BAD_OPTIONS)
 def test_options_out_of_range_are_refused(kind, options, error, message):
     with pytest.raises(error, match=f"{kind}: received .*{message}"):
         getattr(tg, kind)([tg.param(1.0)], lr=0.1, **options)
 
 
-@pytest.mark.parametrize("kind", ["SGD", "Adam", "AdamW", "RMSprop", "Adagrad", "Lion"])
-@pytest.mark.parametrize("lr", [np.inf, np.nan, -1.0, "a", None, lambda step: -1.0])
+@in_one("kind", ["SGD", "Adam", "AdamW", "RMSprop", "Adagrad", "Lion"])
+@in_one("lr", [np.inf, np.nan, -1.0, "a", None, lambda step: -1.0])
 def test_rates_that_are_none_are_refused(kind, lr):
     error = TypeError if lr in ("a", None) else ValueError
     with pytest.raises(error, match=f"{kind}: received"):

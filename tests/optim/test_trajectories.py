@@ -10,7 +10,7 @@ import json
 
 import numpy as np
 import pytest
-from quick import thinned
+from quick import in_one, thinned
 
 import tapegraph as tg
 from tests.optim.trajectories import CONFIGS, GOLDENS, KEPT, STEPS, flat, ours, rate, start, torchs
@@ -137,7 +137,7 @@ def test_defaults_are_pytorchs(kind):
     assert {name: defaults[name] for name in DEFAULTS[kind]} == DEFAULTS[kind]
 
 
-@pytest.mark.parametrize("name", CONFIGS)
+@in_one("name", CONFIGS)
 def test_values_go_the_same_way_as_tensors(name):
     kind, options = CONFIGS[name]
     v, x = tg.Value(1.5), tg.param(1.5)

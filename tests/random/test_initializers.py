@@ -6,6 +6,7 @@ import math
 
 import numpy as np
 import pytest
+from quick import in_one
 
 import tapegraph as tg
 
@@ -38,9 +39,9 @@ def drawn(name, shape, *args, **options):
     return getattr(tg.random, name)(shape, *args, **options)
 
 
-@pytest.mark.parametrize("dtype", [np.float64, np.float32])
-@pytest.mark.parametrize("shape", FANS, ids=str)
-@pytest.mark.parametrize("name", [*UNIFORM, *NORMAL, *TRUNCATED])
+@in_one("dtype", [np.float64, np.float32])
+@in_one("shape", FANS, ids=str)
+@in_one("name", [*UNIFORM, *NORMAL, *TRUNCATED])
 def test_bounds_and_variances(name, shape, dtype):
     x = drawn(name, shape, dtype=dtype)
     assert type(x) is np.ndarray and (x.shape, x.dtype) == (shape, dtype)

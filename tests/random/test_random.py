@@ -10,6 +10,7 @@ import threading
 
 import numpy as np
 import pytest
+from quick import in_one
 
 import tapegraph as tg
 from tapegraph.capture.capture import Capture
@@ -278,7 +279,7 @@ REFUSED = {
 }
 
 
-@pytest.mark.parametrize("name", REFUSED)
+@in_one("name", REFUSED)
 def test_what_is_refused_says_so_and_leaves_the_stream_where_it_was(name):
     call, error, message = REFUSED[name]
     before = tg.random.get_state()

@@ -6,7 +6,7 @@ import dataclasses
 
 import numpy as np
 import pytest
-from quick import a_few_each, check_each, each_operation
+from quick import a_few_each, check_each, each_operation, in_one
 
 import tapegraph as tg
 from tapegraph.capture.capture import Capture
@@ -125,8 +125,8 @@ READS = {
 }
 
 
-@pytest.mark.parametrize("kind", ["input", "param", "result"])
-@pytest.mark.parametrize("read", READS)
+@in_one("kind", ["input", "param", "result"])
+@in_one("read", READS)
 def test_a_number_that_would_leave_is_an_error_that_names_it(read, kind):
     w = tg.param([1.0, -2.0, 3.0], name="w")
     with Capture() as capture:

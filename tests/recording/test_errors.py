@@ -10,6 +10,7 @@ import threading
 
 import numpy as np
 import pytest
+from quick import in_one
 
 import tapegraph as tg
 from tapegraph.errors import BETWEEN, LIBRARY, ORIGINS, USER, user_line
@@ -221,7 +222,7 @@ CASES = {
 # fmt: on
 
 
-@pytest.mark.parametrize("case", CASES)
+@in_one("case", CASES)
 def test_error(case):
     call, error, *named = CASES[case]
     scene = Scene()

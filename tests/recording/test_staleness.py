@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from quick import in_one
 
 import tapegraph as tg
 
@@ -65,7 +66,7 @@ RECORDINGS = {
 }
 
 
-@pytest.mark.parametrize("name", RECORDINGS)
+@in_one("name", RECORDINGS)
 def test_callers_array_may_change_after_recording(name):
     record, given = RECORDINGS[name]
     expected = tg.param(np.sqrt(ROWS))
@@ -192,7 +193,7 @@ def backward_is_right_or_refused(y, leaf, name, x, expected):
         np.testing.assert_array_equal(x.grad, expected)
 
 
-@pytest.mark.parametrize("name", WRITES)
+@in_one("name", WRITES)
 def test_write_to_a_leaf_between_forward_and_backward(name):
     x = tg.param(START, name="weights")
     y = (x * x * x).sum()
@@ -200,7 +201,7 @@ def test_write_to_a_leaf_between_forward_and_backward(name):
     backward_is_right_or_refused(y, "weights", name, x, 3.0 * START**2)
 
 
-@pytest.mark.parametrize("name", WRITES)
+@in_one("name", WRITES)
 def test_forward_after_a_write_uses_the_new_numbers(name):
     x = tg.param(START)
     write(name, x)
@@ -209,7 +210,7 @@ def test_forward_after_a_write_uses_the_new_numbers(name):
     np.testing.assert_array_equal(x.grad, 3.0 * x.data**2)
 
 
-@pytest.mark.parametrize("name", sorted(set(WRITES) - {"SGD.step"}))
+@in_one("name", sorted(set(WRITES) - {"SGD.step"}))
 def test_write_to_a_constant_between_forward_and_backward(name):
     x, c = tg.param(START), tg.tensor(START)
     c.name = "targets"
@@ -218,7 +219,7 @@ def test_write_to_a_constant_between_forward_and_backward(name):
     backward_is_right_or_refused(y, "targets", name, x, START)
 
 
-@pytest.mark.parametrize(
+@in_one(
     "view",
     [
         lambda x: x.reshape(3, 1),
@@ -229,7 +230,7 @@ def test_write_to_a_constant_between_forward_and_backward(name):
         lambda x: x.sum(axis=()),
     ],
 )
-@pytest.mark.parametrize("name", sorted(set(WRITES) - REFUSED))
+@in_one("name", sorted(set(WRITES) - REFUSED))
 def test_write_to_a_leaf_seen_through_a_recorded_view(view, name):
     x = tg.param(START, name="weights")
     v = view(x)
@@ -274,8 +275,8 @@ def test_array_from_before_an_assignment_is_no_longer_the_leaf():
 # -- what is cut off from the leaf stays so ----------------------------------------------------
 
 
-@pytest.mark.parametrize("name", sorted(set(WRITES) - REFUSED))
-@pytest.mark.parametrize(
+@in_one("name", sorted(set(WRITES) - REFUSED))
+@in_one(
     "cut",
     [
         lambda x: x.detach(),

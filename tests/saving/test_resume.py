@@ -17,6 +17,10 @@ import pytest
 import tapegraph as tg
 from tests.saving.test_checkpoints import SUFFIXES
 
+# Both with --thorough: what is asked here hangs on how a file is replaced, not on what is in it.
+ONE_OF_THEM = [pytest.param(*SUFFIXES[0].values, marks=[*SUFFIXES[0].marks, pytest.mark.thorough])]
+ONE_OF_THEM += SUFFIXES[1:]
+
 ROOT = Path(__file__).parents[2]
 
 SAVE_FOR_EVER = """
@@ -29,7 +33,7 @@ SAVE_FOR_EVER = """
 
 
 @pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="needs a signal that none can catch")
-@pytest.mark.parametrize("suffix", SUFFIXES)
+@pytest.mark.parametrize("suffix", ONE_OF_THEM)
 def test_a_killed_process_leaves_the_old_file_or_the_new_one(tmp_path, suffix, thorough):
     path = tmp_path / f"run.{suffix}"
     moments = random.Random(0)
@@ -135,7 +139,7 @@ def trained(folder, suffix, go_on, steps):
     assert done.returncode == 0, done.stderr
 
 
-@pytest.mark.parametrize("suffix", SUFFIXES)
+@pytest.mark.parametrize("suffix", ONE_OF_THEM)
 def test_a_run_that_goes_on_in_a_new_process_is_the_same_to_the_bit(tmp_path, suffix):
     whole, parts = tmp_path / "whole", tmp_path / "parts"
     for folder in (whole, parts):

@@ -10,6 +10,7 @@ import warnings
 
 import numpy as np
 import pytest
+from quick import in_one
 
 import tapegraph as tg
 from tapegraph.recording import numpy_functions
@@ -36,7 +37,7 @@ UFUNCS = [u for u in RECORDED if isinstance(u, np.ufunc) and getattr(np, u.__nam
 UFUNCS.remove(np.divmod)  # which gives two
 
 
-@pytest.mark.parametrize("ufunc", UFUNCS, ids=lambda u: u.__name__)
+@in_one("ufunc", UFUNCS, ids=lambda u: u.__name__)
 def test_every_ufunc_of_the_table_gives_numpys_values_as_a_tensor(ufunc):
     arrays = [np.array([[0.25, 0.5, 0.75]]), np.array([[0.5], [2.0]])][: ufunc.nin]
     if ufunc is np.arccosh:
@@ -262,8 +263,8 @@ IN_PLACE = {
 }
 
 
-@pytest.mark.parametrize("kind", ["Tensor", "Dual"])
-@pytest.mark.parametrize("name", IN_PLACE)
+@in_one("kind", ["Tensor", "Dual"])
+@in_one("name", IN_PLACE)
 def test_writing_in_place_says_what_to_write_instead(name, kind):
     call, advice = IN_PLACE[name]
     x = tg.param(X) if kind == "Tensor" else tg.Dual(X, W)

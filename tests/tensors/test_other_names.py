@@ -7,6 +7,7 @@ import re
 
 import numpy as np
 import pytest
+from quick import in_one
 
 import tapegraph as tg
 from tapegraph.other_names import AT_THE_TOP, KEYWORDS, ON_TENSORS, Elsewhere
@@ -14,7 +15,7 @@ from tapegraph.other_names import AT_THE_TOP, KEYWORDS, ON_TENSORS, Elsewhere
 X = tg.param([[1.0, 2.0], [3.0, 4.0]], name="x")
 
 
-@pytest.mark.parametrize("name", ON_TENSORS)
+@in_one("name", ON_TENSORS)
 def test_a_name_on_a_tensor_says_what_to_write(name):
     here = inspect.currentframe().f_lineno + 2
     with pytest.raises(AttributeError) as caught:
@@ -25,7 +26,7 @@ def test_a_name_on_a_tensor_says_what_to_write(name):
     assert caught.value.name == name
 
 
-@pytest.mark.parametrize("name", AT_THE_TOP)
+@in_one("name", AT_THE_TOP)
 def test_a_name_at_the_top_says_what_to_write(name):
     with pytest.raises(AttributeError, match=re.escape(f"Did you mean {AT_THE_TOP[name]}?")):
         getattr(tg, name)

@@ -8,6 +8,7 @@ import pickle
 
 import numpy as np
 import pytest
+from quick import in_one
 
 import tapegraph as tg
 
@@ -413,7 +414,7 @@ INDICES = [
 ]
 
 
-@pytest.mark.parametrize("key", INDICES, ids=str)
+@in_one("key", INDICES, ids=str)
 def test_indexing_is_numpys_with_gradients_scattered_back(key):
     x = tg.param(DATA)
     y = x[key]
@@ -499,8 +500,8 @@ def test_augmented_operators_rebind_and_record():
 COMPARISONS = ["__eq__", "__ne__", "__lt__", "__le__", "__gt__", "__ge__"]
 
 
-@pytest.mark.parametrize("name", COMPARISONS)
-@pytest.mark.parametrize("wrap", [tg.param, tg.tensor, np.asarray, list])
+@in_one("name", COMPARISONS)
+@in_one("wrap", [tg.param, tg.tensor, np.asarray, list])
 def test_comparisons_are_by_value_and_plain(name, wrap):
     left, right = np.array([1.0, 2.0, 3.0]), [3.0, 2.0, 1.0]
     got = getattr(tg.param(left), name)(wrap(right))
@@ -579,7 +580,7 @@ def test_data_can_be_pickled():
 POSITIVE = np.array([[0.5, 1.5], [2.5, 0.25]])
 
 
-@pytest.mark.parametrize(
+@in_one(
     ("alias", "expected"),
     [
         (lambda x: x.sum(), POSITIVE.sum()),

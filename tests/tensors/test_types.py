@@ -114,11 +114,16 @@ NAMES_OF_NUMPY = pytest.mark.skipif(
 )
 
 
+# mypy takes seven seconds; .ci/run asks for all that wait for it.
+
+
+@pytest.mark.thorough
 @NAMES_OF_NUMPY
 def test_mypy_knows_the_types(told):
     assert {line: revealed(told["program.py"][line]) for line in REVEALED} == REVEALED
 
 
+@pytest.mark.thorough
 @NAMES_OF_NUMPY
 def test_mypy_finds_the_mistakes_and_nothing_else(told):
     errors = {
@@ -208,6 +213,7 @@ def closing(text: str) -> int:
     raise ValueError(text)
 
 
+@pytest.mark.thorough
 def test_what_is_public_has_a_type(told):
     vague = {}
     for line, name in enumerate(NAMES, 3):

@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from quick import in_one
 
 import tapegraph as tg
 from tapegraph import Value, vsum
@@ -112,8 +113,8 @@ BINARY = {
 }
 
 
-@pytest.mark.parametrize("x", [-2.3, -0.4, 0.3, 1.7])
-@pytest.mark.parametrize("name", UNARY)
+@in_one("x", [-2.3, -0.4, 0.3, 1.7])
+@in_one("name", UNARY)
 def test_unary_against_closed_form(name, x):
     op, value, slope = UNARY[name]
     if name in ("log", "sqrt"):
@@ -438,7 +439,7 @@ def test_derivative_at_a_kink_is_zero(kink, zero):
     assert x.grad == 0.0
 
 
-@pytest.mark.parametrize(
+@in_one(
     "singular",
     [
         lambda x: x.sqrt(),
@@ -450,7 +451,7 @@ def test_derivative_at_a_kink_is_zero(kink, zero):
         lambda x: (x * inf).tanh() * x.log(),
     ],
 )
-@pytest.mark.parametrize("mask", [lambda y: y * 0, lambda y: vsum([y]) * 0, lambda y: y / inf])
+@in_one("mask", [lambda y: y * 0, lambda y: vsum([y]) * 0, lambda y: y / inf])
 def test_zero_stays_zero(singular, mask):
     x = Value(0.0)
     y = singular(x)

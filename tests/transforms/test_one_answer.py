@@ -8,6 +8,7 @@ import math
 
 import numpy as np
 import pytest
+from quick import in_one
 
 import tapegraph as tg
 from tapegraph import autograd
@@ -75,8 +76,8 @@ def test_a_derivative_that_is_taken_under_no_grad_is_taken(mode, backend):
         assert (FIRST | SECOND)[mode](lambda x: x**3, 3.0) == (27.0 if mode in FIRST else 18.0)
 
 
-@pytest.mark.parametrize("outer", ["grad", "jvp"])
-@pytest.mark.parametrize("inner", TRANSFORMS)
+@in_one("outer", ["grad", "jvp"])
+@in_one("inner", TRANSFORMS)
 def test_an_inner_derivative_under_no_grad_is_a_constant(outer, inner):
     def f(x):
         with tg.no_grad():

@@ -8,6 +8,7 @@ from collections import OrderedDict, namedtuple
 
 import numpy as np
 import pytest
+from quick import in_one
 
 import tapegraph as tg
 
@@ -437,7 +438,7 @@ def test_threads_do_not_mix_levels():
 # ------------------------------------------------------------------ errors
 
 
-@pytest.mark.parametrize(
+@in_one(
     ("call", "kind", "words"),
     [
         (lambda: tg.grad(tg.exp)(X), ValueError, ["grad", "(3,)", "tg.jacobian"]),

@@ -6,6 +6,7 @@ from collections import OrderedDict, defaultdict, namedtuple
 
 import numpy as np
 import pytest
+from quick import in_one
 
 import tapegraph as tg
 from tapegraph.autograd import core
@@ -174,8 +175,8 @@ CALLS = {
 }
 
 
-@pytest.mark.parametrize("call", CALLS)
-@pytest.mark.parametrize("other", OTHERS)
+@in_one("call", CALLS)
+@in_one("other", OTHERS)
 def test_another_structure_is_refused_with_both_spelled_out(call, other):
     run, argument, of = CALLS[call]
     given, spelled, place = OTHERS[other]

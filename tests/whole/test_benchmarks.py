@@ -99,14 +99,20 @@ def test_quick_run_with_whatever_is_installed(tmp_path):
     check_quick_run(tmp_path, [name for name in peers.PEERS if name != "micrograd"])
 
 
+ONE_OPERATION = ("benchmarks", "--quick", "--ops", "--only", "add", "--engine", "native")
+
+
+@pytest.mark.skipif(peers.missing("torch") is None, reason="PyTorch is here")
+def test_without_pytorch_ops_say_so(tmp_path):
+    out = run(*ONE_OPERATION, cwd=tmp_path, status=1)
+    assert "compares with PyTorch: torch is not installed" in out
+
+
+@pytest.mark.thorough
+@pytest.mark.skipif(peers.missing("torch") is not None, reason="needs PyTorch")
 def test_ops_of_one_operation(tmp_path):
     written = tmp_path / "figures.json"
-    options = ("--quick", "--ops", "--only", "add", "--engine", "native", "--json", written)
-    if peers.missing("torch") is not None:
-        out = run("benchmarks", *options, cwd=tmp_path, status=1)
-        assert "compares with PyTorch: torch is not installed" in out
-        return
-    out = run("benchmarks", *options, cwd=tmp_path)
+    out = run(*ONE_OPERATION, "--json", written, cwd=tmp_path)
     assert "geometric mean of 8" in out
     figures = json.loads(written.read_text())
     assert {(o["label"], o["what"]) for o in figures["operations"]} == {

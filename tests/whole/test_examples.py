@@ -42,10 +42,17 @@ EAGER = {"gaussian_process"}
 WITH_NODES = [name for name in HERE if name not in NATIVE]
 # Without --thorough some run in one way or the other too, and all compiled but those of single
 # numbers: they take thousands, and recording them takes most of the time.
-EAGERLY_TOO = thinned([name for name in HERE if name not in SCALARS], 3)
-EAGERLY_TOO += [pytest.param(name, marks=pytest.mark.thorough) for name in sorted(SCALARS)]
-IN_TENSORFLOW_TOO = thinned(WITH_NODES, 14)
+EAGERLY_TOO = [
+    pytest.param(name, marks=[] if name in ("rnn", "self_attention") else [pytest.mark.thorough])
+    for name in HERE
+]
+IN_TENSORFLOW_TOO = [
+    pytest.param(name, marks=[] if name == "linear_regression" else [pytest.mark.thorough])
+    for name in WITH_NODES
+]
 TWICE = {str(row.values[0]) for row in (*EAGERLY_TOO, *IN_TENSORFLOW_TOO) if not row.marks}
+# Those have tests of their own.
+ALONE = {"cnn_digits", "inverse_design", "phase_retrieval", "quantum_circuit"}
 # What an example measures: the first figure of these lines.
 MEASURED = re.compile(r"^ *(?:accuracy|error|test|overlap|found|mse) +([\d.]+)", re.MULTILINE)
 
@@ -72,13 +79,19 @@ def run(*command: object, cwd: Path, status: int = 0) -> str:
 
 
 @pytest.fixture
-def run_here(monkeypatch, tmp_path):
-    """Run an example as `run` would, but in this process, and in a folder of its own."""
+def run_here(monkeypatch, tmp_path, thorough):
+    """Run an example as `run` would, but in this process, and in a folder of its own.
+
+    Its picture is small without --thorough: drawing takes longer than many a quick run.
+    """
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(str(SCRIPTS))  # as Python does with a script's folder
     monkeypatch.setenv("MPLBACKEND", "Agg")
 
     monkeypatch.setattr(tqdm, "monitor_interval", 0)  # no thread that outlives the test
+    if not thorough:
+        whole = pyplot.Figure.savefig
+        monkeypatch.setattr(pyplot.Figure, "savefig", lambda f, path, **_: whole(f, path, dpi=40))
 
     def run_here(name: str, *options: object) -> str:
         monkeypatch.setattr(sys, "argv", [str(SCRIPTS / f"{name}.py"), *map(str, options)])
@@ -139,7 +152,7 @@ def assert_picture(path: Path) -> None:
     "name",
     [
         pytest.param(name, marks=[pytest.mark.thorough] if name == "moons" else [])
-        for name in sorted({*HERE} - TWICE)
+        for name in sorted({*HERE} - TWICE - ALONE)
     ],
 )
 def test_example_draws_what_it_learned(name, run_here):
@@ -204,6 +217,7 @@ def test_convolution_says_that_it_runs_natively(backend, run_here):
     out = run_here("cnn_digits", "--quick", "--backend", backend, "--no-compile")
     assert re.search(r"^engine +native \(conv2d ", out, re.MULTILINE)
     assert ("RuntimeWarning" in out) == (backend == "tensorflow")
+    assert_picture(Path("cnn_digits.png"))
 
 
 def assert_explains(out: str) -> None:
@@ -227,13 +241,14 @@ def assert_says_what_it_gained(out: str, engines: int) -> None:
         assert float(factor) == pytest.approx(float(eager) / float(compiled), rel=0.1, abs=0.1)
 
 
-def test_digits_are_learned_alike_by_both_engines(run_here, thorough):
+@pytest.mark.thorough
+def test_digits_are_learned_alike_by_both_engines(run_here):
     """The README's first command, whole."""
     by_plan = run_here("digits", "--backend", "native", "--out", "here.png")
     assert_picture(Path("here.png"))
     assert figures(by_plan)[0] >= 97
     assert_says_what_it_gained(by_plan, 1)
-    if TENSORFLOW and thorough:
+    if TENSORFLOW:
         by_graph = run_here("digits", "--backend", "tensorflow")
         assert re.search(r"^engine +tensorflow; .+ compiled once$", by_graph, re.MULTILINE)
         assert_says_what_it_gained(by_graph, 2)
@@ -276,6 +291,7 @@ def test_a_designed_mirror_starts_from_waves_in_closed_form(run_here):
     (on_grid,) = re.findall(r"([\d.]+) through the same, on this grid", out)
     assert float(on_grid) == pytest.approx(float(closed), rel=0.06)
     assert printed(out, "found") < 0.05  # of 0.93
+    assert_picture(Path("inverse_design.png"))
 
 
 @pytest.mark.thorough
@@ -290,6 +306,7 @@ def test_a_circuits_gradient_is_the_parameter_shift_rules(run_here):
     assert printed(out, "shifts") < 1e-12
     # The critical ring of n spins, by fermions: -2 / sin(pi / 2n) for a field of one.
     assert f"above {-2 / np.sin(np.pi / 12):.6f}, the exact" in out
+    assert_picture(Path("quantum_circuit.png"))
 
 
 @pytest.mark.thorough
@@ -303,6 +320,7 @@ def test_a_picture_is_recovered_from_magnitudes(run_here):
     out = run_here("phase_retrieval", "--quick", "--seed", 1, "--backend", "native")
     assert printed(out, "error") < 1e-4
     assert printed(out, "loss") < 1e-12
+    assert_picture(Path("phase_retrieval.png"))
 
 
 # ------------------------------------------------------------------ in processes of their own
@@ -310,8 +328,9 @@ def test_a_picture_is_recovered_from_magnitudes(run_here):
 
 def test_script_that_registers_an_operation(tmp_path, thorough):
     script = SCRIPTS / f"{REGISTERS}.py"
+    module = "-m", f"examples.{REGISTERS}"
     picture = tmp_path / f"{REGISTERS}.png"
-    compiled = run(script, "--quick", "--backend", "native", "--compile", cwd=tmp_path)
+    compiled = run(*module, "--quick", "--backend", "native", "--compile", cwd=tmp_path)
     assert re.search("^engine +native; .+ compiled once$", compiled, re.MULTILINE)
     assert_picture(picture)
     if not thorough:
@@ -324,13 +343,13 @@ def test_script_that_registers_an_operation(tmp_path, thorough):
     assert picture.read_bytes() == drawn
 
 
+@pytest.mark.thorough  # as a module test_script_that_registers_an_operation starts
 @pytest.mark.parametrize(
     ("command", "backend"),
     [
         pytest.param(
             (SCRIPTS / "linear_regression.py",),
             "tensorflow" if TENSORFLOW else "native",
-            marks=pytest.mark.thorough,  # as test_script_that_registers_an_operation starts
             id="script",
         ),
         pytest.param(("-m", "examples.linear_regression"), "native", id="module"),
@@ -348,7 +367,7 @@ def test_without_tensorflow_an_example_runs_natively_and_says_so(run_here):
     assert re.search(r"^engine +native \(TensorFlow is not installed\.", out, re.MULTILINE)
 
 
-@pytest.mark.parametrize("missing", ["matplotlib", "sklearn", "tqdm"])
+@pytest.mark.parametrize("missing", thinned(["matplotlib", "sklearn", "tqdm"], 3))
 def test_a_missing_extra_is_one_clear_line(missing, tmp_path):
     (tmp_path / f"{missing}.py").write_text(f"raise ModuleNotFoundError(name={missing!r})")
     out = run(ROOT / "examples" / "digits.py", "--quick", cwd=tmp_path, status=1)

@@ -23,7 +23,7 @@ repeatable = partial(
 )
 
 
-@repeatable(max_examples=150)
+@repeatable(max_examples=75)
 @given(programs())
 def test_gradient_agrees_with_finite_differences(program):
     # Through 25 operations, finite differences keep fewer digits than through one.

@@ -8,6 +8,7 @@ import re
 from pathlib import Path
 
 import pytest
+from quick import in_one
 
 from tapegraph.engines import auto, registry
 
@@ -28,22 +29,24 @@ BLOCK = re.compile(
 
 
 @pytest.mark.parametrize("page", WITH_CODE)
-def test_code_prints_what_is_shown(page, monkeypatch, tmp_path, run_python):
+def test_code_prints_what_is_shown(page, monkeypatch, tmp_path, run_python, thorough):
     monkeypatch.chdir(tmp_path)
     # A context of its own, and engines of its own: what a page sets, no other test sees.
     monkeypatch.setattr(registry, "_loaders", dict(registry._loaders))
     monkeypatch.setattr(registry, "_loaded", dict(registry._loaded))
     monkeypatch.setattr(auto, "KNOWN", auto._Known())
-    contextvars.copy_context().run(run_page, page, run_python)
+    contextvars.copy_context().run(run_page, page, run_python, thorough)
 
 
-def run_page(page: str, run_python) -> None:
+def run_page(page: str, run_python, thorough: bool) -> None:
     blocks = BLOCK.findall(PAGES[page])
     assert len(blocks) == PAGES[page].count("```python")
     namespace: dict[str, object] = {"__name__": "page"}
     line = 0
     for package, alone, code, shown in blocks:
-        if package and importlib.util.find_spec(package) is None:
+        # One more TensorFlow takes seconds to import.
+        later = alone and package == "tensorflow" and not thorough
+        if later or (package and importlib.util.find_spec(package) is None):
             code, shown = "\n" * code.count("\n"), ""
         elif alone:
             done = run_python(code)
@@ -62,7 +65,7 @@ def test_the_tour_is_among_them():
     assert {"README.md", "tour.md", "recording.md"} <= set(WITH_CODE)
 
 
-@pytest.mark.parametrize("page", WITH_CODE)
+@in_one("page", WITH_CODE)
 def test_blocks_that_need_a_package_say_so(page):
     blocks = BLOCK.findall(PAGES[page])
     needs = [package for package, _, code, _ in blocks if re.search("tg.lowering|parity", code)]

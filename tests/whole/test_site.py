@@ -16,6 +16,7 @@ ROOT = Path(__file__).parents[2]
 BUILD = [sys.executable, "-m", "sphinx", "-W", "--keep-going", "-q", "-b", "html", "docs"]
 
 
+@pytest.mark.thorough  # half a minute; .ci/run asks for it
 def test_the_site_builds_and_has_every_name(tmp_path):
     done = subprocess.run([*BUILD, tmp_path], cwd=ROOT, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr  # with -W a warning is an error; kernels may say more
