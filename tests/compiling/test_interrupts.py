@@ -298,7 +298,7 @@ def test_a_scan_stops_between_two_calls_wherever_a_signal_falls(kind, engine, th
         ("the first", "native"),
         ("the second", "native"),
         ("the third", "native"),
-        ("the third", "tensorflow"),
+        pytest.param("the third", "tensorflow", marks=pytest.mark.thorough),
         ("a verified one", "native"),
     ],
     indirect=["engine"],
