@@ -298,7 +298,7 @@ def test_a_scan_stops_between_two_calls_wherever_a_signal_falls(kind, engine, th
         ("the first", "native"),
         ("the second", "native"),
         ("the third", "native"),
-        ("the third", "tensorflow"),
+        pytest.param("the third", "tensorflow", marks=pytest.mark.thorough),
         ("a verified one", "native"),
     ],
     indirect=["engine"],
@@ -313,8 +313,8 @@ def test_a_recorded_call_is_taken_or_not_wherever_a_signal_falls(call, kind, eng
             beside.clean()
         return beside
 
-    beside = fresh()
-    found = places(beside.call)
+    for _ in range(2):  # the first in a process has places that no later one has
+        found = places(fresh().call)
     signals = 0
     wanted = {"native": 9, "tensorflow": 3}[engine]
     for hit in np.linspace(0, len(found) - 1, wanted * (20 if thorough else 1)).astype(int):

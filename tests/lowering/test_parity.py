@@ -316,6 +316,7 @@ def test_random_programs_agree(shard, thorough):
     compare(shard, SHARD if thorough else QUICK, lambda program: agrees(program, program.inputs))
 
 
+@pytest.mark.thorough
 def test_random_programs_agree_in_float32(few):
     def check(program: Program) -> None:
         agrees(program, [x.astype(np.float32) for x in program.inputs])
@@ -323,6 +324,7 @@ def test_random_programs_agree_in_float32(few):
     compare(1000, few, check)
 
 
+@pytest.mark.thorough
 def test_graphs_of_random_programs_that_are_fed_results_agree(few):
     def check(program: Program) -> None:
         fed_agrees(program.run, *program.inputs)

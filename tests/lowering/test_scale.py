@@ -40,6 +40,7 @@ def first_backward(graph_engine, length: int) -> float:
     return seconds
 
 
+@pytest.mark.thorough
 def test_compiling_grows_no_faster_than_the_program(graph_engine):
     first_backward(graph_engine, 10)  # TensorFlow is imported
     ratios = []

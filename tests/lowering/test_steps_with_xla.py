@@ -399,6 +399,7 @@ def test_asked_for_a_nan_in_a_gradient_still_has_the_native_engine_decide(clock)
     assert ran(step).startswith("native: ")
 
 
+@pytest.mark.thorough
 def test_asked_for_a_bad_label_still_raises_and_changes_nothing(clock):
     plain, params, optimizer = network(lambda params: tg.Adam(params, lr=0.05), np.float64)
     step = tg.compile(plain, verify_every=None, xla=True)

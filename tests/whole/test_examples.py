@@ -43,7 +43,7 @@ WITH_NODES = [name for name in HERE if name not in NATIVE]
 # Without --thorough some run in one way or the other too, and all compiled but those of single
 # numbers: they take thousands, and recording them takes most of the time.
 EAGERLY_TOO = [
-    pytest.param(name, marks=[] if name in ("rnn", "self_attention") else [pytest.mark.thorough])
+    pytest.param(name, marks=[] if name == "self_attention" else [pytest.mark.thorough])
     for name in HERE
 ]
 IN_TENSORFLOW_TOO = [
@@ -151,7 +151,9 @@ def assert_picture(path: Path) -> None:
 @pytest.mark.parametrize(
     "name",
     [
-        pytest.param(name, marks=[pytest.mark.thorough] if name == "moons" else [])
+        pytest.param(
+            name, marks=[pytest.mark.thorough] if name in ("gpt", "microgpt", "moons") else []
+        )
         for name in sorted({*HERE} - TWICE - ALONE)
     ],
 )
