@@ -1609,8 +1609,8 @@ FAULTS = (
         "compile",
         "arrays-count-without-their-dtype",
         "tapegraph/compiling/arguments.py",
-        '        return LeafSpec(("array", value.shape, value.dtype))\n    if kind is dict',
-        '        return LeafSpec(("array", value.shape))\n    if kind is dict',
+        '(("array", value.shape, value.dtype),))\n    if kind is dict',
+        '(("array", value.shape),))\n    if kind is dict',
         HAZARDS,
     ),
     Fault(
