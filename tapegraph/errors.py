@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import linecache
 import os
 import sys
 import warnings
@@ -73,18 +74,36 @@ def user_frame(frame: FrameType | None = None) -> FrameType:
 
 def line_of(code: CodeType, lasti: int) -> str:
     """Return ``file:line`` of the instruction at an offset, looked up only when it is read."""
+    return place(code.co_filename, line_number(code, lasti))
+
+
+def line_number(code: CodeType, lasti: int) -> int | None:
+    """Return the line of the instruction at an offset."""
     line: int | None = code.co_firstlineno
     for start, stop, number in code.co_lines():
         if start <= lasti < stop:
             line = number if number is not None else line
             break
-    return f"{code.co_filename}:{line}"
+    return line
+
+
+def place(file: str, line: Any) -> str:
+    """Return ``file:line``; of a notebook's cell it is ``In[7]:line``, as IPython calls it."""
+    shell: Any = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
+    titled = getattr(getattr(shell, "compile", None), "format_code_name", None)
+    title = None if titled is None else titled(file)
+    if title is None:
+        return f"{file}:{line}"
+    _, cell = title
+    lines = linecache.getlines(file)  # which is asked for by this name too
+    linecache.cache[cell] = (sum(map(len, lines)), None, lines, cell)
+    return f"{cell}:{line}"
 
 
 def user_line() -> str:
     """Return ``file:line`` of the user's line that is being run."""
     frame = user_frame(sys._getframe(1))
-    return f"{frame.f_code.co_filename}:{frame.f_lineno}"
+    return place(frame.f_code.co_filename, frame.f_lineno)
 
 
 def warn(message: str, category: type[Warning]) -> None:

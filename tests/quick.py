@@ -10,12 +10,12 @@ from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
 
 import pytest
-from _pytest.mark.structures import ParameterSet
 
 import tapegraph as tg
 from tests.cases import Case, ComplexCase
 
 Named = TypeVar("Named", Case, ComplexCase)
+_Parameters = type(pytest.param())
 
 
 def a_few_each(cases: Iterable[Named], few: int = 1, most: int | None = None) -> list[Named]:
@@ -77,7 +77,7 @@ def in_one(names: Any, values: Iterable[Any], ids: object = None) -> Any:
     of = [name.strip() for name in names.split(",")] if isinstance(names, str) else [*names]
     rows = []
     for value in values:
-        if isinstance(value, ParameterSet):
+        if isinstance(value, _Parameters):
             assert not value.marks, "what is marked is a test of its own"
             rows.append(value.values)
         else:

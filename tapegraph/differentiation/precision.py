@@ -6,7 +6,7 @@ import warnings
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from tapegraph.errors import line_of
+from tapegraph.errors import line_number, place
 from tapegraph.recording.node import Node
 
 # Where Python notes which lines have been warned of; the text names file and line.
@@ -31,8 +31,7 @@ def warn_of_float64(y: Node, entries: Sequence[Any], wanted: Iterable[Any]) -> N
 
 
 def _warn(node: Any, wide: Node, narrow: Node) -> None:
-    place = line_of(node._code, node._lasti)
-    file, _, line = place.rpartition(":")
+    file, line = node._code.co_filename, line_number(node._code, node._lasti)
     name = f" {narrow.name!r}" if narrow.name else ""
     fix = 'Write array.astype("float32")'
     if not wide._array.shape:
@@ -41,9 +40,9 @@ def _warn(node: Any, wide: Node, narrow: Node) -> None:
         f"{node._op.name}: received float64 of shape {wide._array.shape} beside float32{name} of "
         f"shape {narrow._array.shape}, so that the result and what follows are float64; expected "
         f'one dtype. {fix}, or make the parameters float64: tg.param(data, dtype="float64"). '
-        f"(at {place})",
+        f"(at {place(file, line)})",
         UserWarning,
         file,
-        int(line),
+        line or 0,
         registry=_registry,
     )

@@ -7,10 +7,10 @@ import enum
 
 import numpy as np
 import pytest
-from quick import in_one
 
 import tapegraph as tg
 from tests.compiling.beside import agree, taken
+from tests.quick import in_one
 
 X = np.array([1.0, 2.0, 3.0])
 

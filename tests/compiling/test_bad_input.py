@@ -9,11 +9,11 @@ import warnings
 
 import numpy as np
 import pytest
-from quick import thinned
 
 import tapegraph as tg
 from tests.compiling.beside import agree, beside, run, standing, taken
 from tests.compiling.test_hazards import engine  # noqa: F401
+from tests.quick import thinned
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(5, 6, 7))

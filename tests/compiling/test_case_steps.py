@@ -10,11 +10,11 @@ from operator import attrgetter
 
 import numpy as np
 import pytest
-from quick import a_few_each, check_each, each_operation, thinned
 
 import tapegraph as tg
 from tests.cases import CASES, WITHOUT_GRADIENT
 from tests.compiling.beside import beside
+from tests.quick import a_few_each, check_each, each_operation, thinned
 
 CALLS = 5
 ID = attrgetter("id")

@@ -11,10 +11,10 @@ import json
 
 import numpy as np
 import pytest
-from quick import thinned
 
 import tapegraph as tg
 from tests.optim.trajectories import CONFIGS, GOLDENS, KEPT, STEPS, flat, ours
+from tests.quick import thinned
 
 EVERY = json.loads(GOLDENS.read_text())
 LION = [{}, {"betas": (0.8, 0.5)}, {"weight_decay": 0.3}]

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from quick import check_each, each_operation
 
 import tapegraph as tg
 from tests.cases.complex_numbers import COMPLEX_CASES
+from tests.quick import check_each, each_operation
 
 A = np.random.default_rng(0).normal(size=(2, 4, 3)) @ np.eye(3)
 A = A[0] + 1j * A[1]

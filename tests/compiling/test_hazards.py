@@ -19,11 +19,11 @@ import weakref
 
 import numpy as np
 import pytest
-from quick import thinned
 
 import tapegraph as tg
 from tapegraph.optim import schedules
 from tests.compiling.beside import agree, beside, engine_of, run, standing, taken
+from tests.quick import thinned
 
 RNG = np.random.default_rng(0)
 X = [(x,) for x in RNG.normal(size=(6, 3))]

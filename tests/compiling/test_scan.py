@@ -10,11 +10,11 @@ from functools import partial
 
 import numpy as np
 import pytest
-from quick import thinned
 
 import tapegraph as tg
 from tapegraph.compiling import programs
 from tests.compiling.beside import agree, standing, taken
+from tests.quick import thinned
 
 N = 21  # calls: real ones are among them, and a last part of a loop
 

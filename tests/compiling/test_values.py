@@ -12,7 +12,6 @@ import sys
 import numpy as np
 import pytest
 from beside import agree, beside, engine_of, standing, taken
-from quick import in_one, thinned
 
 import tapegraph as tg
 from benchmarks.protocol import Problem
@@ -20,6 +19,7 @@ from benchmarks.workloads import scalar as micrograd
 from tapegraph import Value, vsum
 from tapegraph.recording.op import DEFINED
 from tapegraph.scalars.depths import python_sums
+from tests.quick import in_one, thinned
 
 inf, nan = math.inf, math.nan
 

@@ -7,9 +7,9 @@ import tracemalloc
 
 import numpy as np
 import pytest
-from quick import in_one
 
 import tapegraph as tg
+from tests.quick import in_one
 
 X = np.arange(20.0).reshape(10, 2)
 Y = np.arange(10)

@@ -16,7 +16,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from quick import thinned
 
 import tapegraph as tg
 from tapegraph.engines import auto, registry, tuner
@@ -32,6 +31,7 @@ from tapegraph.lowering import (
 )
 from tapegraph.lowering.backward import graph
 from tapegraph.lowering.rows.rules import Row
+from tests.quick import thinned
 
 needs_tensorflow = pytest.mark.skipif(
     importlib.util.find_spec("tensorflow") is None, reason="needs TensorFlow"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from quick import in_one
 
 import tapegraph as tg
 from tapegraph.fallback import batch_sweep
@@ -12,6 +11,7 @@ from tapegraph.fallback.batch import Batch, Unbatched
 from tapegraph.fallback.sweep import gradients
 from tapegraph.recording.linearize import linearize
 from tests.cases import CASES
+from tests.quick import in_one
 
 # Whose rules do more with an array than is known of batches: they run row by row.
 ROW_BY_ROW = {

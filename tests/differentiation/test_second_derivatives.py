@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 import pytest
 from promises import named
-from quick import a_few_each, check_each, each_operation
 
 import tapegraph as tg
 from tapegraph.recording.op import OPS
 from tests.cases import CASES, OF_COMPLEX
+from tests.quick import a_few_each, check_each, each_operation
 
 # They read one triangle, and their gradients are spread over both.
 SYMMETRIC = ("cholesky", "eigh", "eigvalsh")

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from free_programs import PROGRAMS, RNG, W
-from quick import thinned
 
 import tapegraph as tg
+from tests.quick import thinned
 
 tf = pytest.importorskip("tensorflow")
 

@@ -12,12 +12,12 @@ import numpy as np
 import pytest
 from exported_models import attention, conv_net, embedded, mlp
 from free_programs import PROGRAMS
-from quick import a_few_each, check_each, each_operation, thinned
 
 import tapegraph as tg
 from tapegraph.exporting.onnx_rows import ROWS
 from tapegraph.recording.op import OPS
 from tests.cases import CASES, WITHOUT_GRADIENT
+from tests.quick import a_few_each, check_each, each_operation, thinned
 
 onnx = pytest.importorskip("onnx", reason="needs the extra onnx")
 runtime = pytest.importorskip("onnxruntime", reason="needs onnxruntime")

@@ -10,9 +10,9 @@ import itertools
 
 import numpy
 import pytest
-from quick import in_one
 
 from tapegraph.autograd import grad, jacobian, make_jvp, make_vjp, value_and_grad
+from tests.quick import in_one
 
 stats = pytest.importorskip("scipy.stats")
 scipy = importlib.import_module("scipy")

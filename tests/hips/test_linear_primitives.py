@@ -6,13 +6,13 @@ import warnings
 
 import numpy as np
 import pytest
-from quick import check_product
 
 import tapegraph as tg
 import tapegraph.autograd.numpy as anp
 from tapegraph import autograd
 from tapegraph.autograd.core import def_linear
 from tapegraph.autograd.extend import defvjp, primitive
+from tests.quick import check_product
 
 A = np.array([[1.0, 2.0], [3.0, 4.0]])
 X, T = np.array([0.5, 1.5]), np.array([1.0, 2.0])

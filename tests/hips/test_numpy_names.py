@@ -7,11 +7,11 @@ from collections import OrderedDict
 
 import numpy
 import pytest
-from quick import in_one
 
 import tapegraph.autograd.numpy as np
 from tapegraph.autograd import grad, jacobian
 from tapegraph.autograd.scipy import of_scipy, special
+from tests.quick import in_one
 
 X = numpy.array([0.3, -0.7, 1.9])
 

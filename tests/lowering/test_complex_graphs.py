@@ -6,10 +6,10 @@ import itertools
 
 import numpy as np
 import pytest
-from quick import a_few_each, check_all
 
 import tapegraph as tg
 from tests.cases.complex_numbers import COMPLEX_CASES
+from tests.quick import a_few_each, check_all
 
 pytest.importorskip("tensorflow")
 from tapegraph.lowering.rows.complex import COMPLEX

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from quick import thinned
 
 import tapegraph as tg
 from tests.lowering.test_compiled_steps import both, ran
+from tests.quick import thinned
 
 pytest.importorskip("tensorflow")
 

@@ -18,7 +18,6 @@ import pytest
 from discrepancies import DISCREPANCIES
 from hypothesis import HealthCheck, Phase, assume, given, seed, settings
 from programs import Program, programs
-from quick import a_few_each, thinned
 
 import tapegraph as tg
 from tapegraph import fallback
@@ -29,6 +28,7 @@ from tapegraph.recording.program import Recording
 from tapegraph.testing import PARITY_TOLERANCE, check_parity
 from tests.cases import CASES, Case
 from tests.lowering.forward import gradient
+from tests.quick import a_few_each, thinned
 
 pytestmark = [
     pytest.mark.parity,

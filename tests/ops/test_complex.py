@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from quick import check_each, each_operation, in_one
 
 import tapegraph as tg
 from tapegraph.fallback.strong_zero import plain, strong_zeros
@@ -12,6 +11,7 @@ from tapegraph.recording.linearize import linearize
 from tapegraph.recording.op import OPS
 from tapegraph.testing import check_gradients
 from tests.cases.complex_numbers import COMPLEX_CASES
+from tests.quick import check_each, each_operation, in_one
 
 each = each_operation(COMPLEX_CASES)
 # Compared in place, or scattered by a gradient: nothing to differentiate by itself.

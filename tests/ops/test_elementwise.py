@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from quick import in_one
 
 import tapegraph as tg
 from tapegraph.ops import elementwise
+from tests.quick import in_one
 
 # The first whose np.clip takes min and max by these names.
 NUMPY_2_1 = np.lib.NumpyVersion(np.__version__) >= "2.1.0"

@@ -8,9 +8,9 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from quick import check_product
 
 import tapegraph as tg
+from tests.quick import check_product
 
 inf, nan = math.inf, math.nan
 

@@ -6,10 +6,10 @@ import functools
 
 import numpy as np
 import pytest
-from quick import check_product
 
 import tapegraph as tg
 from tapegraph.ops.fft import _fast_length
+from tests.quick import check_product
 
 RNG = np.random.default_rng(5)
 SHAPES = [

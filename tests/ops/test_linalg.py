@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from quick import in_one
 
 import tapegraph as tg
 from tapegraph.ops import linalg
+from tests.quick import in_one
 
 rng = np.random.default_rng(3)
 A, B, C = (rng.normal(size=s) for s in ((2, 3), (3, 4), (4, 3, 2)))

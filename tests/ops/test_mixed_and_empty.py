@@ -6,12 +6,12 @@ import importlib.util
 
 import numpy as np
 import pytest
-from quick import in_one
 
 import tapegraph as tg
 from tapegraph.lowering import GAPS
 from tapegraph.testing import check_parity
 from tests.cases import CASES
+from tests.quick import in_one
 
 needs_tensorflow = pytest.mark.skipif(
     importlib.util.find_spec("tensorflow") is None, reason="needs TensorFlow"

@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 import pytest
 from promises import named
-from quick import a_few_each, check_each, each_operation
 
 import tapegraph as tg
 from tapegraph import fallback
@@ -20,6 +19,7 @@ from tapegraph.recording.op import OPS, Op
 from tapegraph.recording.record import apply
 from tapegraph.testing import check_gradients
 from tests.cases import CASES, Case
+from tests.quick import a_few_each, check_each, each_operation
 
 # The dtype's rounding, with room for a few operations.
 CLOSE = {np.float64: {"rtol": 1e-12, "atol": 1e-12}, np.float32: {"rtol": 1e-4, "atol": 1e-5}}

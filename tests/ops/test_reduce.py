@@ -6,10 +6,10 @@ import operator
 
 import numpy as np
 import pytest
-from quick import check_product, in_one
 
 import tapegraph as tg
 from tapegraph.ops import reduce
+from tests.quick import check_product, in_one
 
 rng = np.random.default_rng(3)
 X = rng.normal(size=(3, 4))

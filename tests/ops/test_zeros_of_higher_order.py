@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from quick import in_one
 
 import tapegraph as tg
 from tests.ops.test_zero_stays_zero import MASKED, REAL
+from tests.quick import in_one
 
 
 @in_one("case", [*MASKED, *REAL])

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from quick import thinned
 
 import tapegraph as tg
 from tapegraph.capture.capture import Capture
 from tapegraph.optim import clipping, leaves, optimizer, schedules
 from tests.optim.trajectories import CONFIGS
+from tests.quick import thinned
 from tests.replay import replay
 
 EVERY = {

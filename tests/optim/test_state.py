@@ -6,10 +6,10 @@ import json
 
 import numpy as np
 import pytest
-from quick import in_one
 
 import tapegraph as tg
 from tests.optim.trajectories import CONFIGS, RATES, flat
+from tests.quick import in_one
 
 EVERY = {**CONFIGS, "Lion": ("Lion", {"weight_decay": 0.1})}
 

@@ -10,10 +10,10 @@ import json
 
 import numpy as np
 import pytest
-from quick import in_one, thinned
 
 import tapegraph as tg
 from tests.optim.trajectories import CONFIGS, GOLDENS, KEPT, STEPS, flat, ours, rate, start, torchs
+from tests.quick import in_one, thinned
 
 EVERY = json.loads(GOLDENS.read_text())
 

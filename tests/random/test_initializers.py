@@ -6,9 +6,9 @@ import math
 
 import numpy as np
 import pytest
-from quick import in_one
 
 import tapegraph as tg
+from tests.quick import in_one
 
 # Fan-in and fan-out by shape: of a matrix for x @ w, and of kernels (out, in, *spatial).
 FANS = {(300, 200): (300, 200), (40, 30, 5, 4): (600, 800), (50, 40, 30): (1200, 1500)}

@@ -10,11 +10,11 @@ import threading
 
 import numpy as np
 import pytest
-from quick import in_one
 
 import tapegraph as tg
 from tapegraph.capture.capture import Capture
 from tapegraph.recording.capture_mode import ConcretizationError
+from tests.quick import in_one
 from tests.replay import replay
 
 SEED = 20240607

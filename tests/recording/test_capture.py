@@ -6,7 +6,6 @@ import dataclasses
 
 import numpy as np
 import pytest
-from quick import a_few_each, check_each, each_operation, in_one
 
 import tapegraph as tg
 from tapegraph.capture.capture import Capture
@@ -14,6 +13,7 @@ from tapegraph.lowering import GAPS
 from tapegraph.recording.capture_mode import ConcretizationError
 from tapegraph.recording.op import OPS
 from tests.cases import CASES, WITHOUT_GRADIENT
+from tests.quick import a_few_each, check_each, each_operation, in_one
 from tests.replay import replay
 
 EVERY = (*CASES, *WITHOUT_GRADIENT)

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import copy
 import functools
+import linecache
 import re
 import sys
 import threading
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from quick import in_one
 
 import tapegraph as tg
 from tapegraph.errors import BETWEEN, LIBRARY, ORIGINS, USER, user_line
 from tapegraph.fallback import VJPS
+from tests.quick import in_one
 
 IMAGE = np.ones((1, 2, 4, 4))
 
@@ -401,3 +403,22 @@ def test_numpys_own_settings_hold():
     with np.errstate(divide="call", call=lambda kind, flag: seen.append(kind)):
         tg.log(x)
     assert seen == ["divide by zero"]
+
+
+def test_a_cell_of_a_notebook_is_named_as_ipython_names_it(monkeypatch):
+    file, source = "/tmp/ipykernel_7/12.py", "x = tg.param(2.0)\ny = tg.tanh(x)\n"
+
+    def titled(name):
+        return ("Cell", "In[3]") if name == file else None
+
+    shell = SimpleNamespace(compile=SimpleNamespace(format_code_name=titled))
+    ipython = SimpleNamespace(get_ipython=lambda: shell)
+    monkeypatch.setitem(sys.modules, "IPython", ipython)
+    lines = source.splitlines(keepends=True)
+    monkeypatch.setitem(linecache.cache, file, (len(source), None, lines, file))
+    cell: dict = {"tg": tg}
+    exec(compile(source, file, "exec"), cell)
+    assert "In[3]:2" in str(tg.tape())
+    assert linecache.getline("In[3]", 2) == "y = tg.tanh(x)\n"
+    with pytest.raises(TypeError, match=r"\(at .*test_errors\.py:\d+\)"):
+        tg.sum(None)

@@ -7,9 +7,9 @@ import operator
 
 import numpy as np
 import pytest
-from quick import check_product, in_one
 
 import tapegraph as tg
+from tests.quick import check_product, in_one
 
 X = np.array([[0.5, 1.25], [2.0, 3.5]])
 W = np.array([[1.5, 0.75], [0.5, 2.25]])

@@ -5,9 +5,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from quick import in_one
 
 import tapegraph as tg
+from tests.quick import in_one
 
 START = np.array([1.0, 2.0, 3.0])
 

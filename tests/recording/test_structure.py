@@ -7,11 +7,11 @@ cost another compile, and a recording that is replayed would be wrong without a 
 from __future__ import annotations
 
 import numpy as np
-from quick import a_few_each, check_each, each_operation
 
 import tapegraph as tg
 from tapegraph.recording.linearize import linearize
 from tests.cases import CASES
+from tests.quick import a_few_each, check_each, each_operation
 
 
 def mixed(array: np.ndarray) -> np.ndarray:

@@ -10,10 +10,10 @@ import warnings
 
 import numpy as np
 import pytest
-from quick import in_one
 
 import tapegraph as tg
 from tapegraph.recording import numpy_functions
+from tests.quick import in_one
 
 X = np.array([[1.0, -2.0, 3.0], [0.5, 4.0, -1.5]])
 W = np.array([[2.0, 0.5, -1.0], [1.5, 1.0, 3.0]])

@@ -7,10 +7,10 @@ import re
 
 import numpy as np
 import pytest
-from quick import in_one
 
 import tapegraph as tg
 from tapegraph.other_names import AT_THE_TOP, KEYWORDS, ON_TENSORS, Elsewhere
+from tests.quick import in_one
 
 X = tg.param([[1.0, 2.0], [3.0, 4.0]], name="x")
 

@@ -8,9 +8,9 @@ import pickle
 
 import numpy as np
 import pytest
-from quick import in_one
 
 import tapegraph as tg
+from tests.quick import in_one
 
 DATA = np.array([[1.0, -2.0, 3.0], [4.0, 5.0, -6.0]])
 

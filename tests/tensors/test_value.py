@@ -16,10 +16,10 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from quick import in_one
 
 import tapegraph as tg
 from tapegraph import Value, vsum
+from tests.quick import in_one
 
 inf, nan = math.inf, math.nan
 

@@ -10,7 +10,6 @@ import threading
 import numpy as np
 import pytest
 from promises import named
-from quick import a_few_each, check_each, each_operation, in_one
 
 import tapegraph as tg
 from tapegraph.differentiation.jvps import JVPS
@@ -19,6 +18,7 @@ from tapegraph.recording.op import OPS, Op
 from tapegraph.recording.record import apply
 from tests.cases import CASES
 from tests.ops.test_zero_stays_zero import MASKED, REAL
+from tests.quick import a_few_each, check_each, each_operation, in_one
 
 
 @pytest.fixture(autouse=True)

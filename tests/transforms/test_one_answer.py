@@ -8,12 +8,12 @@ import math
 
 import numpy as np
 import pytest
-from quick import in_one
 
 import tapegraph as tg
 from tapegraph import autograd
 from tapegraph.autograd import core
 from tapegraph.autograd.extend import defjvp, defvjp, primitive
+from tests.quick import in_one
 
 # ------------------------------------------------------------------ no_grad: constants
 

@@ -8,9 +8,9 @@ from collections import OrderedDict, namedtuple
 
 import numpy as np
 import pytest
-from quick import in_one
 
 import tapegraph as tg
+from tests.quick import in_one
 
 X = np.array([0.3, -0.7, 1.1])
 A = np.array([[0.2, 0.5, -0.4], [0.7, -0.1, 0.3], [0.6, 0.9, -0.8]])

@@ -6,12 +6,12 @@ from collections import OrderedDict, defaultdict, namedtuple
 
 import numpy as np
 import pytest
-from quick import in_one
 
 import tapegraph as tg
 from tapegraph.autograd import core
 from tapegraph.autograd.extend import defjvp, defvjp, primitive, vspace
 from tapegraph.pytree import described, matched
+from tests.quick import in_one
 
 Line = namedtuple("Line", "slope height")
 Size = namedtuple("Size", "width depth")

@@ -14,9 +14,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from quick import thinned
 
 import tapegraph as tg
+from tests.quick import thinned
 
 pyplot = pytest.importorskip("matplotlib.pyplot")
 tqdm = pytest.importorskip("tqdm").tqdm

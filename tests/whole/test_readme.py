@@ -8,9 +8,9 @@ import re
 from pathlib import Path
 
 import pytest
-from quick import in_one
 
 from tapegraph.engines import auto, registry
+from tests.quick import in_one
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text()
