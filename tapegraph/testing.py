@@ -257,7 +257,8 @@ def check_parity(
     >>> report.backend  # doctest: +SKIP
     'tensorflow'
     """
-    leaves = [param(x, name=f"input {i}") for i, x in enumerate(inputs)]
+    given = [x._array if isinstance(x, Node) else x for x in inputs]
+    leaves = [param(x, name=f"input {i}") for i, x in enumerate(given)]
     out = f(*leaves)
     if not isinstance(out, Node):
         raise TypeError(explain("check_parity", f"f returning {kind_of(out)}", "a Tensor"))

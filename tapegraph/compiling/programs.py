@@ -92,9 +92,12 @@ class Programs:
 
     @property
     def refused(self) -> dict[str, str]:
-        """Why engines do not run it, by name."""
+        """Why engines do not run it, by name: those too that have not been chosen yet."""
         if self._trace.numbers is not None:
             return dict.fromkeys(registry.rivals(), _NUMBERS.reason)
+        for name in registry.rivals():
+            if name not in self._others:
+                self._may_run(name)
         return {name: failure.reason for name, failure in self._failed.items()}
 
     def run(self, given: list[Any], undo: Undo) -> Any:
@@ -352,16 +355,16 @@ class Programs:
         return self._tried_a_variant
 
     def _rivals(self) -> list[Engine]:
-        rivals = []
-        for name in registry.rivals():
-            try:
-                engine = registry.engine(name)
-                engine.check_whole(self._trace.recording.program)
-                rivals.append(engine)
-            except Exception as error:
-                raise_interrupt(error)
-                self._failed[name] = Failure(str(error))
-        return rivals
+        return [registry.engine(name) for name in registry.rivals() if self._may_run(name)]
+
+    def _may_run(self, name: str) -> bool:
+        """Return whether an engine may be tried, and remember why where it may not."""
+        try:
+            registry.engine(name).check_whole(self._trace.recording.program)
+        except Exception as error:
+            raise_interrupt(error)
+            self._failed.setdefault(name, Failure(str(error)))
+        return name not in self._failed
 
     def _made(self, name: str) -> WholeProgram | None:
         if name not in self._others:

@@ -53,7 +53,7 @@ def advice(refused: Mapping[str, str], tuner: Tuner | None) -> str:
     backend = get_backend()
     open_to = [name for name in registry.rivals() if name not in refused]
     if not open_to:
-        return "To have another engine, remove what it does not run."
+        return "To have another engine, see to that first."
     if backend == registry.NATIVE:
         return 'To have them measured, choose tg.set_backend("auto").'
     if backend != registry.AUTO:

@@ -349,3 +349,10 @@ def test_random_programs_agree_where_nan_and_inf_flow(few):
             )
 
     compare(2000, few // 2, check)
+
+
+def test_tensors_are_taken_by_their_numbers():
+    x = tg.param([0.5, 1.0])
+    report = tg.testing.check_parity(tg.tanh, x)
+    np.testing.assert_allclose(report.gradients[0].shape, (2,))
+    assert report.max_rel_difference < 1e-9 and x.grad is None

@@ -64,6 +64,7 @@ def test_a_step_is_explained_in_sentences():
         assert text == step.explain()
     assert "- <lambda>(x: float64[2], k=2): the first call;" in text
     assert "The backend is 'native' (by tg.use_backend)." in text
+    assert TENSORFLOW or "TensorFlow does not run it: TensorFlow is not installed." in text
 
 
 def test_both_engines_times_are_told():
