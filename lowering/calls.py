@@ -58,7 +58,7 @@ def to_tensorflow(array: Array) -> Any:
 def moved(array: Array) -> Any:
     """Return an eager tensor of a copy of an array, which nobody else holds."""
     if array.ndim and array.size and array.dtype.char in _SHARED:
-        return _shared(own(array, aligned=True))
+        return _shared(own(array, align=True))
     return copied(array)
 
 

@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from tapegraph.arrays.buffers import aligned
 from tapegraph.engines import tuner
 from tapegraph.engines.tuner import CLOCK, Candidate, Tuner
 from tapegraph.interrupts import raise_interrupt
@@ -46,6 +47,7 @@ class ManyRuns:
         self._choose_among(*xla.candidates(when, lambda: self._graph, self._with_xla))
         self._setbacks = 0
         self._room = 0  # for so many runs XLA has compiled it
+        self._told: tuple[tuple[int, int], list[Any]] = (0, 0), []  # how many runs, as tensors
         self.compile_seconds = 0.0
         self.latest: LoopGraph | None = None
         self.done = 0  # of runs that did not all stand
@@ -91,8 +93,10 @@ class ManyRuns:
     ) -> list[Output] | None:
         self.latest = graph
         arrays = [_with_room(a, room) if has_rows else a for a, has_rows in feeds]
-        given: list[Array] = [np.array(runs, np.int32), np.zeros(room, np.int8), *arrays]
-        outputs = graph([to_tensorflow(array) for array in given], changes)
+        if self._told[0] != (runs, room):
+            places = np.array(runs, np.int32), np.zeros(room, np.int8)
+            self._told = (runs, room), list(map(to_tensorflow, places))
+        outputs = graph([*self._told[1], *map(to_tensorflow, arrays)], changes)
         self.done = graph.done
         return outputs
 
@@ -139,9 +143,8 @@ class ManyRuns:
 
 
 def _with_room(array: Array, room: int) -> Array:
-    """Return a copy of an array, with rows of zeros besides."""
-    if room == len(array):
-        return np.array(array, order="C")
-    longer = np.zeros((room, *array.shape[1:]), array.dtype)
+    """Return a copy of an array, with rows of zeros besides, which TensorFlow need not copy."""
+    longer = aligned((room, *array.shape[1:]), array.dtype)
     longer[: len(array)] = array
+    longer[len(array) :] = 0
     return longer

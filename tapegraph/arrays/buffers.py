@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 from typing import Any
 
@@ -18,9 +19,7 @@ LARGE = 1 << 14
 KEPT = (32 << 20) - (1 << 13)
 
 
-def own(
-    array: npt.ArrayLike, dtype: npt.DTypeLike | None = None, *, aligned: bool = False
-) -> Array:
+def own(array: npt.ArrayLike, dtype: npt.DTypeLike | None = None, *, align: bool = False) -> Array:
     """Return a C-ordered copy of an array, aligned where it is large, or asked for.
 
     NumPy aligns to 16 bytes, and an engine that wants 64 would have to copy at every run.
@@ -28,14 +27,19 @@ def own(
     source = np.asarray(array)
     # NumPy's own instance of the native dtype: np.add.at is 30 times slower with any other.
     kind = np.dtype((source.dtype if dtype is None else np.dtype(dtype)).type)
-    size = source.size * kind.itemsize
-    if size < LARGE and not aligned:
+    if source.size * kind.itemsize < LARGE and not align:
         return np.array(source, dtype=kind, order="C")
-    raw = np.empty(size + ALIGNMENT, dtype=np.uint8)
-    start = -raw.ctypes.data % ALIGNMENT
-    copy: Array = raw[start : start + size].view(kind).reshape(source.shape)
+    copy = aligned(source.shape, kind)
     copy[...] = source
     return copy
+
+
+def aligned(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
+    """Return an array of any numbers that is aligned for every engine."""
+    size = math.prod(shape) * dtype.itemsize
+    raw = np.empty(size + ALIGNMENT, dtype=np.uint8)
+    start = -raw.ctypes.data % ALIGNMENT
+    return raw[start : start + size].view(dtype).reshape(shape)
 
 
 def is_shared(node: Any) -> bool:

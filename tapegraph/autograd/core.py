@@ -165,6 +165,8 @@ class _Watched:
 
 def with_shapes(x: Any) -> Any:
     """Return a structure with arrays for its numbers: results then are NumPy's, of their dtypes."""
+    if type(x) is np.ndarray:
+        return x
     return mapped(lambda leaf: np.asarray(leaf) if isinstance(leaf, NUMBERS) else leaf, x)
 
 
@@ -180,6 +182,8 @@ def _array(x: Any) -> Any:
 
 
 def _check_numbers(op: str, x: Any) -> None:
+    if type(x) is np.ndarray and x.dtype.char in "fdFD":  # as most are
+        return
     for path, leaf in leaves(x, "the argument"):
         if isinstance(leaf, (float, int, complex)):
             continue

@@ -35,7 +35,10 @@ def unary_to_nary(unary_operator: Callable[..., R]) -> Nary[R]:
 
             def unary(x: Any) -> Any:
                 given = list(args)
-                for place, value in zip(wanted, x if several else (x,), strict=True):
+                if not several:
+                    given[wanted[0]] = x
+                    return fun(*given, **kwargs)
+                for place, value in zip(wanted, x, strict=True):
                     given[place] = value
                 return fun(*given, **kwargs)
 
