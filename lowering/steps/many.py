@@ -94,8 +94,8 @@ class ManyRuns:
         self.latest = graph
         arrays = [_with_room(a, room) if has_rows else a for a, has_rows in feeds]
         if self._told[0] != (runs, room):
-            places = np.array(runs, np.int32), np.zeros(room, np.int8)
-            self._told = (runs, room), list(map(to_tensorflow, places))
+            told: list[Array] = [np.array(runs, np.int32), np.zeros(room, np.int8)]
+            self._told = (runs, room), list(map(to_tensorflow, told))
         outputs = graph([*self._told[1], *map(to_tensorflow, arrays)], changes)
         self.done = graph.done
         return outputs
