@@ -93,10 +93,9 @@ def _directive(table: re.Match[str]) -> str:
         entries = re.findall(r"^\| `(\w+)` \| (.+) \|$", rows, re.MULTILINE)
         lines = [f".. py:currentmodule:: {package}", ""]
         lines += [f".. py:data:: {name}\n\n   {text}\n" for name, text in entries]
-    elif modules:
-        lines = [f".. api:: {package}", f"   :from: {modules}"]
-    else:
-        lines = [f".. py:module:: {package}", "", f".. api:: {package}"]
+    else:  # the library's own names come from many modules, a part's stand together
+        lines = [f".. py:module:: {package}", ""] if "." in package else []
+        lines += [f".. api:: {package}", *([f"   :from: {modules}"] if modules else [])]
     return "\n".join(["```{eval-rst}", *lines, "```", ""])
 
 
