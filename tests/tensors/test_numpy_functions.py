@@ -251,7 +251,7 @@ IN_PLACE = {
         lambda x: np.put_along_axis(x, np.zeros((1, 3), int), 1.0, 0),
         r"(np|tg)\.where",
     ),
-    "np.add.at": (lambda x: np.add.at(np.zeros(2), [0], x[0, 0]), r"np\.where"),
+    "np.add.at": (lambda x: np.add.at(np.zeros(2), [0], x[0, 0]), r"tg\.add_at"),
     "np.copyto": (lambda x: np.copyto(np.zeros(X.shape), x), r"(np|tg)\.where"),
     "np.put": (lambda x: np.put(x, [0], 1.0), r"(np|tg)\.where"),
     "np.fill_diagonal": (lambda x: np.fill_diagonal(x, 0.0), r"(np|tg)\.where"),
