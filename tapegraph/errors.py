@@ -145,5 +145,19 @@ def kind_of(value: Any) -> str:
     dtype = getattr(value, "dtype", None)
     if shape is not None and dtype is not None:
         return f"{type(value).__name__} of dtype {dtype} and shape {tuple(shape)}"
-    text = repr(value)
+    text = " ".join(repr(value).split())
     return f"{type(value).__name__} {text if len(text) <= 60 else text[:57] + '...'}"
+
+
+def check_callable(op: str, f: Any, argument: str = "", fix: str = "") -> None:
+    """Refuse what is no function; ``argument`` says which one it is, if there are several."""
+    if not callable(f):
+        received = f"{kind_of(f)} for {argument!r}" if argument else kind_of(f)
+        raise TypeError(explain(op, received, "a function", fix))
+
+
+def path_of(op: str, path: Any, fix: str) -> str:
+    """Return a path as text; refuse what is none, as arguments in the wrong order are."""
+    if not isinstance(path, (str, bytes, os.PathLike)):
+        raise TypeError(explain(op, f"{kind_of(path)} for 'path'", "a path", fix))
+    return os.fsdecode(path)

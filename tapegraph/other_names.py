@@ -75,6 +75,7 @@ ON_TENSORS = {
     "zero_": _IN_PLACE,
 }
 _ARRAY = "tg.param(array) for what is learned, tg.tensor(array) for a constant"
+_FUNCTIONS = "functions such as tg.relu, which stand in tapegraph itself"
 # Names at the top of PyTorch, TensorFlow and JAX.
 AT_THE_TOP = {
     "GradientTape": "tg.grad(f), or result.backward()",
@@ -94,12 +95,13 @@ AT_THE_TOP = {
     "eye": f"np.eye; {_ARRAY}",
     "flatten": "tg.ravel",
     "from_numpy": _ARRAY,
+    "functional": _FUNCTIONS,
     "full": f"np.full; {_ARRAY}",
     "jit": "tg.compile",
     "manual_seed": "tg.random.seed",
     "masked_fill": "tg.where(mask, value, x)",
     "mm": "tg.matmul",
-    "nn": "functions such as tg.relu, which stand in tapegraph itself, and tg.param for weights",
+    "nn": f"{_FUNCTIONS}, and tg.param for weights",
     "numel": "x.size",
     "ones": f"np.ones; {_ARRAY}",
     "permute": "tg.transpose(x, axes)",

@@ -7,7 +7,8 @@ from collections.abc import Callable
 from typing import Any, TypeVar, cast
 
 from tapegraph.autograd.typed import Nary
-from tapegraph.transforms.levels import check_callable, check_positions, positions
+from tapegraph.errors import check_callable
+from tapegraph.transforms.levels import check_positions, positions
 
 R = TypeVar("R")
 

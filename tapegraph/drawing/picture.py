@@ -15,7 +15,7 @@ from tapegraph.drawing.sources import sketch
 from tapegraph.drawing.svg import svg
 from tapegraph.drawing.text import text
 from tapegraph.drawing.themes import Theme, colours
-from tapegraph.errors import explain, kind_of
+from tapegraph.errors import explain, kind_of, path_of
 
 __all__ = ["Drawing", "draw"]
 
@@ -115,14 +115,15 @@ class Drawing:
             ".dot": self.dot,
             ".txt": lambda: f"{self}\n",
         }
-        ending = Path(path).suffix.lower()
+        name = path_of("save", path, 'Write tg.draw(x).save("graph.svg").')
+        ending = Path(name).suffix.lower()
         if ending == ".png":
-            png.save(self._scene, path, theme or "light", scale)
+            png.save(self._scene, name, theme or "light", scale)
         elif ending in writers:
-            Path(path).write_text(writers[ending](), encoding="utf-8")
+            Path(name).write_text(writers[ending](), encoding="utf-8")
         else:
             expected = "a path that ends in .svg, .png, .dot or .txt"
-            raise ValueError(explain("save", repr(os.fspath(path)), expected))
+            raise ValueError(explain("save", repr(name), expected))
 
     def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
         return {"image/svg+xml": self.svg(), "text/plain": str(self)}

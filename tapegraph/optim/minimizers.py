@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from tapegraph.errors import explain, kind_of
+from tapegraph.errors import check_callable, explain, kind_of
 from tapegraph.pytree import Layout, leaves, replaced
 from tapegraph.recording.lost_gradients import DIFFERENTIATING
 from tapegraph.recording.scopes import no_grad
@@ -18,7 +18,7 @@ from tapegraph.tensors.dual import lifted
 from tapegraph.transforms.grad import value_and_grad
 from tapegraph.transforms.hvp import hvp
 from tapegraph.transforms.jacobian import hessian
-from tapegraph.transforms.levels import NUMBERS, check_callable
+from tapegraph.transforms.levels import NUMBERS
 from tapegraph.typed import Array, Pytree
 
 # SciPy's methods by what they take besides the value; the others take the gradient.

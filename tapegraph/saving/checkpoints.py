@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from tapegraph.arrays.buffers import own
-from tapegraph.errors import explain, kind_of
+from tapegraph.errors import explain, kind_of, path_of
 from tapegraph.optim.optimizer import Optimizer
 from tapegraph.optim.saved import changes_to
 from tapegraph.pytree import named
@@ -76,7 +76,7 @@ def save(
     import json
 
     check_outside("save", "Call it between the runs.")
-    name = os.fsdecode(path)
+    name = path_of("save", path, "Write tg.save(path, tree).")
     suffix = formats.suffix_of("save", name)
     given = {} if metadata is None else metadata
     text = dict(given) if isinstance(given, Mapping) else {KEY: ""}
@@ -166,7 +166,7 @@ def load(
 
     check_outside("load", "Call it between the runs.")
     _check_is_tree("load", into)
-    name = os.fsdecode(path)
+    name = path_of("load", path, "Write tg.load(path, into=tree).")
     suffix = formats.suffix_of("load", name)
     if suffix == formats.SAFETENSORS:
         formats.package("load")

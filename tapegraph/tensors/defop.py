@@ -9,7 +9,7 @@ from typing import Any, overload
 
 import numpy as np
 
-from tapegraph.errors import explain, kind_of
+from tapegraph.errors import check_callable, explain, kind_of
 from tapegraph.recording import node as nodes
 from tapegraph.recording import numpy_functions
 from tapegraph.recording.capture_mode import OPERATION, capturing
@@ -118,7 +118,7 @@ def defop(
         return functools.partial(
             defop, vjp=vjp, jvp=jvp, lowering=lowering, name=name, takes_complex=takes_complex
         )
-    _check_callable("forward", forward)
+    check_callable("defop", forward, "forward")
     title = getattr(forward, "__name__", "") if name is None else name
     if not isinstance(title, str) or not title.isidentifier():
         fix = "Give it one with name=."
@@ -129,10 +129,10 @@ def defop(
     takes = _Parameters(title, forward)
     for rule in vjp if isinstance(vjp, tuple) else (vjp,):
         if rule is not None or not isinstance(vjp, tuple):
-            _check_callable("vjp", rule)
+            check_callable("defop", rule, "vjp")
     for argument, rule in (("jvp", jvp), ("lowering", lowering)):
         if rule is not None:
-            _check_callable(argument, rule)
+            check_callable("defop", rule, argument)
     flows = tuple(rule is not None for rule in vjp) if isinstance(vjp, tuple) else None
     if flows is not None and takes.arrays is not None and len(flows) != takes.arrays:
         received = f"{len(flows)} rules in vjp for {title}"
@@ -342,8 +342,3 @@ def _broadcasts(shape: tuple[int, ...], to: tuple[int, ...]) -> bool:
         return np.broadcast_shapes(shape, to) == to
     except ValueError:
         return False
-
-
-def _check_callable(argument: str, value: Any) -> None:
-    if not callable(value):
-        raise TypeError(explain("defop", f"{kind_of(value)} for {argument!r}", "a function"))

@@ -17,7 +17,7 @@ import numpy as np
 
 from tapegraph import random
 from tapegraph.differentiation.gradients import Region
-from tapegraph.errors import explain
+from tapegraph.errors import check_callable, explain
 from tapegraph.ops.shape import alias
 from tapegraph.pytree import leaves, mapped, matched, replaced
 from tapegraph.recording import capture_mode
@@ -27,7 +27,6 @@ from tapegraph.recording.op import NO_ATTRS, Op, Rules
 from tapegraph.recording.record import remember
 from tapegraph.recording.scopes import RECORDING, Scope
 from tapegraph.tensors.tensor import Tensor
-from tapegraph.transforms.levels import check_callable
 
 F = TypeVar("F", bound=Callable[..., Any])
 

@@ -7,13 +7,12 @@ from typing import Any
 
 import numpy as np
 
-from tapegraph.errors import explain, kind_of
+from tapegraph.errors import check_callable, explain, kind_of
 from tapegraph.recording.node import constant
 from tapegraph.tensors.dual import Dual, direction, dual_of, lifted, parts
 from tapegraph.tensors.tensor import Tensor
 from tapegraph.transforms.levels import (
     NUMBERS,
-    check_callable,
     flowing,
     next_tag,
     plain,

@@ -8,13 +8,12 @@ from typing import Any, Concatenate, Literal, overload
 
 import numpy as np
 
-from tapegraph.errors import explain
+from tapegraph.errors import check_callable, explain
 from tapegraph.pytree import mapped
 from tapegraph.tensors.dual import Dual
 from tapegraph.tensors.tensor import Tensor
 from tapegraph.transforms.levels import (
     Lifted,
-    check_callable,
     check_positions,
     next_tag,
     plain,

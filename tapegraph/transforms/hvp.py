@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from tapegraph.errors import explain
+from tapegraph.errors import check_callable, explain
 from tapegraph.pytree import leaves, matched, replaced
 from tapegraph.tensors.dual import direction, dual_of
 from tapegraph.transforms.forward import check_pairs, split
-from tapegraph.transforms.levels import Lifted, check_callable, next_tag
+from tapegraph.transforms.levels import Lifted, next_tag
 from tapegraph.transforms.reverse import Pullback, recording
 from tapegraph.typed import Pytree
 

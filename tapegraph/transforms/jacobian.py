@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from tapegraph.errors import explain, kind_of
+from tapegraph.errors import check_callable, explain, kind_of
 from tapegraph.ops import elementwise, shape
 from tapegraph.pytree import leaves, matched, replaced
 from tapegraph.random import Repeated
@@ -18,7 +18,6 @@ from tapegraph.transforms.forward import split
 from tapegraph.transforms.grad import Gradient
 from tapegraph.transforms.levels import (
     Lifted,
-    check_callable,
     check_positions,
     next_tag,
     positions,

@@ -93,12 +93,6 @@ def check_positions(op: str, wanted: Sequence[int], args: Sequence[Any]) -> None
             raise ValueError(explain(op, received, "an argument at that position"))
 
 
-def check_callable(op: str, f: Any) -> None:
-    """Refuse what is no function."""
-    if not callable(f):
-        raise TypeError(explain(op, kind_of(f), "a function"))
-
-
 def result(op: str, out: Any, level: int) -> Any:
     """Return what a function gave as a Tensor or Dual.
 

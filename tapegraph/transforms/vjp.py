@@ -6,12 +6,12 @@ from collections.abc import Callable, Iterable
 from itertools import compress
 from typing import Any
 
+from tapegraph.errors import check_callable
 from tapegraph.ops import shape
 from tapegraph.pytree import leaves, matched, replaced
 from tapegraph.tensors.dual import direction
 from tapegraph.transforms.levels import (
     Lifted,
-    check_callable,
     flowing,
     next_tag,
     plain,

@@ -387,6 +387,12 @@ def test_no_examples_are_refused(tmp_path):
         tg.export(lambda: W, tmp_path)
 
 
+@pytest.mark.parametrize("arguments", [(abs, X, "saved"), ("saved", abs, X), (3, "saved", X)])
+def test_arguments_in_another_order_are_refused(arguments):
+    with pytest.raises(TypeError, match=r"^export: received .* Write tg\.export\(f, path, x\)"):
+        tg.export(*arguments)
+
+
 @pytest.fixture
 def operations(monkeypatch):
     from tapegraph.recording.op import DEFINED

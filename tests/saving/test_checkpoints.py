@@ -340,3 +340,18 @@ def test_the_mode_of_a_file_stays_and_links_lead_to_it(path, tmp_path):
     tg.save(link, {"x": 2})
     assert link.is_symlink() and tg.load(path) == {"x": 2}
     assert stat.S_IMODE(os.stat(path).st_mode) == 0o604
+
+
+@pytest.mark.parametrize(
+    ("call", "order"),
+    [
+        (lambda w, path: tg.save({"w": w}, path), "tg.save(path, tree)"),
+        (lambda w, path: tg.load({"w": w}, path), "tg.load(path, into=tree)"),
+        (lambda w, path: tg.draw(w * 2.0).save(w), "tg.draw(x).save("),
+    ],
+)
+def test_a_path_is_asked_for_where_another_argument_stands(tmp_path, call, order):
+    with pytest.raises(TypeError, match="expected a path") as raised:
+        call(tg.param(np.ones((2, 1))), str(tmp_path / "a.npz"))
+    assert order in str(raised.value)
+    assert not list(tmp_path.iterdir())
