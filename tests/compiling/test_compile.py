@@ -630,7 +630,7 @@ def test_memory_is_flat_over_calls_and_shapes(thorough):
     tracemalloc.start()
     try:
         held = []
-        calls = 20_000 if thorough else 150
+        calls = 20_000 if thorough else 300
         for _ in range(6):
             work(calls)
             gc.collect()

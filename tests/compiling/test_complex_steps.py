@@ -7,7 +7,7 @@ import pytest
 
 import tapegraph as tg
 from tests.cases.complex_numbers import COMPLEX_CASES
-from tests.quick import check_each, each_operation
+from tests.quick import a_few_each, check_each, each_operation
 
 A = np.random.default_rng(0).normal(size=(2, 4, 3)) @ np.eye(3)
 A = A[0] + 1j * A[1]
@@ -34,8 +34,9 @@ def stepped(case, compiles):
 
 
 @each_operation(COMPLEX_CASES)
-def test_a_compiled_case_is_the_eager_one_to_the_bit(op):
-    check_each(op, COMPLEX_CASES, compiled_is_the_eager_one)
+def test_a_compiled_case_is_the_eager_one_to_the_bit(op, thorough):
+    cases = COMPLEX_CASES if thorough else a_few_each(COMPLEX_CASES, most=2)
+    check_each(op, cases, compiled_is_the_eager_one)
 
 
 def compiled_is_the_eager_one(case):

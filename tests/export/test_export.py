@@ -24,8 +24,8 @@ DTYPES = ("float64", "float32")
 
 
 MODELS = (mlp, mlp_loss, conv_net, attention, embedding, kinks)
-# Two of them; all in both dtypes with --thorough.
-QUICK = {(mlp_loss, "float64"), (conv_net, "float32")}
+# One of them; all in both dtypes with --thorough.
+QUICK = {(mlp_loss, "float64")}
 EXPORTED = [
     pytest.param(*row, marks=[] if row in QUICK else [pytest.mark.thorough])
     for row in itertools.product(MODELS, DTYPES)

@@ -16,6 +16,7 @@ from tapegraph.lowering.steps import agreement
 from tapegraph.lowering.steps import step as step_module
 from tapegraph.lowering.steps.step_graph import StepGraph
 from tests.lowering import forward
+from tests.quick import thinned
 
 WHOLE = 1.5 * 2.0**52
 WHOLE_32 = 1.5 * 2.0**23
@@ -128,7 +129,7 @@ def test_a_compiled_step_computes_what_was_written(formula, variant, monkeypatch
 GRADIENTS = [name for name, (_, _, expected) in FORMULAS.items() if np.isfinite(expected).all()]
 
 
-@pytest.mark.parametrize("name", GRADIENTS)
+@pytest.mark.parametrize("name", thinned(GRADIENTS, 2))
 def test_a_gradient_inside_a_compiled_step(name, variant):
     f, x, _ = FORMULAS[name]
     w = tg.param(x)

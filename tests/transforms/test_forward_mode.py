@@ -167,7 +167,7 @@ def told_apart():
     return chosen
 
 
-FIRST = {case.id for case in a_few_each(CASES, most=3)}
+FIRST = {case.id for case in a_few_each(CASES, most=1)}
 
 
 @each_operation(CASES)

@@ -53,6 +53,8 @@ IN_TENSORFLOW_TOO = [
 TWICE = {str(row.values[0]) for row in (*EAGERLY_TOO, *IN_TENSORFLOW_TOO) if not row.marks}
 # Those have tests of their own.
 ALONE = {"cnn_digits", "inverse_design", "phase_retrieval", "quantum_circuit"}
+# Run with --thorough alone: they take longest, and others do what they do.
+LONG = {"embedding", "gpt", "gradient_penalty", "masked_attention", "microgpt", "moons"}
 # What an example measures: the first figure of these lines.
 MEASURED = re.compile(r"^ *(?:accuracy|error|test|overlap|found|mse) +([\d.]+)", re.MULTILINE)
 
@@ -151,9 +153,7 @@ def assert_picture(path: Path) -> None:
 @pytest.mark.parametrize(
     "name",
     [
-        pytest.param(
-            name, marks=[pytest.mark.thorough] if name in ("gpt", "microgpt", "moons") else []
-        )
+        pytest.param(name, marks=[pytest.mark.thorough] if name in LONG else [])
         for name in sorted({*HERE} - TWICE - ALONE)
     ],
 )
