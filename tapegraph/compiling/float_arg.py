@@ -28,7 +28,7 @@ _ARITHMETIC: dict[str, Callable[..., Any]] = {
 _ARITHMETIC["round"] = round
 _ARRAYS = (
     "Write tg.tensor(k) for an array of it, k * np.ones(shape) for np.full(shape, k), "
-    "np.stack([k, x]) for np.array([k, x])."
+    "np.stack([k, x]) for np.array([k, x]); in place of a list of numbers pass an array."
 )
 _FUNCTIONS = f"Write np.sqrt(k) for math.sqrt(k), and so on. {BY_VALUE}"
 

@@ -30,10 +30,16 @@ def strict() -> bool:
 def to_number(kind: str, conversion: str, read: str = "") -> None:
     """Warn, once per line of the user's, that numbers carry no gradient."""
     read = read or ("value.data" if kind == "Value" else "tensor.item()")
+    if kind == "Value":
+        itself = "tapegraph's function on the Value itself (tg.sin(x) for math.sin(x))"
+    else:
+        itself = (
+            f"tapegraph's or NumPy's function on the {kind} itself (tg.sin(x) for math.sin(x), "
+            "np.stack for an array of results)"
+        )
     message = (
         f"{conversion}: received a {kind} that needs a gradient, which the number does not carry; "
-        f"write {read} to read the value, or tapegraph's or NumPy's function on the {kind} itself "
-        "(tg.sin(x) for math.sin(x), np.stack for an array of results) to keep the gradient."
+        f"write {read} to read the value, or {itself} to keep the gradient."
     )
     if strict():
         raise TypeError(f"{message} ({STRICT} is set, at {user_line()})")

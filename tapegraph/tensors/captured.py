@@ -45,7 +45,10 @@ class CapturedTensor:
 
     # Numbers that stay in the program
 
-    data = _reading("data", "Compute with the tensor itself.")
+    data = _reading(
+        "data",
+        "Compute with the tensor itself; for w.data -= step write w.assign((w - step).detach()).",
+    )
     item = _reading("item", "Return the tensor, and read its number outside.")
     numpy = _reading("numpy", "Compute with the tensor itself, by NumPy's functions.")
     array = _reading("numpy.asarray", "Call NumPy's functions on the tensor itself.")

@@ -111,7 +111,8 @@ class Tensor(ArrayMethods, Node, recorded=True):
             warn(
                 f"grad: received a result of {self._op.name}, which keeps no gradient, so it is "
                 "None; read the grad of the parameters it was computed from, or call "
-                "retain_grad() on it before backward(). (x += 1 makes x such a result.)",
+                "retain_grad() on it before backward(). (x += 1 makes x such a result; inside "
+                "tg.no_grad() it changes x itself.)",
                 UserWarning,
             )
         return grad

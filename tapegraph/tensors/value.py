@@ -489,7 +489,7 @@ class Value:
 
         def __array__(self, dtype: object = None, copy: object = None) -> NoReturn:
             # Without it, np.asarray(value) would be an object array that loses the gradient later.
-            fix = "Use .data for its number, or tg.param(array) for arrays with gradients."
+            fix = "Use .data for its number, tg.vsum to add up Values, or tg.param(array) for arrays."
             received = f"{self!r}, whose gradient an array would lose"
             raise TypeError(explain("numpy.asarray", received, "plain numbers", fix))
 

@@ -655,7 +655,7 @@ def test_results_cannot_be_set():
 
 @pytest.mark.parametrize("convert", [np.asarray, np.array, lambda v: np.asarray([v, v])])
 def test_numpy_cannot_swallow_a_value(convert):
-    with pytest.raises(TypeError, match=r"\.data for its number, or tg\.param"):
+    with pytest.raises(TypeError, match=r"\.data for its number, .* or tg\.param"):
         convert(Value(2.0))
 
 
