@@ -92,10 +92,10 @@ def wave_hessian(how: str) -> Callable[[], list[Any]]:
 
     def first():
         step = tg.compile(eager)
-        return [[step(start) for _ in range(3)][-1].data]
+        return [[step(start) for _ in range(3)][-1]]
 
     step = tg.compile(eager)
-    ways = {"eager": lambda: [eager(start)], "compiled": lambda: [step(start).data], "first": first}
+    ways = {"eager": lambda: [eager(start)], "compiled": lambda: [step(start)], "first": first}
     return ways[how]
 
 

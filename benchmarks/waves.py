@@ -127,7 +127,7 @@ def value_and_gradient(name: str, how: str) -> Callable[[], list[Any]]:
     ours = tg.value_and_grad(make(np, np.asarray))
     if how.startswith("compiled"):
         ours = tg.compile(ours)
-    return lambda: [np.asarray(getattr(found, "data", found)) for found in ours(start)]
+    return lambda: [np.asarray(found) for found in ours(start)]
 
 
 def _conjugate(value: Any, gradient: Any) -> list[Any]:

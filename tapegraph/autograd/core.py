@@ -91,6 +91,8 @@ def value_and_gradient(op: str, fun: Callable[[Any], Any], x: Any) -> tuple[Any,
     if y is None or y.size != 1 or y.dtype.kind == "c":
         received = f"a function returning {kind_of(mapped(settled, out))}"
         fix = "Sum it, or use jacobian or elementwise_grad."
+        if y is not None and y.dtype.kind == "c":
+            fix = "Use holomorphic_grad, or take np.real or np.abs of it."
         raise TypeError(explain(op, received, "one that returns one real number", fix))
     pullback = Pullback(y, lifted.targets)
     arrays = pullback.arrays()

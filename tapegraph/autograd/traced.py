@@ -47,7 +47,8 @@ def getval(x: Any) -> Any:
         x = x.primal
     if type(x) is not Tensor:
         return x
-    forbid_read(x, "a plain value", "Compute with tapegraph.autograd.numpy alone.")
+    fix = "Compute with tapegraph.autograd.numpy alone; in place of a @primitive use tg.defop."
+    forbid_read(x, "a plain value", fix)
     return number(np.array(x._array))
 
 

@@ -35,8 +35,10 @@ from tapegraph.interrupts import raise_interrupt
 from tapegraph.locks import Lock
 from tapegraph.log import logger
 from tapegraph.progress import counted
+from tapegraph.pytree import leaves
 from tapegraph.recording import capture_mode
 from tapegraph.recording.changes import Undo, make, take_back, together
+from tapegraph.recording.derivatives import as_numbers, is_derivative_function
 from tapegraph.recording.lost_gradients import DIFFERENTIATING
 from tapegraph.recording.node import Node
 from tapegraph.recording.remote import is_remote
@@ -157,6 +159,7 @@ class Compiled:
         self._fed: frozenset[str] = frozenset()
         self._by_value: frozenset[str] = frozenset()
         self._parameters = parameters(fn)
+        self._is_derivative = is_derivative_function(fn)
         self._lock = Lock()
         self._runs_in: int | None = None  # the thread
         # Of instances that have no attributes of their own: by identity, as they may be equal.
@@ -209,7 +212,8 @@ class Compiled:
             return self._fn(*args, **kwargs)
         found: list[tuple[str, Any]] = []
         structure = of_call(args, kwargs, found)
-        return self._alone(self._call, structure, [value for _, value in found])
+        result = self._alone(self._call, structure, [value for _, value in found])
+        return self._as_eagerly(result, args, kwargs) if self._is_derivative else result
 
     def _alone(self, work: Callable[..., Any], *arguments: Any) -> Any:
         """Do some work, in no other thread at the same time: all of it, or nothing."""
@@ -441,7 +445,14 @@ class Compiled:
                     add_note(error, f"in call {results.count} of a scan of {len(calls)}")
                     raise
                 progress(results.count)
-        return results.stacked()
+        stacked = results.stacked()
+        return self._as_eagerly(stacked, args, kwargs) if self._is_derivative else stacked
+
+    @staticmethod
+    def _as_eagerly(result: Any, args: Any, kwargs: Any) -> Any:
+        """Return what a derivative gives: numbers for numbers, tensors for tensors."""
+        plain = not any(isinstance(x, Node) for _, x in leaves((args, kwargs)))
+        return as_numbers(result) if plain else result
 
     def _next(self, calls: Calls, results: Results, undo: Undo) -> None:
         """Make the next calls of a scan: all that are alike, up to one that is to be a real one."""

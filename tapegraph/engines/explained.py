@@ -60,7 +60,7 @@ def advice(refused: Mapping[str, str], tuner: Tuner | None) -> str:
         return 'To have the faster one found by measuring, choose tg.set_backend("auto").'
     if tuner is not None and len(tuner.measured) > 1 and not tuner.untried:
         return "There is nothing to change: the faster one has been found by measuring."
-    return f'To have it tried at once, choose tg.use_backend("{open_to[0]}").'
+    return f'To have it tried at once, choose tg.set_backend("{open_to[0]}").'
 
 
 def milliseconds(seconds: float) -> str:

@@ -78,7 +78,8 @@ def to_array(kind: str) -> TypeError:
             "plain numbers",
             "Join results by np.stack, write np.where for an assignment to elements of an array "
             "(z[:2] = x), call NumPy's or tapegraph's functions on them "
-            "(tg.special.polygamma for SciPy's), or write x.detach().numpy() to go on without a "
+            "(tg.special.polygamma for SciPy's, tapegraph.autograd.scipy.stats.norm for its "
+            "densities), or write x.detach().numpy() to go on without a "
             "gradient.",
         )
     )

@@ -489,7 +489,7 @@ class Value:
 
         def __array__(self, dtype: object = None, copy: object = None) -> NoReturn:
             # Without it, np.asarray(value) would be an object array that loses the gradient later.
-            fix = "Use .data for its number, tg.vsum to add up Values, or tg.param(array) for arrays."
+            fix = "Use .data for its number, tg.vsum for a sum of Values, or tg.param(array)."
             received = f"{self!r}, whose gradient an array would lose"
             raise TypeError(explain("numpy.asarray", received, "plain numbers", fix))
 

@@ -10,6 +10,7 @@ import numpy as np
 
 from tapegraph.errors import check_callable, explain
 from tapegraph.pytree import mapped
+from tapegraph.recording.derivatives import derivative_function
 from tapegraph.tensors.dual import Dual
 from tapegraph.tensors.tensor import Tensor
 from tapegraph.transforms.levels import (
@@ -107,7 +108,7 @@ def grad(
         return (gradient, aux) if has_aux else gradient
 
     derivative.__doc__ = f"Return the derivative of {found.title} by {found.by}."
-    return derivative
+    return derivative_function(derivative)
 
 
 def value_and_grad(
@@ -152,7 +153,7 @@ def value_and_grad(
         return ((value, aux) if has_aux else value), gradient
 
     derivative.__doc__ = f"Return {found.title} and its derivative by {found.by}."
-    return derivative
+    return derivative_function(derivative)
 
 
 def elementwise_grad(
@@ -198,7 +199,7 @@ def elementwise_grad(
         return found(args, kwargs)[1]
 
     derivative.__doc__ = f"Return the derivative of the sum of {found.title} by {found.by}."
-    return derivative
+    return derivative_function(derivative)
 
 
 class Gradient:

@@ -12,6 +12,7 @@ from tapegraph.errors import check_callable, explain, kind_of
 from tapegraph.ops import elementwise, shape
 from tapegraph.pytree import leaves, matched, replaced
 from tapegraph.random import Repeated
+from tapegraph.recording.derivatives import derivative_function
 from tapegraph.recording.node import constant
 from tapegraph.tensors.dual import dual_of
 from tapegraph.transforms.forward import split
@@ -83,7 +84,7 @@ def jacobian(
     check_callable("jacobian", f)
     derivative = functools.wraps(f)(_jacobian("jacobian", f, argnums, mode, holomorphic))
     derivative.__doc__ = f"Return the Jacobian of {getattr(f, '__name__', repr(f))}."
-    return derivative
+    return derivative_function(derivative)
 
 
 def _jacobian(
@@ -151,13 +152,16 @@ def _check_complex(
     by_complex = any(x.dtype.kind == "c" for x in targets)
     if out.dtype.kind == "c" and by_complex:
         received = f"a function from complex numbers to {out.dtype}"
-        fix = "Write holomorphic=True if it is, or differentiate its real and imaginary parts."
+        fix = (
+            "Write tg.jacobian(f, holomorphic=True) if it is, or differentiate its real and "
+            "imaginary parts."
+        )
         raise TypeError(explain(op, received, "real results, or real arguments", fix))
     wrong = "forward" if by_complex else "reverse" if out.dtype.kind == "c" else None
     if mode == wrong and mode is not None:
         kinds = ", ".join(sorted({str(x.dtype) for x in targets}))
         received = f'mode="{mode}" for {out.dtype} by {kinds}'
-        raise ValueError(explain(op, received, "the other mode", "Leave it away."))
+        raise ValueError(explain(op, received, "the other mode", "tg.jacobian(f) chooses it."))
 
 
 def _units(size: int, dtype: np.dtype[Any]) -> Any:
@@ -290,7 +294,7 @@ def hessian(f: Callable[..., Any], argnums: int | Sequence[int] = 0) -> Callable
         return replaced(blocks, iter(halves))
 
     derivative.__doc__ = f"Return the Hessian of {getattr(f, '__name__', repr(f))}."
-    return derivative
+    return derivative_function(derivative)
 
 
 def _shaped(x: Any) -> Any:

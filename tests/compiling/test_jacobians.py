@@ -269,3 +269,43 @@ def test_blocks_of_several_arguments():
             np.testing.assert_array_equal(found[0]["a"][0]["a"].numpy(), want[0]["a"][0]["a"])
             np.testing.assert_array_equal(found[0]["a"][1].numpy(), want[0]["a"][1])
             np.testing.assert_allclose(found[1][1].numpy(), 2 * np.sum(x**2) * b)
+
+
+@pytest.mark.parametrize("make", [tg.grad, tg.value_and_grad, tg.elementwise_grad, tg.hessian])
+@pytest.mark.parametrize("given", [X, tg.tensor(X), 0.5], ids=["array", "tensor", "number"])
+def test_a_compiled_derivative_gives_numbers_for_numbers(make, given):
+    f = make(lambda x: tg.sum(x**3))
+    step = tg.compile(f)
+    for _ in range(5):
+        for got, want in zip(pair(step(given)), pair(f(given)), strict=True):
+            assert type(got) is type(want)
+            np.testing.assert_allclose(got, want, rtol=1e-12)
+    assert step.traces == 1
+
+    class Model:
+        slope = tg.compile(make(lambda self, x: tg.sum(x**3), argnums=1))
+
+    assert [type(x) for x in pair(Model().slope(given))] == [type(x) for x in pair(f(given))]
+
+
+def pair(result):
+    return result if isinstance(result, tuple) else (result,)
+
+
+def test_a_scan_of_a_compiled_derivative_gives_arrays():
+    step = tg.compile(tg.value_and_grad(lambda x: tg.sum(x**3)))
+    for rows in (A, A + 1.0):
+        values, slopes = step.scan(rows)
+        assert (type(values), type(slopes)) == (np.ndarray, np.ndarray)
+        np.testing.assert_allclose(values, np.sum(rows**3, 1), rtol=1e-12)
+        np.testing.assert_allclose(slopes, 3.0 * rows**2, rtol=1e-12)
+
+
+def test_scipy_minimises_a_compiled_function():
+    minimize = pytest.importorskip("scipy.optimize").minimize
+    objective = tg.compile(tg.value_and_grad(rosenbrock))
+    hessian = tg.compile(tg.hessian(rosenbrock))
+    for method, more in {"L-BFGS-B": {}, "SLSQP": {}, "trust-exact": {"hess": hessian}}.items():
+        found = minimize(objective, np.zeros(4), jac=True, method=method, tol=1e-9, **more)
+        np.testing.assert_allclose(found.x, np.ones(4), atol=1e-4)
+    assert (objective.traces, hessian.traces) == (1, 1)

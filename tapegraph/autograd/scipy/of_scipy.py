@@ -69,7 +69,8 @@ def primitive_of(module: str, name: str) -> Callable[..., Any]:
     def call(*args: Any, **kwargs: Any) -> Any:
         return of_scipy(module, name)(*args, **kwargs)
 
-    call.__name__ = name
+    distribution = module.removeprefix("stats.")  # whose functions have names like others'
+    call.__name__ = name if distribution == module else f"{distribution}.{name}"
     call.__doc__ = f"Call ``scipy.{module}.{name}``, with derivatives."
     return primitive(call)
 
