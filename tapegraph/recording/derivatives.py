@@ -10,6 +10,7 @@ import numpy as np
 
 from tapegraph.pytree import mapped
 from tapegraph.recording.node import Node
+from tapegraph.recording.remote import restore
 
 F = TypeVar("F", bound=Callable[..., Any])
 _ALL: WeakSet[Callable[..., Any]] = WeakSet()
@@ -34,5 +35,6 @@ def as_numbers(result: Any) -> Any:
 def _as_number(x: Any) -> Any:
     if not isinstance(x, Node):
         return x
-    array = np.array(x.numpy())
+    restore(x)  # an engine may have kept its numbers
+    array = np.array(x._array)
     return array.item() if array.shape == () else array
