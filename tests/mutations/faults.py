@@ -1816,6 +1816,14 @@ FAULTS = (
     ),
     Fault(
         "compile",
+        "a-compiled-derivative-gives-tensors-for-arrays",
+        "tapegraph/compiling/compiled.py",
+        "        return as_numbers(result) if plain else result\n",
+        "        return result\n",
+        "tests/compiling/test_jacobians.py -k 'numbers or scipy'",
+    ),
+    Fault(
+        "compile",
         "no-grad-shares-a-trace",
         "tapegraph/compiling/compiled.py",
         "self._called(self._entry((structure, RECORDING.value()))",
