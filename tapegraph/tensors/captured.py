@@ -22,6 +22,7 @@ from tapegraph.recording.record import apply, tensor_like
 from tapegraph.recording.remote import restore
 
 Eager = Callable[..., Any]
+_OUTSIDE = "Return the tensor, and read its number outside."
 
 
 def _reading(conversion: str, fix: str) -> Callable[..., Any]:
@@ -49,12 +50,18 @@ class CapturedTensor:
         "data",
         "Compute with the tensor itself; for w.data -= step write w.assign((w - step).detach()).",
     )
-    item = _reading("item", "Return the tensor, and read its number outside.")
+    item = _reading("item", _OUTSIDE)
     numpy = _reading("numpy", "Compute with the tensor itself, by NumPy's functions.")
     array = _reading("numpy.asarray", "Call NumPy's functions on the tensor itself.")
     bool = _reading("bool", "Write np.where(condition, a, b) for the choice.")
     format = _reading("format", "Return the tensor, and write its numbers outside.")
     reduce = _reading("a copy", "Write tensor.detach() for its numbers.")
+
+    def number(x: Any, capture: Capture, eager: Eager, kind: str) -> Any:
+        """Refuse to be a ``float``, ``int`` or ``complex``, and say which."""
+        if x._array.size == 1:
+            forbid_read(x, kind, _OUTSIDE)
+        return eager(kind)
 
     def detach(x: Any, capture: Capture, eager: Eager) -> Any:
         """Return the tensor without its gradient, as an entry."""

@@ -345,6 +345,7 @@ class Tensor(ArrayMethods, Node, recorded=True):
             )
         return bool(self._array.item())
 
+    @captured_by(CapturedTensor.number)
     def _number(self, kind: str) -> Any:
         """Return the only element for a conversion, such as math's functions make."""
         if self._array.size != 1:
