@@ -15,6 +15,7 @@ from tapegraph.errors import explain
 
 _NUMPYS = "x itself, whose array is NumPy's"
 _IN_PLACE = "x.assign(value) for a parameter, under tg.no_grad() also x -= step; or x = x + y"
+_PARTS = "np.split(x, n, axis), where n is the number of parts, or the places to cut at"
 # Attributes of PyTorch's tensors, of TensorFlow's and of JAX's arrays.
 ON_TENSORS = {
     "add_": _IN_PLACE,
@@ -22,13 +23,15 @@ ON_TENSORS = {
     "assign_sub": _IN_PLACE,
     "at": "np.where(mask, value, x) for x.at[mask].set(value), tg.add_at(x, i, y) for .add(y)",
     "bmm": "x @ y",
-    "chunk": "np.split(x, n)",
+    "chunk": _PARTS,
     "clamp": "x.clip(low, high)",
+    "clamp_": "x.clip(low, high)",
     "clone": "x.copy()",
     "contiguous": _NUMPYS,
     "copy_": _IN_PLACE,
     "cpu": _NUMPYS,
     "cuda": _NUMPYS,
+    "detach_": "x.detach()",
     "device": _NUMPYS,
     "dim": "x.ndim",
     "div_": _IN_PLACE,
@@ -46,6 +49,7 @@ ON_TENSORS = {
     "long": 'x.astype("int64")',
     "logsumexp": "tg.logsumexp(x, axis)",
     "masked_fill": "np.where(mask, value, x)",
+    "masked_fill_": "np.where(mask, value, x)",
     "matmul": "x @ y",
     "mm": "x @ y",
     "mul_": _IN_PLACE,
@@ -55,14 +59,14 @@ ON_TENSORS = {
     "numel": "x.size",
     "permute": "x.transpose(axes)",
     "pow": "x ** y",
-    "register_hook": "x.retain_grad(), and x.grad after backward()",
+    "register_hook": "x.retain_grad(), and x.grad after backward(); or tg.gradients(loss, [x])",
     "requires_gradient": "x.requires_grad",
     "scatter_": "np.where(mask, value, x)",
     "index_add": "tg.add_at(x, indices, y)",
     "index_add_": "tg.add_at(x, indices, y)",
     "scatter_add": "tg.add_at(x, indices, y)",
     "scatter_add_": "tg.add_at(x, indices, y)",
-    "split": "np.split(x, n)",
+    "split": _PARTS,
     "sub_": _IN_PLACE,
     "t": "x.T",
     "to": 'x.astype("float32") for a dtype; ' + _NUMPYS,
@@ -75,36 +79,56 @@ ON_TENSORS = {
     "zero_": _IN_PLACE,
 }
 _ARRAY = "tg.param(array) for what is learned, tg.tensor(array) for a constant"
+_HALF = "float32 parameters: half precision has no gradient here"
+_LAYERS = "tg.param for weights, in functions, dicts or classes of your own"
 _FUNCTIONS = "functions such as tg.relu, which stand in tapegraph itself"
 # Names at the top of PyTorch, TensorFlow and JAX.
 AT_THE_TOP = {
+    "DataLoader": "tg.data.batches(x, y, size=n, shuffle=True)",
+    "Embedding": _LAYERS,
+    "F": _FUNCTIONS,
     "GradientTape": "tg.grad(f), or result.backward()",
+    "Linear": _LAYERS,
+    "Module": _LAYERS,
     "Parameter": "tg.param(array)",
     "Variable": "tg.param(array)",
+    "amp": _HALF,
     "arange": f"np.arange; {_ARRAY}",
     "array": _ARRAY,
     "as_tensor": _ARRAY,
     "asarray": _ARRAY,
+    "autocast": _HALF,
+    "autograd": "tg.grad or tg.gradients; or import tapegraph.autograd, for HIPS autograd's names",
     "bmm": "tg.matmul",
     "cat": "tg.concat",
-    "chunk": "tg.split",
+    "chunk": "tg.split, which takes the number of parts",
     "clamp": "tg.clip",
+    "clip_grad_norm_": "tg.clip_grad_norm",
+    "clip_grad_value_": "tg.clip_grad_value",
     "constant": "tg.tensor(array)",
     "cross_entropy": "tg.softmax_crossentropy(logits, labels)",
-    "embedding": "table[indices]",
+    "detect_anomaly": "tg.anomaly()",
+    "embedding": "tg.gather(table, indices), whose gradient is kept by rows",
+    "enable_grad": "code outside tg.no_grad()",
     "eye": f"np.eye; {_ARRAY}",
     "flatten": "tg.ravel",
     "from_numpy": _ARRAY,
+    "func": "tg.grad, tg.vjp, tg.jvp, tg.jacobian, tg.hessian",
     "functional": _FUNCTIONS,
+    "inference_mode": "tg.no_grad()",
     "full": f"np.full; {_ARRAY}",
     "jit": "tg.compile",
+    "linear": "x @ w + b, with w of shape (in, out)",
+    "lr_scheduler": "lr=, a number or a function of the step; tg.optim.schedules has some",
     "manual_seed": "tg.random.seed",
     "masked_fill": "tg.where(mask, value, x)",
     "mm": "tg.matmul",
     "nn": f"{_FUNCTIONS}, and tg.param for weights",
+    "nll_loss": "tg.softmax_crossentropy(logits, classes)",
     "numel": "x.size",
     "ones": f"np.ones; {_ARRAY}",
     "permute": "tg.transpose(x, axes)",
+    "profiler": "tg.profile()",
     "rand": "tg.random.uniform",
     "randint": "tg.random.integers",
     "randn": "tg.random.normal",
@@ -112,13 +136,23 @@ AT_THE_TOP = {
     "reduce_max": "tg.max",
     "reduce_mean": "tg.mean",
     "reduce_sum": "tg.sum",
+    "set_grad_enabled": "tg.no_grad()",
     "unsqueeze": "tg.expand_dims",
+    "utils": "tg.clip_grad_norm, tg.data.batches",
     "view": "tg.reshape",
     "vmap": "broadcasting over a leading axis",
     "zeros": f"np.zeros; {_ARRAY}",
 }
 # Keywords of PyTorch's functions.
-KEYWORDS = {"dim": "axis", "dims": "axes", "keepdim": "keepdims", "correction": "ddof"}
+KEYWORDS = {
+    "dim": "axis",
+    "dims": "axes",
+    "keepdim": "keepdims",
+    "correction": "ddof",
+    "padding": "pad",
+    "kernel_size": "ksize",
+    "attn_mask": "mask",
+}
 
 
 class Elsewhere:

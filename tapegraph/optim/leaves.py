@@ -31,13 +31,15 @@ Leaves: TypeAlias = object
 
 
 def gradient_of(p: Leaf, *, rows: bool) -> Any:
-    """Return a parameter's gradient, or None before any.
+    """Return a parameter's gradient; None before any, and of a frozen one.
 
     It is an ndarray, or a `RowSparse` that holds each row once where ``rows`` allows it, and the
     caller must not change it; inside a captured program, it is a tensor.
     """
     if isinstance(p, Value):
         return np.asarray(p.grad)
+    if not p.requires_grad:  # momentum would move it, and weight decay
+        return None
     if capturing() is not None:
         return p.grad
     held = stored.held(p)

@@ -250,6 +250,14 @@ class Tensor(ArrayMethods, Node, recorded=True):
         """Whether a gradient flows to or through it; `requires_grad_` sets it on a leaf."""
         return self._requires_grad
 
+    if not TYPE_CHECKING:  # for type checkers it is read-only
+
+        @requires_grad.setter
+        def requires_grad(self, value):
+            received = f"an assignment of {value!r}"
+            fix = f"Write tensor.requires_grad_({value!r})."
+            raise AttributeError(explain("requires_grad", received, "a reading of it", fix))
+
     def requires_grad_(self, requires_grad: bool = True) -> Tensor:
         """Make a constant a parameter, or a parameter a constant; return the tensor itself.
 

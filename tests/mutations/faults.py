@@ -1823,6 +1823,14 @@ FAULTS = (
         "tests/compiling/test_jacobians.py -k 'numbers or scipy'",
     ),
     Fault(
+        "optimizer",
+        "momentum-moves-a-frozen-parameter",
+        "tapegraph/optim/leaves.py",
+        "    if not p.requires_grad:  # momentum",
+        "    if False:  # momentum",
+        "tests/optim/test_optim.py -k frozen",
+    ),
+    Fault(
         "compile",
         "no-grad-shares-a-trace",
         "tapegraph/compiling/compiled.py",

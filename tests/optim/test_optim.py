@@ -143,6 +143,34 @@ def test_no_parameters_is_no_work():
     assert optimizer.params == []
 
 
+@pytest.mark.parametrize("compiles", [False, True])
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda ps: tg.SGD(ps, lr=0.01, momentum=0.9),
+        lambda ps: tg.AdamW(ps, lr=0.01, weight_decay=0.1),
+    ],
+)
+def test_a_parameter_that_is_frozen_later_stays_and_goes_on_when_it_is_not(make, compiles):
+    """Neither momentum nor weight decay moves it, though its gradient was zeroed and not None."""
+    a, b = tg.param(np.ones(3)), tg.param(np.ones(3))
+    optimizer = make([a, b])
+
+    def step():
+        optimizer.zero_grad()
+        tg.sum((a - 2.0 * b) ** 2).backward()
+        optimizer.step()
+
+    step = tg.compile(step) if compiles else step
+    for frozen in (False, True, False):
+        a.requires_grad_(not frozen)
+        before = a.numpy(), b.numpy()
+        for _ in range(4):
+            step()
+        assert np.array_equal(a.data, before[0]) == frozen
+        assert not np.array_equal(b.data, before[1])
+
+
 def test_a_frozen_parameter_is_told_to_be_a_constant():
     frozen = tg.param([1.0]).requires_grad_(False)
     words = (
