@@ -98,7 +98,6 @@ AT_THE_TOP = {
     "as_tensor": _ARRAY,
     "asarray": _ARRAY,
     "autocast": _HALF,
-    "autograd": "tg.grad or tg.gradients; or import tapegraph.autograd, for HIPS autograd's names",
     "bmm": "tg.matmul",
     "cat": "tg.concat",
     "chunk": "tg.split, which takes the number of parts",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from types import FunctionType
 from typing import Any, TypeVar
 from weakref import WeakSet
 
@@ -24,7 +25,8 @@ def derivative_function(f: F) -> F:
 
 def is_derivative_function(f: Any) -> bool:
     """Return whether `derivative_function` has noted a function, or that of a method."""
-    return getattr(f, "__func__", f) in _ALL
+    f = getattr(f, "__func__", f)
+    return isinstance(f, FunctionType) and f in _ALL  # other callables may have no hash
 
 
 def as_numbers(result: Any) -> Any:

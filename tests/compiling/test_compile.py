@@ -626,12 +626,12 @@ def test_memory_is_flat_over_calls_and_shapes(thorough):
         for _ in range(3):
             step(X[0][:1].repeat(n, 0), CLASSES[0][:1].repeat(n, 0))
     assert step.traces == 4
-    work(50)
+    work(200)
     tracemalloc.start()
     try:
         held = []
-        calls = 20_000 if thorough else 300
-        for _ in range(6):
+        calls = 20_000 if thorough else 200
+        for _ in range(4):
             work(calls)
             gc.collect()
             held.append(tracemalloc.get_traced_memory()[0])

@@ -292,6 +292,16 @@ def pair(result):
     return result if isinstance(result, tuple) else (result,)
 
 
+def test_a_callable_object_without_a_hash_is_no_derivative():
+    class Halved:
+        __hash__ = None
+
+        def __call__(self, x):
+            return x / 2.0
+
+    assert type(tg.compile(Halved())(X)) is tg.Tensor
+
+
 def test_a_scan_of_a_compiled_derivative_gives_arrays():
     step = tg.compile(tg.value_and_grad(lambda x: tg.sum(x**3)))
     for rows in (A, A + 1.0):

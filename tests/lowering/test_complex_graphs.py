@@ -44,7 +44,7 @@ def agree(cases):
 
 WITH_NODES = [case for case in COMPLEX_CASES if case.op not in NATIVE]
 # Without --thorough a few of each operation, and of one every mixture with real numbers.
-QUICK = a_few_each(WITH_NODES, most=2)
+QUICK = a_few_each(WITH_NODES, most=1)
 QUICK += [case for case in WITH_NODES if case.op == "mul" and case not in QUICK]
 REST = [case for case in WITH_NODES if case not in QUICK]
 BATCHES = [

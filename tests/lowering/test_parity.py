@@ -95,7 +95,7 @@ def agree(
         raise AssertionError("\n".join(failures) or f"only together: {together}") from together
 
 
-def batches(op: str, thorough: bool, most: int | None = 2) -> Iterator[list[Case]]:
+def batches(op: str, thorough: bool, most: int | None = 1) -> Iterator[list[Case]]:
     """Yield the cases of an operation, or so many, a few at a time; those with a NaN apart.
 
     A NaN in a gradient makes both engines differentiate the whole program once more, with zeros
@@ -131,7 +131,7 @@ def cases_agree(op: str, dtype: str, thorough: bool) -> None:
         assert report.backend == "tensorflow", report.reason
 
     many = op in MANY_CASES and dtype == "float64"
-    for cases in batches(op, thorough, most=None if many else 2):
+    for cases in batches(op, thorough, most=None if many else 1):
         agree(check, cases, dtype, singly=thorough)
 
 

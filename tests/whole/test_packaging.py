@@ -165,7 +165,8 @@ def imports(name: str, *, inside_functions: bool) -> set[str]:
                 full = f"{base}.{alias.name}"
                 found.add(full if full in MODULES else base)
         for child in ast.iter_child_nodes(node):
-            visit(child)
+            if isinstance(child, ast.stmt | ast.ExceptHandler):  # no import stands in an expression
+                visit(child)
 
     visit(ast.parse(path.read_text()))
     return found

@@ -23,14 +23,14 @@ repeatable = partial(
 )
 
 
-@repeatable(max_examples=75)
+@repeatable(max_examples=40)
 @given(programs())
 def test_gradient_agrees_with_finite_differences(program):
     # Through 25 operations, finite differences keep fewer digits than through one.
     check_gradients(program.run, *program.inputs, rtol=1e-4, atol=1e-6, backend="native")
 
 
-@repeatable(max_examples=50)
+@repeatable(max_examples=30)
 @given(programs())
 def test_replay_gives_the_same_numbers(program):
     once, again = (program.run(*map(tg.param, program.inputs)) for _ in range(2))
@@ -40,7 +40,7 @@ def test_replay_gives_the_same_numbers(program):
 def test_every_operation_is_drawn():
     drawn = set()
 
-    @repeatable(max_examples=150, phases=[Phase.generate])
+    @repeatable(max_examples=100, phases=[Phase.generate])
     @given(programs())
     def record(program):
         result = program.run(*map(tg.param, program.inputs))
