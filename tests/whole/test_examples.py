@@ -54,7 +54,7 @@ TWICE = {str(row.values[0]) for row in (*EAGERLY_TOO, *IN_TENSORFLOW_TOO) if not
 # Those have tests of their own.
 ALONE = {"cnn_digits", "inverse_design", "phase_retrieval", "quantum_circuit"}
 # Run with --thorough alone: they take longest, and others do what they do.
-LONG = {"embedding", "gpt", "gradient_penalty", "masked_attention", "microgpt", "moons"}
+LONG = {"embedding", "gpt", "gradient_penalty", "masked_attention", "microgpt", "moons", "rnn"}
 # What an example measures: the first figure of these lines.
 MEASURED = re.compile(r"^ *(?:accuracy|error|test|overlap|found|mse) +([\d.]+)", re.MULTILINE)
 
