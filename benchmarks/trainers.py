@@ -31,7 +31,8 @@ def tapegraph(
     # A compiled step takes arrays as its arguments; an eager loop makes tensors of them once.
     data = problem.data
     if compiled:
-        update = tg.compile(update, xla=xla)
+        options = {} if xla is None else {"xla": xla}  # which checkouts from before it have not
+        update = tg.compile(update, **options)
     else:
         data = [tg.tensor(a) if a.dtype.kind == "f" else a for a in data]
 
