@@ -1,9 +1,8 @@
 """Folding: what is drawn once for many, and what is drawn as one box.
 
-The operations of a sketch stand in an order in which each follows what it reads. So any stretch
-of that order can be taken for one part, and what is left is still without a circle: a loop of the
-user's is a stretch that repeats, a function a stretch that it recorded. What would be too many
-boxes is folded step by step, and no further than needed:
+Each operation of a sketch follows what it reads. So any stretch can be taken for one part, and what
+is left is still without a circle: a loop of the user's is a stretch that repeats, a function one
+that it recorded. What would be too many boxes is folded step by step, and no further than needed:
 
 1. leaves are written into the box that reads them;
 2. what repeats is drawn once, in a frame that says how often;
@@ -20,9 +19,8 @@ from itertools import groupby
 
 import numpy as np
 
-from tapegraph.drawing.parts import Folded, Part, add_leaves, closed
 from tapegraph.drawing.repetitions import find_repetition
-from tapegraph.drawing.sketch import ARGUMENT, DERIVATIVE, NUMBER, Sketch
+from tapegraph.drawing.sketch import ARGUMENT, DERIVATIVE, MIXED, NUMBER, Folded, Part, Sketch
 
 # So many repetitions are folded at most.
 _FOLDS = 256
@@ -43,37 +41,32 @@ class _Folding:
         self.sketch = sketch
         self.most = most
         self.vertices = sketch.vertices
-        self._parent = list(range(len(sketch)))
         self.readers = sketch.readers()
         self.stages = self._stages()
+        self._parent = list(range(len(sketch)))
         operations = sorted(sketch.operations(), key=self.stages.__getitem__)  # a stable sort
         self._merge_derivatives(operations)
-        self.root = Part(parts=[self._of(i) for i in operations if self._base(i) == i])
+        self.root = Part(parts=[Part([i]) for i in operations if self._base(i) == i])
         self.inscribed = {i for i, v in enumerate(self.vertices) if v.kind == NUMBER}
 
     def folded(self) -> Folded:
-        drawn = len(self.vertices) - len(self.inscribed)
         if self.sketch.is_step:
             self._into_regions()
-        if drawn > self.most:
+        if len(self.vertices) - len(self.inscribed) > self.most:
             self._inscribe()
             for step in self._steps():
-                step(self.most)
-            self._bound_leaves(self.most)
+                step()
+            self._bound_leaves()
         base = list(map(self._base, range(len(self.vertices))))
-        add_leaves(self.sketch, self.root, base, self.inscribed)
-        box = {i: part for part in self.root.boxes() for i in part.members}
-        return Folded(self.sketch, self.root, base, box, self.inscribed)
+        _add_leaves(self.sketch, self.root, base, self.inscribed)
+        return Folded(self.sketch, self.root, base, self.inscribed)
 
-    def _steps(self) -> list[Callable[[int], None]]:
+    def _steps(self) -> list[Callable[[], None]]:
         """Return how to fold, gently first: a graph of numbers is wide, one of arrays is long."""
         last = [self._cut_updates, self._functions, self._levels, self._cut]
         if self.sketch.of_numbers:
             return [self._levels, self._repeats, self._chains, *last]
         return [self._repeats, self._subroutines, self._chains, *last]
-
-    def _of(self, i: int) -> Part:
-        return Part([i])
 
     def _base(self, i: int) -> int:
         """Return the vertex that is drawn for one."""
@@ -87,8 +80,9 @@ class _Folding:
         """Draw one vertex for another, and for all that this one was drawn for."""
         self._parent[self._base(theirs)] = self._base(mine)
 
-    def _count(self) -> int:
-        return len(self.root.boxes())
+    def _surplus(self) -> int:
+        """Return how many boxes there are too many."""
+        return len(self.root.boxes()) - self.most
 
     # Regions of a step
 
@@ -102,11 +96,11 @@ class _Folding:
             stage = max((stages[i] for i in vertex.inputs), default=0)
             stages.append(stage + (stage % 2 != (vertex.kind == DERIVATIVE)) * bool(vertex.inputs))
         last = max(stages, default=0)
-        for i in range(len(stages) - 1, -1, -1):
-            vertex, readers = self.vertices[i], self.readers[i]
+        for i in reversed(range(len(stages))):
+            vertex = self.vertices[i]
             if vertex.kind == DERIVATIVE or vertex.is_result or vertex.is_leaf:
                 continue
-            latest = [stages[r] - (self.vertices[r].kind == DERIVATIVE) for r in readers]
+            latest = [stages[r] - (self.vertices[r].kind == DERIVATIVE) for r in self.readers[i]]
             wanted = min(latest, default=last if vertex.writes else stages[i])
             stages[i] = max(stages[i], wanted - wanted % 2)
         return stages
@@ -115,24 +109,22 @@ class _Folding:
         """Let one box stand for all that one backward gives."""
         first: dict[tuple[int, ...], int] = {}
         for i in operations:
-            vertex = self.vertices[i]
-            if vertex.kind == DERIVATIVE:
-                y, _, *seed = vertex.inputs
+            if self.vertices[i].kind == DERIVATIVE:
+                y, _, *seed = self.vertices[i].inputs
                 self._merge(first.setdefault((y, *seed), i), i)
 
     def _into_regions(self) -> None:
-        parts: list[Part] = []
-        for part in self.root.parts:
+        def title(part: Part) -> str:
             stage = self.stages[part.members[0]]
-            title = _REGIONS[stage] if stage < 2 else _REGIONS[2 - stage % 2]
-            if not parts or parts[-1].title != title:
-                parts.append(Part(title=title))
-            parts[-1].parts.append(part)
-        for frame in parts:
+            return _REGIONS[stage if stage < 2 else 2 - stage % 2]
+
+        runs = groupby(self.root.parts, title)
+        regions = [Part(title=name, parts=list(run)) for name, run in runs]
+        for frame in regions:
             if frame.title == "backward" and len(frame.parts) == 1:
                 frame.members, frame.parts = frame.parts[0].members, []
-        if len(parts) > 1:
-            self.root.parts = parts
+        if len(regions) > 1:
+            self.root.parts = regions
 
     # 1. Leaves
 
@@ -140,24 +132,23 @@ class _Folding:
         """Write leaves that one operation reads into its box."""
         for leaf, readers in enumerate(self.readers):
             vertex = self.vertices[leaf]
-            if not vertex.is_leaf or vertex.is_result:
-                continue
-            bases = {self._base(r) for r in readers if self.vertices[r].kind != DERIVATIVE}
-            if vertex.kind != ARGUMENT and (len(bases) <= 1 or self.sketch.is_step):
-                self.inscribed.add(leaf)
+            if vertex.is_leaf and not vertex.is_result and vertex.kind != ARGUMENT:
+                bases = {self._base(r) for r in readers if self.vertices[r].kind != DERIVATIVE}
+                if len(bases) <= 1 or self.sketch.is_step:
+                    self.inscribed.add(leaf)
 
     # 2. Repetitions
 
-    def _repeats(self, most: int) -> None:
+    def _repeats(self) -> None:
         """Fold what repeats, in the longest frame first, and there what spares most."""
-        done: set[int] = set()
+        done: set[Part] = set()
         for _ in range(_FOLDS):
-            frames = [frame for frame in self.root.frames() if id(frame) not in done]
-            if self._count() <= most or not frames:
+            frames = [frame for frame in self.root.frames() if frame not in done]
+            if self._surplus() <= 0 or not frames:
                 break
             frame = max(frames, key=lambda f: len(f.parts))
             if not self._repeat_in(frame):
-                done.add(id(frame))
+                done.add(frame)
         self._draw_starts()
 
     def _draw_starts(self) -> None:
@@ -184,30 +175,27 @@ class _Folding:
                 self._stands_for(one, other)
         if period == 1 and not body[0].is_frame:
             body[0].times *= times
-            frame.parts[start : start + times] = body
         else:
-            frame.parts[start : start + period * times] = [Part(times=times, parts=body)]
+            body = [Part(times=times, parts=body)]
+        parts[start : start + period * times] = body
         return True
 
     def _token(self, part: Part, exact: bool) -> object:
         if part.is_frame:
             return (part.times, *(self._token(p, exact) for p in part.parts))
         vertex = self.vertices[part.members[0]]
-        return (
-            vertex.op,
-            len(vertex.inputs),
-            part.times,
-            (vertex.dtype, vertex.shape) if exact else (),
-        )
+        kind = (vertex.dtype, vertex.shape) if exact else ()
+        return vertex.op, len(vertex.inputs), part.times, kind
 
     def _stands_for(self, one: Part, other: Part) -> None:
         """Draw one part for another that is like it, with the leaves that only that one reads."""
-        for mine, theirs in zip(one.all_members(), other.all_members(), strict=True):
+        pairs = list(zip(one.all_members(), other.all_members(), strict=True))
+        own = {mine for mine, _ in pairs}
+        for mine, theirs in pairs:
             self._merge(mine, theirs)
-        own = set(one.all_members())
-        for mine, theirs in zip(one.all_members(), other.all_members(), strict=True):
-            pairs = zip(self.vertices[mine].inputs, self.vertices[theirs].inputs, strict=True)
-            for leaf, gone in pairs:
+        for pair in pairs:
+            inputs = (self.vertices[i].inputs for i in pair)
+            for leaf, gone in zip(*inputs, strict=True):
                 if self._is_only_read_by(leaf, own) and self._is_only_read_by(gone, own):
                     self._merge(leaf, gone)
 
@@ -218,16 +206,16 @@ class _Folding:
 
     # 3. Functions
 
-    def _subroutines(self, most: int) -> None:
+    def _subroutines(self) -> None:
         """Make one box of each stretch of a function that there are several of."""
-        if self._count() > most:
+        if self._surplus() > 0:
             stretches = self._stretches()
             often = Counter(self._kind_of(name, parts) for name, parts in stretches)
             self._close(s for s in stretches if often[self._kind_of(*s)] > 1)
 
-    def _functions(self, most: int) -> None:
+    def _functions(self) -> None:
         """Make one box of each stretch of a function, the short ones first."""
-        left = self._count() - most
+        left = self._surplus()
         chosen = []
         for name, parts in sorted(self._stretches(), key=lambda s: len(s[1])):
             if left > 0:
@@ -237,13 +225,13 @@ class _Folding:
 
     def _close(self, stretches: Iterable[tuple[str, list[Part]]]) -> None:
         """Make one box of each of some stretches."""
-        first: dict[int, Part] = {}
-        gone: set[int] = set()
+        first: dict[Part, Part] = {}
+        gone: set[Part] = set()
         for name, parts in stretches:
-            first[id(parts[0])] = closed(parts, name)
-            gone.update(map(id, parts[1:]))
+            first[parts[0]] = _closed(parts, name)
+            gone.update(parts[1:])
         for frame in self.root.frames():
-            frame.parts = [first.get(id(p), p) for p in frame.parts if id(p) not in gone]
+            frame.parts = [first.get(part, part) for part in frame.parts if part not in gone]
 
     def _stretches(self) -> list[tuple[str, list[Part]]]:
         """Return the longest stretches that one function recorded, with its name."""
@@ -266,39 +254,40 @@ class _Folding:
 
     # 4. Chains
 
-    def _chains(self, most: int) -> None:
+    def _chains(self) -> None:
         """Write operations that only the next one reads, and that reads nothing else, as lines."""
         reads, readers = self._links()
         for frame in self.root.frames():
-            plain = {id(part): part for part in frame.parts if not part.is_frame}
-            gone = set()
+            inside, gone = set(frame.parts), set[Part]()
             for part in frame.parts:
-                before = plain.get(next(iter(reads.get(id(part), ())), 0))
-                if before is None or len(reads[id(part)]) != 1 or id(part) not in plain:
+                if part.is_frame or len(reads[part]) != 1:
                     continue
-                if readers[id(before)] == {id(part)} and self._may_follow(part, before):
+                (before,) = reads[part]
+                if not isinstance(before, Part) or before not in inside:
+                    continue
+                if readers[before] == {part} and self._may_follow(part, before):
                     before.members.extend(part.members)
                     part.members = before.members
-                    reads[id(part)] = reads[id(before)]
-                    gone.add(id(before))
-            frame.parts = [part for part in frame.parts if id(part) not in gone]
+                    reads[part] = reads[before]
+                    gone.add(before)
+            frame.parts = [part for part in frame.parts if part not in gone]
 
-    def _links(self) -> tuple[dict[int, set[int]], dict[int, set[int]]]:
+    def _links(self) -> tuple[dict[Part, set[Part | int]], dict[Part, set[Part]]]:
         """Return by box what it reads, boxes and leaves, and which boxes read it."""
-        box = {i: id(part) for part in self.root.boxes() for i in part.members}
-        reads: dict[int, set[int]] = {part: set() for part in box.values()}
-        readers: dict[int, set[int]] = {part: set() for part in box.values()}
+        box = self.root.box_of()
+        reads: dict[Part, set[Part | int]] = {part: set() for part in box.values()}
+        readers: dict[Part, set[Part]] = {part: set() for part in box.values()}
         for i, vertex in enumerate(self.vertices):
             mine = box.get(self._base(i))
             if mine is None:
                 continue
             for x in vertex.inputs:
                 theirs = box.get(self._base(x))
-                if theirs is not None and theirs != mine:
+                if theirs is None and x not in self.inscribed:
+                    reads[mine].add(x)  # a leaf, which is drawn
+                elif theirs is not None and theirs is not mine:
                     reads[mine].add(theirs)
                     readers[theirs].add(mine)
-                elif theirs is None and x not in self.inscribed:
-                    reads[mine].add(-x - 1)  # a leaf, which is drawn
         return reads, readers
 
     def _may_follow(self, part: Part, before: Part) -> bool:
@@ -310,77 +299,109 @@ class _Folding:
 
     # 5. What is still too much
 
-    def _levels(self, most: int) -> None:
+    def _levels(self) -> None:
         """Make one box of the operations of one kind at one depth, frame by frame."""
         for frame in self.root.frames():
-            if self._count() <= most:
+            if self._surplus() <= 0:
                 return
-            plain = [p for p in frame.parts if not p.is_frame]
-            if len(plain) != len(frame.parts):
+            if any(part.is_frame for part in frame.parts):
                 continue
-            depth: dict[int, int] = {}
-            by_kind: dict[object, Part] = {}
-            place = {self._base(i): part for part in plain for i in part.members}
-            for part in plain:
-                inside = (
-                    depth[id(p)]
-                    for i in part.members
-                    for x in self.vertices[i].inputs
-                    if (p := place.get(self._base(x))) is not None and p is not part
-                )
-                depth[id(part)] = 1 + max(inside, default=0)
-            kept: list[Part] = []
-            for part in sorted(plain, key=lambda p: depth[id(p)]):
+            depth: dict[Part, int] = {}
+            place = {self._base(i): part for part in frame.parts for i in part.members}
+            for part in frame.parts:
+                bases = {self._base(x) for i in part.members for x in self.vertices[i].inputs}
+                read = {place[base] for base in bases if base in place} - {part}
+                depth[part] = 1 + max((depth[p] for p in read), default=0)
+            first: dict[object, Part] = {}
+            for part in sorted(frame.parts, key=depth.__getitem__):
                 ops = tuple(self.vertices[i].op for i in part.members)
-                first = by_kind.setdefault((depth[id(part)], part.title, ops), part)
-                if first is part:
-                    kept.append(part)
-                    continue
-                for mine, theirs in zip(first.members, part.members, strict=True):
-                    self._merge(mine, theirs)
-                first.times += part.times
-            frame.parts = kept
+                one = first.setdefault((depth[part], part.title, ops), part)
+                if one is not part:
+                    for mine, theirs in zip(one.members, part.members, strict=True):
+                        self._merge(mine, theirs)
+                    one.times += part.times
+            frame.parts = list(first.values())
         if self.sketch.of_numbers:
             self._merge_leaves()
 
     def _merge_leaves(self) -> None:
         """Let one leaf stand for all of its kind that the same boxes read."""
-        box = {i: id(part) for part in self.root.boxes() for i in part.members}
+        box = self.root.box_of()
         known: dict[object, int] = {}
         for leaf, readers in enumerate(self.readers):
             if self.vertices[leaf].is_leaf and leaf not in self.inscribed:
                 by = frozenset(box.get(self._base(r)) for r in readers)
                 self._merge(known.setdefault((self.vertices[leaf].kind, by), leaf), leaf)
 
-    def _bound_leaves(self, most: int) -> None:
+    def _bound_leaves(self) -> None:
         """Draw no more leaves than boxes."""
-        for fold in (self._merge_leaves, self._inscribe_all):
-            leaves = {self._base(i) for i, v in enumerate(self.vertices) if v.is_leaf}
-            if len(leaves - self.inscribed) > most:
+        leaves = [i for i, v in enumerate(self.vertices) if v.is_leaf]
+        for fold in (self._merge_leaves, lambda: self.inscribed.update(leaves)):
+            if len(set(map(self._base, leaves)) - self.inscribed) > self.most:
                 fold()
 
-    def _inscribe_all(self) -> None:
-        self.inscribed.update(i for i, v in enumerate(self.vertices) if v.is_leaf)
-
-    def _cut_updates(self, most: int) -> None:
+    def _cut_updates(self) -> None:
         """Cut the updates of a step first, which are alike in all of them."""
-        self._cut_in(
-            [p for p in self.root.parts if self.sketch.is_step and p.title == "update"], most
-        )
+        if self.sketch.is_step:
+            self._cut_in([part for part in self.root.parts if part.title == "update"])
 
-    def _cut(self, most: int) -> None:
+    def _cut(self) -> None:
         """Cut what is left into stretches of equal length, each one box."""
-        self._cut_in([self.root], most)
+        self._cut_in([self.root])
 
-    def _cut_in(self, roots: list[Part], most: int) -> None:
+    def _cut_in(self, roots: list[Part]) -> None:
         """Cut the longest frame there is in some of them, again and again."""
-        while (count := self._count()) > most:
+        while (surplus := self._surplus()) > 0:
             frames = [frame for root in roots for frame in root.frames()]
             if not frames:
                 return
             frame = max(frames, key=lambda f: len(f.parts))
-            parts, length = frame.parts, len(frame.parts)
-            stretches = np.array_split(np.arange(length), max(_LEFT, most - count + length))
+            length = len(frame.parts)
+            stretches = np.array_split(np.arange(length), max(_LEFT, length - surplus))
             if len(stretches) >= length:
                 return
-            frame.parts = [closed([parts[i] for i in stretch]) for stretch in stretches]
+            frame.parts = [_closed([frame.parts[i] for i in stretch]) for stretch in stretches]
+
+
+def _closed(parts: list[Part], title: str = MIXED) -> Part:
+    """Return one box for some parts."""
+    if len(parts) == 1:
+        return parts[0]
+    return Part([i for part in parts for i in part.all_members()], title=title)
+
+
+def _add_leaves(sketch: Sketch, root: Part, base: list[int], inscribed: set[int]) -> None:
+    """Draw the leaves that are boxes: in the innermost frame around all readers, before the first.
+
+    A leaf that is one for all rounds of what repeats stands outside of it.
+    """
+    paths = {i: path for path in root.paths() for i in path[-1].members}
+    order = {path[-1]: n for n, path in enumerate(paths.values())}
+    drawn = [v.is_leaf and base[i] not in inscribed for i, v in enumerate(sketch.vertices)]
+    alike = Counter(base[i] for i, is_drawn in enumerate(drawn) if is_drawn)
+    readers: dict[int, list[list[Part]]] = {}
+    for i, vertex in enumerate(sketch.vertices):
+        if drawn[i]:
+            readers.setdefault(base[i], [])
+        for x in vertex.inputs if vertex.kind != DERIVATIVE else ():
+            if drawn[x]:
+                readers.setdefault(base[x], []).append(paths[base[i]])
+    before: dict[Part, list[Part]] = {}
+    for leaf, read_in in readers.items():
+        first = min(read_in, key=lambda path: order[path[-1]], default=[root, root])
+        depth = _common(read_in) if read_in else 1
+        while depth > 1 and first[depth - 1].times > 1 and alike[leaf] == 1:
+            depth -= 1
+        times = 1 if first[depth - 1].times > 1 else alike[leaf]
+        before.setdefault(first[depth], []).append(Part([leaf], times=times))
+    for frame in root.frames():
+        frame.parts = [p for part in frame.parts for p in (*before.get(part, ()), part)]
+    root.parts += before.get(root, ())
+
+
+def _common(paths: list[list[Part]]) -> int:
+    """Return how many frames there are around all of some boxes."""
+    depth = 0
+    while paths[0][depth].is_frame and all(path[depth] is paths[0][depth] for path in paths):
+        depth += 1
+    return depth

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 import os.path
+import re
 import unicodedata
 from collections import Counter
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from tapegraph.drawing.parts import MIXED, Folded, Part
-from tapegraph.drawing.sketch import DERIVATIVE, NUMBER, Vertex
+from tapegraph.drawing.sketch import DERIVATIVE, MIXED, NUMBER, Folded, Part, Vertex
 
 # Of a line in characters, and of a box in lines; a monospaced character, in parts of the font's
 # size, as wide as the widest of the fonts that are asked for.
@@ -22,6 +22,8 @@ SIZES = {NAME: 12.0, CALL: 11.5, TYPE: 10.5, VALUE: 10.5, GRADIENT: 10.5, NOTE: 
 # Operations whose operands may change places.
 _COMMUTE = {"add", "mul", "maximum", "minimum", "sum"}
 _SLOT = "·"  # where an edge comes in
+# Control characters and halves of pairs, which no XML can hold.
+_UNPRINTABLE = re.compile("[^\t\n\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
 class TextLine(NamedTuple):
@@ -38,8 +40,7 @@ class TextLine(NamedTuple):
 
 def columns(text: str) -> int:
     """Return how many columns a monospaced text takes: two for a wide character."""
-    wide = sum(unicodedata.east_asian_width(c) in "WF" for c in text)
-    return len(text) + wide
+    return len(text) + sum(unicodedata.east_asian_width(c) in "WF" for c in text)
 
 
 class Labels:
@@ -52,9 +53,7 @@ class Labels:
         dtypes = Counter(v.dtype for v in self._vertices if v.dtype and v.kind != NUMBER)
         self.dtype = dtypes.most_common(1)[0][0] if dtypes else ""
         # A picture of nothing but single operations has room for all there is to say.
-        self._is_full = not folded.inscribed - {
-            i for i, v in enumerate(self._vertices) if v.kind == NUMBER
-        }
+        self._is_full = all(self._vertices[i].kind == NUMBER for i in folded.inscribed)
 
     def lines(self, part: Part) -> list[TextLine]:
         """Return what stands in a box."""
@@ -65,42 +64,36 @@ class Labels:
         if part.title:
             lines = self._of_closed(part, often)
         elif first.is_leaf:
-            lines = [TextLine(_short(self._leaf_name(part.members[0], part.times) + often), NAME)]
+            lines = [_line(self._leaves_name(self._alike[part.members[0]]) + often, NAME)]
         elif len(part.members) == 1:
-            lines = [TextLine(_short(self._call(part.members[0]) + often), NAME)]
-            if self._is_full and (told := _attributes(last)):
-                lines.append(TextLine(_short(told), NOTE))
+            lines = [_line(self._call(part.members[0]) + often, NAME)]
+            if self._is_full and (attributes := _attributes(last)):
+                lines.append(_line(attributes, NOTE))
         else:
-            lines = [TextLine(_short(self._call(i)), CALL) for i in part.members]
+            lines = [_line(self._call(i), CALL) for i in part.members]
             if len(lines) > MOST_LINES:
                 half = MOST_LINES // 2
-                left = len(lines) - 2 * half
-                lines[half:-half] = [TextLine(f"… {left:,} more", NOTE)]
+                lines[half:-half] = [_line(f"… {len(lines) - 2 * half:,} more", NOTE)]
             if often:
-                lines.insert(0, TextLine(often.strip(), NAME))
+                lines.insert(0, _line(often, NAME))
         kinds = {self._type(self._vertices[i]) for i in self._alike[part.members[-1]]}
         kind = kinds.pop() if len(kinds) == 1 else "several shapes"
         if kind and not (first.is_leaf and kind == lines[0].text):
-            lines.append(TextLine(_short(f"→ {kind}" if len(part.members) > 1 else kind), TYPE))
+            lines.append(_line(f"→ {kind}" if len(part.members) > 1 else kind, TYPE))
         lines += self._numbers(part)
-        writes = sorted({self._vertices[i].writes for m in part.members for i in self._alike[m]})
-        writes = [name for name in writes if name]
-        if writes:
+        told = {self._vertices[i].writes for m in part.members for i in self._alike[m]}
+        if writes := sorted(told - {""}):
             more = f" and {len(writes) - 1} more" if len(writes) > 1 else ""
-            lines.append(TextLine(_short(f"writes {writes[0]}{more}"), NOTE))
+            lines.append(_line(f"writes {writes[0]}{more}", NOTE))
         return lines
 
     def places(self, i: int) -> dict[int, str]:
         """Return by operand how edges are told apart, where it counts which comes first."""
         vertex = self._vertices[i]
-        drawn = [n for n, x in enumerate(vertex.inputs) if x not in self._folded.inscribed]
-        if (
-            vertex.op in _COMMUTE
-            or vertex.kind == DERIVATIVE
-            or len({vertex.inputs[n] for n in drawn}) < 2
-        ):
-            return {}
-        return {vertex.inputs[n]: str(n + 1) for n in drawn}
+        drawn = [(n, x) for n, x in enumerate(vertex.inputs, 1) if x not in self._folded.inscribed]
+        places = {x: str(n) for n, x in drawn}
+        counts = vertex.op not in _COMMUTE and vertex.kind != DERIVATIVE and len(places) > 1
+        return places if counts else {}
 
     def details(self, part: Part) -> str:
         """Return all that is known of a box, for a tooltip."""
@@ -108,9 +101,10 @@ class Labels:
         for i in part.members[:MOST_LINES]:
             vertex = self._vertices[i]
             parts = [f"%{i} {vertex.op}", vertex.name, vertex.type, _attributes(vertex)]
-            number = _number(vertex.value)
-            parts += [f"= {number}"] if number else []
-            parts += [f"at {os.path.basename(vertex.where)}"] if vertex.where else []
+            if vertex.value is not None:
+                parts.append(f"= {_number(vertex.value)}")
+            if vertex.where:
+                parts.append(f"at {os.path.basename(vertex.where)}")
             texts.append("  ".join(filter(None, parts)))
         if len(part.members) > MOST_LINES:
             texts.append(f"… {len(part.members) - MOST_LINES:,} more")
@@ -122,12 +116,11 @@ class Labels:
         alike = [i for m in part.members for i in self._alike[m]]
         sources = {self._vertices[i].inputs[1] for i in alike}
         y = self._vertices[self._vertices[alike[0]].inputs[0]]
-        name = part.title or y.name or y.op
         count = f"by {len(sources):,} tensors" if len(sources) > 1 else "by one tensor"
         return [
-            TextLine(_short(name), NAME),
-            TextLine(_short(f"gradients of {y.name or y.op}"), NOTE),
-            TextLine(count, NOTE),
+            _line(part.title or y.name or y.op, NAME),
+            _line(f"gradients of {y.name or y.op}", NOTE),
+            _line(count, NOTE),
         ]
 
     def _of_closed(self, part: Part, often: str) -> list[TextLine]:
@@ -140,7 +133,7 @@ class Labels:
         names = " ".join(self._vertices[i].op for i in part.members)
         if len(names) > LONGEST or part.title == MIXED:
             names = ", ".join(f"{count:,} {op}" for op, count in counts.most_common(3))
-        return [TextLine(_short(title + often), NAME), TextLine(_short(names), NOTE)]
+        return [_line(title + often, NAME), _line(names, NOTE)]
 
     def _call(self, i: int) -> str:
         """Return an operation with the operands that are written into its box."""
@@ -155,15 +148,9 @@ class Labels:
                 operands.append(self._leaves_name(list(found)))
             else:
                 operands.append(_SLOT)
-        if all(o == _SLOT for o in operands):
-            return name
         if len(operands) > 4:
             operands[3:] = ["…"]
         return f"{name}({', '.join(operands)})"
-
-    def _leaf_name(self, i: int, times: int) -> str:
-        leaves = self._alike[i] if times > 1 or len(self._alike[i]) > 1 else [i]
-        return self._leaves_name(leaves)
 
     def _leaves_name(self, leaves: Sequence[int]) -> str:
         first, last = self._vertices[leaves[0]], self._vertices[leaves[-1]]
@@ -179,9 +166,7 @@ class Labels:
         if all(isinstance(value, (int, float)) for value in values):
             return _span(values)
         texts = set(map(_number, values))
-        if len(texts) == 1 and (text := texts.pop()):
-            return text
-        return first.op
+        return (texts.pop() if len(texts) == 1 else "") or first.op
 
     def _type(self, vertex: Vertex) -> str:
         if vertex.shape is None:
@@ -198,15 +183,11 @@ class Labels:
             (VALUE, "= ", [v.value for v in alike]),
             (GRADIENT, "grad ", [v.gradient for v in alike]),
         ):
-            if any(n is None for n in numbers):
-                continue
-            if len(numbers) == 1:
-                lines.append(TextLine(_short(sign + _number(numbers[0])), role))
-            elif all(isinstance(n, float) for n in numbers):
-                lines.append(TextLine(_short(sign + _span(numbers)), role))
-        norms = [v.norm for v in alike]
-        if None not in norms and len(norms) == 1:
-            lines.append(TextLine(f"|grad| {_number(norms[0])}", GRADIENT))
+            can_span = len(alike) == 1 or all(isinstance(n, float) for n in numbers)
+            if can_span and None not in numbers:
+                lines.append(_line(sign + _span(numbers), role))
+        if len(alike) == 1 and alike[0].norm is not None:
+            lines.append(_line(f"|grad| {_number(alike[0].norm)}", GRADIENT))
         return lines
 
 
@@ -228,17 +209,18 @@ def _range(first: str, last: str) -> str:
 
 
 def printable(text: str) -> str:
-    """Return a text without control characters and halves of pairs, which no XML can hold."""
-    return "".join(c if _is_printable(c) else "\ufffd" for c in text)
+    """Return a text without what no XML can hold."""
+    return _UNPRINTABLE.sub("\ufffd", text)
 
 
-def _is_printable(c: str) -> bool:
-    return c in "\t\n" or (c >= " " and not "\ud800" <= c <= "\udfff" and c not in "\ufffe\uffff")
-
-
-def _short(text: str) -> str:
+def short(text: str, most: int = LONGEST) -> str:
+    """Return a text in one line, and not so long that it would make the picture wide."""
     text = printable(" ".join(text.split()))
-    return text if len(text) <= LONGEST else text[: LONGEST - 1] + "…"
+    return text if len(text) <= most else text[: most - 1] + "…"
+
+
+def _line(text: str, role: str) -> TextLine:
+    return TextLine(short(text), role)
 
 
 def _attributes(vertex: Vertex) -> str:

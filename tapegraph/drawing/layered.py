@@ -9,7 +9,6 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
 
 # Wider than any picture: what tells apart edges of one box, and not boxes.
@@ -29,23 +28,18 @@ class Point(NamedTuple):
 
 
 class Link(NamedTuple):
-    """An edge to be laid out: between two boxes, and where on them, from their left sides.
-
-    ``leaves`` and ``enters`` are None where any place does.
-    """
+    """An edge to be laid out: between two boxes, and where on them, from their left sides."""
 
     tail: int
     head: int
-    leaves: float | None = None
+    leaves: float | None = None  # where any place does
     enters: float | None = None
 
 
-@dataclass
-class Arranged:
+class Arranged(NamedTuple):
     """Where boxes stand, by their left upper corners, and the points that each edge goes through.
 
-    Between the first two points, the next two, and so on, an edge goes straight down; from one such
-    pair to the next it is a curve, in the free space between two ranks.
+    Points come in pairs: inside one an edge goes straight down, from one to the next it is a curve.
     """
 
     corners: list[Point]
@@ -66,13 +60,15 @@ class _Near(NamedTuple):
 class _Cell:
     """A box on its rank, or the lane of an edge that passes by."""
 
-    __slots__ = ("above", "below", "height", "is_lane", "width", "x")
+    __slots__ = ("above", "below", "bottom", "height", "is_lane", "top", "width", "x", "y")
 
     def __init__(self, width: float, height: float, is_lane: bool) -> None:
         self.width = width
         self.height = height
         self.is_lane = is_lane
         self.x = 0.0  # of the middle
+        self.y = 0.0  # of the upper side
+        self.top = self.bottom = 0.0  # of the rank
         self.above: list[_Near] = []
         self.below: list[_Near] = []
 
@@ -84,41 +80,39 @@ def arrange(
     last: Iterable[int] = (),
 ) -> Arranged:
     """Lay out boxes of some widths and heights; some are to stand on the first or last rank."""
-    ranks = _ranks(len(sizes), links, list(first), list(last))
+    ranks = _ranks(len(sizes), links, set(first), last)
     rows: list[list[_Cell]] = [[] for _ in range(max(ranks, default=0) + 1)]
     cells = [_Cell(w, h, False) for w, h in sizes]
     for cell, rank in zip(cells, ranks, strict=True):
         rows[rank].append(cell)
-    heads = {link.head for link in links}
     several = Counter(link.head for link in links)
     paths = []
     for link in links:
-        is_leaf = link.tail not in heads and several[link.head] > 1
+        is_leaf = link.tail not in several and several[link.head] > 1
         paths.append(_path(link, cells, ranks, rows, is_leaf))
     _order(rows)
     _place(rows)
     return _measured(rows, cells, links, paths)
 
 
-def _ranks(count: int, links: Sequence[Link], first: list[int], last: list[int]) -> list[int]:
+def _ranks(count: int, links: Sequence[Link], on_top: set[int], last: Iterable[int]) -> list[int]:
     """Return on which rank each box stands: under all it reads, and leaves close to a reader."""
     heads: list[list[int]] = [[] for _ in range(count)]
     waits = [0] * count
     for tail, head, *_ in links:
         heads[tail].append(head)
         waits[head] += 1
-    is_source = [not wait for wait in waits]
-    ranks = [0] * count
     ready = [i for i in range(count) if not waits[i]]
+    sources = set(ready)
+    ranks = [0] * count
     for i in ready:  # grows while it is walked
         for j in heads[i]:
             ranks[j] = max(ranks[j], ranks[i] + 1)
             waits[j] -= 1
             if not waits[j]:
                 ready.append(j)
-    on_top = set(first)
-    for i in reversed(ready):
-        if is_source[i] and heads[i] and i not in on_top:
+    for i in sources - on_top:
+        if heads[i]:
             ranks[i] = min(ranks[j] for j in heads[i]) - 1
     end = max(ranks, default=0)
     for i in last:
@@ -138,10 +132,8 @@ def _path(
         path.append(lane)
     path.append(head)
     for above, below in zip(path, path[1:], strict=False):
-        leaves = link.leaves if above is tail else None
-        enters = link.enters if below is head else None
-        here = 0.0 if leaves is None else leaves - above.width / 2
-        there = 0.0 if enters is None else enters - below.width / 2
+        here = _off(above, link.leaves if above is tail else None)
+        there = _off(below, link.enters if below is head else None)
         if above.is_lane and below.is_lane:
             weight = _STRAIGHT
         else:
@@ -149,6 +141,11 @@ def _path(
         above.below.append(_Near(below, here, there, weight))
         below.above.append(_Near(above, there, here, weight))
     return path
+
+
+def _off(cell: _Cell, place: float | None) -> float:
+    """Return how far a place lies off a box's middle: anywhere is there."""
+    return 0.0 if place is None else place - cell.width / 2
 
 
 # The order on each rank
@@ -169,33 +166,29 @@ def _order(rows: list[list[_Cell]]) -> None:
     rows[:] = best
 
 
-def _sort(row: list[_Cell], places: dict[int, float], down: bool) -> None:
-    middles = {}
-    for cell in row:
-        ends = (places[id(n.cell)] + n.there / _FAR for n in (cell.above if down else cell.below))
-        middle = _mean(list(ends))
-        middles[id(cell)] = places[id(cell)] if middle is None else middle
-    row.sort(key=lambda cell: middles[id(cell)])
+def _sort(row: list[_Cell], places: dict[_Cell, float], down: bool) -> None:
+    def middle(cell: _Cell) -> float:
+        near = cell.above if down else cell.below
+        ends = [places[n.cell] + n.there / _FAR for n in near]
+        return sum(ends) / len(ends) if ends else places[cell]
+
+    row.sort(key=middle)
 
 
-def _places(rows: list[list[_Cell]]) -> dict[int, float]:
+def _places(rows: list[list[_Cell]]) -> dict[_Cell, float]:
     """Return where each cell stands on its rank, from 0 to 1."""
-    return {id(c): (n + 0.5) / len(row) for row in rows for n, c in enumerate(row)}
-
-
-def _mean(numbers: list[float]) -> float | None:
-    return sum(numbers) / len(numbers) if numbers else None
+    return {cell: (n + 0.5) / len(row) for row in rows for n, cell in enumerate(row)}
 
 
 def _crossings(rows: list[list[_Cell]]) -> int:
     """Count how often edges cross between ranks."""
     total = 0
     for upper, lower in zip(rows, rows[1:], strict=False):
-        place = {id(c): n for n, c in enumerate(lower)}
+        place = {cell: n for n, cell in enumerate(lower)}
         ends = sorted(
-            (n + near.here / _FAR, place[id(near.cell)] + near.there / _FAR)
-            for n, c in enumerate(upper)
-            for near in c.below
+            (n + near.here / _FAR, place[near.cell] + near.there / _FAR)
+            for n, cell in enumerate(upper)
+            for near in cell.below
         )
         seen: list[float] = []  # sorted
         for _, head in ends:
@@ -259,54 +252,46 @@ def _measured(
     rows: list[list[_Cell]], cells: list[_Cell], links: Sequence[Link], paths: list[list[_Cell]]
 ) -> Arranged:
     """Return where everything is, from 0 on."""
-    everything = [c for row in rows for c in row]
-    left = min((c.x - c.width / 2 for c in everything), default=0.0)
-    right = max((c.x + c.width / 2 for c in everything), default=0.0)
-    top: dict[int, float] = {}
-    bottom: dict[int, float] = {}
-    middle: dict[int, float] = {}
+    left = min((c.x - c.width / 2 for row in rows for c in row), default=0.0)
+    right = max((c.x + c.width / 2 for row in rows for c in row), default=0.0)
     y = 0.0
     for number, row in enumerate(rows):
-        high = max((c.height for c in row), default=0.0)
         # Where an edge goes far to the side it needs room to do so.
-        far = max(
-            (abs(n.cell.x + n.there - n.here - c.x) for c in row for n in c.above), default=0.0
-        )
+        aside = (n.cell.x + n.there - n.here - c.x for c in row for n in c.above)
+        far = max(map(abs, aside), default=0.0)
         if number:
             y += RANK_GAP + min(far / 14, 24.0)
+        high = max((c.height for c in row), default=0.0)
         for c in row:
-            top[id(c)], bottom[id(c)], middle[id(c)] = y, y + high, y + (high - c.height) / 2
+            c.top, c.bottom, c.y = y, y + high, y + (high - c.height) / 2
         y += high
-    corners = [Point(c.x - c.width / 2 - left, middle[id(c)]) for c in cells]
+    corners = [Point(c.x - c.width / 2 - left, c.y) for c in cells]
     routes = []
-    enters = _entries(links, paths)
-    for n, (link, path) in enumerate(zip(links, paths, strict=True)):
+    for link, path, enters in zip(links, paths, _entries(links, paths), strict=True):
         tail, head = path[0], path[-1]
-        start = tail.x + (0.0 if link.leaves is None else link.leaves - tail.width / 2)
+        start = tail.x + _off(tail, link.leaves)
         # What has no height is where an edge comes in or goes out: at the edge of its rank.
-        begin = middle[id(tail)] + tail.height if tail.height else top[id(tail)]
-        end = middle[id(head)] if head.height else bottom[id(head)]
-        points = [Point(start, begin), Point(start, bottom[id(tail)])]
+        begin = tail.y + tail.height if tail.height else tail.top
+        end = head.y if head.height else head.bottom
+        points = [Point(start, begin), Point(start, tail.bottom)]
         for lane in path[1:-1]:
-            points += [Point(lane.x, top[id(lane)]), Point(lane.x, bottom[id(lane)])]
-        points += [Point(enters[n], top[id(head)]), Point(enters[n], end)]
+            points += [Point(lane.x, lane.top), Point(lane.x, lane.bottom)]
+        points += [Point(enters, head.top), Point(enters, end)]
         routes.append([Point(p.x - left, p.y) for p in points])
     return Arranged(corners, routes, right - left, y)
 
 
 def _entries(links: Sequence[Link], paths: list[list[_Cell]]) -> list[float]:
     """Return where each edge enters its box: in the order in which they come, apart."""
-    found = [0.0] * len(links)
-    by_head: dict[int, list[int]] = {}
-    for n, path in enumerate(paths):
-        by_head.setdefault(id(path[-1]), []).append(n)
-    for numbers in by_head.values():
-        head = paths[numbers[0]][-1]
-        free = [n for n in numbers if links[n].enters is None]
-        free.sort(key=lambda n: paths[n][-2].x)
-        step = min(16.0, (head.width - 16.0) / max(len(free), 1))
-        for place, n in enumerate(free):
-            found[n] = head.x + (place - (len(free) - 1) / 2) * step
-        for n in set(numbers) - set(free):
-            found[n] = head.x + (links[n].enters or 0.0) - head.width / 2
+    found = []
+    free: dict[_Cell, list[int]] = {}
+    for n, (link, path) in enumerate(zip(links, paths, strict=True)):
+        found.append(path[-1].x + _off(path[-1], link.enters))
+        if link.enters is None:
+            free.setdefault(path[-1], []).append(n)
+    for head, numbers in free.items():
+        numbers.sort(key=lambda n: paths[n][-2].x)
+        step = min(16.0, (head.width - 16.0) / len(numbers))
+        for place, n in enumerate(numbers):
+            found[n] = head.x + (place - (len(numbers) - 1) / 2) * step
     return found

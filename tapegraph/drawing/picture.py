@@ -7,14 +7,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from tapegraph.drawing import png
 from tapegraph.drawing.composing import compose
-from tapegraph.drawing.dot import dot
 from tapegraph.drawing.folding import fold
+from tapegraph.drawing.formats import dot, save_png, svg, text
+from tapegraph.drawing.scene import Theme, colours
 from tapegraph.drawing.sources import sketch
-from tapegraph.drawing.svg import svg
-from tapegraph.drawing.text import text
-from tapegraph.drawing.themes import Theme, colours
 from tapegraph.errors import explain, kind_of, path_of
 
 __all__ = ["Drawing", "draw"]
@@ -24,19 +21,17 @@ _MOST = 1000
 
 
 class Drawing:
-    """A picture; `draw` makes it.
+    """A picture; `draw` makes it, a notebook shows it as SVG, and ``print`` as text.
 
-    A notebook shows it as SVG, light or dark as the reader prefers; ``print`` shows it as text.
     What was drawn may change or go afterwards.
 
     Attributes
     ----------
     title : str
-        What was drawn.
     size : tuple of int
         Width and height, in the pixels of a browser.
     boxes : int
-        How many boxes there are, after folding.
+        How many there are, after folding.
     """
 
     def __init__(self, what: Any, names: Any, boxes: int) -> None:
@@ -48,7 +43,7 @@ class Drawing:
         self.boxes = len(self._scene.boxes)
 
     def svg(self, theme: Theme | None = None) -> str:
-        """Return the picture as SVG.
+        """Return the picture as SVG, as an ``.svg`` file has it.
 
         Parameters
         ----------
@@ -58,7 +53,6 @@ class Drawing:
         Returns
         -------
         str
-            The text of an ``.svg`` file.
 
         Raises
         ------
@@ -68,13 +62,7 @@ class Drawing:
         return svg(self._scene, theme)
 
     def dot(self) -> str:
-        """Return the graph in Graphviz's language, frames as clusters.
-
-        Returns
-        -------
-        str
-            The text of a ``.dot`` file.
-        """
+        """Return the graph in Graphviz's language, as a ``.dot`` file has it."""
         return dot(self._scene, self._folded.root)
 
     def save(
@@ -85,8 +73,7 @@ class Drawing:
         Parameters
         ----------
         path : str or path-like
-            Ends in ``.svg``, ``.png``, ``.dot`` or ``.txt``. A ``.png`` needs Matplotlib, the extra
-            ``draw``; the others need nothing.
+            Ends in ``.svg``, ``.png``, ``.dot`` or ``.txt``.
         theme : {"light", "dark"}, optional
             Where not given, an ``.svg`` has both and a ``.png`` is light.
         scale : float
@@ -97,7 +84,7 @@ class Drawing:
         ValueError
             The path ends otherwise, there is no such theme, or the scale is not positive.
         ModuleNotFoundError
-            Of a ``.png``: Matplotlib is not installed.
+            A ``.png`` needs Matplotlib, the extra ``draw``; the others need nothing.
 
         Examples
         --------
@@ -118,7 +105,7 @@ class Drawing:
         name = path_of("save", path, 'Write tg.draw(x).save("graph.svg").')
         ending = Path(name).suffix.lower()
         if ending == ".png":
-            png.save(self._scene, name, theme or "light", scale)
+            save_png(self._scene, name, theme or "light", scale)
         elif ending in writers:
             Path(name).write_text(writers[ending](), encoding="utf-8")
         else:
@@ -138,27 +125,23 @@ class Drawing:
 def draw(what: Any, *, names: Any = None, boxes: int = 24) -> Drawing:
     """Draw what a result was computed from: names, shapes, small values, and gradients.
 
-    Nothing is computed, and what is drawn stays as it is. Parameters that one operation reads,
-    loops, functions and chains of operations are folded as far as the number of boxes asks for: a
-    frame says how often what is in it repeats. A compiled step is drawn in regions: forward,
-    backward, update.
+    Nothing is computed. Parameters that one operation reads, loops, functions and chains of
+    operations are folded as far as the number of boxes asks for: a frame says how often what is in
+    it repeats. A compiled step is drawn in regions: forward, backward, update.
 
     Parameters
     ----------
     what : Tensor, Value, list of these, tape, program or compiled step
-        A result or several, ``tg.tape()``, or a function made by `compile` that was called.
+        Such as a result, ``tg.tape()``, or a function made by `compile` that was called.
     names : dict or model, optional
-        Names of tensors and Values: a dict of them, or a model, whose parameters have the names
-        that `parameters` gives them. Otherwise a tensor has the ``name`` it was made with, a Value
-        its ``label``. The names of variables are not known.
+        Names of tensors and Values, or a model, named as `parameters` does; otherwise those that
+        they were made with. The names of variables are not known.
     boxes : int
-        How many boxes there are at most, more or less: parameters and constants may be drawn beside
-        them, as many again. 1,000 draw every operation of most graphs.
+        About the most there are; as many parameters and constants again may be drawn beside them.
 
     Returns
     -------
     Drawing
-        It shows itself in a notebook, ``print`` shows it as text, and ``save(path)`` writes it.
 
     Raises
     ------
@@ -167,8 +150,7 @@ def draw(what: Any, *, names: Any = None, boxes: int = 24) -> Drawing:
     ValueError
         ``boxes`` is not between 1 and 1,000.
     RuntimeError
-        The result was cleared by ``tape_reset()``; the step was not called yet; or a compiled step
-        draws inside itself.
+        The result was cleared, the step was not called yet, or a compiled step draws inside itself.
 
     Examples
     --------

@@ -7,8 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tapegraph.drawing.parts import Part
-from tapegraph.drawing.sketch import Sketch
+from tapegraph.drawing.sketch import Part, Sketch
 
 # A repetition must spare so many boxes, and such a share of all. What is tried at most, for a graph
 # without any: periods in parts and in work, and repetitions of what is alike.
@@ -32,8 +31,7 @@ def find_repetition(
 ) -> Repetition | None:
     """Return the repetition among parts that spares most boxes, None where there is none.
 
-    - base: Which vertex is drawn for one.
-    - kind: What parts share that may be rounds of the same.
+    ``base`` gives the vertex that is drawn for one; rounds of the same share their parts' ``kind``.
     """
     kinds: dict[object, int] = {}
     tokens = np.array([kinds.setdefault(kind(part), len(kinds)) for part in parts])
@@ -44,8 +42,7 @@ def find_repetition(
         # A shorter period has more rounds of the same, and stands before.
         if any(period % p == 0 and begin <= start and end <= stop for p, begin, stop in tried):
             continue
-        if wiring is None:
-            wiring = _Wiring(sketch, parts, base)
+        wiring = wiring or _Wiring(sketch, parts, base)
         found = Repetition(wiring.start(start, length, period), period, length // period)
         if wiring.is_loop(found):
             return found
@@ -71,7 +68,7 @@ def _runs(tokens: np.ndarray) -> list[tuple[int, int, int, int]]:
 
 
 class _Wiring:
-    """Which parts read which, by their places."""
+    """Which parts read which, by their places; -1 is elsewhere."""
 
     def __init__(self, sketch: Sketch, parts: Sequence[Part], base: Callable[[int], int]) -> None:
         place = {i: n for n, part in enumerate(parts) for i in part.all_members()}
@@ -81,7 +78,6 @@ class _Wiring:
             sorted({drawn[x] for i in part.all_members() for x in vertices[i].inputs})
             for part in parts
         ]
-        # A part read from elsewhere counts as one read by -1.
         self.read_by: list[set[int]] = [set() for _ in parts]
         for reader, vertex in enumerate(vertices):
             for x in vertex.inputs:
@@ -117,12 +113,10 @@ class _Wiring:
     def _are_read_alike(self, found: Repetition) -> bool:
         """Return whether what comes after reads the same of every round."""
         start, period, times = found
-        end = start + period * times
+        rounds = range(start, start + period * times)
         for offset in range(period):
-            places = range(start + offset, end, period)
-            readers = {
-                frozenset(r for r in self.read_by[n] if not start <= r < end) for n in places
-            }
+            places = rounds[offset::period]
+            readers = {frozenset(r for r in self.read_by[n] if r not in rounds) for n in places}
             if len(readers) > 1:
                 return False
         return True

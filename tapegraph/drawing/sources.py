@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -103,8 +103,11 @@ def _of_recording(recording: Recording, known: dict[int, str], title: str) -> Sk
         vertex.name = _text(known, node)
         vertex.where = recording.where(slot)
         vertex.function = _function(node)
-        if isinstance(node, Node):
-            _show_gradient(vertex, stored.read(node))
+        gradient = stored.read(node) if isinstance(node, Node) else None
+        if isinstance(gradient, np.ndarray) and gradient.size:
+            vertex.gradient = _small(gradient)
+            if vertex.gradient is None:
+                vertex.norm = float(np.linalg.norm(gradient))
     return sketch
 
 
@@ -147,13 +150,6 @@ def _small(value: Any) -> Any:
     return None
 
 
-def _show_gradient(vertex: Vertex, gradient: Any) -> None:
-    if isinstance(gradient, np.ndarray) and gradient.size:
-        vertex.gradient = _small(gradient)
-        if vertex.gradient is None:
-            vertex.norm = float(np.linalg.norm(gradient))
-
-
 # Values
 
 
@@ -162,42 +158,36 @@ def _of_values(roots: Sequence[Value], known: dict[int, str]) -> Sketch:
     place = {id(value): i for i, value in enumerate(found)}
     touched = any(value.grad for value in found)  # a gradient of 0 says nothing before a backward
     results = set(map(id, roots))
-    vertices = []
-    for value in found:
-        leaf = not value.args  # a number that was an operand is one too
-        vertices.append(
-            Vertex(
-                PARAMETER if leaf else OPERATION,
-                "value" if leaf else value.op,
-                tuple(place[id(x)] for x in value.args),
-                name=_text(known, value),
-                value=value.data,
-                gradient=value.grad if touched else None,
-                is_result=id(value) in results,
-            )
+    vertices = [
+        Vertex(
+            OPERATION if value.args else PARAMETER,  # a number that was an operand is one too
+            value.op if value.args else "value",
+            tuple(place[id(x)] for x in value.args),
+            name=_text(known, value),
+            value=value.data,
+            gradient=value.grad if touched else None,
+            is_result=id(value) in results,
         )
+        for value in found
+    ]
     return Sketch(vertices, _title(roots, known), of_numbers=True)
 
 
-def _in_order(roots: Iterable[Value]) -> list[Value]:
+def _in_order(roots: Sequence[Value]) -> list[Value]:
     """Return all that some Values were computed from, each after its operands."""
-    order: list[Value] = []
+    order: list[Any] = []
     seen: set[int] = set()
-    for root in roots:
-        pending = [(root, iter(root.args))]
-        if id(root) in seen:
-            continue
-        seen.add(id(root))
-        while pending:
-            value, rest = pending[-1]
-            arg = next((x for x in rest if id(x) not in seen), None)
-            if arg is None:
-                order.append(value)
-                pending.pop()
-            else:
-                seen.add(id(arg))
-                pending.append((arg, iter(arg.args)))
-    return order
+    pending: list[tuple[Any, Iterator[Value]]] = [(None, iter(roots))]
+    while pending:
+        value, rest = pending[-1]
+        arg = next((x for x in rest if id(x) not in seen), None)
+        if arg is None:
+            order.append(value)
+            pending.pop()
+        else:
+            seen.add(id(arg))
+            pending.append((arg, iter(arg.args)))
+    return order[:-1]  # the last stands for what reads the roots
 
 
 # Compiled steps
@@ -238,17 +228,13 @@ def _of_compiled(step: Compiled, known: dict[int, str]) -> Sketch:
 def _facts(last: Latest) -> list[str]:
     trace, programs = last.trace, last.programs
     program = trace.recording.program
-    facts = [last.text]
     state = f"{len(trace.state)} tensors of state, {len(program.updates)} of them updated"
-    facts.append(f"{len(program)} entries, {state}")
+    facts = [last.text, f"{len(program)} entries, {state}"]
     if programs is None:
-        facts.append("recorded once; compiled in its second call")
-        return facts
-    levels = trace.levels
-    nbytes = programs.native.nbytes + sum(part.nbytes for part in levels)
-    facts.append(f"engine: {programs.ran or 'none yet'}")
-    facts.append(f"{_bytes(nbytes)} of native buffers, compiled in {programs.seconds:.2g} s")
-    return facts
+        return [*facts, "recorded once; compiled in its second call"]
+    nbytes = programs.native.nbytes + sum(part.nbytes for part in trace.levels)
+    compiled = f"{_bytes(nbytes)} of native buffers, compiled in {programs.seconds:.2g} s"
+    return [*facts, f"engine: {programs.ran or 'none yet'}", compiled]
 
 
 def _bytes(count: int) -> str:

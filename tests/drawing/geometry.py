@@ -6,8 +6,8 @@ from itertools import combinations
 
 import numpy as np
 
-from tapegraph.drawing.labels import SIZES, columns
-from tapegraph.drawing.scene import Box, Edge, Frame, Scene
+from tapegraph.drawing.labels import columns
+from tapegraph.drawing.scene import Box, Edge, Frame, Scene, Text
 
 # As wide as the widest of the monospaced fonts that are asked for: DejaVu, Menlo 0.602.
 WIDTH_OF_A_LETTER = 0.602
@@ -35,8 +35,9 @@ def inside(scene: Scene) -> None:
     for shape in (*scene.boxes, *scene.frames):
         left, top, right, bottom = edges(shape)
         assert 0 <= left and 0 <= top and right <= scene.width and bottom <= scene.height
-    for text, place, size, _ in scene.texts():
-        assert 0 <= place.x and place.x + columns(text) * size * WIDTH_OF_A_LETTER <= scene.width
+    for text in scene.texts():
+        left, width = text.place.x, columns(text.text) * text.size * WIDTH_OF_A_LETTER
+        assert 0 <= left and left + width <= scene.width
 
 
 def edges(shape: Box | Frame) -> tuple[float, float, float, float]:
@@ -56,11 +57,13 @@ def within(one: Box | Frame, other: Box | Frame) -> bool:
 
 def text_fits(box: Box) -> None:
     below = box.corner.y
-    for line, place in box.baselines():
-        size = SIZES[line.role]
-        assert columns(line.text) * size * WIDTH_OF_A_LETTER <= box.width
-        assert place.y - 0.75 * size >= below  # the letters of a line are below the last one's
-        below = place.y + 0.2 * size
+    lines = [shape for shape in box.shapes() if isinstance(shape, Text)]
+    assert len(lines) == len(box.lines)
+    for line in lines:
+        assert columns(line.text) * line.size * WIDTH_OF_A_LETTER <= box.width
+        # The letters of a line are below the last one's.
+        assert line.place.y - 0.75 * line.size >= below
+        below = line.place.y + 0.2 * line.size
     assert below <= box.corner.y + box.height
 
 

@@ -16,7 +16,7 @@ import pytest
 from geometry import check, links
 
 import tapegraph as tg
-from tapegraph.drawing.themes import DARK, INK, KINDS, LIGHT
+from tapegraph.drawing.scene import DARK, INK, KINDS, LIGHT
 
 HERE = Path(__file__).parent
 EXAMPLES = HERE.parents[1] / "examples"
@@ -29,7 +29,7 @@ def by_title(drawing) -> dict[str, list[str]]:
 
 
 def frames(drawing) -> list[str]:
-    return [frame.title for frame in drawing._scene.frames]
+    return [frame.part.heading for frame in drawing._scene.frames]
 
 
 def perceptron(hidden: int = 3):
@@ -159,6 +159,19 @@ def test_a_loop_is_drawn_once_with_how_often(times):
     assert f"w0…{times - 1}" in str(drawing)
     assert sum(edge.again for edge in drawing._scene.edges) == 1  # the next round reads x again
     check(drawing)
+
+
+def test_a_round_begins_where_the_least_goes_on_to_the_next():
+    h, w = tg.param(np.ones((2, 3)), name="h"), tg.param(np.eye(3), name="w")
+    for _ in range(4):
+        h = h + tg.exp(tg.tanh(h @ w))
+    drawing = tg.draw(tg.sum(tg.exp(tg.tanh(h @ w)) * 2.0), boxes=6)
+    (frame,) = drawing._scene.frames
+    vertices = drawing._folded.sketch.vertices
+    # What comes after the last round begins like one, so that a round could begin there too; but
+    # from it the sum alone goes on.
+    inside = [vertices[i].op for box in frame.part.boxes() for i in box.members]
+    assert frame.part.heading == "× 4" and inside == ["matmul", "tanh", "exp", "add"]
 
 
 def test_what_is_done_side_by_side_is_drawn_once():
