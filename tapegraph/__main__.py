@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import argparse
+import importlib.util
 import json
+import runpy
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
-from tapegraph.commands import bench, draw, functions, info, parity
-from tapegraph.commands.terminal import styled, table
+from tapegraph.commands import bench, functions, info, parity, styled, table
+from tapegraph.drawing.picture import draw
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -56,8 +59,7 @@ def _functions(options: argparse.Namespace) -> int:
     if options.markdown:
         print(functions.page())
         return 0
-    rows = functions.rows()
-    _print_table(options, functions.HEADER, rows)
+    _print_table(options, functions.HEADER, functions.rows())
     return 0
 
 
@@ -89,13 +91,40 @@ def _bench(options: argparse.Namespace) -> int:
 
 
 def _draw(options: argparse.Namespace) -> int:
-    drawing = draw.draw(options.target, options.boxes)
+    drawing = draw(_found(options.target), boxes=options.boxes)
     if options.out:
         drawing.save(options.out, theme=options.theme)
     width, height = drawing.size
     known = {"title": drawing.title, "boxes": drawing.boxes, "width": width, "height": height}
     _print_either(options, {**known, "path": options.out}, options.out or str(drawing))
     return 0
+
+
+def _found(target: str) -> Any:
+    """Return what a function without arguments returns, or a variable, of a file or module."""
+    place, colon, name = target.rpartition(":")
+    if not colon or not name.isidentifier() or not place:
+        raise ValueError(f"received {target!r}; expected FILE:FUNCTION, such as model.py:loss")
+    names = _names(place)
+    if name not in names:
+        offered = sorted(n for n, value in names.items() if callable(value) and n[0] != "_")
+        raise ValueError(f"{place} has no {name!r}; it has {', '.join(offered) or 'no functions'}")
+    found = names[name]
+    # A compiled step is drawn itself.
+    return found() if callable(found) and not hasattr(found, "explain") else found
+
+
+def _names(place: str) -> dict[str, Any]:
+    """Run a file, or import a module, and return its names."""
+    if place.endswith(".py"):
+        sys.path.insert(0, str(Path(place).resolve().parent))
+        if not Path(place).is_file():
+            raise ValueError(f"there is no file {place}")
+        return runpy.run_path(place, run_name="tapegraph_draw")
+    sys.path.insert(0, "")
+    if importlib.util.find_spec(place) is None:
+        raise ValueError(f"there is no module {place}; a file's name ends in .py")
+    return vars(importlib.import_module(place))
 
 
 def _print_table(

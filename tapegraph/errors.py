@@ -30,7 +30,6 @@ _BETWEEN = tuple(
     for folder in (*FOLDERS, os.path.dirname(np.__file__), os.path.dirname(os.__file__))
 )
 _INSTALLED = tuple(os.sep + name + os.sep for name in ("site-packages", "dist-packages"))
-_OWN = tuple(folder + os.sep for folder in FOLDERS)
 
 
 class _Origins(dict[str, int]):
@@ -44,22 +43,16 @@ class _Origins(dict[str, int]):
 
 
 def _origin(file: str) -> int:
-    if file.startswith(_OWN) or file.startswith("<frozen "):
+    if file.startswith((*_BETWEEN, "<frozen ")):
         return BETWEEN
-    if any(part in file for part in _INSTALLED):
-        return BETWEEN if file.startswith(_BETWEEN) else LIBRARY
-    return BETWEEN if file.startswith(_BETWEEN) else USER
+    return LIBRARY if any(part in file for part in _INSTALLED) else USER
 
 
 ORIGINS = _Origins()
 
 
 def user_frame(frame: FrameType | None = None) -> FrameType:
-    """Return the innermost frame of the user's own code.
-
-    A program that is itself installed has none: then it is the innermost frame of a library that
-    is neither this one, nor NumPy, nor Python's own.
-    """
+    """Return the innermost frame of the user's own code; in an installed program of a library's."""
     start = frame if frame is not None else sys._getframe(1)
     for wanted in (USER, LIBRARY):
         current: FrameType | None = start
@@ -73,18 +66,15 @@ def user_frame(frame: FrameType | None = None) -> FrameType:
 
 
 def line_of(code: CodeType, lasti: int) -> str:
-    """Return ``file:line`` of the instruction at an offset, looked up only when it is read."""
+    """Return ``file:line`` of the instruction at an offset."""
     return place(code.co_filename, line_number(code, lasti))
 
 
-def line_number(code: CodeType, lasti: int) -> int | None:
+def line_number(code: CodeType, lasti: int) -> int:
     """Return the line of the instruction at an offset."""
-    line: int | None = code.co_firstlineno
-    for start, stop, number in code.co_lines():
-        if start <= lasti < stop:
-            line = number if number is not None else line
-            break
-    return line
+    found = (n for start, stop, n in code.co_lines() if start <= lasti < stop)
+    line = next(found, None)
+    return code.co_firstlineno if line is None else line
 
 
 def place(file: str, line: Any) -> str:
@@ -121,12 +111,7 @@ def warn(message: str, category: type[Warning]) -> None:
 
 
 def explain(op: str, received: str, expected: str, fix: str = "") -> str:
-    """Return one message in the library's form, ending in the user's own line.
-
-    - op: The operation, as the user calls it.
-    - received, expected (str): What came in, and what would have been right.
-    - fix: What to write instead, as a sentence.
-    """
+    """Return one message in the library's form, ending in the user's own line."""
     hint = f" {fix}" if fix else ""
     return f"{op}: received {received}; expected {expected}.{hint} (at {user_line()})"
 
@@ -150,7 +135,7 @@ def kind_of(value: Any) -> str:
 
 
 def check_callable(op: str, f: Any, argument: str = "", fix: str = "") -> None:
-    """Refuse what is no function; ``argument`` says which one it is, if there are several."""
+    """Refuse what is no function, as which ``argument`` it came."""
     if not callable(f):
         received = f"{kind_of(f)} for {argument!r}" if argument else kind_of(f)
         raise TypeError(explain(op, received, "a function", fix))

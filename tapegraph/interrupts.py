@@ -15,10 +15,7 @@ from typing import Any
 def raise_interrupt(error: BaseException) -> None:
     """Raise what a signal handler has raised, if an error is that or was made of it.
 
-    Whoever goes on after an error, as with another engine, asks first: that of a handler is
-    nobody's failure, and goes to whoever waits for it.
-
-    - error: What was caught.
+    Whoever goes on after an error asks first: that of a handler is nobody's failure.
     """
     handlers = _handlers()
     found: BaseException | None = error
@@ -32,10 +29,7 @@ def raise_interrupt(error: BaseException) -> None:
 
 
 def in_handler(outer: FrameType | None) -> bool:
-    """Tell whether a signal handler runs here, that began inside a call.
-
-    - outer: The call's.
-    """
+    """Tell whether a signal handler runs here, that began inside the call of a frame."""
     handlers = _handlers()
     frame: FrameType | None = sys._getframe(1)
     while handlers and frame is not None and frame is not outer:

@@ -12,10 +12,9 @@ class Lock:
     """A mutual exclusion of threads, as in ``with lock():``; a forked child gets it released.
 
     A fork copies a lock as it is, without the thread that would release it. A signal handler runs
-    in the thread that it interrupts, which may hold the lock: it may take it again, and would wait
-    for ever otherwise. Every lock of the library is one of these. What a call gives is the plain
-    lock, which a ``with`` takes in one piece: in an ``__enter__`` written in Python an interrupt
-    could fall behind the taking, and it would stay taken for good.
+    in the thread that it interrupts, and may take the lock that this holds again. A call gives the
+    plain lock, which a ``with`` takes in one piece: in an ``__enter__`` written in Python an
+    interrupt could fall behind the taking, and it would stay taken for good.
     """
 
     __slots__ = ("__weakref__", "_lock")

@@ -1,11 +1,9 @@
 """NumPy's warnings of a forward, given at the user's line; and none at all where nobody asks.
 
-NumPy warns at the line that calls it, which is always one of ours: every division by zero in a
-program would name the same line, and Python, which shows each line's warning once, would hide all
-but the first. So within the library these warnings are raised; who runs a forward catches them,
-runs it again without, and warns at the user's line. A forward that does not warn pays nothing. What
-warns elsewhere is `watched` from the start: NumPy's functions that are written in Python, whose
-warnings name NumPy's own lines, and conversions outside a forward.
+NumPy warns at the line that calls it, which is one of ours, and Python shows a line's warning once.
+So within the library these warnings are raised; who runs a forward catches them, runs it again
+without, and warns at the user's line. A forward that does not warn pays nothing. NumPy's functions
+that are written in Python, and conversions outside a forward, are `watched` from the start.
 """
 
 from __future__ import annotations
@@ -50,8 +48,7 @@ def watched(name: str, compute: Callable[..., Any], *arrays: Any, **attrs: Any) 
 def quietly(fn: Callable[..., Any], *args: Any) -> Any:
     """Call a function while NumPy ignores overflow and the like.
 
-    What `numpy.errstate` sets holds in a context, and here in one that is dropped afterwards: its
-    end is written in Python, and where an interrupt fell there the errors would stay ignored.
+    In a context that is dropped: an interrupt at the end of an `errstate` would leave it in force.
     """
     return copy_context().run(_ignoring, fn, *args)
 

@@ -163,9 +163,7 @@ class Elsewhere:
         self.__doc__ = None  # pages of the API leave out what has none
 
     def __get__(self, x: Any, owner: type) -> NoReturn:
-        received = f"{self._name!r}, a name of another library's"
-        fix = f"Did you mean {self._ours}?"
-        text = explain(owner.__name__, received, f"an attribute of {owner.__name__}", fix)
+        text = _told(owner.__name__, self._name, self._ours)
         raise AttributeError(text, name=self._name, obj=x)
 
 
@@ -183,16 +181,16 @@ for _name, _ours in ON_TENSORS.items():
 
 
 def missing(name: str, numpys: str = "") -> AttributeError:
-    """Return the error of a name that is not at the top of the library.
-
-    - numpys: The text to write where NumPy has a function of the name that takes tensors.
-    """
+    """Return the error of a name that is not at the top of the library, but may be ``numpys``."""
     ours = AT_THE_TOP.get(name) or numpys
     if not ours:
         return AttributeError(f"module 'tapegraph' has no attribute {name!r}")
-    received = f"{name!r}, a name of another library's"
-    fix = f"Did you mean {ours}?"
-    return AttributeError(explain("tapegraph", received, "an attribute of tapegraph", fix))
+    return AttributeError(_told("tapegraph", name, ours))
+
+
+def _told(where: str, name: str, ours: str) -> str:
+    received, fix = f"{name!r}, a name of another library's", f"Did you mean {ours}?"
+    return explain(where, received, f"an attribute of {where}", fix)
 
 
 @functools.cache  # two names of one function stay one

@@ -12,21 +12,27 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from functools import cache
 from typing import Any
-
-from tapegraph.log import logger
 
 PATIENCE = 2.0  # seconds
 # "0" never shows the line, any other value shows it where stderr is no terminal too.
 VARIABLE = "TAPEGRAPH_PROGRESS"
 
 
+@cache
+def logger() -> Any:
+    """Return the logger ``tapegraph``, importing `logging` the first time: that takes long."""
+    import logging
+
+    found = logging.getLogger("tapegraph")
+    found.addHandler(logging.NullHandler())
+    return found
+
+
 @contextmanager
 def announce(what: str) -> Iterator[None]:
-    """Announce what goes on inside the block once that takes long, and then how long it took.
-
-    - what: Such as ``compiling step in TensorFlow: 412 entries``.
-    """
+    """Announce what goes on inside the block once that takes long, and then how long it took."""
     stream = sys.stderr  # what a test or a notebook has put there
     begun: list[str] = []
 
@@ -53,10 +59,7 @@ def announce(what: str) -> Iterator[None]:
 
 @contextmanager
 def counted(what: str, total: int) -> Iterator[Callable[[int], None]]:
-    """Show how far a loop is once it takes long: a bar where tqdm is installed, or else a line.
-
-    - Returns: What is to be told how many of the total are done.
-    """
+    """Show how far a loop is, by what it tells, once it takes long: a bar of tqdm's, or a line."""
     start, bars = time.perf_counter(), list[Any]()
 
     def tell(done: int) -> None:

@@ -25,11 +25,7 @@ _OWN = __name__.partition(".")[0]
 
 
 def leaves(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
-    """Yield what a structure holds, in order, with the path of each.
-
-    >>> list(leaves({"w": (1.0, 2.0), "b": 3.0}, "p"))
-    [("p['w'][0]", 1.0), ("p['w'][1]", 2.0), ("p['b']", 3.0)]
-    """
+    """Yield what a structure holds, in order, with the path of each, as `matched` shows it."""
     if isinstance(value, dict):
         for key, part in value.items():
             yield from leaves(part, f"{path}[{key!r}]")
@@ -43,7 +39,6 @@ def leaves(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
 def named(op: str, model: Any, held: tuple[type, ...]) -> list[tuple[str, Any]]:
     """Return what a model holds of some classes, in order, each by the dotted path of its places.
 
-    Dicts, lists and tuples are looked into, and the attributes of every object but this library's.
     What stands in several places has a name for each; an array inside a shared object has one.
 
     >>> from types import SimpleNamespace
@@ -126,14 +121,7 @@ def mapped(function: Callable[[Any], Any], value: Any) -> Any:
 
 
 def matched(op: str, given: Any, form: Any, argument: str, of: str) -> Iterator[tuple[str, Any]]:
-    """Return what a structure holds, with the path of each, in the order of another one.
-
-    Dicts are paired by key, lists and tuples by place.
-
-    - op: Who asks, for messages.
-    - given, form: The structure, and the one that it is to have.
-    - argument, of (str): What messages call them.
-    - Raises ValueError: The structures differ; names both.
+    """Return what a structure holds, with the path of each, in the order of the form it is to have.
 
     >>> list(matched("f", {"b": 3.0, "w": [1.0]}, {"w": ["x"], "b": "y"}, "p", "q"))
     [("p['w'][0]", 1.0), ("p['b']", 3.0)]
@@ -148,11 +136,7 @@ def matched(op: str, given: Any, form: Any, argument: str, of: str) -> Iterator[
 
 
 def described(value: Any) -> str:
-    """Return a structure as text, a star for what it holds.
-
-    >>> described({"w": (1.0, None), "b": [np.ones(2)]})
-    "{'w': (*, None), 'b': [*]}"
-    """
+    """Return a structure as text, a star for what it holds: ``{'w': (*, None)}``."""
     text = _spelled(value)
     return text if len(text) <= _SHOWN else text[: _SHOWN - 3] + "..."
 
@@ -174,44 +158,38 @@ def _spelled(value: Any) -> str:
 def _difference(given: Any, form: Any, path: str) -> str | None:
     """Return the path of the first place where two structures differ, None where none does."""
     if isinstance(form, dict):
-        if not isinstance(given, dict) or given.keys() != form.keys():
-            return path
-        parts = [(given[key], form[key], f"{path}[{key!r}]") for key in form]
+        alike = isinstance(given, dict) and given.keys() == form.keys()
     elif isinstance(form, (list, tuple)):
-        if not isinstance(given, (list, tuple)) or len(given) != len(form):
-            return path
-        fields = {x._fields for x in (given, form) if hasattr(x, "_fields")}
-        if len(fields) > 1:  # two named tuples, of other names
-            return path
-        pairs = enumerate(zip(given, form, strict=True))
-        parts = [(a, b, f"{path}[{i}]") for i, (a, b) in pairs]
+        alike = isinstance(given, (list, tuple)) and len(given) == len(form)
+        # Two named tuples have the same names.
+        alike = alike and len({x._fields for x in (given, form) if hasattr(x, "_fields")}) < 2
     else:
-        return path if isinstance(given, (dict, list, tuple)) else None
-    return next(filter(None, (_difference(*part) for part in parts)), None)
+        alike = not isinstance(given, (dict, list, tuple))
+    if not alike:
+        return path
+    return next(filter(None, (_difference(*part) for part in _pairs(given, form, path))), None)
 
 
 def _along(given: Any, form: Any, path: str) -> Iterator[tuple[str, Any]]:
-    if isinstance(form, dict):
-        for key, part in form.items():
-            yield from _along(given[key], part, f"{path}[{key!r}]")
-    elif isinstance(form, (list, tuple)):
-        for i, (a, b) in enumerate(zip(given, form, strict=True)):
-            yield from _along(a, b, f"{path}[{i}]")
+    if isinstance(form, (dict, list, tuple)):
+        for part in _pairs(given, form, path):
+            yield from _along(*part)
     else:
         yield path, given
 
 
+def _pairs(given: Any, form: Any, path: str) -> list[tuple[Any, Any, str]]:
+    """Return the parts of two structures in the order of the second, and the path of each."""
+    if isinstance(form, dict):
+        return [(given[key], form[key], f"{path}[{key!r}]") for key in form]
+    if isinstance(form, (list, tuple)):
+        pairs = enumerate(zip(given, form, strict=True))
+        return [(a, b, f"{path}[{i}]") for i, (a, b) in pairs]
+    return []
+
+
 class Layout:
-    """Where the numbers of a structure lie in one vector: in its order, row by row.
-
-    - model: Floats and arrays, and dicts, lists and tuples of them.
-
-    >>> layout = Layout({"w": np.ones((1, 2)), "b": 3.0})
-    >>> layout.vector({"w": np.array([[5.0, 6.0]]), "b": 7.0})
-    array([5., 6., 7.])
-    >>> layout.structure(np.array([5.0, 6.0, 7.0]))
-    {'w': array([[5., 6.]]), 'b': 7.0}
-    """
+    """Where the numbers of a structure lie in one vector: in its order, row by row."""
 
     def __init__(self, model: Any) -> None:
         self._model = model

@@ -41,9 +41,9 @@ class GradientReport:
     gradients, numeric : list of ndarray
         Of the sum of ``f``'s result, by autograd and by finite differences, one per input.
     max_abs_error, max_rel_error : float
-        The worst differences over all elements and both cotangents.
+        The worst over all elements and both cotangents.
     checked : int
-        The number of input elements compared.
+        How many elements.
     """
 
     gradients: list[Array]
@@ -65,8 +65,8 @@ def check_gradients(
     """Compare autograd with two-sided finite differences, element by element.
 
     Each input element ``x`` is moved, ``(f(x + h) - f(x - h)) / 2h``, and the result contracted
-    with two cotangents: ones, so the first numbers are the gradient of the sum, and random ones of
-    both signs, so that every output element counts and a rule must be linear in its cotangent.
+    with two cotangents: ones, whose numbers are reported, and random ones of both signs, so that
+    every output element counts and a rule must be linear in its cotangent.
 
     Parameters
     ----------
@@ -75,8 +75,7 @@ def check_gradients(
     *inputs : array_like
         Where to check; computed in float64, or complex128: then both parts are moved.
     eps : float, optional
-        The step ``h`` relative to ``max(1, |x|)``; ``6e-6``, the cube root of float64's
-        precision, where not given.
+        ``h`` relative to ``max(1, |x|)``; where not given the cube root of float64's precision.
     rtol, atol : float
         Agreement is ``|a - n| <= atol + rtol * |n|``; where a number is not finite, equality.
     backend : str, optional
@@ -204,7 +203,7 @@ class ParityReport:
     reason : str or None
         Why it has none.
     max_abs_difference, max_rel_difference : float
-        The worst over all gradients; 0 where nothing was compared.
+        The worst; 0 where nothing was compared.
     gradients : list of ndarray
         The native ones, one per input.
     """

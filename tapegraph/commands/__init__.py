@@ -1,1 +1,30 @@
-"""What ``python -m tapegraph`` does, a command a file."""
+"""What ``python -m tapegraph`` does, a command a file, and how commands print."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import Any
+
+_STYLES = {"bold": "1", "good": "32", "bad": "31"}
+
+
+def has_colours(stream: Any = None) -> bool:
+    """Return whether a stream shows colours, and nobody asked for none by ``NO_COLOR``."""
+    stream = sys.stdout if stream is None else stream
+    wanted = not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+    return wanted and bool(stream.isatty())
+
+
+def styled(text: str, style: str) -> str:
+    """Return a text ``bold``, ``good`` or ``bad`` where colours are shown, else as it is."""
+    return f"\x1b[{_STYLES[style]}m{text}\x1b[0m" if has_colours() else text
+
+
+def table(rows: list[tuple[str, ...]], *, markdown: bool) -> str:
+    """Return rows, the first of which is the header, as aligned columns."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    if markdown:
+        rows = [rows[0], tuple("-" * w for w in widths), *rows[1:]]
+    lines = [" | ".join(cell.ljust(w) for cell, w in zip(row, widths, strict=True)) for row in rows]
+    return "\n".join(f"| {line} |" if markdown else line.rstrip() for line in lines)

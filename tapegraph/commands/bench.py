@@ -15,8 +15,7 @@ from tapegraph.typed import Backend
 
 HEADER = ("step", "engine", "milliseconds", "faster than eager")
 WIDTHS, BATCH = (32, 64, 64, 1), 64
-# Calls of each way that are not timed, and that are at most.
-_WARM, _MOST = 5, 1_000_000
+_WARM = 5  # calls of each way that do not count
 WORKLOAD = f"a network of widths {WIDTHS}, {BATCH} rows, tanh, mean square, Adam; float64"
 
 
@@ -47,18 +46,15 @@ def measure(seconds: float) -> list[Timed]:
     x, y = rng.normal(size=(BATCH, WIDTHS[0])), rng.normal(size=(BATCH, WIDTHS[-1]))
     taken: list[list[float]] = [[] for _ in ways]
     end = 0.0
-    for timed in range(-_WARM, _MOST):
-        if timed == 0:
-            end = time.perf_counter() + seconds * len(ways)
+    while len(taken[0]) <= _WARM or time.perf_counter() < end:
         for (_, engine, step), times in zip(ways, taken, strict=True):
             with tg.use_backend(cast(Backend, engine)):
                 start = time.perf_counter()
                 step(x, y)
-                if timed >= 0:
-                    times.append(time.perf_counter() - start)
-        if timed >= 0 and time.perf_counter() > end:
-            break
-    medians = [float(np.median(times)) for times in taken]
+                times.append(time.perf_counter() - start)
+        if len(taken[0]) == _WARM:
+            end = time.perf_counter() + seconds * len(ways)
+    medians = [float(np.median(times[_WARM:])) for times in taken]
     return [Timed(name, e, s) for (name, e, _), s in zip(ways, medians, strict=True)]
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 import tapegraph as tg
-from tapegraph.commands.terminal import table
+from tapegraph.commands import table
 from tapegraph.lowering import GAPS
 from tapegraph.recording import numpy_functions
 from tapegraph.recording.op import Op
@@ -81,28 +81,20 @@ def page() -> str:
 
 def rows() -> list[tuple[str, ...]]:
     """Return one row per recorded function: its names, ours, its operations and the engine."""
-    names = _names()
     found = []
-    for function, recording in numpy_functions.RECORDED.items():
-        if function not in names:
-            continue  # a ufunc of another library, registered by tg.defop
+    for function, names in names_of_functions().items():
+        recording = numpy_functions.RECORDED[function]
         ours = recording.__name__
         public = f"`tg.{ours}`" if callable(getattr(tg, ours, None)) else ""
         operations = sorted(operations_of(recording))
-        found.append(
-            (
-                ", ".join(f"`{name}`" for name in names[function]),
-                public,
-                ", ".join(operations),
-                _engine(operations),
-            )
-        )
+        quoted = ", ".join(f"`{name}`" for name in names)
+        found.append((quoted, public, ", ".join(operations), _engine(operations)))
     return sorted(found, key=lambda row: row[0].replace("`", ""))
 
 
 def names_of_functions() -> dict[Callable[..., Any], list[str]]:
     """Return the public names of each of NumPy's functions that is recorded, its own first."""
-    names = _names()
+    names = _names()  # without the ufuncs of other libraries, registered by tg.defop
     return {f: names[f] for f in numpy_functions.RECORDED if f in names}
 
 
@@ -118,9 +110,8 @@ def operations_of(recording: Callable[..., Any]) -> frozenset[str]:
             found.add(value.name)
         elif isinstance(value, FunctionType) and id(value) not in seen:
             seen.add(id(value))
-            wrapped = getattr(value, "__wrapped__", None)
-            if wrapped is not None:
-                pending.append(wrapped)
+            if hasattr(value, "__wrapped__"):
+                pending.append(value.__wrapped__)
             elif value.__module__.startswith("tapegraph.ops"):
                 pending.extend(cell.cell_contents for cell in value.__closure__ or ())
                 pending.extend(_referred(value.__code__, value.__globals__))

@@ -7,7 +7,7 @@ import platform
 import numpy as np
 
 import tapegraph as tg
-from tapegraph.commands.terminal import styled
+from tapegraph.commands import styled
 from tapegraph.engines import registry
 from tapegraph.engines.backend import chosen_by
 from tapegraph.engines.engine import EngineDeclined
@@ -43,6 +43,7 @@ def facts() -> dict[str, str]:
         in_force += f", and {' or '.join(usable.values())} for what measures faster there"
     rows["backend"] = f"{chosen} ({chosen_by()}); engine in force: {in_force}"
     kernels, threshold = executor()
-    large = f" for arrays of {threshold} elements and more" if kernels != NUMPY else ""
-    rows["forward"] = f"{kernels}{large}"
+    rows["forward"] = kernels
+    if kernels != NUMPY:
+        rows["forward"] += f" for arrays of {threshold} elements and more"
     return rows | details

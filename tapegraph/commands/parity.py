@@ -7,8 +7,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from tapegraph.commands import styled
 from tapegraph.commands.functions import names_of_functions
-from tapegraph.commands.terminal import styled
 from tapegraph.recording.node import Node
 from tapegraph.tensors.tensor import param
 from tapegraph.testing import check_parity
@@ -37,13 +37,7 @@ class Compared(NamedTuple):
 
 
 def compare(wanted: list[str]) -> tuple[list[Compared], list[str]]:
-    """Compare functions, those whose names are given or all, and name those left out.
-
-    Left out is what takes other arguments than one or two arrays, or has no gradient.
-
-    - Raises ValueError: A name is not that of a function that is recorded.
-    - Raises RuntimeError: There is but one engine.
-    """
+    """Compare functions, those whose names are given or all, and name those that take others."""
     known = names_of_functions()
     unknown = set(wanted) - {name for names in known.values() for name in names}
     if unknown:

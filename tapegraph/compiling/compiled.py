@@ -33,8 +33,7 @@ from tapegraph.compiling.xla_option import checked as checked_xla
 from tapegraph.errors import add_note, explain, kind_of, warn
 from tapegraph.interrupts import raise_interrupt
 from tapegraph.locks import Lock
-from tapegraph.log import logger
-from tapegraph.progress import counted
+from tapegraph.progress import counted, logger
 from tapegraph.pytree import leaves
 from tapegraph.recording import capture_mode
 from tapegraph.recording.changes import Undo, make, take_back, together

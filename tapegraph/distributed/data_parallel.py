@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 
 from tapegraph.capture.capture import Capture
-from tapegraph.distributed.exchange import Exchange
-from tapegraph.distributed.ranks import (
+from tapegraph.distributed.exchange import (
     Communicator,
+    Exchange,
     check_alike,
     communicator,
     end_job_on_errors,
@@ -44,35 +44,30 @@ class DataParallel:
     """Train one model on many processes: each has a part of the batch, all take the same steps.
 
     Every rank makes the same parameters and the same optimizer. Rank 0's numbers are sent to all;
-    from then on `step` averages the gradients over the ranks, in one all-reduce, before the
-    optimizer's own step: ``g = sum(w_r * g_r) / sum(w_r)`` over the ranks ``r``, with the weights
-    that they give. It does so eagerly and in compiled steps, in either engine. Every rank has to
-    call it, the same number of times.
+    from then on `step` averages the gradients in one all-reduce, before the optimizer's own step:
+    ``g = sum(w_r * g_r) / sum(w_r)`` over the ranks ``r``, with the weights that they give. It does
+    so eagerly and in compiled steps, in either engine. Every rank has to call it as often.
 
-    A parameter that has a gradient on any rank gets the average, zero standing for none; one that
-    has none anywhere is left alone. Row-sparse gradients are made dense. Numbers of several types
-    travel in the widest.
+    A parameter that has a gradient on any rank gets the average, zero standing for none. Row-sparse
+    gradients are made dense. Numbers of several types travel in the widest.
 
     An exception that ends one rank ends the job, after its traceback, where the communicator can
-    (``comm.Abort``): a ``sys.excepthook`` is set for that. ``python -m mpi4py script.py`` also
-    does it for errors before this and for ``sys.exit``.
+    (``comm.Abort``), by a ``sys.excepthook``. ``python -m mpi4py script.py`` also does it for
+    errors before this and for ``sys.exit``.
 
     Parameters
     ----------
     optimizer : Optimizer
         Over the same parameters, in the same order, on every rank.
     comm : communicator, optional
-        One of mpi4py, or anything with its ``rank``, ``size``, ``Allreduce(send, receive)`` and
-        ``Bcast(array, root=0)``, or a strategy, as `tapegraph.compile` takes one;
-        ``mpi4py.MPI.COMM_WORLD`` where not given.
+        ``mpi4py.MPI.COMM_WORLD`` where not given; anything with its ``rank``, ``size``,
+        ``Allreduce(send, receive)`` and ``Bcast(array, root=0)``; or a strategy, as for `compile`.
     check_every : int or None
-        After so many steps the ranks compare a digest of parameters and optimizer state, which
-        travels with the gradients; never where None.
+        After so many steps the ranks compare a digest of parameters and optimizer state.
 
     Attributes
     ----------
     optimizer : Optimizer
-        The optimizer.
     rank, size : int
         Which rank this is, and of how many.
 
@@ -112,8 +107,8 @@ class DataParallel:
         op = type(self).__name__
         check_outside(op, "Make it before the first.")
         if not isinstance(optimizer, Optimizer) or not optimizer.params:
-            received = kind_of(optimizer)
-            raise TypeError(explain(op, received, "an optimizer with parameters, as tg.SGD"))
+            expected = "an optimizer with parameters, as tg.SGD"
+            raise TypeError(explain(op, kind_of(optimizer), expected))
         if check_every is not None and (type(check_every) is not int or check_every < 1):
             expected = "a number of steps from 1, or None"
             raise ValueError(explain(op, f"check_every={check_every!r}", expected))
@@ -165,14 +160,13 @@ class DataParallel:
     def all_reduce(self, weight: float | Tensor = 1.0) -> None:
         """Replace each gradient by the average over the ranks, as `step` does.
 
-        For what comes between, such as clipping: ``parallel.all_reduce()``,
-        ``tg.clip_grad_norm(...)``, ``optimizer.step()``.
+        For what comes between, as ``tg.clip_grad_norm``, before ``optimizer.step()``.
 
         Parameters
         ----------
         weight : float or Tensor
-            How much this rank counts: the number of its samples, where the loss is their mean and
-            ranks have different numbers of them. Of a rank with weight 0 nothing is read.
+            How much this rank counts: the number of its samples, where the loss is their mean.
+            Of a rank with weight 0 nothing is read.
 
         Raises
         ------

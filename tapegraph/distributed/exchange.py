@@ -1,27 +1,29 @@
-"""One all-reduce a step: the gradients of all parameters, and what ranks must know of each other.
+"""What ranks exchange: one all-reduce a step, and beside it what shows that they are alike.
 
 The buffer holds the gradients times the rank's weight, and then, in the same numbers: which
 parameters have a gradient, the weight, whether the rank is to be waited for, and at times a digest
 of the parameters.
 
 An engine may find after the all-reduce that its run does not stand (TensorFlow's gradients may have
-lost zeros), and another runs the step again. Two rules keep the ranks in step, whatever runs on
-each. What a call has exchanged is kept by its ticket, and a second run finds it there. And where
-the engine knows before that its run will not stand, it says so instead: all ranks repeat the
-all-reduce, until the other engine has joined them.
+lost zeros), and another runs the step again. Two rules keep the ranks in step. What a call has
+exchanged is kept by its ticket, and a second run finds it there. And where the engine knows before
+that its run will not stand, it says so: all ranks repeat the all-reduce, until the other joins.
 """
 
 from __future__ import annotations
 
 import hashlib
+import sys
 from collections.abc import Sequence
-from typing import Any
+from types import TracebackType
+from typing import Any, Protocol
 
 import numpy as np
 
 from tapegraph.arrays.buffers import keep_freed_memory
-from tapegraph.distributed.ranks import Communicator, check_equal
-from tapegraph.errors import explain
+from tapegraph.engines import registry
+from tapegraph.errors import explain, kind_of
+from tapegraph.recording.node import real_dtype
 from tapegraph.typed import Array
 
 # A digest has so many numbers of four bits: their sum, and that of their squares, is exact in
@@ -30,6 +32,63 @@ DIGEST = 16
 _NO_DIGEST = np.zeros(DIGEST)
 # Digest and its squares, the weight, and whether to wait.
 _MORE = 2 * DIGEST + 2
+# How far engines may round apart (a step may run in another one on another rank).
+ROUNDING = {"float32": 1e-4, "float64": 1e-9}
+
+
+class Communicator(Protocol):
+    """What is asked of a communicator, with mpi4py's names: all of it on arrays."""
+
+    @property
+    def rank(self) -> int:
+        """Which of the ranks this is, from 0."""
+
+    @property
+    def size(self) -> int:
+        """How many ranks there are."""
+
+    def Allreduce(self, sendbuf: Any, recvbuf: Any, /) -> Any:
+        """Add up an array of every rank, and give each the sum."""
+
+    def Bcast(self, buf: Any, /, root: int = 0) -> Any:
+        """Give every rank the array of one."""
+
+
+def communicator(op: str, comm: Any) -> Communicator:
+    """Return a communicator that has been checked: MPI's own, or that of a strategy."""
+    if comm is None:
+        try:
+            from mpi4py import MPI
+        except ImportError as error:
+            received = f"no communicator, and no MPI ({error})"
+            fix = 'Install the extra: pip install "tapegraph[distributed]".'
+            raise ImportError(explain(op, received, "mpi4py with an MPI library", fix)) from error
+        comm = MPI.COMM_WORLD
+    elif not hasattr(comm, "Bcast") and (hasattr(comm, "num_replicas_in_sync") or callable(comm)):
+        comm = registry.engine("tensorflow").workers(op, comm)
+    missing = [n for n in ("rank", "size", "Allreduce", "Bcast") if not hasattr(comm, n)]
+    if missing:
+        received = f"{kind_of(comm)} without {', '.join(missing)}"
+        expected = "a communicator such as MPI.COMM_WORLD, or a strategy of tf.distribute"
+        raise TypeError(explain(op, received, expected))
+    return comm  # type: ignore[no-any-return]
+
+
+def end_job_on_errors(comm: Any) -> None:
+    """Let an exception that ends this rank end all of them, once its traceback is out."""
+    if comm.size == 1 or not hasattr(comm, "Abort"):
+        return
+    before = sys.excepthook
+
+    def hook(
+        kind: type[BaseException], error: BaseException, traceback: TracebackType | None
+    ) -> None:
+        before(kind, error, traceback)
+        sys.stdout.flush()
+        sys.stderr.flush()
+        comm.Abort(1)
+
+    sys.excepthook = hook
 
 
 class Exchange:
@@ -74,8 +133,8 @@ class Exchange:
     ) -> Array:
         """Return the average of flat gradients, as an entry of a step's program.
 
-        ``stands`` is whether this run will be kept as far as is known, and ``stood`` whether that
-        was known at the exchange before.
+        ``stands`` is whether this run will be kept as far as is known, ``stood`` what it was at the
+        exchange before.
         """
         if not stands and not self._is_made(place, ticket):
             if stood:
@@ -106,11 +165,7 @@ class Exchange:
         return self._made.get(place, (None,))[0] == int(ticket)
 
     def average(
-        self,
-        flat: Array,
-        weight: Any,
-        has: tuple[bool, ...],
-        place: int = 0,
+        self, flat: Array, weight: Any, has: tuple[bool, ...], place: int = 0
     ) -> tuple[Array, tuple[bool, ...]]:
         """Return the average of flat gradients, and which parameters have one on any rank."""
         if not 0 <= weight < np.inf:
@@ -148,3 +203,64 @@ class Exchange:
         received = f"{now} gradient of {self._names[place]!r} on any rank, and {then} when recorded"
         fix = "Take the same branches on all ranks, or call zero_grad() before backward()."
         return RuntimeError(explain(self._op, received, "gradients of the same parameters", fix))
+
+
+# What all ranks must have alike
+
+
+def check_alike(op: str, comm: Communicator, lines: Sequence[str]) -> None:
+    """Raise, on every rank, where one of them has another text than rank 0."""
+    first = _text_of(comm, lines, 0)
+    differs = _of_each(comm, first != list(lines))
+    if not differs.any():
+        return
+    rank = int(differs.argmax())
+    other = _text_of(comm, lines, rank)
+    pairs = ((a, b) for a, b in zip(first, other, strict=False) if a != b)
+    one, two = next(pairs, (f"{len(first)} parameters", f"{len(other)}"))
+    fix = "Make the parameters and the optimizer alike on all ranks."
+    received = f"{two} on rank {rank}, and {one} on rank 0"
+    raise ValueError(explain(op, received, "the same on every rank", fix))
+
+
+def check_equal(op: str, comm: Communicator, arrays: Sequence[tuple[str, Array]]) -> None:
+    """Raise, on every rank, where one holds numbers that rounding does not explain."""
+    found = 0
+    for place, (_, array) in enumerate(arrays, 1):
+        first = np.array(array, order="C")
+        comm.Bcast(first, root=0)
+        if not found and not _is_near(array, first):
+            found = place
+    of_each = _of_each(comm, found)
+    if of_each.any():
+        rank = int((of_each > 0).argmax())
+        received = f"{arrays[int(of_each[rank]) - 1][0]} on rank {rank} with other numbers than"
+        fix = "Change parameters and optimizer on all ranks alike; broadcast() makes them equal."
+        raise RuntimeError(explain(op, f"{received} on rank 0", "the same on every rank", fix))
+
+
+def _is_near(array: Array, other: Array) -> bool:
+    scale = np.abs(other[np.isfinite(other)]).max(initial=0.0)
+    tolerance = ROUNDING.get(real_dtype(array.dtype).name, 0.0)
+    return np.allclose(array, other, rtol=0.0, atol=tolerance * scale, equal_nan=True)
+
+
+def _of_each(comm: Communicator, number: int) -> Array:
+    """Return a number of each rank."""
+    own = np.zeros(comm.size, np.int64)
+    own[comm.rank] = number
+    found = np.empty_like(own)
+    comm.Allreduce(own, found)
+    return found
+
+
+def _text_of(comm: Communicator, lines: Sequence[str], root: int) -> list[str]:
+    """Return the lines of one rank, on all."""
+    text = np.frombuffer("\n".join(lines).encode(), np.uint8)
+    length = np.array([text.size])
+    comm.Bcast(length, root=root)
+    if comm.rank != root:
+        text = np.empty(length[0], np.uint8)
+    text = text.copy()
+    comm.Bcast(text, root=root)
+    return text.tobytes().decode().split("\n")

@@ -13,7 +13,7 @@ from typing import Any
 from tapegraph.compiling.compiled import Compiled
 from tapegraph.compiling.trace import Trace
 from tapegraph.distributed.data_parallel import DataParallel, described, send_out
-from tapegraph.distributed.ranks import Communicator, check_alike, communicator
+from tapegraph.distributed.exchange import Communicator, check_alike, communicator
 from tapegraph.errors import explain
 from tapegraph.optim.averaging import AVERAGING
 from tapegraph.optim.leaves import Leaf

@@ -15,7 +15,7 @@ from tapegraph.engines.engine import EngineDeclined
 from tapegraph.errors import warn
 from tapegraph.interrupts import raise_interrupt
 from tapegraph.locks import Lock
-from tapegraph.log import logger
+from tapegraph.progress import logger
 from tapegraph.recording.lost_gradients import STRICT, strict
 
 _warned: set[str] = set()

@@ -41,11 +41,10 @@ _ADVICE = {
 class anomaly(Watched):
     """Context manager: the first NaN or infinity raises, with its operation, values and line.
 
-    Looked at are the results of operations as they are recorded, the gradients that each of them
-    passes on in a backward, and what optimizers are about to write. A compiled step runs its native
-    plan, looked at line by line; where a line gives what is not finite, nothing has been written
-    yet, and a real call in its place finds the operation. The gradients of TensorFlow's backward
-    are looked at as a whole, and the native engine then finds the operation.
+    Looked at are the results of operations, the gradients that each passes on in a backward, and
+    what optimizers are about to write. A compiled step runs its native plan, looked at line by
+    line; where one gives what is not finite, a real call in its place finds the operation. The
+    gradients of TensorFlow's backward are looked at as a whole, and the native engine finds it.
 
     An infinity that comes in from outside is meant, as in a mask of ``-inf``: what is computed from
     it may be infinite, and is an error only where a NaN comes of it. A NaN that comes in is an
@@ -95,40 +94,31 @@ class _Anomaly(Watcher):
             if bad and isfinite(cotangent):
                 received = f"a gradient of {cotangent}, where its operands are {node.args}"
                 expected = f"finite gradients, not {reached[id(bad[0])]} by {bad[0]}"
-                fix = _ADVICE.get(node.op, "")
-                raise FloatingPointError(explain(f"backward of {node.op}", received, expected, fix))
+                raise _error(f"backward of {node.op}", received, expected, _ADVICE.get(node.op, ""))
 
     def updates(self, optimizer: str, name: str, grad: Any, new: Any) -> None:
         new, grad = np.asarray(new), np.asarray(grad)
         if new.dtype.kind in "fc" and not is_finite(new):
             at = _first(new)
             received = f"a gradient of {_value(grad, at, new.shape)}{_place(at)} of {name!r}"
-            raise FloatingPointError(
-                explain(
-                    f"{optimizer}.step",
-                    received,
-                    f"finite new numbers, not {new[at]} there{_share(new)}",
-                    "Take a smaller learning rate, or limit gradients by tg.clip_grad_norm.",
-                )
-            )
+            expected = f"finite new numbers, not {new[at]} there{_share(new)}"
+            fix = "Take a smaller learning rate, or limit gradients by tg.clip_grad_norm."
+            raise _error(f"{optimizer}.step", received, expected, fix)
 
     def line(self, op: str, place: str, results: tuple[Any, ...]) -> None:
         for result in results:
-            if getattr(getattr(result, "dtype", None), "kind", "") in "fc" and not is_finite(
-                result
-            ):
+            kind = getattr(getattr(result, "dtype", None), "kind", "")
+            if kind in "fc" and not is_finite(result):
                 raise AskReal
 
     def tangent(self, op: Op, primals: Sequence[Any], tangent: Any) -> None:
         for part in _parts(tangent):
             if not is_finite(part):
                 operands = [_parts(x)[0] for x in primals]
-                names = [_name(op.name, i, operands) for i in range(len(operands))]
                 at = _first(part)
-                received = _operands(names, operands, at, part.shape)
-                expected = f"a finite tangent, not {part[at]}{_place(at)}{_share(part)}"
-                fix = _ADVICE.get(op.name, "")
-                raise FloatingPointError(explain(f"tangent of {op.name}", received, expected, fix))
+                received = _operands(_names(operands), operands, at, part.shape)
+                expected = f"a finite tangent, not {_shown(part, at)}"
+                raise _error(f"tangent of {op.name}", received, expected, _ADVICE.get(op.name, ""))
 
     def added(self, recording: Recording, by: int | None, slot: int, part: Any, grad: Any) -> None:
         if not is_finite(grad):
@@ -140,17 +130,16 @@ class _Anomaly(Watcher):
         if is_finite(grad):
             return
         if by is None:
-            received = f"a seed with {_kinds(grad)}{_share(grad)}"
-            raise FloatingPointError(explain("backward", received, "finite numbers"))
+            raise _error("backward", f"a seed with {_kinds(grad)}", "finite numbers")
         raise _backward_of(recording, by, slot, part, grad)
 
     def gave(self, engine: str, grads: list[Any], natively: Callable[[], Any]) -> None:
         bad = [grad for grad in grads if not is_finite(grad)]
         if bad:
             natively()
-            received = f"a gradient with {_kinds(bad[0])}{_share(bad[0])} from {engine}"
+            received = f"a gradient with {_kinds(bad[0])} from {engine}"
             fix = 'The native engine gives finite ones: tg.use_backend("native").'
-            raise FloatingPointError(explain("backward", received, "finite numbers", fix))
+            raise _error("backward", received, "finite numbers", fix)
 
 
 def _look(op: str, arrays: tuple[Any, ...], result: Array) -> None:
@@ -161,20 +150,16 @@ def _look(op: str, arrays: tuple[Any, ...], result: Array) -> None:
     if not is_nan.any() and any(np.isinf(x).any() for x in floats):
         return  # which is meant
     at = _first(result, is_nan)
-    names = [_name(op, i, operands) for i in range(len(operands))]
-    received = _operands(names, operands, at, result.shape)
+    names = _names(operands)
     advice = _ADVICE.get(op, "")
     for name, x in zip(names, operands, strict=True):
         if x.dtype.kind in "fc" and not np.isfinite(x).all():
-            origin = _origin(x)
-            advice = (
-                f"{name}{origin} came in with {_kinds(x)}{_share(x)}: look at what wrote it, "
-                "or choose by np.isfinite."
-            )
+            came_in = f"{name}{_origin(x)} came in with {_kinds(x)}"
+            advice = f"{came_in}: look at what wrote it, or choose by np.isfinite."
             break
-    expected = f"a finite result, not {result[at]}{_place(at)}{_share(result)}"
-    around = _around(names, operands, at, result)
-    raise FloatingPointError(explain(op, received, expected, f"{advice} {around}".strip()))
+    received = _operands(names, operands, at, result.shape)
+    fix = f"{advice} {_around(names, operands, at, result)}".strip()
+    raise _error(op, received, f"a finite result, not {_shown(result, at)}", fix)
 
 
 def _backward_of(
@@ -185,25 +170,21 @@ def _backward_of(
     op = program.ops[by].name
     slots = program.inputs[by]
     operands = [np.asarray(recording.values[i]) for i in slots]
-    names = [recording.name(i) or _name(op, p, operands) for p, i in enumerate(slots)]
+    pairs = zip(slots, _names(operands), strict=True)
+    names = [recording.name(i) or name for i, name in pairs]
     array = _dense(grad)
     at = _first(array)
     shape = recording.values[by].shape
-    of = names[slots.index(slot)]
-    what = f"a gradient by {of} of {array[at]}{_place(at)}{_share(array)}"
+    what = f"a gradient by {names[slots.index(slot)]} of {_shown(array, at)}"
     if is_finite(part):
         what += ", as the sum of finite ones"
-    here = at if shape == array.shape else None
-    received = _operands(names, operands, here, shape)
-    where = recording.where(by)
-    return FloatingPointError(
-        explain(
-            f"backward of {op}",
-            f"{what}, where {received}",
-            "finite gradients",
-            f"{_ADVICE.get(op, '')} The operation was recorded at {where}.".strip(),
-        )
-    )
+    given = _operands(names, operands, at if shape == array.shape else None, shape)
+    fix = f"{_ADVICE.get(op, '')} The operation was recorded at {recording.where(by)}.".strip()
+    return _error(f"backward of {op}", f"{what}, where {given}", "finite gradients", fix)
+
+
+def _error(op: str, received: str, expected: str, fix: str = "") -> FloatingPointError:
+    return FloatingPointError(explain(op, received, expected, fix))
 
 
 # What is said of arrays
@@ -233,22 +214,24 @@ def _place(at: tuple[int, ...]) -> str:
     return f" at [{', '.join(map(str, at))}]" if at else ""
 
 
-def _share(array: Any) -> str:
-    array = _dense(array)
+def _share(array: Array) -> str:
     return f" ({np.count_nonzero(~np.isfinite(array))} of {array.size})" if array.ndim else ""
 
 
 def _kinds(array: Any) -> str:
-    """Name what in an array is not finite."""
+    """Name what in an array is not finite, and say how much of it."""
     array = _dense(array)
     kinds = {"nan": np.isnan(array).any(), "inf": np.isinf(array).any()}
-    return " and ".join(kind for kind, is_there in kinds.items() if is_there)
+    return " and ".join(kind for kind, is_there in kinds.items() if is_there) + _share(array)
 
 
-def _name(op: str, position: int, operands: Sequence[Any]) -> str:
-    if len(operands) == 1:
-        return "x"
-    return f"x{position + 1}"
+def _shown(array: Array, at: tuple[int, ...]) -> str:
+    """Show an element that is not finite, and say how many of them there are."""
+    return f"{array[at]}{_place(at)}{_share(array)}"
+
+
+def _names(operands: Sequence[Any]) -> list[str]:
+    return ["x"] if len(operands) == 1 else [f"x{i}" for i in range(1, len(operands) + 1)]
 
 
 def _origin(array: Array) -> str:

@@ -26,8 +26,8 @@ _NAMED = 6
 def explain(y: Tensor | Value | Any) -> str:
     """Say in sentences how a result would be differentiated, or how a compiled step runs.
 
-    Named are the engine and the reason for it, what each engine costs, as far as it was measured,
-    and what to change for another. Nothing is run or compiled.
+    Named are the engine, the reason, what each engine costs as far as it was measured, and what to
+    change for another. Nothing is run or compiled.
 
     Parameters
     ----------

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import linecache
 import os
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from html import escape
 from time import perf_counter
 from typing import Any, NamedTuple
 
@@ -14,7 +16,6 @@ from tapegraph.recording.kernels import Watched
 from tapegraph.recording.op import Op
 from tapegraph.recording.program import Recording
 from tapegraph.recording.watchers import Watcher
-from tapegraph.seeing import profile_table
 
 # What time is spent on, in the order in which it is told.
 FORWARD, RECORDING, ENGINE, UPDATE, COMPILING, ELSEWHERE = PARTS = (
@@ -27,6 +28,8 @@ FORWARD, RECORDING, ENGINE, UPDATE, COMPILING, ELSEWHERE = PARTS = (
 )
 # A trace holds no more events than a browser shows.
 MOST_EVENTS = 200_000
+# What fits a screen.
+_ROWS, _WIDTH = 12, 60
 
 
 class Label(NamedTuple):
@@ -54,10 +57,10 @@ class profile(Watched):
     and what calls cost before they compute. What measuring costs belongs to none. Printed, it is a
     table of the largest.
 
-    A backward is told apart by the operation whose gradient it computes, in the native engine, and
-    so is the program of a compiled step, line by line. What TensorFlow runs is one entry a graph;
-    where it was imported before the block and has its profiler free, ``nodes`` tells what ran
-    inside, by type of node, in all threads: those times overlap, and belong to no line.
+    A native backward is told apart by the operation whose gradient it computes, and the program of
+    a compiled step line by line. What TensorFlow runs is one entry a graph; where it was imported
+    before the block and has its profiler free, ``nodes`` tells what ran inside, by type of node, in
+    all threads: those times overlap, and belong to no line.
 
     It holds in its thread or asyncio task as `no_grad` does.
 
@@ -66,7 +69,7 @@ class profile(Watched):
     seconds : float
         Of the block, without what measuring cost.
     parts : dict of str to float
-        Seconds by part: they add up to ``seconds``.
+        They add up to ``seconds``.
     operations, lines : list of Spent
         ``.name``, ``.seconds`` and ``.calls``, the longest first.
     nodes : list of Spent
@@ -117,12 +120,8 @@ class profile(Watched):
 
     @property
     def nodes(self) -> list[Spent]:
-        """What each type of TensorFlow's nodes took, in all threads together."""
-        found: dict[str, tuple[float, int]] = {}
-        for name, _, seconds, _ in self._nodes:
-            before = found.get(name, (0.0, 0))
-            found[name] = before[0] + seconds, before[1] + 1
-        return _sorted(found)
+        """What each type of TensorFlow's nodes took."""
+        return _sorted((name, seconds, 1) for name, _, seconds, _ in self._nodes)
 
     @property
     def operations(self) -> list[Spent]:
@@ -135,13 +134,11 @@ class profile(Watched):
         return self._by("line")
 
     def _by(self, field: str) -> list[Spent]:
-        found: dict[str, tuple[float, int]] = {}
-        for label, (seconds, calls) in self._log.spent.items():
-            name = getattr(label, field)
-            if name and label.part != RECORDING:
-                before = found.get(name, (0.0, 0))
-                found[name] = before[0] + seconds, before[1] + calls
-        return _sorted(found)
+        return _sorted(
+            (getattr(label, field), *spent)
+            for label, spent in self._log.spent.items()
+            if getattr(label, field) and label.part != RECORDING
+        )
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write a trace that ``chrome://tracing`` and ui.perfetto.dev show.
@@ -164,10 +161,10 @@ class profile(Watched):
         return {"operation": self.operations, "line": self.lines, "node of TensorFlow": self.nodes}
 
     def __str__(self) -> str:
-        return profile_table.text(self.parts, self._tables)
+        return _text(self.parts, self._tables)
 
     def _repr_html_(self) -> str:
-        return profile_table.html(self.parts, self._tables)
+        return _html(self.parts, self._tables)
 
 
 def _event(name: str, start: float, seconds: float, thread: Any, first: float) -> dict[str, Any]:
@@ -176,16 +173,22 @@ def _event(name: str, start: float, seconds: float, thread: Any, first: float) -
     return {"name": name, "ph": "X", **times, "pid": os.getpid(), "tid": thread}
 
 
-def _sorted(found: dict[str, tuple[float, int]]) -> list[Spent]:
-    rows = [Spent(name, *spent) for name, spent in found.items()]
-    return sorted(rows, key=lambda spent: -spent.seconds)
+def _sorted(rows: Iterable[tuple[str, float, int]]) -> list[Spent]:
+    """Return what was spent by name, the longest first."""
+    found: dict[str, tuple[float, int]] = {}
+    for name, seconds, calls in rows:
+        _add(found, name, seconds, calls)
+    spent = [Spent(name, *total) for name, total in found.items()]
+    return sorted(spent, key=lambda one: -one.seconds)
+
+
+def _add(found: dict[Any, tuple[float, int]], key: object, seconds: float, calls: int) -> None:
+    before = found.get(key, (0.0, 0))
+    found[key] = before[0] + seconds, before[1] + calls
 
 
 class _Log(Watcher):
-    """What goes on now, and what each has taken.
-
-    - spent: Seconds and calls by label.
-    """
+    """What goes on now, and what each has taken: seconds and calls by label."""
 
     def __init__(self) -> None:
         self.spent: dict[Label, tuple[float, int]] = {}
@@ -201,24 +204,30 @@ class _Log(Watcher):
 
     def end(self) -> None:
         """Account for what is left."""
-        self._account(perf_counter(), self._open[-1][0])
+        self._pause(perf_counter())
         self._open = []
 
-    def _account(self, now: float, label: Label, calls: int = 0) -> None:
-        seconds, before = self.spent.get(label, (0.0, 0))
-        self.spent[label] = seconds + now - self._since, before + calls
+    def _pause(self, now: float) -> None:
+        """Account for what went on up to now; the next begins when this returns."""
+        _add(self.spent, self._open[-1][0], now - self._since, 0)
+        self._since = perf_counter()
 
     def _push(self, now: float, label: Label) -> None:
-        self._account(now, self._open[-1][0])
+        self._pause(now)
         self._computed = None
-        self._since = perf_counter()
         self._open.append((label, self._since))
 
-    def _pop(self, now: float) -> Label:
+    def _pop(self) -> Label:
+        now = perf_counter()
         label, start = self._open.pop()
-        self._account(now, label, calls=1)
-        self._event(label, start, now)
+        self._ended(label, now, start)
         return label
+
+    def _ended(self, label: Label, now: float, start: float) -> None:
+        """Account for a call that ends now."""
+        _add(self.spent, label, now - self._since, 1)
+        self._event(label, start, now)
+        self._since = perf_counter()
 
     def _event(self, label: Label, start: float, end: float) -> None:
         if len(self._events) < MOST_EVENTS:
@@ -242,22 +251,16 @@ class _Log(Watcher):
         self._push(perf_counter(), Label(FORWARD, op.name, user_line()))
 
     def computed(self, op: Op, arrays: tuple[Any, ...], result: Any) -> None:
-        label = self._pop(perf_counter())
-        self._computed = label
-        self._since = perf_counter()
+        self._computed = self._pop()
 
     def failed(self) -> None:
-        self._pop(perf_counter())
-        self._since = perf_counter()
+        self._pop()
 
     def recorded(self) -> None:
         now = perf_counter()
         if self._computed is not None:
-            label = self._computed._replace(part=RECORDING)
-            self._account(now, label, calls=1)
-            self._event(label, self._since, now)
+            self._ended(self._computed._replace(part=RECORDING), now, self._since)
             self._computed = None
-            self._since = perf_counter()
 
     # Updates
 
@@ -265,8 +268,7 @@ class _Log(Watcher):
         self._push(perf_counter(), Label(UPDATE, f"{optimizer}.step", user_line()))
 
     def step_ends(self) -> None:
-        self._pop(perf_counter())
-        self._since = perf_counter()
+        self._pop()
 
     # Engines
 
@@ -274,34 +276,27 @@ class _Log(Watcher):
         self._push(perf_counter(), Label(ENGINE, "start of a backward", user_line()))
 
     def sweeps(self, recording: Recording, slot: int) -> None:
-        now = perf_counter()
-        self._pop(now)
+        self._pop()
         name = f"backward of {recording.program.ops[slot].name}"
         label = Label(ENGINE, name, recording.where(slot))
         self._since = perf_counter()
         self._open.append((label, self._since))
 
     def sweep_ends(self) -> None:
-        self._pop(perf_counter())
-        self._since = perf_counter()
+        self._pop()
 
     def plan_starts(self) -> None:
-        self._account(perf_counter(), self._open[-1][0])
-        self._since = perf_counter()
+        self._pause(perf_counter())
 
     def line(self, op: str, place: str, results: Sequence[Any]) -> None:
         now = perf_counter()
-        label = Label(ENGINE, op or "the rest of a plan", place)
-        self._account(now, label, calls=1)
-        self._event(label, self._since, now)
-        self._since = perf_counter()
+        self._ended(Label(ENGINE, op or "the rest of a plan", place), now, self._since)
 
     def real_call_starts(self, step: str) -> None:
         self._push(perf_counter(), Label(COMPILING, f"capturing {step}", user_line()))
 
     def real_call_ends(self) -> None:
-        self._pop(perf_counter())
-        self._since = perf_counter()
+        self._pop()
 
     def compiled(self, what: str, start: float, seconds: float) -> None:
         if seconds:
@@ -313,9 +308,82 @@ class _Log(Watcher):
     def _whole(self, label: Label, start: float, seconds: float) -> None:
         """Account for what has been measured by who ran it."""
         now = perf_counter()
-        spent, calls = self.spent.get(label, (0.0, 0))
-        self.spent[label] = spent + seconds, calls + 1
+        _add(self.spent, label, seconds, 1)
         self._event(label, start, start + seconds)
         self._since += seconds
-        self._account(now, self._open[-1][0])
-        self._since = perf_counter()
+        self._pause(now)
+
+
+# What is shown: the parts, and the operations and lines that took longest
+
+
+def _text(parts: Mapping[str, float], tables: Mapping[str, Sequence[Spent]]) -> str:
+    """Return the tables as aligned text."""
+    told = [_summary(parts)]
+    for header, spent in tables.items():
+        if spent:
+            rows = [("time", "share", "calls", header), *_rows(parts, spent)]
+            widths = [max(len(row[i]) for row in rows) for i in range(3)]
+            told += [""]
+            for *numbers, name in rows:
+                cells = [cell.rjust(w) for cell, w in zip(numbers, widths, strict=True)]
+                told.append("  ".join([*cells, name]).rstrip())
+    return "\n".join(told)
+
+
+def _html(parts: Mapping[str, float], tables: Mapping[str, Sequence[Spent]]) -> str:
+    """Return the tables as HTML."""
+    told = [f"<p>{escape(_summary(parts))}</p>"]
+    for header, spent in tables.items():
+        if spent:
+            head = "".join(f"<th>{name}</th>" for name in ("time", "share", "calls", header))
+            body = "".join(
+                "<tr>"
+                + "".join(f"<td>{escape(cell)}</td>" for cell in numbers)
+                + f'<td style="text-align: left"><code>{escape(name)}</code></td></tr>'
+                for *numbers, name in _rows(parts, spent)
+            )
+            told.append(f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>")
+    return "\n".join(told)
+
+
+def _summary(parts: Mapping[str, float]) -> str:
+    whole = sum(parts.values())
+    shares = [
+        f"{part} {_seconds(seconds)} ({_percent(seconds, whole)})"
+        for part, seconds in parts.items()
+        if seconds
+    ]
+    return f"{_seconds(whole)}: {', '.join(shares)}"
+
+
+def _rows(parts: Mapping[str, float], spent: Sequence[Spent]) -> Iterator[tuple[str, ...]]:
+    whole = sum(parts.values())
+    rest = spent[_ROWS:]
+    for name, seconds, calls in spent[:_ROWS]:
+        yield _seconds(seconds), _percent(seconds, whole), str(calls), _shown(name)
+    if rest:
+        seconds, calls = sum(s.seconds for s in rest), sum(s.calls for s in rest)
+        yield _seconds(seconds), _percent(seconds, whole), str(calls), f"{len(rest)} more"
+
+
+def _shown(name: str) -> str:
+    """Return an operation as it is, and a line of a file with its text."""
+    file, _, number = name.rpartition(":")
+    if not number.isdigit():
+        return name
+    source = linecache.getline(file, int(number)).strip()
+    place = f"{os.path.basename(file)}:{number}"
+    source = source if len(source) <= _WIDTH else source[: _WIDTH - 3] + "..."
+    return f"{place}  {source}".rstrip()
+
+
+def _percent(seconds: float, whole: float) -> str:
+    return f"{100 * seconds / whole:.0f}%" if whole else "0%"
+
+
+def _seconds(seconds: float) -> str:
+    for unit, factor in (("s", 1.0), ("ms", 1e-3)):
+        if seconds >= 0.9995 * factor:  # and not 1e+03 us
+            return f"{seconds / factor:.3g} {unit}"
+    return f"{seconds * 1e6:.3g} us"

@@ -11,8 +11,7 @@ import pytest
 
 import tapegraph as tg
 from tapegraph.__main__ import main
-from tapegraph.commands import bench, info, parity
-from tapegraph.commands.terminal import has_colours, styled
+from tapegraph.commands import bench, has_colours, info, parity, styled
 
 MODEL = """
 import numpy as np

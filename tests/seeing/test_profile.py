@@ -51,22 +51,23 @@ def test_the_parts_agree_with_the_wall_clock(engine, compiled):
     run = tg.compile(step) if compiled else step
     for _ in range(3):
         run(x)
-    shares = []
-    for _ in range(5):  # another process may take the processor in between
+    whole = known = 0.0
+    for _ in range(50):  # another process may take the processor in between
         start = time.perf_counter()
         with tg.profile() as p:
             for _ in range(4):
                 run(x)
         wall = time.perf_counter() - start
-        known = p.seconds - p.parts["elsewhere"]
-        assert p.seconds <= wall and known == pytest.approx(
+        measured = p.seconds - p.parts["elsewhere"]
+        assert p.seconds <= wall and measured == pytest.approx(
             sum(s for part, s in p.parts.items() if part != "elsewhere")
         )
         by_operation = sum(s.seconds for s in p.operations) + p.parts["recording"]
-        assert by_operation == pytest.approx(known)
-        shares.append((p.seconds / wall, known / wall))
-    whole, known = np.max(shares, axis=0)
-    assert whole > 0.7 and known > 0.5, shares
+        assert by_operation == pytest.approx(measured)
+        whole, known = max(whole, p.seconds / wall), max(known, measured / wall)
+        if whole > 0.7 and known > 0.5:
+            break
+    assert whole > 0.7 and known > 0.5
 
 
 @pytest.mark.parametrize("compiled", [False, True])

@@ -183,7 +183,6 @@ ROOMS = (
     "other_names",
     "interrupts",
     "locks",
-    "log",
     "markup",
     "progress",
     "typed",
