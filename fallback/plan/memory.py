@@ -76,8 +76,6 @@ class _Order:
     def _moved_up(self, n: int) -> Iterator[int]:
         """Yield the instructions that can be made early once one has been."""
         for user in self._users.get(n, ()):
-            if self._instrs[user].may_raise:
-                continue  # it is not moved, and may read all that there is
             for root in self._large[user]:
                 if 0 < self._left[root] <= FEW:
                     left = [reader for reader in self._readers[root] if not self._done[reader]]

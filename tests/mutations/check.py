@@ -18,7 +18,7 @@ from pathlib import Path
 from .faults import Fault
 
 ROOT = Path(__file__).parents[2]
-LEFT_OUT = shutil.ignore_patterns(".*", "__pycache__", "build", "dist", "*.egg-info", "*.png")
+LEFT_OUT = shutil.ignore_patterns(".*", "__pycache__", "build", "dist", "*.egg-info")
 HANGS = 1200  # seconds
 ONE_PROCESS = ("-n", "0")
 ALL_OTHERS = ("--ignore=tests/whole/test_mutations.py",)  # it says that the fault is in the code
