@@ -9,6 +9,7 @@ import sys
 import textwrap
 from pathlib import Path
 
+import hypothesis
 import numpy as np
 import pytest
 
@@ -50,6 +51,10 @@ def pytest_configure(config: pytest.Config) -> None:
     one alone. And the interpreters that tests start find compiled what the first of them imported.
     """
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+    # No deadlines, which say how busy the machine is; the same draws each time but for a release.
+    derandomize = not config.getoption("thorough")
+    hypothesis.settings.register_profile("here", deadline=None, derandomize=derandomize)
+    hypothesis.settings.load_profile("here")
     if config.getoption("numprocesses"):
         os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
         os.environ.setdefault("OMP_NUM_THREADS", "1")

@@ -622,7 +622,7 @@ def test_memory_is_flat_over_calls_and_shapes(thorough):
         for _ in range(calls):
             step(X[0], CLASSES[0])
 
-    for n in range(1, 51 if thorough else 6):
+    for n in range(1, 51 if thorough else 5):
         for _ in range(3):
             step(X[0][:1].repeat(n, 0), CLASSES[0][:1].repeat(n, 0))
     assert step.traces == 4
@@ -630,7 +630,7 @@ def test_memory_is_flat_over_calls_and_shapes(thorough):
     tracemalloc.start()
     try:
         held = []
-        calls = 20_000 if thorough else 200
+        calls = 20_000 if thorough else 100
         # Free lists fill up, more and more slowly; a number that stayed of each call, 24 bytes,
         # would show in every round.
         for _ in range(12):

@@ -7,7 +7,7 @@ import pytest
 
 import tapegraph as tg
 from tests.cases.complex_numbers import COMPLEX_CASES
-from tests.quick import a_few_each, check_each, each_operation
+from tests.quick import a_few_each, check_each, each_operation, thinned
 
 A = np.random.default_rng(0).normal(size=(2, 4, 3)) @ np.eye(3)
 A = A[0] + 1j * A[1]
@@ -75,7 +75,7 @@ def trained(make, compiles):
     return z.numpy()
 
 
-@pytest.mark.parametrize("name", OPTIMIZERS)
+@pytest.mark.parametrize("name", thinned(OPTIMIZERS, 2))
 def test_optimizers_move_both_parts_as_numbers_of_their_own(name, backend):
     """A rule gives what it gives of the parts, two real parameters, and compiled the same."""
     make = OPTIMIZERS[name]

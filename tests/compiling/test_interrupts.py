@@ -253,7 +253,7 @@ def taken_or_not(kind, engine, thorough):
         found = places(beside.call)
         beside.check()
     with handling(kind, beside) as (number, raised, seen):
-        for hit in strided(found, 60 if engine == "native" else 12, thorough):
+        for hit in strided(found, 40 if engine == "native" else 12, thorough):
             interrupted(beside, number, raised, seen, hit)
             beside.check()
             if hit % 7 == 0:
@@ -316,7 +316,7 @@ def test_a_recorded_call_is_taken_or_not_wherever_a_signal_falls(call, kind, eng
     for _ in range(2):  # the first in a process has places that no later one has
         found = places(fresh().call)
     signals = 0
-    wanted = {"native": 6, "tensorflow": 3}[engine]
+    wanted = {"native": 4, "tensorflow": 3}[engine]
     for hit in np.linspace(0, len(found) - 1, wanted * (20 if thorough else 1)).astype(int):
         beside = fresh()
         with handling(kind, beside) as (number, raised, seen):
@@ -556,7 +556,7 @@ STORM = """
 def test_signals_at_random_times(engine, run_python, thorough):
     if engine == "tensorflow":
         pytest.importorskip("tensorflow")
-    wanted = 5000 if thorough else 200
+    wanted = 5000 if thorough else 100
     done = run_python(STORM.format(engine=engine, signals=wanted))
     print(done.stdout)
     assert done.returncode == 0, done.stderr

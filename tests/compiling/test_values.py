@@ -164,7 +164,7 @@ def levels_of(compiled):
 
 def test_micrograds_demonstration():
     problem = micrograd.problem()
-    small = Problem(problem.weights, [a[:20] for a in problem.data], problem.rate)
+    small = Problem(problem.weights, [a[:8] for a in problem.data], problem.rate)
     steps = []
 
     def compiled(step):
@@ -173,7 +173,7 @@ def test_micrograds_demonstration():
 
     one = micrograd.trainer(small, Value, sum)
     two = micrograd.trainer(small, Value, sum, compiled)
-    for _ in range(6):
+    for _ in range(4):
         assert one.step() == two.step()
         for a, b in zip(one.state(), two.state(), strict=True):
             np.testing.assert_array_equal(a, b)

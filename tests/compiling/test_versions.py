@@ -191,15 +191,18 @@ def test_it_gives_what_it_gives_eagerly(body, engine):
 
 def test_writing_into_a_constant_that_was_left_behind_reaches_no_later_call(engine):
     held = []
+    keep = held.append  # a list that grows would be another trace at each call
 
     @tg.compile
     def step(x):
-        held.append(tg.tensor(np.ones(3)))
-        return held[-1] * x
+        c = tg.tensor(np.ones(3))
+        keep(c)
+        return c * x
 
     for i, (x,) in enumerate(X):
         np.testing.assert_array_equal(step(x).data, x)
         held[min(i, 1)].data[...] = 7.0
+    assert step.traces == 1
 
 
 # ------------------------------------------------------------------ schedules

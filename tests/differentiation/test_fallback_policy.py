@@ -486,7 +486,14 @@ def reason_of(name: str) -> str:
     return f"TensorFlow does not import: {kind}: "
 
 
-@pytest.mark.parametrize("name", BROKEN)
+# One of the errors that importing may raise; the others with --thorough.
+ALIKE = {"AttributeError", "ValueError", "TypeError", "ModuleNotFoundError"}
+
+
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(n, marks=[pytest.mark.thorough] if n in ALIKE else []) for n in BROKEN],
+)
 def test_a_broken_tensorflow_leaves_tapegraph_working(name, run_python, tmp_path):
     runs = probe(run_python, **stub(tmp_path, BROKEN[name]))
     for run in runs:

@@ -331,6 +331,7 @@ def indices(draw, shape):
     return parts[0] if len(parts) == 1 and draw(st.booleans()) else tuple(parts)
 
 
+@pytest.mark.filterwarnings("ignore:Out of bound index found:DeprecationWarning")  # older NumPy's
 @given(st.data())
 def test_every_index_is_that_of_numpy(data):
     shape = data.draw(hnp.array_shapes(min_dims=0, max_dims=4, min_side=0, max_side=3))

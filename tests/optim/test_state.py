@@ -9,7 +9,7 @@ import pytest
 
 import tapegraph as tg
 from tests.optim.trajectories import CONFIGS, RATES, flat
-from tests.quick import in_one
+from tests.quick import in_one, thinned
 
 EVERY = {**CONFIGS, "Lion": ("Lion", {"weight_decay": 0.1})}
 
@@ -196,7 +196,12 @@ def test_an_option_read_before_it_is_set_says_how_to():
 # -- state ---------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", EVERY)
+@pytest.mark.parametrize(
+    ("made", "name"),
+    [("eager", name) for name in EVERY]
+    + [pytest.param("compiled", *row.values, marks=row.marks) for row in thinned(EVERY, 4)],
+    indirect=["made"],
+)
 def test_a_run_goes_on_where_another_was_saved(name, made):
     kind, options = EVERY[name]
 

@@ -43,7 +43,7 @@ WITH_NODES = [name for name in HERE if name not in NATIVE]
 # Without --thorough some run in one way or the other too, and all compiled but those of single
 # numbers: they take thousands, and recording them takes most of the time.
 EAGERLY_TOO = [
-    pytest.param(name, marks=[] if name == "self_attention" else [pytest.mark.thorough])
+    pytest.param(name, marks=[] if name == "linear_regression" else [pytest.mark.thorough])
     for name in HERE
 ]
 IN_TENSORFLOW_TOO = [
@@ -53,8 +53,9 @@ IN_TENSORFLOW_TOO = [
 TWICE = {str(row.values[0]) for row in (*EAGERLY_TOO, *IN_TENSORFLOW_TOO) if not row.marks}
 # Those have tests of their own.
 ALONE = {"cnn_digits", "inverse_design", "phase_retrieval", "quantum_circuit"}
-# Run with --thorough alone: they take longest, and others do what they do.
-LONG = {"embedding", "gpt", "gradient_penalty", "masked_attention", "microgpt", "moons", "rnn"}
+# Run with --thorough alone: they take longest, and others do what they do; the README's command is
+# digits, whole.
+LONG = {"digits", "embedding", "gpt", "gradient_penalty", "masked_attention", "rnn", *SCALARS}
 # What an example measures: the first figure of these lines.
 MEASURED = re.compile(r"^ *(?:accuracy|error|test|overlap|found|mse) +([\d.]+)", re.MULTILINE)
 
@@ -328,15 +329,14 @@ def test_a_picture_is_recovered_from_magnitudes(run_here):
 # ------------------------------------------------------------------ in processes of their own
 
 
-def test_script_that_registers_an_operation(tmp_path, thorough):
+@pytest.mark.thorough  # what it registers is there for as long as its process lives
+def test_script_that_registers_an_operation(tmp_path):
     script = SCRIPTS / f"{REGISTERS}.py"
     module = "-m", f"examples.{REGISTERS}"
     picture = tmp_path / f"{REGISTERS}.png"
     compiled = run(*module, "--quick", "--backend", "native", "--compile", cwd=tmp_path)
     assert re.search("^engine +native; .+ compiled once$", compiled, re.MULTILINE)
     assert_picture(picture)
-    if not thorough:
-        return
     drawn = picture.read_bytes()
     assert_explains(run(script, "--help", cwd=tmp_path))
     eager = run(script, "--quick", "--backend", "native", cwd=tmp_path)

@@ -109,13 +109,8 @@ def run(*command: str, status: int = 0) -> str:
     return done.stdout
 
 
-@pytest.mark.parametrize(
-    "how",
-    [
-        ("-m", "examples.numpy_programs"),
-        pytest.param((str(FOLDER),), marks=pytest.mark.thorough),
-    ],
-)
+@pytest.mark.thorough  # what each program gives is tried above
+@pytest.mark.parametrize("how", [("-m", "examples.numpy_programs"), (str(FOLDER),)])
 def test_the_table_is_printed_both_ways(how):
     """And the gradients of compiled programs are those of eager ones to the bit."""
     out = run(*how, "--backend", "native", "--compile")
