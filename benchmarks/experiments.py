@@ -84,8 +84,8 @@ def compiled_step(workload: str):
     finally:
         Step.run = run
     ((step, values),) = ran
-    (with_xla,) = step.tuner.untried
-    return step.tuner.first.way, with_xla.way(), step.feeds(values)
+    (with_xla,) = step.variants.tuner.untried
+    return step.variants.tuner.first.way, with_xla.way(), step.feeds(values)
 
 
 def in_fresh_process(call: str, **environment: str) -> None:

@@ -6,16 +6,29 @@ whose gradient holds a NaN ends the loop, and nothing has been changed.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
-from tapegraph.engines.engine import Carried
+import numpy as np
+
+from tapegraph.arrays.buffers import aligned
+from tapegraph.engines import tuner
+from tapegraph.engines.engine import Carried, Many
+from tapegraph.lowering.calls import to_tensorflow
 from tapegraph.lowering.rows.rules import raw
 from tapegraph.lowering.runtime import tensorflow
-from tapegraph.lowering.steps.step_graph import StepGraph, Writer
+from tapegraph.lowering.steps import xla
+from tapegraph.lowering.steps.step_graph import Changes, Output, StepGraph, Writer
 from tapegraph.lowering.steps.variables import tables
+from tapegraph.lowering.steps.variants import Variants
 from tapegraph.lowering.unsupported import NotLowered
 from tapegraph.recording.op import ALL_REDUCE, INPUT
-from tapegraph.recording.program import Program
+from tapegraph.recording.program import Program, Recording
+from tapegraph.typed import Array
+
+# A loop of XLA's has room for at least so many runs.
+_ROOM = 64
 
 
 def check_loops(program: Program) -> None:
@@ -27,6 +40,72 @@ def check_loops(program: Program) -> None:
         raise NotLowered("an average over processes is no part of a loop")
     if tables(program):
         raise NotLowered("a table that changes by its rows would be copied by every run of a loop")
+
+
+class Loop:
+    """Many runs of a step in one call.
+
+    The graph without XLA takes any number of runs. XLA knows the lengths of its arrays: what it is
+    fed has room for more runs than one call may make, and it is told how many to make.
+
+    - done (int): How many runs stood of those that ended with one that does not.
+    """
+
+    def __init__(
+        self,
+        recording: Recording,
+        variables: Mapping[int, Any],
+        inputs: list[int],
+        *,
+        many: Many,
+        use: xla.Use,
+    ) -> None:
+        trace = partial(LoopGraph, recording, variables, inputs)
+        entries = len(recording.program)
+        self.variants = Variants(
+            partial(trace, results=many.results, carried=many.carried),
+            entries,
+            use,
+            what=f"compiling a loop with XLA: {entries} entries",
+            trials=tuner.POLICY.trials,
+        )
+        self._room = 0  # for so many runs XLA has compiled it
+        self._told: tuple[tuple[int, int], list[Any]] = (0, 0), []  # how many runs, as tensors
+        self.done = 0
+
+    def run(
+        self, feeds: list[tuple[Array, bool]], runs: int, ahead: int, changes: Changes
+    ) -> list[Output] | None:
+        """Run the step so many times; None where not all stand: then nothing has been changed.
+
+        - feeds: Of each input an array, and whether it has a row for each run.
+        - ahead: How many runs are still to come, with these: what XLA is to have room for.
+        """
+
+        def call(graph: LoopGraph, changes: Changes) -> list[Output] | None:
+            if graph.with_xla and self._room < runs:
+                self._room = max(_ROOM, 1 << (ahead - 1).bit_length())
+            fed = self._fed(feeds, runs, self._room if graph.with_xla else runs)
+            outputs = graph(fed, changes)
+            self.done = graph.done
+            return outputs
+
+        return self.variants.run(call, changes, recompiles=self._room < runs, runs=runs)
+
+    def _fed(self, feeds: list[tuple[Array, bool]], runs: int, room: int) -> list[Any]:
+        if self._told[0] != (runs, room):
+            told: list[Array] = [np.array(runs, np.int32), np.zeros(room, np.int8)]
+            self._told = (runs, room), list(map(to_tensorflow, told))
+        arrays = [_with_room(a, room) if has_rows else a for a, has_rows in feeds]
+        return [*self._told[1], *map(to_tensorflow, arrays)]
+
+
+def _with_room(array: Array, room: int) -> Array:
+    """Return a copy of an array, with rows of zeros besides, which TensorFlow need not copy."""
+    longer = aligned((room, *array.shape[1:]), array.dtype)
+    longer[: len(array)] = array
+    longer[len(array) :] = 0
+    return longer
 
 
 class LoopGraph(StepGraph):

@@ -7,13 +7,11 @@ sees none.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from enum import Enum
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from tapegraph.engines.tuner import Candidate
 from tapegraph.errors import explain, warn
 from tapegraph.locks import Lock
 from tapegraph.lowering.steps import agreement
@@ -80,13 +78,6 @@ def use(recording: Recording, option: Xla) -> Use:
         return Use(When.AT_ONCE)
     reason = agreement.refusal(recording) if option == "auto" else "it was compiled with xla=False"
     return Use(When.NEVER if reason else When.MEASURED, reason)
-
-
-def candidates(when: When, graph: Callable[[], Any], with_xla: Candidate) -> list[Candidate]:
-    """Return what a tuner is to choose among: the graph, which is made here, XLA's, or both."""
-    if when is When.AT_ONCE:
-        return [with_xla]
-    return [Candidate(graph()), *([with_xla] if when is When.MEASURED else [])]
 
 
 def reason(error: Exception) -> str:

@@ -79,17 +79,18 @@ class WholeProgram(Protocol):
 
     - leaves: The slots whose values it takes, in order.
     - keeps_state: Of state it takes the tensors themselves, not their arrays.
-    - compile_seconds: What its runs have spent compiling so far, to try another variant.
-    - variant: What to say of the variant that ran last, after the engine's name.
     """
 
     leaves: list[int]
     keeps_state: bool
-    compile_seconds: float
+
+    @property
+    def compile_seconds(self) -> float:
+        """What its runs have spent compiling so far, to try another variant."""
 
     @property
     def variant(self) -> str:
-        """As above."""
+        """What to say of the variant that ran last, after the engine's name."""
 
     def try_variant(self, limit: float) -> bool:
         """Try another variant next, if that costs at most so many seconds; return whether."""

@@ -638,18 +638,18 @@ def test_what_a_scan_gives_is_nobody_elses(engine, rng):
 @pytest.mark.parametrize("runs", [3, 40])
 def test_a_loop_of_xlas_has_room_for_no_more_than_may_be_held(runs, monkeypatch):
     pytest.importorskip("tensorflow")
-    from tapegraph.lowering.steps import many
+    from tapegraph.lowering.steps import loop
 
     monkeypatch.setattr(programs, "_MOST_BYTES", runs * 8 * 101)  # a row, and a result
-    monkeypatch.setattr(many, "_ROOM", 1)
+    monkeypatch.setattr(loop, "_ROOM", 1)
     rooms = []
-    with_room = many._with_room
+    with_room = loop._with_room
 
     def noted(array, room):
         rooms.append(room)
         return with_room(array, room)
 
-    monkeypatch.setattr(many, "_with_room", noted)
+    monkeypatch.setattr(loop, "_with_room", noted)
     x = np.random.default_rng(0).normal(size=(300, 100))
     with tg.use_backend("tensorflow"):
         sums = tg.compile(lambda x: tg.sum(x), xla=True).scan(x)

@@ -377,7 +377,7 @@ def graphs_of(step):
     """The graphs that a step's programs hold, by weak references."""
     programs = [entry.programs for entry in step._entries]
     steps = [other for held in programs for other in held._others.values()]
-    return [weakref.ref(other._graph.call.function.graph) for other in steps]
+    return [weakref.ref(other.variants.graph.call.function.graph) for other in steps]
 
 
 def test_a_forgotten_trace_leaves_no_graph(few_objects):

@@ -521,6 +521,59 @@ def test_a_graph_that_fails_while_it_runs_changes_nothing(monkeypatch):
     np.testing.assert_allclose(w.data, before * (1.0 - 0.2 * X**2) ** 2, rtol=1e-12)
 
 
+# ------------------------------------------------------------------ loops
+
+ROWS = np.array([[1.0, 2.0], [3.0, -1.0], [0.5, 0.25]])
+
+
+def scanned_with_xla(function, clock):
+    """Return a step whose loop XLA has compiled, and runs."""
+    clock.graph, clock.with_xla = 2e-3, 1e-3  # few enough that one call makes all runs
+    step = tg.compile(function, verify_every=None)
+    for _ in range(8 * tuner.POLICY.trials):
+        step.scan(ROWS)
+        if clock.ran[-1:] == [True] and step.explain().count("ms with XLA"):
+            return step
+    raise AssertionError(step.explain())
+
+
+def test_a_loop_whose_numbers_may_not_be_the_graphs_runs_without_xla(clock):
+    step = scanned_with_xla(lambda x: tg.max(x * 2.0), clock)
+    assert ran(step).startswith("tensorflow with XLA; ")
+    clock.ran.clear()
+    rows = np.array([[1.0, 2.0], [np.nan, 1.0], [-3.0, -4.0]])
+    np.testing.assert_array_equal(step.scan(rows).data, [4.0, np.nan, -6.0])
+    assert clock.ran == [True, False]
+    assert tg.last_backward().backend == "tensorflow"
+    for _ in range(tuner.POLICY.trials):
+        step.scan(rows)
+    assert clock.ran[-1:] == [False] and clock.ran.count(True) == tuner.POLICY.trials
+    assert ran(step) == "tensorflow; not with XLA: its numbers may not have been the graph's"
+
+
+@pytest.mark.parametrize("kind", ["ResourceExhaustedError", "InternalError"])
+def test_a_loop_with_xla_that_fails_changes_nothing_and_the_other_runs(clock, monkeypatch, kind):
+    import tensorflow as tf
+
+    function, (w,) = descent()
+    step = scanned_with_xla(function, clock)
+    call = DirectCall.begin
+
+    def failing(direct, feeds):
+        if direct.xla:
+            raise getattr(tf.errors, kind)(None, None, "out of memory")
+        return call(direct, feeds)
+
+    moved = w.numpy() * np.prod(1.0 - 0.2 * ROWS**2, axis=0)  # once, though two loops were called
+    with monkeypatch.context() as patch:
+        patch.setattr(DirectCall, "begin", failing)
+        step.scan(ROWS)
+    np.testing.assert_allclose(w.data, moved, rtol=1e-12)
+    step.scan(ROWS)
+    assert clock.ran[-1] is (kind == "ResourceExhaustedError")
+    assert ("with XLA: out of memory" in ran(step)) is (kind == "InternalError")
+
+
 # ------------------------------------------------------------------ under auto
 
 

@@ -53,13 +53,15 @@ def test_the_parts_agree_with_the_wall_clock(engine, compiled):
         run(x)
     whole = known = 0.0
     for _ in range(50):  # another process may take the processor in between
-        start = time.perf_counter()
+        begins = time.perf_counter()
         with tg.profile() as p:
+            start = time.perf_counter()
             for _ in range(4):
                 run(x)
-        wall = time.perf_counter() - start
+            wall = time.perf_counter() - start
+        with_profilers = time.perf_counter() - begins  # TensorFlow's begins and ends too
         measured = p.seconds - p.parts["elsewhere"]
-        assert p.seconds <= wall and measured == pytest.approx(
+        assert p.seconds <= with_profilers and measured == pytest.approx(
             sum(s for part, s in p.parts.items() if part != "elsewhere")
         )
         by_operation = sum(s.seconds for s in p.operations) + p.parts["recording"]
