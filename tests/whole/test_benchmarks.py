@@ -20,6 +20,7 @@ from benchmarks import (
     contest,
     curves,
     environment,
+    experiments,
     loops,
     ops,
     peers,
@@ -651,6 +652,16 @@ def test_the_command_of_scans(tmp_path):
 
 
 # What an all-reduce costs
+
+
+def test_the_graphs_of_a_step_that_experiments_time_agree():
+    pytest.importorskip("tensorflow")
+    graph, _, feeds = experiments.compiled_step("tiny")
+    _, with_xla, alike = experiments.compiled_step("tiny")  # with state of its own
+    assert not graph.with_xla and with_xla.with_xla
+    numbers = [output() for output in graph(feeds, lambda outputs: iter(()))]
+    for one, two in zip(with_xla(alike, lambda outputs: iter(())), numbers, strict=True):
+        np.testing.assert_allclose(one(), two, rtol=1e-12)
 
 
 def test_the_fit_finds_the_network_that_it_was_computed_with():
