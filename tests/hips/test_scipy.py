@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy
 import pytest
 
-from tapegraph.autograd import grad
+from tapegraph.autograd import grad, value_and_grad
 from tapegraph.autograd.scipy.signal import convolve
 from tapegraph.autograd.test_util import check_grads
 
@@ -58,3 +58,16 @@ def test_a_singular_covariance():
     assert seen[-1] == -numpy.inf  # the density is zero outside of the plane
     with pytest.raises(NotImplementedError, match="traced cov"):
         grad(lambda c: mvn.logpdf(x, mean, c, allow_singular=True))(cov)
+
+
+@pytest.mark.parametrize("x", [[1.0, 2.0], [1e3, 1e3], [-numpy.inf, 2.0], [-numpy.inf] * 2])
+def test_a_weighted_logarithm_of_a_sum_of_exponentials(x):
+    scipy = pytest.importorskip("scipy.special")
+    from tapegraph.autograd.scipy.special import logsumexp
+
+    x, weights = numpy.array(x), numpy.array([1.0, 2.0])
+    value, slope = value_and_grad(lambda x: logsumexp(x, b=weights))(x)
+    expected = scipy.logsumexp(x, b=weights)
+    numpy.testing.assert_allclose(value, expected, rtol=1e-14)
+    if numpy.isfinite(expected):
+        numpy.testing.assert_allclose(slope, weights * numpy.exp(x - expected), rtol=1e-12)

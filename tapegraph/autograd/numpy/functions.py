@@ -43,35 +43,6 @@ def full_like(a: Any, fill_value: Any, dtype: Any = None, *, shape: Any = None, 
     return np.full(shape, fill_value, np.result_type(a) if dtype is None else dtype)
 
 
-def linspace(
-    start: Any,
-    stop: Any,
-    num: int = 50,
-    endpoint: bool = True,
-    retstep: bool = False,
-    dtype: Any = None,
-    axis: int = 0,
-) -> Any:
-    """Record ``np.linspace``: linear in both ends."""
-    start, stop = np.broadcast_arrays(joined(start), joined(stop))
-    parts = np.linspace(0.0, 1.0, num, endpoint=endpoint)
-    parts = parts.reshape((num,) + (1,) * start.ndim)
-    points = start * (1.0 - parts) + stop * parts
-    points = np.moveaxis(points, 0, axis) if axis else points
-    if dtype is not None:
-        points = points.astype(dtype)
-    steps = num - 1 if endpoint else num
-    return (points, (stop - start) / steps) if retstep else points
-
-
-def append(arr: Any, values: Any, axis: int | None = None) -> Any:
-    """Record ``np.append``."""
-    arr, values = joined(arr), joined(values)
-    if axis is None:
-        arr, values, axis = np.ravel(arr), np.ravel(values), 0
-    return np.concatenate((arr, values), axis=axis)
-
-
 def real_if_close(a: Any, tol: float = 100) -> Any:
     """Record ``np.real_if_close``: the real part, where the imaginary one is next to nothing."""
     a = joined(a)
@@ -127,7 +98,7 @@ def _edges(a: Any, bins: Any, range: Any, edges: Any) -> Any:
         return edges
     first, last = ends
     half = 0.5 if getval(first) == getval(last) else 0.0  # NumPy's, for a single number
-    return linspace(first - half, last + half, len(edges))
+    return np.linspace(first - half, last + half, len(edges))
 
 
 def astype(x: Any, dtype: Any, *, copy: bool = True) -> Any:
@@ -211,14 +182,12 @@ def metadata(A: Any) -> tuple[Any, ...]:
 RECORDINGS: dict[str, Callable[..., Any]] = {
     function.__name__: function
     for function in (
-        append,
         array,
         bincount,
         full,
         full_like,
         histogram,
         isscalar,
-        linspace,
         real_if_close,
     )
 }

@@ -60,6 +60,7 @@ def logsumexp(a: Any, axis: Any = None, b: Any = None, keepdims: bool = False) -
     if b is None:
         return ops.logsumexp(a, axis=axis, keepdims=keepdims)
     peak = np.max(a, axis=axis, keepdims=True)
+    peak = np.where(np.isfinite(peak), peak, 0.0)
     total = np.log(np.sum(b * np.exp(a - peak), axis=axis, keepdims=True)) + peak
     return total if keepdims else np.squeeze(total, axis)
 
