@@ -69,7 +69,7 @@ class Programs:
         self._others: dict[str, WholeProgram] = {}
         self._failed: dict[str, Failure] = {}
         self._setbacks = 0
-        self._unlooped: dict[str, str] = {}  # why an engine runs the step in no loop
+        self._unlooped: set[str] = set()  # engines that run the step in no loop
         self._pace: dict[str, float] = {}  # seconds of a run in its loop
         self._structure: EngineStats | None = None
         self._tried_a_variant = False
@@ -235,6 +235,9 @@ class Programs:
             program: Any = self._made(name)
         if program is None:
             return 0
+        if not hasattr(program, "run_many"):
+            self._unlooped.add(name)
+            return 0
         many = Many(trace.count, trace.carried or {}, ahead)
         written: list[Any] = []
         then: list[Change] = [partial(written.append, 1), undo.clear]
@@ -252,7 +255,7 @@ class Programs:
             if not isinstance(error, EngineDeclined):
                 return self._run_after(error, name, block, runs, undo, results)
             if error.runs_done is None:
-                self._unlooped[name] = str(error)
+                self._unlooped.add(name)
                 return 0
             if error.runs_done == 0:
                 return 0

@@ -9,6 +9,7 @@ import sys
 import typing
 import warnings
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -265,6 +266,37 @@ def test_another_engine_runs_where_it_is_chosen_and_reports(counting):
         assert report.run_seconds > 0.0
     assert (counting.asked, counting.ran) == (2, 2)
     np.testing.assert_allclose(x.grad, 2 * np.cos([0.5, 1.0]))
+
+
+def test_another_engine_without_loops_runs_a_scan_call_by_call(counting, monkeypatch):
+    native = registry.engine("native")
+    made = native.whole
+
+    def whole(*given):
+        plan = made(*given)
+        same = {name: getattr(plan, name) for name in ("run", "leaves", "keeps_state", "variant")}
+        program = SimpleNamespace(**same, compile_seconds=0.0)
+        monkeypatch.setattr(Counting, "whole", lambda self, *given: program)
+        return plan
+
+    monkeypatch.setattr(native, "whole", whole)
+    monkeypatch.setattr(Counting, "check_whole", lambda self, program: None)
+    w = tg.param(np.ones(2))
+    optimizer = tg.SGD([w], lr=0.1)
+
+    @tg.compile
+    def step(x):
+        loss = tg.sum(w * x)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        return loss
+
+    with tg.use_backend("counting"):
+        losses = step.scan(np.ones((20, 2)))
+    np.testing.assert_allclose(losses.data, 2.0 - 0.2 * np.arange(20.0), atol=1e-14)
+    np.testing.assert_allclose(w.data, [-1.0, -1.0])
+    assert "ran in counting" in step.explain()
 
 
 def test_another_engine_is_loaded_when_it_is_asked_for(monkeypatch):

@@ -850,6 +850,14 @@ FAULTS = (
         tensorflow=True,
     ),
     Fault(
+        "compile",
+        "every-engine-has-loops",
+        "tapegraph/compiling/programs.py",
+        'if not hasattr(program, "run_many"):',
+        "if False:",
+        "tests/differentiation/test_engines.py -k call_by_call",
+    ),
+    Fault(
         "lowering",
         "what-xla-is-not-sure-of-is-final",
         "lowering/steps/variants.py",
