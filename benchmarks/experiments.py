@@ -160,9 +160,12 @@ def rows() -> Ways:
         np.add(table, sparse.dense(), out=table)
 
     def sorting():
-        kept, sparse_module.KEPT = sparse_module.KEPT, 0  # as if the table were too large
+        kept, sparse_module.MAX_KEPT_BYTES = (
+            sparse_module.MAX_KEPT_BYTES,
+            0,
+        )  # as if the table were too large
         sparse.add_to(table)
-        sparse_module.KEPT = kept
+        sparse_module.MAX_KEPT_BYTES = kept
 
     return {
         "assigned, repeated rows in rounds": lambda: sparse.add_to(table),
@@ -510,13 +513,13 @@ def heads() -> Ways:
 
 def masks() -> Ways:
     """Keep half of 500k float32, and set the others to zero."""
-    from tapegraph.arrays.bit_select import kept
+    from tapegraph.arrays.bit_select import select_bits
 
     rng = np.random.default_rng(0)
     g, mask = rng.normal(size=500_000).astype(np.float32), rng.random(500_000) < 0.5
     zero = np.zeros((), np.float32)
     return {
-        "bits times mask": lambda: kept(g, mask),
+        "bits times mask": lambda: select_bits(g, mask),
         "np.where": lambda: np.where(mask, g, zero),
         "g * mask (NaN and inf spread)": lambda: g * mask,
     }

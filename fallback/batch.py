@@ -68,7 +68,7 @@ class Batch(NDArrayOperatorsMixin):
         if method != "__call__" or ufunc.nout != 1 or kwargs.keys() - {"axis", "dtype"}:
             raise Unbatched(f"{ufunc.__name__}.{method}")
         if ufunc.signature is None:
-            arrays = together(*inputs)
+            arrays = broadcastable(*inputs)
             if out is None:
                 return Batch(ufunc(*arrays, **kwargs))
             if not isinstance(out, Batch):
@@ -143,7 +143,7 @@ class Batch(NDArrayOperatorsMixin):
     __iter__ = None
 
 
-def together(*operands: Any) -> list[Any]:
+def broadcastable(*operands: Any) -> list[Any]:
     """Return the arrays of operands, some of them batches, so that they broadcast."""
     ndim = max(np.ndim(x) for x in operands)
     return [x.aligned(ndim) if isinstance(x, Batch) else x for x in operands]
@@ -192,7 +192,7 @@ def _matmul(a: Any, b: Any) -> Batch:
         return _matmul(a[None, :], b)[..., 0, :]
     if columns == 1:
         return _matmul(a, b[:, None])[..., 0]
-    return Batch(np.matmul(*together(a, b)))
+    return Batch(np.matmul(*broadcastable(a, b)))
 
 
 def _vecdot(a: Any, b: Any, axis: int = -1) -> Batch:
@@ -200,7 +200,7 @@ def _vecdot(a: Any, b: Any, axis: int = -1) -> Batch:
         axis -= np.ndim(a)
         if np.ndim(a) != np.ndim(b):
             raise Unbatched("vecdot")
-    return Batch(np.vecdot(*together(a, b), axis=axis))  # type: ignore[call-overload]
+    return Batch(np.vecdot(*broadcastable(a, b), axis=axis))  # type: ignore[call-overload]
 
 
 def _broadcast_to(x: Batch, shape: tuple[int, ...]) -> Batch:
@@ -237,6 +237,6 @@ _FUNCTIONS: dict[Any, Callable[..., Any]] = {
     np.transpose: lambda x, axes=(): x.transpose(*axes),
     np.tril: lambda x, k=0: Batch(np.tril(x.array, k)),
     np.triu: lambda x, k=0: Batch(np.triu(x.array, k)),
-    np.where: lambda *operands: Batch(np.where(*together(*operands))),
+    np.where: lambda *operands: Batch(np.where(*broadcastable(*operands))),
     np.zeros_like: _zeros_like,
 }

@@ -12,11 +12,11 @@ from typing import Any
 import numpy as np
 
 from tapegraph.fallback.rules import Row, recorded_row
-from tapegraph.fallback.strong_tensor import StrongTensor, tensor
+from tapegraph.fallback.strong_tensor import StrongTensor, as_tensor
 from tapegraph.fallback.sweep import Arrays
-from tapegraph.fallback.transposed import transposed
+from tapegraph.fallback.transposed import transposed_jvp
 from tapegraph.recording.capture_mode import is_captured
-from tapegraph.recording.node import constant
+from tapegraph.recording.node import as_leaf
 from tapegraph.recording.op import Op
 from tapegraph.recording.program import Recording
 
@@ -44,7 +44,7 @@ class Tensors(Arrays):
         op = self.program.ops[slot]
         rules = op.rules
         if rules is not None and rules.recorded is None and rules.jvp is not None:
-            return transposed(rules.jvp)
+            return transposed_jvp(rules.jvp)
         try:
             return recorded_row(op)
         except NotImplementedError as error:
@@ -62,9 +62,9 @@ class Tensors(Arrays):
 
     def fitted(self, slot: int, part: Any) -> Any:
         """Return a gradient as a tensor in the shape and dtype of a slot."""
-        part = tensor(part)
+        part = as_tensor(part)
         if isinstance(part, np.ndarray):  # of a user's rule that depends on nothing recorded
-            part = constant(part)
+            part = as_leaf(part)
         return super().fitted(slot, part)
 
     def total(self, slot: int, held: Any, part: Any) -> Any:
@@ -73,7 +73,7 @@ class Tensors(Arrays):
 
     def zeros(self, slot: int) -> Any:
         """Return the gradient of a slot that no cotangent has reached."""
-        return constant(np.zeros(self.program.shapes[slot], self.program.dtypes[slot]))
+        return as_leaf(np.zeros(self.program.shapes[slot], self.program.dtypes[slot]))
 
 
 class StrongTensors(Tensors):

@@ -35,7 +35,7 @@ class StrongTensor(ArrayMethods):
     def __tapegraph_apply__(name: str, inputs: tuple[Any, ...], attrs: Attrs) -> StrongTensor:
         """Run the operation ``name`` on the tensors, so that zeros of a cotangent absorb."""
         strong = [isinstance(x, StrongTensor) for x in inputs]
-        tensors = tuple(operand(name, tensor(x), "operand") for x in inputs)
+        tensors = tuple(operand(name, as_tensor(x), "operand") for x in inputs)
         if name == "mul":
             a, b = tensors
             out = _product(a, b, *strong)
@@ -84,7 +84,7 @@ class StrongTensor(ArrayMethods):
         return len(self.tensor)
 
 
-def tensor(x: Any) -> Any:
+def as_tensor(x: Any) -> Any:
     """Return the tensor itself, and anything else as it is."""
     return x.tensor if isinstance(x, StrongTensor) else x
 

@@ -18,12 +18,12 @@ class StrongZero(np.ndarray[Any, Any]):
     """An array whose zeros stay zero under multiplication, division and matrix products."""
 
     def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **kwargs: Any) -> Any:
-        arrays = [plain(x) for x in inputs]
+        arrays = [to_ndarray(x) for x in inputs]
         out = kwargs.get("out")
         if out is not None:
-            kwargs["out"] = tuple(plain(x) for x in out)
+            kwargs["out"] = tuple(to_ndarray(x) for x in out)
         if ufunc is np.vecdot:
-            result = np.sum(plain(inputs[0] * inputs[1]), axis=kwargs.get("axis", -1))
+            result = np.sum(to_ndarray(inputs[0] * inputs[1]), axis=kwargs.get("axis", -1))
         elif method == "__call__" and ufunc is np.matmul:
             result = _matmul(arrays[0], arrays[1], [isinstance(x, StrongZero) for x in inputs])
         else:
@@ -47,7 +47,7 @@ def strong_zeros(array: Any) -> Any:
     return np.asarray(array).view(StrongZero)
 
 
-def plain(array: Any) -> Any:
+def to_ndarray(array: Any) -> Any:
     """View an array as an ordinary one again."""
     return array.view(np.ndarray) if isinstance(array, StrongZero) else array
 
@@ -57,7 +57,7 @@ def _zeros(ufunc: Any, inputs: tuple[Any, ...]) -> Any:
     zero = None
     for position, x in enumerate(inputs):
         if isinstance(x, StrongZero) and not (ufunc is np.divide and position == 1):
-            here = plain(x) == 0
+            here = to_ndarray(x) == 0
             zero = here if zero is None else zero | here
     return zero
 

@@ -19,15 +19,15 @@ import numpy as np
 from tapegraph.arrays.buffers import keep_freed_memory
 from tapegraph.arrays.row_sparse import RowSparse, has_nan
 from tapegraph.fallback.rules import VJPS, Joint, Row
-from tapegraph.fallback.strong_zero import plain, strong_zeros
+from tapegraph.fallback.strong_zero import strong_zeros, to_ndarray
 from tapegraph.numpy_warnings import quietly
 from tapegraph.recording import node as nodes
-from tapegraph.recording.linearize import NUMBERS, History, described
+from tapegraph.recording.linearize import DTYPES, History, entry_name
 from tapegraph.recording.op import Op
 from tapegraph.recording.program import Recording
 from tapegraph.typed import Array
 
-ndarray = np.ndarray
+_ndarray = np.ndarray
 
 
 def gradients_of_history(history: History, seeds: Sequence[Array]) -> list[Array]:
@@ -79,7 +79,7 @@ def _swept(history: History, seeds: Sequence[Array]) -> list[Array]:
             held += part
         else:
             cotangents[x] = total = held + part
-            if type(total) is ndarray:
+            if type(total) is _ndarray:
                 ours.add(x)
 
     for y, seed in zip(history.ys, seeds, strict=True):
@@ -95,9 +95,9 @@ def _swept(history: History, seeds: Sequence[Array]) -> list[Array]:
         if type(row) is Joint or attrs or op.saves or len(inputs) > 2:
             if op.saves:
                 attrs = {**attrs, "saved": node._saved}
-            arrays = [x if type(x) is not cls and type(x) in NUMBERS else x._array for x in inputs]
+            arrays = [x if type(x) is not cls and type(x) in DTYPES else x._array for x in inputs]
             needed = [
-                type(x) not in NUMBERS and (x._requires_grad if flows is None else x in flows)
+                type(x) not in DTYPES and (x._requires_grad if flows is None else x in flows)
                 for x in inputs
             ]
             if type(row) is Joint:
@@ -115,8 +115,8 @@ def _swept(history: History, seeds: Sequence[Array]) -> list[Array]:
             add(x, array, row[0](g, y, array))
         else:
             first, second = inputs
-            a = first if type(first) is not cls and type(first) in NUMBERS else first._array
-            b = second if type(second) is not cls and type(second) in NUMBERS else second._array
+            a = first if type(first) is not cls and type(first) in DTYPES else first._array
+            b = second if type(second) is not cls and type(second) in DTYPES else second._array
             if a is not first and (first._requires_grad if flows is None else first in flows):
                 add(first, a, row[0](g, y, a, b))
             if b is not second and (second._requires_grad if flows is None else second in flows):
@@ -235,7 +235,7 @@ class Arrays:
             held += part
             return held
         out = held + part
-        if type(out) is ndarray:
+        if type(out) is _ndarray:
             self._ours.add(slot)
         return out
 
@@ -249,7 +249,7 @@ class StrongArrays(Arrays):
 
     def swept(self, seeds: Sequence[Any]) -> list[Any]:
         """Return the gradients of the outputs, given a cotangent each, one per wanted slot."""
-        return list(map(plain, super().swept(seeds)))
+        return list(map(to_ndarray, super().swept(seeds)))
 
     def cotangent(self, slot: int, g: Any) -> Any:
         """Return a cotangent whose zeros absorb."""
@@ -274,7 +274,7 @@ def own_row(op: Op, node: Any) -> Joint:
     - Raises NotImplementedError: It brings none along.
     """
     if op.rules is None:
-        raise NotImplementedError(f"backward: no gradient rule for {described(op, node)}")
+        raise NotImplementedError(f"backward: no gradient rule for {entry_name(op, node)}")
     return Joint(op.rules.vjp)
 
 

@@ -9,8 +9,8 @@ import numpy as np
 
 from tapegraph.arrays.row_sparse import has_nan
 from tapegraph.fallback.recorded_sweep import StrongTensors
-from tapegraph.fallback.strong_tensor import tensor
-from tapegraph.fallback.strong_zero import plain
+from tapegraph.fallback.strong_tensor import as_tensor
+from tapegraph.fallback.strong_zero import to_ndarray
 from tapegraph.fallback.sweep import Arrays, StrongArrays
 from tapegraph.numpy_warnings import quietly
 from tapegraph.recording.kernels import unwatched
@@ -57,7 +57,9 @@ class ToldStrongly(Told, StrongArrays):
     def _add(self, held: dict[int, Any], slot: int, part: Any) -> None:
         super(Told, self)._add(held, slot, part)
         for watcher in self._watchers:
-            watcher.added_strongly(self.recording, self._by, slot, plain(part), plain(held[slot]))
+            watcher.added_strongly(
+                self.recording, self._by, slot, to_ndarray(part), to_ndarray(held[slot])
+            )
 
 
 class ToldTensors(Told, StrongTensors):
@@ -71,7 +73,7 @@ class ToldTensors(Told, StrongTensors):
 
 
 def _array_of(x: Any) -> Any:
-    x = tensor(x)
+    x = as_tensor(x)
     return x._array if isinstance(x, Node) else x
 
 

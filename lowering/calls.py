@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from tapegraph.arrays.buffers import ALIGNMENT, LARGE, own
+from tapegraph.arrays.buffers import ALIGNMENT, LARGE_BYTES, own
 from tapegraph.lowering import execute, tf_log
 from tapegraph.lowering.runtime import tensorflow
 from tapegraph.typed import Array
@@ -49,7 +49,7 @@ def to_tensorflow(array: Array) -> Any:
     where TensorFlow's would be new pages in every run.
     """
     if not shareable(array):
-        if array.nbytes < LARGE or array.dtype.char not in _SHARED:
+        if array.nbytes < LARGE_BYTES or array.dtype.char not in _SHARED:
             return copied(array)
         array = own(array)
     return _shared(array) if shareable(array) else copied(array)

@@ -12,7 +12,7 @@ from zlib import crc32
 
 import numpy as np
 
-from tapegraph.errors import explain, kind_of
+from tapegraph.errors import kind_of, message
 from tapegraph.lowering.runtime import tensorflow
 from tapegraph.typed import Array
 
@@ -63,7 +63,7 @@ class Workers:
             received = f"an all-reduce over {self.size} workers that failed: {error.message}"
             fix = "Start all again, from the last checkpoint."
             expected = "every worker at the same step"
-            raise ConnectionError(explain("all_reduce", received, expected, fix)) from error
+            raise ConnectionError(message("all_reduce", received, expected, fix)) from error
 
 
 def workers(op: str, strategy: Any) -> Workers:
@@ -82,12 +82,12 @@ def workers(op: str, strategy: Any) -> Workers:
         if not isinstance(strategy, distribute.Strategy):
             received = kind_of(strategy)
         fix = "Start a process per device, each with the addresses of all in TF_CONFIG."
-        raise TypeError(explain(op, received, "tf.distribute.MultiWorkerMirroredStrategy()", fix))
+        raise TypeError(message(op, received, "tf.distribute.MultiWorkerMirroredStrategy()", fix))
     devices, size = strategy.extended.worker_devices, strategy.num_replicas_in_sync
     if len(devices) != 1:
         received = f"{type(strategy).__name__} with {len(devices)} replicas in this process"
         fix = "Start a process per device, and show it that one: tf.config.set_visible_devices."
-        raise ValueError(explain(op, received, "one replica in each process", fix))
+        raise ValueError(message(op, received, "one replica in each process", fix))
     # The numbers are at home, so they travel from there.
     device = tf.DeviceSpec.from_string(devices[0]).replace(device_type="CPU", device_index=0)
     rank = 0 if size == 1 else _rank(strategy)
@@ -102,7 +102,7 @@ def _made(op: str, make: Any) -> Any:
             raise
         received = f"a strategy that is made after TensorFlow's first operation ({error})"
         fix = "Make it first in the program, before tensors, steps in TensorFlow and models."
-        raise RuntimeError(explain(op, received, "one made before", fix)) from error
+        raise RuntimeError(message(op, received, "one made before", fix)) from error
 
 
 def _rank(strategy: Any) -> int:

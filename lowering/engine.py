@@ -71,7 +71,7 @@ class TensorFlow(Engine):
 
         check_lowers(recording.program)
         with np.errstate(all="ignore"):
-            graph, seconds = cache.compiled(recording, BackwardGraph)
+            graph, seconds = cache.graphs_of(recording, BackwardGraph)
         return Outcome(graph.run(recording, seeds), seconds is None, seconds or 0.0)
 
     def forward(self, op: Op, arrays: tuple[Any, ...], attrs: Attrs) -> Array | None:

@@ -21,7 +21,7 @@ from tapegraph.interrupts import raise_interrupt
 from tapegraph.lowering.runtime import tensorflow
 
 T = TypeVar("T")
-OPERATION = "StatefulPartitionedCall"
+_OPERATION = "StatefulPartitionedCall"
 
 
 class Private:
@@ -58,7 +58,7 @@ class Private:
         here = self._context()
         here.ensure_initialized()
         attrs = ("Tout", types, "f", function, "config", "", "config_proto", config)
-        given = (here, OPERATION, None, tensors, *attrs, "executor_type", "")
+        given = (here, _OPERATION, None, tensors, *attrs, "executor_type", "")
         return chain.from_iterable(starmap(self._fast_execute, (given,)))
 
     def error(self, error: Exception) -> Exception:
@@ -97,7 +97,7 @@ def by_public_operation(
     if xla:
         given = len(tensors) - len(function.captured_inputs)
         return function(*tensors[:given])
-    operation = getattr(tensorflow().raw_ops, OPERATION)
+    operation = getattr(tensorflow().raw_ops, _OPERATION)
     return operation(args=list(tensors), Tout=types, f=function, config_proto=config)
 
 

@@ -16,8 +16,8 @@ from tapegraph.lowering.rows.rules import (
     Result,
     Rule,
     channels_last,
+    reordered,
     reshaped,
-    transposed,
 )
 from tapegraph.recording.op import Attrs
 from tapegraph.recording.program import Program
@@ -52,7 +52,7 @@ class LaidOut:
 
     def __getitem__(self, slot: int) -> Any:
         if self._first[slot] is None and slot in self._made_last:
-            self._first[slot] = transposed(self._last[slot], TO_FIRST)
+            self._first[slot] = reordered(self._last[slot], TO_FIRST)
         return self._first[slot]
 
     def __setitem__(self, slot: int, tensor: Any) -> None:
@@ -106,7 +106,7 @@ class LaidOut:
     def _laid_last(self, slot: int) -> Any:
         """Return images channels last."""
         if slot not in self._last:
-            self._last[slot] = transposed(self._first[slot], TO_LAST)
+            self._last[slot] = reordered(self._first[slot], TO_LAST)
         return self._last[slot]
 
     def _beside_last(self, slot: int) -> Any:
@@ -119,4 +119,4 @@ class LaidOut:
             return reshaped(self._first[slot], (channels,))
         if size == full:
             return self._laid_last(slot)
-        return transposed(reshaped(self._first[slot], full), TO_LAST)
+        return reordered(reshaped(self._first[slot], full), TO_LAST)

@@ -16,12 +16,12 @@ from tapegraph.lowering.rows.rules import (
     Result,
     Row,
     Rule,
-    constant,
-    converted,
+    cast_to,
+    graph_constant,
     known,
     own_gradient,
 )
-from tapegraph.lowering.rows.strong_zero import strong_zeros
+from tapegraph.lowering.rows.strong_zero import with_strong_zeros
 from tapegraph.lowering.unsupported import GAPS, MetNaN, NotLowered
 from tapegraph.ops import rules_of_families
 from tapegraph.recording.op import ALL_REDUCE, DERIVATIVES, SCALAR, Attrs, Op
@@ -63,7 +63,7 @@ def _rule(op: Op, *, strong_zero: bool, whole: bool) -> Rule:
         return rule
     if op.rules is not None:
         raise MetNaN(f"{op.name} met a NaN, and only the native engine keeps its zeros")
-    return strong_zeros(op.name, rule)
+    return with_strong_zeros(op.name, rule)
 
 
 def specs(tf: Any, program: Program, fed: Sequence[int], fed_scalars: int) -> list[Any]:
@@ -196,7 +196,7 @@ def _operands(
     for position, i in enumerate(program.inputs[slot]):
         tensor = tensors[i]
         if tensor is None:
-            tensor = tensors[i] = constant(constants[i], wanted)
+            tensor = tensors[i] = graph_constant(constants[i], wanted)
             emitted(i)
         converts = op.promotes and (op.differentiable is None or op.differentiable[position])
         if op.rules is not None:  # NumPy has promoted its inexact numbers among each other
@@ -205,6 +205,6 @@ def _operands(
         if op.differentiable == () and len(program.inputs[slot]) > 1:
             converts = True
         if converts:
-            tensor = converted(tensor, wanted)
+            tensor = cast_to(tensor, wanted)
         operands.append(tensor)
     return operands

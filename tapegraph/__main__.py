@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from tapegraph.commands import bench, functions, info, parity, styled, table
+from tapegraph.commands import bench, functions, info, parity, printed_table, styled
 from tapegraph.drawing.picture import draw
 
 
@@ -59,7 +59,7 @@ def _functions(options: argparse.Namespace) -> int:
     if options.markdown:
         print(functions.page())
         return 0
-    _print_table(options, functions.HEADER, functions.rows())
+    _print_table(options, functions._HEADER, functions.function_rows())
     return 0
 
 
@@ -69,7 +69,7 @@ def _parity(options: argparse.Namespace) -> int:
     if options.json:
         print(json.dumps({"compared": [one._asdict() for one in compared], "left_out": left_out}))
         return 1 if wrong else 0
-    print(table([parity.HEADER, *(one.row() for one in compared)], markdown=False))
+    print(printed_table([parity._HEADER, *(one.row() for one in compared)], markdown=False))
     for one in wrong:
         print(f"\n{one.function}: {one.message}")
     print(f"\n{len(compared)} functions compared, {len(wrong)} differ.")
@@ -86,7 +86,7 @@ def _bench(options: argparse.Namespace) -> int:
         print(json.dumps({"workload": bench.WORKLOAD, "ways": [one._asdict() for one in timed]}))
         return 0
     print(f"One step of {bench.WORKLOAD}.\n")
-    _print_table(options, bench.HEADER, [one.row(timed[0].seconds) for one in timed])
+    _print_table(options, bench._HEADER, [one.row(timed[0].seconds) for one in timed])
     return 0
 
 
@@ -131,7 +131,7 @@ def _print_table(
     options: argparse.Namespace, header: tuple[str, ...], rows: Sequence[tuple[str, ...]]
 ) -> None:
     data = [dict(zip(header, (c.replace("`", "") for c in row), strict=True)) for row in rows]
-    first, *rest = table([header, *rows], markdown=False).splitlines()
+    first, *rest = printed_table([header, *rows], markdown=False).splitlines()
     _print_either(options, data, "\n".join([styled(first, "bold"), *rest]))
 
 

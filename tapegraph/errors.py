@@ -110,7 +110,7 @@ def warn(message: str, category: type[Warning]) -> None:
     )
 
 
-def explain(op: str, received: str, expected: str, fix: str = "") -> str:
+def message(op: str, received: str, expected: str, fix: str = "") -> str:
     """Return one message in the library's form, ending in the user's own line."""
     hint = f" {fix}" if fix else ""
     return f"{op}: received {received}; expected {expected}.{hint} (at {user_line()})"
@@ -138,11 +138,11 @@ def check_callable(op: str, f: Any, argument: str = "", fix: str = "") -> None:
     """Refuse what is no function, as which ``argument`` it came."""
     if not callable(f):
         received = f"{kind_of(f)} for {argument!r}" if argument else kind_of(f)
-        raise TypeError(explain(op, received, "a function", fix))
+        raise TypeError(message(op, received, "a function", fix))
 
 
 def path_of(op: str, path: Any, fix: str) -> str:
     """Return a path as text; refuse what is none, as arguments in the wrong order are."""
     if not isinstance(path, (str, bytes, os.PathLike)):
-        raise TypeError(explain(op, f"{kind_of(path)} for 'path'", "a path", fix))
+        raise TypeError(message(op, f"{kind_of(path)} for 'path'", "a path", fix))
     return os.fsdecode(path)

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 # No output is longer than a screen.
-MOST_LINES = 24
+_MOST_LINES = 24
 # What stands for itself in text has another meaning in HTML.
 _ESCAPES = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&quot;", "'": "&#x27;"})
 
@@ -24,7 +24,7 @@ def heading(kind: str, *facts: str) -> str:
     return f"<div><b>{escape(kind)}</b>{' · ' if told else ''}{told}</div>"
 
 
-def text(lines: str, most: int = MOST_LINES) -> str:
+def html_text(lines: str, most: int = _MOST_LINES) -> str:
     """Return lines as they are, without those in the middle where there are too many."""
     return f'<pre style="margin: 0.2em 0">{escape(chr(10).join(abridged(lines, most)))}</pre>'
 
@@ -42,16 +42,16 @@ def abridged(lines: str, most: int) -> list[str]:
 def array(values: Any, most: int) -> str:
     """Return an array's numbers, abridged."""
     shown = np.array2string(values, separator=", ", threshold=200, edgeitems=3, precision=5)
-    return text(shown, most)
+    return html_text(shown, most)
 
 
-def table(rows: Sequence[Sequence[str]], header: Sequence[str] = ()) -> str:
+def html_table(rows: Sequence[Sequence[str]], header: Sequence[str] = ()) -> str:
     """Return rows as a table, without those in the middle where there are too many."""
     head = "".join(f"<th>{escape(cell)}</th>" for cell in header)
     lines = ["".join(f"<td>{escape(cell)}</td>" for cell in row) for row in rows]
-    if len(lines) > MOST_LINES:
-        first = MOST_LINES * 2 // 3
-        last = MOST_LINES - 1 - first
+    if len(lines) > _MOST_LINES:
+        first = _MOST_LINES * 2 // 3
+        last = _MOST_LINES - 1 - first
         left = len(lines) - first - last
         note = f'<td colspan="{max(len(rows[0]), 1)}">… {left:,} more …</td>'
         lines = [*lines[:first], note, *lines[-last:]]

@@ -11,7 +11,7 @@ import inspect
 from collections.abc import Callable, Iterable
 from typing import Any, NoReturn
 
-from tapegraph.errors import explain
+from tapegraph.errors import message
 
 _NUMPYS = "x itself, whose array is NumPy's"
 _IN_PLACE = "x.assign(value) for a parameter, under tg.no_grad() also x -= step; or x = x + y"
@@ -190,7 +190,7 @@ def missing(name: str, numpys: str = "") -> AttributeError:
 
 def _told(where: str, name: str, ours: str) -> str:
     received, fix = f"{name!r}, a name of another library's", f"Did you mean {ours}?"
-    return explain(where, received, f"an attribute of {where}", fix)
+    return message(where, received, f"an attribute of {where}", fix)
 
 
 @functools.cache  # two names of one function stay one
@@ -228,4 +228,4 @@ def _keyword(function: Callable[..., Any], theirs: str, value: Any) -> TypeError
     taken = list(inspect.signature(function).parameters)
     expected = f"arguments among {', '.join(n for n in taken if n != 'self')}"
     fix = f"Did you mean {KEYWORDS[theirs]}={value!r}?"
-    return TypeError(explain(name, f"{theirs}={value!r}", expected, fix))
+    return TypeError(message(name, f"{theirs}={value!r}", expected, fix))

@@ -17,7 +17,7 @@ from typing import Any
 
 PATIENCE = 2.0  # seconds
 # "0" never shows the line, any other value shows it where stderr is no terminal too.
-VARIABLE = "TAPEGRAPH_PROGRESS"
+_VARIABLE = "TAPEGRAPH_PROGRESS"
 
 
 @cache
@@ -100,7 +100,7 @@ class _Line:
 
 
 def _is_shown(stream: Any) -> bool:
-    wish = os.environ.get(VARIABLE, "")
+    wish = os.environ.get(_VARIABLE, "")
     return wish != "0" if wish else stream.isatty()
 
 

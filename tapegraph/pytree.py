@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from tapegraph.errors import explain
+from tapegraph.errors import message
 from tapegraph.typed import Array
 
 # How much of a structure a message shows.
@@ -63,7 +63,7 @@ def _named(
     for key, part in parts:
         inside = _named(op, part, held, seen)
         if inside and isinstance(value, Mapping) and not isinstance(key, str):
-            raise TypeError(explain(op, f"{key!r} as a name", "names that are strings"))
+            raise TypeError(message(op, f"{key!r} as a name", "names that are strings"))
         found += [(f"{key}.{name}" if name else str(key), leaf) for name, leaf in inside]
     seen[id(value)] = found
     return found
@@ -131,7 +131,7 @@ def matched(op: str, given: Any, form: Any, argument: str, of: str) -> Iterator[
         received = f"{argument} of structure {described(given)}"
         expected = f"the structure of {of}, {described(form)}"
         fix = f"They differ at {place}: dicts are paired by key, lists and tuples by place."
-        raise ValueError(explain(op, received, expected, fix))
+        raise ValueError(message(op, received, expected, fix))
     return _along(given, form, argument)
 
 

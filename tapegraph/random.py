@@ -25,7 +25,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tapegraph.arrays import axes
-from tapegraph.errors import explain, kind_of, user_frame
+from tapegraph.errors import kind_of, message, user_frame
 from tapegraph.locks import Lock
 from tapegraph.recording.capture_mode import (
     capturing,
@@ -146,9 +146,9 @@ def seed(n: SupportsIndex) -> None:
     try:
         number = operator.index(n)
     except TypeError:
-        raise TypeError(explain(name, f"{kind_of(n)} for 'n'", "an integer")) from None
+        raise TypeError(message(name, f"{kind_of(n)} for 'n'", "an integer")) from None
     if number < 0:
-        raise ValueError(explain(name, f"n={number}", "a seed that is not negative"))
+        raise ValueError(message(name, f"n={number}", "a seed that is not negative"))
     _move_to(np.random.PCG64(number).state)
 
 
@@ -210,7 +210,7 @@ def set_state(state: dict[str, Any]) -> None:
     name = "random.set_state"
     check_outside(name, "Its runs go on with the stream: set it before the first.")
     if not isinstance(state, dict):
-        raise TypeError(explain(name, f"{kind_of(state)} for 'state'", "a dict"))
+        raise TypeError(message(name, f"{kind_of(state)} for 'state'", "a dict"))
     taken: Any = np.random.PCG64(0)
     try:
         taken.state = state
@@ -219,7 +219,7 @@ def set_state(state: dict[str, Any]) -> None:
         understood = False
     if not understood:
         expected = "what tg.random.get_state() gave, a state of NumPy's PCG64"
-        raise ValueError(explain(name, f"{kind_of(state)} for 'state'", expected))
+        raise ValueError(message(name, f"{kind_of(state)} for 'state'", expected))
     _move_to(taken.state)
 
 
@@ -307,7 +307,7 @@ def normal(
     fix = "For arrays and tensors write loc + scale * tg.random.normal(size=...)."
     mean, deviation = _number(name, "loc", loc, kind, fix), _number(name, "scale", scale, kind, fix)
     if deviation < 0.0:
-        raise ValueError(explain(name, f"scale={deviation}", "a scale that is not negative"))
+        raise ValueError(message(name, f"scale={deviation}", "a scale that is not negative"))
 
     def draw() -> Any:
         if kind == _FLOAT64:
@@ -341,7 +341,7 @@ def uniform(
     fix = "For arrays and tensors write low + (high - low) * tg.random.uniform(size=...)."
     least, most = _number(name, "low", low, kind, fix), _number(name, "high", high, kind, fix)
     if least > most:
-        raise ValueError(explain(name, f"low={least} and high={most}", "low <= high"))
+        raise ValueError(message(name, f"low={least} and high={most}", "low <= high"))
     width = _number(name, "high - low", most - least, kind)
 
     def draw() -> Any:
@@ -371,7 +371,7 @@ def integers(
     least, most = _integer(name, "low", first), _integer(name, "high", end)
     if not -(2**63) <= least < most <= 2**63:
         raise ValueError(
-            explain(name, f"low={least} and high={most}", "low < high, within 64 bits")
+            message(name, f"low={least} and high={most}", "low < high, within 64 bits")
         )
     return _drawn(
         name, lambda: _shared().integers(least, most, shape), np.int64, low=least, high=most
@@ -429,7 +429,7 @@ def dropout_mask(shape: Shape, p: float, dtype: npt.DTypeLike = np.float64) -> A
     """
     name = "random.dropout_mask"
     kind, lengths, rate = _floating(name, dtype), _shape(name, "shape", shape), share(name, p)
-    scale = kind.type(kept_scale(rate))
+    scale = kind.type(keep_scale(rate))
     return _drawn(name, lambda: scale * (_shared().random(lengths) >= rate), kind, p=rate)
 
 
@@ -462,7 +462,7 @@ def truncated_normal(
     kind, shape = _floating(name, dtype), _shape(name, "size", size)
     mean, deviation = _number(name, "loc", loc, kind), _number(name, "scale", scale, kind)
     if deviation < 0.0:
-        raise ValueError(explain(name, f"scale={deviation}", "a scale that is not negative"))
+        raise ValueError(message(name, f"scale={deviation}", "a scale that is not negative"))
 
     def draw() -> Any:
         z: Any = np.asarray(_shared().standard_normal(shape, kind))
@@ -639,7 +639,7 @@ def orthogonal(shape: Shape, gain: float = 1.0, dtype: npt.DTypeLike = np.float6
 def _kaiming(op: str, shape: Any, a: Any, mode: Any, dtype: Any) -> float:
     fans = dict(zip(("fan_in", "fan_out"), _fans(op, shape, dtype), strict=True))
     if mode not in fans:
-        raise ValueError(explain(op, f"mode={mode!r}", "'fan_in' or 'fan_out'"))
+        raise ValueError(message(op, f"mode={mode!r}", "'fan_in' or 'fan_out'"))
     return math.sqrt(2.0 / ((1.0 + _number(op, "a", a, _FLOAT64) ** 2) * fans[mode]))
 
 
@@ -657,26 +657,26 @@ def _matrix(op: str, shape: Any) -> tuple[int, ...]:
     lengths = _shape(op, "shape", shape)
     if len(lengths) < 2:
         fix = "For a vector draw with normal or uniform."
-        raise ValueError(explain(op, f"shape={shape!r}", "two axes or more", fix))
+        raise ValueError(message(op, f"shape={shape!r}", "two axes or more", fix))
     return lengths
 
 
 def _gain(op: str, gain: Any) -> float:
     factor = _number(op, "gain", gain, _FLOAT64)
     if factor < 0.0:
-        raise ValueError(explain(op, f"gain={gain}", "a gain that is not negative"))
+        raise ValueError(message(op, f"gain={gain}", "a gain that is not negative"))
     return factor
 
 
 # What `tapegraph.dropout` is made of
 
 
-def kept(shape: tuple[int, ...], p: float) -> Array:
+def keep_mask(shape: tuple[int, ...], p: float) -> Array:
     """Draw where dropout keeps an element: true with probability ``1 - p``."""
     return _drawn("random.kept", lambda: _shared().random(shape) >= p, np.bool_, p=p)
 
 
-def kept_scale(p: float) -> float:
+def keep_scale(p: float) -> float:
     """Return what dropout multiplies the kept elements by, so that the mean stays."""
     return 1.0 / (1.0 - p) if p < 1.0 else 0.0
 
@@ -686,7 +686,7 @@ def share(op: str, p: Any) -> float:
     fix = "For tensors write tg.where(tg.random.uniform(size=x.shape) < p, 0.0, x / (1.0 - p))."
     rate = _number(op, "p", p, _FLOAT64, fix)
     if not 0.0 <= rate <= 1.0:
-        raise ValueError(explain(op, f"p={rate}", "the share that is dropped, in [0, 1]"))
+        raise ValueError(message(op, f"p={rate}", "the share that is dropped, in [0, 1]"))
     return rate
 
 
@@ -728,9 +728,9 @@ def _stretched(z: Any, start: float, width: float) -> Any:
 
 
 def _shape(op: str, argument: str, size: Any) -> tuple[int, ...]:
-    shape = () if size is None else axes.integers(op, argument, size)
+    shape = () if size is None else axes.int_tuple(op, argument, size)
     if min(shape, default=0) < 0:
-        raise ValueError(explain(op, f"{argument}={size!r}", "lengths that are not negative"))
+        raise ValueError(message(op, f"{argument}={size!r}", "lengths that are not negative"))
     return shape
 
 
@@ -741,16 +741,16 @@ def _floating(op: str, dtype: Any) -> np.dtype[Any]:
             return kind
     except TypeError:
         pass
-    raise TypeError(explain(op, f"dtype {dtype!r}", "float32 or float64"))
+    raise TypeError(message(op, f"dtype {dtype!r}", "float32 or float64"))
 
 
 def _number(op: str, argument: str, value: Any, kind: np.dtype[Any], fix: str = "") -> float:
     check_fixed(op, value, argument, fix)
     if not isinstance(value, numbers.Real):
-        raise TypeError(explain(op, f"{kind_of(value)} for {argument!r}", "a number", fix))
+        raise TypeError(message(op, f"{kind_of(value)} for {argument!r}", "a number", fix))
     number: Any = value
     if not -_LARGEST[kind] <= number <= _LARGEST[kind]:  # nor is NaN
-        raise ValueError(explain(op, f"{argument}={value}", f"a number that is finite in {kind}"))
+        raise ValueError(message(op, f"{argument}={value}", f"a number that is finite in {kind}"))
     return float(number)
 
 
@@ -759,4 +759,4 @@ def _integer(op: str, argument: str, value: Any, fix: str = "") -> int:
         return operator.index(value)
     except TypeError:
         received = f"{kind_of(value)} for {argument!r}"
-        raise TypeError(explain(op, received, "an integer", fix)) from None
+        raise TypeError(message(op, received, "an integer", fix)) from None

@@ -11,7 +11,7 @@ import numpy as np
 
 from tapegraph.differentiation.backward import backward
 from tapegraph.engines.backend import get_backend, use_backend
-from tapegraph.errors import explain, kind_of
+from tapegraph.errors import kind_of, message
 from tapegraph.recording.linearize import linearize
 from tapegraph.recording.node import Node, numeric
 from tapegraph.recording.scopes import no_grad
@@ -105,7 +105,7 @@ def check_gradients(
     leaves = [param(p) for p in points]
     out = f(*leaves)
     if not isinstance(out, Tensor):
-        raise TypeError(explain("check_gradients", f"f returning {kind_of(out)}", "a Tensor"))
+        raise TypeError(message("check_gradients", f"f returning {kind_of(out)}", "a Tensor"))
     cotangents = {
         "of ones": np.ones(out._array.shape),
         f"drawn with seed {seed}": _both_signs(out._array.shape, seed),
@@ -260,9 +260,9 @@ def check_parity(
     leaves = [param(x, name=f"input {i}") for i, x in enumerate(given)]
     out = f(*leaves)
     if not isinstance(out, Node):
-        raise TypeError(explain("check_parity", f"f returning {kind_of(out)}", "a Tensor"))
+        raise TypeError(message("check_parity", f"f returning {kind_of(out)}", "a Tensor"))
     if not out._requires_grad:
-        raise RuntimeError(explain("check_parity", "a result that needs no gradient", "one"))
+        raise RuntimeError(message("check_parity", "a result that needs no gradient", "one"))
     recording = linearize([out])
     nodes, wanted = recording.nodes, recording.program.wanted
     shape, dtype = out._array.shape, out._array.dtype

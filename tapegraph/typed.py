@@ -83,7 +83,7 @@ AxisIndex: TypeAlias = (
     | None
 )
 Index: TypeAlias = AxisIndex | tuple[AxisIndex, ...]
-Labels: TypeAlias = Sequence[int | EllipsisType]
+EinsumLabels: TypeAlias = Sequence[int | EllipsisType]
 Backend: TypeAlias = Literal["auto", "tensorflow", "native"]
 Forward: TypeAlias = Literal["numpy", "tensorflow"]
 Xla: TypeAlias = bool | Literal["auto"]

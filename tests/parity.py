@@ -15,7 +15,7 @@ import numpy as np
 
 import tapegraph as tg
 from tapegraph import lowering
-from tapegraph.commands import table
+from tapegraph.commands import printed_table
 from tapegraph.testing import check_parity
 
 from .cases import CASES, Case
@@ -83,7 +83,7 @@ def run(ops: list[str] | None, *, markdown: bool) -> int:
     for case in _with_progress(chosen):
         for dtype in ("float64", "float32"):
             compare(case, rows.setdefault((case.op, dtype), Row(case.op, dtype)))
-    print(table([HEADER, *(row.cells() for row in rows.values())], markdown=markdown))
+    print(printed_table([HEADER, *(row.cells() for row in rows.values())], markdown=markdown))
     failures = [line for row in rows.values() for line in row.failures]
     print("\n".join(failures) if failures else f"\n{len(chosen)} cases agree in both dtypes.")
     return 1 if failures else 0

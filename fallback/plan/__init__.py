@@ -26,7 +26,7 @@ from tapegraph.recording.watchers import WATCHING, Watcher
 # The file that a plan's lines are of.
 PLAN = "<tapegraph plan"
 _numbers = itertools.count(1)
-as_array: Any = np.asarray  # NumPy's types do not know an order that varies
+_as_array: Any = np.asarray  # NumPy's types do not know an order that varies
 
 
 class Plan:
@@ -72,7 +72,7 @@ class Plan:
     def run(self, values: list[Any], changes: Any = None) -> tuple[list[Any], list[Any]]:
         """Return the outputs, and the new values of the state that changes."""
         typed = zip(values, self._types, strict=True)
-        arrays = [as_array(v, dtype, order) for v, (dtype, order) in typed]
+        arrays = [_as_array(v, dtype, order) for v, (dtype, order) in typed]
         watchers = WATCHING.value()
         if watchers:
             return self._run_watched(watchers, arrays)  # type: ignore[no-any-return]

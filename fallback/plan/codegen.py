@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tapegraph.arrays.row_sparse import has_nan
-from tapegraph.fallback.plan.ir import Constant, Feed, Instr, NanCheck, Var, mapped, root_ids
+from tapegraph.fallback.plan.ir import Constant, Feed, Instr, NanCheck, Var, map_tree, root_ids
 from tapegraph.fallback.plan.memory import LARGE, Buffers, last_reads, written_over
 
 # A plan of more lines is a generator, whose values lie on the heap. Thousands of them would fill
@@ -203,7 +203,7 @@ class Source:
         args = instr.args
         if buffer is not None:
             whole = self._whole.setdefault(id(buffer), Constant(buffer, hint="b"))
-            args = mapped(lambda x: whole if isinstance(x, Var) else x, args)
+            args = map_tree(lambda x: whole if isinstance(x, Var) else x, args)
         view = Instr(instr.function, args, instr.kwargs)
         view.results = instr.results
         self._fixed.add(id(instr.results[0]))

@@ -14,7 +14,7 @@ from tapegraph.fallback.plan.codegen import Source
 from tapegraph.fallback.plan.interpreter import Backward, JacobianRows, RecomputeStrong
 from tapegraph.fallback.plan.ir import Builder, Constant, Feed, Instr, NanCheck, Var, live
 from tapegraph.fallback.plan.memory import by_lifetime
-from tapegraph.fallback.plan.tracer import Untraceable, trace
+from tapegraph.fallback.plan.tracer import Untraceable, run_on_tracers
 from tapegraph.fallback.rules import Joint
 from tapegraph.fallback.sweep import Arrays, conjugated, in_dtype, unbroadcast
 from tapegraph.recording.op import ALL_REDUCE, DERIVATIVES, JACOBIAN, Op
@@ -22,7 +22,7 @@ from tapegraph.recording.program import Recording
 from tapegraph.recording.record import ELEMENTWISE
 
 # What a plan calls a value until the text is written: a slot's number follows.
-VALUE, SAVED, GRAD, FOUND = "v", "s", "g", "d"
+_VALUE, _SAVED, _GRAD, _FOUND = "v", "s", "g", "d"
 
 
 def compile_plan(recording: Recording) -> Source:
@@ -42,7 +42,7 @@ class _Compiler:
         for slot in self.program.leaves:
             value = recording.values[slot]
             number = slot in self.numbers
-            self.of[slot] = value if number else Feed(value, hint=f"{VALUE}{slot}")
+            self.of[slot] = value if number else Feed(value, hint=f"{_VALUE}{slot}")
         self._gradients: dict[tuple[int, ...], dict[int, Var]] = {}
         moving = sgd_updates(self.program).values()
         self._products = {d.product: d for d in moving}
@@ -65,7 +65,7 @@ class _Compiler:
             elif slot in self._differences and self._is_rows(self._differences[slot].gradient):
                 gradient, scale = (self.of[i] for i in self._differences[slot][:2])
                 update = Instr(RowUpdate, (gradient, scale))
-                self.of[slot] = self.builder.emit(update, f"{VALUE}{slot}")
+                self.of[slot] = self.builder.emit(update, f"{_VALUE}{slot}")
             else:
                 self._forward(slot)
         outputs = [self.of[slot] for slot in program.outputs]
@@ -110,23 +110,23 @@ class _Compiler:
     def _forward(self, slot: int) -> None:
         program, op, attrs = self.program, self.program.ops[slot], self.program.attrs[slot]
         given = tuple(self.of[i] for i in program.inputs[slot])
-        hint = f"{VALUE}{slot}"
+        hint = f"{_VALUE}{slot}"
         if op.name not in ELEMENTWISE:
             given = self._apart(program.inputs[slot], given)
         opaque = op.rules is not None or op is ALL_REDUCE
         try:
             if opaque:
                 raise Untraceable("a user's own function")
-            out = trace(self.builder, op.forward, given, attrs)
+            out = run_on_tracers(self.builder, op.forward, given, attrs)
         except Untraceable:
             call = Instr(op.forward, given, attrs, op.name, may_raise=True, opaque=opaque)
             if op.saves:
-                out = self.builder.emit_all(call, (hint, f"{SAVED}{slot}"))
+                out = self.builder.emit_all(call, (hint, f"{_SAVED}{slot}"))
             else:
                 out = self.builder.emit(call, hint)
         if op.saves:
             out, self.saved[slot] = out
-        self.of[slot] = named(self.builder.array(out), hint)
+        self.of[slot] = _named(self.builder.array(out), hint)
 
     def _apart(self, slots: tuple[int, ...], given: tuple[Any, ...]) -> tuple[Any, ...]:
         """Return operands in memory of their own where they are that when run eagerly.
@@ -168,7 +168,7 @@ class _Variables(Arrays):
             return grads
         recompute = RecomputeStrong(self.compiler.program, self.compiler.numbers, backward)
         leaves = [of[slot] for slot in recompute.leaves]
-        hints = [f"{FOUND}{slot}" for slot in backward.targets]
+        hints = [f"{_FOUND}{slot}" for slot in backward.targets]
         check = NanCheck(recompute, leaves, list(grads.values()), hints)
         self.builder.instrs.append(check)
         return dict(zip(backward.targets, check.results, strict=True))
@@ -194,7 +194,7 @@ class _Variables(Arrays):
         rule, opaque = rule.rule if joint else rule, joint and op.rules is not None
         if not opaque:
             try:
-                return trace(self.builder, rule, given, dict(attrs))
+                return run_on_tracers(self.builder, rule, given, dict(attrs))
             except Untraceable:
                 pass
         name = f"{op.name}_vjp{'' if joint else place}"
@@ -222,7 +222,7 @@ class _Variables(Arrays):
             part = self._dense(part)
         shape, dtype = self.program.shapes[slot], self.program.dtypes[slot]
         if part.value.shape != shape or part.value.dtype != dtype:
-            part = trace(self.builder, _fitted, (part, shape, dtype), {})
+            part = run_on_tracers(self.builder, _fitted, (part, shape, dtype), {})
         return part
 
     def conjugated(self, g: Var) -> Var:
@@ -234,11 +234,11 @@ class _Variables(Arrays):
 
     def total(self, slot: int, held: Var, part: Var) -> Var:
         if isinstance(held.value, RowSparse) or isinstance(part.value, RowSparse):
-            total = self.builder.emit(Instr(add, (held, part), name="plus"), f"{GRAD}{slot}")
+            total = self.builder.emit(Instr(add, (held, part), name="plus"), f"{_GRAD}{slot}")
         else:
             call = Instr(np.add, (held, part), takes_out=True, elementwise=True)
             like = held if slot in self._ours and type(held.value) is np.ndarray else None
-            total = self.builder.emit(call, f"{GRAD}{slot}", like)
+            total = self.builder.emit(call, f"{_GRAD}{slot}", like)
         if type(total.value) is np.ndarray:
             self._ours.add(slot)
         return total
@@ -249,7 +249,7 @@ class _Variables(Arrays):
     def _add(self, held: dict[int, Any], slot: int, part: Var) -> None:
         super()._add(held, slot, part)
         if not isinstance(held[slot].value, RowSparse):
-            named(held[slot], f"{GRAD}{slot}")
+            _named(held[slot], f"{_GRAD}{slot}")
 
     def _dense(self, rows: Var) -> Var:
         return self.builder.emit(Instr("dense", (rows,)))
@@ -260,7 +260,7 @@ def _fitted(g: Any, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Any:
     return g if g.dtype == dtype else in_dtype(g, dtype)
 
 
-def named(var: Var, hint: str) -> Var:
+def _named(var: Var, hint: str) -> Var:
     """Return a value, called so where it has no name yet."""
     if var.hint == "t":
         var.hint = hint

@@ -221,24 +221,24 @@ def live(instrs: list[Instr], results: Iterable[Var]) -> list[Instr]:
 def vars_in(tree: Any) -> list[Var]:
     """Return the values in tuples, lists, dicts and slices."""
     found: list[Var] = []
-    mapped(lambda x: found.append(x) if isinstance(x, Var) else None, tree)
+    map_tree(lambda x: found.append(x) if isinstance(x, Var) else None, tree)
     return found
 
 
-def mapped(function: Callable[[Any], Any], tree: Any) -> Any:
+def map_tree(function: Callable[[Any], Any], tree: Any) -> Any:
     """Return tuples, lists, dicts and slices with a function applied to what they hold."""
     if isinstance(tree, (tuple, list)):
-        return type(tree)([mapped(function, part) for part in tree])
+        return type(tree)([map_tree(function, part) for part in tree])
     if isinstance(tree, dict):
-        return {key: mapped(function, part) for key, part in tree.items()}
+        return {key: map_tree(function, part) for key, part in tree.items()}
     if isinstance(tree, slice):
-        return slice(*(mapped(function, p) for p in (tree.start, tree.stop, tree.step)))
+        return slice(*(map_tree(function, p) for p in (tree.start, tree.stop, tree.step)))
     return function(tree)
 
 
 def concrete(tree: Any) -> Any:
     """Return what values were when the plan was made."""
-    return mapped(lambda x: x.value if isinstance(x, Var) else x, tree)
+    return map_tree(lambda x: x.value if isinstance(x, Var) else x, tree)
 
 
 def _key(tree: Any) -> Any:

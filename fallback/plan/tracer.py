@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.lib.mixins import NDArrayOperatorsMixin
 
-from tapegraph.fallback.plan.ir import Builder, Instr, Var, concrete, mapped
+from tapegraph.fallback.plan.ir import Builder, Instr, Var, concrete, map_tree
 from tapegraph.interrupts import raise_interrupt
 
 # Functions that are called as they are; those that can write into a given array.
@@ -105,7 +105,7 @@ class PlanTracer(NDArrayOperatorsMixin):
                 return x.var
             return self._builder.constant(x) if isinstance(x, (np.ndarray, np.generic)) else x
 
-        instr = Instr(function, mapped(given, args), mapped(given, kwargs or {}), **traits)
+        instr = Instr(function, map_tree(given, args), map_tree(given, kwargs or {}), **traits)
         if out is not None and out.var.value.ndim:
             if not isinstance(out, PlanTracer) or out._fixed:
                 raise Untraceable("writing into an array of someone else's")
@@ -215,7 +215,7 @@ class PlanTracer(NDArrayOperatorsMixin):
     __iter__ = None
 
 
-def trace(
+def run_on_tracers(
     builder: Builder, function: Callable[..., Any], args: Any, kwargs: Any, want: Any = None
 ) -> Any:
     """Run array code on tracers; return what it gives, as values of the plan.
@@ -238,7 +238,7 @@ def trace(
 
     mark = len(builder.instrs)
     try:
-        found = mapped(var, function(*mapped(tracer, args), **mapped(tracer, kwargs)))
+        found = map_tree(var, function(*map_tree(tracer, args), **map_tree(tracer, kwargs)))
         if want is None:
             want = function(*concrete(args), **concrete(kwargs))
         if not _same(concrete(found), want):

@@ -6,10 +6,10 @@ from typing import Any
 
 import numpy as np
 
-from tapegraph.arrays.bit_select import kept
+from tapegraph.arrays.bit_select import select_bits
 from tapegraph.differentiation.slopes import SLOPES
 from tapegraph.fallback.rules import Rule, rows_of
-from tapegraph.fallback.strong_zero import StrongZero, plain
+from tapegraph.fallback.strong_zero import StrongZero, to_ndarray
 from tapegraph.ops.elementwise import GELU_CUBIC, GELU_FLAT, GELU_SCALE
 from tapegraph.typed import Array
 
@@ -59,11 +59,11 @@ def _arctan2(g: Any, y: Array, across: Any, a: Any, b: Any) -> Any:
 
 
 def _chosen(g: Any, mine: Any, other: Any) -> Any:
-    g = plain(g)
-    gradient = kept(g, mine)
+    g = to_ndarray(g)
+    gradient = select_bits(g, mine)
     neither = ~(mine | other)
     if neither.any():
-        gradient = gradient + kept(0.5 * g, neither)
+        gradient = gradient + select_bits(0.5 * g, neither)
     return gradient
 
 
@@ -85,8 +85,8 @@ FAST: dict[str, tuple[Rule | None, ...]] = {
     "minimum": (lambda g, y, a, b: _larger(g, b, a), lambda g, y, a, b: _larger(g, a, b)),
     "where": (
         None,
-        lambda g, y, cond, a, b: kept(plain(g), cond),
-        lambda g, y, cond, a, b: kept(plain(g), ~cond),
+        lambda g, y, cond, a, b: select_bits(to_ndarray(g), cond),
+        lambda g, y, cond, a, b: select_bits(to_ndarray(g), ~cond),
     ),
 }
 

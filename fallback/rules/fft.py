@@ -11,21 +11,23 @@ from typing import Any
 import numpy as np
 
 from tapegraph.fallback.rules import Row
-from tapegraph.fallback.strong_zero import plain
+from tapegraph.fallback.strong_zero import to_ndarray
 from tapegraph.ops.fft import SWAPPED
 from tapegraph.typed import Array
 
 
 def _fft(g: Any, y: Array, x: Array, *, axes: tuple[int, ...], norm: Any) -> Any:
-    return np.fft.fftn(plain(g), axes=axes, norm=norm)
+    return np.fft.fftn(to_ndarray(g), axes=axes, norm=norm)
 
 
 def _ifft(g: Any, y: Array, x: Array, *, axes: tuple[int, ...], norm: Any) -> Any:
-    return np.fft.ifftn(plain(g), axes=axes, norm=norm)
+    return np.fft.ifftn(to_ndarray(g), axes=axes, norm=norm)
 
 
 def _rfft(g: Any, y: Array, x: Array, *, axis: int, norm: Any) -> Any:
-    return np.fft.fft(plain(g), n=x.shape[axis], axis=axis, norm=norm)  # of which the real part
+    return np.fft.fft(
+        to_ndarray(g), n=x.shape[axis], axis=axis, norm=norm
+    )  # of which the real part
 
 
 def _irfft(g: Any, y: Array, x: Array, *, n: int, axis: int, norm: Any) -> Any:
@@ -36,7 +38,7 @@ def _irfft(g: Any, y: Array, x: Array, *, n: int, axis: int, norm: Any) -> Any:
         twice[-1] = 1.0
     weights = twice.reshape((-1,) + (1,) * (y.ndim - 1 - axis))
     swapped: Any = SWAPPED[norm]
-    return np.conj(np.fft.rfft(plain(g), axis=axis, norm=swapped)) * weights
+    return np.conj(np.fft.rfft(to_ndarray(g), axis=axis, norm=swapped)) * weights
 
 
 VJPS: dict[str, Row] = {"fft": (_fft,), "ifft": (_ifft,), "rfft": (_rfft,), "irfft": (_irfft,)}

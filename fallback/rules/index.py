@@ -9,7 +9,7 @@ import numpy as np
 
 from tapegraph.arrays.row_sparse import RowSparse
 from tapegraph.fallback.rules import Row, Rule
-from tapegraph.fallback.strong_zero import plain
+from tapegraph.fallback.strong_zero import to_ndarray
 from tapegraph.ops.index import (
     GATHER,
     GETITEM,
@@ -21,7 +21,7 @@ from tapegraph.ops.index import (
     scatter,
     slice_key,
 )
-from tapegraph.recording.node import constant
+from tapegraph.recording.node import as_leaf
 from tapegraph.recording.op import Op
 from tapegraph.recording.record import apply
 from tapegraph.typed import Array
@@ -47,7 +47,9 @@ def _getitem(g: Any, y: Array, x: Array, begin: Array, end: Array, *, plan: tupl
 
 def _gather(g: Any, y: Array, x: Array, indices: Array, *, axis: int) -> Any:
     if axis == 0:
-        rows = RowSparse(indices.ravel(), plain(g).reshape(indices.size, *x.shape[1:]), x.shape)
+        rows = RowSparse(
+            indices.ravel(), to_ndarray(g).reshape(indices.size, *x.shape[1:]), x.shape
+        )
         # Past the table's own length the dense form is the smaller one, as in sums.
         return rows if indices.size <= x.shape[0] else rows.dense()
     before, after = math.prod(x.shape[:axis]), math.prod(x.shape[axis + 1 :])
@@ -70,7 +72,7 @@ def _added_up(g: Any, places: Array, x: Array) -> Array:
     With one flat index ``np.add.at`` takes a fraction of its time with several.
     """
     out = np.zeros(x.size, x.dtype)
-    np.add.at(out, places.ravel(), plain(g).ravel())
+    np.add.at(out, places.ravel(), to_ndarray(g).ravel())
     return out.reshape(x.shape)
 
 
@@ -78,7 +80,7 @@ def _recorded(op: Op) -> tuple[Rule]:
     """Return the row on Tensors: each element goes to the place that it was taken from."""
 
     def rule(g: Any, y: Any, x: Any, *indices: Any, **attrs: Any) -> Any:
-        every = constant(np.arange(x.size).reshape(x.shape))
+        every = as_leaf(np.arange(x.size).reshape(x.shape))
         return scatter(g, apply(op, (every, *indices), attrs), x.shape)
 
     return (rule,)

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from tapegraph.fallback.rules import Joint, Row, Rule
-from tapegraph.fallback.strong_zero import StrongZero, plain
+from tapegraph.fallback.strong_zero import StrongZero, to_ndarray
 from tapegraph.ops.linalg import (
     EIGH,
     adjoint,
@@ -17,12 +17,12 @@ from tapegraph.ops.linalg import (
     equal_pairs,
     flipped,
     is_one_product,
-    rows_of,
     solved,
+    stacked_rows,
     terms_of,
     zeros_among,
 )
-from tapegraph.recording.numpy_functions import plain as plain_array
+from tapegraph.recording.numpy_functions import detached as plain_array
 from tapegraph.recording.record import apply
 from tapegraph.typed import Array
 
@@ -45,7 +45,7 @@ def _left(g: Any, y: Array, a: Array, b: Array) -> Any:
         # A row times a stack: one gradient per matrix of the stack, summed by the sweep.
         return np.matmul(g[..., None, :], b.swapaxes(-1, -2))[..., 0, :]
     if is_one_product(g, b):
-        return np.matmul(rows_of(g), b.T).reshape(a.shape)
+        return np.matmul(stacked_rows(g), b.T).reshape(a.shape)
     return np.matmul(g, b.swapaxes(-1, -2))
 
 
@@ -55,7 +55,7 @@ def _right(g: Any, y: Array, a: Array, b: Array) -> Any:
     if b.ndim == 1:
         return np.matmul(a.swapaxes(-1, -2), g[..., None])[..., 0]
     if is_one_product(a, b) and g.size:
-        return np.matmul(rows_of(a).T, rows_of(g))
+        return np.matmul(stacked_rows(a).T, stacked_rows(g))
     return np.matmul(a.swapaxes(-1, -2), g)
 
 
@@ -93,7 +93,7 @@ def _contract(spec: str, g: Any, *arrays: Array) -> Any:
 
 
 def _convolved(g: Any, y: Array, other: Any) -> Any:
-    return np.convolve(plain(g), np.flip(other), mode="valid")
+    return np.convolve(to_ndarray(g), np.flip(other), mode="valid")
 
 
 def _inv(g: Any, y: Array, a: Array) -> Any:
@@ -101,7 +101,7 @@ def _inv(g: Any, y: Array, a: Array) -> Any:
 
 
 def _solve(needs: list[bool], g: Any, y: Array, a: Array, b: Array) -> tuple[Any, Any]:
-    back = solved(flipped(a), plain(g))
+    back = solved(flipped(a), to_ndarray(g))
     return -np.matmul(back, flipped(y)) if needs[0] else None, back
 
 
@@ -170,7 +170,7 @@ def _inverse(a: Array) -> Array:
 
 def _cholesky(g: Any, y: Array, a: Array) -> Any:
     # With S = L^-T P(L.T G) L^-1, where P halves the diagonal of the lower triangle: (S + S.T)/2.
-    inner = half_lower(np.matmul(adjoint(y), np.tril(plain(g))))
+    inner = half_lower(np.matmul(adjoint(y), np.tril(to_ndarray(g))))
     right = solved(adjoint(y), adjoint(solved(adjoint(y), inner)))
     return (right + adjoint(right)) / 2
 
@@ -222,7 +222,7 @@ def _qr(g: Any, y: Any, a: Any) -> Any:
 
 
 def _numbers(x: Any) -> Any:
-    return plain_array(plain(x))
+    return plain_array(to_ndarray(x))
 
 
 def _has(cotangents: Any) -> Any:

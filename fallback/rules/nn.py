@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from tapegraph.arrays.bit_select import kept
+from tapegraph.arrays.bit_select import select_bits
 from tapegraph.fallback.rules import Joint, Row
-from tapegraph.fallback.strong_zero import plain
+from tapegraph.fallback.strong_zero import to_ndarray
 from tapegraph.ops.index import scatter
 from tapegraph.ops.nn import (
     Pair,
@@ -74,7 +74,7 @@ def _max_pool2d(g: Any, y: Array, x: Array, *, ksize: Pair, stride: Pair, pad: P
     if g.strides != y.strides:  # in the order of y's memory, where it is read once a window offset
         g, unordered = np.empty_like(y), g
         g[...] = unordered
-    chosen = (kept(plain(g), here) for here in firsts(x, y, ksize, stride, pad))
+    chosen = (select_bits(to_ndarray(g), here) for here in firsts(x, y, ksize, stride, pad))
     return _spread(chosen, x, ksize, stride, pad)
 
 
@@ -98,8 +98,8 @@ def _softmax_crossentropy(
     rows = max(1, math.prod(logits.shape[:-1]))
     share = g / rows
     if targets.ndim < logits.ndim:
-        residual = np.ascontiguousarray(plain(odds * (share / total)))
-        residual.ravel()[places_of(targets, logits.shape[-1])] -= plain(share)
+        residual = np.ascontiguousarray(to_ndarray(odds * (share / total)))
+        residual.ravel()[places_of(targets, logits.shape[-1])] -= to_ndarray(share)
         return [residual, None]
     glogits = gtargets = None
     if needs[0]:

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tapegraph.errors import explain
+from tapegraph.errors import message
 from tapegraph.locks import Lock
 from tapegraph.recording.program import Key, Recording, scalar_bits
 
@@ -102,7 +102,7 @@ class _Cache:
 CACHE = _Cache(limit=128)
 
 
-def compiled(recording: Recording, compile: Any) -> tuple[Any, float | None]:
+def graphs_of(recording: Recording, compile: Any) -> tuple[Any, float | None]:
     """Return a structure's graphs and, where they had to be compiled now, the seconds that took.
 
     ``compile(recording, varying)`` makes them; ``varying`` says which scalars are fed.
@@ -169,5 +169,5 @@ def set_cache_limit(limit: int) -> None:
         The limit is less than 1.
     """
     if limit < 1:
-        raise ValueError(explain("set_cache_limit", str(limit), "at least 1"))
+        raise ValueError(message("set_cache_limit", str(limit), "at least 1"))
     CACHE.resize(int(limit))

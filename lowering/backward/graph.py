@@ -24,7 +24,7 @@ from tapegraph.recording.program import Program, Recording
 from tapegraph.typed import Array
 
 # To hand an array over takes as long as to compute so many elements of a tanh.
-LARGE = 1 << 14
+LEAST_FED = 1 << 14
 
 
 class Graph:
@@ -129,7 +129,7 @@ class BackwardGraph:
             return self._with_strong_zeros
 
 
-def results_fed(program: Program, least: int = LARGE) -> list[int]:
+def results_fed(program: Program, least: int = LEAST_FED) -> list[int]:
     """Return the results of so many elements, which take longer to compute again than to copy."""
     return [
         slot

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from tapegraph.errors import explain, kind_of
+from tapegraph.errors import kind_of, message
 from tapegraph.lowering.backward.graph import Graph
 from tapegraph.lowering.runtime import tensorflow
 from tapegraph.lowering.translate import check_lowers, emit, specs
@@ -92,7 +92,7 @@ def lower(y: Tensor) -> Lowered:
         ``y`` needs no gradient.
     """
     if not isinstance(y, Node) or not y._requires_grad:
-        raise RuntimeError(explain("lower", kind_of(y), "a recorded Tensor"))
+        raise RuntimeError(message("lower", kind_of(y), "a recorded Tensor"))
     recording = History([y]).recording
     program = recording.program
     program.wanted.sort()  # in tape order

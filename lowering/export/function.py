@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from tapegraph.errors import explain
+from tapegraph.errors import message
 from tapegraph.exporting.names import ParameterNames
 from tapegraph.exporting.recorded import FreeFunction, Length, Places
 from tapegraph.lowering.rows.rules import Size, ints, reshaped, scalar
@@ -124,7 +124,7 @@ class Function:
                 expected = "an operation that TensorFlow has for it"
                 received = f"{describe(slot)}, for batches of any size"
                 fix = f"Pass batch=False. ({type(error).__name__}: {error})"
-                raise NotLowered(explain(self._op, received, expected, fix)) from error
+                raise NotLowered(message(self._op, received, expected, fix)) from error
             if not program.needs[slot] and any(program.needs[i] for i in program.inputs[slot]):
                 result = tf.stop_gradient(result) if op.differentiable != () else result
             tensors[slot] = result
@@ -187,7 +187,7 @@ def function(f: Callable[..., Any], params: Pytree = None) -> Any:
         feeds = [x if tf.is_tensor(x) else tf.constant(np.asarray(x)) for x in given.args]
         if given.kwargs:
             received = f"the keyword-only argument {next(iter(given.kwargs))!r}"
-            raise TypeError(explain("function", received, "positional arguments"))
+            raise TypeError(message("function", received, "positional arguments"))
         return Function("function", f, *_stand_ins(feeds), variables)(feeds)
 
     traced.__name__ = re.sub(r"\W", "_", getattr(f, "__name__", "function")) or "function"
@@ -204,7 +204,7 @@ def _stand_ins(feeds: Sequence[Any]) -> tuple[list[Array], list[bool]]:
         if shape.rank is None or None in shape[1:]:
             fix = "Set it with tensor.set_shape, or an input_signature."
             received = f"argument {i} of shape {shape}"
-            raise ValueError(explain("function", received, "one free axis, the first", fix))
+            raise ValueError(message("function", received, "one free axis, the first", fix))
         batched.append(shape.rank > 0 and shape[0] is None)
         lengths = [1 if n is None else n for n in shape]
         arrays.append(_plain(lengths, x.dtype.as_numpy_dtype))
@@ -233,5 +233,5 @@ def _check_nodes(op: str, recording: Recording) -> None:
                 received = f"{recording.describe(slot)}: {error}"
                 fix = "An operation of your own takes one with tg.defop(lowering=)."
                 raise NotLowered(
-                    explain(op, received, "operations with a node in TensorFlow", fix)
+                    message(op, received, "operations with a node in TensorFlow", fix)
                 ) from None

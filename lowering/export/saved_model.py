@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from tapegraph.errors import explain
+from tapegraph.errors import message
 from tapegraph.exporting.names import Arguments, output_names
 from tapegraph.lowering.export.function import Function, Variables
 from tapegraph.lowering.runtime import tensorflow
@@ -100,7 +100,7 @@ def _check(serve: Any, function: Function, variables: Variables) -> None:
         received = "a function whose gradient has no nodes for batches of any size"
         fix = f"Pass batch=False. ({type(error).__name__}: {error})"
         expected = "operations that TensorFlow differentiates"
-        raise NotLowered(explain("export", received, expected, fix)) from error
+        raise NotLowered(message("export", received, expected, fix)) from error
 
 
 def _compare(got: Array, wanted: Array) -> None:
@@ -109,4 +109,4 @@ def _compare(got: Array, wanted: Array) -> None:
         worst = np.max(np.abs(got - wanted))
         received = f"numbers of TensorFlow's that are off by {worst:.3g}"
         fix = "Check the lowering of your own operations."
-        raise RuntimeError(explain("export", received, "those of the function", fix))
+        raise RuntimeError(message("export", received, "those of the function", fix))

@@ -14,9 +14,9 @@ from tapegraph.lowering.rows import elementwise, fft, index, linalg, reduce, sha
 from tapegraph.lowering.rows.rules import (
     Row,
     Rule,
-    converted,
-    number,
-    over,
+    cast_to,
+    int_axes,
+    number_like,
     own_gradient,
     raw,
 )
@@ -49,15 +49,15 @@ def _real_type(x: Any) -> Any:
 
 
 def _astype(out: Any, x: Any, *, dtype: str) -> Any:
-    return converted(x, dtype)
+    return cast_to(x, dtype)
 
 
 def _sinc(out: Any, x: Any) -> Any:
-    angle = raw.Mul(x=x, y=number(math.pi, x))
-    zero = raw.Equal(x=angle, y=number(0.0, x), incompatible_shape_error=True)
-    safe = raw.SelectV2(condition=zero, t=number(1.0, x), e=angle)
+    angle = raw.Mul(x=x, y=number_like(math.pi, x))
+    zero = raw.Equal(x=angle, y=number_like(0.0, x), incompatible_shape_error=True)
+    safe = raw.SelectV2(condition=zero, t=number_like(1.0, x), e=angle)
     ratio = raw.RealDiv(x=raw.Sin(x=safe), y=safe)
-    return raw.SelectV2(condition=zero, t=number(1.0, x), e=ratio)
+    return raw.SelectV2(condition=zero, t=number_like(1.0, x), e=ratio)
 
 
 def _abs(out: Any, x: Any) -> Any:
@@ -67,8 +67,8 @@ def _abs(out: Any, x: Any) -> Any:
         y = raw.ComplexAbs(x=x, Tout=_real_type(x))
 
         def gradient(g: Any) -> Any:
-            size = raw.SelectV2(condition=y == 0.0, t=number(1.0, y), e=y)
-            return raw.Mul(x=converted(raw.RealDiv(x=g, y=size), x.dtype), y=x)
+            size = raw.SelectV2(condition=y == 0.0, t=number_like(1.0, y), e=y)
+            return raw.Mul(x=cast_to(raw.RealDiv(x=g, y=size), x.dtype), y=x)
 
         return y, gradient
 
@@ -101,7 +101,7 @@ def _cumsum(out: Any, x: Any, *, axis: int) -> Any:
 
 
 def _prod(out: Any, x: Any, *, axis: tuple[int, ...], keepdims: bool) -> Any:
-    return raw.Prod(input=x, axis=over(axis), keep_dims=keepdims)
+    return raw.Prod(input=x, axis=int_axes(axis), keep_dims=keepdims)
 
 
 def _det(out: Any, a: Any) -> Any:
@@ -152,7 +152,7 @@ COMPLEX: dict[str, Rule] = {
     "tan": _node("Tan"),
     "log1p": _node("Log1p"),
     "expm1": _node("Expm1"),
-    "exp2": lambda out, x: raw.Exp(x=raw.Mul(x=x, y=number(LN2, x))),
+    "exp2": lambda out, x: raw.Exp(x=raw.Mul(x=x, y=number_like(LN2, x))),
     "sinh": _node("Sinh"),
     "cosh": _node("Cosh"),
     "arcsin": _node("Asin"),

@@ -10,10 +10,10 @@ from tapegraph.lowering.rows.rules import (
     Row,
     Rule,
     finfo,
+    int_axes,
     ints,
     is_large,
-    number,
-    over,
+    number_like,
     own_gradient,
     raw,
     summed_to,
@@ -26,16 +26,16 @@ from tapegraph.ops.elementwise import GELU_CUBIC, GELU_SCALE, LN2, LN10
 def _gelu(out: Any, x: Any) -> Any:
     # Its slope from the table would compute the forward's tanh a second time.
     def lowered(x: Any) -> Any:
-        scaled = raw.Mul(x=raw.Mul(x=x, y=x), y=number(GELU_SCALE * GELU_CUBIC, x))
-        bend = raw.Tanh(x=raw.Mul(x=raw.AddV2(x=scaled, y=number(GELU_SCALE, x)), y=x))
-        gate = raw.AddV2(x=bend, y=number(1.0, x))
+        scaled = raw.Mul(x=raw.Mul(x=x, y=x), y=number_like(GELU_SCALE * GELU_CUBIC, x))
+        bend = raw.Tanh(x=raw.Mul(x=raw.AddV2(x=scaled, y=number_like(GELU_SCALE, x)), y=x))
+        gate = raw.AddV2(x=bend, y=number_like(1.0, x))
 
         def gradient(g: Any) -> Any:
             # As the native engine's, with products in which a zero absorbs an infinite x^3.
             steep = (scaled * 1.5 + 0.5 * GELU_SCALE) * x
             return g * raw.MulNoNan(x=raw.MulNoNan(x=steep, y=1.0 - bend) + 0.5, y=gate)
 
-        return raw.Mul(x=raw.Mul(x=gate, y=number(0.5, x)), y=x), gradient
+        return raw.Mul(x=raw.Mul(x=gate, y=number_like(0.5, x)), y=x), gradient
 
     return own_gradient(lowered, x)
 
@@ -46,11 +46,11 @@ def _exp2(out: Any, x: Any) -> Any:
     TensorFlow's node is a power of the C library, number by number.
     """
     least, most, digits, integer = _EXPONENTS[x.dtype.size]
-    whole = raw.Minimum(x=raw.Floor(x=x), y=number(most, x))
-    whole = raw.Maximum(x=whole, y=number(least, x))  # below it the other factor is as small
-    biased = raw.Mul(x=raw.AddV2(x=whole, y=number(1.0 - least, x)), y=number(digits, x))
+    whole = raw.Minimum(x=raw.Floor(x=x), y=number_like(most, x))
+    whole = raw.Maximum(x=whole, y=number_like(least, x))  # below it the other factor is as small
+    biased = raw.Mul(x=raw.AddV2(x=whole, y=number_like(1.0 - least, x)), y=number_like(digits, x))
     power = raw.Bitcast(input=raw.Cast(x=biased, DstT=integer), type=x.dtype)
-    rest = raw.Exp(x=raw.Mul(x=raw.Sub(x=x, y=whole), y=number(LN2, x)))
+    rest = raw.Exp(x=raw.Mul(x=raw.Sub(x=x, y=whole), y=number_like(LN2, x)))
     return raw.Mul(x=rest, y=power)
 
 
@@ -61,9 +61,9 @@ _EXPONENTS = {4: (-126.0, 128.0, 2.0**23, "int32"), 8: (-1022.0, 1024.0, 2.0**52
 
 def _cosh(out: Any, x: Any) -> Any:
     """Emit ``exp(|x|) / 2 + exp(-|x|) / 2`` by one exponential, which overflows no sooner."""
-    root = raw.Exp(x=raw.Mul(x=raw.Abs(x=x), y=number(0.5, x)))
-    half = raw.Mul(x=raw.Mul(x=root, y=number(0.5, x)), y=root)
-    return raw.AddV2(x=half, y=raw.RealDiv(x=number(0.25, x), y=half))
+    root = raw.Exp(x=raw.Mul(x=raw.Abs(x=x), y=number_like(0.5, x)))
+    half = raw.Mul(x=raw.Mul(x=root, y=number_like(0.5, x)), y=root)
+    return raw.AddV2(x=half, y=raw.RealDiv(x=number_like(0.25, x), y=half))
 
 
 def _sinh(out: Any, x: Any) -> Any:
@@ -72,8 +72,8 @@ def _sinh(out: Any, x: Any) -> Any:
 
 def _expm1(out: Any, x: Any) -> Any:
     """Emit ``tanh(x / 2) (exp(x) + 1)``, as precise near 0 as tanh is."""
-    bend = raw.Tanh(x=raw.Mul(x=x, y=number(0.5, x)))
-    return raw.Mul(x=bend, y=raw.AddV2(x=raw.Exp(x=x), y=number(1.0, x)))
+    bend = raw.Tanh(x=raw.Mul(x=x, y=number_like(0.5, x)))
+    return raw.Mul(x=bend, y=raw.AddV2(x=raw.Exp(x=x), y=number_like(1.0, x)))
 
 
 def _tan(out: Any, x: Any) -> Any:
@@ -85,25 +85,25 @@ def _tan(out: Any, x: Any) -> Any:
 def _arcsin(out: Any, x: Any) -> Any:
     if x.dtype.size == 4:
         return raw.Asin(x=x)
-    below, above = raw.Sub(x=number(1.0, x), y=x), raw.AddV2(x=number(1.0, x), y=x)
+    below, above = raw.Sub(x=number_like(1.0, x), y=x), raw.AddV2(x=number_like(1.0, x), y=x)
     return raw.Atan(x=raw.RealDiv(x=x, y=raw.Sqrt(x=raw.Mul(x=below, y=above))))
 
 
 def _arccos(out: Any, x: Any) -> Any:
     if x.dtype.size == 4:
         return raw.Acos(x=x)
-    below, above = raw.Sub(x=number(1.0, x), y=x), raw.AddV2(x=number(1.0, x), y=x)
-    return raw.Mul(x=number(2.0, x), y=raw.Atan(x=raw.Sqrt(x=raw.RealDiv(x=below, y=above))))
+    below, above = raw.Sub(x=number_like(1.0, x), y=x), raw.AddV2(x=number_like(1.0, x), y=x)
+    return raw.Mul(x=number_like(2.0, x), y=raw.Atan(x=raw.Sqrt(x=raw.RealDiv(x=below, y=above))))
 
 
 def _cbrt(out: Any, x: Any) -> Any:
-    return raw.Mul(x=raw.Sign(x=x), y=raw.Pow(x=raw.Abs(x=x), y=number(1.0 / 3.0, x)))
+    return raw.Mul(x=raw.Sign(x=x), y=raw.Pow(x=raw.Abs(x=x), y=number_like(1.0 / 3.0, x)))
 
 
 def _sinc(out: Any, x: Any) -> Any:
-    angle = raw.Mul(x=x, y=number(math.pi, x))
+    angle = raw.Mul(x=x, y=number_like(math.pi, x))
     ratio = raw.RealDiv(x=raw.Sin(x=angle), y=angle)
-    return raw.SelectV2(condition=x == 0.0, t=number(1.0, x), e=ratio)
+    return raw.SelectV2(condition=x == 0.0, t=number_like(1.0, x), e=ratio)
 
 
 def _hypot(out: Any, a: Any, b: Any) -> Any:
@@ -123,11 +123,13 @@ def _scaled_hypot(a: Any, b: Any) -> Any:
     """Emit ``sqrt(a^2 + b^2)`` without overflow or underflow of the squares."""
     a, b = raw.Abs(x=a), raw.Abs(x=b)
     long, short = raw.Maximum(x=a, y=b), raw.Minimum(x=a, y=b)
-    long = raw.SelectV2(condition=(a == math.inf) | (b == math.inf), t=number(math.inf, a), e=long)
+    long = raw.SelectV2(
+        condition=(a == math.inf) | (b == math.inf), t=number_like(math.inf, a), e=long
+    )
     # Nothing to scale by: both zero, or infinite, even beside a NaN.
     whole = (long == 0.0) | (long == math.inf)
-    ratio = raw.RealDiv(x=short, y=raw.SelectV2(condition=whole, t=number(1.0, long), e=long))
-    scaled = raw.Mul(x=long, y=raw.Sqrt(x=raw.AddV2(x=ratio * ratio, y=number(1.0, a))))
+    ratio = raw.RealDiv(x=short, y=raw.SelectV2(condition=whole, t=number_like(1.0, long), e=long))
+    scaled = raw.Mul(x=long, y=raw.Sqrt(x=raw.AddV2(x=ratio * ratio, y=number_like(1.0, a))))
     return raw.SelectV2(condition=whole, t=long, e=scaled)
 
 
@@ -136,13 +138,13 @@ def _logaddexp(out: Any, a: Any, b: Any) -> Any:
         return _careful_logaddexp(a, b)
     tail = raw.Log1p(x=raw.Exp(x=raw.Neg(x=raw.Abs(x=raw.Sub(x=a, y=b)))))
     y = raw.AddV2(x=raw.Maximum(x=a, y=b), y=tail)
-    total = raw.Sum(input=y, axis=over(range(a.shape.rank)))  # NaN after inf - inf
+    total = raw.Sum(input=y, axis=int_axes(range(a.shape.rank)))  # NaN after inf - inf
     return unless(total == total, y, lambda: _careful_logaddexp(a, b))
 
 
 def _careful_logaddexp(a: Any, b: Any) -> Any:
     same = (a == b) & (raw.Abs(x=a) == math.inf)  # inf - inf
-    gap = raw.SelectV2(condition=same, t=number(0.0, a), e=a - b)
+    gap = raw.SelectV2(condition=same, t=number_like(0.0, a), e=a - b)
     tail = raw.Log1p(x=raw.Exp(x=-raw.Abs(x=gap)))
     return raw.AddV2(x=raw.Maximum(x=a, y=b), y=tail)
 
@@ -155,7 +157,7 @@ def _mod(out: Any, a: Any, b: Any) -> Any:
     if not a.dtype.is_floating:
         return raw.FloorMod(x=a, y=b)
     rest = raw.Mod(x=a, y=b)
-    across = raw.Less(x=raw.Mul(x=rest, y=raw.Sign(x=b)), y=number(0.0, a))
+    across = raw.Less(x=raw.Mul(x=rest, y=raw.Sign(x=b)), y=number_like(0.0, a))
     return raw.SelectV2(condition=across, t=raw.AddV2(x=rest, y=b), e=rest)
 
 
@@ -164,12 +166,12 @@ def _floor_divide(out: Any, a: Any, b: Any) -> Any:
     if not a.dtype.is_floating:
         return raw.FloorDiv(x=a, y=b)
     ratio, rest = raw.RealDiv(x=a, y=b), raw.Mod(x=a, y=b)
-    across = raw.Less(x=raw.Mul(x=rest, y=raw.Sign(x=b)), y=number(0.0, a))
+    across = raw.Less(x=raw.Mul(x=rest, y=raw.Sign(x=b)), y=number_like(0.0, a))
     parts = raw.RealDiv(x=raw.Sub(x=a, y=rest), y=b) - raw.Cast(x=across, DstT=a.dtype)
     low = raw.Floor(x=parts)
-    rounded_up = raw.Greater(x=raw.Sub(x=parts, y=low), y=number(0.5, a))
+    rounded_up = raw.Greater(x=raw.Sub(x=parts, y=low), y=number_like(0.5, a))
     whole = raw.AddV2(x=low, y=raw.Cast(x=rounded_up, DstT=a.dtype))
-    y = raw.SelectV2(condition=raw.Equal(x=b, y=number(0.0, b)), t=ratio, e=whole)
+    y = raw.SelectV2(condition=raw.Equal(x=b, y=number_like(0.0, b)), t=ratio, e=whole)
     return raw.StopGradient(input=y)
 
 
@@ -186,13 +188,13 @@ def _pow(out: Any, a: Any, b: Any) -> Any:
             right = (
                 raw.IsFinite(x=raw.Sum(input=sizes, axis=every))
                 & (raw.Min(input=sizes, axis=every) > float(limits.tiny / limits.eps))
-                & (raw.Min(input=raw.Abs(x=a), axis=over(range(a.shape.rank))) > 0.0)
+                & (raw.Min(input=raw.Abs(x=a), axis=int_axes(range(a.shape.rank))) > 0.0)
             )
             # One more power would take as long as the first.
             power = unless(right, raw.RealDiv(x=y, y=a), lambda: raw.Pow(x=a, y=b - 1.0))
             above = a > 0.0
-            known = raw.SelectV2(condition=above, t=a, e=number(1.0, a))
-            rate = raw.SelectV2(condition=above, t=raw.Log(x=known), e=number(0.0, a))
+            known = raw.SelectV2(condition=above, t=a, e=number_like(1.0, a))
+            rate = raw.SelectV2(condition=above, t=raw.Log(x=known), e=number_like(0.0, a))
             return [summed_to(g * b * power, a), summed_to(g * y * rate, b)]
 
         return y, gradient
@@ -217,8 +219,8 @@ def _halving_ties(node: str, first: Any, second: Any, a: Any, b: Any) -> Any:
         def gradient(g: Any) -> list[Any]:
             won = raw.Cast(x=first(x=a, y=b), DstT=g.dtype)
             lost = raw.Cast(x=second(x=a, y=b), DstT=g.dtype)
-            share = raw.Mul(x=raw.Sub(x=won, y=lost), y=number(0.5, g))
-            half = number(0.5, g)
+            share = raw.Mul(x=raw.Sub(x=won, y=lost), y=number_like(0.5, g))
+            half = number_like(0.5, g)
             return [
                 summed_to(raw.MulNoNan(x=g, y=raw.AddV2(x=half, y=share)), a),
                 summed_to(raw.MulNoNan(x=g, y=raw.Sub(x=half, y=share)), b),
@@ -247,9 +249,9 @@ def _unless_nan(wins: Any, a: Any, b: Any) -> Any:
         def gradient(g: Any) -> list[Any]:
             same = raw.Equal(x=a, y=b, incompatible_shape_error=True)
             tie = raw.Cast(x=raw.LogicalOr(x=same, y=raw.IsNan(x=y)), DstT=g.dtype)
-            half = raw.Mul(x=tie, y=number(0.5, g))
+            half = raw.Mul(x=tie, y=number_like(0.5, g))
             share = raw.Sub(x=raw.Cast(x=first, DstT=g.dtype), y=half)
-            rest = raw.Sub(x=number(1.0, g), y=share)
+            rest = raw.Sub(x=number_like(1.0, g), y=share)
             return [
                 summed_to(raw.MulNoNan(x=g, y=share), a),
                 summed_to(raw.MulNoNan(x=g, y=rest), b),
@@ -271,7 +273,7 @@ def _astype(out: Any, x: Any, *, dtype: str) -> Any:
 def _round(out: Any, x: Any, *, decimals: int) -> Any:
     if decimals == 0:
         return raw.Round(x=x)
-    scale = number(10.0 ** abs(decimals), x)
+    scale = number_like(10.0 ** abs(decimals), x)
     if decimals > 0:
         return raw.RealDiv(x=raw.Round(x=raw.Mul(x=x, y=scale)), y=scale)
     return raw.Mul(x=raw.Round(x=raw.RealDiv(x=x, y=scale)), y=scale)
@@ -283,9 +285,9 @@ def _where(out: Any, cond: Any, a: Any, b: Any) -> Any:
 
 def _signbit(out: Any, x: Any) -> Any:
     if not x.dtype.is_floating:
-        return raw.Less(x=x, y=number(0, x))
+        return raw.Less(x=x, y=number_like(0, x))
     bits = raw.Bitcast(input=x, type="int32" if x.dtype.size == 4 else "int64")
-    return raw.Less(x=bits, y=number(0, bits))
+    return raw.Less(x=bits, y=number_like(0, bits))
 
 
 def _of_floats(node: str, otherwise: bool) -> Rule:
@@ -302,14 +304,14 @@ def _of_floats(node: str, otherwise: bool) -> Rule:
 def _true(x: Any) -> Any:
     """Return where a number is not zero, as of a NaN: a cast takes longer."""
     if x.dtype.is_floating:
-        return raw.NotEqual(x=x, y=number(0.0, x), incompatible_shape_error=True)
+        return raw.NotEqual(x=x, y=number_like(0.0, x), incompatible_shape_error=True)
     return raw.Cast(x=x, DstT=tensorflow().bool)
 
 
 def _not(out: Any, x: Any) -> Any:
     # Not by LogicalNot: Grappler makes `a >= b` of `not a < b`, and a NaN tells them apart.
     if x.dtype.is_floating:
-        return raw.Equal(x=x, y=number(0.0, x), incompatible_shape_error=True)
+        return raw.Equal(x=x, y=number_like(0.0, x), incompatible_shape_error=True)
     return raw.Equal(x=_true(x), y=tensorflow().constant(False), incompatible_shape_error=True)
 
 
@@ -343,8 +345,8 @@ LOWERINGS: dict[str, Row | Rule] = {
     "cbrt": by_slopes("cbrt", _cbrt),
     "log1p": lambda out, x: raw.Log1p(x=x),
     "expm1": by_slopes("expm1", _expm1),
-    "log2": lambda out, x: raw.RealDiv(x=raw.Log(x=x), y=number(LN2, x)),
-    "log10": lambda out, x: raw.RealDiv(x=raw.Log(x=x), y=number(LN10, x)),
+    "log2": lambda out, x: raw.RealDiv(x=raw.Log(x=x), y=number_like(LN2, x)),
+    "log10": lambda out, x: raw.RealDiv(x=raw.Log(x=x), y=number_like(LN10, x)),
     "exp2": by_slopes("exp2", _exp2),
     "sinh": by_slopes("sinh", _sinh),
     "cosh": by_slopes("cosh", _cosh),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from tapegraph.lowering.rows.rules import Row, Rule, converted, number, permuted, raw
+from tapegraph.lowering.rows.rules import Row, Rule, cast_to, number_like, permuted, raw
 from tapegraph.lowering.runtime import tensorflow
 
 _AXES = ("", "", "2D", "3D")  # by how many of the last axes a node takes
@@ -15,7 +15,7 @@ def _transform(forward: bool) -> Rule:
     node = "FFT" if forward else "IFFT"
 
     def rule(out: Any, x: Any, *, axes: tuple[int, ...], norm: str) -> Any:
-        x = converted(x, out.dtype)
+        x = cast_to(x, out.dtype)
         rank, count = len(out.shape), len(axes)
         if sorted(axes) == list(range(rank - count, rank)) and count < len(_AXES):
             x = getattr(raw, node + _AXES[count])(input=x)
@@ -42,12 +42,12 @@ def _scaled(x: Any, size: int, norm: str, *, forward: bool) -> Any:
     factor = {"backward": 1.0, "ortho": math.sqrt(size), "forward": size}[norm]
     if factor == 1.0:
         return x
-    scale = number(1.0 / factor if forward else factor, x)
+    scale = number_like(1.0 / factor if forward else factor, x)
     return raw.Mul(x=x, y=scale)
 
 
 def _rfft(out: Any, x: Any, *, axis: int, norm: str) -> Any:
-    real = converted(x, "float32" if out.dtype == "complex64" else "float64")
+    real = cast_to(x, "float32" if out.dtype == "complex64" else "float64")
     n = x.shape[axis]
     length = tensorflow().constant([n], "int32")
     y = _along(axis, len(out.shape), raw.RFFT, real, fft_length=length, Tcomplex=out.dtype)
@@ -55,7 +55,7 @@ def _rfft(out: Any, x: Any, *, axis: int, norm: str) -> Any:
 
 
 def _irfft(out: Any, x: Any, *, n: int, axis: int, norm: str) -> Any:
-    x = converted(x, "complex64" if out.dtype == "float32" else "complex128")
+    x = cast_to(x, "complex64" if out.dtype == "float32" else "complex128")
     length = tensorflow().constant([n], "int32")
     y = _along(axis, len(out.shape), raw.IRFFT, x, fft_length=length, Treal=out.dtype)
     return _scaled(y, n, norm, forward=False)

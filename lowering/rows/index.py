@@ -12,7 +12,7 @@ from tapegraph.lowering.rows.rules import (
     ints,
     is_large,
     known,
-    number,
+    number_like,
     own_gradient,
     permuted,
     raw,
@@ -60,7 +60,7 @@ def _getitem(out: Any, x: Any, begin: Any, end: Any, plan: tuple[Any, ...]) -> A
         raise NotLowered("getitem of more than 8 axes has a wrong gradient in TensorFlow")
     steps = [part[1] if isinstance(part, tuple) else 1 for part in plan]
     if None in x.shape and min(steps) > 0:  # -1, as of x[:-3] for a batch of 2, would be the last
-        end = raw.Maximum(x=end, y=number(0, end))
+        end = raw.Maximum(x=end, y=number_like(0, end))
     taken = raw.StridedSlice(
         input=x,
         begin=begin,
@@ -100,8 +100,8 @@ def _rows_taken(x: Any, begin: Any, end: Any, plan: tuple[Any, ...]) -> tuple[An
             rows = first + ints(range(0, count * step, step))
             x = raw.GatherV2(params=x, indices=rows, axis=tensorflow().constant(axis))
             whole = [j == i for j in range(len(plan))]
-            begin = raw.SelectV2(condition=whole, t=number(0, begin), e=begin)
-            end = raw.SelectV2(condition=whole, t=number(count, end), e=end)
+            begin = raw.SelectV2(condition=whole, t=number_like(0, begin), e=begin)
+            end = raw.SelectV2(condition=whole, t=number_like(count, end), e=end)
             plan = (*plan[:i], (count, 1), *plan[i + 1 :])
     return x, begin, end, plan
 
@@ -181,8 +181,8 @@ def _taken(x: Any, places: list[Any]) -> Any:
             flat = places[0]
             shape = shape_of(x)
             for place, length in zip(places[1:], shape[1:axes], strict=True):
-                flat = flat * number(length, flat) + place
-            count = number(math.prod(shape[:axes]), flat)
+                flat = flat * number_like(length, flat) + place
+            count = number_like(math.prod(shape[:axes]), flat)
             summed = raw.UnsortedSegmentSum(data=g, segment_ids=flat, num_segments=count)
             return reshaped(summed, shape)
 
@@ -215,11 +215,11 @@ def _scatter(out: Any, x: Any, places: Any, *, shape: tuple[int, ...]) -> Any:
 
 def _within(out: Any, x: Any, *, low: int, high: int) -> Any:
     x = raw.Cast(x=x, DstT="int64")
-    end = number(high, x)
-    inside = raw.LogicalAnd(x=x >= number(low, x), y=x < end)
+    end = number_like(high, x)
+    inside = raw.LogicalAnd(x=x >= number_like(low, x), y=x < end)
     from_the_end = raw.SelectV2(condition=x < 0, t=x + end, e=x)
     # No place: what gathers by it raises.
-    return raw.SelectV2(condition=inside, t=from_the_end, e=number(-1, x))
+    return raw.SelectV2(condition=inside, t=from_the_end, e=number_like(-1, x))
 
 
 def _argsort(out: Any, x: Any, *, axis: int) -> Any:
@@ -232,7 +232,7 @@ def _argsort(out: Any, x: Any, *, axis: int) -> Any:
     if not x.dtype.is_floating:
         return permuted(_smallest_first(raw.Invert(x=x), out.shape[axis]), swap)
     nan = raw.IsNan(x=x)
-    known = raw.SelectV2(condition=nan, t=number(math.inf, x), e=x)
+    known = raw.SelectV2(condition=nan, t=number_like(math.inf, x), e=x)
     order = _smallest_first(raw.Neg(x=known), out.shape[axis])
     behind = tensorflow().gather(raw.Cast(x=nan, DstT="int32"), order, batch_dims=last)
     apart = _smallest_first(raw.Invert(x=behind), out.shape[axis])

@@ -11,13 +11,13 @@ import numpy as np
 from tapegraph.lowering.rows.rules import (
     Row,
     Rule,
-    converted,
+    cast_to,
     finfo,
+    int_axes,
     ints,
     is_large,
     known,
-    number,
-    over,
+    number_like,
     own_gradient,
     permuted,
     raw,
@@ -52,7 +52,7 @@ def _batch_matmul(out: Any, a: Any, b: Any) -> Any:
 
 
 def _einsum(out: Any, *operands: Any, spec: str) -> Any:
-    inputs = [converted(x, out.dtype) for x in operands]
+    inputs = [cast_to(x, out.dtype) for x in operands]
     if len(inputs) == 2:
         return raw.Einsum(inputs=inputs, equation=spec)
     return tensorflow().einsum(spec, *inputs, optimize="greedy")  # one node a pair
@@ -96,7 +96,7 @@ def _inv(out: Any, a: Any) -> Any:
 def _solve(out: Any, a: Any, b: Any) -> Any:
     stack = out.shape[:-2]
     left, right = (
-        converted(x, out.dtype)  # NumPy converts integers
+        cast_to(x, out.dtype)  # NumPy converts integers
         for x in (a, b)
     )
     return raw.MatrixSolve(matrix=_stacked(left, stack), rhs=_stacked(right, stack), adjoint=False)
@@ -147,7 +147,7 @@ def cofactors(a: Any) -> Any:
     tf = tensorflow()
     s, u, v = raw.Svd(input=a, compute_uv=True, full_matrices=False)
     n = a.shape[-1]
-    others = tf.where(tf.eye(n, dtype=tf.bool), number(1.0, s), s[..., None, :])
+    others = tf.where(tf.eye(n, dtype=tf.bool), number_like(1.0, s), s[..., None, :])
     vh = tf.linalg.adjoint(v)
     turned = tf.linalg.det(tf.matmul(u, vh))
     if not a.dtype.is_complex:
@@ -178,7 +178,7 @@ def _svdvals(out: Any, x: Any) -> Any:
 
         # TensorFlow's own divides by the gaps between the values, which may be zero.
         def gradient(g: Any) -> Any:
-            return tf.matmul(converted(g, x.dtype)[..., None, :] * u, v, adjoint_b=True)
+            return tf.matmul(cast_to(g, x.dtype)[..., None, :] * u, v, adjoint_b=True)
 
         return tf.math.real(s), gradient
 
@@ -190,7 +190,7 @@ def _pinv(out: Any, a: Any, *, rcond: float) -> Any:
 
     def lowered(a: Any) -> Any:
         s, u, v = raw.Svd(input=a, compute_uv=True, full_matrices=False)
-        kept = s > number(rcond, s) * tf.reduce_max(s, axis=-1, keepdims=True)
+        kept = s > number_like(rcond, s) * tf.reduce_max(s, axis=-1, keepdims=True)
         inverse = tf.where(kept, 1.0 / tf.where(kept, s, tf.ones_like(s)), tf.zeros_like(s))
         y = tf.matmul(v * inverse[..., None, :], u, transpose_b=True)
 
@@ -228,21 +228,21 @@ def _norm(out: Any, x: Any, *, axis: tuple[int, ...], keepdims: bool, ord: float
 def _norm_of(x: Any, axis: tuple[int, ...], ord: float) -> Any:
     sizes = raw.Abs(x=x)
     if ord == math.inf:
-        return raw.Max(input=sizes, axis=over(axis), keep_dims=True)
+        return raw.Max(input=sizes, axis=int_axes(axis), keep_dims=True)
     if ord == -math.inf:
-        return raw.Min(input=sizes, axis=over(axis), keep_dims=True)
+        return raw.Min(input=sizes, axis=int_axes(axis), keep_dims=True)
     if ord == 1:
-        return raw.Sum(input=sizes, axis=over(axis), keep_dims=True)
+        return raw.Sum(input=sizes, axis=int_axes(axis), keep_dims=True)
     if ord == 2 and len(axis) == x.shape.rank:
         half = raw.L2Loss(t=x)  # half the sum of all squares, in one pass
         root = raw.Sqrt(x=raw.AddV2(x=half, y=half))
         return raw.Reshape(tensor=root, shape=ints([1] * len(axis)))
     if ord == 2:
-        squares = raw.Sum(input=raw.Mul(x=x, y=x), axis=over(axis), keep_dims=True)
+        squares = raw.Sum(input=raw.Mul(x=x, y=x), axis=int_axes(axis), keep_dims=True)
         return raw.Sqrt(x=squares)
-    powers = raw.Pow(x=sizes, y=number(ord, x))
-    total = raw.Sum(input=powers, axis=over(axis), keep_dims=True)
-    return raw.Pow(x=total, y=number(1.0 / ord, x))
+    powers = raw.Pow(x=sizes, y=number_like(ord, x))
+    total = raw.Sum(input=powers, axis=int_axes(axis), keep_dims=True)
+    return raw.Pow(x=total, y=number_like(1.0 / ord, x))
 
 
 def _slope(x: Any, y: Any, axis: tuple[int, ...], ord: float) -> Any:
@@ -257,7 +257,7 @@ def _slope(x: Any, y: Any, axis: tuple[int, ...], ord: float) -> Any:
     divisor = tf.where(y == 0, tf.ones_like(y), y)
     if ord == 2:
         return x / divisor
-    return tf.where(y == 0, x, signs * tf.pow(tf.abs(x) / divisor, number(ord - 1.0, x)))
+    return tf.where(y == 0, x, signs * tf.pow(tf.abs(x) / divisor, number_like(ord - 1.0, x)))
 
 
 LOWERINGS: dict[str, Row | Rule] = {

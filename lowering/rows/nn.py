@@ -18,18 +18,18 @@ from tapegraph.lowering.rows.rules import (
     Result,
     Row,
     Rule,
+    cast_to,
     channels_last,
-    converted,
+    int_axes,
     ints,
-    number,
-    over,
+    number_like,
     own_gradient,
     permuted,
     raw,
+    reordered,
     reshaped,
     shape_of,
     summed_to,
-    transposed,
 )
 from tapegraph.lowering.runtime import tensorflow
 from tapegraph.ops.nn import Pair, valid_counts
@@ -39,9 +39,9 @@ def of_channels_first(rule: Rule) -> Rule:
     """Return the rule of a layer whose first input and result are images channels first."""
 
     def lowered(out: Any, x: Any, *rest: Any, **attrs: Any) -> Any:
-        image = transposed(x, TO_LAST)
+        image = reordered(x, TO_LAST)
         y = rule(Result(channels_last(out.shape), out.dtype), image, *rest, **attrs)
-        return transposed(y, TO_FIRST)
+        return reordered(y, TO_FIRST)
 
     return lowered
 
@@ -55,8 +55,8 @@ def conv2d(out: Any, x: Any, k: Any, *, stride: Pair, pad: Pair, dilation: Pair)
     if 0 in out.shape or 0 in k.shape:
         return tensorflow().zeros(out.shape, out.dtype)
     image, kernel = (
-        _padded(converted(x, out.dtype), pad),
-        permuted(converted(k, out.dtype), (2, 3, 1, 0)),
+        _padded(cast_to(x, out.dtype), pad),
+        permuted(cast_to(k, out.dtype), (2, 3, 1, 0)),
     )
     if _apart(k, dilation) == (1, 1):
         return raw.Conv2D(input=image, filter=kernel, strides=[1, *stride, 1], padding="VALID")
@@ -96,7 +96,7 @@ def convolved_by_columns(
     """Convolve by a ``product`` of two matrices, as the native engine does."""
     o, c, kh, kw = k.shape
     n, oh, ow, _ = out.shape
-    image = _padded(converted(x, out.dtype), pad)
+    image = _padded(cast_to(x, out.dtype), pad)
     ends = ((oh - 1) * stride[0] + 1, (ow - 1) * stride[1] + 1)
     reads = [
         image[:, i : i + ends[0] : stride[0], j : j + ends[1] : stride[1]]
@@ -104,7 +104,7 @@ def convolved_by_columns(
         for j in range(0, kw * dilation[1], dilation[1])
     ]
     columns = reshaped(raw.Pack(values=reads, axis=3), (n * oh * ow, len(reads) * c))
-    kernel = reshaped(permuted(converted(k, out.dtype), (2, 3, 1, 0)), (len(reads) * c, o))
+    kernel = reshaped(permuted(cast_to(k, out.dtype), (2, 3, 1, 0)), (len(reads) * c, o))
     return reshaped(product(columns, kernel), out.shape)
 
 
@@ -119,15 +119,15 @@ def max_pool2d(out: Any, x: Any, *, ksize: Pair, stride: Pair, pad: Pair) -> Any
     def pooled(image: Any) -> Any:
         best = raw.MaxPool(input=image, **windows)
         # TensorFlow's kernels skip a NaN, and know nothing below the lowest number.
-        total = raw.Sum(input=x, axis=over(range(4)))
-        least = raw.Min(input=best, axis=over(range(4)))
+        total = raw.Sum(input=x, axis=int_axes(range(4)))
+        least = raw.Min(input=best, axis=int_axes(range(4)))
         plain = raw.IsFinite(x=total) & (least > x.dtype.min)
 
         def best_of_any() -> Any:
             y = best
             for value, _, _, won in _kinds(image, best, inside, windows):
                 if value is not None:
-                    y = raw.SelectV2(condition=won, t=number(value, y), e=y)
+                    y = raw.SelectV2(condition=won, t=number_like(value, y), e=y)
             return y
 
         def gradient(g: Any) -> Any:
@@ -136,7 +136,7 @@ def max_pool2d(out: Any, x: Any, *, ksize: Pair, stride: Pair, pad: Pair) -> Any
 
             def spread_any() -> Any:
                 parts = [
-                    spread(at, top, raw.SelectV2(condition=won, t=g, e=number(0.0, g)))
+                    spread(at, top, raw.SelectV2(condition=won, t=g, e=number_like(0.0, g)))
                     for _, at, top, won in _kinds(image, best, inside, windows)
                 ]
                 return raw.AddN(inputs=parts)
@@ -191,23 +191,23 @@ def _padded(image: Any, pad: Pair, value: float = 0.0) -> Any:
     if pad == (0, 0):
         return image
     borders = np.array([[0, 0], [pad[0]] * 2, [pad[1]] * 2, [0, 0]])
-    return raw.PadV2(input=image, paddings=borders, constant_values=number(value, image))
+    return raw.PadV2(input=image, paddings=borders, constant_values=number_like(value, image))
 
 
 def _softmax_crossentropy(out: Any, logits: Any, targets: Any) -> Any:
     if targets.shape.rank == logits.shape.rank:
         # SoftmaxCrossEntropyWithLogits takes rows that sum to 1 for granted; these need not.
         weighted = raw.MulNoNan(x=raw.LogSoftmax(logits=logits), y=targets)
-        rows = raw.Neg(x=raw.Sum(input=weighted, axis=over([logits.shape.rank - 1])))
+        rows = raw.Neg(x=raw.Sum(input=weighted, axis=int_axes([logits.shape.rank - 1])))
     else:
         classes = logits.shape[-1]
         if not classes:
-            return raw.Mean(input=logits, axis=over(range(logits.shape.rank)))  # of no rows
+            return raw.Mean(input=logits, axis=int_axes(range(logits.shape.rank)))  # of no rows
         if logits.shape.rank != 2:
             count = math.prod(shape_of(logits)[:-1])
             logits, targets = reshaped(logits, (count, classes)), reshaped(targets, (count,))
         rows = _row_losses(logits, targets)
-    return raw.Mean(input=rows, axis=over(range(rows.shape.rank)))
+    return raw.Mean(input=rows, axis=int_axes(range(rows.shape.rank)))
 
 
 def _row_losses(logits: Any, targets: Any) -> Any:
@@ -231,8 +231,8 @@ def _row_losses(logits: Any, targets: Any) -> Any:
             chosen = raw.OneHot(
                 indices=targets,
                 depth=tf.constant(logits.shape[1]),
-                on_value=number(1.0, logits),
-                off_value=number(0.0, logits),
+                on_value=number_like(1.0, logits),
+                off_value=number_like(0.0, logits),
             )
             return raw.Mul(x=raw.Sub(x=raw.RealDiv(x=odds, y=total), y=chosen), y=g)
 
@@ -243,7 +243,7 @@ def _row_losses(logits: Any, targets: Any) -> Any:
 
 def _mse_loss(out: Any, prediction: Any, target: Any) -> Any:
     squares = raw.SquaredDifference(x=prediction, y=target)
-    return raw.Mean(input=squares, axis=over(range(squares.shape.rank)))
+    return raw.Mean(input=squares, axis=int_axes(range(squares.shape.rank)))
 
 
 def _layer_norm(out: Any, x: Any, gamma: Any, beta: Any, *, eps: float) -> Any:
@@ -256,7 +256,7 @@ def layer_normalised(out: Any, x: Any, gamma: Any, beta: Any, *, eps: float, tim
     def normalised(x: Any) -> Any:
         centred = raw.Sub(x=x, y=_row_mean(x))
         variance = _row_mean(raw.Mul(x=centred, y=centred))
-        inverse = raw.Reciprocal(x=raw.Sqrt(x=raw.AddV2(x=variance, y=number(eps, x))))
+        inverse = raw.Reciprocal(x=raw.Sqrt(x=raw.AddV2(x=variance, y=number_like(eps, x))))
         normal = raw.Mul(x=centred, y=inverse)
 
         def gradient(g: Any) -> Any:
@@ -272,14 +272,14 @@ def layer_normalised(out: Any, x: Any, gamma: Any, beta: Any, *, eps: float, tim
         return raw.Mul(x=normal, y=gamma), gradient
 
     # Every step in the precision that NumPy computes it in.
-    normal = own_gradient(normalised, x if x.dtype.is_floating else converted(x, "float64"))
+    normal = own_gradient(normalised, x if x.dtype.is_floating else cast_to(x, "float64"))
     kind = np.result_type(normal.dtype.as_numpy_dtype, gamma.dtype.as_numpy_dtype)
-    y = own_gradient(scaled, converted(normal, kind), converted(gamma, kind))
-    return raw.AddV2(x=converted(y, out.dtype), y=converted(beta, out.dtype))
+    y = own_gradient(scaled, cast_to(normal, kind), cast_to(gamma, kind))
+    return raw.AddV2(x=cast_to(y, out.dtype), y=cast_to(beta, out.dtype))
 
 
 def _row_mean(x: Any) -> Any:
-    return raw.Mean(input=x, axis=over([x.shape.rank - 1]), keep_dims=True)
+    return raw.Mean(input=x, axis=int_axes([x.shape.rank - 1]), keep_dims=True)
 
 
 LOWERINGS: dict[str, Row | Rule] = {

@@ -12,12 +12,12 @@ from tapegraph.lowering.rows.rules import (
     TO_FIRST,
     Row,
     Rule,
-    converted,
+    cast_to,
     finfo,
+    int_axes,
     ints,
     is_large,
-    number,
-    over,
+    number_like,
     own_gradient,
     permuted,
     raw,
@@ -32,16 +32,16 @@ from tapegraph.recording.op import Attrs
 
 def _sum(out: Any, x: Any, *, axis: tuple[int, ...], keepdims: bool) -> Any:
     # NumPy adds up bools as integers.
-    return raw.Sum(input=converted(x, out.dtype), axis=over(axis), keep_dims=keepdims)
+    return raw.Sum(input=cast_to(x, out.dtype), axis=int_axes(axis), keep_dims=keepdims)
 
 
 def _mean(out: Any, x: Any, *, axis: tuple[int, ...], keepdims: bool) -> Any:
-    return raw.Mean(input=converted(x, out.dtype), axis=over(axis), keep_dims=keepdims)
+    return raw.Mean(input=cast_to(x, out.dtype), axis=int_axes(axis), keep_dims=keepdims)
 
 
 def _softmax(out: Any, x: Any, *, axis: int) -> Any:
     last = len(out.shape) - 1
-    return raw.Softmax(logits=x) if axis == last else _softmax_along(x, over([axis]))
+    return raw.Softmax(logits=x) if axis == last else _softmax_along(x, int_axes([axis]))
 
 
 def _softmax_along(x: Any, axis: Any) -> Any:
@@ -63,17 +63,17 @@ def _softmax_along(x: Any, axis: Any) -> Any:
 
 
 def _max(out: Any, x: Any, *, axis: tuple[int, ...], keepdims: bool) -> Any:
-    y = raw.Max(input=x, axis=over(axis), keep_dims=keepdims)
+    y = raw.Max(input=x, axis=int_axes(axis), keep_dims=keepdims)
     return _reduced(x, y, axis, _chosen)
 
 
 def _min(out: Any, x: Any, *, axis: tuple[int, ...], keepdims: bool) -> Any:
-    y = raw.Min(input=x, axis=over(axis), keep_dims=keepdims)
+    y = raw.Min(input=x, axis=int_axes(axis), keep_dims=keepdims)
     return _reduced(x, y, axis, _chosen)
 
 
 def _prod(out: Any, x: Any, *, axis: tuple[int, ...], keepdims: bool) -> Any:
-    y = raw.Prod(input=x, axis=over(axis), keep_dims=keepdims)
+    y = raw.Prod(input=x, axis=int_axes(axis), keep_dims=keepdims)
     return _reduced(x, y, axis, _others)
 
 
@@ -96,7 +96,7 @@ def _chosen(x: Any, y: Any, axis: tuple[int, ...]) -> Any:
     same = raw.Equal(x=x, y=y, incompatible_shape_error=True)
     nan = raw.IsNan(x=x)
     chosen = raw.Cast(x=raw.LogicalOr(x=same, y=nan), DstT=x.dtype)
-    return raw.RealDiv(x=chosen, y=raw.Sum(input=chosen, axis=over(axis), keep_dims=True))
+    return raw.RealDiv(x=chosen, y=raw.Sum(input=chosen, axis=int_axes(axis), keep_dims=True))
 
 
 def _others(x: Any, y: Any, axis: tuple[int, ...]) -> Any:
@@ -143,7 +143,7 @@ def _running_sum(x: Any, axis: int, *, reverse: bool = False) -> Any:
         return one_by_one()
     quick = _sums_of_blocks(x, block, reverse)
     # A product with zeros carries a NaN and an infinity backwards too.
-    total = raw.Sum(input=quick, axis=over(range(x.shape.rank)))
+    total = raw.Sum(input=quick, axis=int_axes(range(x.shape.rank)))
     return unless(raw.IsFinite(x=total), quick, one_by_one)
 
 
@@ -178,8 +178,8 @@ def _cumprod(out: Any, x: Any, *, axis: int) -> Any:
             if not is_large(x):
                 return by_doubling(g)
             sizes, every, limits = raw.Abs(x=y), ints(range(x.shape.rank)), finfo(x)
-            least = number(float(limits.tiny / limits.eps), x)
-            most = number(float(limits.max * limits.eps), x)
+            least = number_like(float(limits.tiny / limits.eps), x)
+            most = number_like(float(limits.max * limits.eps), x)
             right = (raw.Min(input=sizes, axis=every) > least) & (
                 raw.Sum(input=sizes, axis=every) < most
             )
@@ -212,7 +212,7 @@ def _shifted(x: Any, step: int, axis: int, filling: float = 1.0) -> Any:
     begin = [step if a == axis else 0 for a in range(len(shape))]
     moved = raw.Slice(input=x, begin=ints(begin), size=ints([-1] * len(shape)))
     shape[axis] = step
-    fill = raw.Fill(dims=ints(shape), value=number(filling, x))
+    fill = raw.Fill(dims=ints(shape), value=number_like(filling, x))
     return raw.ConcatV2(values=[moved, fill], axis=tf.constant(axis))
 
 
@@ -233,7 +233,7 @@ def _place(node: str, out: Any, x: Any, axis: int | None) -> Any:
     found = _first(node, x, along)
     if x.dtype.is_floating:
         if is_large(x):
-            total = raw.Sum(input=x, axis=over(range(x.shape.rank)))  # NaN where there is one
+            total = raw.Sum(input=x, axis=int_axes(range(x.shape.rank)))  # NaN where there is one
             found = unless(total == total, found, lambda: _first_nan(x, along, found))
         else:
             found = _first_nan(x, along, found)
@@ -246,7 +246,7 @@ def _first(node: str, x: Any, axis: int) -> Any:
 
 def _first_nan(x: Any, axis: int, otherwise: Any) -> Any:
     nan = raw.IsNan(x=x)
-    some = raw.Any(input=nan, axis=over([axis]), keep_dims=False)
+    some = raw.Any(input=nan, axis=int_axes([axis]), keep_dims=False)
     first = _first("ArgMax", raw.Cast(x=nan, DstT="int32"), axis)
     return raw.SelectV2(condition=some, t=first, e=otherwise)
 
@@ -254,7 +254,7 @@ def _first_nan(x: Any, axis: int, otherwise: Any) -> Any:
 def _truths(node: str) -> Rule:
     def rule(out: Any, x: Any, *, axis: tuple[int, ...], keepdims: bool) -> Any:
         true = raw.Cast(x=x, DstT=tensorflow().bool)
-        return getattr(raw, node)(input=true, axis=over(axis), keep_dims=keepdims)
+        return getattr(raw, node)(input=true, axis=int_axes(axis), keep_dims=keepdims)
 
     return rule
 

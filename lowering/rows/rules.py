@@ -49,7 +49,7 @@ class Size:
 
 
 def _length(n: Any) -> Any:
-    return n.tensor if isinstance(n, Size) else constant(int(n), "int64")
+    return n.tensor if isinstance(n, Size) else graph_constant(int(n), "int64")
 
 
 def shape_of(x: Any) -> tuple[Any, ...]:
@@ -124,7 +124,7 @@ raw = RawOps()
 _CONSTANTS = "_tapegraph_constants"
 
 
-def constant(value: Any, dtype: Any, shape: tuple[int, ...] = ()) -> Any:
+def graph_constant(value: Any, dtype: Any, shape: tuple[int, ...] = ()) -> Any:
     """Return a constant of the graph that is being traced, which has it once."""
     tf = tensorflow()
     if tf.executing_eagerly():
@@ -146,32 +146,32 @@ def ints(values: Any) -> Any:
     if any(isinstance(v, Size) for v in values):
         return raw.Pack(values=[_length(v) for v in values], axis=0)
     numbers = [int(v) for v in values]
-    return constant(numbers, "int64", (len(numbers),))
+    return graph_constant(numbers, "int64", (len(numbers),))
 
 
-def over(axes: Any) -> Any:
+def int_axes(axes: Any) -> Any:
     """Return axes to reduce: int32, as TensorFlow's own gradients want them beside a free axis."""
     axes = [int(axis) for axis in axes]
-    return constant(axes, "int32", (len(axes),))
+    return graph_constant(axes, "int32", (len(axes),))
 
 
-def number(value: Any, like: Any) -> Any:
+def number_like(value: Any, like: Any) -> Any:
     """Return a scalar constant of another tensor's dtype, or a `Size` in it."""
     return scalar(value, like.dtype)
 
 
 def scalar(value: Any, dtype: Any) -> Any:
     """Return a scalar constant, or a `Size`, in a dtype."""
-    return converted(value.tensor, dtype) if isinstance(value, Size) else constant(value, dtype)
+    return cast_to(value.tensor, dtype) if isinstance(value, Size) else graph_constant(value, dtype)
 
 
-def converted(x: Any, dtype: Any) -> Any:
+def cast_to(x: Any, dtype: Any) -> Any:
     """Return a tensor in another dtype; the gradient of a number made complex is real again."""
     wanted = tensorflow().as_dtype(dtype)
     if x.dtype == wanted:
         return x
     if wanted.is_complex and not x.dtype.is_complex:  # of a Cast, TensorFlow's own warns
-        real = converted(x, wanted.real_dtype)
+        real = cast_to(x, wanted.real_dtype)
         return raw.Complex(real=real, imag=raw.ZerosLike(x=real), Tout=wanted)
     return raw.Cast(x=x, DstT=wanted)
 
@@ -186,7 +186,7 @@ def permuted(x: Any, axes: Any) -> Any:
     return raw.Transpose(x=x, perm=ints(axes))
 
 
-def transposed(x: Any, axes: tuple[int, ...]) -> Any:
+def reordered(x: Any, axes: tuple[int, ...]) -> Any:
     """Return a tensor with its axes in another order: a reshape where no number moves."""
     shape = shape_of(x)
     if [i for i in axes if shape[i] != 1] == [i for i, n in enumerate(shape) if n != 1]:
@@ -200,7 +200,7 @@ def channels_last(shape: tuple[int, ...]) -> tuple[int, ...]:
 
 
 # From so many elements on, a look whether the quick nodes are right costs less than others take.
-LARGE = 1 << 14
+_LARGE = 1 << 14
 
 
 def is_large(x: Any) -> bool:
@@ -208,7 +208,7 @@ def is_large(x: Any) -> bool:
 
     One with a free axis may have few.
     """
-    return None not in x.shape and bool(math.prod(x.shape) >= LARGE)
+    return None not in x.shape and bool(math.prod(x.shape) >= _LARGE)
 
 
 def finfo(x: Any) -> Any:
@@ -226,7 +226,7 @@ def summed_to(g: Any, x: Any) -> Any:
     extra = g.shape.rank - x.shape.rank
     kept = (1,) * extra + tuple(x.shape)
     axes = [i for i, n in enumerate(kept) if i < extra or (n == 1 and g.shape[i] != 1)]
-    return reshaped(raw.Sum(input=g, axis=over(axes)), shape_of(x)) if axes else g
+    return reshaped(raw.Sum(input=g, axis=int_axes(axes)), shape_of(x)) if axes else g
 
 
 def own_gradient(compute: Callable[..., Any], *operands: Any) -> Any:

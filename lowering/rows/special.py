@@ -6,7 +6,7 @@ import math
 from typing import Any
 
 from tapegraph.lowering.rows.graph_tracer import by_slopes
-from tapegraph.lowering.rows.rules import Rule, keeps_zeros, number, raw, with_gradient
+from tapegraph.lowering.rows.rules import Rule, keeps_zeros, number_like, raw, with_gradient
 from tapegraph.lowering.unsupported import NotLowered
 
 
@@ -16,18 +16,18 @@ def _gamma(out: Any, x: Any) -> Any:
 
 def _polygamma(out: Any, x: Any, *, n: int) -> Any:
     if n:
-        return raw.Polygamma(a=number(n, x), x=x)
-    pole = raw.RealDiv(x=number(-1.0, x), y=x)  # TensorFlow's node is NaN at 0
+        return raw.Polygamma(a=number_like(n, x), x=x)
+    pole = raw.RealDiv(x=number_like(-1.0, x), y=x)  # TensorFlow's node is NaN at 0
     return raw.SelectV2(condition=x == 0.0, t=pole, e=raw.Digamma(x=x))
 
 
 def _gammasgn(out: Any, x: Any) -> Any:
     """Return -1 from each odd number below zero to the next, and NaN at the poles there."""
     floor = raw.Floor(x=x)
-    odd = raw.FloorMod(x=floor, y=number(2.0, x)) == 1.0
-    sign = raw.SelectV2(condition=odd & (x < 0.0), t=number(-1.0, x), e=number(1.0, x))
+    odd = raw.FloorMod(x=floor, y=number_like(2.0, x)) == 1.0
+    sign = raw.SelectV2(condition=odd & (x < 0.0), t=number_like(-1.0, x), e=number_like(1.0, x))
     undefined = ((floor == x) & (x < 0.0)) | raw.IsNan(x=x)
-    return raw.SelectV2(condition=undefined, t=number(math.nan, x), e=sign)
+    return raw.SelectV2(condition=undefined, t=number_like(math.nan, x), e=sign)
 
 
 def _betaln(out: Any, a: Any, b: Any) -> Any:
@@ -51,7 +51,7 @@ def _xlog1py(out: Any, x: Any, y: Any) -> Any:
 
 def _entr(out: Any, x: Any) -> Any:
     inside = raw.Neg(x=raw.Xlogy(x=x, y=x))
-    return raw.SelectV2(condition=x < 0.0, t=number(-math.inf, x), e=inside)
+    return raw.SelectV2(condition=x < 0.0, t=number_like(-math.inf, x), e=inside)
 
 
 @keeps_zeros
@@ -75,9 +75,9 @@ def _bessel(out: Any, x: Any, n: int, nodes: tuple[Any, Any], side: float) -> An
     def gradient(g: Any, y: Any, x: Any) -> Any:
         if n == 0:
             return raw.MulNoNan(x=side * nodes[1](x=x), y=g)
-        ratio = raw.SelectV2(condition=x == 0.0, t=number(0.5, x), e=y / x)
+        ratio = raw.SelectV2(condition=x == 0.0, t=number_like(0.5, x), e=y / x)
         # Where both have overflowed the larger one is left.
-        ratio = raw.SelectV2(condition=raw.IsInf(x=y), t=number(0.0, x), e=ratio)
+        ratio = raw.SelectV2(condition=raw.IsInf(x=y), t=number_like(0.0, x), e=ratio)
         return raw.MulNoNan(x=nodes[0](x=x) - ratio, y=g)
 
     return with_gradient(out, lambda x: nodes[n](x=x), gradient, x)

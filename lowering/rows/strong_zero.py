@@ -16,7 +16,7 @@ from tapegraph.lowering.rows.nn import convolved_by_columns, layer_normalised, o
 from tapegraph.lowering.rows.rules import (
     KEEPING_ZEROS,
     Rule,
-    over,
+    int_axes,
     own_gradient,
     raw,
     reshaped,
@@ -27,7 +27,7 @@ from tapegraph.lowering.rows.rules import (
 from tapegraph.lowering.runtime import tensorflow
 
 
-def strong_zeros(name: str, rule: Rule) -> Rule:
+def with_strong_zeros(name: str, rule: Rule) -> Rule:
     """Return a rule with the same result whose gradient keeps zeros."""
     if rule in KEEPING_ZEROS:
         return rule
@@ -52,7 +52,7 @@ def strong_zeros(name: str, rule: Rule) -> Rule:
 def _softmax(rule: Rule, out: Any, x: Any, axis: int) -> Any:
     def gradient(g: Any, y: Any, x: Any) -> Any:
         weighted = raw.MulNoNan(x=y, y=g)
-        total = raw.Sum(input=weighted, axis=over([axis]), keep_dims=True)
+        total = raw.Sum(input=weighted, axis=int_axes([axis]), keep_dims=True)
         return weighted - raw.MulNoNan(x=y, y=total * tensorflow().ones_like(y))
 
     return with_gradient(out, partial(rule, out, axis=axis), gradient, x)

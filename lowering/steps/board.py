@@ -10,7 +10,7 @@ from typing import Any
 from tapegraph.lowering.runtime import tensorflow
 
 
-def write(folder: str | os.PathLike[str], function: Any, labels: Mapping[str, str]) -> None:
+def write_board(folder: str | os.PathLike[str], function: Any, labels: Mapping[str, str]) -> None:
     """Write the graph of a concrete function, with other names for some of its placeholders."""
     tf = tensorflow()
     with tf.summary.create_file_writer(os.fspath(folder)).as_default():

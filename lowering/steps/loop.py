@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from tapegraph.arrays.buffers import aligned
+from tapegraph.arrays.buffers import aligned_empty
 from tapegraph.engines import tuner
 from tapegraph.engines.engine import Carried, Many
 from tapegraph.lowering.calls import to_tensorflow
@@ -102,7 +102,7 @@ class Loop:
 
 def _with_room(array: Array, room: int) -> Array:
     """Return a copy of an array, with rows of zeros besides, which TensorFlow need not copy."""
-    longer = aligned((room, *array.shape[1:]), array.dtype)
+    longer = aligned_empty((room, *array.shape[1:]), array.dtype)
     longer[: len(array)] = array
     longer[len(array) :] = 0
     return longer

@@ -86,7 +86,7 @@ class Step:
 
     def write(self, folder: str | os.PathLike[str]) -> None:
         """Write the graph for TensorBoard, under the names of parameters and inputs."""
-        board.write(folder, self.variants.graph.call.function, self._labels())
+        board.write_board(folder, self.variants.graph.call.function, self._labels())
 
     def _labels(self) -> dict[str, str]:
         """Return the names of parameters and inputs, by those of the graph's placeholders."""

@@ -18,7 +18,7 @@ import numpy as np
 from tapegraph.arrays.row_sparse import RowSparse
 from tapegraph.lowering.calls import DirectCall, public
 from tapegraph.lowering.layouts import LaidOut
-from tapegraph.lowering.rows.rules import TO_FIRST, converted, ints, raw, reshaped, transposed
+from tapegraph.lowering.rows.rules import TO_FIRST, cast_to, ints, raw, reordered, reshaped
 from tapegraph.lowering.runtime import tensorflow
 from tapegraph.lowering.steps import agreement, xla
 from tapegraph.lowering.steps.variables import tables
@@ -30,7 +30,7 @@ from tapegraph.recording.program import Program, Recording
 from tapegraph.typed import Array
 
 # Constants of up to so many elements are part of the graph, which may compute with them beforehand.
-SMALL = 1024
+_SMALL = 1024
 # Every node takes these.
 COMMON = {"float32", "float64", "int64"}
 # Gives what `make` takes, from the functions that will give the outputs.
@@ -197,7 +197,7 @@ class Writer:
         self._constants = {
             slot: tensorflow().constant(recording.values[slot])
             for slot in _constants(self._program, variables, self._inputs)
-            if recording.values[slot].size > SMALL
+            if recording.values[slot].size > _SMALL
         }
 
     def step(self, *feeds: Any) -> list[Any]:
@@ -350,7 +350,7 @@ class Writer:
         for s, target, rows in zip(slots, targets, self._rows(y, targets, tape), strict=True):
             rows = reshaped(rows, (program.shapes[s][0], *rows.shape[y.shape.rank :]))
             if self._tensors.lies_last(target):
-                rows = transposed(rows, (0, *(1 + axis for axis in TO_FIRST)))
+                rows = reordered(rows, (0, *(1 + axis for axis in TO_FIRST)))
             self._look_at(rows)
             self._gradients[s] = rows
 
@@ -423,4 +423,4 @@ def _constants(program: Program, variables: Mapping[int, Any], inputs: Container
 def _total(tensor: Any) -> Any:
     """Return the sum of all elements in float64: a NaN stays one."""
     total = raw.Sum(input=tensor, axis=ints(range(tensor.shape.rank)))
-    return converted(total, tensorflow().float64)
+    return cast_to(total, tensorflow().float64)

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tapegraph.errors import explain, warn
+from tapegraph.errors import message, warn
 from tapegraph.locks import Lock
 from tapegraph.lowering.steps import agreement
 from tapegraph.recording.lost_gradients import strict
@@ -51,7 +51,7 @@ def failed_at_once(reason: str) -> None:
     - Raises RuntimeError: Under ``TAPEGRAPH_STRICT=1``.
     """
     received = f"a step that fails with XLA: {reason}"
-    text = explain("compile(xla=True)", received, "what it compiles", "It runs without.")
+    text = message("compile(xla=True)", received, "what it compiles", "It runs without.")
     if strict():
         raise RuntimeError(text)
     warn(text, RuntimeWarning)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import operator
 from typing import Any
 
-from tapegraph.errors import explain, kind_of
+from tapegraph.errors import kind_of, message
 
 
 def one_axis(op: str, axis: Any, ndim: int) -> int:
@@ -13,10 +13,10 @@ def one_axis(op: str, axis: Any, ndim: int) -> int:
     try:
         number = operator.index(axis)
     except TypeError:
-        raise TypeError(explain(op, f"axis {kind_of(axis)}", "an integer axis")) from None
+        raise TypeError(message(op, f"axis {kind_of(axis)}", "an integer axis")) from None
     if not -ndim <= number < ndim:
         raise ValueError(
-            explain(op, f"axis {number}", f"an axis in [{-ndim}, {ndim}) for a {ndim}-D array")
+            message(op, f"axis {number}", f"an axis in [{-ndim}, {ndim}) for a {ndim}-D array")
         )
     return number % ndim
 
@@ -29,11 +29,11 @@ def some_axes(op: str, axis: Any, ndim: int) -> tuple[int, ...]:
         return (one_axis(op, axis, ndim),)
     axes = tuple(sorted(one_axis(op, a, ndim) for a in axis))
     if len(set(axes)) != len(axes):
-        raise ValueError(explain(op, f"axis {tuple(axis)}", "each axis at most once"))
+        raise ValueError(message(op, f"axis {tuple(axis)}", "each axis at most once"))
     return axes
 
 
-def integers(op: str, argument: str, value: Any) -> tuple[int, ...]:
+def int_tuple(op: str, argument: str, value: Any) -> tuple[int, ...]:
     """Return an integer or a sequence of integers as a tuple of Python ints."""
     try:
         if hasattr(value, "__index__") and getattr(value, "ndim", 0) == 0:
@@ -41,18 +41,18 @@ def integers(op: str, argument: str, value: Any) -> tuple[int, ...]:
         return tuple(operator.index(v) for v in value)
     except TypeError:
         raise TypeError(
-            explain(op, f"{kind_of(value)} for {argument!r}", "an integer or a tuple of integers")
+            message(op, f"{kind_of(value)} for {argument!r}", "an integer or a tuple of integers")
         ) from None
 
 
 def pair(op: str, argument: str, value: Any, least: int) -> tuple[int, int]:
     """Return ``(height, width)`` from an integer or a pair, each at least ``least``."""
-    numbers = integers(op, argument, value)
+    numbers = int_tuple(op, argument, value)
     if len(numbers) == 1:
         numbers *= 2
     if len(numbers) != 2 or min(numbers) < least:
         raise ValueError(
-            explain(
+            message(
                 op,
                 f"{argument}={value!r}",
                 f"an integer or a pair (height, width), each at least {least}",

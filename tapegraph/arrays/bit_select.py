@@ -14,10 +14,10 @@ from tapegraph.typed import Array
 
 _BITS = {"f": np.int32, "d": np.int64}
 # Below this many elements np.where is as quick.
-LARGE = 1 << 14
+LEAST_BITWISE = 1 << 14
 
 
-def kept(x: Array, mask: Array) -> Array:
+def select_bits(x: Array, mask: Array) -> Array:
     """Return numbers where a boolean mask is true, and 0 elsewhere."""
     if x.dtype.char not in _BITS:
         return np.where(mask, x, x.dtype.type(0))
@@ -28,7 +28,7 @@ def kept(x: Array, mask: Array) -> Array:
 def chosen(mask: Array, a: Any, b: Any) -> Any:
     """Return what ``np.where(mask, a, b)`` does for a boolean mask."""
     dtype = np.result_type(a, b)
-    if dtype.char not in _BITS or max(mask.size, np.size(a), np.size(b)) < LARGE:
+    if dtype.char not in _BITS or max(mask.size, np.size(a), np.size(b)) < LEAST_BITWISE:
         return np.where(mask, a, b)
     first = np.multiply(_bits(a, dtype), mask)
     second = np.multiply(_bits(b, dtype), ~mask)

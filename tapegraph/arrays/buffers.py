@@ -14,9 +14,9 @@ from tapegraph.typed import Array
 # What a vector unit, and TensorFlow, want an array's first element to be a multiple of, in bytes.
 ALIGNMENT = 64
 # Below this many bytes a copy costs less than looking.
-LARGE = 1 << 14
+LARGE_BYTES = 1 << 14
 # The largest block, in bytes, that the allocator can be made to keep when it is freed.
-KEPT = (32 << 20) - (1 << 13)
+MAX_KEPT_BYTES = (32 << 20) - (1 << 13)
 
 
 def own(array: npt.ArrayLike, dtype: npt.DTypeLike | None = None, *, align: bool = False) -> Array:
@@ -27,14 +27,14 @@ def own(array: npt.ArrayLike, dtype: npt.DTypeLike | None = None, *, align: bool
     source = np.asarray(array)
     # NumPy's own instance of the native dtype: np.add.at is 30 times slower with any other.
     kind = np.dtype((source.dtype if dtype is None else np.dtype(dtype)).type)
-    if source.size * kind.itemsize < LARGE and not align:
+    if source.size * kind.itemsize < LARGE_BYTES and not align:
         return np.array(source, dtype=kind, order="C")
-    copy = aligned(source.shape, kind)
+    copy = aligned_empty(source.shape, kind)
     copy[...] = source
     return copy
 
 
-def aligned(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
+def aligned_empty(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
     """Return an array of any numbers that is aligned for every engine."""
     size = math.prod(shape) * dtype.itemsize
     raw = np.empty(size + ALIGNMENT, dtype=np.uint8)
@@ -64,7 +64,7 @@ def keep_freed_memory() -> None:
     global _kept
     if not _kept:
         _kept = True
-        np.empty(KEPT, dtype=np.uint8)
+        np.empty(MAX_KEPT_BYTES, dtype=np.uint8)
 
 
 class _Holder:

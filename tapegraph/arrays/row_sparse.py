@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tapegraph.arrays.buffers import KEPT
+from tapegraph.arrays.buffers import MAX_KEPT_BYTES
 from tapegraph.typed import Array
 
 
@@ -120,7 +120,7 @@ class RowSparse:
 
 def _repeated(rows: Array, length: int) -> tuple[Array, Array]:
     """Return the places of rows that come again later on, and where each comes last."""
-    if length * rows.itemsize > KEPT:
+    if length * rows.itemsize > MAX_KEPT_BYTES:
         order = np.argsort(rows, kind="stable")
         ordered = rows[order]
         same = ordered[1:] == ordered[:-1]

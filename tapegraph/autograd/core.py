@@ -36,11 +36,11 @@ from tapegraph.autograd.util import func as func
 from tapegraph.autograd.util import subval as subval
 from tapegraph.autograd.vspaces import VSpace as VSpace
 from tapegraph.autograd.vspaces import vspace as vspace
-from tapegraph.errors import explain, kind_of, warn
+from tapegraph.errors import kind_of, message, warn
 from tapegraph.pytree import leaves, mapped, matched, replaced
 from tapegraph.transforms.forward import jvp as forward
 from tapegraph.transforms.jacobian import jacobian as in_rows
-from tapegraph.transforms.levels import NUMBERS, Lifted, flowing, next_tag, result
+from tapegraph.transforms.levels import NUMBER_TYPES, Lifted, flowing, next_tag, result
 from tapegraph.transforms.reverse import Pullback, recording
 from tapegraph.transforms.vjp import vjp as reverse
 
@@ -93,7 +93,7 @@ def value_and_gradient(op: str, fun: Callable[[Any], Any], x: Any) -> tuple[Any,
         fix = "Sum it, or use jacobian or elementwise_grad."
         if y is not None and y.dtype.kind == "c":
             fix = "Use holomorphic_grad, or take np.real or np.abs of it."
-        raise TypeError(explain(op, received, "one that returns one real number", fix))
+        raise TypeError(message(op, received, "one that returns one real number", fix))
     pullback = Pullback(y, lifted.targets)
     arrays = pullback.arrays()
     if arrays is None:
@@ -169,7 +169,7 @@ def with_shapes(x: Any) -> Any:
     """Return a structure with arrays for its numbers: results then are NumPy's, of their dtypes."""
     if type(x) is np.ndarray:
         return x
-    return mapped(lambda leaf: np.asarray(leaf) if isinstance(leaf, NUMBERS) else leaf, x)
+    return mapped(lambda leaf: np.asarray(leaf) if isinstance(leaf, NUMBER_TYPES) else leaf, x)
 
 
 def conjugated(x: Any) -> Any:
@@ -194,7 +194,7 @@ def _check_numbers(op: str, x: Any) -> None:
             continue
         fix = "Convert other floats first: x.astype(np.float64)." if dtype.kind in "fc" else ""
         expected = "numbers (bool, integer, float32, float64, complex64 or complex128)"
-        raise TypeError(explain(op, f"{kind_of(leaf)} for {path}", expected, fix))
+        raise TypeError(message(op, f"{kind_of(leaf)} for {path}", expected, fix))
 
 
 def _like(op: str, g: Any, value: Any, of: str) -> Any:
@@ -215,4 +215,4 @@ def _shaped(op: str, path: str, x: Any, shape: tuple[int, ...]) -> Any:
     try:
         return np.broadcast_to(x, shape)
     except ValueError:
-        raise ValueError(explain(op, f"shape {given} for {path}", f"shape {shape}")) from None
+        raise ValueError(message(op, f"shape {given} for {path}", f"shape {shape}")) from None

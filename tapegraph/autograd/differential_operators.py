@@ -14,7 +14,7 @@ from tapegraph.autograd import core
 from tapegraph.autograd.typed import of_numbers
 from tapegraph.autograd.vspaces import vspace
 from tapegraph.autograd.wrap_util import unary_to_nary
-from tapegraph.errors import explain, warn
+from tapegraph.errors import message, warn
 from tapegraph.pytree import mapped
 from tapegraph.transforms.checkpoint import checkpoint as checkpoint
 
@@ -61,7 +61,7 @@ def elementwise_grad(fun: Callable[..., Any], x: Any) -> Any:
     if vspace(value).iscomplex:
         fix = "Use holomorphic_grad, or take np.real or np.abs of it."
         received = "a function with a complex result"
-        raise TypeError(explain("elementwise_grad", received, "a real one", fix))
+        raise TypeError(message("elementwise_grad", received, "a real one", fix))
     return vjp(vspace(value).ones())
 
 

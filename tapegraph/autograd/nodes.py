@@ -14,7 +14,7 @@ import numpy as np
 
 from tapegraph.autograd.traced import CONTAINERS, isbox, settled
 from tapegraph.differentiation.gradients import Region
-from tapegraph.errors import explain, kind_of, warn
+from tapegraph.errors import kind_of, message, warn
 from tapegraph.ops.elementwise import conj
 from tapegraph.pytree import leaves, replaced
 from tapegraph.recording.op import NO_ATTRS, Op, Rules
@@ -37,7 +37,7 @@ class Node:
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         name = type(self).__name__
         fix = f"Write {name}.new_root() to begin a graph; a box has its node as box._node."
-        raise TypeError(explain(name, "a call", "nodes from the tape", fix))
+        raise TypeError(message(name, "a call", "nodes from the tape", fix))
 
     @classmethod
     def new_root(cls, *args: Any, **kwargs: Any) -> Any:
@@ -151,9 +151,9 @@ def new_box(value: Any, trace: int, node: Node) -> Any:
         return dual_of(*_moved(value, node.g), next_tag())
     if type(node) is not VJPNode or not node._is_root:
         fix = "The tape makes its own nodes; begin with VJPNode.new_root()."
-        raise TypeError(explain("new_box", f"a {type(node).__name__}", "a root VJPNode", fix))
+        raise TypeError(message("new_box", f"a {type(node).__name__}", "a root VJPNode", fix))
     if node._held is not None:
-        raise ValueError(explain("new_box", "a node that has a box", "VJPNode.new_root()"))
+        raise ValueError(message("new_box", "a node that has a box", "VJPNode.new_root()"))
     found = [_begun(x, path, node) for path, x in leaves(value, "the value")]
     inside = replaced(value, iter(found))
     node._level = trace
@@ -172,12 +172,12 @@ def backward_pass(g: Any, end_node: VJPNode) -> Any:
     """
     if type(end_node) is not VJPNode:
         received = kind_of(end_node)
-        raise TypeError(explain("backward_pass", received, "the _node of a traced result"))
+        raise TypeError(message("backward_pass", received, "the _node of a traced result"))
     root = _root(end_node)
     if root is None:
         fix = "Trace it from new_box(x, 0, VJPNode.new_root()), or use make_vjp."
         received = "the node of a result that no box was made for"
-        raise TypeError(explain("backward_pass", received, "one that depends on a box", fix))
+        raise TypeError(message("backward_pass", received, "one that depends on a box", fix))
     if end_node == root:
         return g
     end = end_node._held
@@ -243,14 +243,14 @@ def _begun(x: Any, path: str, node: VJPNode) -> Any:
     x = lifted("new_box", x, path)
     if type(x) is Dual:
         received = f"a value of forward mode for {path}"
-        raise TypeError(explain("new_box", received, "plain values", "Use make_vjp."))
+        raise TypeError(message("new_box", received, "plain values", "Use make_vjp."))
     return _entered(BOX, x, node)
 
 
 def _moved(value: Any, g: Any) -> tuple[Any, Any]:
     if isinstance(value, CONTAINERS):
         received = f"a {type(value).__name__} for a JVPNode"
-        raise TypeError(explain("new_box", received, "a number or array", "Use make_jvp."))
+        raise TypeError(message("new_box", received, "a number or array", "Use make_jvp."))
     x = lifted("new_box", value, "the value")
     return x, direction("new_box", np.ones(x.shape) if g is None else g, "the direction", x)
 
@@ -279,7 +279,7 @@ def _with_node(structure: Any, node: VJPNode) -> Any:
     kind = _KINDS.get(type(structure))
     if kind is None:
         received = f"a {type(structure).__name__}"
-        raise TypeError(explain("new_box", received, "a tuple, list, dict or array"))
+        raise TypeError(message("new_box", received, "a tuple, list, dict or array"))
     boxed: Any = kind(structure)
     boxed._node = node
     return boxed

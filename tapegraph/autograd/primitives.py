@@ -23,9 +23,9 @@ from tapegraph.autograd.traced import (
     without_constants,
 )
 from tapegraph.autograd.vspaces import VSpace, vspace
-from tapegraph.errors import explain, kind_of
+from tapegraph.errors import kind_of, message
 from tapegraph.pytree import leaves, mapped, matched, replaced
-from tapegraph.recording.node import constant
+from tapegraph.recording.node import as_leaf
 from tapegraph.recording.op import NO_ATTRS, Op, Rules
 from tapegraph.recording.record import remember, tensor_like
 from tapegraph.recording.scopes import RECORDING
@@ -96,7 +96,7 @@ def register_notrace(trace_type: type, primitive_fun: Callable[..., Any]) -> Non
     rules = {"VJPNode": primitive_vjps, "JVPNode": primitive_jvps}.get(trace_type.__name__)
     if rules is None:
         received = f"the class {trace_type.__name__}"
-        raise TypeError(explain("register_notrace", received, "VJPNode or JVPNode"))
+        raise TypeError(message("register_notrace", received, "VJPNode or JVPNode"))
     rules[primitive_fun] = _untraced
 
 
@@ -218,7 +218,7 @@ def def_linear(fun: Callable[..., Any]) -> None:
 def _check_rule(op: str, fun: Any, rule: Any) -> None:
     if rule is not None and not callable(rule):
         received = f"{kind_of(rule)} for {_name(fun)}"
-        raise TypeError(explain(op, received, "a function, or None for a zero derivative"))
+        raise TypeError(message(op, received, "a function, or None for a zero derivative"))
 
 
 def _of(rules: dict[int, Any], argnum: int, kind: str, fun: Any) -> Any:
@@ -231,7 +231,7 @@ def _undefined(kind: str, fun: Any, where: str) -> NotImplementedError:
     fix = f"Define it: def{kind.lower()}({_name(fun)}, ...)."
     received = f"a derivative by {where}"
     return NotImplementedError(
-        explain(_name(fun), received, f"a {kind} that is defined for it", fix)
+        message(_name(fun), received, f"a {kind} that is defined for it", fix)
     )
 
 
@@ -262,7 +262,7 @@ def called(fun: Any, f_raw: Any, entry: Op, args: tuple[Any, ...], kwargs: dict[
         args, kwargs = _by_position(f_raw, args, kwargs)
         if holds_box(kwargs):
             fix = "Pass it by position, where rules can find it."
-            raise TypeError(explain(entry.name, "a traced keyword argument", "plain ones", fix))
+            raise TypeError(message(entry.name, "a traced keyword argument", "plain ones", fix))
     tags = [x.tag for _, x in leaves(args) if type(x) is Dual]
     if tags and RECORDING.value():
         return _with_tangent(fun, max(tags), args, kwargs)
@@ -334,10 +334,10 @@ def _dual(name: str, primal: Any, tangent: Any, tag: int) -> Any:
     if x.dtype.kind not in "fc":
         x = x * 1.0
     if t.shape != x.shape or t.dtype != x.dtype:
-        t = t + constant(np.zeros(x.shape, x.dtype))
+        t = t + as_leaf(np.zeros(x.shape, x.dtype))
     if t.shape != x.shape:
         received = f"a tangent of shape {t.shape}"
-        raise ValueError(explain(name, received, f"the result's shape {x.shape}"))
+        raise ValueError(message(name, received, f"the result's shape {x.shape}"))
     return dual_of(x, t, tag)
 
 
@@ -411,7 +411,7 @@ class _Call:
         """Return a result as an array of floats; None for one that has no derivative."""
         if isbox(x):
             fix = "Pass what it is computed from as an argument."
-            raise TypeError(explain(self._name, "a traced result", "a plain one", fix))
+            raise TypeError(message(self._name, "a traced result", "a plain one", fix))
         if isinstance(x, (np.ndarray, np.generic, float, int, complex)):
             array = np.array(x)
             if array.dtype.kind in "fc":
@@ -420,7 +420,7 @@ class _Call:
                 return array.astype(np.float64)
         if self._several:
             return None  # whole numbers beside floats are indices, and stay whole
-        raise TypeError(explain(self._name, f"a result, {kind_of(x)}", "numbers"))
+        raise TypeError(message(self._name, f"a result, {kind_of(x)}", "numbers"))
 
     def _unpacked(self, packed: Any, beside: Callable[[Any], Any] | None = None) -> Any:
         """Return what `on_tape` joined, or the same of a cotangent, in the form of the result."""
@@ -467,13 +467,13 @@ class _Call:
         grad = grad if recorded and isinstance(grad, Tensor) else np.asarray(getval(grad))
         if grad.dtype.kind not in "fcbiu":
             received = f"{kind_of(grad)} as the gradient by argument {argnum}"
-            raise TypeError(explain(self._name, received, "numbers"))
+            raise TypeError(message(self._name, received, "numbers"))
         try:
             common = np.broadcast_shapes(grad.shape, shape)
         except ValueError:
             received = f"a gradient of shape {grad.shape} by argument {argnum}"
             expected = f"the argument's shape {shape}"
-            raise ValueError(explain(self._name, received, expected)) from None
+            raise ValueError(message(self._name, received, expected)) from None
         return grad if common == grad.shape else np.broadcast_to(grad, common)
 
 

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from tapegraph.autograd.traced import TENSORS
-from tapegraph.errors import explain, kind_of
+from tapegraph.errors import kind_of, message
 from tapegraph.pytree import leaves, matched, replaced
 
 
@@ -242,7 +242,7 @@ def vspace(value: Any) -> Any:
         return ContainerVSpace(value)
     if isinstance(value, (np.ndarray, np.number, float, complex)):
         return _of_arrays(value)
-    raise TypeError(explain("vspace", kind_of(value), "numbers, and structures of them"))
+    raise TypeError(message("vspace", kind_of(value), "numbers, and structures of them"))
 
 
 def _of_arrays(value: Any) -> ArrayVSpace:

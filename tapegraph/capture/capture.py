@@ -19,12 +19,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tapegraph.errors import explain
+from tapegraph.errors import message
 from tapegraph.recording import node as nodes
 from tapegraph.recording.capture_mode import CAPTURE, ConcretizationError, forbid_read
 from tapegraph.recording.changes import Undo, make, old_numbers, together
 from tapegraph.recording.linearize import linearize, stale
-from tapegraph.recording.node import Node, constant, mark_changed, next_seq, numeric
+from tapegraph.recording.node import Node, as_leaf, mark_changed, next_seq, numeric
 from tapegraph.recording.op import CONSTANT, INPUT, OPS
 from tapegraph.recording.program import Recording
 from tapegraph.recording.record import remember
@@ -53,7 +53,7 @@ class RunDependent(ABC):
 
 
 # Gradients that were zeroed: one that there was, and one that there may be from before the scope.
-ZERO, ZEROED = object(), object()
+ZEROED, MAYBE_ZEROED = object(), object()
 
 
 class Capture:
@@ -66,7 +66,7 @@ class Capture:
     - readings: Leaves whose numbers are read anew before every run, such as a learning rate.
     - steps (Counter): How many steps each optimizer has taken inside, by id.
     - gradients: The leaves whose gradient was touched, by id, and what it is now: a tensor, None,
-      or `ZERO` or `ZEROED`.
+      or `ZEROED` or `MAYBE_ZEROED`.
     - asked: State of which it was asked whether it had a gradient, and whether it had.
     - frame: Where the scope was entered: a signal handler that runs inside began further in.
     - undo: What takes back what was done to state inside, and leaves the scope.
@@ -122,7 +122,7 @@ class Capture:
 
     def input(self, value: Any, name: str | None = None) -> Any:
         """Return a value as a leaf of the program: numbers that another run may change."""
-        leaf = constant(np.array(numeric(value, "input", "value")))
+        leaf = as_leaf(np.array(numeric(value, "input", "value")))
         leaf._op = INPUT
         leaf._name = name
         self._inputs[id(leaf)] = leaf
@@ -182,10 +182,10 @@ class Capture:
                 "Return the new value, or reach the tensor through the function's closure or self."
             )
             received = "a new value for an argument"
-            raise ConcretizationError(explain("assign", received, "state", fix))
+            raise ConcretizationError(message("assign", received, "state", fix))
         self.started.setdefault(id(leaf), leaf._array)
         self.undo.appendleft(old_numbers(leaf))
-        given = self._value(value) if isinstance(value, Node) else constant(array.copy())
+        given = self._value(value) if isinstance(value, Node) else as_leaf(array.copy())
         if given._array.shape != array.shape or given._array.dtype != array.dtype:
             raise NotImplementedError("assign: a capture takes values of the state's type")
         leaf._array = array
@@ -199,7 +199,7 @@ class Capture:
 
     def written(self, leaf: Node) -> None:
         """Let a leaf stand for what has been written into its array."""
-        self._stands_for(leaf, constant(leaf._array.copy()))
+        self._stands_for(leaf, as_leaf(leaf._array.copy()))
 
     def _stands_for(self, leaf: Node, value: Node) -> None:
         """Let a leaf stand for a value from now on."""
@@ -224,14 +224,14 @@ class Capture:
             )
             received = "an argument that is a tensor, whose gradient would not reach the caller's"
             expected = "an array, or a parameter"
-            raise ConcretizationError(explain("requires_grad_", received, expected, fix))
+            raise ConcretizationError(message("requires_grad_", received, expected, fix))
 
     def gradient(self, leaf: Node) -> Any:
         """Return the gradient of a leaf as a tensor; None where there is none."""
         grad = self.added_up(leaf)
         if grad is None and self.gradients[id(leaf)][1] is not None:  # zeroed
-            if self.gradients[id(leaf)][1] is ZERO or self._had_gradient(leaf):
-                grad = constant(np.zeros_like(leaf._array))
+            if self.gradients[id(leaf)][1] is ZEROED or self._had_gradient(leaf):
+                grad = as_leaf(np.zeros_like(leaf._array))
             self.gradients[id(leaf)] = (leaf, grad)
         if grad is not None:
             self._handed_out[id(grad)] = leaf
@@ -262,9 +262,9 @@ class Capture:
 
     def zero_gradient(self, leaf: Node) -> None:
         """Set the gradient of a leaf to zero where there is one."""
-        _, grad = self.gradients.get(id(leaf), (leaf, ZEROED))
-        if grad is not None and grad is not ZEROED:
-            grad = ZERO
+        _, grad = self.gradients.get(id(leaf), (leaf, MAYBE_ZEROED))
+        if grad is not None and grad is not MAYBE_ZEROED:
+            grad = ZEROED
         self.gradients[id(leaf)] = (leaf, grad)
 
     def in_place(self, x: Node, result: Any) -> None:
@@ -272,13 +272,13 @@ class Capture:
         if id(x) in self.of_caller:
             received = "an update in place of an argument, whose array a run does not change"
             fix = "Write x = x + y for x += y."
-            raise ConcretizationError(explain("compile", received, "a new tensor", fix))
+            raise ConcretizationError(message("compile", received, "a new tensor", fix))
         leaf = self._handed_out.get(id(x))
         if leaf is not None and self.gradients[id(leaf)][1] is x:
             if (result.shape, result.dtype) != (x._array.shape, x._array.dtype):
                 received = f"a result of shape {result.shape} and dtype {result.dtype}"
                 expected = f"shape {x._array.shape} and dtype {x._array.dtype}"
-                raise ValueError(explain("an update of .grad in place", received, expected))
+                raise ValueError(message("an update of .grad in place", received, expected))
             self.gradients[id(leaf)] = (leaf, result)
             self._handed_out[id(result)] = leaf
 

@@ -11,7 +11,7 @@ from functools import partial
 from typing import Any
 from weakref import ref
 
-from tapegraph.errors import explain, line_of
+from tapegraph.errors import line_of, message
 from tapegraph.recording.node import Node
 from tapegraph.recording.remote import offload
 from tapegraph.recording.tape import clear, current
@@ -40,4 +40,4 @@ def expire(tensors: list[ref[Node]], name: str) -> None:
 
 def _refuse(name: str, received: str) -> Any:
     expected = "what the function returns: runs of its program make no other tensors"
-    raise RuntimeError(explain(f"compile: {name}", received, expected, "Return it."))
+    raise RuntimeError(message(f"compile: {name}", received, expected, "Return it."))

@@ -21,7 +21,7 @@ def styled(text: str, style: str) -> str:
     return f"\x1b[{_STYLES[style]}m{text}\x1b[0m" if has_colours() else text
 
 
-def table(rows: list[tuple[str, ...]], *, markdown: bool) -> str:
+def printed_table(rows: list[tuple[str, ...]], *, markdown: bool) -> str:
     """Return rows, the first of which is the header, as aligned columns."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     if markdown:

@@ -13,7 +13,7 @@ from tapegraph.engines import registry
 from tapegraph.engines.engine import EngineDeclined
 from tapegraph.typed import Backend
 
-HEADER = ("step", "engine", "milliseconds", "faster than eager")
+_HEADER = ("step", "engine", "milliseconds", "faster than eager")
 WIDTHS, BATCH = (32, 64, 64, 1), 64
 _WARM = 5  # calls of each way that do not count
 WORKLOAD = f"a network of widths {WIDTHS}, {BATCH} rows, tanh, mean square, Adam; float64"

@@ -11,13 +11,13 @@ from typing import Any
 import numpy as np
 
 import tapegraph as tg
-from tapegraph.commands import table
+from tapegraph.commands import printed_table
 from tapegraph.lowering import GAPS
 from tapegraph.recording import numpy_functions
 from tapegraph.recording.op import Op
 
-HEADER = ("NumPy", "tapegraph", "records", "engine")
-INTRODUCTION = """\
+_HEADER = ("NumPy", "tapegraph", "records", "engine")
+_INTRODUCTION = """\
 # Which NumPy functions differentiate
 
 Call NumPy's functions on tensors as on arrays: they run eagerly, are recorded, and differentiate.
@@ -27,20 +27,20 @@ lowering runs *native*. Typed code should call `tg.*`, as NumPy's stubs know arr
 
 This page is written by `python -m tapegraph functions --markdown`, here with NumPy {version}.
 """
-PLAIN = """\
+_PLAIN = """\
 ## Plain results
 
 These carry no gradient: on tensors they give plain arrays, indices and truth values.
 """
-METHODS = """\
+_METHODS = """\
 ## Methods of ufuncs
 
 `outer` works for each differentiable ufunc of two arrays. These are the functions beside them:
 """
-REASONS = """\
+_REASONS = """\
 ## Native operations, and why
 """
-OTHERS = """\
+_OTHERS = """\
 ## Nothing is lost in silence
 
 Any other NumPy function raises a `TypeError` that names it. Compute without a gradient by
@@ -57,33 +57,33 @@ def page() -> str:
     methods = [
         (f"`{names[called][0]}.{method}`", f"`{names[function][0]}`")
         for (called, method), function in numpy_functions.METHODS.items()
-        if function in numpy_functions.RECORDED
+        if function in numpy_functions.COUNTERPARTS
     ]
     reasons = [f"- `{op}` {why}." for op, why in sorted(GAPS.items())]
     return "\n".join(
         [
-            INTRODUCTION.format(version=".".join(np.__version__.split(".")[:2])),
-            table([HEADER, *rows()], markdown=True),
+            _INTRODUCTION.format(version=".".join(np.__version__.split(".")[:2])),
+            printed_table([_HEADER, *function_rows()], markdown=True),
             "",
-            METHODS,
-            table([("method", "is"), *methods], markdown=True),
+            _METHODS,
+            printed_table([("method", "is"), *methods], markdown=True),
             "",
-            PLAIN,
+            _PLAIN,
             ", ".join(f"`{name}`" for name in plain) + ".",
             "",
-            REASONS,
+            _REASONS,
             *reasons,
             "",
-            OTHERS.rstrip(),
+            _OTHERS.rstrip(),
         ]
     )
 
 
-def rows() -> list[tuple[str, ...]]:
+def function_rows() -> list[tuple[str, ...]]:
     """Return one row per recorded function: its names, ours, its operations and the engine."""
     found = []
     for function, names in names_of_functions().items():
-        recording = numpy_functions.RECORDED[function]
+        recording = numpy_functions.COUNTERPARTS[function]
         ours = recording.__name__
         public = f"`tg.{ours}`" if callable(getattr(tg, ours, None)) else ""
         operations = sorted(operations_of(recording))
@@ -95,7 +95,7 @@ def rows() -> list[tuple[str, ...]]:
 def names_of_functions() -> dict[Callable[..., Any], list[str]]:
     """Return the public names of each of NumPy's functions that is recorded, its own first."""
     names = _names()  # without the ufuncs of other libraries, registered by tg.defop
-    return {f: names[f] for f in numpy_functions.RECORDED if f in names}
+    return {f: names[f] for f in numpy_functions.COUNTERPARTS if f in names}
 
 
 @functools.cache

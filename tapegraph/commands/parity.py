@@ -14,7 +14,7 @@ from tapegraph.tensors.tensor import param
 from tapegraph.testing import check_parity
 from tapegraph.typed import Array
 
-HEADER = ("function", "engine", "largest difference", "verdict")
+_HEADER = ("function", "engine", "largest difference", "verdict")
 OK, DIFFERS = "ok", "DIFFERS"
 # Symmetric and positive definite, for what takes a matrix; and above 1, for arccosh.
 _BELOW_ONE = np.array([[0.9, 0.2, 0.1], [0.2, 0.8, 0.3], [0.1, 0.3, 0.7]])

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tapegraph.compiling.guards import Same
-from tapegraph.errors import explain, kind_of
+from tapegraph.errors import kind_of, message
 from tapegraph.recording.node import HALF, Node, as_array, numeric
 
 ArgSpec = Any
@@ -116,7 +116,7 @@ def flattened(
         for key in value:
             if not isinstance(key, (str, int)):
                 fix = "Use strings."
-                raise TypeError(explain("compile", f"the key {key!r} in {path}", "names", fix))
+                raise TypeError(message("compile", f"the key {key!r} in {path}", "names", fix))
         items = (
             (Static(type(k), k), flattened(v, f"{path}[{k!r}]", found, marked))
             for k, v in value.items()
@@ -134,7 +134,7 @@ def flattened(
             return flattened(numbers, path, found)
     expected = "arrays, numbers, strings, None, and dicts, lists and tuples of them"
     fix = "Reach other objects through the function's closure or self."
-    raise TypeError(explain("compile", f"{kind_of(value)} for {path}", expected, fix))
+    raise TypeError(message("compile", f"{kind_of(value)} for {path}", expected, fix))
 
 
 def _is_dtype(value: Any) -> bool:
@@ -171,7 +171,7 @@ def rebuilt(structure: ArgSpec, leaf: Callable[[LeafSpec], Any]) -> Any:
 # As text
 
 
-def parameters(fn: Callable[..., Any]) -> list[str]:
+def positional_names(fn: Callable[..., Any]) -> list[str]:
     """Return the names of a function's positional parameters; none where it does not tell them."""
     try:
         told = inspect.signature(fn).parameters.values()
@@ -184,7 +184,7 @@ def call_text(name: str, names: list[str], structure: ArgSpec) -> str:
     """Return a call as one reads it: ``step(x: float64[5, 3], k: float, training=True)``."""
     _, ((_, positional), (_, named)) = structure
     texts = [
-        _named(names[i], part) if i < len(names) else described(part)
+        _named(names[i], part) if i < len(names) else as_written(part)
         for i, part in enumerate(positional)
     ]
     texts += [_named(key.value, part) for key, part in named]
@@ -216,10 +216,10 @@ def _name_leaves(name: str, structure: ArgSpec, found: list[str]) -> None:
 def _named(name: str, structure: ArgSpec) -> str:
     """Write what has a type as ``name: type``, and a value as ``name=value``."""
     typed = isinstance(structure, LeafSpec) or structure[0] is Node
-    return f"{name}{': ' if typed else '='}{described(structure)}"
+    return f"{name}{': ' if typed else '='}{as_written(structure)}"
 
 
-def described(structure: ArgSpec) -> str:
+def as_written(structure: ArgSpec) -> str:
     """Return a structure as one would write it, with the types of arrays and floats in it."""
     if isinstance(structure, (LeafSpec, Static)):
         return repr(structure)
@@ -227,8 +227,8 @@ def described(structure: ArgSpec) -> str:
     if kind is Node:
         return repr(content)
     if kind in (dict, OrderedDict):
-        return "{" + ", ".join(f"{key!r}: {described(part)}" for key, part in content) + "}"
-    parts = list(map(described, content))
+        return "{" + ", ".join(f"{key!r}: {as_written(part)}" for key, part in content) + "}"
+    parts = list(map(as_written, content))
     if hasattr(kind, "_fields"):  # a named tuple
         fields = zip(kind._fields, parts, strict=True)
         return f"{kind.__name__}({', '.join(f'{field}={part}' for field, part in fields)})"

@@ -14,9 +14,9 @@ from tapegraph import pytree
 from tapegraph.compiling.arguments import ArgSpec, of_call
 from tapegraph.data.batches import Batches, Epoch
 from tapegraph.data.rows import ArrayRows, Rows
-from tapegraph.errors import explain, kind_of
+from tapegraph.errors import kind_of, message
 from tapegraph.recording.lost_gradients import DIFFERENTIATING
-from tapegraph.recording.node import Node, as_array, constant
+from tapegraph.recording.node import Node, as_array, as_leaf
 from tapegraph.typed import Array, ArrayLike
 
 
@@ -51,7 +51,7 @@ class _TensorRows(ArrayRows):
     """The rows of a constant tensor."""
 
     def row(self, place: int) -> Any:
-        return constant(self._array[place])
+        return as_leaf(self._array[place])
 
 
 class _RecordedRows(Rows):
@@ -98,7 +98,7 @@ def each(values: ArrayLike) -> Each:
     """
     numbers = as_array(values, "each", "values")
     if numbers.ndim != 1 or numbers.dtype.kind not in "fiubc":
-        raise TypeError(explain("each", kind_of(values), "a sequence of numbers"))
+        raise TypeError(message("each", kind_of(values), "a sequence of numbers"))
     return Each(numbers.tolist())
 
 
@@ -210,7 +210,7 @@ def _leaf(path: str, value: Any, recorded: bool) -> Any:
         if value._requires_grad and DIFFERENTIATING.value():
             received = f"{kind_of(value)} for {path}, by which it is differentiated"
             fix = "Loop over the calls, or let the function reach the tensor through its closure."
-            raise TypeError(explain("scan", received, "arrays", fix))
+            raise TypeError(message("scan", received, "arrays", fix))
         if value._requires_grad:
             return value
         _check_rows(path, value._array)
@@ -228,18 +228,18 @@ def _leaf(path: str, value: Any, recorded: bool) -> Any:
 def _check_rows(path: str, array: Array) -> None:
     if not array.ndim:
         fix = "Pass the same number to all calls as a plain one, float(x)."
-        raise ValueError(explain("scan", f"an array of shape () for {path}", "rows", fix))
+        raise ValueError(message("scan", f"an array of shape () for {path}", "rows", fix))
 
 
 def _common(lengths: dict[str, int]) -> int:
     """Return how many calls there are."""
     if len(set(lengths.values())) > 1:
         received = ", ".join(f"{n} for {path}" for path, n in lengths.items())
-        raise ValueError(explain("scan", f"rows: {received}", "as many of each"))
+        raise ValueError(message("scan", f"rows: {received}", "as many of each"))
     if not lengths:
         fix = "Pass length=n where no argument is an array."
-        raise ValueError(explain("scan", "no array", "arrays with a row for each call", fix))
+        raise ValueError(message("scan", "no array", "arrays with a row for each call", fix))
     count = next(iter(lengths.values()))
     if count < 1:
-        raise ValueError(explain("scan", f"{count} calls", "1 or more"))
+        raise ValueError(message("scan", f"{count} calls", "1 or more"))
     return count

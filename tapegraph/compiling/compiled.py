@@ -20,7 +20,7 @@ import numpy as np
 
 from tapegraph import markup, random
 from tapegraph.capture.leaked import expire
-from tapegraph.compiling.arguments import call_text, leaf_names, of_call, parameters
+from tapegraph.compiling.arguments import call_text, leaf_names, of_call, positional_names
 from tapegraph.compiling.calls import Calls
 from tapegraph.compiling.code_names import NONE
 from tapegraph.compiling.explained import explained
@@ -29,8 +29,8 @@ from tapegraph.compiling.programs import Programs
 from tapegraph.compiling.real_calls import real_call
 from tapegraph.compiling.results import Results
 from tapegraph.compiling.trace import Trace, TraceMismatchError, mismatch
-from tapegraph.compiling.xla_option import checked as checked_xla
-from tapegraph.errors import add_note, explain, kind_of, warn
+from tapegraph.compiling.xla_option import checked_option as checked_xla
+from tapegraph.errors import add_note, kind_of, message, warn
 from tapegraph.interrupts import raise_interrupt
 from tapegraph.locks import Lock
 from tapegraph.progress import counted, logger
@@ -42,7 +42,7 @@ from tapegraph.recording.lost_gradients import DIFFERENTIATING
 from tapegraph.recording.node import Node
 from tapegraph.recording.remote import is_remote
 from tapegraph.recording.scopes import RECORDING
-from tapegraph.recording.watchers import AskReal, looked_at
+from tapegraph.recording.watchers import AskReal, is_watched
 from tapegraph.typed import Xla
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -50,7 +50,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 VerifyEvery = int | Literal["doubling"] | None
 OnRetrace = Literal["allow", "raise"]
 
-VARIABLE = "TAPEGRAPH_COMPILE"
+_VARIABLE = "TAPEGRAPH_COMPILE"
 _USUAL = {"divide": "warn", "over": "warn", "under": "ignore", "invalid": "warn"}
 # So many traces in hardly more calls are said, once.
 _MANY = 8
@@ -89,7 +89,7 @@ def compile_disabled() -> Iterator[None]:
 
 
 def _enabled() -> bool:
-    return not _disabled.get() and os.environ.get(VARIABLE, "1") not in ("", "0")
+    return not _disabled.get() and os.environ.get(_VARIABLE, "1") not in ("", "0")
 
 
 def _checks_floats() -> bool:
@@ -157,7 +157,7 @@ class Compiled:
         # Of the floats it sees, those whose numbers change, and those that can only count by value.
         self._fed: frozenset[str] = frozenset()
         self._by_value: frozenset[str] = frozenset()
-        self._parameters = parameters(fn)
+        self._parameters = positional_names(fn)
         self._is_derivative = is_derivative_function(fn)
         self._lock = Lock()
         self._runs_in: int | None = None  # the thread
@@ -222,7 +222,7 @@ class Compiled:
             thread = get_ident()
             if self._runs_in == thread:
                 raise RuntimeError(
-                    explain(
+                    message(
                         f"compile: {self.__name__}",
                         "a call of a step from an operation inside it",
                         "the end of the call that is going on",
@@ -321,7 +321,7 @@ class Compiled:
             received = f"a call that takes a new trace: {reason}"
             fix = "Keep it the same, pass it as an array or a float, or allow new traces."
             raise TraceMismatchError(
-                explain(f"compile: {self.__name__}", received, "the calls it has a trace of", fix)
+                message(f"compile: {self.__name__}", received, "the calls it has a trace of", fix)
             )
         self._made += 1
         if self._made == _MANY and self._made > 0.75 * self._calls:
@@ -334,7 +334,7 @@ class Compiled:
             )
             fix += "but nothing is compiled."
             warn(
-                explain(f"compile: {self.__name__}", received, "calls like earlier ones", fix),
+                message(f"compile: {self.__name__}", received, "calls like earlier ones", fix),
                 RuntimeWarning,
             )
         entry = _Entry(arguments, view, reason, self._next_real(0))
@@ -493,7 +493,7 @@ class Compiled:
             if entry.programs is not None:
                 return str(entry.programs.native.source)
         raise RuntimeError(
-            explain("source", "a step that has no plan yet", "two calls alike", "Call it first.")
+            message("source", "a step that has no plan yet", "two calls alike", "Call it first.")
         )
 
     def write(self, folder: str | os.PathLike[str]) -> None:
@@ -509,7 +509,7 @@ class Compiled:
                 entry.programs.write(folder)
                 return
         raise RuntimeError(
-            explain("write", "a step that has no graph yet", "two calls alike", "Call it first.")
+            message("write", "a step that has no graph yet", "two calls alike", "Call it first.")
         )
 
     def explain(self) -> str:
@@ -517,7 +517,7 @@ class Compiled:
         return explained(self, self._entries, self._max_traces, self._parameters)
 
     def _repr_html_(self) -> str:
-        return markup.heading("compiled step", self.__name__) + markup.text(self.explain())
+        return markup.heading("compiled step", self.__name__) + markup.html_text(self.explain())
 
     def __repr__(self) -> str:
         return f"<compiled {self.__name__}, {self.traces} traces>"
@@ -561,7 +561,7 @@ def _is_looked_at(trace: Trace | None) -> bool:
 
     Where processes average, that would be a second average, on this one alone.
     """
-    return trace is not None and trace.averages and looked_at()
+    return trace is not None and trace.averages and is_watched()
 
 
 def _still_holds(trace: Trace | None) -> bool:
@@ -691,22 +691,22 @@ def compile(
     if isinstance(fn, Compiled):  # with other options
         fn, strategy = fn._fn, fn._workers if strategy is None else strategy
     if not callable(fn):
-        raise TypeError(explain("compile", kind_of(fn), "a function"))
+        raise TypeError(message("compile", kind_of(fn), "a function"))
     for kind, is_kind in _NOT_ONE_CALL.items():
         if is_kind(fn):
             fix = "Compile the function that it calls, and loop or await outside."
-            raise TypeError(explain("compile", f"{kind} {fn!r}", "a function", fix))
+            raise TypeError(message("compile", f"{kind} {fn!r}", "a function", fix))
     if not isinstance(max_traces, int) or max_traces < 1:
-        raise ValueError(explain("compile", f"max_traces={max_traces!r}", "1 or more"))
+        raise ValueError(message("compile", f"max_traces={max_traces!r}", "1 or more"))
     whole = isinstance(verify_every, int) and not isinstance(verify_every, bool)
     if not (verify_every is None or verify_every == "doubling" or (whole and verify_every > 0)):
         expected = "a number of calls from 1, 'doubling' or None"
-        raise ValueError(explain("compile", f"verify_every={verify_every!r}", expected))
+        raise ValueError(message("compile", f"verify_every={verify_every!r}", expected))
     if on_retrace not in get_args(OnRetrace):
-        raise ValueError(explain("compile", f"on_retrace={on_retrace!r}", "'allow' or 'raise'"))
+        raise ValueError(message("compile", f"on_retrace={on_retrace!r}", "'allow' or 'raise'"))
     compiled = Compiled(fn, max_traces, verify_every, on_retrace, checked_xla(xla))
     if strategy is None:
         return compiled
     # By a string: it stands above, and is loaded when it is asked for.
     on_workers = importlib.import_module("tapegraph.distributed.on_workers")
-    return on_workers.compiled(compiled, strategy)
+    return on_workers.under_strategy(compiled, strategy)

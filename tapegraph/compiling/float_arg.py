@@ -11,7 +11,7 @@ import numpy as np
 from tapegraph.capture.capture import Capture
 from tapegraph.compiling.arguments import LeafSpec
 from tapegraph.compiling.sources import Argument, Reader
-from tapegraph.errors import explain
+from tapegraph.errors import message
 from tapegraph.recording import numpy_functions
 from tapegraph.recording.capture_mode import BY_VALUE, ConcretizationError
 from tapegraph.recording.op import OPS, Attrs
@@ -43,14 +43,14 @@ def evaluated(expression: Any, given: list[Any]) -> Any:
     return _ARITHMETIC[name](*(evaluated(x, given) for x in operands))
 
 
-def arguments_of(expression: Any) -> frozenset[int]:
+def _arguments_of(expression: Any) -> frozenset[int]:
     """Return which of the arguments' arrays and floats an expression is of."""
     if type(expression) is not tuple:
         return frozenset()
     name, *operands = expression
     if name == "argument":
         return frozenset(operands)
-    return frozenset().union(*map(arguments_of, operands))
+    return frozenset().union(*map(_arguments_of, operands))
 
 
 class Inputs:
@@ -130,12 +130,12 @@ class FloatArg(ArrayMethods):
         if not numpy_functions.is_known(ufunc):
             plain = (x.read(ufunc.__name__) if type(x) is FloatArg else x for x in inputs)
             return getattr(ufunc, method)(*plain, **options)
-        return numpy_functions.ufunc(ufunc, method, inputs, options)
+        return numpy_functions.array_ufunc(ufunc, method, inputs, options)
 
     def __array_function__(self, function: Any, types: Any, args: Any, options: Any) -> Any:
         if not numpy_functions.is_known(function):
             raise self._frozen(f"{function.__module__}.{function.__name__}")
-        return numpy_functions.function(function, args, options)
+        return numpy_functions.array_function(function, args, options)
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Any:
         return np.asarray(self.read("numpy.asarray"), dtype)
@@ -143,13 +143,13 @@ class FloatArg(ArrayMethods):
     @property
     def may_be_read(self) -> bool:
         """Whether it may become a plain number after all."""
-        return self._reads is not None and arguments_of(self._expression) <= self._reads.keys()
+        return self._reads is not None and _arguments_of(self._expression) <= self._reads.keys()
 
     def read(self, conversion: str, fix: str = _ARRAYS) -> float:
         """Return the plain number, and remember that it was read."""
         if self._reads is None or not self.may_be_read:
             raise self._frozen(conversion, fix)
-        self._reads.update(dict.fromkeys(arguments_of(self._expression), True))
+        self._reads.update(dict.fromkeys(_arguments_of(self._expression), True))
         return self._value
 
     def tensor(self, dtype: Any = np.float64) -> Any:
@@ -212,7 +212,7 @@ class FloatArg(ArrayMethods):
 
     def _frozen(self, conversion: str, fix: str = _ARRAYS) -> ConcretizationError:
         received = f"a float argument ({self._value!r}), whose number every call gives anew"
-        return ConcretizationError(explain(conversion, received, "arithmetic with it", fix))
+        return ConcretizationError(message(conversion, received, "arithmetic with it", fix))
 
     def __round__(self, digits: int | None = None) -> Any:
         if digits is None:  # which gives an int

@@ -16,7 +16,7 @@ from typing import Any
 from tapegraph.arrays.row_sparse import RowSparse
 from tapegraph.capture.sgd_updates import RowUpdate
 from tapegraph.compiling.results import Results
-from tapegraph.compiling.sources import Block, GradientBefore, rows
+from tapegraph.compiling.sources import Block, GradientBefore, rows_of_runs
 from tapegraph.compiling.trace import Trace
 from tapegraph.engines import registry
 from tapegraph.engines.auto import EngineStats
@@ -24,7 +24,7 @@ from tapegraph.engines.backend import LAST, get_backend
 from tapegraph.engines.engine import Engine, EngineDeclined, Many, WholeProgram
 from tapegraph.engines.fallback_policy import Failure, account
 from tapegraph.engines.tuner import CLOCK, NEVER, POLICY, Tuner
-from tapegraph.errors import explain
+from tapegraph.errors import message
 from tapegraph.interrupts import raise_interrupt
 from tapegraph.progress import announce
 from tapegraph.random import come_back
@@ -39,7 +39,7 @@ from tapegraph.recording.changes import (
 )
 from tapegraph.recording.node import next_seq
 from tapegraph.recording.remote import RemoteArray, offloaded
-from tapegraph.recording.watchers import WATCHING, AskReal, looked_at
+from tapegraph.recording.watchers import WATCHING, AskReal, is_watched
 from tapegraph.typed import Xla
 
 # Seconds that a loop of an engine may take, how many runs the first one makes, and how many bytes
@@ -117,7 +117,7 @@ class Programs:
                 program.write(folder)
                 return
         received = f"{self._name}, which is no graph: {next(iter(self._failed.values())).reason}"
-        raise RuntimeError(explain("write", received, "a step that TensorFlow can run"))
+        raise RuntimeError(message("write", received, "a step that TensorFlow can run"))
 
     def _tell_compiled(self, name: str, start: float) -> None:
         for watcher in WATCHING.value():
@@ -322,7 +322,7 @@ class Programs:
             elif isinstance(source, GradientBefore):
                 values.append(source([], []))
             else:
-                values.append(rows(source, block, read, runs))
+                values.append(rows_of_runs(source, block, read, runs))
         return values
 
     # Engines
@@ -331,7 +331,7 @@ class Programs:
         name = get_backend()
         if name == registry.NATIVE:
             return name, _ASKED
-        if looked_at():
+        if is_watched():
             return registry.NATIVE, _LOOKED_AT
         if self._trace.numbers is not None:
             return registry.NATIVE, _NUMBERS

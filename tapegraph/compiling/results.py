@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 
 from tapegraph import pytree
-from tapegraph.errors import explain, kind_of
+from tapegraph.errors import kind_of, message
 from tapegraph.ops.shape import concat, reshape
-from tapegraph.recording.node import Node, constant
+from tapegraph.recording.node import Node, as_leaf
 from tapegraph.tensors.value import Value
 
 _NUMBERS = (bool, int, float, complex, np.generic, np.ndarray)
@@ -95,12 +95,12 @@ class Results:
     def _refuse(self, received: str, expected: str) -> None:
         fix = "Return the same from every call, or loop over them."
         received = f"{received}, from call {self.count}"
-        raise ValueError(explain("scan", received, f"{expected}, as from call 0", fix))
+        raise ValueError(message("scan", received, f"{expected}, as from call 0", fix))
 
 
 def _finished(column: Any, is_tensor: bool) -> Any:
     if not isinstance(column, list):
-        return constant(column) if is_tensor else column
+        return as_leaf(column) if is_tensor else column
     if is_tensor:
         return concat(column)
     return column if isinstance(column[0], Value) else column[0]

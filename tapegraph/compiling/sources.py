@@ -69,7 +69,7 @@ class Converted:
 
     def rows(self, block: Block, read: Sequence[list[Any]], runs: int) -> Array:
         """Return what it gives in each of many runs."""
-        return rows(self._source, block, read, runs).astype(self._dtype)
+        return rows_of_runs(self._source, block, read, runs).astype(self._dtype)
 
 
 class Block(Protocol):
@@ -85,7 +85,7 @@ class Block(Protocol):
         """Return the arguments of the runs from one on."""
 
 
-def rows(source: Reader, block: Block, read: Sequence[list[Any]], runs: int) -> Array:
+def rows_of_runs(source: Reader, block: Block, read: Sequence[list[Any]], runs: int) -> Array:
     """Return what a source gives in each of so many runs; ``read`` is what each reading gives."""
     if isinstance(source, Converted):
         return source.rows(block, read, runs)

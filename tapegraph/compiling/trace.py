@@ -11,7 +11,7 @@ from weakref import ref
 import numpy as np
 
 from tapegraph.arrays.row_sparse import RowSparse
-from tapegraph.capture.capture import ZERO, ZEROED, Capture, RunDependent
+from tapegraph.capture.capture import MAYBE_ZEROED, ZEROED, Capture, RunDependent
 from tapegraph.capture.leaked import leaked
 from tapegraph.compiling.arguments import (
     FLOAT,
@@ -19,7 +19,7 @@ from tapegraph.compiling.arguments import (
     VALUE,
     ArgSpec,
     LeafSpec,
-    described,
+    as_written,
     flattened,
     rebuilt,
 )
@@ -27,9 +27,9 @@ from tapegraph.compiling.float_arg import FloatArg, Inputs
 from tapegraph.compiling.guards import FedPlace
 from tapegraph.compiling.sources import Converted, GradientBefore, Reader, Reading
 from tapegraph.differentiation import stored
-from tapegraph.errors import explain
+from tapegraph.errors import message
 from tapegraph.recording.changes import Change, Undo, make, set_gradient, together
-from tapegraph.recording.node import Node, constant
+from tapegraph.recording.node import Node, as_leaf
 from tapegraph.recording.op import ALL_REDUCE, INPUT, SCALAR
 from tapegraph.recording.program import Program, Recording, identity
 from tapegraph.scalars.datum import Datum
@@ -171,7 +171,7 @@ class Trace:
         """Return whether state has a gradient after a run."""
         for touched, left in self.gradients:
             if touched is node:
-                return left is not None and (left is not ZEROED or had)
+                return left is not None and (left is not MAYBE_ZEROED or had)
         return had
 
     @cached_property
@@ -236,7 +236,7 @@ class Trace:
                     grad = np.asarray(grad)  # a sum of 0-d arrays is a number
             elif left is None:
                 grad = None
-            elif left is ZERO or _has_gradient(node):
+            elif left is ZEROED or _has_gradient(node):
                 grad = stored.ZERO
             else:
                 continue
@@ -251,7 +251,7 @@ class Trace:
         def leaf(_: LeafSpec) -> Any:
             value = next(plain)
             if value is RESULT:
-                return constant(next(left))
+                return as_leaf(next(left))
             if value is VALUE:
                 return Value(next(numbers))
             if value is FLOAT:
@@ -327,7 +327,7 @@ class Trace:
         return None
 
     def _text(self) -> str:
-        return described(self.results)
+        return as_written(self.results)
 
 
 def _entry_of(program: Program, slot: int) -> tuple[Any, ...]:
@@ -398,7 +398,7 @@ def mismatch(name: str, difference: str, unchecked: int = 0) -> TraceMismatchErr
     """Return the error of a step that is not the same each time."""
     since = "" if not unchecked else f" ({unchecked} calls since the last real one may be affected)"
     return TraceMismatchError(
-        explain(
+        message(
             f"compile: {name}",
             f"calls that differ: {difference}{since}",
             "the same operations on the same constants in every call",

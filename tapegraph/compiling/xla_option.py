@@ -5,28 +5,28 @@ from __future__ import annotations
 import os
 from typing import Any
 
-from tapegraph.errors import explain
+from tapegraph.errors import message
 from tapegraph.typed import Xla
 
-VARIABLE = "TAPEGRAPH_XLA"
+_VARIABLE = "TAPEGRAPH_XLA"
 _OF_TEXT: dict[str, Xla] = {"1": True, "0": False, "auto": "auto", "": "auto"}
 
 
-def from_environment() -> Xla:
+def _from_environment() -> Xla:
     """Return what ``TAPEGRAPH_XLA`` says.
 
     - Raises ValueError: It says something else than 1, 0 or auto.
     """
-    text = os.environ.get(VARIABLE, "")
+    text = os.environ.get(_VARIABLE, "")
     if text not in _OF_TEXT:
-        raise ValueError(f"{VARIABLE}: received {text!r}; expected '1', '0' or 'auto'")
+        raise ValueError(f"{_VARIABLE}: received {text!r}; expected '1', '0' or 'auto'")
     return _OF_TEXT[text]
 
 
-_default = from_environment()
+_default = _from_environment()
 
 
-def checked(option: Any) -> Xla:
+def checked_option(option: Any) -> Xla:
     """Return the option of `compile`; None stands for the default.
 
     - Raises ValueError: It is neither a bool nor "auto".
@@ -35,4 +35,4 @@ def checked(option: Any) -> Xla:
         return _default
     if isinstance(option, bool) or (isinstance(option, str) and option == "auto"):
         return option  # type: ignore[return-value]
-    raise ValueError(explain("compile", f"xla={option!r}", "True, False, 'auto' or None"))
+    raise ValueError(message("compile", f"xla={option!r}", "True, False, 'auto' or None"))

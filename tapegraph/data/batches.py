@@ -11,7 +11,7 @@ import numpy as np
 
 from tapegraph import pytree, random
 from tapegraph.data.rows import BatchRows
-from tapegraph.errors import explain, kind_of
+from tapegraph.errors import kind_of, message
 from tapegraph.recording.node import Node, as_array
 from tapegraph.typed import Array
 
@@ -108,7 +108,7 @@ def batches(
     """
     size = _whole("size", size)
     if size < 1:
-        raise ValueError(explain("batches", f"size={size}", "1 or more"))
+        raise ValueError(message("batches", f"size={size}", "1 or more"))
     trees = tuple(
         pytree.replaced(tree, (_array(path, x) for path, x in pytree.leaves(tree, f"arrays[{i}]")))
         for i, tree in enumerate(arrays)
@@ -116,10 +116,10 @@ def batches(
     lengths = [len(array) for _, array in pytree.leaves(trees)]
     if len(set(lengths)) != 1:
         received = f"arrays of {lengths} rows" if lengths else "no arrays"
-        raise ValueError(explain("batches", received, "arrays with as many rows"))
+        raise ValueError(message("batches", received, "arrays with as many rows"))
     if lengths[0] < (size if drop_last else 1):
         received = f"{lengths[0]} rows for batches of {size}"
-        raise ValueError(explain("batches", received, "enough rows for one batch"))
+        raise ValueError(message("batches", received, "enough rows for one batch"))
     return Batches(trees, _permutation(rng) if shuffle else None, size, drop_last)
 
 
@@ -162,11 +162,11 @@ def _array(path: str, data: Any) -> Array:
     if isinstance(data, Node):
         if data._requires_grad:
             received = f"{kind_of(data)} that needs a gradient for {path}"
-            raise TypeError(explain("batches", received, "data", "Pass tensor.detach()."))
+            raise TypeError(message("batches", received, "data", "Pass tensor.detach()."))
         data = data._array
     array: Array = data if isinstance(data, np.ndarray) else as_array(data, "batches", path)
     if not array.ndim or array.dtype == object:
-        raise TypeError(explain("batches", f"{kind_of(data)} for {path}", "an array with rows"))
+        raise TypeError(message("batches", f"{kind_of(data)} for {path}", "an array with rows"))
     return array
 
 
@@ -178,7 +178,7 @@ def _permutation(rng: Any) -> Callable[[int], Array]:
         return rng.permutation
     seed = _whole("rng", rng)
     if seed < 0:
-        raise ValueError(explain("batches", f"rng={seed}", "0 or more"))
+        raise ValueError(message("batches", f"rng={seed}", "0 or more"))
     return np.random.default_rng(seed).permutation
 
 
@@ -188,4 +188,4 @@ def _whole(argument: str, value: Any) -> int:
     except TypeError:
         expected = "an integer" if argument == "size" else "an integer, a Generator or None"
         received = f"{kind_of(value)} for {argument!r}"
-        raise TypeError(explain("batches", received, expected)) from None
+        raise TypeError(message("batches", received, expected)) from None

@@ -18,11 +18,11 @@ from tapegraph.engines.backend import LAST, Ran, get_backend
 from tapegraph.engines.engine import Engine, Outcome
 from tapegraph.engines.fallback_policy import Failure, account
 from tapegraph.engines.tuner import CLOCK
-from tapegraph.errors import explain, kind_of
+from tapegraph.errors import kind_of, message
 from tapegraph.recording import capture_mode
 from tapegraph.recording.capture_mode import is_captured
 from tapegraph.recording.linearize import History
-from tapegraph.recording.node import Node, constant, numeric
+from tapegraph.recording.node import Node, as_leaf, numeric
 from tapegraph.recording.record import keep_parts
 from tapegraph.recording.watchers import WATCHING
 from tapegraph.typed import Array, ArrayLike
@@ -74,13 +74,13 @@ def backward(y: Tensor | Value, seed: ArrayLike | None = None) -> None:
     if not isinstance(y, Node):
         if hasattr(type(y), "__tapegraph_apply__") and hasattr(y, "backward"):
             if seed is not None:
-                raise TypeError(explain("backward", "a seed for a Value", "none: it is 1"))
+                raise TypeError(message("backward", "a seed for a Value", "none: it is 1"))
             y.backward()
             return
-        raise TypeError(explain("backward", kind_of(y), "a Tensor"))
+        raise TypeError(message("backward", kind_of(y), "a Tensor"))
     if not y._requires_grad:
         raise RuntimeError(
-            explain(
+            message(
                 "backward",
                 f"{kind_of(y)} that needs no gradient",
                 "a result computed from tg.param with recording on",
@@ -90,7 +90,7 @@ def backward(y: Tensor | Value, seed: ArrayLike | None = None) -> None:
         )
     capture = capture_mode.capturing()
     if capture is not None:
-        given: Any = seed if seed is None or is_captured(seed) else constant(cotangent_of(y, seed))
+        given: Any = seed if seed is None or is_captured(seed) else as_leaf(cotangent_of(y, seed))
         record_backward(capture, y, given, cotangent_of(y, None if given is None else given._array))
         return
     borrowed = _borrowed(y, seed)
@@ -129,7 +129,7 @@ def cotangent_of(y: Node, seed: Any) -> Array:
             "by tg.grad(f, holomorphic=True)."
         )
         received = f"a result of dtype {data.dtype}, which does not rise or fall"
-        raise TypeError(explain("backward", received, "real numbers", fix))
+        raise TypeError(message("backward", received, "real numbers", fix))
     if seed is None:  # of one number, in a quarter of the time
         return np.ones_like(data) if data.shape else np.array(1, data.dtype)
     array = numeric(seed, "backward", "seed")
@@ -137,7 +137,7 @@ def cotangent_of(y: Node, seed: Any) -> Array:
     array = array.astype(data.dtype, copy=False)
     if array.shape != data.shape:
         raise ValueError(
-            explain("backward", f"a seed of shape {array.shape}", f"y's shape {data.shape}")
+            message("backward", f"a seed of shape {array.shape}", f"y's shape {data.shape}")
         )
     return array
 

@@ -10,10 +10,10 @@ from tapegraph.differentiation.backward import cotangent_of, differentiated
 from tapegraph.differentiation.recorded_backward import record_gradients, record_jacobian
 from tapegraph.engines import registry
 from tapegraph.engines.backend import LAST
-from tapegraph.errors import explain, kind_of, line_of
+from tapegraph.errors import kind_of, line_of, message
 from tapegraph.recording import capture_mode
 from tapegraph.recording.linearize import NEEDS_GRADIENT, History, cleared, linearize
-from tapegraph.recording.node import Node, constant, next_seq
+from tapegraph.recording.node import Node, as_leaf, next_seq
 from tapegraph.recording.op import CLEARED
 from tapegraph.recording.program import Recording
 from tapegraph.recording.scopes import RECORDING, Scope, no_grad
@@ -77,17 +77,17 @@ def gradients(
         fix = ""
         if hasattr(type(y), "__tapegraph_apply__"):
             fix = "A Value is differentiated by its own backward(), a Dual by tg.grad or tg.jvp."
-        raise TypeError(explain("gradients", f"{kind_of(y)} for 'y'", "a Tensor", fix))
+        raise TypeError(message("gradients", f"{kind_of(y)} for 'y'", "a Tensor", fix))
     targets: list[Any] = [xs] if isinstance(xs, Node) else list(xs)
     for i, x in enumerate(targets):
         if not isinstance(x, Node):
-            raise TypeError(explain("gradients", f"{kind_of(x)} for xs[{i}]", "a Tensor"))
+            raise TypeError(message("gradients", f"{kind_of(x)} for xs[{i}]", "a Tensor"))
     found = Region([y], targets).gradients([seed], record=create_graph)
     for i, (x, grad) in enumerate(zip(targets, found, strict=True)):
         if grad is None and not allow_unused:
             fix = "Leave it out, or write allow_unused=True to get None for it."
             received = f"xs[{i}], {_described(x)}, on which y does not depend"
-            raise RuntimeError(explain("gradients", received, "what y was computed from", fix))
+            raise RuntimeError(message("gradients", received, "what y was computed from", fix))
     return tuple(found)
 
 
@@ -150,7 +150,7 @@ class Region:
         ``natively`` runs the native engine, and leaves the report of the last backward alone.
         """
         given: list[Any] = [
-            s if s is None or isinstance(s, Node) else constant(cotangent_of(y, s))
+            s if s is None or isinstance(s, Node) else as_leaf(cotangent_of(y, s))
             for y, s in zip(self._ys, seeds, strict=True)
         ]
         arrays = [
@@ -161,7 +161,7 @@ class Region:
         if not self._wanted():
             found: list[Any] = []
         elif record:
-            starts = [constant(a) if s is None else s for s, a in zip(given, arrays, strict=True)]
+            starts = [as_leaf(a) if s is None else s for s, a in zip(given, arrays, strict=True)]
             starts = [
                 s if s.dtype == a.dtype else s.astype(a.dtype)
                 for s, a in zip(starts, arrays, strict=True)
@@ -181,7 +181,7 @@ class Region:
                 grads, report = differentiated(history, arrays)
                 LAST.set(report)
             # Both operands of a + b receive the same array; each result must be its own.
-            found = [constant(dense_copy(g)) for g in grads]
+            found = [as_leaf(dense_copy(g)) for g in grads]
         return self._by_target(found)
 
     def arrays(self) -> list[Array | None]:
@@ -207,7 +207,7 @@ class Region:
         elif self._wanted() and history is not None:
             blocks, report = differentiated(history, None)
             LAST.set(report)
-            found = list(map(constant, blocks))
+            found = list(map(as_leaf, blocks))
         return self._by_target(found)
 
     def _recording(self) -> Any:

@@ -8,7 +8,7 @@ from tapegraph.arrays.row_sparse import dense_copy
 from tapegraph.capture.capture import Capture
 from tapegraph.differentiation.precision import warn_of_float64
 from tapegraph.engines import registry
-from tapegraph.errors import explain
+from tapegraph.errors import message
 from tapegraph.ops.elementwise import add
 from tapegraph.ops.shape import alias
 from tapegraph.recording.linearize import linearize
@@ -52,7 +52,7 @@ def record_backward(capture: Capture, y: Node, seed: Any, cotangent: Array) -> N
     for slot in targets:
         if recording.nodes[slot]._inputs and capture.is_state(recording.nodes[slot]):
             raise RuntimeError(
-                explain(
+                message(
                     "backward",
                     f"{recording.describe(slot)}, outside the captured program",
                     "results that were computed inside",

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from tapegraph.arrays.row_sparse import RowSparse
-from tapegraph.errors import explain
+from tapegraph.errors import message
 from tapegraph.locks import Lock
 from tapegraph.numpy_warnings import quietly
 from tapegraph.recording.changes import Change, make, set_gradient, together
@@ -107,7 +107,7 @@ def _check_unchanged(node: Node, held: Array) -> None:
         return
     label = f"'{node.name}'" if node.name else f"of shape {array.shape}"
     raise RuntimeError(
-        explain(
+        message(
             "backward",
             f"a .grad of shape {held.shape} and dtype {held.dtype} on {node._op.name} {label}",
             f"shape {array.shape} and dtype {array.dtype}",

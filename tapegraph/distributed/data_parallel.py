@@ -17,20 +17,20 @@ from tapegraph.distributed.exchange import (
     communicator,
     end_job_on_errors,
 )
-from tapegraph.errors import explain, kind_of
+from tapegraph.errors import kind_of, message
 from tapegraph.optim.leaves import (
     Leaf,
-    array_of,
+    data_of,
     gradients_of,
     of_parts,
-    parts_of,
-    set_gradient,
+    real_and_imaginary,
+    replace_gradient,
 )
 from tapegraph.optim.optimizer import Optimizer
 from tapegraph.recording.capture_mode import capturing, check_outside, settled
 from tapegraph.recording.changes import Change, all_new_numbers, make, together
 from tapegraph.recording.changes import set_gradient as put_gradient
-from tapegraph.recording.node import constant, real, real_dtype
+from tapegraph.recording.node import as_float, as_leaf, real_dtype
 from tapegraph.recording.op import ALL_REDUCE
 from tapegraph.recording.record import apply
 from tapegraph.recording.scopes import no_grad
@@ -108,16 +108,16 @@ class DataParallel:
         check_outside(op, "Make it before the first.")
         if not isinstance(optimizer, Optimizer) or not optimizer.params:
             expected = "an optimizer with parameters, as tg.SGD"
-            raise TypeError(explain(op, kind_of(optimizer), expected))
+            raise TypeError(message(op, kind_of(optimizer), expected))
         if check_every is not None and (type(check_every) is not int or check_every < 1):
             expected = "a number of steps from 1, or None"
-            raise ValueError(explain(op, f"check_every={check_every!r}", expected))
+            raise ValueError(message(op, f"check_every={check_every!r}", expected))
         self.optimizer = optimizer
         self._comm = communicator(op, comm)
         self._check_every = check_every
         self._params = optimizer.params
         self._names = [name for group in optimizer.groups for name in group.names]
-        self._kinds = [array_of(p)[...] for p in self._params]
+        self._kinds = [data_of(p)[...] for p in self._params]
         # Complex numbers travel as their two parts.
         self._sizes = [2 * a.size if a.dtype.kind == "c" else a.size for a in self._kinds]
         self._dtype = real_dtype(np.result_type(*self._kinds))
@@ -209,9 +209,9 @@ class DataParallel:
         op, capture = "all_reduce", capturing()
         weight = settled(weight, self._dtype)
         if not isinstance(weight, Tensor):
-            weight = constant(np.asarray(real(weight, op, "weight"), self._dtype))
+            weight = as_leaf(np.asarray(as_float(weight, op, "weight"), self._dtype))
         elif weight.shape != ():
-            raise ValueError(explain(op, f"a weight of shape {weight.shape}", "one number"))
+            raise ValueError(message(op, f"a weight of shape {weight.shape}", "one number"))
         grads = gradients_of(self._params, rows=False)
         has = tuple(g is not None for g in grads)
         with no_grad():
@@ -227,7 +227,7 @@ class DataParallel:
             ]
             if capture is not None:
                 for p, new in found:
-                    set_gradient(p, new)
+                    replace_gradient(p, new)
                 return []
         before = [_gradient_put(p, getattr(p, GRAD, None)) for p, _ in found]
         make(together([_gradient_put(p, new) for p, new in found]))
@@ -292,12 +292,12 @@ class DataParallel:
         options["weight_decay"] = [group.weight_decay for group in optimizer.groups]
         yield f"{type(optimizer).__name__} with {options}"
         for name, leaf in self._shared():
-            yield described(name, leaf)
+            yield leaf_signature(name, leaf)
 
 
 def send_out(comm: Communicator, leaves: Sequence[Any]) -> None:
     """Give all ranks rank 0's numbers of some leaves."""
-    arrays = [np.array(array_of(leaf), order="C") for leaf in leaves]
+    arrays = [np.array(data_of(leaf), order="C") for leaf in leaves]
     for array in arrays:
         comm.Bcast(array, root=0)
     pairs = list(zip(leaves, arrays, strict=True))
@@ -311,7 +311,7 @@ def send_out(comm: Communicator, leaves: Sequence[Any]) -> None:
 
 
 def _real(grad: Any) -> Any:
-    return parts_of(grad) if grad.dtype.kind == "c" else grad
+    return real_and_imaginary(grad) if grad.dtype.kind == "c" else grad
 
 
 def _of_kind(numbers: Any, kind: Array) -> Any:
@@ -322,9 +322,9 @@ def _of_kind(numbers: Any, kind: Array) -> Any:
     return of_parts(parts)
 
 
-def described(name: str, leaf: Any) -> str:
+def leaf_signature(name: str, leaf: Any) -> str:
     """Return what a leaf must have in common with that of other ranks."""
-    array = array_of(leaf)
+    array = data_of(leaf)
     return f"{name} of shape {array.shape} and dtype {array.dtype}"
 
 

@@ -22,7 +22,7 @@ import numpy as np
 
 from tapegraph.arrays.buffers import keep_freed_memory
 from tapegraph.engines import registry
-from tapegraph.errors import explain, kind_of
+from tapegraph.errors import kind_of, message
 from tapegraph.recording.node import real_dtype
 from tapegraph.typed import Array
 
@@ -62,7 +62,7 @@ def communicator(op: str, comm: Any) -> Communicator:
         except ImportError as error:
             received = f"no communicator, and no MPI ({error})"
             fix = 'Install the extra: pip install "tapegraph[distributed]".'
-            raise ImportError(explain(op, received, "mpi4py with an MPI library", fix)) from error
+            raise ImportError(message(op, received, "mpi4py with an MPI library", fix)) from error
         comm = MPI.COMM_WORLD
     elif not hasattr(comm, "Bcast") and (hasattr(comm, "num_replicas_in_sync") or callable(comm)):
         comm = registry.engine("tensorflow").workers(op, comm)
@@ -70,7 +70,7 @@ def communicator(op: str, comm: Any) -> Communicator:
     if missing:
         received = f"{kind_of(comm)} without {', '.join(missing)}"
         expected = "a communicator such as MPI.COMM_WORLD, or a strategy of tf.distribute"
-        raise TypeError(explain(op, received, expected))
+        raise TypeError(message(op, received, expected))
     return comm  # type: ignore[no-any-return]
 
 
@@ -170,7 +170,7 @@ class Exchange:
         """Return the average of flat gradients, and which parameters have one on any rank."""
         if not 0 <= weight < np.inf:
             received = f"the weight {float(weight)!r} on rank {self._comm.rank}"
-            raise ValueError(explain(self._op, received, "a finite number, not negative"))
+            raise ValueError(message(self._op, received, "a finite number, not negative"))
         self._fill(flat, weight, has, self._digest if place == 0 else _NO_DIGEST)
         waits = True
         while waits:
@@ -181,7 +181,7 @@ class Exchange:
             check_equal(self._op, self._comm, self._shared)
         if not weights:
             fix = "Give a rank without data the weight 0, and another one more."
-            raise RuntimeError(explain(self._op, "the weight 0 on every rank", "one above", fix))
+            raise RuntimeError(message(self._op, "the weight 0 on every rank", "one above", fix))
         mean = self._total[: flat.size] / self._total.dtype.type(weights)
         return mean, tuple((self._total[flat.size : -_MORE] > 0).tolist())
 
@@ -202,7 +202,7 @@ class Exchange:
         now, then = ("a", "none") if any_has[place] else ("no", "one")
         received = f"{now} gradient of {self._names[place]!r} on any rank, and {then} when recorded"
         fix = "Take the same branches on all ranks, or call zero_grad() before backward()."
-        return RuntimeError(explain(self._op, received, "gradients of the same parameters", fix))
+        return RuntimeError(message(self._op, received, "gradients of the same parameters", fix))
 
 
 # What all ranks must have alike
@@ -220,7 +220,7 @@ def check_alike(op: str, comm: Communicator, lines: Sequence[str]) -> None:
     one, two = next(pairs, (f"{len(first)} parameters", f"{len(other)}"))
     fix = "Make the parameters and the optimizer alike on all ranks."
     received = f"{two} on rank {rank}, and {one} on rank 0"
-    raise ValueError(explain(op, received, "the same on every rank", fix))
+    raise ValueError(message(op, received, "the same on every rank", fix))
 
 
 def check_equal(op: str, comm: Communicator, arrays: Sequence[tuple[str, Array]]) -> None:
@@ -236,7 +236,7 @@ def check_equal(op: str, comm: Communicator, arrays: Sequence[tuple[str, Array]]
         rank = int((of_each > 0).argmax())
         received = f"{arrays[int(of_each[rank]) - 1][0]} on rank {rank} with other numbers than"
         fix = "Change parameters and optimizer on all ranks alike; broadcast() makes them equal."
-        raise RuntimeError(explain(op, f"{received} on rank 0", "the same on every rank", fix))
+        raise RuntimeError(message(op, f"{received} on rank 0", "the same on every rank", fix))
 
 
 def _is_near(array: Array, other: Array) -> bool:

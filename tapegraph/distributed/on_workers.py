@@ -12,9 +12,9 @@ from typing import Any
 
 from tapegraph.compiling.compiled import Compiled
 from tapegraph.compiling.trace import Trace
-from tapegraph.distributed.data_parallel import DataParallel, described, send_out
+from tapegraph.distributed.data_parallel import DataParallel, leaf_signature, send_out
 from tapegraph.distributed.exchange import Communicator, check_alike, communicator
-from tapegraph.errors import explain
+from tapegraph.errors import message
 from tapegraph.optim.averaging import AVERAGING
 from tapegraph.optim.leaves import Leaf
 from tapegraph.optim.optimizer import Optimizer
@@ -54,7 +54,7 @@ class _Shared:
             place = "in a call that is not compiled" if capture is None else "it was made in"
             received = f"the first step of {type(optimizer).__name__} {place}"
             fix = "Make optimizers outside, and the first call of each with compiling on."
-            raise RuntimeError(explain(_OP, received, "optimizers that all workers share", fix))
+            raise RuntimeError(message(_OP, received, "optimizers that all workers share", fix))
         raise _Met(partial(self._share, optimizer))
 
     def _share(self, optimizer: Optimizer) -> None:
@@ -83,13 +83,13 @@ class _Shared:
                 which = f"the parameter {name!r}" if name else "a parameter"
                 received = f"a step that changes {which} without an optimizer"
                 fix = "Let an optimizer: its gradients are averaged over the workers."
-                raise RuntimeError(explain(_OP, received, "the same change on every worker", fix))
+                raise RuntimeError(message(_OP, received, "the same change on every worker", fix))
         known = optimized.union(map(id, self._others))
         if new := [p for p in params if id(p) not in known]:
             raise _Met(partial(self._share_others, new))
 
     def _share_others(self, params: list[Leaf]) -> None:
-        lines = [described(f"parameter {i} of the step", p) for i, p in enumerate(params)]
+        lines = [leaf_signature(f"parameter {i} of the step", p) for i, p in enumerate(params)]
         check_alike(_OP, self._comm, lines)
         send_out(self._comm, params)
         self._others += params
@@ -114,7 +114,7 @@ class OnWorkers(Compiled):
         if inside and AVERAGING.value() is not self._shared:
             received = f"a call of {self.__name__} inside another program"
             fix = "Give the outermost function the strategy."
-            raise RuntimeError(explain(_OP, received, "a call by itself", fix))
+            raise RuntimeError(message(_OP, received, "a call by itself", fix))
         while True:
             try:
                 with Scope(AVERAGING, self._shared):
@@ -129,7 +129,7 @@ class OnWorkers(Compiled):
         return trace
 
 
-def compiled(step: Compiled, strategy: Any) -> Compiled:
+def under_strategy(step: Compiled, strategy: Any) -> Compiled:
     """Return a compiled function as one under a strategy."""
     comm = communicator(_OP, strategy)
     return step if comm.size == 1 else OnWorkers(step._fn, *step._options, comm)

@@ -23,7 +23,7 @@ from tapegraph.drawing.scene import (
     Scene,
     key_width,
 )
-from tapegraph.drawing.sketch import CONSTANT, DERIVATIVE, NUMBER, PARAMETER, STATE, Folded, Part
+from tapegraph.drawing.sketch import Folded, Part
 
 # A line above the picture, in characters.
 _LONGEST = 90
@@ -84,7 +84,7 @@ class _Composer:
     def _facts(self) -> list[str]:
         """Return what is said of all of it."""
         sketch = self._folded.sketch
-        trained = [v for v in self._vertices if v.kind == PARAMETER]
+        trained = [v for v in self._vertices if v.kind == "param"]
         what = "Value" if sketch.of_numbers else "parameter"
         counted = f"{_many(len(sketch.operations()), 'operation')}, {_many(len(trained), what)}"
         if trained and not sketch.of_numbers:
@@ -103,7 +103,7 @@ class _Composer:
             if mine is None:
                 continue
             inputs = vertex.inputs
-            if vertex.kind == DERIVATIVE:
+            if vertex.kind == "gradient":
                 inputs = (inputs[0], *inputs[2:])
             labels = self._labels.places(i) if len(mine.members) == 1 and mine.times == 1 else {}
             for n, x in enumerate(inputs):
@@ -151,8 +151,9 @@ class _Composer:
         vertex = self._vertices[part.members[-1]]
         width = max(line.width for line in lines) + 2 * PAD_X
         height = sum(SIZES[line.role] * LINE for line in lines) + 2 * PAD_Y
-        kind = "function" if part.title and vertex.kind != DERIVATIVE else vertex.kind
-        kind = {STATE: PARAMETER, NUMBER: CONSTANT}.get(kind, kind)
+        kind: str = {"state": "param", "number": "constant"}.get(vertex.kind, vertex.kind)
+        if part.title and kind != "gradient":
+            kind = "function"
         is_result = any(self._vertices[i].is_result for i in part.members)
         self._kinds |= {kind, "result"} if is_result else {kind}
         details = self._labels.details(part)

@@ -20,7 +20,7 @@ from itertools import groupby
 import numpy as np
 
 from tapegraph.drawing.repetitions import find_repetition
-from tapegraph.drawing.sketch import ARGUMENT, DERIVATIVE, MIXED, NUMBER, Folded, Part, Sketch
+from tapegraph.drawing.sketch import MIXED, Folded, Part, Sketch
 
 # So many repetitions are folded at most.
 _FOLDS = 256
@@ -47,7 +47,7 @@ class _Folding:
         operations = sorted(sketch.operations(), key=self.stages.__getitem__)  # a stable sort
         self._merge_derivatives(operations)
         self.root = Part(parts=[Part([i]) for i in operations if self._base(i) == i])
-        self.inscribed = {i for i, v in enumerate(self.vertices) if v.kind == NUMBER}
+        self.inscribed = {i for i, v in enumerate(self.vertices) if v.kind == "number"}
 
     def folded(self) -> Folded:
         if self.sketch.is_step:
@@ -94,13 +94,13 @@ class _Folding:
         stages: list[int] = []
         for vertex in self.vertices:
             stage = max((stages[i] for i in vertex.inputs), default=0)
-            stages.append(stage + (stage % 2 != (vertex.kind == DERIVATIVE)) * bool(vertex.inputs))
+            stages.append(stage + (stage % 2 != (vertex.kind == "gradient")) * bool(vertex.inputs))
         last = max(stages, default=0)
         for i in reversed(range(len(stages))):
             vertex = self.vertices[i]
-            if vertex.kind == DERIVATIVE or vertex.is_result or vertex.is_leaf:
+            if vertex.kind == "gradient" or vertex.is_result or vertex.is_leaf:
                 continue
-            latest = [stages[r] - (self.vertices[r].kind == DERIVATIVE) for r in self.readers[i]]
+            latest = [stages[r] - (self.vertices[r].kind == "gradient") for r in self.readers[i]]
             wanted = min(latest, default=last if vertex.writes else stages[i])
             stages[i] = max(stages[i], wanted - wanted % 2)
         return stages
@@ -109,7 +109,7 @@ class _Folding:
         """Let one box stand for all that one backward gives."""
         first: dict[tuple[int, ...], int] = {}
         for i in operations:
-            if self.vertices[i].kind == DERIVATIVE:
+            if self.vertices[i].kind == "gradient":
                 y, _, *seed = self.vertices[i].inputs
                 self._merge(first.setdefault((y, *seed), i), i)
 
@@ -132,8 +132,8 @@ class _Folding:
         """Write leaves that one operation reads into its box."""
         for leaf, readers in enumerate(self.readers):
             vertex = self.vertices[leaf]
-            if vertex.is_leaf and not vertex.is_result and vertex.kind != ARGUMENT:
-                bases = {self._base(r) for r in readers if self.vertices[r].kind != DERIVATIVE}
+            if vertex.is_leaf and not vertex.is_result and vertex.kind != "input":
+                bases = {self._base(r) for r in readers if self.vertices[r].kind != "gradient"}
                 if len(bases) <= 1 or self.sketch.is_step:
                     self.inscribed.add(leaf)
 
@@ -383,7 +383,7 @@ def _add_leaves(sketch: Sketch, root: Part, base: list[int], inscribed: set[int]
     for i, vertex in enumerate(sketch.vertices):
         if drawn[i]:
             readers.setdefault(base[i], [])
-        for x in vertex.inputs if vertex.kind != DERIVATIVE else ():
+        for x in vertex.inputs if vertex.kind != "gradient" else ():
             if drawn[x]:
                 readers.setdefault(base[x], []).append(paths[base[i]])
     before: dict[Part, list[Part]] = {}

@@ -21,7 +21,7 @@ from tapegraph.drawing.scene import (
     colours,
 )
 from tapegraph.drawing.sketch import Part
-from tapegraph.errors import explain
+from tapegraph.errors import message
 
 FONTS = "ui-monospace, SFMono-Regular, Menlo, Consolas, 'DejaVu Sans Mono', monospace"
 # A line of text, in characters.
@@ -119,8 +119,8 @@ def save_png(scene: Scene, path: str, theme: Theme, scale: float) -> None:
     except ModuleNotFoundError as error:
         fix = 'Install it with: pip install "tapegraph[draw]"; .svg and .dot need nothing.'
         received = f"a path that ends in .png, without {error.name}"
-        message = explain("save", received, "Matplotlib to be installed", fix)
-        raise ModuleNotFoundError(message, name=error.name) from None
+        text = message("save", received, "Matplotlib to be installed", fix)
+        raise ModuleNotFoundError(text, name=error.name) from None
     # A unit of the picture is a point, of which there are 72 in an inch.
     width, height = round(scene.width), round(scene.height)
     figure = Figure(figsize=(width / 72, height / 72), dpi=72 * scale)
@@ -178,7 +178,7 @@ def _put(axes: Any, shape: Rect | Text | Edge, colour: Mapping[str, str]) -> Non
 # DOT, for who would lay it out otherwise
 
 
-def dot(scene: Scene, root: Part) -> str:
+def graphviz(scene: Scene, root: Part) -> str:
     """Return a picture as a graph in Graphviz's language."""
     return "\n".join(_dot(scene, root)) + "\n"
 

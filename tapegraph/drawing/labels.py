@@ -10,15 +10,15 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from tapegraph.drawing.sketch import DERIVATIVE, MIXED, NUMBER, Folded, Part, Vertex
+from tapegraph.drawing.sketch import MIXED, Folded, Part, Vertex
 
 # Of a line in characters, and of a box in lines; a monospaced character, in parts of the font's
 # size, as wide as the widest of the fonts that are asked for.
-LONGEST, MOST_LINES = 42, 12
+_LONGEST, _MOST_LINES = 42, 12
 CHARACTER = 0.61
 # How what is written in a box is set.
-NAME, CALL, TYPE, VALUE, GRADIENT, NOTE = "name", "call", "type", "value", "slope", "note"
-SIZES = {NAME: 12.0, CALL: 11.5, TYPE: 10.5, VALUE: 10.5, GRADIENT: 10.5, NOTE: 10.5}
+_NAME, _CALL, _TYPE, _VALUE, _GRADIENT, _NOTE = "name", "call", "type", "value", "slope", "note"
+SIZES = {_NAME: 12.0, _CALL: 11.5, _TYPE: 10.5, _VALUE: 10.5, _GRADIENT: 10.5, _NOTE: 10.5}
 # Operations whose operands may change places.
 _COMMUTE = {"add", "mul", "maximum", "minimum", "sum"}
 _SLOT = "·"  # where an edge comes in
@@ -50,41 +50,41 @@ class Labels:
         self._folded = folded
         self._vertices = folded.sketch.vertices
         self._alike = folded.alike()
-        dtypes = Counter(v.dtype for v in self._vertices if v.dtype and v.kind != NUMBER)
+        dtypes = Counter(v.dtype for v in self._vertices if v.dtype and v.kind != "number")
         self.dtype = dtypes.most_common(1)[0][0] if dtypes else ""
         # A picture of nothing but single operations has room for all there is to say.
-        self._is_full = all(self._vertices[i].kind == NUMBER for i in folded.inscribed)
+        self._is_full = all(self._vertices[i].kind == "number" for i in folded.inscribed)
 
     def lines(self, part: Part) -> list[TextLine]:
         """Return what stands in a box."""
         often = f" × {part.times:,}" if part.times > 1 else ""
         first, last = self._vertices[part.members[0]], self._vertices[part.members[-1]]
-        if last.kind == DERIVATIVE:
+        if last.kind == "gradient":
             return self._of_backward(part)
         if part.title:
             lines = self._of_closed(part, often)
         elif first.is_leaf:
-            lines = [_line(self._leaves_name(self._alike[part.members[0]]) + often, NAME)]
+            lines = [_line(self._leaves_name(self._alike[part.members[0]]) + often, _NAME)]
         elif len(part.members) == 1:
-            lines = [_line(self._call(part.members[0]) + often, NAME)]
+            lines = [_line(self._call(part.members[0]) + often, _NAME)]
             if self._is_full and (attributes := _attributes(last)):
-                lines.append(_line(attributes, NOTE))
+                lines.append(_line(attributes, _NOTE))
         else:
-            lines = [_line(self._call(i), CALL) for i in part.members]
-            if len(lines) > MOST_LINES:
-                half = MOST_LINES // 2
-                lines[half:-half] = [_line(f"… {len(lines) - 2 * half:,} more", NOTE)]
+            lines = [_line(self._call(i), _CALL) for i in part.members]
+            if len(lines) > _MOST_LINES:
+                half = _MOST_LINES // 2
+                lines[half:-half] = [_line(f"… {len(lines) - 2 * half:,} more", _NOTE)]
             if often:
-                lines.insert(0, _line(often, NAME))
+                lines.insert(0, _line(often, _NAME))
         kinds = {self._type(self._vertices[i]) for i in self._alike[part.members[-1]]}
         kind = kinds.pop() if len(kinds) == 1 else "several shapes"
         if kind and not (first.is_leaf and kind == lines[0].text):
-            lines.append(_line(f"→ {kind}" if len(part.members) > 1 else kind, TYPE))
+            lines.append(_line(f"→ {kind}" if len(part.members) > 1 else kind, _TYPE))
         lines += self._numbers(part)
         told = {self._vertices[i].writes for m in part.members for i in self._alike[m]}
         if writes := sorted(told - {""}):
             more = f" and {len(writes) - 1} more" if len(writes) > 1 else ""
-            lines.append(_line(f"writes {writes[0]}{more}", NOTE))
+            lines.append(_line(f"writes {writes[0]}{more}", _NOTE))
         return lines
 
     def places(self, i: int) -> dict[int, str]:
@@ -92,13 +92,13 @@ class Labels:
         vertex = self._vertices[i]
         drawn = [(n, x) for n, x in enumerate(vertex.inputs, 1) if x not in self._folded.inscribed]
         places = {x: str(n) for n, x in drawn}
-        counts = vertex.op not in _COMMUTE and vertex.kind != DERIVATIVE and len(places) > 1
+        counts = vertex.op not in _COMMUTE and vertex.kind != "gradient" and len(places) > 1
         return places if counts else {}
 
     def details(self, part: Part) -> str:
         """Return all that is known of a box, for a tooltip."""
         texts = []
-        for i in part.members[:MOST_LINES]:
+        for i in part.members[:_MOST_LINES]:
             vertex = self._vertices[i]
             parts = [f"%{i} {vertex.op}", vertex.name, vertex.type, _attributes(vertex)]
             if vertex.value is not None:
@@ -106,8 +106,8 @@ class Labels:
             if vertex.where:
                 parts.append(f"at {os.path.basename(vertex.where)}")
             texts.append("  ".join(filter(None, parts)))
-        if len(part.members) > MOST_LINES:
-            texts.append(f"… {len(part.members) - MOST_LINES:,} more")
+        if len(part.members) > _MOST_LINES:
+            texts.append(f"… {len(part.members) - _MOST_LINES:,} more")
         return "\n".join(texts)
 
     # Parts of it
@@ -118,9 +118,9 @@ class Labels:
         y = self._vertices[self._vertices[alike[0]].inputs[0]]
         count = f"by {len(sources):,} tensors" if len(sources) > 1 else "by one tensor"
         return [
-            _line(part.title or y.name or y.op, NAME),
-            _line(f"gradients of {y.name or y.op}", NOTE),
-            _line(count, NOTE),
+            _line(part.title or y.name or y.op, _NAME),
+            _line(f"gradients of {y.name or y.op}", _NOTE),
+            _line(count, _NOTE),
         ]
 
     def _of_closed(self, part: Part, often: str) -> list[TextLine]:
@@ -131,9 +131,9 @@ class Labels:
         total = f"{sum(counts.values()):,} operations"
         title = total if part.title == MIXED else part.title
         names = " ".join(self._vertices[i].op for i in part.members)
-        if len(names) > LONGEST or part.title == MIXED:
+        if len(names) > _LONGEST or part.title == MIXED:
             names = ", ".join(f"{count:,} {op}" for op, count in counts.most_common(3))
-        return [_line(title + often, NAME), _line(names, NOTE)]
+        return [_line(title + often, _NAME), _line(names, _NOTE)]
 
     def _call(self, i: int) -> str:
         """Return an operation with the operands that are written into its box."""
@@ -158,7 +158,7 @@ class Labels:
             if first.name:
                 return first.name
             if len(leaves) == 1:
-                number = _number(first.value) if not self._is_full or first.kind == NUMBER else ""
+                number = _number(first.value) if not self._is_full or first.kind == "number" else ""
                 return number or first.op
         if first.name and last.name:
             return _range(first.name, last.name)
@@ -180,14 +180,14 @@ class Labels:
         alike = [self._vertices[i] for i in self._alike[part.members[-1]]]
         lines = []
         for role, sign, numbers in (
-            (VALUE, "= ", [v.value for v in alike]),
-            (GRADIENT, "grad ", [v.gradient for v in alike]),
+            (_VALUE, "= ", [v.value for v in alike]),
+            (_GRADIENT, "grad ", [v.gradient for v in alike]),
         ):
             can_span = len(alike) == 1 or all(isinstance(n, float) for n in numbers)
             if can_span and None not in numbers:
                 lines.append(_line(sign + _span(numbers), role))
         if len(alike) == 1 and alike[0].norm is not None:
-            lines.append(_line(f"|grad| {_number(alike[0].norm)}", GRADIENT))
+            lines.append(_line(f"|grad| {_number(alike[0].norm)}", _GRADIENT))
         return lines
 
 
@@ -213,7 +213,7 @@ def printable(text: str) -> str:
     return _UNPRINTABLE.sub("\ufffd", text)
 
 
-def short(text: str, most: int = LONGEST) -> str:
+def short(text: str, most: int = _LONGEST) -> str:
     """Return a text in one line, and not so long that it would make the picture wide."""
     text = printable(" ".join(text.split()))
     return text if len(text) <= most else text[: most - 1] + "…"
@@ -225,7 +225,7 @@ def _line(text: str, role: str) -> TextLine:
 
 def _attributes(vertex: Vertex) -> str:
     told = {k: v for k, v in vertex.attrs.items() if v is not False and v is not None}
-    return ", ".join(f"{k}={v}" for k, v in told.items() if len(repr(v)) <= LONGEST)
+    return ", ".join(f"{k}={v}" for k, v in told.items() if len(repr(v)) <= _LONGEST)
 
 
 def _number(value: Any) -> str:

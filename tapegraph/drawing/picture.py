@@ -9,10 +9,10 @@ from typing import Any
 
 from tapegraph.drawing.composing import compose
 from tapegraph.drawing.folding import fold
-from tapegraph.drawing.formats import dot, save_png, svg, text
+from tapegraph.drawing.formats import graphviz, save_png, svg, text
 from tapegraph.drawing.scene import Theme, colours
 from tapegraph.drawing.sources import sketch
-from tapegraph.errors import explain, kind_of, path_of
+from tapegraph.errors import kind_of, message, path_of
 
 __all__ = ["Drawing", "draw"]
 
@@ -63,7 +63,7 @@ class Drawing:
 
     def dot(self) -> str:
         """Return the graph in Graphviz's language, as a ``.dot`` file has it."""
-        return dot(self._scene, self._folded.root)
+        return graphviz(self._scene, self._folded.root)
 
     def save(
         self, path: str | os.PathLike[str], *, theme: Theme | None = None, scale: float = 2.0
@@ -96,7 +96,7 @@ class Drawing:
         if theme is not None:
             colours(theme)
         if not scale > 0:
-            raise ValueError(explain("save", f"scale={scale!r}", "a positive number"))
+            raise ValueError(message("save", f"scale={scale!r}", "a positive number"))
         writers: dict[str, Callable[[], str]] = {
             ".svg": lambda: self.svg(theme),
             ".dot": self.dot,
@@ -110,7 +110,7 @@ class Drawing:
             Path(name).write_text(writers[ending](), encoding="utf-8")
         else:
             expected = "a path that ends in .svg, .png, .dot or .txt"
-            raise ValueError(explain("save", repr(name), expected))
+            raise ValueError(message("save", repr(name), expected))
 
     def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
         return {"image/svg+xml": self.svg(), "text/plain": str(self)}
@@ -168,6 +168,6 @@ def draw(what: Any, *, names: Any = None, boxes: int = 24) -> Drawing:
     whole = isinstance(boxes, int) and not isinstance(boxes, bool)
     if not whole or not 0 < boxes <= _MOST:
         raise ValueError(
-            explain("draw", f"boxes={kind_of(boxes)}", f"a number from 1 to {_MOST:,}")
+            message("draw", f"boxes={kind_of(boxes)}", f"a number from 1 to {_MOST:,}")
         )
     return Drawing(what, names, boxes)

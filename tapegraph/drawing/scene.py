@@ -9,8 +9,8 @@ from typing import Literal, NamedTuple
 
 from tapegraph.drawing.labels import CHARACTER, SIZES, TextLine, columns
 from tapegraph.drawing.layered import Point
-from tapegraph.drawing.sketch import DERIVATIVE, PARAMETER, Part
-from tapegraph.errors import explain
+from tapegraph.drawing.sketch import Part
+from tapegraph.errors import message
 
 PAD_X, PAD_Y = 10.0, 5.0  # inside a box
 LINE = 1.28  # the height of a line, in parts of its size
@@ -21,11 +21,11 @@ HEAD = 5.0  # the length of an arrow's head
 # The key to the kinds of boxes: what each is called there.
 KEY = {
     "input": "argument",
-    PARAMETER: "parameter",
+    "param": "parameter",
     "constant": "constant",
     "operation": "operation",
     "function": "function, folded",
-    DERIVATIVE: "gradients",
+    "gradient": "gradients",
     "result": "result",
 }
 
@@ -228,5 +228,5 @@ INK = {"type": "faint", "note": "faint", "title": "faint", "slope": "slope"}
 def colours(theme: Theme) -> dict[str, str]:
     """Return the colours of a theme; refuse what is none."""
     if theme not in typing.get_args(Theme):
-        raise ValueError(explain("draw", f"theme={theme!r}", "'light', 'dark' or None"))
+        raise ValueError(message("draw", f"theme={theme!r}", "'light', 'dark' or None"))
     return DARK if theme == "dark" else LIGHT

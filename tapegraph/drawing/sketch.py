@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal, TypeAlias
 
 # What a vertex is: an operation, what several backwards give, or one of the kinds of leaves.
-OPERATION, DERIVATIVE = "operation", "gradient"
-PARAMETER, CONSTANT, ARGUMENT, STATE, NUMBER = "param", "constant", "input", "state", "number"
+Kind: TypeAlias = Literal["operation", "gradient", "param", "constant", "input", "state", "number"]
 # The title of a box of operations that have nothing in common.
 MIXED = "operations"
 
@@ -16,7 +15,7 @@ MIXED = "operations"
 class Vertex:
     """One operation or leaf."""
 
-    kind: str
+    kind: Kind
     op: str
     inputs: tuple[int, ...] = ()  # their places in the sketch: all stand before it
     name: str = ""
@@ -34,7 +33,7 @@ class Vertex:
     @property
     def is_leaf(self) -> bool:
         """Whether nothing computed it."""
-        return self.kind not in (OPERATION, DERIVATIVE)
+        return self.kind not in ("operation", "gradient")
 
     @property
     def type(self) -> str:

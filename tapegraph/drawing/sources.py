@@ -10,18 +10,8 @@ import numpy as np
 
 from tapegraph.compiling.compiled import Compiled, Latest, latest
 from tapegraph.differentiation import stored
-from tapegraph.drawing.sketch import (
-    ARGUMENT,
-    CONSTANT,
-    DERIVATIVE,
-    NUMBER,
-    OPERATION,
-    PARAMETER,
-    STATE,
-    Sketch,
-    Vertex,
-)
-from tapegraph.errors import explain, kind_of
+from tapegraph.drawing.sketch import Kind, Sketch, Vertex
+from tapegraph.errors import kind_of, message
 from tapegraph.pytree import named
 from tapegraph.recording import op as ops
 from tapegraph.recording.capture_mode import capturing
@@ -33,8 +23,8 @@ from tapegraph.recording.tape import Tape
 from tapegraph.tensors.value import Value
 
 # A value or gradient of so many numbers is small: it is shown.
-SMALL = 4
-_KINDS = {ops.INPUT: ARGUMENT, ops.PARAM: PARAMETER, ops.SCALAR: NUMBER}
+_SMALL = 4
+_KINDS: dict[ops.Op, Kind] = {ops.INPUT: "input", ops.PARAM: "param", ops.SCALAR: "number"}
 _EXPECTED = "a tensor, a Value, a list of them, a tape, a program or a compiled step"
 
 
@@ -42,7 +32,7 @@ def sketch(what: Any, names: Any) -> Sketch:
     """Return the graph of something, with the names that it was given."""
     if capturing() is not None:
         fix = "Draw the step itself, outside: tg.draw(step)."
-        raise RuntimeError(explain("draw", "a call inside a compiled step", "one outside", fix))
+        raise RuntimeError(message("draw", "a call inside a compiled step", "one outside", fix))
     known = _names(names)
     if isinstance(what, Compiled):
         return _of_compiled(what, known)
@@ -58,12 +48,12 @@ def sketch(what: Any, names: Any) -> Sketch:
     if not roots or not all(isinstance(root, Node) for root in roots):
         hint = "Draw what it was computed to: the result of an operation."
         hint = "Draw its .primal." if hasattr(what, "primal") else hint
-        raise TypeError(explain("draw", kind_of(what), _EXPECTED, hint))
+        raise TypeError(message("draw", kind_of(what), _EXPECTED, hint))
     for root in roots:
         if root._op is ops.CLEARED:
             received = f"a result of shape {root.shape} that tape_reset() has cleared"
             fix = "Draw before tape_reset(), or run the forward again."
-            raise RuntimeError(explain("draw", received, "a recorded one", fix))
+            raise RuntimeError(message("draw", received, "a recorded one", fix))
     return _of_recording(linearize(roots), known, _title(roots, known))
 
 
@@ -76,7 +66,7 @@ def _names(names: Any) -> dict[int, str]:
         if found or not names:
             return {id(leaf): name for name, leaf in reversed(found)}
     expected = "a dict of names to tensors or Values, or a model"
-    raise TypeError(explain("draw", f"{kind_of(names)} for 'names'", expected))
+    raise TypeError(message("draw", f"{kind_of(names)} for 'names'", expected))
 
 
 def _text(known: Mapping[int, str], node: Any) -> str:
@@ -116,10 +106,10 @@ def _of_program(program: Program) -> Sketch:
     vertices = []
     results = set(program.outputs)
     for slot, op in enumerate(program.ops):
-        kind = OPERATION if program.inputs[slot] else _KINDS.get(op, CONSTANT)
+        kind = "operation" if program.inputs[slot] else _KINDS.get(op, "constant")
         vertices.append(
             Vertex(
-                DERIVATIVE if op in ops.DERIVATIVES else kind,
+                "gradient" if op in ops.DERIVATIVES else kind,
                 op.name,
                 program.inputs[slot],
                 shape=program.shapes[slot],
@@ -145,7 +135,7 @@ def _small(value: Any) -> Any:
     """Return a number, or an array of few numbers on at most one axis; None of any other."""
     if isinstance(value, (bool, int, float, complex)):
         return value
-    if isinstance(value, np.ndarray) and value.ndim <= 1 and 0 < value.size <= SMALL:
+    if isinstance(value, np.ndarray) and value.ndim <= 1 and 0 < value.size <= _SMALL:
         return value.tolist()
     return None
 
@@ -160,7 +150,7 @@ def _of_values(roots: Sequence[Value], known: dict[int, str]) -> Sketch:
     results = set(map(id, roots))
     vertices = [
         Vertex(
-            OPERATION if value.args else PARAMETER,  # a number that was an operand is one too
+            "operation" if value.args else "param",  # a number that was an operand is one too
             value.op if value.args else "value",
             tuple(place[id(x)] for x in value.args),
             name=_text(known, value),
@@ -197,7 +187,7 @@ def _of_compiled(step: Compiled, known: dict[int, str]) -> Sketch:
     last = latest(step)
     if last is None:
         fix = "Call it first, and draw it then."
-        raise RuntimeError(explain("draw", "a step that was not called yet", "a trace", fix))
+        raise RuntimeError(message("draw", "a step that was not called yet", "a trace", fix))
     trace = last.trace
     recording = trace.recording
     sketch = _of_recording(recording, {}, step.__name__)
@@ -209,13 +199,13 @@ def _of_compiled(step: Compiled, known: dict[int, str]) -> Sketch:
         vertex = sketch.vertices[slot]
         vertex.name = _text(known, node)
         if not node._requires_grad:
-            vertex.kind, vertex.op = STATE, "state"
+            vertex.kind, vertex.op = "state", "state"
         vertex.value = None if is_remote(node) else _small(node._array)  # remote: not fetched
     for slot in trace.sources:
         vertex, position = sketch.vertices[slot], trace.arguments.get(slot)
         vertex.attrs = {}
         if position is None:  # a learning rate, or what is computed from floats
-            vertex.kind, vertex.op = STATE, "number" if vertex.shape == () else "numbers"
+            vertex.kind, vertex.op = "state", "number" if vertex.shape == () else "numbers"
         elif position < len(last.names):
             vertex.name = last.names[position]
     for update in program.updates:

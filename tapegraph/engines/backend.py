@@ -12,7 +12,7 @@ from tapegraph.engines import registry
 from tapegraph.recording import scopes
 from tapegraph.typed import Backend
 
-VARIABLE = "TAPEGRAPH_BACKEND"
+_VARIABLE = "TAPEGRAPH_BACKEND"
 
 
 def _checked(name: Any, source: str) -> Backend:
@@ -22,15 +22,15 @@ def _checked(name: Any, source: str) -> Backend:
     return cast(Backend, str(name))
 
 
-def from_environment() -> Backend:
+def _from_environment() -> Backend:
     """Return the name that ``TAPEGRAPH_BACKEND`` gives.
 
     - Raises ValueError: No engine has that name.
     """
-    return _checked(os.environ.get(VARIABLE) or registry.AUTO, VARIABLE)
+    return _checked(os.environ.get(_VARIABLE) or registry.AUTO, _VARIABLE)
 
 
-_default = from_environment()
+_default = _from_environment()
 _chosen: ContextVar[Backend | None] = ContextVar("tapegraph_backend", default=None)
 
 
@@ -82,7 +82,7 @@ def chosen_by() -> str:
         return "by tg.use_backend"
     if _chosen.get():
         return "by tg.set_backend"
-    return f"by {VARIABLE}" if os.environ.get(VARIABLE) else f"default; {VARIABLE} is not set"
+    return f"by {_VARIABLE}" if os.environ.get(_VARIABLE) else f"default; {_VARIABLE} is not set"
 
 
 class use_backend(scopes.Scope[Any]):
@@ -152,7 +152,7 @@ class Report:
             "error": (self.error or "").strip().rpartition("\n")[2],
         }
         rows = [(name, fact) for name, fact in facts.items() if fact]
-        return markup.heading("backward") + markup.table(rows)
+        return markup.heading("backward") + markup.html_table(rows)
 
 
 # The attributes of a report, in order: it is made for who asks.

@@ -10,7 +10,7 @@ import numpy as np
 
 from tapegraph.engines import registry
 from tapegraph.engines.engine import EngineDeclined
-from tapegraph.errors import explain, warn
+from tapegraph.errors import message, warn
 from tapegraph.interrupts import raise_interrupt
 from tapegraph.recording.capture_mode import capturing
 from tapegraph.recording.kernels import OTHERS
@@ -18,7 +18,7 @@ from tapegraph.recording.op import Attrs, Op
 from tapegraph.recording.scopes import Scope, Setting
 from tapegraph.typed import Array, Forward
 
-VARIABLE = "TAPEGRAPH_FORWARD"
+_VARIABLE = "TAPEGRAPH_FORWARD"
 NUMPY = "numpy"
 # From so many elements on an array is large, where nothing else is said.
 THRESHOLD = 64
@@ -38,7 +38,7 @@ def _checked(name: Any, threshold: Any, source: str) -> Executor:
         raise ValueError(f"{source}: received {name!r}; expected one of {choices}")
     if type(threshold) is not int or threshold < 0:
         expected = "a number of elements from 0"
-        raise ValueError(explain(source, f"threshold={threshold!r}", expected))
+        raise ValueError(message(source, f"threshold={threshold!r}", expected))
     if name != NUMPY and _by_choice not in OTHERS:
         OTHERS.insert(0, _by_choice)
     return Executor(name, threshold)
@@ -146,8 +146,8 @@ def _by_choice(op: Op, arrays: tuple[Any, ...], attrs: Attrs) -> Array | None:
     except Exception as error:
         raise_interrupt(error)
         received = f"{type(error).__name__} of the kernel of {name}: {error}"
-        warn(explain(op.name, received, "its result", "NumPy computed it."), RuntimeWarning)
+        warn(message(op.name, received, "its result", "NumPy computed it."), RuntimeWarning)
         return None
 
 
-_default = _checked(os.environ.get(VARIABLE) or NUMPY, THRESHOLD, VARIABLE)
+_default = _checked(os.environ.get(_VARIABLE) or NUMPY, THRESHOLD, _VARIABLE)

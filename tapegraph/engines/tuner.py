@@ -118,10 +118,10 @@ class Candidate:
         """Remember one run."""
         self.runs += 1
         self._latest.append(seconds)
-        self.run = median(self._latest)
+        self.run = _median(self._latest)
         if step < NEVER:
             self._steps.append(step)
-            self.step = median(self._steps)
+            self.step = _median(self._steps)
 
 
 class Stage(Enum):
@@ -355,7 +355,7 @@ def _fastest(verdict: list[tuple[Candidate, float]]) -> Candidate:
     return best if seconds <= POLICY.edge * limit else first
 
 
-def median(seconds: Iterable[float]) -> float:
+def _median(seconds: Iterable[float]) -> float:
     """Return the median; `statistics`, which has it, would take a tenth of the import."""
     ordered = sorted(seconds)
     middle = len(ordered) // 2

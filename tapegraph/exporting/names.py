@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from tapegraph.compiling.arguments import parameters
-from tapegraph.errors import explain, kind_of
+from tapegraph.compiling.arguments import positional_names
+from tapegraph.errors import kind_of, message
 from tapegraph.pytree import described
 from tapegraph.recording.node import Node, numeric
 from tapegraph.tensors.parameters import collected
@@ -25,15 +25,15 @@ def arguments_of(op: str, f: Callable[..., Any], examples: Sequence[Any], batch:
     """Return the arguments that examples stand for; a batch is as long as the first of them."""
     if not examples:
         fix = "Pass one per argument: tg.export(f, path, x)."
-        raise TypeError(explain(op, "no examples", "an array per argument", fix))
-    names = parameters(f)[: len(examples)]
+        raise TypeError(message(op, "no examples", "an array per argument", fix))
+    names = positional_names(f)[: len(examples)]
     names += [f"input_{i}" for i in range(len(names), len(examples))]
     arrays = [numeric(x, op, name) for x, name in zip(examples, names, strict=True)]
     lengths = [len(x) for x in arrays if x.ndim]
     if batch and not (lengths and lengths[0]):
         received = "examples of shapes " + ", ".join(str(x.shape) for x in arrays)
         fix = "Pass an example with a leading axis, or batch=False."
-        raise ValueError(explain(op, received, "a batch of one or more", fix))
+        raise ValueError(message(op, received, "a batch of one or more", fix))
     batched = [batch and x.ndim > 0 and len(x) == lengths[0] for x in arrays]
     return Arguments(names, arrays, batched)
 
@@ -52,7 +52,7 @@ def output_names(op: str, result: Any) -> list[str]:
         isinstance(part, Node) for part in parts
     ):
         expected = "a tensor, or a dict, list or tuple of tensors, keyed by names"
-        raise TypeError(explain(op, f"a result of structure {described(result)}", expected))
+        raise TypeError(message(op, f"a result of structure {described(result)}", expected))
     return names
 
 
@@ -87,7 +87,7 @@ class ParameterNames:
         if name in self._named:
             fix = "Give them names of their own with tg.param(name=), or pass params as a dict."
             received = f"two parameters named {name!r}"
-            raise ValueError(explain(self._op, received, "one name each", fix))
+            raise ValueError(message(self._op, received, "one name each", fix))
         self._named[name] = param
         self._names[id(param)] = name
 
@@ -97,9 +97,9 @@ def _found(op: str, params: Pytree) -> Iterator[tuple[str | None, Node]]:
     found = collected(op, params)
     if not found:
         expected = "a dict, list or object that holds parameters"
-        raise TypeError(explain(op, f"{kind_of(params)} for params", expected))
+        raise TypeError(message(op, f"{kind_of(params)} for params", expected))
     for path, param in found.items():
         if not isinstance(param, Node):
             received = f"{kind_of(param)} at {path} of params"
-            raise TypeError(explain(op, received, "tensors, as tg.param makes them"))
+            raise TypeError(message(op, received, "tensors, as tg.param makes them"))
         yield (None if path.replace(".", "").isdigit() else path), param

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from tapegraph.errors import explain
+from tapegraph.errors import message
 from tapegraph.exporting.names import Arguments, ParameterNames, output_names
 from tapegraph.exporting.onnx_graph import NoNode, OnnxGraph, Wire
 from tapegraph.exporting.onnx_rows import ROWS
@@ -26,7 +26,7 @@ def export(f: Callable[..., Any], path: str, arguments: Arguments, params: Pytre
     except ImportError:
         fix = 'Install it: pip install "tapegraph[onnx]"; or name a folder, for a SavedModel.'
         received = "a path that ends in .onnx in an environment without onnx"
-        raise ImportError(explain("export", received, "the package onnx", fix)) from None
+        raise ImportError(message("export", received, "the package onnx", fix)) from None
     recorded = FreeFunction("export", f, arguments.arrays, arguments.batched)
     named = ParameterNames("export", params)
     parameters = {slot: named.of(param) for slot, param in recorded.parameters.items()}
@@ -36,7 +36,7 @@ def export(f: Callable[..., Any], path: str, arguments: Arguments, params: Pytre
         if taken.count(name) > 1:
             received = f"{name!r} as the name of two inputs, parameters or outputs"
             fix = "Rename the parameter, with tg.param(name=), or the key of the output."
-            raise ValueError(explain("export", received, "one name each", fix))
+            raise ValueError(message("export", received, "one name each", fix))
     graph, program = OnnxGraph(onnx, taken), recorded.program
 
     def typed(name: str, dtype: Any, shape: tuple[Any, ...]) -> Any:
@@ -60,7 +60,7 @@ def export(f: Callable[..., Any], path: str, arguments: Arguments, params: Pytre
         producer_name="tapegraph",
     )
     onnx.checker.check_model(model, full_check=True)
-    files.write("export", path, lambda beside: onnx.save_model(model, beside))
+    files.write_file("export", path, lambda beside: onnx.save_model(model, beside))
 
 
 def _emitted(
@@ -90,7 +90,7 @@ def _emitted(
         except NoNode as error:
             received = f"{recorded.recording.describe(slot)}: {error}"
             expected, fix = "operations with nodes in ONNX", "Name a folder, for a SavedModel."
-            raise NotImplementedError(explain("export", received, expected, fix)) from None
+            raise NotImplementedError(message("export", received, expected, fix)) from None
         wires[slot] = Wire(graph, found.to(out.dtype).name, out.dtype, out.shape)
     return wires
 

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tapegraph.capture.capture import Capture
-from tapegraph.errors import explain, kind_of
+from tapegraph.errors import kind_of, message
 from tapegraph.pytree import leaves
 from tapegraph.recording.changes import make, together
 from tapegraph.recording.node import Node
@@ -98,7 +98,7 @@ class FreeFunction:
             fix = "Write what holds for any batch, as reshape(-1, n), or pass batch=False."
             received = f"a function that fails for a batch of {size}: {error}"
             expected = "one that takes batches of any size"
-            raise ValueError(explain(self._op, received, expected, fix)) from error
+            raise ValueError(message(self._op, received, expected, fix)) from error
 
     def constant(self, slot: int) -> Any:
         """Return an array that each recording has, or what follows the batch in its place."""
@@ -129,13 +129,13 @@ def _record(op: str, f: Callable[..., Any], arrays: Sequence[Array]) -> Recorded
     if recording.program.updates or capture.gradients:
         received = f"{_name(f)}, which changes tensors or gradients from outside"
         fix = "Export what computes the loss; a training step belongs to who loads it."
-        raise ValueError(explain(op, received, "a function of its arguments alone", fix))
+        raise ValueError(message(op, received, "a function of its arguments alone", fix))
     drawn = [slots[id(leaf)] for leaf, _ in capture.readings if id(leaf) in slots]
     if drawn:
         what = "reads numbers anew in every call, such as random draws"
         received = f"{_name(f)}, which {what}: {_place(recording, drawn[0])}"
         fix = "Leave dropout and noise out, or draw outside and pass the numbers in."
-        raise ValueError(explain(op, received, "a function of its arguments alone", fix))
+        raise ValueError(message(op, received, "a function of its arguments alone", fix))
     return Recorded(recording, [slots.get(id(x)) for x in inputs], result)
 
 
@@ -143,7 +143,7 @@ def _result(op: str, value: Any) -> Node:
     if isinstance(value, Node):
         return value
     fix = "Compute it with the arguments, and return tensors in a dict, list or tuple."
-    raise TypeError(explain(op, f"{kind_of(value)} as a result", "tensors", fix))
+    raise TypeError(message(op, f"{kind_of(value)} as a result", "tensors", fix))
 
 
 def _name(f: Any) -> str:
@@ -186,7 +186,7 @@ def _free_program(
         why = "for another batch" if any(sizes) else "in another call with the same arguments"
         places = [_place(r.recording, slot) for r in runs if slot < len(r.recording)]
         received = f"{_name(f)}, which has {what} {why}: {max(places, key=len)}"
-        return ValueError(explain(op, received, "the same program each time", fix))
+        return ValueError(message(op, received, "the same program each time", fix))
 
     for slot in range(min(map(len, programs))):
         columns = {

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tapegraph.errors import explain
+from tapegraph.errors import message
 from tapegraph.ops.elementwise import where
 from tapegraph.ops.linalg import matmul
 from tapegraph.ops.reduce import softmax
 from tapegraph.ops.shape import swapaxes
-from tapegraph.recording.node import real
+from tapegraph.recording.node import as_float
 from tapegraph.recording.numpy_functions import numbers
 from tapegraph.recording.record import tensor_like
 from tapegraph.typed import ArrayLike
@@ -77,7 +77,7 @@ def scaled_dot_product_attention(
     shapes = [x.shape for x in (queries, keys, values)]
     if min(map(len, shapes)) < 2 or not _fit(*shapes):
         raise ValueError(
-            explain(
+            message(
                 name,
                 f"q of shape {shapes[0]}, k of shape {shapes[1]}, v of shape {shapes[2]}",
                 "q (..., queries, d), k (..., keys, d) and v (..., keys, e)",
@@ -85,11 +85,11 @@ def scaled_dot_product_attention(
         )
     if is_causal and mask is not None:
         fix = "Pass a mask of bools, np.tril(mask)."
-        raise ValueError(explain(name, "a mask with is_causal=True", "one of them", fix))
+        raise ValueError(message(name, "a mask with is_causal=True", "one of them", fix))
     if scale is None:
         factor = 1.0 / math.sqrt(max(1, shapes[0][-1]))
     else:
-        factor = real(scale, name, "scale")
+        factor = as_float(scale, name, "scale")
     scores = matmul(queries * factor, swapaxes(keys, -1, -2))
     seen: Any = None
     if is_causal:
@@ -124,4 +124,4 @@ def _check_mask(name: str, mask: tuple[int, ...], scores: tuple[int, ...]) -> No
         fits = False
     if not fits:
         received = f"a mask of shape {mask} for scores of shape {scores}"
-        raise ValueError(explain(name, received, "one that broadcasts to the scores' shape"))
+        raise ValueError(message(name, received, "one that broadcasts to the scores' shape"))

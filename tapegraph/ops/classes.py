@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tapegraph.arrays.axes import one_axis
-from tapegraph.errors import explain, kind_of
+from tapegraph.errors import kind_of, message
 from tapegraph.ops.index import in_range, take_along_axis
 from tapegraph.recording.numpy_functions import array_of, numbers
 from tapegraph.recording.record import tensor_like
@@ -56,10 +56,10 @@ def one_hot(labels: Kind | ArrayLike, num_classes: int, dtype: npt.DTypeLike = n
     name, count = "one_hot", operator.index(num_classes)
     array = array_of(labels)
     if array.dtype.kind not in "iu" and array.size:
-        raise TypeError(explain(name, f"labels {kind_of(array)}", "integers", "Use .astype(int)."))
+        raise TypeError(message(name, f"labels {kind_of(array)}", "integers", "Use .astype(int)."))
 
     def refused(label: int) -> IndexError:
-        return IndexError(explain(name, f"label {label}", f"a label in [0, {count})"))
+        return IndexError(message(name, f"label {label}", f"a label in [0, {count})"))
 
     places = in_range(array, count, refused)
     rows = np.expand_dims(places, -1) == np.arange(count)
@@ -108,7 +108,7 @@ def topk(
     length = array.shape[along]
     if not 0 <= count <= length:
         received = f"k={count} for axis {along} of length {length}"
-        raise ValueError(explain(name, received, f"k in [0, {length}]"))
+        raise ValueError(message(name, received, f"k in [0, {length}]"))
     order = np.argsort(numbers(array), axis=along, kind="stable")
     # The last k from the back; a stop of -1 would mean the last element.
     last = slice(length - 1, length - 1 - count if count < length else None, -1)

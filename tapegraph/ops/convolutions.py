@@ -6,8 +6,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from tapegraph.arrays.axes import integers, pair
-from tapegraph.errors import explain
+from tapegraph.arrays.axes import int_tuple, pair
+from tapegraph.errors import message
 from tapegraph.ops import index
 from tapegraph.ops.nn import conv2d
 from tapegraph.ops.shape import expand_dims, reshape, squeeze, swapaxes
@@ -53,7 +53,7 @@ def conv1d(
     signals, kernels = tensor_like(name, x), tensor_like(name, k, "k")
     if signals.ndim != 3 or kernels.ndim != 3 or signals.shape[1] != kernels.shape[1]:
         raise ValueError(
-            explain(
+            message(
                 name,
                 f"x of shape {signals.shape} and k of shape {kernels.shape}",
                 "x (n, c, l) and k (o, c, kl) with the same number of channels c",
@@ -119,7 +119,7 @@ def conv_transpose2d(
     apart, more = pair(name, "dilation", dilation, 1), pair(name, "output_pad", output_pad, 0)
     if images.ndim != 4 or kernels.ndim != 4 or images.shape[1] != kernels.shape[0]:
         raise ValueError(
-            explain(
+            message(
                 name,
                 f"x of shape {images.shape} and k of shape {kernels.shape}",
                 "x (n, c, h, w) and k (c, o, kh, kw) with the same number of channels c",
@@ -127,7 +127,7 @@ def conv_transpose2d(
         )
     if any(m >= max(s, d) for m, s, d in zip(more, step, apart, strict=True)):
         received = f"output_pad={more} with stride {step} and dilation {apart}"
-        raise ValueError(explain(name, received, "less than the stride or the dilation"))
+        raise ValueError(message(name, received, "less than the stride or the dilation"))
     reach = [d * (s - 1) for d, s in zip(apart, kernels.shape[2:], strict=True)]
     ends = zip(reach, border, more, strict=True)
     frame = [(r - p, r - p + m) for r, p, m in ends]
@@ -135,7 +135,7 @@ def conv_transpose2d(
     size = [n + sum(f) - r for n, f, r in zip(spread, frame, reach, strict=True)]
     if min(*size, *images.shape[2:], *kernels.shape[2:]) < 1:
         received = f"x of shape {images.shape} and k of shape {kernels.shape} with pad {border}"
-        raise ValueError(explain(name, received, "a result of at least one pixel"))
+        raise ValueError(message(name, received, "a result of at least one pixel"))
     turned = swapaxes(index.flip(kernels, (2, 3)), 0, 1)
     return conv2d(_framed(_spread(images, step), frame), turned, 1, 0, apart)
 
@@ -161,8 +161,8 @@ def _framed(x: Any, frame: list[tuple[int, int]]) -> Any:
 
 
 def _one(name: str, argument: str, value: Any, least: int) -> int:
-    numbers = integers(name, argument, value)
+    numbers = int_tuple(name, argument, value)
     if len(numbers) != 1 or numbers[0] < least:
         expected = f"an integer, at least {least}"
-        raise ValueError(explain(name, f"{argument}={value!r}", expected))
+        raise ValueError(message(name, f"{argument}={value!r}", expected))
     return numbers[0]

@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Any, overload
 import numpy as np
 import numpy.typing as npt
 
-from tapegraph.arrays.axes import integers
+from tapegraph.arrays.axes import int_tuple
 from tapegraph.arrays.bit_select import chosen
-from tapegraph.errors import explain, kind_of
+from tapegraph.errors import kind_of, message
 from tapegraph.numpy_warnings import watched
 from tapegraph.recording.capture_mode import is_captured
-from tapegraph.recording.node import constant, numeric
-from tapegraph.recording.numpy_functions import implements, numbers, plain, without_gradient
+from tapegraph.recording.node import as_leaf, numeric
+from tapegraph.recording.numpy_functions import detached, implements, numbers, without_gradient
 from tapegraph.recording.op import Op
 from tapegraph.recording.record import (
     apply,
@@ -134,7 +134,7 @@ GELU_FLAT = 10.0
 
 
 # From this many elements on np.clip takes less time than np.maximum with one number: a third.
-LARGE = 1 << 13
+_LARGE = 1 << 13
 
 
 @binary("add", operator.add, np.add, takes_complex=True)
@@ -299,7 +299,7 @@ def sigmoid(x: AnyKind | ArrayLike, /) -> AnyKind:
 def _relu(x: Array) -> Any:
     if x.dtype.kind != "f":
         return np.maximum(x, 0)
-    return np.clip(x, 0.0, np.inf) if x.size > LARGE else np.maximum(x, 0.0)
+    return np.clip(x, 0.0, np.inf) if x.size > _LARGE else np.maximum(x, 0.0)
 
 
 @unary("relu", _relu)
@@ -799,7 +799,7 @@ def _check_broadcast(op: str, *operands: Any) -> None:
         received = " and ".join(map(str, shapes))
         expected = "shapes that broadcast together (equal, or 1, axis by axis from the last)"
         fix = "Reshape one of them."
-        raise ValueError(explain(op, f"shapes {received}", expected, fix)) from None
+        raise ValueError(message(op, f"shapes {received}", expected, fix)) from None
 
 
 @implements(np.clip)
@@ -834,7 +834,7 @@ def clip(
 def _bound(name: str, value: Any, other_name: str, other: Any) -> Any:
     if value is not None and other is not None:
         received = f"both {name}= and {other_name}="
-        raise TypeError(explain("clip", received, "one of them", f"Leave {other_name}= away."))
+        raise TypeError(message("clip", received, "one of them", f"Leave {other_name}= away."))
     value = other if value is None else value
     return None if value is None else operand("clip", value, name)
 
@@ -1078,7 +1078,7 @@ def check_spreads(op: str, argument: str, shape: tuple[int, ...], over: tuple[in
     except ValueError:
         pass
     expected = f"a shape that broadcasts to {over}"
-    raise ValueError(explain(op, f"{argument!r} of shape {shape}", expected))
+    raise ValueError(message(op, f"{argument!r} of shape {shape}", expected))
 
 
 @implements(np.zeros_like)
@@ -1139,14 +1139,14 @@ def full_like(
     if fill.requires_grad or is_captured(fill):
         if ones.dtype.kind in "fc":
             return mul(astype(fill, ones.dtype, copy=False), ones)
-    return constant(watched("full_like", np.full, ones.shape, plain(fill), ones.dtype))
+    return as_leaf(watched("full_like", np.full, ones.shape, detached(fill), ones.dtype))
 
 
 def _filled(op: str, a: Any, value: int, dtype: Any, shape: Any, argument: str = "a") -> Any:
     like = tensor_like(op, a, argument)
-    lengths = like.shape if shape is None else integers(op, "shape", shape)
+    lengths = like.shape if shape is None else int_tuple(op, "shape", shape)
     array = np.full(lengths, value, like.dtype if dtype is None else dtype)
-    return constant(numeric(array, op, "dtype", widens=False))
+    return as_leaf(numeric(array, op, "dtype", widens=False))
 
 
 @implements(np.copy)
@@ -1180,7 +1180,7 @@ def astype(x: Kind | ArrayLike, /, dtype: npt.DTypeLike, copy: bool = True) -> K
         wanted = np.dtype(dtype)
     except TypeError:
         raise TypeError(
-            explain("astype", f"{kind_of(dtype)} for 'dtype'", "a dtype", 'Write "float32".')
+            message("astype", f"{kind_of(dtype)} for 'dtype'", "a dtype", 'Write "float32".')
         ) from None
     numeric(np.empty(0, wanted), "astype", "dtype", widens=False)  # refuses what no tensor can hold
     if out.dtype == wanted and not copy:
@@ -1188,7 +1188,7 @@ def astype(x: Kind | ArrayLike, /, dtype: npt.DTypeLike, copy: bool = True) -> K
     if wanted.kind != "b":  # whether a number is zero
         keep_parts("astype", "a tensor", out.dtype, wanted)
     if wanted.kind not in "fc" and not is_captured(out):
-        return constant(watched("astype", plain(out).astype, wanted))
+        return as_leaf(watched("astype", detached(out).astype, wanted))
     return apply(ASTYPE, (out,), {"dtype": wanted.name})
 
 
@@ -1291,9 +1291,9 @@ def round(a: Operand, decimals: int = 0) -> Tensor:
     array([0., 2., 3.])
     """
     x = tensor_like("round", a, "a")
-    digits = integers("round", "decimals", decimals)
+    digits = int_tuple("round", "decimals", decimals)
     if len(digits) != 1:
-        raise TypeError(explain("round", f"{kind_of(decimals)} for 'decimals'", "an integer"))
+        raise TypeError(message("round", f"{kind_of(decimals)} for 'decimals'", "an integer"))
     return apply(ROUND, (x,), {"decimals": digits[0]})
 
 
@@ -1324,18 +1324,18 @@ def where(
     if hasattr(type(cond), "__tapegraph_apply__") and hasattr(cond, "detach"):
         cond = cond.detach()  # a condition carries no tangent
     if x is None and y is None:
-        return np.nonzero(numeric_mask(plain(cond)))
+        return np.nonzero(numeric_mask(detached(cond)))
     if is_captured(cond):
         mask = cond if cond.dtype == np.bool_ else cond != 0
     else:
-        mask = constant(numeric_mask(plain(cond)))
+        mask = as_leaf(numeric_mask(detached(cond)))
     a, b = beside("where", x, "x", y), beside("where", y, "y", x)
     try:
         return apply(WHERE, (mask, a, b))
     except ValueError as error:
         shapes = [np.shape(getattr(v, "_array", v)) for v in (mask, a, b)]
         raise ValueError(
-            explain("where", f"shapes {shapes}", "shapes that broadcast together")
+            message("where", f"shapes {shapes}", "shapes that broadcast together")
         ) from error
 
 
@@ -1383,7 +1383,7 @@ def _of_masks(bitwise: Any, logical: Any) -> None:
         for mask in masks:
             if np.result_type(mask) != np.bool_:
                 fix = "Compare it with something."
-                raise TypeError(explain(bitwise.__name__, kind_of(mask), "a mask of bools", fix))
+                raise TypeError(message(bitwise.__name__, kind_of(mask), "a mask of bools", fix))
         return logical(*masks)
 
     without_gradient(bitwise)(record)

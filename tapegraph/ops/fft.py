@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, Literal, SupportsIndex, TypeAlias
 
 import numpy as np
 
-from tapegraph.arrays.axes import integers, one_axis
-from tapegraph.errors import explain, kind_of
+from tapegraph.arrays.axes import int_tuple, one_axis
+from tapegraph.errors import kind_of, message
 from tapegraph.ops import elementwise, index
 from tapegraph.recording.node import Node
 from tapegraph.recording.numpy_functions import implements
@@ -46,8 +46,8 @@ __all__ = [
 ]
 
 Norm: TypeAlias = Literal["backward", "ortho", "forward"]
-Axes: TypeAlias = Sequence[SupportsIndex]
-Mode: TypeAlias = Literal["full", "same", "valid"]
+AxisSequence: TypeAlias = Sequence[SupportsIndex]
+ConvolveMode: TypeAlias = Literal["full", "same", "valid"]
 # The norm that a transform's inverse has, taken without changing direction.
 SWAPPED: dict[str, Norm] = {"backward": "forward", "ortho": "ortho", "forward": "backward"}
 
@@ -109,7 +109,7 @@ def ifft(
 def fft2(
     a: Kind | ArrayLike,
     s: Sequence[int] | None = None,
-    axes: Axes | None = (-2, -1),
+    axes: AxisSequence | None = (-2, -1),
     norm: Norm | None = None,
 ) -> Kind:
     """Transform along two axes, as `numpy.fft.fft2`.
@@ -125,7 +125,7 @@ def fft2(
 def ifft2(
     a: Kind | ArrayLike,
     s: Sequence[int] | None = None,
-    axes: Axes | None = (-2, -1),
+    axes: AxisSequence | None = (-2, -1),
     norm: Norm | None = None,
 ) -> Kind:
     """Transform back along two axes, as `numpy.fft.ifft2`.
@@ -141,7 +141,7 @@ def ifft2(
 def fftn(
     a: Kind | ArrayLike,
     s: Sequence[int] | None = None,
-    axes: Axes | None = None,
+    axes: AxisSequence | None = None,
     norm: Norm | None = None,
 ) -> Kind:
     """Transform along some axes, or all, as `numpy.fft.fftn`.
@@ -157,7 +157,7 @@ def fftn(
 def ifftn(
     a: Kind | ArrayLike,
     s: Sequence[int] | None = None,
-    axes: Axes | None = None,
+    axes: AxisSequence | None = None,
     norm: Norm | None = None,
 ) -> Kind:
     """Transform back along some axes, or all, as `numpy.fft.ifftn`.
@@ -199,7 +199,7 @@ def irfft(
 def rfft2(
     a: Kind | ArrayLike,
     s: Sequence[int] | None = None,
-    axes: Axes | None = (-2, -1),
+    axes: AxisSequence | None = (-2, -1),
     norm: Norm | None = None,
 ) -> Kind:
     """Transform real numbers along two axes, as `numpy.fft.rfft2`.
@@ -215,7 +215,7 @@ def rfft2(
 def irfft2(
     a: Kind | ArrayLike,
     s: Sequence[int] | None = None,
-    axes: Axes | None = (-2, -1),
+    axes: AxisSequence | None = (-2, -1),
     norm: Norm | None = None,
 ) -> Kind:
     """Transform back to real numbers along two axes, as `numpy.fft.irfft2`.
@@ -231,7 +231,7 @@ def irfft2(
 def rfftn(
     a: Kind | ArrayLike,
     s: Sequence[int] | None = None,
-    axes: Axes | None = None,
+    axes: AxisSequence | None = None,
     norm: Norm | None = None,
 ) -> Kind:
     """Transform real numbers along some axes, or all, as `numpy.fft.rfftn`.
@@ -253,7 +253,7 @@ def rfftn(
 def irfftn(
     a: Kind | ArrayLike,
     s: Sequence[int] | None = None,
-    axes: Axes | None = None,
+    axes: AxisSequence | None = None,
     norm: Norm | None = None,
 ) -> Kind:
     """Transform back to real numbers along some axes, or all, as `numpy.fft.irfftn`.
@@ -264,11 +264,11 @@ def irfftn(
     """
     x = tensor_like("irfftn", a, "a")
     scaled, (*rest, last) = _norm("irfftn", norm), _axes("irfftn", x, s, axes)
-    *lengths, n = (2 * (x.shape[last] - 1),) if s is None else integers("irfftn", "s", s)
+    *lengths, n = (2 * (x.shape[last] - 1),) if s is None else int_tuple("irfftn", "s", s)
     if n == -1:
         n = x.shape[last]
     if n < 1:
-        raise ValueError(explain("irfftn", f"n={n} numbers to give", "at least 1"))
+        raise ValueError(message("irfftn", f"n={n} numbers to give", "at least 1"))
     along = (last,) if s is None else (*rest, last)
     x = _fitted("irfftn", x, (*lengths, n // 2 + 1), along)
     if rest:
@@ -303,7 +303,7 @@ def ihfft(
 
 
 @implements(np.fft.fftshift)
-def fftshift(x: Kind | ArrayLike, axes: SupportsIndex | Axes | None = None) -> Kind:
+def fftshift(x: Kind | ArrayLike, axes: SupportsIndex | AxisSequence | None = None) -> Kind:
     """Put the zero frequency in the middle, as `numpy.fft.fftshift`.
 
     >>> import tapegraph as tg
@@ -314,7 +314,7 @@ def fftshift(x: Kind | ArrayLike, axes: SupportsIndex | Axes | None = None) -> K
 
 
 @implements(np.fft.ifftshift)
-def ifftshift(x: Kind | ArrayLike, axes: SupportsIndex | Axes | None = None) -> Kind:
+def ifftshift(x: Kind | ArrayLike, axes: SupportsIndex | AxisSequence | None = None) -> Kind:
     """Put the zero frequency first again, as `numpy.fft.ifftshift`.
 
     >>> import tapegraph as tg
@@ -327,8 +327,8 @@ def ifftshift(x: Kind | ArrayLike, axes: SupportsIndex | Axes | None = None) -> 
 def fftconvolve(
     in1: Kind | ArrayLike,
     in2: Kind | ArrayLike,
-    mode: Mode = "full",
-    axes: SupportsIndex | Axes | None = None,
+    mode: ConvolveMode = "full",
+    axes: SupportsIndex | AxisSequence | None = None,
 ) -> Kind:
     """Convolve along some axes, or all, by transforms, as `scipy.signal.fftconvolve`.
 
@@ -344,10 +344,10 @@ def fftconvolve(
     pairs = list(zip(a.shape, b.shape, strict=True))
     longer = [pairs[axis][0] - pairs[axis][1] for axis in along]
     if mode not in ("full", "same", "valid"):
-        raise ValueError(explain(op, f"mode={mode!r}", '"full", "same" or "valid"'))
+        raise ValueError(message(op, f"mode={mode!r}", '"full", "same" or "valid"'))
     if mode == "valid" and min(longer, default=0) < 0 < max(longer, default=0):
         received = f"shapes {a.shape} and {b.shape}"
-        raise ValueError(explain(op, received, "one that fits into the other", 'Or mode="same".'))
+        raise ValueError(message(op, received, "one that fits into the other", 'Or mode="same".'))
     whole = [n + m - 1 if axis in along else max(n, m) for axis, (n, m) in enumerate(pairs)]
     there, back = (fftn, ifftn) if is_complex(a, b) else (rfftn, irfftn)
     if along:
@@ -368,13 +368,13 @@ def _convolved(op: str, a: Any, b: Any, axes: Any) -> list[int]:
     """Return the axes along which neither array is a single element; others must broadcast."""
     received = f"shapes {a.shape} and {b.shape}"
     if a.ndim != b.ndim or not (a.size and b.size):
-        raise ValueError(explain(op, received, "as many axes, and none that is empty"))
-    chosen = range(a.ndim) if axes is None else integers(op, "axes", axes)
+        raise ValueError(message(op, received, "as many axes, and none that is empty"))
+    chosen = range(a.ndim) if axes is None else int_tuple(op, "axes", axes)
     named = {one_axis(op, axis, a.ndim) for axis in chosen}
     pairs = list(zip(a.shape, b.shape, strict=True))
     for axis, (n, m) in enumerate(pairs):
         if axis not in named and n != m and 1 not in (n, m):
-            raise ValueError(explain(op, received, f"shapes that broadcast along axis {axis}"))
+            raise ValueError(message(op, received, f"shapes that broadcast along axis {axis}"))
     return [axis for axis in sorted(named) if 1 not in pairs[axis]]
 
 
@@ -416,19 +416,19 @@ def _norm(op: str, norm: Any) -> str:
     if norm is None:
         return "backward"
     if norm not in SWAPPED:
-        raise ValueError(explain(op, f"norm={norm!r}", '"backward", "ortho" or "forward"'))
+        raise ValueError(message(op, f"norm={norm!r}", '"backward", "ortho" or "forward"'))
     return norm
 
 
 def _axes(op: str, x: Any, s: Any, axes: Any) -> tuple[int, ...]:
     """Return the axes to transform along, as NumPy chooses them."""
     if axes is None:
-        count = x.ndim if s is None else len(integers(op, "s", s))
+        count = x.ndim if s is None else len(int_tuple(op, "s", s))
         chosen: Any = range(-count, 0)
     elif isinstance(axes, (tuple, list)):
         chosen = axes
     else:
-        raise TypeError(explain(op, f"{kind_of(axes)} for 'axes'", "a sequence of axes"))
+        raise TypeError(message(op, f"{kind_of(axes)} for 'axes'", "a sequence of axes"))
     return tuple(one_axis(op, axis, x.ndim) for axis in chosen)
 
 
@@ -437,15 +437,15 @@ def _fitted(op: str, x: Any, s: Any, axes: tuple[int, ...]) -> Any:
     if s is None:
         lengths = tuple(x.shape[axis] for axis in axes)
     else:
-        lengths = integers(op, "s", s)
+        lengths = int_tuple(op, "s", s)
     if len(lengths) != len(axes):
         received = f"{len(lengths)} lengths and {len(axes)} axes"
-        raise ValueError(explain(op, received, "a length per axis"))
+        raise ValueError(message(op, received, "a length per axis"))
     for length, axis in zip(lengths, axes, strict=True):
         have = x.shape[axis]
         want = have if length == -1 else length
         if want < 1:
-            raise ValueError(explain(op, f"{want} numbers to transform", "at least 1"))
+            raise ValueError(message(op, f"{want} numbers to transform", "at least 1"))
         if want < have:
             x = x[(slice(None),) * axis + (slice(want),)]
         elif want > have:
@@ -456,7 +456,7 @@ def _fitted(op: str, x: Any, s: Any, axes: tuple[int, ...]) -> Any:
 
 def _shifted(op: str, x: Any, axes: Any, distance: Any) -> Any:
     array = tensor_like(op, x)
-    chosen = range(array.ndim) if axes is None else integers(op, "axes", axes)
+    chosen = range(array.ndim) if axes is None else int_tuple(op, "axes", axes)
     along = [one_axis(op, axis, array.ndim) for axis in chosen]
     if not along:
         return array

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, Literal, SupportsIndex
 
 import numpy as np
 
-from tapegraph.arrays.axes import integers, one_axis, some_axes
-from tapegraph.errors import explain, kind_of
+from tapegraph.arrays.axes import int_tuple, one_axis, some_axes
+from tapegraph.errors import kind_of, message
 from tapegraph.numpy_warnings import watched
 from tapegraph.ops.elementwise import add, astype, where
 from tapegraph.ops.shape import (
@@ -27,12 +27,12 @@ from tapegraph.ops.shape import (
     swapaxes,
 )
 from tapegraph.recording.capture_mode import is_captured
-from tapegraph.recording.node import Node, constant, numeric
+from tapegraph.recording.node import Node, as_leaf, numeric
 from tapegraph.recording.numpy_functions import (
     array_of,
+    detached,
     implements,
     numbers,
-    plain,
     without_gradient,
 )
 from tapegraph.recording.op import Op
@@ -99,10 +99,10 @@ def repeat(
         x, axis = ravel(x), 0
     along = one_axis("repeat", axis, x.ndim)
     length = x.shape[along]
-    times = integers("repeat", "repeats", repeats)
+    times = int_tuple("repeat", "repeats", repeats)
     if min(times, default=0) < 0 or len(times) not in (1, length):
         raise ValueError(
-            explain("repeat", f"repeats {times}", f"a number of 0 or more, or {length} of them")
+            message("repeat", f"repeats {times}", f"a number of 0 or more, or {length} of them")
         )
     if len(times) != 1:
         return gather(x, np.repeat(np.arange(length), times), along)
@@ -175,7 +175,7 @@ def dsplit(ary: Kind | ArrayLike, indices_or_sections: Shape) -> list[Kind]:
 def _with_axes(name: str, ary: Any, least: int, argument: str = "ary") -> Any:
     x = tensor_like(name, ary, argument)
     if x.ndim < least:
-        raise ValueError(explain(name, f"shape {x.shape}", f"at least {least} axes"))
+        raise ValueError(message(name, f"shape {x.shape}", f"at least {least} axes"))
     return x
 
 
@@ -185,14 +185,14 @@ def _cut(
     x = tensor_like(name, ary, "ary")
     along = one_axis(name, axis, x.ndim)
     length = x.shape[along]
-    numbers = integers(name, "indices_or_sections", indices_or_sections)
+    numbers = int_tuple(name, "indices_or_sections", indices_or_sections)
     if np.ndim(indices_or_sections) == 0:
         (sections,) = numbers
         if sections < 1 or (even and length % sections):
             received = f"{sections} parts of axis {along} of length {length}"
             fix = "tg.array_split cuts into unequal parts." if even else ""
             expected = "a positive number of parts, equal ones" if even else "at least one part"
-            raise ValueError(explain(name, received, expected, fix))
+            raise ValueError(message(name, received, expected, fix))
         short, longer = divmod(length, sections)
         starts = [short * i + min(i, longer) for i in range(1, sections)]
     else:
@@ -232,13 +232,13 @@ def pad(
         return _framed(x, widths, fills)
     if mode not in _CONTINUED or reflect_type != "even":
         expected = f"'constant' or one of {_CONTINUED}, with reflect_type 'even'"
-        raise ValueError(explain("pad", f"mode {mode!r}, reflect_type {reflect_type!r}", expected))
+        raise ValueError(message("pad", f"mode {mode!r}, reflect_type {reflect_type!r}", expected))
     for axis, width in enumerate(widths.tolist()):
         if width == [0, 0]:
             continue
         if not x.shape[axis]:
             expected = f"no border along the empty axis {axis} in mode {mode!r}"
-            raise ValueError(explain("pad", f"pad_width {pad_width}", expected))
+            raise ValueError(message("pad", f"pad_width {pad_width}", expected))
         places = np.pad(np.arange(x.shape[axis]), width, mode=mode)
         x = gather(x, places, axis)
     return x
@@ -251,9 +251,9 @@ def _widths(pad_width: Any, ndim: int) -> Array:
         pad_width = [np.broadcast_to(by_axis.get(a, 0), 2) for a in range(ndim)]
     widths = _pairs("pad_width", pad_width, ndim)
     if widths.size and widths.dtype.kind not in "iu":
-        raise TypeError(explain("pad", f"pad_width {pad_width}", "integers"))
+        raise TypeError(message("pad", f"pad_width {pad_width}", "integers"))
     if widths.size and widths.min() < 0:
-        raise ValueError(explain("pad", f"pad_width {pad_width}", "widths of 0 or more"))
+        raise ValueError(message("pad", f"pad_width {pad_width}", "widths of 0 or more"))
     return widths
 
 
@@ -264,7 +264,7 @@ def _pairs(argument: str, value: Any, ndim: int) -> Array:
     except ValueError:
         received = f"{argument} {value} for {ndim} axes"
         expected = "a number, (before, after), or one such pair an axis"
-        raise ValueError(explain("pad", received, expected)) from None
+        raise ValueError(message("pad", received, expected)) from None
 
 
 def _framed(x: Any, widths: Array, fills: Array) -> Any:
@@ -294,11 +294,11 @@ def roll(a: Kind | ArrayLike, shift: Shape, axis: Axes = None) -> Kind:
     x = tensor_like("roll", a, "a")
     if axis is None:
         return reshape(roll(ravel(x), shift, 0), x.shape)
-    shifts = integers("roll", "shift", shift)
-    axes = tuple(one_axis("roll", a, x.ndim) for a in integers("roll", "axis", axis))
+    shifts = int_tuple("roll", "shift", shift)
+    axes = tuple(one_axis("roll", a, x.ndim) for a in int_tuple("roll", "axis", axis))
     if len(shifts) != len(axes) and 1 not in (len(shifts), len(axes)):
         received = f"shift {shift} along axis {axis}"
-        raise ValueError(explain("roll", received, "as many shifts as axes"))
+        raise ValueError(message("roll", received, "as many shifts as axes"))
     count = max(len(shifts), len(axes))
     moves: dict[int, int] = {}
     for distance, along in zip(
@@ -358,10 +358,10 @@ def rot90(m: Kind | ArrayLike, k: int = 1, axes: Sequence[SupportsIndex] = (0, 1
            [1.]])
     """
     x = tensor_like("rot90", m, "m")
-    plane = tuple(one_axis("rot90", a, x.ndim) for a in integers("rot90", "axes", axes))
+    plane = tuple(one_axis("rot90", a, x.ndim) for a in int_tuple("rot90", "axes", axes))
     if len(plane) != 2 or plane[0] == plane[1]:
-        raise ValueError(explain("rot90", f"axes {axes}", "two different axes"))
-    (quarters,) = integers("rot90", "k", k)
+        raise ValueError(message("rot90", f"axes {axes}", "two different axes"))
+    (quarters,) = int_tuple("rot90", "k", k)
     quarters %= 4
     if quarters == 0:
         return x
@@ -388,10 +388,10 @@ def delete(arr: Kind | ArrayLike, obj: AxisIndex, axis: SupportsIndex | None = N
         x, axis = ravel(x), 0
     along = one_axis("delete", axis, x.ndim)
     try:
-        kept = np.delete(np.arange(x.shape[along]), plain(obj))
+        kept = np.delete(np.arange(x.shape[along]), detached(obj))
     except (IndexError, ValueError) as error:
         received = f"places {obj} of axis {along} of length {x.shape[along]}"
-        raise type(error)(explain("delete", received, "places on the axis")) from error
+        raise type(error)(message("delete", received, "places on the axis")) from error
     return gather(x, kept, along)
 
 
@@ -412,7 +412,7 @@ def insert(
     if axis is None:
         x, axis = ravel(x), 0
     along = one_axis("insert", axis, x.ndim)
-    length, places = x.shape[along], plain(obj)
+    length, places = x.shape[along], detached(obj)
     new = at_least("insert", new, x.ndim)
     if new.dtype != x.dtype:
         new = astype(new, x.dtype)
@@ -426,7 +426,7 @@ def insert(
         order = np.insert(np.arange(length), places, length + np.arange(count))
     except (IndexError, ValueError) as error:
         received = f"places {obj} of axis {along} of length {length}"
-        raise type(error)(explain("insert", received, "places on the axis")) from error
+        raise type(error)(message("insert", received, "places on the axis")) from error
     room = (*x.shape[:along], count, *x.shape[along + 1 :])
     extra = new.ndim - x.ndim
     if extra and set(new.shape[:extra]) == {1}:  # an assignment drops them
@@ -524,7 +524,7 @@ def scatter(x: Kind | ArrayLike, places: Any, shape: tuple[int, ...]) -> Kind:
     array([[1., 0.],
            [0., 5.]])
     """
-    recorded = places if isinstance(places, Node) else constant(np.asarray(places, np.int64))
+    recorded = places if isinstance(places, Node) else as_leaf(np.asarray(places, np.int64))
     return apply(SCATTER, (tensor_like("scatter", x), recorded), {"shape": shape})
 
 
@@ -566,7 +566,7 @@ def add_at(a: Kind | ArrayLike, indices: Index, b: Kind | ArrayLike) -> Kind:
     x, more = tensor_like("add_at", a, "a"), tensor_like("add_at", b, "b")
     if not np.can_cast(more.dtype, x.dtype, "same_kind"):
         fix = f"Convert a first: a.astype({more.dtype.name!r})."
-        raise TypeError(explain("add_at", f"dtype {more.dtype} for 'b'", f"{x.dtype}", fix))
+        raise TypeError(message("add_at", f"dtype {more.dtype} for 'b'", f"{x.dtype}", fix))
     places = getitem(np.arange(x.size).reshape(x.shape), indices)
     parts = broadcast_to(astype(more, x.dtype), places.shape)
     return add(x, scatter(parts, places, x.shape))
@@ -607,10 +607,10 @@ def tensor_slice(
     """
     name = "tensor_slice"
     array = tensor_like(name, x)
-    first, lengths = integers(name, "begin", begin), integers(name, "size", size)
+    first, lengths = int_tuple(name, "begin", begin), int_tuple(name, "size", size)
     if len(first) != array.ndim or len(lengths) != array.ndim:
         raise ValueError(
-            explain(
+            message(
                 name,
                 f"begin {first} and size {lengths} for shape {array.shape}",
                 f"{array.ndim} numbers each, one per axis",
@@ -621,7 +621,7 @@ def tensor_slice(
         n = length - b if n == -1 else n
         if b < 0 or n < 0 or b + n > length:
             raise IndexError(
-                explain(
+                message(
                     name,
                     f"begin {first} and size {lengths} for shape {array.shape}",
                     "0 <= begin and begin + size <= shape along every axis",
@@ -629,7 +629,7 @@ def tensor_slice(
             )
         full.append(n)
     return apply(
-        TENSOR_SLICE, (array, constant(np.array(first, dtype=np.int64))), {"size": tuple(full)}
+        TENSOR_SLICE, (array, as_leaf(np.array(first, dtype=np.int64))), {"size": tuple(full)}
     )
 
 
@@ -705,7 +705,7 @@ def _expanded(key: tuple[Any, ...], shape: tuple[int, ...]) -> list[Any]:
     for part in key:
         if isinstance(part, Node):
             # The places of a mask decide the shape.
-            part = plain(part) if _is_mask(part) else numbers(part)
+            part = detached(part) if _is_mask(part) else numbers(part)
         elif hasattr(part, "__array__") and not isinstance(part, np.generic):
             part = np.asarray(part)  # of pandas, for one
         if part is None or part is Ellipsis or isinstance(part, slice):
@@ -721,12 +721,12 @@ def _expanded(key: tuple[Any, ...], shape: tuple[int, ...]) -> list[Any]:
                 parts.append(operator.index(part))
             except TypeError:
                 expected = "integers, slices, '...', None, or integer or boolean arrays"
-                raise IndexError(explain("getitem", kind_of(part), expected)) from None
+                raise IndexError(message("getitem", kind_of(part), expected)) from None
     used = _count(parts)
     dots = [i for i, p in enumerate(parts) if p is Ellipsis]
     if used > len(shape) or len(dots) > 1:
         raise IndexError(
-            explain(
+            message(
                 "getitem",
                 f"an index of {used} axes and {len(dots)} '...' for shape {shape}",
                 f"at most {len(shape)} axes and one '...'",
@@ -752,7 +752,7 @@ def _index_array(part: Any) -> Array:
         array = np.asarray(part)
     except ValueError as error:
         raise ValueError(
-            explain("getitem", f"the ragged index {part!r}", "rows of the same length")
+            message("getitem", f"the ragged index {part!r}", "rows of the same length")
         ) from error
     return array if array.size else array.astype(np.intp)
 
@@ -798,7 +798,7 @@ def _basic(x: Any, parts: list[Any]) -> Any:
             end.append(part % length + 1)
             plan.append("int")
         axis += 1
-    offsets = (constant(np.array(v, dtype=np.int64)) for v in (begin, end))
+    offsets = (as_leaf(np.array(v, dtype=np.int64)) for v in (begin, end))
     return apply(GETITEM, (x, *offsets), {"plan": tuple(plan)})
 
 
@@ -807,7 +807,7 @@ def _bounds(part: slice, length: int) -> tuple[int, int, int]:
         return part.indices(length)
     except (TypeError, ValueError) as error:
         raise IndexError(
-            explain("getitem", repr(part), "a slice of integers with a step other than 0")
+            message("getitem", repr(part), "a slice of integers with a step other than 0")
         ) from error
 
 
@@ -833,7 +833,7 @@ def _advanced(x: Any, parts: list[Any]) -> Any:
         np.broadcast_shapes(*(a.shape for a in arrays))
     except ValueError:
         raise IndexError(
-            explain(
+            message(
                 "getitem",
                 f"index arrays of shapes {[a.shape for a in arrays]}",
                 "shapes that broadcast together",
@@ -886,7 +886,7 @@ def _as_integers(part: Any, axis: int, shape: tuple[int, ...]) -> list[Any]:
         return [part if is_captured(part) else np.asarray(part)]
     if part.shape != shape[axis : axis + part.ndim]:
         raise IndexError(
-            explain(
+            message(
                 "getitem",
                 f"a boolean index of shape {part.shape} at axis {axis} of shape {shape}",
                 f"shape {shape[axis : axis + part.ndim]}",
@@ -899,26 +899,26 @@ def _wrapped(op: str, indices: Any, axis: int, length: int) -> Any:
     """Return integer indices as non-negative int64, or raise naming the first out of range."""
     array = indices if is_captured(indices) else np.asarray(indices)
     if array.size == 0:
-        return constant(np.zeros(array.shape, dtype=np.int64))
+        return as_leaf(np.zeros(array.shape, dtype=np.int64))
     if array.dtype.kind not in "iu":
         raise (IndexError if op == "getitem" else TypeError)(
-            explain(op, f"indices {kind_of(indices)}", "integer indices", "Use .astype(int).")
+            message(op, f"indices {kind_of(indices)}", "integer indices", "Use .astype(int).")
         )
     if is_captured(array):
         return within(array, -length, length, lambda i: _out_of_range(op, i, axis, length))
     wrapped = array.astype(np.int64)
     if wrapped.view(np.uint64).max() < length:  # a negative number is a very large one
-        return constant(wrapped)
+        return as_leaf(wrapped)
     outside = (array < -length) | (array >= length)
     if outside.any():
         raise _out_of_range(op, int(array[outside].flat[0]), axis, length)
     wrapped[wrapped < 0] += length
-    return constant(wrapped)
+    return as_leaf(wrapped)
 
 
 def _out_of_range(op: str, index: int, axis: int, length: int) -> IndexError:
     return IndexError(
-        explain(
+        message(
             op,
             f"index {index} for axis {axis} of length {length}",
             f"an index in [{-length}, {length})",
@@ -964,7 +964,7 @@ def take_along_axis(
     along = one_axis("take_along_axis", axis, x.ndim)
     if places.ndim != x.ndim:
         received = f"indices of shape {places.shape} for shape {x.shape}"
-        raise ValueError(explain("take_along_axis", received, f"{x.ndim} axes"))
+        raise ValueError(message("take_along_axis", received, f"{x.ndim} axes"))
     grid: list[Any] = list(np.ogrid[tuple(slice(n) for n in x.shape)])
     grid[along] = places
     return getitem(x, tuple(grid))
@@ -978,9 +978,9 @@ def compress(condition: ArrayLike, a: Kind | ArrayLike, axis: SupportsIndex | No
     >>> tg.compress([True, False, True], [1.0, 2.0, 3.0]).data
     array([1., 3.])
     """
-    mask = np.asarray(plain(condition))
+    mask = np.asarray(detached(condition))
     if mask.ndim != 1:
-        raise ValueError(explain("compress", f"a condition of shape {mask.shape}", "one axis"))
+        raise ValueError(message("compress", f"a condition of shape {mask.shape}", "one axis"))
     return take(tensor_like("compress", a, "a"), np.flatnonzero(mask), axis)
 
 
@@ -992,7 +992,7 @@ def extract(condition: ArrayLike, arr: Kind | ArrayLike) -> Kind:
     >>> tg.extract([True, False, True], [1.0, 2.0, 3.0]).data
     array([1., 3.])
     """
-    places = np.flatnonzero(np.asarray(plain(condition)))
+    places = np.flatnonzero(np.asarray(detached(condition)))
     return take(tensor_like("extract", arr, "arr"), places)
 
 
@@ -1013,7 +1013,7 @@ def choose(a: Operand, choices: Sequence[Kind | ArrayLike] | SupportsArray) -> K
 
     def refused(choice: int) -> ValueError:
         return ValueError(
-            explain("choose", f"choice {choice} of {count}", f"a number in [0, {count})")
+            message("choose", f"choice {choice} of {count}", f"a number in [0, {count})")
         )
 
     number = in_range(number, count, refused)
@@ -1041,12 +1041,12 @@ def select(
     choices = list(choicelist)
     if not conditions or len(conditions) != len(choices):
         received = f"{len(conditions)} conditions and {len(choices)} choices"
-        raise ValueError(explain("select", received, "one choice per condition, and at least one"))
+        raise ValueError(message("select", received, "one choice per condition, and at least one"))
     for i, condition in enumerate(conditions):
         if condition.dtype != np.bool_:
             fix = "Compare it with something."
             received = f"{kind_of(condition)} for 'condlist[{i}]'"
-            raise TypeError(explain("select", received, "an array of bools", fix))
+            raise TypeError(message("select", received, "an array of bools", fix))
     chosen: Any = default
     for condition, choice in zip(reversed(conditions), reversed(choices), strict=True):
         chosen = where(condition, choice, chosen)
@@ -1059,7 +1059,7 @@ def _integral(name: str, argument: str, value: Any) -> Any:
     if array.dtype.kind not in "iu":
         if array.size:
             received = f"{kind_of(array)} for {argument!r}"
-            raise TypeError(explain(name, received, "integers", "Use .astype(int)."))
+            raise TypeError(message(name, received, "integers", "Use .astype(int)."))
         array = array.astype(np.int64)
     return array
 
@@ -1105,10 +1105,10 @@ def partition(a: Kind | ArrayLike, kth: Shape, axis: SupportsIndex | None = -1) 
         x, axis = ravel(x), 0
     along = one_axis("partition", axis, x.ndim)
     length = x.shape[along]
-    places = integers("partition", "kth", kth)
+    places = int_tuple("partition", "kth", kth)
     if any(not -length <= k < length for k in places):
         received = f"kth {kth} for axis {along} of length {length}"
-        raise ValueError(explain("partition", received, f"places in [{-length}, {length})"))
+        raise ValueError(message("partition", received, f"places in [{-length}, {length})"))
     return take_along_axis(x, np.argpartition(numbers(x), places, axis=along), along)
 
 
@@ -1125,13 +1125,13 @@ def diag(v: Kind | ArrayLike, k: int = 0) -> Kind:
            [0., 2.]])
     """
     x = tensor_like("diag", v, "v")
-    (offset,) = integers("diag", "k", k)
+    (offset,) = int_tuple("diag", "k", k)
     down, right = max(0, -offset), max(0, offset)
     if x.ndim == 2:
         places = np.arange(max(0, min(x.shape[0] - down, x.shape[1] - right)))
         return getitem(x, (places + down, places + right))
     if x.ndim != 1:
-        raise ValueError(explain("diag", f"shape {x.shape}", "a vector or a matrix"))
+        raise ValueError(message("diag", f"shape {x.shape}", "a vector or a matrix"))
     size = x.size + down + right
     # Each row or, above the main diagonal, each column holds its one element everywhere.
     filled = concat([x, np.zeros(down + right, x.dtype)]) if offset else x
@@ -1181,8 +1181,8 @@ def triu(m: Kind | ArrayLike, k: int = 0) -> Kind:
 def _triangle(name: str, m: Any, k: int, *, lower: bool) -> Any:
     m = tensor_like(name, m, "m")
     if m.ndim == 0:
-        raise ValueError(explain(name, "a 0-d array", "at least one axis"))
-    (offset,) = integers(name, "k", k)
+        raise ValueError(message(name, "a 0-d array", "at least one axis"))
+    (offset,) = int_tuple(name, "k", k)
     if m.ndim == 1:
         m = broadcast_to(m, (m.size, m.size))
     rows, columns = m.shape[-2:]
@@ -1192,7 +1192,7 @@ def _triangle(name: str, m: Any, k: int, *, lower: bool) -> Any:
 
 def _zero_like(x: Any) -> Any:
     """Return a zero of an array's own dtype, be it integer or bool."""
-    return constant(np.zeros((), x.dtype))
+    return as_leaf(np.zeros((), x.dtype))
 
 
 # Without a gradient: plain arrays, and operations in a captured step
@@ -1266,7 +1266,7 @@ def _order(a: Any, axis: SupportsIndex | None = -1, kind: Any = None, stable: An
 @without_gradient(np.argpartition)
 def _partial_order(a: Any, kth: Shape, axis: SupportsIndex | None = -1, kind: Any = None) -> Any:
     x, axis = (ravel(a), 0) if axis is None else (a, axis)
-    places = integers("argpartition", "kth", kth)
+    places = int_tuple("argpartition", "kth", kth)
     attrs = {"kth": places, "axis": one_axis("argpartition", axis, x.ndim)}
     return apply(ARGPARTITION, (x,), attrs)
 

@@ -13,17 +13,17 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, SupportsIndex, overl
 
 import numpy as np
 
-from tapegraph.arrays.axes import integers, one_axis, some_axes
-from tapegraph.errors import explain, kind_of
+from tapegraph.arrays.axes import int_tuple, one_axis, some_axes
+from tapegraph.errors import kind_of, message
 from tapegraph.numpy_warnings import watched
 from tapegraph.ops import elementwise, reduce, shape
 from tapegraph.ops.index import gather, getitem
 from tapegraph.ops.shape import matrix_transpose, permuted
-from tapegraph.recording.node import constant, real
-from tapegraph.recording.numpy_functions import implements, numbers, plain
+from tapegraph.recording.node import as_float, as_leaf
+from tapegraph.recording.numpy_functions import detached, implements, numbers
 from tapegraph.recording.op import Op
 from tapegraph.recording.record import apply, is_complex, tensor_like
-from tapegraph.typed import Array, ArrayLike, Axes, Labels, Shape, SupportsArray
+from tapegraph.typed import Array, ArrayLike, Axes, EinsumLabels, Shape, SupportsArray
 
 if TYPE_CHECKING:
     from tapegraph.typed import EighResult, EigResult, Kind, QRResult, SlogdetResult, SVDResult
@@ -67,7 +67,7 @@ __all__ = [
 ]
 
 
-def rows_of(x: Array) -> Array:
+def stacked_rows(x: Array) -> Array:
     """View a stack of matrices as one matrix with all their rows."""
     return x.reshape(-1, x.shape[-1])
 
@@ -80,7 +80,7 @@ def is_one_product(a: Array, b: Array) -> bool:
 def _batch_matmul(a: Array, b: Array) -> Any:
     if is_one_product(a, b) and a.shape[-1] == b.shape[0]:
         # One large product instead of one per matrix: the threads of BLAS have work to share.
-        return np.matmul(rows_of(a), b).reshape(*a.shape[:-1], b.shape[1])
+        return np.matmul(stacked_rows(a), b).reshape(*a.shape[:-1], b.shape[1])
     return np.matmul(a, b)
 
 
@@ -134,7 +134,7 @@ def batch_matmul(a: Kind | ArrayLike, b: Kind | ArrayLike) -> Kind:
     x, y = tensor_like(name, a, "a"), tensor_like(name, b, "b")
     if max(x.ndim, y.ndim) < 3 or min(x.ndim, y.ndim) < 2:
         raise ValueError(
-            explain(
+            message(
                 name,
                 f"shapes {x.shape} and {y.shape}",
                 "stacks of matrices, (..., n, k) and (..., k, m)",
@@ -149,7 +149,7 @@ def _product(name: str, op: Op, a: Any, b: Any) -> Any:
         return apply(op, (a, b))
     except ValueError as error:
         raise ValueError(
-            explain(
+            message(
                 name,
                 f"shapes {a.shape} and {b.shape}",
                 "the last axis of the first to equal the second-to-last (or only) axis of the "
@@ -239,7 +239,7 @@ def vdot(a: Kind | ArrayLike, b: Kind | ArrayLike) -> Kind:
     x, y = tensor_like("vdot", a, "a"), tensor_like("vdot", b, "b")
     if x.size != y.size:
         raise ValueError(
-            explain("vdot", f"shapes {x.shape} and {y.shape}", "as many elements in both")
+            message("vdot", f"shapes {x.shape} and {y.shape}", "as many elements in both")
         )
     return matmul(elementwise.conj(_reshaped(x, (x.size,))), _reshaped(y, (y.size,)))
 
@@ -259,9 +259,9 @@ def convolve(
     x, y = tensor_like("convolve", a, "a"), tensor_like("convolve", v, "v")
     if x.ndim > 1 or y.ndim > 1 or not x.size or not y.size:
         received = f"shapes {x.shape} and {y.shape}"
-        raise ValueError(explain("convolve", received, "sequences of one element or more"))
+        raise ValueError(message("convolve", received, "sequences of one element or more"))
     if mode not in ("full", "same", "valid"):
-        raise ValueError(explain("convolve", f"mode={mode!r}", '"full", "same" or "valid"'))
+        raise ValueError(message("convolve", f"mode={mode!r}", '"full", "same" or "valid"'))
     x, y = _reshaped(x, (x.size,)), _reshaped(y, (y.size,))
     longer, shorter = max(x.size, y.size), min(x.size, y.size)
     whole = apply(CONVOLVE, (x, y))
@@ -304,10 +304,10 @@ def tensordot(
     name = "tensordot"
     x, y = tensor_like(name, a, "a"), tensor_like(name, b, "b")
     if hasattr(axes, "__index__"):
-        count = integers(name, "axes", axes)[0]
+        count = int_tuple(name, "axes", axes)[0]
         if not 0 <= count <= min(x.ndim, y.ndim):
             raise ValueError(
-                explain(
+                message(
                     name,
                     f"axes={count} for shapes {x.shape} and {y.shape}",
                     f"at most {min(x.ndim, y.ndim)} axes",
@@ -318,14 +318,14 @@ def tensordot(
         left, right = axes
     except (TypeError, ValueError):
         raise ValueError(
-            explain(name, f"axes={axes!r}", "an integer, or the axes of a and those of b")
+            message(name, f"axes={axes!r}", "an integer, or the axes of a and those of b")
         ) from None
     return _contracted(
         name,
         x,
         y,
-        tuple(one_axis(name, i, x.ndim) for i in integers(name, "axes[0]", left)),
-        tuple(one_axis(name, i, y.ndim) for i in integers(name, "axes[1]", right)),
+        tuple(one_axis(name, i, x.ndim) for i in int_tuple(name, "axes[0]", left)),
+        tuple(one_axis(name, i, y.ndim) for i in int_tuple(name, "axes[1]", right)),
     )
 
 
@@ -368,7 +368,7 @@ def cross(
     y = axes_last("cross", tensor_like("cross", b, "b"), axisb)
     if x.shape[-1] != 3 or y.shape[-1] != 3:
         raise ValueError(
-            explain(
+            message(
                 "cross",
                 f"vectors of {x.shape[-1]} and {y.shape[-1]} elements",
                 "vectors of three elements",
@@ -432,7 +432,7 @@ def vecdot(x1: Kind | ArrayLike, x2: Kind | ArrayLike, /, axis: SupportsIndex = 
     y = axes_last("vecdot", tensor_like("vecdot", x2, "x2"), axis)
     if x.shape[-1] != y.shape[-1]:
         raise ValueError(
-            explain("vecdot", f"shapes {x.shape} and {y.shape}", "vectors of the same length")
+            message("vecdot", f"shapes {x.shape} and {y.shape}", "vectors of the same length")
         )
     return reduce.sum(elementwise.mul(elementwise.conj(x), y), axis=-1)
 
@@ -448,7 +448,7 @@ def matvec(x1: Kind | ArrayLike, x2: Kind | ArrayLike, /) -> Kind:
     x, y = tensor_like("matvec", x1, "x1"), tensor_like("matvec", x2, "x2")
     if x.ndim < 2 or y.ndim < 1:
         raise ValueError(
-            explain("matvec", f"shapes {x.shape} and {y.shape}", "(..., n, k) and (..., k)")
+            message("matvec", f"shapes {x.shape} and {y.shape}", "(..., n, k) and (..., k)")
         )
     out = matmul(x, _reshaped(y, (*y.shape, 1)))
     return _reshaped(out, out.shape[:-1])
@@ -465,7 +465,7 @@ def vecmat(x1: Kind | ArrayLike, x2: Kind | ArrayLike, /) -> Kind:
     x, y = tensor_like("vecmat", x1, "x1"), tensor_like("vecmat", x2, "x2")
     if x.ndim < 1 or y.ndim < 2:
         raise ValueError(
-            explain("vecmat", f"shapes {x.shape} and {y.shape}", "(..., n) and (..., n, k)")
+            message("vecmat", f"shapes {x.shape} and {y.shape}", "(..., n) and (..., n, k)")
         )
     out = matmul(elementwise.conj(_reshaped(x, (*x.shape[:-1], 1, x.shape[-1]))), y)
     return _reshaped(out, (*out.shape[:-2], out.shape[-1]))
@@ -492,7 +492,7 @@ def multi_dot(arrays: Sequence[Kind | ArrayLike] | SupportsArray) -> Kind:
     if not fits or not all(len(s) in (1, 2) for s in (shapes[0], shapes[-1])):
         expected = "at least two matrices, of which the first and the last may be vectors"
         raise (ValueError if len(parts) < 2 else np.linalg.LinAlgError)(
-            explain(name, f"shapes {shapes}", expected)
+            message(name, f"shapes {shapes}", expected)
         )
     rows = 1 if len(shapes[0]) == 1 else shapes[0][0]
     columns = 1 if len(shapes[-1]) == 1 else shapes[-1][1]
@@ -526,7 +526,7 @@ def _cheapest(lengths: list[int]) -> dict[tuple[int, int], int]:
 
 
 @implements(np.einsum)
-def einsum(*operands: str | Kind | ArrayLike | Labels, optimize: object = False) -> Kind:
+def einsum(*operands: str | Kind | ArrayLike | EinsumLabels, optimize: object = False) -> Kind:
     """Sum of products over named axes, as `numpy.einsum`, by subscripts or by lists of labels.
 
     Large products are contracted by matrix products, whatever ``optimize`` says.
@@ -550,7 +550,7 @@ def einsum(*operands: str | Kind | ArrayLike | Labels, optimize: object = False)
 
 
 def _bad_subscripts(subscripts: str, expected: str) -> ValueError:
-    return ValueError(explain("einsum", f"subscripts {subscripts!r}", expected))
+    return ValueError(message("einsum", f"subscripts {subscripts!r}", expected))
 
 
 def _subscripts(operands: tuple[Any, ...]) -> tuple[str, tuple[Any, ...]]:
@@ -559,7 +559,7 @@ def _subscripts(operands: tuple[Any, ...]) -> tuple[str, tuple[Any, ...]]:
         return operands[0].replace(" ", ""), operands[1:]
     if len(operands) < 2:
         raise ValueError(
-            explain("einsum", f"{len(operands)} operands", "subscripts and at least one array")
+            message("einsum", f"{len(operands)} operands", "subscripts and at least one array")
         )
     paired = len(operands) - len(operands) % 2
     text = ",".join(_letters(labels) for labels in operands[1:paired:2])
@@ -573,7 +573,7 @@ def _letters(labels: Any) -> str:
         return "".join("..." if i is Ellipsis else string.ascii_letters[i] for i in labels)
     except (TypeError, IndexError):
         raise ValueError(
-            explain("einsum", f"labels {kind_of(labels)}", "a list of integers from 0 to 51")
+            message("einsum", f"labels {kind_of(labels)}", "a list of integers from 0 to 51")
         ) from None
 
 
@@ -654,16 +654,16 @@ def axes_last(op: str, x: Any, *axes: SupportsIndex) -> Any:
     """Move some axes of a tensor to its end, in the order given."""
     last = tuple(one_axis(op, axis, x.ndim) for axis in axes)
     if len(set(last)) != len(last):
-        raise ValueError(explain(op, f"axes {axes}", "axes that differ"))
+        raise ValueError(message(op, f"axes {axes}", "axes that differ"))
     return permuted(x, (*(i for i in range(x.ndim) if i not in last), *last))
 
 
 def _diagonal(op: str, a: Any, offset: int, axis1: SupportsIndex, axis2: SupportsIndex) -> Any:
     x = tensor_like(op, a, "a")
     if x.ndim < 2:
-        raise ValueError(explain(op, f"shape {x.shape}", "at least two axes"))
+        raise ValueError(message(op, f"shape {x.shape}", "at least two axes"))
     x = axes_last(op, x, axis1, axis2)
-    (shift,) = integers(op, "offset", offset)
+    (shift,) = int_tuple(op, "offset", offset)
     down, right = max(-shift, 0), max(shift, 0)
     places = np.arange(max(min(x.shape[-2] - down, x.shape[-1] - right), 0))
     return getitem(x, (Ellipsis, places + down, places + right))
@@ -675,7 +675,7 @@ def _contracted(op: str, a: Any, b: Any, left: tuple[int, ...], right: tuple[int
     once = all(len(set(axes)) == len(axes) for axes in (left, right))
     if not once or lengths != [b.shape[i] for i in right]:
         raise ValueError(
-            explain(
+            message(
                 op,
                 f"shapes {a.shape} and {b.shape} to sum over axes {left} and {right}",
                 "each axis once, and the same lengths",
@@ -882,7 +882,7 @@ def solve(a: Kind | ArrayLike, b: Kind | ArrayLike) -> Kind:
     right = shape.reshape(y, (*y.shape, 1)) if vector else y
     if right.ndim < 2 or x.shape[-1] != right.shape[-2]:
         raise ValueError(
-            explain(
+            message(
                 "solve",
                 f"shapes {x.shape} and {y.shape}",
                 f"b of shape ({x.shape[-1]},) or (..., {x.shape[-1]}, k)",
@@ -902,7 +902,7 @@ def pinv(a: Kind | ArrayLike, rcond: float | None = None) -> Kind:
     >>> tg.pinv([[2.0], [0.0]]).data
     array([[0.5, 0. ]])
     """
-    limit = 1e-15 if rcond is None else real(rcond, "pinv", "rcond")
+    limit = 1e-15 if rcond is None else as_float(rcond, "pinv", "rcond")
     return apply(PINV, (_matrices("pinv", a),), {"rcond": limit})
 
 
@@ -923,17 +923,19 @@ def lstsq(
     x, y = tensor_like("lstsq", a, "a"), tensor_like("lstsq", b, "b")
     if x.ndim != 2 or y.ndim not in (1, 2) or x.shape[0] != y.shape[0]:
         raise np.linalg.LinAlgError(
-            explain("lstsq", f"shapes {x.shape} and {y.shape}", "(m, n), and (m,) or (m, k)")
+            message("lstsq", f"shapes {x.shape} and {y.shape}", "(m, n), and (m,) or (m, k)")
         )
     m, n = x.shape
     floating = x.dtype if x.dtype.kind in "fc" else np.dtype(np.float64)
-    limit = np.finfo(floating).eps * max(m, n) if rcond is None else real(rcond, "lstsq", "rcond")
+    limit = (
+        np.finfo(floating).eps * max(m, n) if rcond is None else as_float(rcond, "lstsq", "rcond")
+    )
     solution = matmul(pinv(x, float(limit)), y)
     s = svdvals(x)
-    sizes = plain(s)
+    sizes = detached(s)
     rank = int((sizes > limit * sizes.max(initial=0.0)).sum())
     if rank < n or m <= n:
-        residuals = constant(np.empty(0, solution.dtype))
+        residuals = as_leaf(np.empty(0, solution.dtype))
     else:
         missed = matmul(x, solution) - y
         residuals = reduce.sum(reduce.squared(missed), axis=0, keepdims=y.ndim == 1)
@@ -953,9 +955,9 @@ def matrix_power(a: Kind | ArrayLike, n: int) -> Kind:
     try:
         power = operator.index(n)
     except TypeError:
-        raise TypeError(explain("matrix_power", f"n={n!r}", "an integer")) from None
+        raise TypeError(message("matrix_power", f"n={n!r}", "an integer")) from None
     if power == 0:
-        return constant(np.broadcast_to(np.eye(x.shape[-1], dtype=x.dtype), x.shape).copy())
+        return as_leaf(np.broadcast_to(np.eye(x.shape[-1], dtype=x.dtype), x.shape).copy())
     square = inv(x) if power < 0 else x
     power = -power if power < 0 else power
     result: Any = None
@@ -1111,7 +1113,7 @@ def qr(a: Kind | ArrayLike, mode: Literal["reduced", "r"] = "reduced") -> QRResu
     """
     x = _matrices("qr", a)
     if mode not in ("reduced", "r"):
-        raise ValueError(explain("qr", f"mode={mode!r}", '"reduced" or "r"'))
+        raise ValueError(message("qr", f"mode={mode!r}", '"reduced" or "r"'))
     m, n = x.shape[-2:]
     both = apply(QR, (x if m >= n else x[..., :m],))
     q, r = both[..., :m, :], matrix_transpose(both[..., m:, :])
@@ -1162,7 +1164,7 @@ def svd(
     m, n = x.shape[-2:]
     if full_matrices and m != n:
         raise ValueError(
-            explain(
+            message(
                 "svd",
                 f"full_matrices=True for matrices of shape ({m}, {n})",
                 "square matrices, or full_matrices=False",
@@ -1205,13 +1207,13 @@ def norm(
         ord is None or (array.ndim == 1 and ord == 2) or (array.ndim == 2 and ord == "fro")
     ):
         return _vector_norm("norm", array, tuple(range(array.ndim)), 2, keepdims)
-    axes = tuple(range(array.ndim)) if axis is None else integers("norm", "axis", axis)
+    axes = tuple(range(array.ndim)) if axis is None else int_tuple("norm", "axis", axis)
     if len(axes) == 1:
         return _vector_norm("norm", array, axes, 2 if ord is None else ord, keepdims)
     if len(axes) == 2:
         return _matrix_norm("norm", array, axes, "fro" if ord is None else ord, keepdims)
     raise ValueError(
-        explain("norm", f"axis={axis} and ord={ord!r} for shape {array.shape}", "one axis or two")
+        message("norm", f"axis={axis} and ord={ord!r} for shape {array.shape}", "one axis or two")
     )
 
 
@@ -1246,8 +1248,8 @@ def matrix_norm(
 
 def _vector_norm(name: str, x: Any, axes: tuple[int, ...], ord: Any, keepdims: bool) -> Any:
     if isinstance(ord, str):
-        raise ValueError(explain(name, f"ord={ord!r} for vectors", "a number"))
-    power = real(ord, name, "ord")
+        raise ValueError(message(name, f"ord={ord!r} for vectors", "a number"))
+    power = as_float(ord, name, "ord")
     axes = some_axes(name, axes, x.ndim)
     if is_complex(x):
         x = elementwise.abs(x)
@@ -1262,7 +1264,7 @@ def _vector_norm(name: str, x: Any, axes: tuple[int, ...], ord: Any, keepdims: b
 def _matrix_norm(name: str, x: Any, axes: tuple[int, ...], ord: Any, keepdims: bool) -> Any:
     rows, columns = (one_axis(name, i, x.ndim) for i in axes)
     if rows == columns:
-        raise ValueError(explain(name, f"axis {axes}", "two axes that differ"))
+        raise ValueError(message(name, f"axis {axes}", "two axes that differ"))
     if ord == "fro":
         return _vector_norm(name, x, (rows, columns), 2, keepdims)
     last = axes_last(name, x, rows, columns)
@@ -1275,7 +1277,7 @@ def _matrix_norm(name: str, x: Any, axes: tuple[int, ...], ord: Any, keepdims: b
         out = svdvals(last)[..., 0 if ord == 2 else -1]
     else:
         expected = "'fro', 'nuc', inf, -inf, 1, -1, 2 or -2"
-        raise ValueError(explain(name, f"ord={ord!r} for matrices", expected))
+        raise ValueError(message(name, f"ord={ord!r} for matrices", expected))
     if not keepdims:
         return out
     return shape.reshape(out, reduce.kept_shape(x.shape, (rows, columns)))
@@ -1287,14 +1289,14 @@ def _matrix_norm(name: str, x: Any, axes: tuple[int, ...], ord: Any, keepdims: b
 def _matrices(op: str, x: Any) -> Any:
     x = tensor_like(op, x, "a")
     if x.ndim < 2:
-        raise np.linalg.LinAlgError(explain(op, f"shape {x.shape}", "matrices, (..., m, n)"))
+        raise np.linalg.LinAlgError(message(op, f"shape {x.shape}", "matrices, (..., m, n)"))
     return x
 
 
 def _square(op: str, x: Any) -> Any:
     x = _matrices(op, x)
     if x.shape[-1] != x.shape[-2]:
-        raise np.linalg.LinAlgError(explain(op, f"shape {x.shape}", "square matrices, (..., n, n)"))
+        raise np.linalg.LinAlgError(message(op, f"shape {x.shape}", "square matrices, (..., n, n)"))
     return x
 
 
@@ -1309,7 +1311,7 @@ def _one_triangle(op: str, x: Any, *, lower: bool) -> Any:
 def _is_lower(op: str, UPLO: Any) -> bool:
     if UPLO in ("L", "U", "l", "u"):
         return UPLO in "Ll"
-    raise ValueError(explain(op, f"UPLO={UPLO!r}", "'L' or 'U'"))
+    raise ValueError(message(op, f"UPLO={UPLO!r}", "'L' or 'U'"))
 
 
 def _decomposed(op: Op, x: Any, expected: str, *others: Any) -> Any:
@@ -1317,4 +1319,4 @@ def _decomposed(op: Op, x: Any, expected: str, *others: Any) -> Any:
         return apply(op, (x, *others))
     except np.linalg.LinAlgError as error:
         received = f"shape {x.shape}, for which LAPACK says: {error}"
-        raise np.linalg.LinAlgError(explain(op.name, received, expected)) from error
+        raise np.linalg.LinAlgError(message(op.name, received, expected)) from error

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tapegraph.errors import explain, kind_of
+from tapegraph.errors import kind_of, message
 from tapegraph.numpy_warnings import watched
 from tapegraph.ops.elementwise import astype, clip, where
 from tapegraph.ops.index import in_range, take_along_axis
@@ -18,7 +18,7 @@ from tapegraph.ops.nn import MSE_LOSS, SOFTMAX_CROSSENTROPY
 from tapegraph.ops.reduce import mean, sum
 from tapegraph.ops.shape import expand_dims, squeeze
 from tapegraph.ops.special import log_softmax, softplus
-from tapegraph.recording.node import constant, real
+from tapegraph.recording.node import as_float, as_leaf
 from tapegraph.recording.numpy_functions import numbers
 from tapegraph.recording.record import apply, tensor_like
 from tapegraph.typed import ArrayLike
@@ -90,13 +90,16 @@ def softmax_crossentropy(
     array([0.693147, 0.      ])
     """
     name = "softmax_crossentropy"
-    total, smoothing = _reduction(name, reduction), real(label_smoothing, name, "label_smoothing")
+    total, smoothing = (
+        _reduction(name, reduction),
+        as_float(label_smoothing, name, "label_smoothing"),
+    )
     if not 0.0 <= smoothing <= 1.0:
-        raise ValueError(explain(name, f"label_smoothing={smoothing}", "a share in [0, 1]"))
+        raise ValueError(message(name, f"label_smoothing={smoothing}", "a share in [0, 1]"))
     scores, wanted = tensor_like(name, logits, "logits"), tensor_like(name, targets, "targets")
     if scores.ndim == 0 or wanted.shape not in (scores.shape, scores.shape[:-1]):
         raise ValueError(
-            explain(
+            message(
                 name,
                 f"logits of shape {scores.shape} and targets of shape {wanted.shape}",
                 "targets of the logits' shape (one-hot) or without its last axis (classes)",
@@ -108,7 +111,7 @@ def softmax_crossentropy(
         if ignore_index is not None:
             received = f"ignore_index={ignore_index} and targets of the logits' shape"
             fix = "Leave it away, and set the rows to ignore to zero."
-            raise ValueError(explain(name, received, "class indices with it", fix))
+            raise ValueError(message(name, received, "class indices with it", fix))
         wanted = _as_constant(name, wanted, scores.dtype)
         common = np.result_type(scores.dtype, wanted.dtype)
         scores, wanted = astype(scores, common, copy=False), astype(wanted, common, copy=False)
@@ -148,14 +151,14 @@ def _classes(name: str, targets: Any, count: int) -> Any:
     array = numbers(targets)
     if array.dtype.kind not in "iu" and array.size:
         raise TypeError(
-            explain(name, f"class indices {kind_of(array)}", "integers", "Use .astype(int).")
+            message(name, f"class indices {kind_of(array)}", "integers", "Use .astype(int).")
         )
 
     def refused(label: int) -> IndexError:
-        return IndexError(explain(name, f"class {label} of {count}", f"a class in [0, {count})"))
+        return IndexError(message(name, f"class {label} of {count}", f"a class in [0, {count})"))
 
     classes = in_range(array, count, refused)
-    return constant(classes) if isinstance(classes, np.ndarray) else classes
+    return as_leaf(classes) if isinstance(classes, np.ndarray) else classes
 
 
 def mse_loss(prediction: Kind | ArrayLike, target: Kind | ArrayLike) -> Kind:
@@ -270,9 +273,9 @@ def smooth_l1(
     array([0.5, 2.5])
     """
     name = "smooth_l1"
-    total, edge = _reduction(name, reduction), real(beta, name, "beta")
+    total, edge = _reduction(name, reduction), as_float(beta, name, "beta")
     if not 0.0 < edge < np.inf:
-        raise ValueError(explain(name, f"beta={edge}", "a number above 0", "Pass 1.0."))
+        raise ValueError(message(name, f"beta={edge}", "a number above 0", "Pass 1.0."))
     x, y = _pair(name, prediction, target)
     residual = x - y
     near = clip(residual, -edge, edge)
@@ -287,7 +290,7 @@ def _pair(
     y = tensor_like(name, target, "target")
     if x.shape != y.shape:
         raise ValueError(
-            explain(
+            message(
                 name,
                 f"a prediction of shape {x.shape} and a target of shape {y.shape}",
                 "equal shapes",
@@ -302,7 +305,7 @@ def _pair(
 def _reduction(name: str, reduction: str) -> Callable[[Any], Any]:
     if reduction not in REDUCTIONS:
         expected = '"mean", "sum" or "none"'
-        raise ValueError(explain(name, f"reduction={reduction!r}", expected, "Pass one of them."))
+        raise ValueError(message(name, f"reduction={reduction!r}", expected, "Pass one of them."))
     return REDUCTIONS[reduction]
 
 

@@ -13,10 +13,10 @@ from numpy.lib.stride_tricks import as_strided
 
 from tapegraph import random
 from tapegraph.arrays.axes import pair
-from tapegraph.errors import explain
+from tapegraph.errors import message
 from tapegraph.ops.elementwise import where
 from tapegraph.ops.reduce import add_up
-from tapegraph.recording.node import real
+from tapegraph.recording.node import as_float
 from tapegraph.recording.op import Op
 from tapegraph.recording.record import apply, tensor_like
 from tapegraph.typed import Array, ArrayLike, Shape
@@ -237,14 +237,14 @@ def layer_norm(
     scale, shift = tensor_like(name, gamma, "gamma"), tensor_like(name, beta, "beta")
     if array.ndim == 0 or any(not _broadcasts(v.shape, array.shape) for v in (scale, shift)):
         raise ValueError(
-            explain(
+            message(
                 name,
                 f"x of shape {array.shape}, gamma of shape {scale.shape}, beta of shape "
                 f"{shift.shape}",
                 "x of 1-D or more, and gamma and beta that broadcast to its shape",
             )
         )
-    return apply(LAYER_NORM, (array, scale, shift), {"eps": real(eps, name, "eps")})
+    return apply(LAYER_NORM, (array, scale, shift), {"eps": as_float(eps, name, "eps")})
 
 
 def _broadcasts(shape: tuple[int, ...], target: tuple[int, ...]) -> bool:
@@ -297,7 +297,7 @@ def conv2d(
     }
     if images.ndim != 4 or kernels.ndim != 4 or images.shape[1] != kernels.shape[1]:
         raise ValueError(
-            explain(
+            message(
                 name,
                 f"x of shape {images.shape} and k of shape {kernels.shape}",
                 "x (n, c, h, w) and k (o, c, kh, kw) with the same number of channels c",
@@ -388,13 +388,13 @@ def _pool(name: str, op: Op, x: Any, ksize: Any, stride: Any, pad: Any) -> Any:
     step = size if stride is None else pair(name, "stride", stride, 1)
     border = pair(name, "pad", pad, 0)
     if x.ndim != 4:
-        raise ValueError(explain(name, f"x of shape {x.shape}", "x of shape (n, c, h, w)"))
+        raise ValueError(message(name, f"x of shape {x.shape}", "x of shape (n, c, h, w)"))
     if border[0] >= size[0] or border[1] >= size[1]:
         raise ValueError(
-            explain(name, f"pad {border} with ksize {size}", "a padding smaller than the window")
+            message(name, f"pad {border} with ksize {size}", "a padding smaller than the window")
         )
     if 0 in x.shape[2:]:
-        raise ValueError(explain(name, f"images of shape {x.shape}", "at least one pixel"))
+        raise ValueError(message(name, f"images of shape {x.shape}", "at least one pixel"))
     _check_reach(name, x.shape, size, border)
     if x.dtype.kind != "f":
         x = x * 1.0
@@ -406,7 +406,7 @@ def _check_reach(name: str, shape: tuple[int, ...], reach: tuple[int, ...], pad:
     room = (shape[2] + 2 * pad[0], shape[3] + 2 * pad[1])
     if reach[0] > room[0] or reach[1] > room[1] or min(reach) < 1:
         raise ValueError(
-            explain(
+            message(
                 name,
                 f"a window of {reach} on an image of shape {shape} padded to {room}",
                 "a window that fits at least once",
@@ -460,4 +460,4 @@ def dropout(x: Kind | ArrayLike, p: float = 0.5, training: bool = True) -> Kind:
     array, rate = tensor_like(name, x), random.share(name, p)
     if not training or rate == 0.0:
         return array
-    return where(random.kept(array.shape, rate), array, 0.0) * random.kept_scale(rate)
+    return where(random.keep_mask(array.shape, rate), array, 0.0) * random.keep_scale(rate)

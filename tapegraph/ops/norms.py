@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tapegraph.arrays.axes import one_axis
-from tapegraph.errors import explain
+from tapegraph.errors import message
 from tapegraph.ops import reduce
 from tapegraph.ops.elementwise import sqrt, square
 from tapegraph.ops.shape import reshape
-from tapegraph.recording.node import real
+from tapegraph.recording.node import as_float
 from tapegraph.recording.record import tensor_like
 from tapegraph.typed import ArrayLike
 
@@ -58,7 +58,7 @@ def rms_norm(
     """
     name = "rms_norm"
     array = _floats(name, x, 1)
-    added = float(np.finfo(array.dtype).eps) if eps is None else real(eps, name, "eps")
+    added = float(np.finfo(array.dtype).eps) if eps is None else as_float(eps, name, "eps")
     size = sqrt(reduce.mean(square(array), -1, keepdims=True) + added)
     return _scaled(name, array / size, weight, None, array.ndim - 1)
 
@@ -108,11 +108,11 @@ def group_norm(
     n, c = array.shape[:2]
     if num_groups < 1 or c % num_groups:
         received = f"num_groups={num_groups} for {c} channels"
-        raise ValueError(explain(name, received, "a divisor of the number of channels"))
+        raise ValueError(message(name, received, "a divisor of the number of channels"))
     table = reshape(array, (n, num_groups, math.prod(array.shape[1:]) // num_groups))
     centred = table - reduce.mean(table, -1, keepdims=True)
     variance = reduce.mean(square(centred), -1, keepdims=True)
-    normal = centred / sqrt(variance + real(eps, name, "eps"))
+    normal = centred / sqrt(variance + as_float(eps, name, "eps"))
     return _scaled(name, reshape(normal, array.shape), weight, bias, 1)
 
 
@@ -169,7 +169,7 @@ def batch_norm(
     along = one_axis(name, axis, array.ndim)
     if (mean is None) != (var is None):
         missing = "mean" if mean is None else "var"
-        raise ValueError(explain(name, f"no {missing}", "mean and var, or none of them"))
+        raise ValueError(message(name, f"no {missing}", "mean and var, or none of them"))
     others = tuple(i for i in range(array.ndim) if i != along)
     if mean is None:
         centred = array - reduce.mean(array, others, keepdims=True)
@@ -177,14 +177,14 @@ def batch_norm(
     else:
         centred = array - _of_channels(name, "mean", mean, array.shape, along)
         variance = _of_channels(name, "var", var, array.shape, along)
-    normal = centred / sqrt(variance + real(eps, name, "eps"))
+    normal = centred / sqrt(variance + as_float(eps, name, "eps"))
     return _scaled(name, normal, weight, bias, along)
 
 
 def _floats(name: str, x: Any, least: int) -> Any:
     array = tensor_like(name, x)
     if array.ndim < least:
-        raise ValueError(explain(name, f"x of shape {array.shape}", f"x of {least}-D or more"))
+        raise ValueError(message(name, f"x of shape {array.shape}", f"x of {least}-D or more"))
     return array if array.dtype.kind == "f" else array * 1.0
 
 
@@ -201,5 +201,5 @@ def _of_channels(name: str, argument: str, value: Any, shape: tuple[int, ...], a
     array = tensor_like(name, value, argument)
     if array.shape != (shape[axis],):
         received = f"{argument} of shape {array.shape} for x of shape {shape}"
-        raise ValueError(explain(name, received, f"{argument} of shape {(shape[axis],)}"))
+        raise ValueError(message(name, received, f"{argument} of shape {(shape[axis],)}"))
     return reshape(array, (shape[axis],) + (1,) * (len(shape) - axis - 1))

@@ -10,18 +10,18 @@ from typing import TYPE_CHECKING, Any, Literal, SupportsIndex, overload
 
 import numpy as np
 
-from tapegraph.arrays.axes import integers, one_axis, some_axes
-from tapegraph.errors import explain, kind_of
+from tapegraph.arrays.axes import int_tuple, one_axis, some_axes
+from tapegraph.errors import kind_of, message
 from tapegraph.ops import elementwise
 from tapegraph.ops.elementwise import check_spreads, where
 from tapegraph.ops.index import getitem
 from tapegraph.ops.shape import concat, permuted, reshape, transpose
 from tapegraph.recording.capture_mode import is_captured
-from tapegraph.recording.node import numeric, real, real_dtype
+from tapegraph.recording.node import as_float, numeric, real_dtype
 from tapegraph.recording.numpy_functions import (
     implements,
-    looked_at,
     numbers,
+    peek,
     without_gradient,
 )
 from tapegraph.recording.op import Op
@@ -147,7 +147,7 @@ def softmax(x: Kind | ArrayLike, axis: SupportsIndex = -1) -> Kind:
     array = tensor_like("softmax", x)
     if array.ndim == 0:
         raise ValueError(
-            explain("softmax", "a 0-d array", "at least one axis", "Use x.reshape(1) for one.")
+            message("softmax", "a 0-d array", "at least one axis", "Use x.reshape(1) for one.")
         )
     return apply(SOFTMAX, (array,), {"axis": one_axis("softmax", axis, array.ndim)})
 
@@ -249,7 +249,7 @@ def _extreme(op: Op, a: Any, axis: Any, keepdims: bool) -> Any:
     axes = some_axes(op.name, axis, x.ndim)
     if not _count(x.shape, axes) and all(kept_shape(x.shape, axes)):
         raise ValueError(
-            explain(
+            message(
                 op.name,
                 f"shape {x.shape} with axis {axis}",
                 "at least one element along the axes to search",
@@ -385,7 +385,7 @@ def _variance(name: str, a: Any, axis: Any, ddof: Any, keepdims: bool) -> Any:
     x = tensor_like(name, a, "a")
     axes = some_axes(name, axis, x.ndim)
     count = _count(x.shape, axes)
-    freedom = count - real(ddof, name, "ddof")
+    freedom = count - as_float(ddof, name, "ddof")
     deviation = elementwise.sub(x, mean(x, axes, keepdims=True))
     squares = sum(squared(deviation), axes, keepdims)
     variance = elementwise.div(squares, freedom if freedom > 0 else 0.0)
@@ -477,7 +477,7 @@ def _present_variance(name: str, a: Any, axis: Any, ddof: Any, keepdims: bool) -
     mean = elementwise.div(total, np.maximum(count, 1))
     deviation = where(missing, 0.0, elementwise.sub(x, mean))
     squares = sum(squared(deviation), axes, keepdims)
-    freedom = count.reshape(squares.shape) - real(ddof, name, "ddof")
+    freedom = count.reshape(squares.shape) - as_float(ddof, name, "ddof")
     known = np.where(freedom > 0, 0.0, math.nan).astype(count.dtype)
     variance = elementwise.div(squares, freedom.astype(count.dtype) + known)
     # NaN has the derivative NaN, though the squares of one element do not move.
@@ -527,9 +527,9 @@ def average(
     else:
         w = _aligned(tensor_like("average", weights, "weights"), x.shape, axis)
         scale = sum(w, axes, keepdims)
-        if not looked_at(scale).all():
+        if not peek(scale).all():
             raise ZeroDivisionError(
-                explain("average", "weights that add up to zero", "a sum other than zero")
+                message("average", "weights that add up to zero", "a sum other than zero")
             )
         middle = elementwise.div(sum(elementwise.mul(x, w), axes, keepdims), scale)
     if not returned:
@@ -544,11 +544,11 @@ def _aligned(w: Any, shape: tuple[int, ...], axis: Any) -> Any:
     received = f"weights of shape {w.shape} for shape {shape}"
     if axis is None:
         fix = "Name the weighted axes by axis=."
-        raise TypeError(explain("average", received, "equal shapes where no axis is given", fix))
-    axes = tuple(one_axis("average", a, len(shape)) for a in integers("average", "axis", axis))
+        raise TypeError(message("average", received, "equal shapes where no axis is given", fix))
+    axes = tuple(one_axis("average", a, len(shape)) for a in int_tuple("average", "axis", axis))
     lengths = tuple(shape[a] for a in axes)
     if w.shape != lengths:
-        raise ValueError(explain("average", received, f"{shape}, or {lengths} along the axes"))
+        raise ValueError(message("average", received, f"{shape}, or {lengths} along the axes"))
     w = permuted(w, tuple(sorted(range(len(axes)), key=axes.__getitem__)))
     return reshape(w, tuple(n if a in axes else 1 for a, n in enumerate(shape)))
 
@@ -646,16 +646,16 @@ def _quantile(name: str, a: Any, q: Any, whole: int, axis: Any, keepdims: bool) 
     axes = some_axes(name, axis, x.ndim)
     if getattr(q, "requires_grad", False):
         fix = "Write q.detach()."
-        raise TypeError(explain(name, "a 'q' that needs a gradient", "a constant", fix))
+        raise TypeError(message(name, "a 'q' that needs a gradient", "a constant", fix))
     weak = isinstance(q, (int, float)) and x.dtype.kind == "f"
     levels = numeric(q, name, "q")
     if not ((levels >= 0) & (levels <= whole)).all():
-        raise ValueError(explain(name, f"{kind_of(q)} for 'q'", f"numbers from 0 to {whole}"))
+        raise ValueError(message(name, f"{kind_of(q)} for 'q'", f"numbers from 0 to {whole}"))
     if weak or levels.dtype.kind != "f":  # as NumPy does, a number takes the array's dtype
         levels = levels.astype(x.dtype if weak else np.float64)
     n = _count(x.shape, axes)
     if n == 0:
-        raise ValueError(explain(name, f"shape {x.shape} with axis {axis}", "some elements"))
+        raise ValueError(message(name, f"shape {x.shape} with axis {axis}", "some elements"))
     place = levels.ravel() / whole * (n - 1)
     below = np.floor(place)
     ranks = np.concatenate([below, np.ceil(place)]).astype(np.int64)
@@ -702,11 +702,11 @@ def diff(
     """
     x = tensor_like("diff", a, "a")
     if x.ndim == 0:
-        raise ValueError(explain("diff", "a 0-d array", "at least one axis"))
+        raise ValueError(message("diff", "a 0-d array", "at least one axis"))
     along = one_axis("diff", axis, x.ndim)
-    (times,) = integers("diff", "n", n)[:1]
+    (times,) = int_tuple("diff", "n", n)[:1]
     if times < 0:
-        raise ValueError(explain("diff", f"n={times}", "a number that is not negative"))
+        raise ValueError(message("diff", f"n={times}", "a number that is not negative"))
     parts = [_edge(prepend, "prepend", x, along), x, _edge(append, "append", x, along)]
     parts = [part for part in parts if part is not None]
     if times and len(parts) > 1:
@@ -727,7 +727,7 @@ def _edge(value: Any, argument: str, x: Any, axis: int) -> Any:
         return elementwise.mul(edge, np.ones(slab, edge.dtype))
     if edge.ndim != x.ndim or kept_shape(edge.shape, (axis,)) != slab:
         expected = f"a number, or the shape {x.shape} but for axis {axis}"
-        raise ValueError(explain("diff", f"{argument!r} of shape {edge.shape}", expected))
+        raise ValueError(message("diff", f"{argument!r} of shape {edge.shape}", expected))
     return edge
 
 

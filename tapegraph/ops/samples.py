@@ -11,12 +11,12 @@ import numpy as np
 import numpy.typing as npt
 
 from tapegraph.arrays.axes import some_axes
-from tapegraph.errors import explain
+from tapegraph.errors import message
 from tapegraph.ops.elementwise import add, astype, div, floor, mod, mul, sub, where
 from tapegraph.ops.index import getitem, take
 from tapegraph.ops.reduce import diff
 from tapegraph.ops.shape import broadcast_to, concat, moveaxis, ravel, reshape
-from tapegraph.recording.node import real
+from tapegraph.recording.node import as_float
 from tapegraph.recording.numpy_functions import implements, numbers
 from tapegraph.recording.record import tensor_like
 from tapegraph.typed import ArrayLike, Axes
@@ -46,7 +46,7 @@ def linspace(
     ends = [x if isinstance(x, (int, float)) else tensor_like("linspace", x) for x in (start, stop)]
     count = operator.index(num)
     if count < 0:
-        raise ValueError(explain("linspace", f"num={num}", "an integer, at least 0"))
+        raise ValueError(message("linspace", f"num={num}", "an integer, at least 0"))
     common = np.result_type(*(x.dtype for x in ends if hasattr(x, "dtype")), 1.0)
     ndim = max(getattr(x, "ndim", 0) for x in ends)
     parts = np.linspace(0.0, 1.0, count, endpoint=endpoint).astype(common)
@@ -81,7 +81,7 @@ def meshgrid(
            [4., 4.]])
     """
     if indexing not in ("xy", "ij"):
-        raise ValueError(explain("meshgrid", f"indexing={indexing!r}", "'xy' or 'ij'"))
+        raise ValueError(message("meshgrid", f"indexing={indexing!r}", "'xy' or 'ij'"))
     sides: list[Any] = [ravel(tensor_like("meshgrid", x, "xi")) for x in xi]
     places = list(range(len(sides)))
     if indexing == "xy" and len(sides) > 1:
@@ -110,7 +110,7 @@ def polyval(p: Kind | ArrayLike, x: Kind | ArrayLike) -> Kind:
     at: Any = tensor_like("polyval", x)
     if coefficients.ndim != 1:
         received = f"p of shape {coefficients.shape}"
-        raise ValueError(explain("polyval", received, "one axis of coefficients"))
+        raise ValueError(message("polyval", received, "one axis of coefficients"))
     if not coefficients.shape[0]:
         return mul(at, 0.0)
     value = broadcast_to(getitem(coefficients, 0), at.shape)
@@ -143,11 +143,11 @@ def interp(
     values: Any = tensor_like(name, fp, "fp")
     if knots.ndim != 1 or knots.shape != values.shape or not knots.shape[0]:
         received = f"xp of shape {knots.shape} and fp of shape {values.shape}"
-        raise ValueError(explain(name, received, "one axis of one length, at least 1"))
+        raise ValueError(message(name, received, "one axis of one length, at least 1"))
     if period is not None:
-        length = abs(real(period, name, "period"))
+        length = abs(as_float(period, name, "period"))
         if not length:
-            raise ValueError(explain(name, "period=0", "a period other than 0"))
+            raise ValueError(message(name, "period=0", "a period other than 0"))
         at, knots = mod(at, length), mod(knots, length)
         order = np.argsort(numbers(knots), kind="stable")
         knots, values = take(knots, order), take(values, order)
@@ -191,14 +191,14 @@ def gradient(
     if values.dtype.kind not in "fc":
         values = mul(values, 1.0)
     if edge_order not in (1, 2):
-        raise ValueError(explain(name, f"edge_order={edge_order!r}", "1 or 2"))
+        raise ValueError(message(name, f"edge_order={edge_order!r}", "1 or 2"))
     axes = some_axes(name, axis, values.ndim)
     if isinstance(axis, (tuple, list)):  # NumPy gives them in the order asked for
         axes = tuple(a % values.ndim for a in axis)
     spacings = varargs if len(varargs) == len(axes) else (varargs or (1.0,)) * len(axes)
     if len(spacings) != len(axes):
         received = f"{len(varargs)} spacings for {len(axes)} axes"
-        raise TypeError(explain(name, received, "none, one, or one per axis"))
+        raise TypeError(message(name, received, "none, one, or one per axis"))
     found = [_rise(values, h, a, edge_order) for h, a in zip(spacings, axes, strict=True)]
     return found[0] if len(found) == 1 else tuple(found)
 
@@ -210,7 +210,7 @@ def _rise(values: Any, spacing: Any, axis: int, edge_order: int) -> Any:
     n = f.shape[-1]
     if n < edge_order + 1:
         received = f"{n} elements along axis {axis}"
-        raise ValueError(explain(name, received, f"{edge_order + 1} or more"))
+        raise ValueError(message(name, received, f"{edge_order + 1} or more"))
     number = isinstance(spacing, (int, float))
     h: Any = spacing if number else tensor_like(name, spacing, "varargs")
     if np.ndim(h) == 0:
@@ -219,7 +219,7 @@ def _rise(values: Any, spacing: Any, axis: int, edge_order: int) -> Any:
         h = diff(h)
     else:
         received = f"places of shape {h.shape} along axis {axis} of length {n}"
-        raise ValueError(explain(name, received, f"one number, or places of shape {(n,)}"))
+        raise ValueError(message(name, received, f"one number, or places of shape {(n,)}"))
     if f.dtype.kind == "f":  # the result has the values' dtype
         h = astype(h, f.dtype, copy=False)
     rises = div(sub(_part(f, 1, None), _part(f, None, -1)), h)

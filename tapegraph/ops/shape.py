@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, Literal, SupportsIndex, overload
 
 import numpy as np
 
-from tapegraph.arrays.axes import integers, one_axis, some_axes
-from tapegraph.errors import explain, kind_of
+from tapegraph.arrays.axes import int_tuple, one_axis, some_axes
+from tapegraph.errors import kind_of, message
 from tapegraph.recording import node as nodes
 from tapegraph.recording.numpy_functions import implements
 from tapegraph.recording.op import Op
@@ -97,10 +97,12 @@ def transpose(a: Kind | ArrayLike, axes: Sequence[SupportsIndex] | None = None) 
     if axes is None:
         order = tuple(reversed(range(x.ndim)))
     else:
-        order = tuple(one_axis("transpose", a, x.ndim) for a in integers("transpose", "axes", axes))
+        order = tuple(
+            one_axis("transpose", a, x.ndim) for a in int_tuple("transpose", "axes", axes)
+        )
         if sorted(order) != list(range(x.ndim)):
             raise ValueError(
-                explain(
+                message(
                     "transpose",
                     f"axes {axes} for shape {x.shape}",
                     f"a permutation of all {x.ndim} axes",
@@ -127,7 +129,7 @@ def reshape(a: Kind | ArrayLike, shape: Shape) -> Kind:
 
 
 def _full_shape(old: tuple[int, ...], shape: Any) -> tuple[int, ...]:
-    new = integers("reshape", "shape", shape)
+    new = int_tuple("reshape", "shape", shape)
     size = math.prod(old)
     unknown = [i for i, n in enumerate(new) if n == -1]
     known = math.prod(n for n in new if n != -1)
@@ -136,7 +138,7 @@ def _full_shape(old: tuple[int, ...], shape: Any) -> tuple[int, ...]:
         new = (*new[:i], size // known, *new[i + 1 :])
     elif unknown or known != size or any(n < 0 for n in new):
         raise ValueError(
-            explain(
+            message(
                 "reshape",
                 f"shape {old} ({size} elements) and new shape {new}",
                 "the same number of elements, and at most one -1",
@@ -161,12 +163,12 @@ def concat(
     shapes = [p.shape for p in parts]
     if not parts or not shapes[0]:
         raise ValueError(
-            explain("concat", f"arrays of shapes {shapes}", "at least one array of 1-D or more")
+            message("concat", f"arrays of shapes {shapes}", "at least one array of 1-D or more")
         )
     along = one_axis("concat", axis, len(shapes[0]))
     if len({(len(s), s[:along], s[along + 1 :]) for s in shapes}) > 1:
         raise ValueError(
-            explain("concat", f"arrays of shapes {shapes}", f"equal shapes but for axis {along}")
+            message("concat", f"arrays of shapes {shapes}", f"equal shapes but for axis {along}")
         )
     return apply(CONCAT, tuple(parts), {"axis": along})
 
@@ -193,7 +195,7 @@ def ravel(a: Kind | ArrayLike, order: Literal["C", "F"] = "C") -> Kind:
     """
     x = tensor_like("ravel", a, "a")
     if order not in ("C", "F"):
-        raise ValueError(explain("ravel", f"order {order!r}", "'C' or 'F'"))
+        raise ValueError(message("ravel", f"order {order!r}", "'C' or 'F'"))
     return reshape(x if order == "C" else transpose(x), (x.size,))
 
 
@@ -211,7 +213,7 @@ def squeeze(a: Kind | ArrayLike, axis: Axes = None) -> Kind:
     dropped = some_axes("squeeze", axis, x.ndim)
     if any(x.shape[a] != 1 for a in dropped):
         raise ValueError(
-            explain("squeeze", f"axis {axis} of shape {x.shape}", "axes of length 1 alone")
+            message("squeeze", f"axis {axis} of shape {x.shape}", "axes of length 1 alone")
         )
     return reshape(x, tuple(n for a, n in enumerate(x.shape) if a not in dropped))
 
@@ -226,7 +228,7 @@ def expand_dims(a: Kind | ArrayLike, axis: Shape) -> Kind:
     """
     x = tensor_like("expand_dims", a, "a")
     count = len(axis) if isinstance(axis, (tuple, list)) else 1
-    new = integers("expand_dims", "axis", axis) and some_axes("expand_dims", axis, x.ndim + count)
+    new = int_tuple("expand_dims", "axis", axis) and some_axes("expand_dims", axis, x.ndim + count)
     lengths = iter(x.shape)
     full = (1 if a in new else next(lengths) for a in range(x.ndim + count))
     return reshape(x, tuple(full))
@@ -327,12 +329,12 @@ def moveaxis(a: Kind | ArrayLike, source: Shape, destination: Shape) -> Kind:
     """
     x = tensor_like("moveaxis", a, "a")
     moved, places = (
-        tuple(one_axis("moveaxis", a, x.ndim) for a in integers("moveaxis", argument, value))
+        tuple(one_axis("moveaxis", a, x.ndim) for a in int_tuple("moveaxis", argument, value))
         for argument, value in (("source", source), ("destination", destination))
     )
     if len({len(moved), len(places), len(set(moved)), len(set(places))}) > 1:
         raise ValueError(
-            explain(
+            message(
                 "moveaxis",
                 f"source {source} and destination {destination}",
                 "as many places as axes, each once",
@@ -371,7 +373,7 @@ def matrix_transpose(x: Kind | ArrayLike) -> Kind:
     """
     array = tensor_like("matrix_transpose", x)
     if array.ndim < 2:
-        raise ValueError(explain("matrix_transpose", f"shape {array.shape}", "two axes or more"))
+        raise ValueError(message("matrix_transpose", f"shape {array.shape}", "two axes or more"))
     return swapaxes(array, -1, -2)
 
 
@@ -388,18 +390,18 @@ def broadcast_to(array: Kind | ArrayLike, shape: Shape) -> Kind:
            [1., 2.]])
     """
     x = tensor_like("broadcast_to", array, "array")
-    new = integers("broadcast_to", "shape", shape)
+    new = int_tuple("broadcast_to", "shape", shape)
     before = len(new) - x.ndim
     if before < 0 or any(n not in (1, m) for n, m in zip(x.shape, new[before:], strict=True)):
         raise ValueError(
-            explain(
+            message(
                 "broadcast_to",
                 f"shape {x.shape} and new shape {new}",
                 "lengths that are 1 or those of the new shape, axis by axis from the last",
             )
         )
     if min(new, default=0) < 0:
-        raise ValueError(explain("broadcast_to", f"new shape {new}", "lengths of 0 or more"))
+        raise ValueError(message("broadcast_to", f"new shape {new}", "lengths of 0 or more"))
     return apply(BROADCAST_TO, (x,), {"shape": new})
 
 
@@ -420,7 +422,7 @@ def broadcast_arrays(*args: Kind | ArrayLike) -> tuple[Kind, ...]:
         common = np.broadcast_shapes(*shapes)
     except ValueError:
         raise ValueError(
-            explain(name, f"arrays of shapes {shapes}", "shapes that broadcast together")
+            message(name, f"arrays of shapes {shapes}", "shapes that broadcast together")
         ) from None
     return tuple(p if p.shape == common else broadcast_to(p, common) for p in parts)
 
@@ -433,9 +435,9 @@ def tile(A: Kind | ArrayLike, reps: Shape) -> Kind:
     >>> tg.tile([1.0, 2.0], 2).data
     array([1., 2., 1., 2.])
     """
-    times = integers("tile", "reps", reps)
+    times = int_tuple("tile", "reps", reps)
     if min(times, default=0) < 0:
-        raise ValueError(explain("tile", f"reps {reps}", "numbers of 0 or more"))
+        raise ValueError(message("tile", f"reps {reps}", "numbers of 0 or more"))
     x = at_least("tile", A, len(times), "A")
     times = (1,) * (x.ndim - len(times)) + times
     if set(times) <= {1}:
@@ -469,7 +471,7 @@ def stack(arrays: Sequence[Kind | ArrayLike] | SupportsArray, axis: SupportsInde
     shapes = [p.shape for p in parts]
     if len(set(shapes)) != 1:
         received = f"arrays of shapes {shapes}"
-        raise ValueError(explain("stack", received, "at least one array, and equal shapes"))
+        raise ValueError(message("stack", received, "at least one array, and equal shapes"))
     along = one_axis("stack", axis, len(shapes[0]) + 1)
     return concat([expand_dims(p, along) for p in parts], along)
 
@@ -534,7 +536,7 @@ def block(arrays: Operand | Nested[Operand]) -> Tensor:
     depths, ndim = _nesting(arrays)
     if len(depths) != 1:
         raise ValueError(
-            explain("block", f"lists nested {sorted(depths)} deep", "lists of equal depth, filled")
+            message("block", f"lists nested {sorted(depths)} deep", "lists of equal depth, filled")
         )
     (depth,) = depths
     return _joined_blocks(arrays, depth, max(depth, ndim))
@@ -574,5 +576,5 @@ def _sequence(name: str, arrays: Any) -> list[Any]:
         given = list(arrays)
     except TypeError:
         fix = f"Write tg.{name}([a, b])."
-        raise TypeError(explain(name, kind_of(arrays), "a sequence of arrays", fix)) from None
+        raise TypeError(message(name, kind_of(arrays), "a sequence of arrays", fix)) from None
     return [tensor_like(name, x, f"arrays[{i}]") for i, x in enumerate(given)]

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tapegraph.arrays.axes import some_axes
-from tapegraph.errors import explain, kind_of
+from tapegraph.errors import kind_of, message
 from tapegraph.ops.elementwise import exp, log, log1p, logaddexp, mul, neg, sigmoid, sub
 from tapegraph.ops.reduce import logsumexp, peak, sum
 from tapegraph.recording.numpy_functions import SCIPY, numbers
@@ -63,7 +63,7 @@ def of_scipy(name: str) -> Callable[..., Any]:
     except ImportError:
         fix = "Install it: pip install scipy."
         missing = "a call in an environment without SciPy"
-        raise ImportError(explain(f"special.{name}", missing, "SciPy", fix)) from None
+        raise ImportError(message(f"special.{name}", missing, "SciPy", fix)) from None
     found: Callable[..., Any] = getattr(module, name)
     return found
 
@@ -206,9 +206,9 @@ def polygamma(n: int, x: Kind | ArrayLike) -> Kind:
         order = operator.index(n)
     except TypeError:
         received = f"{kind_of(n)} for 'n'"
-        raise TypeError(explain("special.polygamma", received, "an integer")) from None
+        raise TypeError(message("special.polygamma", received, "an integer")) from None
     if order < 0:
-        raise ValueError(explain("special.polygamma", f"n={order}", "an order of 0 or more"))
+        raise ValueError(message("special.polygamma", f"n={order}", "an order of 0 or more"))
     return apply(POLYGAMMA, (tensor_like("polygamma", x),), {"n": order})
 
 

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tapegraph.errors import explain
+from tapegraph.errors import message
 from tapegraph.ops.elementwise import clip, conj, div, mul, real, sqrt, sub
 from tapegraph.ops.linalg import diagonal, matmul
 from tapegraph.ops.reduce import mean, sum
 from tapegraph.ops.shape import atleast_2d, concat, expand_dims, squeeze, transpose
-from tapegraph.recording.numpy_functions import implements, plain
+from tapegraph.recording.numpy_functions import detached, implements
 from tapegraph.recording.record import tensor_like
 from tapegraph.typed import ArrayLike
 
@@ -53,20 +53,20 @@ def cov(
         if given is not None:
             if getattr(given, "requires_grad", False):
                 received = f"{argument} that need a gradient"
-                raise TypeError(explain(name, received, "constants", "Pass w.detach()."))
-            w = np.asarray(plain(given))
+                raise TypeError(message(name, received, "constants", "Pass w.detach()."))
+            w = np.asarray(detached(given))
             if w.shape != (n,) or (w < 0).any():
                 received = f"{argument} of shape {w.shape}"
                 expected = f"one weight an observation, {n}, none below 0"
-                raise ValueError(explain(name, received, expected))
+                raise ValueError(message(name, received, expected))
             weights = w if weights is None else weights * w
     total = n if weights is None else weights.sum()
     lost = free
     if aweights is not None and total > 0:
-        lost = free * (weights * np.asarray(plain(aweights))).sum() / total
+        lost = free * (weights * np.asarray(detached(aweights))).sum() / total
     if total - lost <= 0:
         received = f"{total} observations with ddof={free}"
-        raise ValueError(explain(name, received, "more observations than degrees of freedom lost"))
+        raise ValueError(message(name, received, "more observations than degrees of freedom lost"))
     if weights is None:
         centred = sub(rows, mean(rows, 1, keepdims=True))
         weighed = centred
@@ -97,7 +97,7 @@ def corrcoef(x: Kind | ArrayLike, y: Kind | ArrayLike | None = None, rowvar: boo
 def _variables(name: str, value: Any, rowvar: bool) -> Any:
     x = tensor_like(name, value)
     if x.ndim > 2:
-        raise ValueError(explain(name, f"an array of shape {x.shape}", "at most two axes"))
+        raise ValueError(message(name, f"an array of shape {x.shape}", "at most two axes"))
     if x.dtype.kind not in "fc":
         x = mul(x, 1.0)
     rows = atleast_2d(x)
@@ -112,5 +112,5 @@ def _histogram(
     if getattr(weights, "requires_grad", False):
         received = "weights that need a gradient"
         fix = "Pass w.detach(), or add them up with a mask for each bin."
-        raise TypeError(explain("histogram", received, "constants", fix))
-    return np.histogram(plain(a), plain(bins), plain(range), density, plain(weights))
+        raise TypeError(message("histogram", received, "constants", fix))
+    return np.histogram(detached(a), detached(bins), detached(range), density, detached(weights))

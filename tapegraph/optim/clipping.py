@@ -8,13 +8,13 @@ from typing import Any
 import numpy as np
 
 from tapegraph.arrays.row_sparse import RowSparse
-from tapegraph.errors import explain, warn
+from tapegraph.errors import message, warn
 from tapegraph.optim.averaging import AVERAGING
-from tapegraph.optim.groups import checked
-from tapegraph.optim.leaves import Leaf, Leaves, gradients_of, set_gradient
+from tapegraph.optim.groups import checked_params
+from tapegraph.optim.leaves import Leaf, Leaves, gradients_of, replace_gradient
 from tapegraph.optim.options import number
 from tapegraph.recording.capture_mode import capturing
-from tapegraph.recording.node import constant, real
+from tapegraph.recording.node import as_float, as_leaf
 from tapegraph.recording.scopes import no_grad
 from tapegraph.tensors.tensor import Tensor
 
@@ -65,7 +65,7 @@ def clip_grad_norm(params: Leaves, max_norm: float) -> Tensor:
     """
     op = "clip_grad_norm"
     limit = _limit(op, "max_norm", max_norm)
-    leaves = _averaged(checked(op, params))
+    leaves = _averaged(checked_params(op, params))
     with no_grad():
         found = _gradients(leaves)
         norm = _norm([_elements(g) for _, g in found])
@@ -73,14 +73,14 @@ def clip_grad_norm(params: Leaves, max_norm: float) -> Tensor:
         factor = np.where(np.isfinite(norm), factor, np.nan)
         if capturing() is None:
             if factor == 1.0:
-                return constant(np.asarray(norm))  # type: ignore[no-any-return]
+                return as_leaf(np.asarray(norm))  # type: ignore[no-any-return]
             if not np.isfinite(norm):
                 _warn_of(found, norm)
                 found = [(p, g.dense() if isinstance(g, RowSparse) else g) for p, g in found]
         scaled = [(p, _map(g, lambda x: x * factor.astype(x.dtype))) for p, g in found]
         for p, g in scaled:
-            set_gradient(p, g)
-    return norm if isinstance(norm, Tensor) else constant(np.asarray(norm))
+            replace_gradient(p, g)
+    return norm if isinstance(norm, Tensor) else as_leaf(np.asarray(norm))
 
 
 def clip_grad_value(params: Leaves, limit: float) -> None:
@@ -111,18 +111,18 @@ def clip_grad_value(params: Leaves, limit: float) -> None:
     """
     op = "clip_grad_value"
     limit = _limit(op, "limit", limit)
-    leaves = _averaged(checked(op, params))
+    leaves = _averaged(checked_params(op, params))
     for _, g in _gradients(leaves):
         if g.dtype.kind == "c":
             fix = "Write tg.clip_grad_norm, which scales them."
-            raise TypeError(explain(op, "a complex gradient", "real ones", fix))
+            raise TypeError(message(op, "a complex gradient", "real ones", fix))
     with no_grad():
         clipped = [
             (p, _map(g, lambda x: np.minimum(np.maximum(x, -limit), limit)))
             for p, g in _gradients(leaves)
         ]
         for p, g in clipped:
-            set_gradient(p, g)
+            replace_gradient(p, g)
 
 
 def _averaged(leaves: list[Leaf]) -> list[Leaf]:
@@ -133,7 +133,7 @@ def _averaged(leaves: list[Leaf]) -> list[Leaf]:
 
 
 def _limit(op: str, name: str, value: float) -> float:
-    return np.inf if value == np.inf else number(op, name, real(value, op, name))
+    return np.inf if value == np.inf else number(op, name, as_float(value, op, name))
 
 
 def _gradients(leaves: list[Leaf]) -> list[tuple[Leaf, Any]]:

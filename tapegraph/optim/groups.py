@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Any, TypeAlias
 
-from tapegraph.errors import explain, kind_of
+from tapegraph.errors import kind_of, message
 from tapegraph.optim.leaves import Leaf
 from tapegraph.optim.options import (
     Rate,
@@ -21,7 +21,7 @@ from tapegraph.tensors.value import Value
 
 # Leaves in a list, a dict or a model (`tapegraph.tensors.parameters`), or a list of groups of them.
 Params: TypeAlias = object
-KEYS = ("params", "lr", "weight_decay")
+_KEYS = ("params", "lr", "weight_decay")
 
 
 class Group:
@@ -66,7 +66,7 @@ def grouped(kind: str, params: Params, weight_decay: float) -> list[Group]:
     given: list[Any] = [{"params": params}]
     # Any other list of dicts is that of a model's layers.
     if isinstance(params, (list, tuple)) and any(
-        isinstance(part, Mapping) and not part.keys().isdisjoint(KEYS) for part in params
+        isinstance(part, Mapping) and not part.keys().isdisjoint(_KEYS) for part in params
     ):
         given = list(params)
     for group in given:
@@ -81,7 +81,7 @@ def grouped(kind: str, params: Params, weight_decay: float) -> list[Group]:
     ]
 
 
-def checked(op: str, params: Any) -> list[Leaf]:
+def checked_params(op: str, params: Any) -> list[Leaf]:
     """Return parameters as a list, each of them a leaf and there once, or raise."""
     return _named(op, params)[1]
 
@@ -90,7 +90,7 @@ def _named(op: str, params: Any) -> tuple[list[str] | None, list[Leaf]]:
     """Return parameters and what a dict or model calls them, None for those of a plain list."""
     expected = "a list of parameters, or a model that holds some"
     if isinstance(params, (Node, Value)):
-        raise TypeError(explain(op, kind_of(params), expected, "Write [w]."))
+        raise TypeError(message(op, kind_of(params), expected, "Write [w]."))
     params = listed(params)
     members = direct(params)
     for p in members or ():
@@ -98,7 +98,7 @@ def _named(op: str, params: Any) -> tuple[list[str] | None, list[Leaf]]:
             is_constant = isinstance(p, Node) and not p._inputs
             fix = "It is a constant: call requires_grad_() on it, or leave it out."
             wanted = "parameters made by tg.param or tg.Value"
-            raise TypeError(explain(op, kind_of(p), wanted, fix if is_constant else ""))
+            raise TypeError(message(op, kind_of(p), wanted, fix if is_constant else ""))
     if members is not None and type(params) in (list, tuple):
         _check_distinct(op, members)
         return None, members
@@ -107,24 +107,24 @@ def _named(op: str, params: Any) -> tuple[list[str] | None, list[Leaf]]:
             return list(params), members
     found = collected(op, params)
     if not found and members is None:
-        raise TypeError(explain(op, kind_of(params), expected))
+        raise TypeError(message(op, kind_of(params), expected))
     return list(found), list(found.values())
 
 
 def _check_distinct(op: str, params: list[Leaf]) -> None:
     if len(set(map(id, params))) < len(params):
         fix = "It would count twice."
-        raise ValueError(explain(op, "a parameter more than once", "each once", fix))
+        raise ValueError(message(op, "a parameter more than once", "each once", fix))
 
 
 def _check_group(kind: str, group: Any) -> None:
     if not isinstance(group, Mapping):
         fix = 'Write {"params": [w]} for each group.'
-        raise TypeError(explain(kind, f"{kind_of(group)} among groups", "groups alone", fix))
-    unknown = [key for key in group if key not in KEYS]
+        raise TypeError(message(kind, f"{kind_of(group)} among groups", "groups alone", fix))
+    unknown = [key for key in group if key not in _KEYS]
     if unknown or "params" not in group:
         received = f"a group with {unknown}" if unknown else "a group without 'params'"
-        raise TypeError(explain(kind, received, f"groups of {', '.join(KEYS)}"))
+        raise TypeError(message(kind, received, f"groups of {', '.join(_KEYS)}"))
 
 
 def _names(kind: str, parts: list[tuple[list[str] | None, list[Leaf]]]) -> list[str]:
@@ -141,7 +141,7 @@ def _names(kind: str, parts: list[tuple[list[str] | None, list[Leaf]]]) -> list[
     for name, count in Counter(names).items():
         if count > 1:
             fix = "Give a dict of names, or the tensors names of their own."
-            raise ValueError(explain(kind, f"{count} parameters named {name!r}", "one", fix))
+            raise ValueError(message(kind, f"{count} parameters named {name!r}", "one", fix))
     return names
 
 

@@ -15,10 +15,10 @@ import numpy as np
 from tapegraph.arrays.buffers import is_shared, own
 from tapegraph.arrays.row_sparse import RowSparse
 from tapegraph.differentiation import stored
-from tapegraph.errors import explain
+from tapegraph.errors import message
 from tapegraph.recording.capture_mode import capturing
 from tapegraph.recording.changes import Change, new_numbers
-from tapegraph.recording.node import Node, constant
+from tapegraph.recording.node import Node, as_leaf
 from tapegraph.scalars.recorder import current_recorder
 from tapegraph.scalars.state import GRAD
 from tapegraph.tensors.tensor import Tensor
@@ -59,7 +59,7 @@ def gradients_of(params: list[Leaf], *, rows: bool) -> list[Any]:
     return [next(found) if isinstance(p, Value) else gradient_of(p, rows=rows) for p in params]
 
 
-def set_gradient(p: Leaf, grad: Any) -> None:
+def replace_gradient(p: Leaf, grad: Any) -> None:
     """Replace a parameter's gradient by one that was computed from it."""
     if capturing() is not None:
         p.grad = grad
@@ -69,7 +69,7 @@ def set_gradient(p: Leaf, grad: Any) -> None:
         p._grad = grad if isinstance(grad, RowSparse) else np.asarray(grad)
 
 
-def array_of(p: Leaf) -> Array:
+def data_of(p: Leaf) -> Array:
     """Return a parameter's or a slot's numbers, which the caller must not change."""
     return _read_only(np.asarray(p.data) if isinstance(p, Value) else p._array)
 
@@ -94,7 +94,7 @@ def fresh(array: Any, taken: set[int]) -> Array:
 
 def slot(array: Any) -> Tensor:
     """Make a constant that holds a part of an optimizer's state."""
-    return constant(own(array))  # type: ignore[no-any-return]
+    return as_leaf(own(array))  # type: ignore[no-any-return]
 
 
 def fitting(p: Node, grad: Any) -> Any:
@@ -104,7 +104,7 @@ def fitting(p: Node, grad: Any) -> Any:
         name = f" {p.name!r}" if p.name else ""
         received = f"a .grad of shape {grad.shape} and dtype {grad.dtype} on a parameter{name}"
         expected = f"shape {array.shape} and dtype {array.dtype}"
-        raise RuntimeError(explain("optim", received, expected, "Reshape a copy of it."))
+        raise RuntimeError(message("optim", received, expected, "Reshape a copy of it."))
     return grad
 
 
@@ -114,7 +114,7 @@ def _read_only(array: Array) -> Array:
     return view
 
 
-def parts_of(z: Any) -> Any:
+def real_and_imaginary(z: Any) -> Any:
     """Return real and imaginary parts along a new last axis."""
     return np.stack([z.real, z.imag], axis=-1)
 

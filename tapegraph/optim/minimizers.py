@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from tapegraph.errors import check_callable, explain, kind_of
+from tapegraph.errors import check_callable, kind_of, message
 from tapegraph.pytree import Layout, leaves, replaced
 from tapegraph.recording.lost_gradients import DIFFERENTIATING
 from tapegraph.recording.scopes import no_grad
@@ -18,7 +18,7 @@ from tapegraph.tensors.dual import lifted
 from tapegraph.transforms.grad import value_and_grad
 from tapegraph.transforms.hvp import hvp
 from tapegraph.transforms.jacobian import hessian
-from tapegraph.transforms.levels import NUMBERS
+from tapegraph.transforms.levels import NUMBER_TYPES
 from tapegraph.typed import Array, Pytree
 
 # SciPy's methods by what they take besides the value; the others take the gradient.
@@ -110,7 +110,7 @@ def minimize(
     layout = Layout(start)
     vector = layout.vector(start)
     if not vector.size:
-        raise ValueError(explain("minimize", f"x0={x0!r}, without a number", "what to vary"))
+        raise ValueError(message("minimize", f"x0={x0!r}, without a number", "what to vary"))
     given = (args if isinstance(args, tuple) else (args,),)
     objective = _Objective(f, layout, *given)
     derivatives: dict[str, Any] = {}
@@ -142,10 +142,10 @@ def _check_derivatives(hess: Any, options: Mapping[str, Any]) -> None:
         if argument in options:
             received = f"{kind_of(options[argument])} for {argument!r}"
             expected = "none: the derivatives are those of f, from the tape"
-            raise TypeError(explain("minimize", received, expected, fix))
+            raise TypeError(message("minimize", received, expected, fix))
     if not isinstance(hess, (bool, np.bool_)):
         expected = "True, for Hessians from the tape, or False"
-        raise TypeError(explain("minimize", f"{kind_of(hess)} for 'hess'", expected, fix))
+        raise TypeError(message("minimize", f"{kind_of(hess)} for 'hess'", expected, fix))
 
 
 def _check_used(method: str, **restrictions: Any) -> None:
@@ -154,7 +154,7 @@ def _check_used(method: str, **restrictions: Any) -> None:
         if _is_given(given) and method in _UNRESTRICTED[argument]:
             fix = 'Write method="SLSQP" or "trust-constr".'
             received = f"{argument} for {method.upper()}, which has no use for them"
-            raise ValueError(explain("minimize", received, "a method that keeps to them", fix))
+            raise ValueError(message("minimize", received, "a method that keeps to them", fix))
 
 
 def _is_given(restriction: Any) -> bool:
@@ -175,7 +175,7 @@ class _Objective:
         if value.shape != ():
             received = f"a function returning shape {value.shape}"
             raise ValueError(
-                explain("minimize", received, "one that returns one number", "Sum it.")
+                message("minimize", received, "one that returns one number", "Sum it.")
             )
         return float(value)
 
@@ -207,9 +207,9 @@ def _start(leaf: Any, path: str) -> Any:
     x = lifted("minimize", leaf, path)
     if x.dtype.kind == "c":
         fix = "Minimise over real and imaginary parts, x[0] + 1j * x[1]."
-        raise TypeError(explain("minimize", f"complex numbers in {path}", "real ones", fix))
+        raise TypeError(message("minimize", f"complex numbers in {path}", "real ones", fix))
     array = np.asarray(x, np.float64)
-    return float(array) if isinstance(leaf, NUMBERS) else array
+    return float(array) if isinstance(leaf, NUMBER_TYPES) else array
 
 
 def _with_structure(callback: Callable[..., Any], layout: Layout) -> Callable[..., Any]:
@@ -235,4 +235,4 @@ def _scipy() -> Any:
     except ImportError:
         fix = 'Install it: pip install "tapegraph[scipy]".'
         received = "a call in an environment without SciPy"
-        raise ImportError(explain("minimize", received, "SciPy", fix)) from None
+        raise ImportError(message("minimize", received, "SciPy", fix)) from None

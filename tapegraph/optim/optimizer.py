@@ -12,17 +12,17 @@ import numpy as np
 from tapegraph.arrays.buffers import own
 from tapegraph.arrays.row_sparse import RowSparse
 from tapegraph.capture.capture import Capture, RunDependent
-from tapegraph.errors import explain, kind_of
+from tapegraph.errors import kind_of, message
 from tapegraph.numpy_warnings import quietly
 from tapegraph.optim.averaging import AVERAGING
 from tapegraph.optim.groups import Group, Params, grouped
 from tapegraph.optim.leaves import (
     Leaf,
-    array_of,
+    data_of,
     fresh,
     gradient_of,
     of_parts,
-    parts_of,
+    real_and_imaginary,
     rows_set,
     slot,
 )
@@ -33,7 +33,7 @@ from tapegraph.optim.options import (
     rate,
     rate_at,
 )
-from tapegraph.optim.saved import loaded, saved
+from tapegraph.optim.saved import load_state, saved
 from tapegraph.recording.capture_mode import (
     ConcretizationError,
     captured_by,
@@ -41,7 +41,7 @@ from tapegraph.recording.capture_mode import (
     check_outside,
 )
 from tapegraph.recording.changes import Change, all_new_numbers, make, set_array, together
-from tapegraph.recording.node import constant, real_dtype
+from tapegraph.recording.node import as_leaf, real_dtype
 from tapegraph.recording.scopes import no_grad
 from tapegraph.recording.watchers import WATCHING
 from tapegraph.scalars.recorder import recorder_of
@@ -135,7 +135,7 @@ class Optimizer:
         self._state: dict[str, State] = {}
         for group in self._groups:
             for name, p in zip(group.names, group.params, strict=True):
-                slots = self.init(array_of(p))
+                slots = self.init(data_of(p))
                 self._state[name] = MappingProxyType({k: slot(v) for k, v in slots.items()})
 
     def __getstate__(self) -> dict[str, Any]:
@@ -171,7 +171,7 @@ class Optimizer:
             The learning rate, in the parameter's dtype.
         """
         expected = "update(self, p, g, state, lr) -> (p, state)"
-        raise NotImplementedError(explain(self._kind, "a class without a rule", expected))
+        raise NotImplementedError(message(self._kind, "a class without a rule", expected))
 
     @property
     def by_rows(self) -> bool:
@@ -267,7 +267,7 @@ class Optimizer:
             It is called inside a compiled step.
         """
         check_outside("load_state_dict", "Call it between its runs.")
-        loaded(self, state_dict)
+        load_state(self, state_dict)
 
     def zero_grad(self) -> None:
         """Set every parameter's gradient to zero."""
@@ -330,7 +330,7 @@ class Optimizer:
         """
         now = self._rate(group)
         if not capture.is_state(self._steps):  # made inside, as in every run
-            return constant(np.asarray(now, dtype))
+            return as_leaf(np.asarray(now, dtype))
         start = capture.started.get(id(self._steps), self._steps._array)
         return capture.reading(
             _RateOfRun(self, group, self._taken() - int(start), capture.steps), dtype, now
@@ -348,7 +348,7 @@ class Optimizer:
                 continue
             slots = self._state[name]
             leaves = [p, *slots.values()]
-            old = [array_of(leaf) for leaf in leaves]
+            old = [data_of(leaf) for leaf in leaves]
             tables = [isinstance(g, RowSparse) and array.shape == g.shape for array in old]
             if isinstance(g, RowSparse):  # the rule is run on the rows that have a gradient
                 rows, g = g.rows, g.values
@@ -411,7 +411,7 @@ class Optimizer:
                 if x.shape != () or x.dtype != float:
                     received = f"{self._kind} with a slot of {kind_of(x)} for a Value"
                     fix = "Let init give np.zeros(()), or step outside the compiled function."
-                    raise ConcretizationError(explain(self._kind, received, "one float64", fix))
+                    raise ConcretizationError(message(self._kind, received, "one float64", fix))
             params = [p for _, p in batch]
             objects: list[list[Any]] = [
                 params,
@@ -430,8 +430,10 @@ class Optimizer:
     ) -> tuple[Any, dict[str, Any]]:
         """Run the rule on real and imaginary parts, each an element of its own, as PyTorch does."""
         own = {key for key, slot in state.items() if slot.dtype.kind == "c"}
-        given = {key: parts_of(slot) if key in own else slot for key, slot in state.items()}
-        new_p, new = self.update(parts_of(p), parts_of(g), given, lr)
+        given = {
+            key: real_and_imaginary(slot) if key in own else slot for key, slot in state.items()
+        }
+        new_p, new = self.update(real_and_imaginary(p), real_and_imaginary(g), given, lr)
         slots = {key: of_parts(slot) if key in own else slot for key, slot in new.items()}
         return of_parts(new_p), slots
 
@@ -448,7 +450,7 @@ class Optimizer:
         new_p, new_state = update(p, g, dict(state), lr)
         if set(new_state) != set(state):
             received = f"slots {sorted(new_state)} from update for {name!r}"
-            raise ValueError(explain(self._kind, received, f"{sorted(state)}, as init gave them"))
+            raise ValueError(message(self._kind, received, f"{sorted(state)}, as init gave them"))
         new = [new_p, *(new_state[k] for k in state)]
         for slot_name, before, after in zip(("p", *state), old, new, strict=True):
             same = before.shape == np.shape(after) and before.dtype == np.result_type(after)
@@ -456,7 +458,7 @@ class Optimizer:
                 received = f"{kind_of(after)} from update for {slot_name!r} of {name!r}"
                 expected = f"dtype {before.dtype} and shape {before.shape}"
                 kind = ValueError if before.shape != np.shape(after) else TypeError
-                raise kind(explain(self._kind, received, expected))
+                raise kind(message(self._kind, received, expected))
         return new
 
 

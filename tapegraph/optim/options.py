@@ -12,9 +12,9 @@ from typing import Any, Generic, TypeAlias, TypeVar, overload
 
 import numpy as np
 
-from tapegraph.errors import explain, kind_of
+from tapegraph.errors import kind_of, message
 from tapegraph.recording.capture_mode import check_not_read, check_outside
-from tapegraph.recording.node import real
+from tapegraph.recording.node import as_float
 
 T = TypeVar("T")
 # A learning rate: a number, or one for each step, counted from 0.
@@ -40,7 +40,7 @@ class Option(Generic[T]):
         if self._name not in instance.__dict__:
             received = f"a read of {self._name}, which is not set"
             fix = "Set a rule's options before super().__init__(params, lr)."
-            raise AttributeError(explain(owner.__name__, received, "a set one", fix))
+            raise AttributeError(message(owner.__name__, received, "a set one", fix))
         return instance.__dict__[self._name]  # type: ignore[no-any-return]
 
     def __set__(self, instance: object, value: Any) -> None:
@@ -48,16 +48,16 @@ class Option(Generic[T]):
         if self._name in instance.__dict__:
             fix = f"Make a new {kind}, and give it this one's state_dict()."
             received = f"{self._name}={value!r} for an optimizer that exists"
-            raise AttributeError(explain(kind, received, "options at construction", fix))
+            raise AttributeError(message(kind, received, "options at construction", fix))
         instance.__dict__[self._name] = self._check(kind, self._name, value)
 
 
 def number(kind: str, name: str, value: Any, below: float = np.inf) -> float:
     """Return a number of at least 0 and less than ``below`` as a float, or raise."""
-    found = real(value, kind, name)
+    found = as_float(value, kind, name)
     if not 0.0 <= found < below:
         bound = "finite and not negative" if below == np.inf else f"at least 0 and below {below:g}"
-        raise ValueError(explain(kind, f"{name}={value}", f"a number that is {bound}"))
+        raise ValueError(message(kind, f"{name}={value}", f"a number that is {bound}"))
     return found
 
 
@@ -67,14 +67,14 @@ fraction = partial(number, below=1.0)
 def fractions(kind: str, name: str, value: Any) -> tuple[float, float]:
     """Return two numbers of at least 0 and less than 1, such as the betas of Adam, or raise."""
     if not isinstance(value, (tuple, list)) or len(value) != 2:
-        raise TypeError(explain(kind, f"{kind_of(value)} for {name!r}", "a tuple of 2 numbers"))
+        raise TypeError(message(kind, f"{kind_of(value)} for {name!r}", "a tuple of 2 numbers"))
     return fraction(kind, f"{name}[0]", value[0]), fraction(kind, f"{name}[1]", value[1])
 
 
 def flag(kind: str, name: str, value: Any) -> bool:
     """Return a bool, or raise."""
     if not isinstance(value, (bool, np.bool_)):
-        raise TypeError(explain(kind, f"{kind_of(value)} for {name!r}", "True or False"))
+        raise TypeError(message(kind, f"{kind_of(value)} for {name!r}", "True or False"))
     return bool(value)
 
 

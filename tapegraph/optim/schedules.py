@@ -12,7 +12,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from typing import Any, SupportsIndex, TypeAlias
 
-from tapegraph.errors import explain, kind_of
+from tapegraph.errors import kind_of, message
 from tapegraph.optim.options import Rate, number, rate, rate_at
 
 __all__ = ["constant", "cosine", "exponential", "join", "linear", "step", "warmup"]
@@ -183,9 +183,9 @@ def join(parts: Sequence[Rate], boundaries: Sequence[SupportsIndex]) -> Schedule
     starts = [0, *(_count(op, "boundaries", boundary) for boundary in boundaries)]
     if len(chosen) != len(starts):
         received = f"{len(chosen)} parts and {len(boundaries)} boundaries"
-        raise ValueError(explain(op, received, "one boundary between any two parts"))
+        raise ValueError(message(op, received, "one boundary between any two parts"))
     if any(a >= b for a, b in zip(starts, starts[1:], strict=False)):
-        raise ValueError(explain(op, f"boundaries {starts[1:]}", "boundaries that rise"))
+        raise ValueError(message(op, f"boundaries {starts[1:]}", "boundaries that rise"))
 
     def at(step: int) -> float:
         part = bisect_right(starts, step) - 1
@@ -202,9 +202,9 @@ def _count(op: str, name: str, value: Any) -> int:
     try:
         count: int = value.__index__()
     except (AttributeError, TypeError):
-        raise TypeError(explain(op, f"{kind_of(value)} for {name!r}", "a whole number")) from None
+        raise TypeError(message(op, f"{kind_of(value)} for {name!r}", "a whole number")) from None
     if isinstance(value, bool) or count < 1:
-        raise ValueError(explain(op, f"{name}={value}", "at least 1"))
+        raise ValueError(message(op, f"{name}={value}", "at least 1"))
     return count
 
 

@@ -17,7 +17,7 @@ from tapegraph.arrays.buffers import is_shared, own
 from tapegraph.arrays.row_sparse import RowSparse
 from tapegraph.capture.sgd_updates import RowUpdate
 from tapegraph.differentiation import stored
-from tapegraph.errors import explain
+from tapegraph.errors import message
 from tapegraph.numpy_warnings import quietly
 from tapegraph.optim.groups import Group, Params
 from tapegraph.optim.leaves import fitting
@@ -25,7 +25,7 @@ from tapegraph.optim.optimizer import Optimizer
 from tapegraph.optim.options import Option, Rate, flag, fraction, fractions, number
 from tapegraph.recording.changes import Change, make, new_numbers, set_changed
 from tapegraph.recording.node import Node, next_seq
-from tapegraph.recording.watchers import looked_at
+from tapegraph.recording.watchers import is_watched
 from tapegraph.scalars.state import DATA
 from tapegraph.tensors.value import Value
 
@@ -76,7 +76,7 @@ class SGD(Optimizer):
         self.momentum, self.dampening, self.nesterov = momentum, dampening, nesterov
         if self.nesterov and (not self.momentum or self.dampening):
             received = f"nesterov with momentum={momentum} and dampening={dampening}"
-            raise ValueError(explain("SGD", received, "momentum above 0 and no dampening"))
+            raise ValueError(message("SGD", received, "momentum above 0 and no dampening"))
         super().__init__(params, lr, weight_decay)
 
     @property
@@ -104,7 +104,7 @@ class SGD(Optimizer):
 
     def _changes(self, group: Group, lr: float) -> Iterable[Change]:
         """Return the changes of a group, in place where the rule is a descent and nothing more."""
-        if not self.by_rows or group.weight_decay or looked_at():
+        if not self.by_rows or group.weight_decay or is_watched():
             return super()._changes(group, lr)
         changes: list[Change] = []
         values: list[Value] = []

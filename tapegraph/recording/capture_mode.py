@@ -8,7 +8,7 @@ from functools import partial, wraps
 from inspect import signature
 from typing import Any, TypeVar, cast
 
-from tapegraph.errors import explain, line_of
+from tapegraph.errors import line_of, message
 from tapegraph.interrupts import in_handler
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -86,14 +86,14 @@ def forbid_read(value: Any, conversion: str, fix: str) -> None:
         for part in value:
             forbid_read(part, conversion, fix)
     elif capture.depends(value) and not in_handler(capture.frame):
-        raise ConcretizationError(explain(conversion, _origin(value), "tensors", fix))
+        raise ConcretizationError(message(conversion, _origin(value), "tensors", fix))
 
 
 def check_fixed(op: str, value: Any, argument: str, fix: str = BY_VALUE) -> None:
     """Refuse a float that every run gives anew where only one that stays the same can be used."""
     if is_float(value) and not value.may_be_read:
         received = f"a float argument of the step for {argument!r}, which every call gives anew"
-        raise ConcretizationError(explain(op, received, "a number that stays the same", fix))
+        raise ConcretizationError(message(op, received, "a number that stays the same", fix))
 
 
 def check_not_read(op: str, what: str, fix: str) -> None:
@@ -101,7 +101,7 @@ def check_not_read(op: str, what: str, fix: str) -> None:
     capture = capturing()
     if capture is not None and not in_handler(capture.frame):
         received = f"{what}, in a program that is recorded to be run again with others"
-        raise ConcretizationError(explain(op, received, "tensors, or arguments", fix))
+        raise ConcretizationError(message(op, received, "tensors, or arguments", fix))
 
 
 def check_not_in_operation(op: str) -> None:
@@ -110,14 +110,14 @@ def check_not_in_operation(op: str) -> None:
     if name is not None:
         received = f"a draw inside the operation {name}, in a captured program"
         fix = f"Draw before it, and pass it what was drawn: {name}(x, tg.{op}(...))."
-        raise ConcretizationError(explain(op, received, "a draw of the program's own", fix))
+        raise ConcretizationError(message(op, received, "a draw of the program's own", fix))
 
 
 def check_outside(op: str, fix: str) -> None:
     """Refuse what would happen during a capture, and in no later run of it."""
     if capturing() is not None:
         received = "a call inside a program that is recorded to be run again"
-        raise RuntimeError(explain(op, received, "one before or after it", fix))
+        raise RuntimeError(message(op, received, "one before or after it", fix))
 
 
 def _origin(x: Any) -> str:

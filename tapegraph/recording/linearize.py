@@ -22,7 +22,7 @@ from tapegraph.recording.program import Key, Program, Recording, Update
 
 RECORDED_AT, NEEDS_GRADIENT = attrgetter("_seq"), attrgetter("_requires_grad")
 # What NumPy makes of a Python number.
-NUMBERS = {kind: np.dtype(kind) for kind in (bool, int, float)}
+DTYPES = {kind: np.dtype(kind) for kind in (bool, int, float)}
 
 
 class History:
@@ -74,7 +74,7 @@ class History:
                 continue
             entries.append(node)
             for x in inputs:
-                if type(x) is not cls and type(x) in NUMBERS:
+                if type(x) is not cls and type(x) in DTYPES:
                     numbers += 1
                 elif x not in seen:
                     seen.add(x)
@@ -183,7 +183,7 @@ def linearize(
     seen = set(map(id, found))
     for node in found:  # grows while it is walked: breadth first, no recursion
         for x in node._inputs if reads is None else reads(node):
-            if (type(x) is cls or type(x) not in NUMBERS) and id(x) not in seen:
+            if (type(x) is cls or type(x) not in DTYPES) and id(x) not in seen:
                 seen.add(id(x))
                 found.append(x)
     found.sort(key=RECORDED_AT)
@@ -202,7 +202,7 @@ def linearize(
     for node in found:
         slots = []
         for x in node._inputs if reads is None else reads(node):
-            if type(x) is cls or type(x) not in NUMBERS:
+            if type(x) is cls or type(x) not in DTYPES:
                 slots.append(slot_of[id(x)])
             else:
                 slots.append(len(ops))
@@ -211,7 +211,7 @@ def linearize(
                 inputs.append(())
                 attrs.append(NO_ATTRS)
                 shapes.append(())
-                dtypes.append(NUMBERS[type(x)])
+                dtypes.append(DTYPES[type(x)])
                 needs.append(False)
                 values.append(x)
                 recorded.append(None)
@@ -238,7 +238,7 @@ def linearize(
     return Recording(program, values, recorded)
 
 
-def described(op: Op, node: Any) -> str:
+def entry_name(op: Op, node: Any) -> str:
     """Name an entry for a message: operation, name or shape, and the user's line."""
     if node is None:
         return op.name

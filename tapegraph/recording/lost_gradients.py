@@ -9,8 +9,8 @@ from typing import Any, NoReturn
 from tapegraph.errors import (
     LostGradientError,
     LostGradientWarning,
-    explain,
     kind_of,
+    message,
     user_line,
     warn,
 )
@@ -56,7 +56,7 @@ def not_a_number(kind: str, conversion: str, read: str) -> LostGradientError:
         f"a list and join them by np.stack; or write {read} where the value alone is meant."
     )
     received = f"a {kind}, whose derivative the number would lose"
-    return LostGradientError(explain(conversion, received, "a plain number", fix))
+    return LostGradientError(message(conversion, received, "a plain number", fix))
 
 
 def raise_cause(error: ValueError) -> None:
@@ -72,7 +72,7 @@ def raise_cause(error: ValueError) -> None:
 def to_array(kind: str) -> TypeError:
     """Return the error of a conversion to an array that would lose a gradient."""
     return TypeError(
-        explain(
+        message(
             "numpy.asarray",
             f"a {kind} that needs a gradient, which an array would lose",
             "plain numbers",
@@ -88,7 +88,7 @@ def to_array(kind: str) -> TypeError:
 def not_joined(op: str, argument: str, value: Any) -> TypeError:
     """Return the error of a list that holds tensors, where an array was expected."""
     return TypeError(
-        explain(
+        message(
             op,
             f"{argument!r}, a {type(value).__name__} of tensors that need a gradient",
             "one array or tensor",
@@ -100,7 +100,7 @@ def not_joined(op: str, argument: str, value: Any) -> TypeError:
 def not_detached(op: str, argument: str, value: Any) -> TypeError:
     """Return the error of a tensor that needs a gradient where only its numbers can be kept."""
     return TypeError(
-        explain(
+        message(
             op,
             f"{kind_of(value)} that needs a gradient for {argument!r}",
             "plain numbers",
@@ -116,7 +116,7 @@ def refused(name: str, fix: str) -> Callable[..., NoReturn]:
         kind = type(self).__name__
         received = f"a {kind}, whose elements cannot be written"
         raise TypeError(
-            explain(f"{kind}.{name}", received, "an operation that gives a new one", fix)
+            message(f"{kind}.{name}", received, "an operation that gives a new one", fix)
         )
 
     method.__name__ = method.__qualname__ = name

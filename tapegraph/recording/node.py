@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from tapegraph.arrays.buffers import own
-from tapegraph.errors import explain, kind_of
+from tapegraph.errors import kind_of, message
 from tapegraph.recording.capture_mode import ConcretizationError, check_fixed, forbid_read
 from tapegraph.recording.lost_gradients import not_detached, not_joined
 from tapegraph.recording.op import CONSTANT, NO_ATTRS, Op
@@ -80,7 +80,7 @@ class Node:
                 "Operations give plain Tensors, which would not be of the subclass: hold a tensor "
                 "in a class of your own, and register operations with tg.defop."
             )
-            raise TypeError(explain("Tensor", received, "no subclass", fix))
+            raise TypeError(message("Tensor", received, "no subclass", fix))
         tensor_class = cls
 
 
@@ -97,7 +97,7 @@ def mark_changed(leaf: Node) -> None:
     leaf._changed = next_seq()
 
 
-def constant(data: Array) -> Any:
+def as_leaf(data: Array) -> Any:
     """Wrap an array that nobody else holds as a constant leaf."""
     node = new(tensor_class)
     node._array = data
@@ -129,7 +129,7 @@ def numeric(data: Any, op: str, argument: str, *, widens: bool = True) -> Array:
         if isinstance(data, np.ma.MaskedArray):
             fix = "Write np.where(mask, ...) on its data, or masked.filled(value)."
             received = f"a masked array for {argument!r}, whose mask would be dropped"
-            raise TypeError(explain(op, received, "an array without a mask", fix))
+            raise TypeError(message(op, received, "an array without a mask", fix))
     array = as_array(data, op, argument)
     kind = array.dtype.kind
     if kind in "biu" or array.dtype.char in _INEXACT:
@@ -139,7 +139,7 @@ def numeric(data: Any, op: str, argument: str, *, widens: bool = True) -> Array:
     fix = "Convert it first, for instance with np.asarray(data, dtype=np.float64)."
     received = f"dtype {array.dtype}" if kind in "fc" else kind_of(data)
     raise TypeError(
-        explain(
+        message(
             op,
             f"{received} for {argument!r}",
             "numbers (bool, integer, float32, float64, complex64 or complex128)",
@@ -158,7 +158,7 @@ def as_array(data: Any, op: str, argument: str) -> Any:
         if "inhomogeneous" in str(error):
             fix = "Give every row the same length."
             raise ValueError(
-                explain(op, f"ragged data for {argument!r}", "a rectangular array", fix)
+                message(op, f"ragged data for {argument!r}", "a rectangular array", fix)
             ) from error
         if not hasattr(type(data), "__array__"):
             raise
@@ -179,7 +179,7 @@ def _gives_no_numbers(data: Any, op: str, argument: str, error: Exception) -> Ty
         fix = "Call it with eager tensors, or make a TensorFlow function of yours: tg.function(f)."
     elif "BFloat16" in own_words:
         fix = "Write x.float()."
-    return TypeError(explain(op, received, "an array that NumPy can read", fix))
+    return TypeError(message(op, received, "an array that NumPy can read", fix))
 
 
 def _holds_recorded(values: Any) -> bool:
@@ -195,7 +195,7 @@ def real_dtype(dtype: np.dtype[Any]) -> np.dtype[Any]:
     return np.empty(0, dtype).real.dtype
 
 
-def real(value: Any, op: str, argument: str) -> float:
+def as_float(value: Any, op: str, argument: str) -> float:
     """Return one number as a Python float."""
     check_fixed(op, value, argument)
     try:
@@ -205,4 +205,4 @@ def real(value: Any, op: str, argument: str) -> float:
         raise
     except (TypeError, ValueError):
         pass
-    raise TypeError(explain(op, f"{kind_of(value)} for {argument!r}", "a number"))
+    raise TypeError(message(op, f"{kind_of(value)} for {argument!r}", "a number"))

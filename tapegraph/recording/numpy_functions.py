@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
-from tapegraph.errors import explain
+from tapegraph.errors import message
 from tapegraph.recording.capture_mode import capturing, forbid_read, is_captured, is_float, settled
 from tapegraph.recording.node import Node
 
@@ -36,7 +36,7 @@ _UFUNC_OPTIONS: dict[str, Any] = {
 _EMPTY = inspect.Parameter.empty
 
 # From NumPy's function or ufunc to the function that records it.
-RECORDED: dict[Any, Callable[..., Any]] = {}
+COUNTERPARTS: dict[Any, Callable[..., Any]] = {}
 # The functions that record SciPy's ufuncs, by name: SciPy itself is not imported for them.
 SCIPY: dict[str, Callable[..., Any]] = {}
 # Functions whose results carry no gradient: they run on plain arrays and give plain arrays.
@@ -173,7 +173,7 @@ def implements(*functions: Any) -> Callable[[F], F]:
 
     def register(recording: F) -> F:
         for function in functions:
-            RECORDED[function] = _adapted(function, recording)
+            COUNTERPARTS[function] = _adapted(function, recording)
         return recording
 
     return register
@@ -190,13 +190,13 @@ def without_gradient(*functions: Any) -> Callable[[F], F]:
     return register
 
 
-def ufunc(called: Any, method: str, inputs: tuple[Any, ...], options: dict[str, Any]) -> Any:
+def array_ufunc(called: Any, method: str, inputs: tuple[Any, ...], options: dict[str, Any]) -> Any:
     """Serve ``__array_ufunc__``."""
     if len(inputs) > 1 and any(map(wraps_arrays, inputs)):
         return NotImplemented
     if method == "__call__":
-        if not options and capturing() is None and called in RECORDED:  # the hot path
-            return RECORDED[called](*inputs)
+        if not options and capturing() is None and called in COUNTERPARTS:  # the hot path
+            return COUNTERPARTS[called](*inputs)
         return _run(called, _name(called), inputs, options)
     name = _name(called)
     if method == "outer" and len(inputs) == 2 and not options and _recording(called) is not None:
@@ -214,13 +214,13 @@ def ufunc(called: Any, method: str, inputs: tuple[Any, ...], options: dict[str, 
     fix = _FIX
     if method == "at":
         fix = _SUM_AT if called in (np.add, np.subtract) else "Write x = np.where(mask, values, x)."
-    raise TypeError(explain(f"{name}.{method}", "a tensor", "plain arrays", fix))
+    raise TypeError(message(f"{name}.{method}", "a tensor", "plain arrays", fix))
 
 
-def function(called: Any, args: tuple[Any, ...], options: dict[str, Any]) -> Any:
+def array_function(called: Any, args: tuple[Any, ...], options: dict[str, Any]) -> Any:
     """Serve ``__array_function__``."""
-    if not options and capturing() is None and called in RECORDED:  # the hot path
-        return RECORDED[called](*args)
+    if not options and capturing() is None and called in COUNTERPARTS:  # the hot path
+        return COUNTERPARTS[called](*args)
     return _run(called, f"{called.__module__}.{called.__name__}", args, options)
 
 
@@ -268,17 +268,17 @@ def _name(called: Any) -> str:
 
 def _recording(called: Any) -> Callable[..., Any] | None:
     """Return the function that records another; of SciPy's ufuncs each is registered when met."""
-    found = RECORDED.get(called)
+    found = COUNTERPARTS.get(called)
     if found is None and isinstance(called, np.ufunc) and called.__name__ in SCIPY:
         if _name(called).startswith("scipy"):
-            found = RECORDED[called] = _adapted(called, SCIPY[called.__name__])
+            found = COUNTERPARTS[called] = _adapted(called, SCIPY[called.__name__])
     return found
 
 
 def _run(called: Any, name: str, args: tuple[Any, ...], options: dict[str, Any]) -> Any:
     if options.get("out") is not None and any(o is not None for o in _tuple(options["out"])):
         fix = "Leave out= away and use the result; for a += b write a = a + b."
-        raise TypeError(explain(name, "out= with a tensor", "no in-place result", fix))
+        raise TypeError(message(name, "out= with a tensor", "no in-place result", fix))
     if capturing() is not None:
         given = (*args, *options.values())
         args = tuple(met_with(x, given) for x in args)
@@ -291,16 +291,16 @@ def _run(called: Any, name: str, args: tuple[Any, ...], options: dict[str, Any])
     if called in PLAIN:
         if is_captured(*args, *options.values()) and called in WITHOUT_GRADIENT:
             return WITHOUT_GRADIENT[called](*args, **options)
-        return called(*map(plain, args), **{k: plain(v) for k, v in options.items()})
+        return called(*map(detached, args), **{k: detached(v) for k, v in options.items()})
     fix = REFUSED.get(called) or f"{NEAREST.get(called, '')} {_FIX}".strip()
-    raise TypeError(explain(name, "a tensor, for which it has no gradient", "an array", fix))
+    raise TypeError(message(name, "a tensor, for which it has no gradient", "an array", fix))
 
 
 def _tuple(value: Any) -> tuple[Any, ...]:
     return value if isinstance(value, tuple) else (value,)
 
 
-def plain(value: Any) -> Any:
+def detached(value: Any) -> Any:
     """Return a tensor's array, inside lists and tuples too, and anything else as it is.
 
     - Raises ConcretizationError: The program that the tensor belongs to is captured.
@@ -318,15 +318,15 @@ def numbers(value: Any) -> Any:
     """
     if is_captured(value):
         return value.detach() if value.requires_grad else value
-    return plain(value)
+    return detached(value)
 
 
 def array_of(value: Any) -> Any:
     """Return what `numbers` does, and anything else as an array."""
-    return numbers(value) if is_captured(value) else np.asarray(plain(value))
+    return numbers(value) if is_captured(value) else np.asarray(detached(value))
 
 
-def looked_at(value: Any) -> Any:
+def peek(value: Any) -> Any:
     """Return a tensor's array for a check that refuses bad input, and for nothing else.
 
     A program that is captured does not repeat the check.
@@ -335,7 +335,7 @@ def looked_at(value: Any) -> Any:
 
 
 def _described(value: Any) -> Any:
-    return value._array if isinstance(value, Node) else plain(value)
+    return value._array if isinstance(value, Node) else detached(value)
 
 
 def _plain(value: Any) -> Any:
@@ -413,7 +413,7 @@ def _not_taken(called: Any, recording: Any, name: str, value: Any) -> TypeError:
     title = _name(called) if isinstance(called, np.ufunc) else f"numpy.{called.__name__}"
     expected = f"the arguments of tg.{recording.__name__}"
     fix = f"Leave {name}= at its default."
-    return TypeError(explain(title, f"{name}={value!r} with a tensor", expected, fix))
+    return TypeError(message(title, f"{name}={value!r} with a tensor", expected, fix))
 
 
 def _ufunc_signature(called: np.ufunc) -> inspect.Signature:

@@ -173,18 +173,18 @@ class Program:
         return (self.entry(slot) for slot in range(len(self)))
 
     def __str__(self) -> str:
-        return table([HEADER, *self.rows()])
+        return aligned_columns([_HEADER, *self.rows()])
 
     def _repr_html_(self) -> str:
-        return markup.heading("Program", f"{len(self):,} entries") + markup.table(
-            self.rows(), HEADER
+        return markup.heading("Program", f"{len(self):,} entries") + markup.html_table(
+            self.rows(), _HEADER
         )
 
 
-HEADER: tuple[str, ...] = ("slot", "op", "inputs", "attrs", "shape", "dtype", "grad")
+_HEADER: tuple[str, ...] = ("slot", "op", "inputs", "attrs", "shape", "dtype", "grad")
 
 
-def table(rows: list[tuple[str, ...]]) -> str:
+def aligned_columns(rows: list[tuple[str, ...]]) -> str:
     """Return rows, the first of which is the header, as aligned columns."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return "\n".join(
@@ -285,11 +285,13 @@ class Recording:
         )
 
     def __str__(self) -> str:
-        return table([(*HEADER, "name", "where"), *self.rows()])
+        return aligned_columns([(*_HEADER, "name", "where"), *self.rows()])
 
     def _repr_html_(self) -> str:
-        rows, header = self.rows(), (*HEADER, "name", "where")
-        return markup.heading("Recording", f"{len(self):,} entries") + markup.table(rows, header)
+        rows, header = self.rows(), (*_HEADER, "name", "where")
+        return markup.heading("Recording", f"{len(self):,} entries") + markup.html_table(
+            rows, header
+        )
 
     def rows(self) -> list[tuple[str, ...]]:
         """Return the columns as text, one row per slot, with names and lines."""

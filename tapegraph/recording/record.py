@@ -14,12 +14,12 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from tapegraph.errors import ORIGINS, USER, explain, kind_of, user_frame, user_line
+from tapegraph.errors import ORIGINS, USER, kind_of, message, user_frame, user_line
 from tapegraph.numpy_warnings import watched
 from tapegraph.recording import capture_mode, numpy_functions
 from tapegraph.recording import node as nodes
 from tapegraph.recording.kernels import OTHERS, computed, recorded
-from tapegraph.recording.node import constant, new, next_seq, numeric
+from tapegraph.recording.node import as_leaf, new, next_seq, numeric
 from tapegraph.recording.op import NO_ATTRS, Op
 from tapegraph.recording.remote import restore
 from tapegraph.recording.scopes import RECORDING
@@ -27,7 +27,7 @@ from tapegraph.recording.tape import CURRENT, current
 from tapegraph.typed import Array
 
 F = TypeVar("F", bound=Callable[..., Any])
-ndarray = np.ndarray
+_ndarray = np.ndarray
 # Bound once: each lookup saved here is paid by every recorded operation.
 _scopes = RECORDING.entered.get
 _recording = RECORDING.value
@@ -35,9 +35,9 @@ _capturing = capture_mode.capturing
 _tape = CURRENT.get
 _getframe = sys._getframe
 _modules = sys.modules
-wraps_arrays = numpy_functions.wraps_arrays
+_wraps_arrays = numpy_functions.wraps_arrays
 _SCALARS = (float, int, bool)
-_PLAIN = frozenset({*_SCALARS, ndarray, np.float64})
+_PLAIN = frozenset({*_SCALARS, _ndarray, np.float64})
 # The recording functions of element-wise operations, by the operation's name.
 ELEMENTWISE: dict[str, Callable[..., Any]] = {}
 
@@ -51,8 +51,8 @@ def operand(op: str, value: Any, argument: str) -> Any:
         restore(value)
         return value
     if value is None:
-        raise TypeError(explain(op, f"{kind_of(value)} for {argument!r}", "numbers"))
-    return constant(numeric(value, op, argument))
+        raise TypeError(message(op, f"{kind_of(value)} for {argument!r}", "numbers"))
+    return as_leaf(numeric(value, op, argument))
 
 
 def tensor_like(op: str, value: Any, argument: str = "x") -> Any:
@@ -60,14 +60,14 @@ def tensor_like(op: str, value: Any, argument: str = "x") -> Any:
     cls = nodes.tensor_class
     if type(value) is cls:
         return value
-    if type(value) is ndarray:
-        return constant(numeric(value, op, argument))
+    if type(value) is _ndarray:
+        return as_leaf(numeric(value, op, argument))
     handler = foreign((value,))
     if handler is not None:
         # A scalar engine has no axes; its handler says that the operation is not for it.
         return value if hasattr(value, "ndim") else handler(op, (value,), NO_ATTRS)
     value = operand(op, value, argument)
-    return value if type(value) is cls else constant(np.asarray(value))
+    return value if type(value) is cls else as_leaf(np.asarray(value))
 
 
 def beside(op: str, value: Any, argument: str, other: Any) -> Any:
@@ -75,7 +75,7 @@ def beside(op: str, value: Any, argument: str, other: Any) -> Any:
     if type(value) is not complex:
         return operand(op, value, argument)
     like = getattr(other, "dtype", other if type(other) in _SCALARS else None)
-    return constant(np.array(value, np.result_type(value, 0 if like is None else like)))
+    return as_leaf(np.array(value, np.result_type(value, 0 if like is None else like)))
 
 
 def is_complex(*values: Any) -> bool:
@@ -89,14 +89,14 @@ def is_complex(*values: Any) -> bool:
 def real_only(op: str) -> TypeError:
     """Return the error of an operation that was given complex numbers and has no meaning there."""
     fix = "Take x.real, x.imag or tg.abs(x) first."
-    return TypeError(explain(op, "complex numbers", "real numbers", fix))
+    return TypeError(message(op, "complex numbers", "real numbers", fix))
 
 
 def keep_parts(op: str, what: str, given: np.dtype[Any], wanted: np.dtype[Any]) -> None:
     """Raise if complex numbers are given where real ones are wanted: a part would be lost."""
     if given.kind == "c" and wanted.kind != "c":
         received = f"{what} of dtype {given} for {wanted}, which would drop the imaginary part"
-        raise TypeError(explain(op, received, "real numbers", "Take its .real."))
+        raise TypeError(message(op, received, "real numbers", "Take its .real."))
 
 
 def foreign(values: tuple[Any, ...]) -> Any:
@@ -132,7 +132,7 @@ def unary(
                     return handler(name, (x,), NO_ATTRS)
                 x = operand(name, x, "x")
                 if type(x) is not cls:
-                    x = constant(np.asarray(x))
+                    x = as_leaf(np.asarray(x))
             try:
                 out = forward(x._array) if not OTHERS else computed(op, (x._array,))
             except RuntimeWarning:
@@ -141,7 +141,7 @@ def unary(
                 if x._array.dtype.kind == "c":  # NumPy refuses it
                     raise real_only(name) from None
                 raise
-            if type(out) is not ndarray:
+            if type(out) is not _ndarray:
                 out = np.asarray(out)
             if not takes_complex and out.dtype.kind == "c":
                 raise real_only(name)
@@ -149,7 +149,7 @@ def unary(
                 if out.dtype.char == "e":
                     out = np.asarray(op.forward(x._array))
                 if _capturing() is None:
-                    return constant(out)
+                    return as_leaf(out)
                 return _without_gradient(cls, op, out, (x,), NO_ATTRS)
             return remember(cls, op, out, (x,), NO_ATTRS)
 
@@ -199,7 +199,7 @@ def binary(
                     handler = foreign((x2,))
                     if handler is not None:
                         return handler(name, (x1, x2), NO_ATTRS)
-                    if type(x2) is not ndarray and wraps_arrays(x2):
+                    if type(x2) is not _ndarray and _wraps_arrays(x2):
                         return called(x1, x2)
                     x2 = beside(name, x2, "x2", x1)
                     y = x2
@@ -207,7 +207,7 @@ def binary(
                         y = x2._array
                         needed = needed or x2._requires_grad
             else:
-                if type(x1) not in _PLAIN and (wraps_arrays(x1) or wraps_arrays(x2)):
+                if type(x1) not in _PLAIN and (_wraps_arrays(x1) or _wraps_arrays(x2)):
                     return called(x1, x2)
                 handler = foreign((x1, x2))
                 if handler is not None:
@@ -217,7 +217,7 @@ def binary(
                 else:
                     x1, x2 = operand(name, x1, "x1"), operand(name, x2, "x2")
                 if type(x1) is not cls and type(x2) is not cls:
-                    x1 = constant(np.asarray(x1))
+                    x1 = as_leaf(np.asarray(x1))
                 x, needed = (x1._array, x1._requires_grad) if type(x1) is cls else (x1, False)
                 y, needs_x2 = (x2._array, x2._requires_grad) if type(x2) is cls else (x2, False)
                 needed = needed or needs_x2
@@ -230,13 +230,13 @@ def binary(
                 if wide is None:
                     raise _refused(name, x, y, error) from error
                 return record(*wide)
-            if type(out) is not ndarray:
+            if type(out) is not _ndarray:
                 out = np.asarray(out)
             if not takes_complex and out.dtype.kind == "c":
                 raise real_only(name)
             if not needed or (_scopes() and not _recording()):
                 if _capturing() is None:
-                    return constant(out)
+                    return as_leaf(out)
                 return _without_gradient(cls, op, out, (x1, x2), NO_ATTRS)
             return remember(cls, op, out, (x1, x2), NO_ATTRS)
 
@@ -260,7 +260,7 @@ def apply(op: Op, inputs: tuple[Any, ...], attrs: dict[str, Any] = NO_ATTRS) -> 
     arrays = [x._array if type(x) is cls else x for x in inputs]
     if not op.takes_complex:
         for array in arrays:
-            if type(array) is ndarray and array.dtype.kind == "c":
+            if type(array) is _ndarray and array.dtype.kind == "c":
                 raise real_only(op.name)
     try:
         out = computed(op, tuple(arrays), attrs) if OTHERS else op.forward(*arrays, **attrs)
@@ -269,7 +269,7 @@ def apply(op: Op, inputs: tuple[Any, ...], attrs: dict[str, Any] = NO_ATTRS) -> 
     saved = None
     if op.saves:
         out, saved = out
-    if type(out) is not ndarray:
+    if type(out) is not _ndarray:
         out = np.asarray(out)
     flows = op.differentiable
     needed = False
@@ -321,7 +321,7 @@ def _without_gradient(
 ) -> Any:
     """Return a result as a constant; as an entry in a captured step with it."""
     if not capture_mode.is_captured(*inputs):
-        return constant(out)
+        return as_leaf(out)
     node = remember(cls, op, out, inputs, attrs)
     node._requires_grad = False
     return node
@@ -352,7 +352,7 @@ def _widened(name: str, a: Any, b: Any) -> tuple[Any, Any] | None:
         first, second = (float(v) if type(v) is int else v for v in (a, b))
     except OverflowError:
         received = "an integer beyond the range of float64"
-        raise OverflowError(explain(name, received, "a number of at most 1.8e308")) from None
+        raise OverflowError(message(name, received, "a number of at most 1.8e308")) from None
     return first, second
 
 
@@ -369,7 +369,7 @@ def _refused(name: str, x: Any, y: Any, error: Exception) -> Exception:
     else:  # an integer to a negative power
         return ValueError(f"{name}: {error} (at {user_line()})")
     return ValueError(
-        explain(
+        message(
             name,
             f"shapes {np.shape(x)} and {np.shape(y)}",
             "shapes that broadcast together (equal, or 1, axis by axis from the last)",

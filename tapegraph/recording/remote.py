@@ -71,7 +71,7 @@ def restore(node: Node) -> Array:
             node._held = array
 
 
-def put(node: Node, array: Array) -> None:
+def put_array(node: Node, array: Array) -> None:
     """Give a tensor that may be away an array of its own."""
     node._held = array
     restore(node)

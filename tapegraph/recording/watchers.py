@@ -112,6 +112,6 @@ class Watcher:
 WATCHING: Setting[tuple[Watcher, ...]] = Setting("tapegraph_watching", default=())
 
 
-def looked_at() -> bool:
+def is_watched() -> bool:
     """Return whether each result is to be seen here."""
     return any(watcher.looks for watcher in WATCHING.value())

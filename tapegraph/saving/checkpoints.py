@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from tapegraph.arrays.buffers import own
-from tapegraph.errors import explain, kind_of, path_of
+from tapegraph.errors import kind_of, message, path_of
 from tapegraph.optim.optimizer import Optimizer
 from tapegraph.optim.saved import changes_to
 from tapegraph.pytree import named
@@ -25,7 +25,7 @@ from tapegraph.scalars.state import DATA
 from tapegraph.tensors.value import Value
 
 # Under which the structure stands among the metadata.
-KEY = "tapegraph"
+_KEY = "tapegraph"
 
 
 def save(
@@ -79,19 +79,19 @@ def save(
     name = path_of("save", path, "Write tg.save(path, tree).")
     suffix = formats.suffix_of("save", name)
     given = {} if metadata is None else metadata
-    text = dict(given) if isinstance(given, Mapping) else {KEY: ""}
-    if KEY in text or not all(isinstance(x, str) for pair in text.items() for x in pair):
+    text = dict(given) if isinstance(given, Mapping) else {_KEY: ""}
+    if _KEY in text or not all(isinstance(x, str) for pair in text.items() for x in pair):
         received = f"metadata {given!r}"
-        expected = f"a dict of strings to strings, without the key {KEY!r}"
-        raise TypeError(explain("save", received, expected, "Write json.dumps(value)."))
+        expected = f"a dict of strings to strings, without the key {_KEY!r}"
+        raise TypeError(message("save", received, expected, "Write json.dumps(value)."))
     if suffix == formats.SAFETENSORS:
         formats.package("save")
     _check_is_tree("save", tree)
     flat = Flattened("save", tree, partial(formats.check_dtype, "save", suffix))
-    text[KEY] = json.dumps(flat.structure)
+    text[_KEY] = json.dumps(flat.structure)
     write = formats.write_npz if suffix == formats.NPZ else formats.write_safetensors
     try:
-        files.write("save", name, partial(write, arrays=flat.arrays, text=text))
+        files.write_file("save", name, partial(write, arrays=flat.arrays, text=text))
     except OSError as error:
         if error.errno is None:
             raise
@@ -103,11 +103,11 @@ def save(
 def _check_is_tree(op: str, tree: Any) -> None:
     if isinstance(tree, (Node, Value, np.ndarray, np.generic)):
         fix = 'Write {"w": w}.'
-        raise TypeError(explain(op, kind_of(tree), "a dict, list, tuple or object", fix))
+        raise TypeError(message(op, kind_of(tree), "a dict, list, tuple or object", fix))
 
 
 def _failed(name: str, error: Exception) -> str:
-    return explain("save", f"{name!r}, which cannot be written ({error})", "a place for the file")
+    return message("save", f"{name!r}, which cannot be written ({error})", "a place for the file")
 
 
 def load(
@@ -171,14 +171,14 @@ def load(
     if suffix == formats.SAFETENSORS:
         formats.package("load")
     read = formats.read_npz if suffix == formats.NPZ else formats.read_safetensors
-    data = files.read("load", name)
+    data = files.read_file("load", name)
     try:
         arrays, text = read(data)
-        structure = text.pop(KEY, None)
+        structure = text.pop(_KEY, None)
         tree = arrays if structure is None else built(json.loads(structure), arrays)
     except Exception as error:  # whatever the bytes make a reader stumble over
         received = f"{name!r}, which is malformed ({type(error).__name__}: {error})"
-        raise ValueError(explain("load", received, f"a whole {suffix} file")) from error
+        raise ValueError(message("load", received, f"a whole {suffix} file")) from error
     if into is not None:
         make(together(list(_changes(name, tree, into))))
     return (tree, text) if return_metadata else tree
@@ -223,7 +223,7 @@ def _filled(path: str, leaf: Any, names: list[str], arrays: list[Any]) -> list[C
         raise ValueError(_other(path, received, "the same, as they are one tensor here"))
     if not is_leaf(leaf):
         fix = "Load into what it was computed from."
-        raise TypeError(explain("load", f"a result at {name!r}", "leaves in `into`", fix))
+        raise TypeError(message("load", f"a result at {name!r}", "leaves in `into`", fix))
     held = numbers_of(leaf)
     if array.shape != held.shape:
         raise ValueError(_other(path, f"shape {array.shape} for {name!r}", f"shape {held.shape}"))
@@ -234,9 +234,9 @@ def _filled(path: str, leaf: Any, names: list[str], arrays: list[Any]) -> list[C
     if isinstance(leaf, Node):
         return new_numbers(leaf, own(array))
     if not leaf.flags.writeable:
-        raise ValueError(explain("load", f"a read-only array at {name!r}", "one to be filled"))
+        raise ValueError(message("load", f"a read-only array at {name!r}", "one to be filled"))
     return [partial(setitem, leaf, ..., array)]
 
 
 def _other(path: str, received: str, expected: str, fix: str = "") -> str:
-    return explain("load", f"{path!r} with {received}", expected, fix)
+    return message("load", f"{path!r} with {received}", expected, fix)

@@ -8,10 +8,10 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
-from tapegraph.errors import explain
+from tapegraph.errors import message
 
 
-def write(op: str, path: str, fill: Callable[[str], None]) -> None:
+def write_file(op: str, path: str, fill: Callable[[str], None]) -> None:
     """Let ``fill`` write a file beside the target; sync it, and only then give it the name.
 
     A link leads to the target; the target's mode stays.
@@ -20,7 +20,7 @@ def write(op: str, path: str, fill: Callable[[str], None]) -> None:
     try:
         found = os.stat(path).st_mode
         if not stat.S_ISREG(found):
-            raise OSError(explain(op, f"{path!r}, {_kind(found)}", "the path of a file"))
+            raise OSError(message(op, f"{path!r}, {_kind(found)}", "the path of a file"))
         mode = stat.S_IMODE(found)
     except FileNotFoundError:
         pass
@@ -53,14 +53,14 @@ def _sync_directory(path: str) -> None:
     os.close(directory)
 
 
-def read(op: str, path: str) -> bytes:
+def read_file(op: str, path: str) -> bytes:
     """Return what a file holds; what is no regular file is refused, without waiting for it."""
     flags: Any = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
     descriptor = os.open(path, flags)
     try:
         mode = os.fstat(descriptor).st_mode
         if not stat.S_ISREG(mode):
-            raise OSError(explain(op, f"{path!r}, {_kind(mode)}", "a file"))
+            raise OSError(message(op, f"{path!r}, {_kind(mode)}", "a file"))
         with open(descriptor, "rb", closefd=False) as file:
             return file.read()
     finally:

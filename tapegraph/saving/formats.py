@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
-from tapegraph.errors import explain
+from tapegraph.errors import message
 from tapegraph.typed import Array
 
 if TYPE_CHECKING:
     import zipfile
 
-Arrays: TypeAlias = dict[str, Array]
-Text: TypeAlias = dict[str, str]
+NamedArrays: TypeAlias = dict[str, Array]
+Metadata: TypeAlias = dict[str, str]
 
 SAFETENSORS, NPZ = ".safetensors", ".npz"
 # The name that the text has among the arrays, in either format.
@@ -32,18 +32,18 @@ def suffix_of(op: str, path: str) -> str:
     for suffix in (SAFETENSORS, NPZ):
         if path.endswith(suffix):
             return suffix
-    raise ValueError(explain(op, f"path {path!r}", "one that ends in .safetensors or .npz"))
+    raise ValueError(message(op, f"path {path!r}", "one that ends in .safetensors or .npz"))
 
 
 def check_dtype(op: str, suffix: str, name: str, dtype: np.dtype[Any]) -> None:
     """Refuse an array that the format has no place for."""
     if dtype.kind not in "biufc":
         expected = "numbers (bool, integer, float or complex)"
-        raise TypeError(explain(op, f"dtype {dtype} for {name!r}", expected))
+        raise TypeError(message(op, f"dtype {dtype} for {name!r}", expected))
     if suffix == SAFETENSORS and dtype.name not in _SAFETENSORS_DTYPES:
         received = f"dtype {dtype} for {name!r}, which safetensors has not"
         fix = "Save as .npz, or convert it."
-        raise TypeError(explain(op, received, "a dtype of up to 64 bits a number", fix))
+        raise TypeError(message(op, received, "a dtype of up to 64 bits a number", fix))
 
 
 def package(op: str) -> Any:
@@ -53,16 +53,16 @@ def package(op: str) -> Any:
     except ImportError:
         fix = 'Install it: pip install "tapegraph[io]"; or use the suffix .npz.'
         received = "a .safetensors file in an environment without safetensors"
-        raise ImportError(explain(op, received, "the package safetensors", fix)) from None
+        raise ImportError(message(op, received, "the package safetensors", fix)) from None
 
 
-def write_safetensors(path: str, arrays: Arrays, text: Text) -> None:
+def write_safetensors(path: str, arrays: NamedArrays, text: Metadata) -> None:
     """Write arrays, each in C order."""
     with open(path, "wb") as file:  # the package's own writing leaves files of its own behind
         file.write(package("save").save(arrays, text))
 
 
-def write_npz(path: str, arrays: Arrays, text: Text) -> None:
+def write_npz(path: str, arrays: NamedArrays, text: Metadata) -> None:
     """Write arrays as `numpy.savez` does, under names that it would not take, and the text."""
     import json  # these two take a fifth of the time that importing the library may
     import zipfile
@@ -74,7 +74,7 @@ def write_npz(path: str, arrays: Arrays, text: Text) -> None:
                 np.lib.format.write_array(member, array, allow_pickle=False)
 
 
-def read_safetensors(data: bytes) -> tuple[Arrays, Text]:
+def read_safetensors(data: bytes) -> tuple[NamedArrays, Metadata]:
     """Return arrays and text, or raise: the package looks at all but names that come twice."""
     import json
 
@@ -105,7 +105,7 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return found
 
 
-def read_npz(data: bytes) -> tuple[Arrays, Text]:
+def read_npz(data: bytes) -> tuple[NamedArrays, Metadata]:
     """Return arrays and text, or raise."""
     import json
     import zipfile

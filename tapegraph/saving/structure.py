@@ -11,12 +11,12 @@ from typing import Any
 
 import numpy as np
 
-from tapegraph.errors import explain, kind_of
+from tapegraph.errors import kind_of, message
 from tapegraph.optim.optimizer import Optimizer
 from tapegraph.pytree import named, parts_of
 from tapegraph.recording.node import Node
 from tapegraph.recording.op import CLEARED
-from tapegraph.saving.formats import TEXT, Arrays
+from tapegraph.saving.formats import TEXT, NamedArrays
 from tapegraph.tensors.value import Value
 from tapegraph.typed import Array
 
@@ -34,7 +34,7 @@ class Flattened:
         self._op, self._check = op, check
         self._names: dict[int, str] = {}
         self._kept: list[Any] = []  # so that no other gets its id
-        self.arrays: Arrays = {}
+        self.arrays: NamedArrays = {}
         self.structure = self._of(tree, "")
 
     def _of(self, value: Any, name: str) -> Any:
@@ -56,12 +56,12 @@ class Flattened:
             if not parts:
                 expected = "tensors, arrays, numbers, strings, and what holds them"
                 received = f"{kind_of(value)} at {name!r}"
-                raise TypeError(explain(self._op, received, expected))
+                raise TypeError(message(self._op, received, expected))
         made = {}
         for key, part in parts:
             if not isinstance(key, str):
                 received = f"{key!r} as a name in {name!r}"
-                raise TypeError(explain(self._op, received, "names that are strings"))
+                raise TypeError(message(self._op, received, "names that are strings"))
             made[key] = self._of(part, _join(name, key))
         return {"dict": made}
 
@@ -70,10 +70,10 @@ class Flattened:
             return self._names[id(value)]
         if name in self.arrays or name in ("", TEXT) or "\0" in name:
             received = f"a second {name!r}" if name in self.arrays else f"an array named {name!r}"
-            raise ValueError(explain(self._op, received, "a path of its own", "Rename its key."))
+            raise ValueError(message(self._op, received, "a path of its own", "Rename its key."))
         if isinstance(value, np.ma.MaskedArray):
             received = f"a masked array at {name!r}, whose mask would be dropped"
-            raise TypeError(explain(self._op, received, "an array without a mask"))
+            raise TypeError(message(self._op, received, "an array without a mask"))
         array = numbers_of(value)
         self._check(name, array.dtype)
         # The writer of safetensors takes any memory for C-ordered.
@@ -96,7 +96,7 @@ def numbers_of(leaf: Any) -> Array:
     return np.asarray(held.data if isinstance(held, Value) else held)
 
 
-def built(structure: Any, arrays: Arrays) -> Any:
+def built(structure: Any, arrays: NamedArrays) -> Any:
     """Return the tree again, or raise where structure and arrays do not belong together."""
     missing = set(arrays)
     tree = _built(structure, arrays, missing)
@@ -105,7 +105,7 @@ def built(structure: Any, arrays: Arrays) -> Any:
     return tree
 
 
-def _built(node: Any, arrays: Arrays, missing: set[str]) -> Any:
+def _built(node: Any, arrays: NamedArrays, missing: set[str]) -> Any:
     if isinstance(node, list):
         return [_built(part, arrays, missing) for part in node]
     if not isinstance(node, dict):

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tapegraph.errors import explain
+from tapegraph.errors import message
 from tapegraph.typed import Array
 
 # -- on floats -------------------------------------------------------------------------------
@@ -78,12 +78,12 @@ def relu(x: float) -> float:
     return 0.0 if x <= 0 else x
 
 
-def step(x: float) -> float:
+def relu_slope(x: float) -> float:
     """Return the derivative of `relu`: 1 above 0, otherwise 0."""
     return 1.0 if x > 0 else 0.0
 
 
-def sign(x: float) -> float:
+def abs_slope(x: float) -> float:
     """Return the derivative of the absolute value: 0 at 0, and NaN at NaN."""
     return 1.0 if x > 0 else -1.0 if x < 0 else x - x
 
@@ -98,7 +98,7 @@ def python_power(x: float, y: float) -> float:
     out = x**y
     if type(out) is not float:
         fix = "Take powers of what is positive, or of Values, which give NaN."
-        raise TypeError(explain("pow", f"{x!r} ** {y!r}, which is complex", "a float", fix))
+        raise TypeError(message("pow", f"{x!r} ** {y!r}, which is complex", "a float", fix))
     return out
 
 
@@ -151,7 +151,7 @@ def _of_math(function: Callable[[float], float]) -> ScalarOp:
 
 # Which chains become one sum; and a slope by a cotangent.
 ADD, WEIGHED = "add", "weighed"
-KINDS: dict[str, ScalarOp] = {
+SCALAR_OPS: dict[str, ScalarOp] = {
     ADD: ScalarOp(operator.add, np.add),
     "sub": ScalarOp(operator.sub, np.subtract),
     "mul": ScalarOp(operator.mul, np.multiply),
@@ -164,9 +164,9 @@ KINDS: dict[str, ScalarOp] = {
     "pow_slope_y": ScalarOp(lambda x, y, out: power_slopes(x, y, out)[1]),
     "neg": ScalarOp(operator.neg, np.negative),
     "abs": ScalarOp(abs, np.absolute),
-    "sign": ScalarOp(sign, np.sign),
+    "sign": ScalarOp(abs_slope, np.sign),
     "relu": ScalarOp(relu, _relu),
-    "step": ScalarOp(step, _step),
+    "step": ScalarOp(relu_slope, _step),
     "sqrt": ScalarOp(lambda x: total(math.sqrt, x), np.sqrt),
     "exp": _of_math(math.exp),
     "log": ScalarOp(log, quick=math.log),
@@ -179,6 +179,6 @@ KINDS: dict[str, ScalarOp] = {
     WEIGHED: ScalarOp(weighed, np.multiply),  # `Levels` looks at NaN a second time
 }
 # Of any number of operands: Python's own sum, and one that adds up cotangents from 0.0 in order.
-SUM, TOTAL = "sum", "total"
+PYTHON_SUM, TOTAL = "sum", "total"
 # Leaves: what a run is given, and what is the same in every run.
 GIVEN, NUMBER = "given", "number"

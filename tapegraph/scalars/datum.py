@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, NoReturn
 
-from tapegraph.errors import explain
+from tapegraph.errors import message
 from tapegraph.recording.capture_mode import ConcretizationError
 from tapegraph.recording.node import Node
 from tapegraph.recording.op import OPS
 from tapegraph.recording.record import ELEMENTWISE, apply
-from tapegraph.scalars.arithmetic import KINDS
+from tapegraph.scalars.arithmetic import SCALAR_OPS
 from tapegraph.scalars.recorder import Recorder
 
 # What Python's floats do: a division by zero raises, where a Value's is infinite.
@@ -47,7 +47,7 @@ class Datum:
         found = [_number(recorder, x) for x in inputs]
         args = tuple(i for i in found if i is not None)
         if name in _BINARY.values() and not attrs and len(args) == len(inputs):
-            data = KINDS[name].number(*[recorder.number(i) for i in args])
+            data = SCALAR_OPS[name].number(*[recorder.number(i) for i in args])
             return Datum(recorder, recorder.computed(name, args, data))
         tensors = [x.detach() if type(x) is Datum else x for x in inputs]
         call = ELEMENTWISE.get(name)
@@ -73,7 +73,7 @@ class Datum:
     def _frozen(self, conversion: str) -> NoReturn:
         received = self._recorder.origin(self._index)
         fix = "Return it and read it outside, or compute with Values."
-        raise ConcretizationError(explain(conversion, received, "arithmetic with it", fix))
+        raise ConcretizationError(message(conversion, received, "arithmetic with it", fix))
 
     def __float__(self) -> float:
         self._frozen("float")
@@ -119,7 +119,7 @@ def _operator(name: str, kind: str, reflected: bool = False) -> Callable[..., An
             args.append(i)
         if reflected:
             args.reverse()
-        data = KINDS[kind].number(*[recorder.number(i) for i in args])
+        data = SCALAR_OPS[kind].number(*[recorder.number(i) for i in args])
         return Datum(recorder, recorder.computed(kind, tuple(args), data))
 
     compute.__name__ = f"__r{name}__" if reflected else f"__{name}__"

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from tapegraph.scalars.arithmetic import ADD, GIVEN, KINDS, NUMBER, SUM, TOTAL, WEIGHED
+from tapegraph.scalars.arithmetic import ADD, GIVEN, NUMBER, PYTHON_SUM, SCALAR_OPS, TOTAL, WEIGHED
 from tapegraph.typed import Array
 
 _LEAVES = (GIVEN, NUMBER)
@@ -77,16 +77,16 @@ class Levels:
             _, kind, width = key
             out, members = pool[places[key]], groups[key]
             rows = [operands[i][1] for i in members]
-            if kind in (_FOLD, SUM):
+            if kind in (_FOLD, PYTHON_SUM):
                 rows = [(*row, *[nothing] * (width - len(row))) for row in rows]
                 rows = [tuple(zero if x is None else x for x in row) for row in rows]
             found = positions[np.array(rows, np.intp)]
-            if kind == SUM or (kind == _FOLD and width > 2):
+            if kind == PYTHON_SUM or (kind == _FOLD and width > 2):
                 matrix = self._read(scratch, found.T)
-                self._calls.append((python_sums if kind == SUM else _added, (matrix, out)))
+                self._calls.append((python_sums if kind == PYTHON_SUM else _added, (matrix, out)))
                 continue
             columns = [self._read(scratch, column) for column in found.T]
-            run = np.add if kind == _FOLD else KINDS[kind].vector or KINDS[kind].run
+            run = np.add if kind == _FOLD else SCALAR_OPS[kind].vector or SCALAR_OPS[kind].run
             if kind == WEIGHED:
                 self._strong.append((len(self._calls), columns[1], out))
             self._calls.append((run, (*columns, out)))
@@ -196,7 +196,7 @@ def _depths(operands: dict[int, tuple[str, Sequence[Any]]]) -> dict[int, int]:
 
 def _width(kind: str, count: int) -> int:
     """Return how many operands a call on vectors takes: sums of like lengths share one."""
-    if kind not in (_FOLD, SUM) or count <= 4:
+    if kind not in (_FOLD, PYTHON_SUM) or count <= 4:
         return count
     unit = 1 << (count.bit_length() - 3)  # at most a quarter more
     return -(-count // unit) * unit

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from tapegraph.errors import explain, line_of, user_frame
+from tapegraph.errors import line_of, message, user_frame
 from tapegraph.recording import node as nodes
 from tapegraph.recording.capture_mode import ConcretizationError, capturing
 from tapegraph.recording.changes import old_numbers
@@ -22,7 +22,7 @@ from tapegraph.recording.node import Node, mark_changed
 from tapegraph.recording.op import OPS, Op
 from tapegraph.recording.record import remember
 from tapegraph.recording.watchers import WATCHING
-from tapegraph.scalars.arithmetic import GIVEN, KINDS, NUMBER, SUM, TOTAL, WEIGHED
+from tapegraph.scalars.arithmetic import GIVEN, NUMBER, PYTHON_SUM, SCALAR_OPS, TOTAL, WEIGHED
 from tapegraph.scalars.numbers import CodePlace, Numbers
 from tapegraph.scalars.state import DATA, GRAD, ScalarState, number_of
 from tapegraph.typed import Array
@@ -155,7 +155,7 @@ class Recorder:
         return len(self._kinds) - 1
 
     def _op(self, kind: str, *args: int) -> int:
-        data = KINDS[kind].number(*[self._data[a] for a in args])
+        data = SCALAR_OPS[kind].number(*[self._data[a] for a in args])
         return self._enter(kind, args, data, any(self._stays[a] for a in args))
 
     def stays(self, i: int) -> bool:
@@ -219,7 +219,7 @@ class Recorder:
             if node.args and id(node) not in self._inside:
                 received = f"the result of {node.op}, from outside of what is captured"
                 fix = "Compute it inside, or make a leaf of it: Value(result.data)."
-                raise RuntimeError(explain("Value.backward", received, "results made inside", fix))
+                raise RuntimeError(message("Value.backward", received, "results made inside", fix))
         arrived: dict[int, list[int]] = {id(root): [self.constant(1.0)]}
         swept = []
         for node in order:
@@ -256,7 +256,7 @@ class Recorder:
         if i not in self._slopes:
             args = self._args[i]
             kind = self._kinds[i]
-            if kind == SUM:
+            if kind == PYTHON_SUM:
                 self._slopes[i] = (self.constant(1.0),) * len(args)
             else:
                 self._slopes[i] = _SLOPES[kind](self, i, *args)
@@ -286,7 +286,7 @@ class Recorder:
         for x in nodes:
             if (id(x), DATA) in self._written:
                 received = "a slot of an optimizer of Values, read in the step that changes it"
-                raise ConcretizationError(explain("compile", received, "a look from outside"))
+                raise ConcretizationError(message("compile", received, "a look from outside"))
 
     def written(self) -> Any:
         """Return the state's new numbers as a vector, or None where nothing is written."""

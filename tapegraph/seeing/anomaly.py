@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from tapegraph.arrays.row_sparse import RowSparse, is_finite
-from tapegraph.errors import explain
+from tapegraph.errors import message
 from tapegraph.recording.kernels import Watched
 from tapegraph.recording.op import Op
 from tapegraph.recording.program import Recording
@@ -184,7 +184,7 @@ def _backward_of(
 
 
 def _error(op: str, received: str, expected: str, fix: str = "") -> FloatingPointError:
-    return FloatingPointError(explain(op, received, expected, fix))
+    return FloatingPointError(message(op, received, expected, fix))
 
 
 # What is said of arrays

@@ -9,10 +9,10 @@ from tapegraph.engines import registry
 from tapegraph.engines.auto import KNOWN
 from tapegraph.engines.backend import get_backend
 from tapegraph.engines.explained import COMPILED, advice, capital, choice, costs
-from tapegraph.errors import explain as message
 from tapegraph.errors import kind_of
+from tapegraph.errors import message as message
 from tapegraph.interrupts import raise_interrupt
-from tapegraph.recording.linearize import History, described
+from tapegraph.recording.linearize import History, entry_name
 from tapegraph.recording.node import Node
 from tapegraph.tensors.value import Value
 
@@ -99,7 +99,7 @@ def _origin(y: Any, history: History) -> str:
     ops = list(dict.fromkeys(op.name for op in history.ops))
     listed = ", ".join(ops[:_NAMED]) + (", ..." if len(ops) > _NAMED else "")
     return (
-        f"{described(y._op, y)} comes from {_count(len(history.wanted), 'parameter')}, "
+        f"{entry_name(y._op, y)} comes from {_count(len(history.wanted), 'parameter')}, "
         f"{', '.join(shown)}, by {_count(len(history.entries), 'operation')}: {listed}."
     )
 

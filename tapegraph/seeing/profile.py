@@ -18,7 +18,7 @@ from tapegraph.recording.program import Recording
 from tapegraph.recording.watchers import Watcher
 
 # What time is spent on, in the order in which it is told.
-FORWARD, RECORDING, ENGINE, UPDATE, COMPILING, ELSEWHERE = PARTS = (
+_FORWARD, _RECORDING, _ENGINE, _UPDATE, _COMPILING, _ELSEWHERE = _PARTS = (
     "forward",
     "recording",
     "engine",
@@ -115,7 +115,7 @@ class profile(Watched):
         """Seconds by part."""
         return {
             part: sum(s for label, (s, _) in self._log.spent.items() if label.part == part)
-            for part in PARTS
+            for part in _PARTS
         }
 
     @property
@@ -137,7 +137,7 @@ class profile(Watched):
         return _sorted(
             (getattr(label, field), *spent)
             for label, spent in self._log.spent.items()
-            if getattr(label, field) and label.part != RECORDING
+            if getattr(label, field) and label.part != _RECORDING
         )
 
     def save(self, path: str | os.PathLike[str]) -> None:
@@ -199,7 +199,7 @@ class _Log(Watcher):
 
     def begin(self) -> None:
         """Start to measure."""
-        self._open = [(Label(ELSEWHERE), 0.0)]
+        self._open = [(Label(_ELSEWHERE), 0.0)]
         self._since = perf_counter()
 
     def end(self) -> None:
@@ -248,7 +248,7 @@ class _Log(Watcher):
     # Forwards
 
     def starts(self, op: Op) -> None:
-        self._push(perf_counter(), Label(FORWARD, op.name, user_line()))
+        self._push(perf_counter(), Label(_FORWARD, op.name, user_line()))
 
     def computed(self, op: Op, arrays: tuple[Any, ...], result: Any) -> None:
         self._computed = self._pop()
@@ -259,13 +259,13 @@ class _Log(Watcher):
     def recorded(self) -> None:
         now = perf_counter()
         if self._computed is not None:
-            self._ended(self._computed._replace(part=RECORDING), now, self._since)
+            self._ended(self._computed._replace(part=_RECORDING), now, self._since)
             self._computed = None
 
     # Updates
 
     def step_starts(self, optimizer: str) -> None:
-        self._push(perf_counter(), Label(UPDATE, f"{optimizer}.step", user_line()))
+        self._push(perf_counter(), Label(_UPDATE, f"{optimizer}.step", user_line()))
 
     def step_ends(self) -> None:
         self._pop()
@@ -273,12 +273,12 @@ class _Log(Watcher):
     # Engines
 
     def sweep_starts(self) -> None:
-        self._push(perf_counter(), Label(ENGINE, "start of a backward", user_line()))
+        self._push(perf_counter(), Label(_ENGINE, "start of a backward", user_line()))
 
     def sweeps(self, recording: Recording, slot: int) -> None:
         self._pop()
         name = f"backward of {recording.program.ops[slot].name}"
-        label = Label(ENGINE, name, recording.where(slot))
+        label = Label(_ENGINE, name, recording.where(slot))
         self._since = perf_counter()
         self._open.append((label, self._since))
 
@@ -290,20 +290,20 @@ class _Log(Watcher):
 
     def line(self, op: str, place: str, results: Sequence[Any]) -> None:
         now = perf_counter()
-        self._ended(Label(ENGINE, op or "the rest of a plan", place), now, self._since)
+        self._ended(Label(_ENGINE, op or "the rest of a plan", place), now, self._since)
 
     def real_call_starts(self, step: str) -> None:
-        self._push(perf_counter(), Label(COMPILING, f"capturing {step}", user_line()))
+        self._push(perf_counter(), Label(_COMPILING, f"capturing {step}", user_line()))
 
     def real_call_ends(self) -> None:
         self._pop()
 
     def compiled(self, what: str, start: float, seconds: float) -> None:
         if seconds:
-            self._whole(Label(COMPILING, f"compiling {what}", user_line()), start, seconds)
+            self._whole(Label(_COMPILING, f"compiling {what}", user_line()), start, seconds)
 
     def ran(self, what: str, start: float, seconds: float) -> None:
-        self._whole(Label(ENGINE, what, user_line()), start, seconds)
+        self._whole(Label(_ENGINE, what, user_line()), start, seconds)
 
     def _whole(self, label: Label, start: float, seconds: float) -> None:
         """Account for what has been measured by who ran it."""

@@ -19,7 +19,7 @@ from typing import (
 import numpy as np
 import numpy.typing as npt
 
-from tapegraph.errors import explain
+from tapegraph.errors import message
 from tapegraph.ops import elementwise, index, linalg, reduce, shape
 from tapegraph.other_names import OtherLibraries, takes_other_keywords, translated
 from tapegraph.recording import lost_gradients, numpy_functions
@@ -103,10 +103,10 @@ class ArrayMethods(OtherLibraries):
     __pandas_priority__ = 10_000  # above its own: series * x is then left to x
 
     def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **options: Any) -> Any:
-        return numpy_functions.ufunc(ufunc, method, inputs, options)
+        return numpy_functions.array_ufunc(ufunc, method, inputs, options)
 
     def __array_function__(self, function: Any, types: Any, args: Any, options: Any) -> Any:
-        return numpy_functions.function(function, args, options)
+        return numpy_functions.array_function(function, args, options)
 
     # Operators
 
@@ -149,13 +149,13 @@ class ArrayMethods(OtherLibraries):
 
     def __iter__(self) -> Iterator[Self]:
         if not self.ndim:  # type: ignore[attr-defined]
-            raise TypeError(explain("iter", f"a 0-d {type(self).__name__}", "at least one axis"))
+            raise TypeError(message("iter", f"a 0-d {type(self).__name__}", "at least one axis"))
         return (self[i] for i in range(len(self)))  # type: ignore[arg-type]
 
     def _compared(self, other: object, name: str) -> npt.NDArray[np.bool_]:
         if is_captured(self, other):
             return numpy_functions.WITHOUT_GRADIENT[_COMPARISONS[name]](self, other)  # type: ignore[no-any-return]
-        return getattr(numpy_functions.plain(self), name)(numpy_functions.plain(other))  # type: ignore[no-any-return]
+        return getattr(numpy_functions.detached(self), name)(numpy_functions.detached(other))  # type: ignore[no-any-return]
 
     def __eq__(self, other: object) -> npt.NDArray[np.bool_]:  # type: ignore[override]
         return self._compared(other, "__eq__")
@@ -348,7 +348,7 @@ class ArrayMethods(OtherLibraries):
 
     def nonzero(self) -> tuple[npt.NDArray[np.intp], ...]:
         """Return where the elements are not zero, as plain arrays."""
-        return numpy_functions.plain(self).nonzero()  # type: ignore[no-any-return]
+        return numpy_functions.detached(self).nonzero()  # type: ignore[no-any-return]
 
     @overload
     def searchsorted(
@@ -382,7 +382,7 @@ class ArrayMethods(OtherLibraries):
 
     def tolist(self) -> Any:
         """Return the elements as nested lists of Python numbers, which carry no gradient."""
-        array = numpy_functions.plain(self)
+        array = numpy_functions.detached(self)
         if self.requires_grad:  # type: ignore[attr-defined]
             lost_gradients.to_number("Tensor", "tolist", "tensor.numpy().tolist()")
         return array.tolist()

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from tapegraph.capture.capture import Capture
-from tapegraph.errors import explain
+from tapegraph.errors import message
 from tapegraph.interrupts import in_handler
 from tapegraph.ops.elementwise import DETACH
 from tapegraph.recording.capture_mode import (
@@ -102,7 +102,7 @@ class CapturedTensor:
         if x._requires_grad and x._inputs:
             fix = "Compute from a tg.param in its place, and read the grad of that."
             received = "a result in a captured program"
-            raise ConcretizationError(explain("retain_grad", received, "a parameter", fix))
+            raise ConcretizationError(message("retain_grad", received, "a parameter", fix))
         eager()
 
     def set_requires_grad(x: Any, capture: Capture, eager: Eager, wanted: Any) -> None:

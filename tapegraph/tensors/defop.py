@@ -9,11 +9,11 @@ from typing import Any, overload
 
 import numpy as np
 
-from tapegraph.errors import check_callable, explain, kind_of
+from tapegraph.errors import check_callable, kind_of, message
 from tapegraph.recording import node as nodes
 from tapegraph.recording import numpy_functions
 from tapegraph.recording.capture_mode import OPERATION, capturing
-from tapegraph.recording.node import constant, numeric
+from tapegraph.recording.node import as_leaf, numeric
 from tapegraph.recording.op import DEFINED, OPS, Op, Rules
 from tapegraph.recording.record import apply, is_complex, operand
 from tapegraph.typed import Array, OfMany
@@ -122,10 +122,10 @@ def defop(
     title = getattr(forward, "__name__", "") if name is None else name
     if not isinstance(title, str) or not title.isidentifier():
         fix = "Give it one with name=."
-        raise ValueError(explain("defop", f"the name {title!r}", "an identifier", fix))
+        raise ValueError(message("defop", f"the name {title!r}", "an identifier", fix))
     if title in OPS or not _is_same(_FORWARDS.get(title, forward), forward):
         fix = "Give another one with name=."
-        raise ValueError(explain("defop", f"the name {title!r}, which is taken", "a new one", fix))
+        raise ValueError(message("defop", f"the name {title!r}, which is taken", "a new one", fix))
     takes = _Parameters(title, forward)
     for rule in vjp if isinstance(vjp, tuple) else (vjp,):
         if rule is not None or not isinstance(vjp, tuple):
@@ -136,7 +136,7 @@ def defop(
     flows = tuple(rule is not None for rule in vjp) if isinstance(vjp, tuple) else None
     if flows is not None and takes.arrays is not None and len(flows) != takes.arrays:
         received = f"{len(flows)} rules in vjp for {title}"
-        raise ValueError(explain("defop", received, f"one per input, {takes.arrays}"))
+        raise ValueError(message("defop", received, f"one per input, {takes.arrays}"))
     rules = Rules(
         vjp=functools.partial(_gradients, title, vjp),
         jvp=jvp,
@@ -162,8 +162,8 @@ def defop(
         return apply(op, operands, attrs)
 
     record.__name__ = title
-    if isinstance(forward, np.ufunc) and (again or forward not in numpy_functions.RECORDED):
-        numpy_functions.RECORDED[forward] = record  # where it is not one of the library's own
+    if isinstance(forward, np.ufunc) and (again or forward not in numpy_functions.COUNTERPARTS):
+        numpy_functions.COUNTERPARTS[forward] = record  # where it is not one of the library's own
     return record
 
 
@@ -208,7 +208,7 @@ class _Parameters:
                 received = f"{name} with the parameter {p}"
                 expected = "arrays positional, attributes keyword-only"
                 fix = "Wrap it: lambda x, *, n=1: function(x, n)."
-                raise TypeError(explain("defop", received, expected, fix))
+                raise TypeError(message("defop", received, expected, fix))
             else:
                 count += 1
         self.arrays = None if variadic else count
@@ -217,23 +217,23 @@ class _Parameters:
         """Return all attributes, in one order, or raise for arguments that do not fit."""
         if not arrays or (self.arrays is not None and len(arrays) != self.arrays):
             expected = "at least one" if self.arrays is None else str(self.arrays)
-            raise TypeError(explain(self.name, f"{len(arrays)} positional arrays", expected))
+            raise TypeError(message(self.name, f"{len(arrays)} positional arrays", expected))
         attrs = given
         if self.attrs is not None:
             unknown = ", ".join(k for k in given if k not in self.attrs)
             if unknown:
                 names = ", ".join(self.attrs) or "none"
-                raise TypeError(explain(self.name, f"the attribute {unknown}", names))
+                raise TypeError(message(self.name, f"the attribute {unknown}", names))
             attrs = {k: given.get(k, default) for k, default in self.attrs.items()}
         for k, value in attrs.items():
             if value is inspect.Parameter.empty:
-                raise TypeError(explain(self.name, f"no {k}=", "a value for it"))
+                raise TypeError(message(self.name, f"no {k}=", "a value for it"))
             try:
                 hash(value)
             except TypeError:
                 fix = "Pass arrays as positional arguments, and lists as tuples."
                 received = f"{kind_of(value)} for {k}="
-                raise TypeError(explain(self.name, received, "a hashable attribute", fix)) from None
+                raise TypeError(message(self.name, received, "a hashable attribute", fix)) from None
         return attrs
 
 
@@ -244,7 +244,7 @@ def _operands(name: str, values: tuple[Any, ...]) -> tuple[Any, ...]:
     ]
     dtypes = [x.dtype for x in operands if hasattr(x, "dtype")]
     return tuple(
-        constant(np.asarray(x, np.result_type(*dtypes, x))) if type(x) in _NUMBERS else x
+        as_leaf(np.asarray(x, np.result_type(*dtypes, x))) if type(x) in _NUMBERS else x
         for x in operands
     )
 
@@ -259,7 +259,7 @@ def _read_only(array: Any) -> Any:
 def _real_numbers_alone(name: str, received: str) -> TypeError:
     """Return the error of complex numbers in an operation that is of real ones."""
     fix = "Take x.real, or give tg.defop takes_complex=True once its rules conjugate."
-    return TypeError(explain(name, received, "real numbers", fix))
+    return TypeError(message(name, received, "real numbers", fix))
 
 
 def _result(
@@ -273,18 +273,18 @@ def _result(
         if "read-only" not in str(error):
             raise
         received = "a forward that writes into its argument"
-        raise ValueError(explain(name, received, "a new array", "Copy it first.")) from error
+        raise ValueError(message(name, received, "a new array", "Copy it first.")) from error
     finally:
         OPERATION.reset(token)
     if isinstance(out, (tuple, list, nodes.Node)):
         fix = "Register one operation per result, on plain arrays."
-        raise TypeError(explain(name, f"a {type(out).__name__} from forward", "one array", fix))
+        raise TypeError(message(name, f"a {type(out).__name__} from forward", "one array", fix))
     out = numeric(out, name, "forward's result", widens=False)
     if out.dtype.kind == "c" and not takes_complex:
         raise _real_numbers_alone(name, f"{kind_of(out)} from forward")
     if out.dtype.kind not in "fc" and any(a.dtype.kind in "fc" for a in arrays):
         expected = "floats or complex numbers" if takes_complex else "float32 or float64"
-        raise TypeError(explain(name, f"{kind_of(out)} from forward", expected))
+        raise TypeError(message(name, f"{kind_of(out)} from forward", expected))
     return out
 
 
@@ -313,7 +313,7 @@ def _gradients(
     if len(given) != len(arrays):
         received = f"{len(given)} gradients from vjp"
         fix = "Return a tuple with one per input, None for an input that has none."
-        raise ValueError(explain(name, received, f"{len(arrays)}, one per input", fix))
+        raise ValueError(message(name, received, f"{len(arrays)}, one per input", fix))
     return tuple(
         None if part is None else _conjugated(_gradient(name, i, part, y, x))
         for i, (part, x) in enumerate(zip(given, arrays, strict=True))
@@ -324,12 +324,12 @@ def _gradient(name: str, position: int, part: Any, y: Array, x: Array) -> Array:
     grad: Array = np.array(part)  # a copy: the rule may keep the array, or write to it later
     if grad.dtype.kind not in ("fiubc" if "c" in (x.dtype.kind, y.dtype.kind) else "fiub"):
         raise TypeError(
-            explain(name, f"{kind_of(grad)} for input {position} from vjp", "real numbers")
+            message(name, f"{kind_of(grad)} for input {position} from vjp", "real numbers")
         )
     if grad.shape == x.shape or (grad.shape == y.shape and _broadcasts(x.shape, y.shape)):
         return grad
     received = f"a gradient of shape {grad.shape} for input {position} from vjp"
-    raise ValueError(explain(name, received, f"the input's shape {x.shape}"))
+    raise ValueError(message(name, received, f"the input's shape {x.shape}"))
 
 
 def _conjugated(x: Any) -> Any:

@@ -13,11 +13,11 @@ import numpy as np
 
 from tapegraph.differentiation.jvps import JVPS
 from tapegraph.differentiation.jvps.rules import value as array_of
-from tapegraph.errors import explain
+from tapegraph.errors import message
 from tapegraph.ops.elementwise import real
 from tapegraph.recording import lost_gradients
 from tapegraph.recording.kernels import unwatched
-from tapegraph.recording.node import constant
+from tapegraph.recording.node import as_leaf
 from tapegraph.recording.op import DEFINED, OPS, Attrs, Op
 from tapegraph.recording.record import ELEMENTWISE, apply, keep_parts, operand, tensor_like
 from tapegraph.recording.scopes import RECORDING
@@ -83,7 +83,7 @@ class Dual(ArrayMethods):
         for part in (self.primal, self.tangent):
             if type(part) is Dual and part.tag >= tag:
                 raise ValueError(
-                    explain(
+                    message(
                         "Dual",
                         f"a part of level {part.tag} in a dual of level {tag}",
                         "parts of lower levels",
@@ -156,7 +156,7 @@ class Dual(ArrayMethods):
 
     def detach(self) -> Tensor:
         """Return the value as a constant, without derivative."""
-        return constant(self.numpy())  # type: ignore[no-any-return]
+        return as_leaf(self.numpy())  # type: ignore[no-any-return]
 
     # Conversions
 
@@ -190,7 +190,7 @@ class Dual(ArrayMethods):
         def __setitem__(self, key: Any, value: Any) -> NoReturn:
             fix = "Use np.where or np.concatenate."
             raise TypeError(
-                explain("setitem", "an assignment to elements of a Dual", "a new dual", fix)
+                message("setitem", "an assignment to elements of a Dual", "a new dual", fix)
             )
 
 
@@ -232,7 +232,7 @@ def _rule(name: str) -> tuple[Op, Callable[..., Any]]:
         )
         fix = f"Add {where}, or use tg.backward."
         raise NotImplementedError(
-            explain(name, "a Dual", "an operation with a forward-mode rule", fix)
+            message(name, "a Dual", "an operation with a forward-mode rule", fix)
         )
     return op, rule
 
@@ -240,7 +240,7 @@ def _rule(name: str) -> tuple[Op, Callable[..., Any]]:
 def _operand(op: str, x: Any) -> Any:
     if isinstance(x, Value):
         fix = "A Value is differentiated by its own backward()."
-        raise TypeError(explain(op, "a Value next to a Dual", "numbers or arrays", fix))
+        raise TypeError(message(op, "a Value next to a Dual", "numbers or arrays", fix))
     return operand(op, x, "operand")
 
 
@@ -255,17 +255,17 @@ def _spread(tangent: Any, out: Any) -> Any:
         tangent = real(tangent)
     if tangent.shape == out.shape and tangent.dtype == out.dtype:
         return tangent
-    return tangent + constant(np.zeros(out.shape, out.dtype))
+    return tangent + as_leaf(np.zeros(out.shape, out.dtype))
 
 
 def lifted(op: str, x: Any, argument: str) -> Any:
     """Return what a user passed as a Tensor or Dual of floats."""
     if isinstance(x, Value):
         fix = "A Value is differentiated by its own backward()."
-        raise TypeError(explain(op, f"a Value for {argument!r}", "a number or an array", fix))
+        raise TypeError(message(op, f"a Value for {argument!r}", "a number or an array", fix))
     x = tensor_like(op, x, argument)
     if not isinstance(x, (Tensor, Dual)):  # a float argument of a compiled function
-        x = x * constant(np.ones(()))
+        x = x * as_leaf(np.ones(()))
     return x if x.dtype.kind in "fc" else x * 1.0
 
 
@@ -274,10 +274,10 @@ def direction(op: str, x: Any, argument: str, primal: Any) -> Any:
     t = lifted(op, x, argument)
     if t.shape != primal.shape:
         received = f"{argument} of shape {t.shape} for a primal of shape {primal.shape}"
-        raise ValueError(explain(op, received, "equal shapes"))
+        raise ValueError(message(op, received, "equal shapes"))
     keep_parts(op, argument, t.dtype, primal.dtype)
     if t.dtype != primal.dtype and type(t) is Tensor and not t._requires_grad:
-        return constant(t._array.astype(primal.dtype))
+        return as_leaf(t._array.astype(primal.dtype))
     return t
 
 

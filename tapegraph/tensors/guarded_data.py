@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from tapegraph.errors import explain
+from tapegraph.errors import message
 from tapegraph.recording.capture_mode import capturing
 from tapegraph.recording.node import Node, mark_changed
 from tapegraph.recording.op import CLEARED
@@ -133,7 +133,7 @@ def _check_writable(owner: Node, view: Array) -> None:
     label = f"'{owner.name}'" if owner.name else f"of shape {owner._array.shape}"
     if owner._inputs or owner._op is CLEARED:
         raise ValueError(
-            explain(
+            message(
                 "data",
                 f"a write to the result {label} of {owner._op.name}",
                 "writes to parameters and constants only",
@@ -142,7 +142,7 @@ def _check_writable(owner: Node, view: Array) -> None:
         )
     if _base(view) is not owner._array:
         raise ValueError(
-            explain(
+            message(
                 "data",
                 f"a write to an earlier array of {owner._op.name} {label}",
                 "the present one",

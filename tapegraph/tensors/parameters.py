@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from tapegraph.errors import explain, kind_of
+from tapegraph.errors import kind_of, message
 from tapegraph.pytree import leaves, named, parts_of
 from tapegraph.recording.node import Node
 from tapegraph.recording.tape import current
@@ -71,12 +71,12 @@ def parameters(model: object) -> Parameters:
 def collected(op: str, model: object) -> Parameters:
     """Return the parameters of a model, on behalf of another function."""
     if isinstance(model, (Node, Value)):
-        raise TypeError(explain(op, kind_of(model), _EXPECTED, "Write [w]."))
+        raise TypeError(message(op, kind_of(model), _EXPECTED, "Write [w]."))
     for path, leaf in leaves(model):
         if is_result(leaf):
             received = f"a result of {leaf.op} at {path}"
             fix = "Make a leaf of it with tg.param(value)."
-            raise TypeError(explain(op, received, "parameters made by tg.param or tg.Value", fix))
+            raise TypeError(message(op, received, "parameters made by tg.param or tg.Value", fix))
     found = Parameters()
     found.tied = {}
     names: dict[int, str] = {}
@@ -88,7 +88,7 @@ def collected(op: str, model: object) -> Parameters:
             found.tied[name] = first
         elif found.setdefault(name, leaf) is not leaf:
             received = f"2 parameters named {name!r}"
-            raise ValueError(explain(op, received, "one", "Give keys without dots."))
+            raise ValueError(message(op, received, "one", "Give keys without dots."))
     return found
 
 

@@ -14,14 +14,14 @@ from tapegraph import markup
 from tapegraph.arrays.buffers import own
 from tapegraph.differentiation import stored
 from tapegraph.differentiation.backward import backward
-from tapegraph.errors import explain, user_frame, warn
+from tapegraph.errors import message, user_frame, warn
 from tapegraph.ops import elementwise, linalg
 from tapegraph.recording import lost_gradients
 from tapegraph.recording.capture_mode import captured_by, settled
-from tapegraph.recording.node import Node, constant, mark_changed, numeric
+from tapegraph.recording.node import Node, as_leaf, mark_changed, numeric
 from tapegraph.recording.op import CLEARED, CONSTANT, PARAM, Attrs
 from tapegraph.recording.record import keep_parts
-from tapegraph.recording.remote import put, restore
+from tapegraph.recording.remote import put_array, restore
 from tapegraph.recording.scopes import RECORDING
 from tapegraph.recording.tape import current
 from tapegraph.tensors.array_methods import ArrayMethods, Operator
@@ -43,7 +43,7 @@ def _updating(operation: Callable[[Any, Any], Any]) -> Operator:
         array = result._array
         if array.shape != self._array.shape:
             received = f"a result of shape {array.shape} for a parameter of shape {self.shape}"
-            raise ValueError(explain("an update in place", received, "the parameter's own shape"))
+            raise ValueError(message("an update in place", received, "the parameter's own shape"))
         self.assign(result)
         return self
 
@@ -130,7 +130,7 @@ class Tensor(ArrayMethods, Node, recorded=True):
     def _check_fits(self, grad: Any) -> None:
         if grad.shape != self._array.shape:
             raise ValueError(
-                explain("grad", f"shape {grad.shape}", f"the tensor's shape {self._array.shape}")
+                message("grad", f"shape {grad.shape}", f"the tensor's shape {self._array.shape}")
             )
 
     @property
@@ -179,7 +179,7 @@ class Tensor(ArrayMethods, Node, recorded=True):
         """
         if self._array.size != 1:
             raise ValueError(
-                explain("item", f"a tensor of shape {self.shape}", "exactly one element")
+                message("item", f"a tensor of shape {self.shape}", "exactly one element")
             )
         return self._array.item()  # type: ignore[no-any-return]
 
@@ -196,7 +196,7 @@ class Tensor(ArrayMethods, Node, recorded=True):
     @captured_by(CapturedTensor.detach)
     def detach(self) -> Tensor:
         """Return the value as a constant with no history."""
-        return constant(np.array(self._array))  # type: ignore[no-any-return]
+        return as_leaf(np.array(self._array))  # type: ignore[no-any-return]
 
     @captured_by(CapturedTensor.assign)
     def assign(self, value: ArrayLike) -> None:
@@ -225,7 +225,7 @@ class Tensor(ArrayMethods, Node, recorded=True):
 
     def _check_is_leaf(self, op: str, expected: str, fix: str) -> None:
         if self._inputs or self._op is CLEARED:
-            raise RuntimeError(explain(op, f"a result of {self._op.name}", expected, fix))
+            raise RuntimeError(message(op, f"a result of {self._op.name}", expected, fix))
 
     def _fitting(self, array: Array) -> Array:
         """Return a value as an array of the tensor's shape and dtype that nobody else holds."""
@@ -233,7 +233,7 @@ class Tensor(ArrayMethods, Node, recorded=True):
             return own(np.broadcast_to(array, self.shape), self.dtype)
         except ValueError:
             raise ValueError(
-                explain(
+                message(
                     "assign", f"a value of shape {array.shape}", f"the tensor's shape {self.shape}"
                 )
             ) from None
@@ -256,7 +256,7 @@ class Tensor(ArrayMethods, Node, recorded=True):
         def requires_grad(self, value):
             received = f"an assignment of {value!r}"
             fix = f"Write tensor.requires_grad_({value!r})."
-            raise AttributeError(explain("requires_grad", received, "a reading of it", fix))
+            raise AttributeError(message("requires_grad", received, "a reading of it", fix))
 
     def requires_grad_(self, requires_grad: bool = True) -> Tensor:
         """Make a constant a parameter, or a parameter a constant; return the tensor itself.
@@ -296,7 +296,7 @@ class Tensor(ArrayMethods, Node, recorded=True):
         if wanted and self.dtype.kind not in "fc":
             fix = 'Convert it first: tensor.astype("float64").'
             raise TypeError(
-                explain("requires_grad_", f"a tensor of dtype {self.dtype}", "floats", fix)
+                message("requires_grad_", f"a tensor of dtype {self.dtype}", "floats", fix)
             )
         if wanted != self._requires_grad:
             self._set_requires_grad(wanted)
@@ -332,7 +332,7 @@ class Tensor(ArrayMethods, Node, recorded=True):
         """
         if not self._requires_grad:
             raise RuntimeError(
-                explain("retain_grad", "a tensor that needs no gradient", "a recorded result")
+                message("retain_grad", "a tensor that needs no gradient", "a recorded result")
             )
         self._retains = True
 
@@ -349,7 +349,7 @@ class Tensor(ArrayMethods, Node, recorded=True):
     def __bool__(self) -> bool:
         if self._array.size != 1:
             raise ValueError(
-                explain("bool", f"a tensor of shape {self.shape}", "exactly one element", _CHOICE)
+                message("bool", f"a tensor of shape {self.shape}", "exactly one element", _CHOICE)
             )
         return bool(self._array.item())
 
@@ -358,14 +358,14 @@ class Tensor(ArrayMethods, Node, recorded=True):
         """Return the only element for a conversion, such as math's functions make."""
         if self._array.size != 1:
             received, expected = f"a tensor of shape {self.shape}", "exactly one element"
-            raise ValueError(explain(kind, received, expected, _NOT_MATH))
+            raise ValueError(message(kind, received, expected, _NOT_MATH))
         return self.item()
 
     def __float__(self) -> float:
         value = self._number("float")
         if type(value) is complex:
             fix = "Write tensor.real, abs(tensor) or complex(tensor)."
-            raise TypeError(explain("float", "a complex tensor", "a real one", fix))
+            raise TypeError(message("float", "a complex tensor", "a real one", fix))
         if self._requires_grad:
             lost_gradients.to_number("Tensor", "float")
         return float(value)
@@ -384,7 +384,7 @@ class Tensor(ArrayMethods, Node, recorded=True):
 
     def __len__(self) -> int:
         if not self._array.ndim:
-            raise TypeError(explain("len", "a 0-d tensor", "at least one axis"))
+            raise TypeError(message("len", "a 0-d tensor", "at least one axis"))
         return len(self._array)
 
     def __repr__(self) -> str:
@@ -415,7 +415,7 @@ class Tensor(ArrayMethods, Node, recorded=True):
     def __reduce__(self) -> Any:
         if self._inputs or self._op is CLEARED:
             raise TypeError(
-                explain("pickle", f"a result of {self.op}", "a leaf", "Pickle tensor.detach().")
+                message("pickle", f"a result of {self.op}", "a leaf", "Pickle tensor.detach().")
             )
         return _leaf, (self._array, self._op is PARAM, self.name)
 
@@ -438,7 +438,7 @@ class Tensor(ArrayMethods, Node, recorded=True):
 
         def __setitem__(self, key: Any, value: Any) -> NoReturn:
             raise TypeError(
-                explain(
+                message(
                     "setitem",
                     "an assignment to elements of a tensor",
                     "an operation that gives a new tensor",
@@ -451,7 +451,7 @@ class RemoteTensor(Tensor, remote=True):
     """A tensor whose numbers an engine keeps, until somebody reads them."""
 
     __slots__ = ()
-    _array = property(restore, put)
+    _array = property(restore, put_array)
 
 
 RemoteTensor.__name__ = "Tensor"  # which is what it is to its user
@@ -553,7 +553,7 @@ def _numbers(data: Any) -> Any:
 @captured_by(CapturedTensor.copied)
 def _constant(array: Array, data: Any) -> Tensor:
     """Return a leaf of the numbers that were made from data."""
-    return constant(array)  # type: ignore[no-any-return]
+    return as_leaf(array)  # type: ignore[no-any-return]
 
 
 def _leaf(data: Array, is_param: bool, name: str | None) -> Tensor:
@@ -574,5 +574,5 @@ def _float_type(dtype: Any) -> np.dtype[Any]:
     if wanted.char not in "fdFD":
         expected = "float32, float64, complex64 or complex128"
         fix = "Other types have no gradient."
-        raise TypeError(explain("param", f"dtype {wanted}", expected, fix))
+        raise TypeError(message("param", f"dtype {wanted}", expected, fix))
     return wanted

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
 
 import numpy as np
 
-from tapegraph.errors import explain
+from tapegraph.errors import message
 from tapegraph.recording.capture_mode import ConcretizationError, capturing
 from tapegraph.recording.lost_gradients import to_number
 from tapegraph.recording.node import Node
@@ -126,7 +126,7 @@ class Value:
         if self._op != "leaf":
             received = f"a new number for {self!r}, the result of {self._op}"
             fix = "Set the data of a leaf and compute again, or make a new leaf with Value(...)."
-            raise AttributeError(explain("Value.data", received, "a leaf", fix))
+            raise AttributeError(message("Value.data", received, "a leaf", fix))
         _write(self, DATA, data)
 
     @property
@@ -163,7 +163,7 @@ class Value:
         if not isinstance(label, str):
             received = f"{type(label).__name__} {label!r}"
             fix = 'Write Value(2.0, label="x").'
-            raise TypeError(explain("Value(label)", received, "a str", fix))
+            raise TypeError(message("Value(label)", received, "a str", fix))
         self._label = label
 
     @property
@@ -221,7 +221,7 @@ class Value:
             if _turn.taken:  # only this thread can see that: it holds the lock
                 received = "a call inside a running backward() of the same thread"
                 fix = "A signal handler or finaliser made it: call it after that one has returned."
-                raise RuntimeError(explain("Value.backward", received, "one at a time", fix))
+                raise RuntimeError(message("Value.backward", received, "one at a time", fix))
             _turn.taken = True
             try:
                 if recorder is None:
@@ -423,7 +423,7 @@ class Value:
         0.0
         """
         x = self._data
-        return _unary("relu", self, arithmetic.relu(x), arithmetic.step(x))
+        return _unary("relu", self, arithmetic.relu(x), arithmetic.relu_slope(x))
 
     def abs(self) -> Value:
         """Return the absolute value; derivative the sign of x, 0 at 0.
@@ -432,7 +432,7 @@ class Value:
         >>> tg.Value(-2.0).abs().data
         2.0
         """
-        return _unary("abs", self, abs(self._data), arithmetic.sign(self._data))
+        return _unary("abs", self, abs(self._data), arithmetic.abs_slope(self._data))
 
     # -- as a number -------------------------------------------------------------------------
 
@@ -491,12 +491,12 @@ class Value:
             # Without it, np.asarray(value) would be an object array that loses the gradient later.
             fix = "Use .data for its number, tg.vsum for a sum of Values, or tg.param(array)."
             received = f"{self!r}, whose gradient an array would lose"
-            raise TypeError(explain("numpy.asarray", received, "plain numbers", fix))
+            raise TypeError(message("numpy.asarray", received, "plain numbers", fix))
 
     def __reduce__(self) -> Any:
         if self._op != "leaf":
             fix = "Pickle its leaves, or value.data."
-            raise TypeError(explain("pickle", f"a result of {self._op}", "a leaf", fix))
+            raise TypeError(message("pickle", f"a result of {self._op}", "a leaf", fix))
         return Value, (self._data, self.label)
 
     def __copy__(self) -> Value:
@@ -535,11 +535,11 @@ class Value:
             hint = "Add Values up with tg.vsum(values). " if name == "sum" else ""
             known = ", ".join(_SCALAR_OPS)
             fix = f"{hint}Use tg.param(data) for arrays (on Values: {known})."
-            raise TypeError(explain(name, "a Value, which is a scalar", "a Tensor", fix))
+            raise TypeError(message(name, "a Value, which is a scalar", "a Tensor", fix))
         if attrs:
             received = f"the option {next(iter(attrs))!r} together with a Value"
             fix = "A Value is a scalar: use tg.param(data) for arrays."
-            raise TypeError(explain(name, received, "no option", fix))
+            raise TypeError(message(name, received, "no option", fix))
         # Another type's operator may have led here, and must not be asked again.
         return rule(*[_operand(name, x) for x in inputs])
 
@@ -571,7 +571,7 @@ def vsum(values: Iterable[Value | Number]) -> Value:
     """
     if isinstance(values, Value) or not isinstance(values, Iterable):
         kind = type(values).__name__
-        raise TypeError(explain("vsum", kind, "an iterable of Values", "Write vsum([a, b, c])."))
+        raise TypeError(message("vsum", kind, "an iterable of Values", "Write vsum([a, b, c])."))
     operands = tuple([v if isinstance(v, Value) else _operand("sum", v) for v in values])
     total = sum([v._data for v in operands])
     if not operands:
@@ -682,7 +682,7 @@ def _as_float(x: object) -> float | None:
             return float(x)
         except OverflowError:
             received = "an integer beyond the range of a float"
-            raise OverflowError(explain("Value", received, "at most 1.8e308")) from None
+            raise OverflowError(message("Value", received, "at most 1.8e308")) from None
     if isinstance(x, Node) and not x._requires_grad and capturing() is None:
         x = x._array
     if isinstance(x, (np.generic, np.ndarray)) and x.ndim == 0 and x.dtype.kind in "biuf":
@@ -762,7 +762,7 @@ def _forbid_read(what: str, *values: object) -> None:
     for value in values:
         if isinstance(value, Value) and recorder.stays(i := recorder.index(value)):
             fix = "Return it and read it outside; relu() and abs() choose by a number."
-            raise ConcretizationError(explain(what, recorder.origin(i), "Values", fix))
+            raise ConcretizationError(message(what, recorder.origin(i), "Values", fix))
 
 
 # What NumPy and Python would otherwise answer for, in words that do not help.
@@ -805,7 +805,7 @@ def _not_a_number(where: str, received: object) -> str:
         fix = "Convert it with float(...) first."
     else:
         fix = "Convert it to a float first."
-    return explain(where, kind, "a number or a Value", fix)
+    return message(where, kind, "a number or a Value", fix)
 
 
 # -- the reverse sweep -----------------------------------------------------------------------

@@ -17,7 +17,7 @@ import numpy as np
 
 from tapegraph import random
 from tapegraph.differentiation.gradients import Region
-from tapegraph.errors import check_callable, explain
+from tapegraph.errors import check_callable, message
 from tapegraph.ops.shape import alias
 from tapegraph.pytree import leaves, mapped, matched, replaced
 from tapegraph.recording import capture_mode
@@ -125,12 +125,12 @@ class _Segment:
         if not outs or not np.array_equal(_packed(outs), y, equal_nan=True):
             received = "a function that gives other numbers when it is run again"
             fix = "Draw by tg.random, and change nothing that it reads before the backward."
-            raise RuntimeError(explain("checkpoint", received, "the same", fix))
+            raise RuntimeError(message("checkpoint", received, "the same", fix))
         inputs = [*targets, *self._closed_over]
         region = Region(outs, inputs, since=start)
         if region.outside:
             received = "a function that reads other tensors when it is run again"
-            raise RuntimeError(explain("checkpoint", received, "the same"))
+            raise RuntimeError(message("checkpoint", received, "the same"))
         seeds = _unpacked(_conjugated(g), outs)
         found = map(_conjugated, region.gradients(seeds, record=record, natively=True))
         return [grad if needed else None for grad, needed in zip(found, needs, strict=True)]

@@ -7,15 +7,15 @@ from typing import Any
 
 import numpy as np
 
-from tapegraph.errors import check_callable, explain, kind_of
-from tapegraph.recording.node import constant
+from tapegraph.errors import check_callable, kind_of, message
+from tapegraph.recording.node import as_leaf
 from tapegraph.tensors.dual import Dual, direction, dual_of, lifted, parts
 from tapegraph.tensors.tensor import Tensor
 from tapegraph.transforms.levels import (
-    NUMBERS,
+    NUMBER_TYPES,
+    as_given,
     flowing,
     next_tag,
-    plain,
     result,
     stays,
 )
@@ -86,7 +86,9 @@ def jvp(
         out = f(*(dual_of(p, d, tag) for p, d in zip(points, directions, strict=True)))
     several = isinstance(out, (tuple, list))
     given = (*primals, *tangents)
-    pairs = [_as_given(split("jvp", o, tag), given) for o in (out if several else (out,))]
+    pairs = [
+        _as_given(value_and_tangent("jvp", o, tag), given) for o in (out if several else (out,))
+    ]
     if not several:
         return pairs[0][0], pairs[0][1]
     return tuple(value for value, _ in pairs), tuple(tangent for _, tangent in pairs)
@@ -97,18 +99,18 @@ def check_pairs(op: str, primals: Any, tangents: Any) -> None:
     for given, argument in ((primals, "primals"), (tangents, "tangents")):
         if not isinstance(given, (tuple, list)):
             fix = f"Write tg.{op}(f, (x,), (t,)) for one argument."
-            raise TypeError(explain(op, f"{kind_of(given)} for {argument!r}", "a tuple", fix))
+            raise TypeError(message(op, f"{kind_of(given)} for {argument!r}", "a tuple", fix))
     if len(primals) != len(tangents):
         received = f"{len(primals)} primals and {len(tangents)} tangents"
-        raise ValueError(explain(op, received, "one tangent per primal"))
+        raise ValueError(message(op, received, "one tangent per primal"))
 
 
-def split(op: str, out: Any, tag: int) -> tuple[Any, Any]:
+def value_and_tangent(op: str, out: Any, tag: int) -> tuple[Any, Any]:
     """Return value and tangent of what a function gave, zero where it is a constant."""
     value, tangent = parts(result(op, out, tag), tag)
     if tangent is None:
         dtype = value.dtype if value.dtype.kind in "fc" else np.float64
-        tangent = constant(np.zeros(value.shape, dtype))
+        tangent = as_leaf(np.zeros(value.shape, dtype))
     return value, tangent
 
 
@@ -117,5 +119,5 @@ def _as_given(results: tuple[Any, ...], given: tuple[Any, ...]) -> tuple[Any, ..
     results = tuple(map(flowing, results))
     if any(isinstance(x, (Tensor, Dual)) for x in given) or any(map(stays, results)):
         return results
-    kind = 0.0 if all(isinstance(x, NUMBERS) for x in given) else None
-    return tuple(plain(x, kind) for x in results)
+    kind = 0.0 if all(isinstance(x, NUMBER_TYPES) for x in given) else None
+    return tuple(as_given(x, kind) for x in results)

@@ -8,16 +8,16 @@ from typing import Any, Concatenate, Literal, overload
 
 import numpy as np
 
-from tapegraph.errors import check_callable, explain
+from tapegraph.errors import check_callable, message
 from tapegraph.pytree import mapped
 from tapegraph.recording.derivatives import derivative_function
 from tapegraph.tensors.dual import Dual
 from tapegraph.tensors.tensor import Tensor
 from tapegraph.transforms.levels import (
     Lifted,
+    as_given,
     check_positions,
     next_tag,
-    plain,
     positions,
     result,
 )
@@ -249,13 +249,13 @@ class Gradient:
         if self._has_aux:
             if not isinstance(out, (tuple, list)) or len(out) != 2:
                 received = f"has_aux=True and a function returning {type(out).__name__}"
-                raise TypeError(explain(op, received, "a pair: a number, and anything"))
+                raise TypeError(message(op, received, "a pair: a number, and anything"))
             out, aux = out
         out = result(op, out, level)
         if out.shape != () and not self._of_sum:
             fix = "Sum it, or use tg.jacobian, tg.elementwise_grad or tg.jvp."
             received = f"a function returning shape {out.shape}"
-            raise ValueError(explain(op, received, "one that returns one number", fix))
+            raise ValueError(message(op, received, "one that returns one number", fix))
         pullback = Pullback(out, targets)
         like = self._like(lifted)
         if self._holomorphic:
@@ -266,7 +266,7 @@ class Gradient:
         by_position = {i: argument.regrouped(grads) for i, argument in lifted.items()}
         value: Any = None
         if op != "grad":
-            value = plain(pullback.value if arrays is None else np.array(out._array), like)
+            value = as_given(pullback.value if arrays is None else np.array(out._array), like)
         if aux is not None:
             aux = mapped(lambda x: _ended(x, targets, like), aux)
         if self._several is None:
@@ -287,4 +287,4 @@ def _ended(x: Any, targets: Sequence[Any], like: Any) -> Any:
     """Return part of an auxiliary result without the level that has ended."""
     if not isinstance(x, (Tensor, Dual)):
         return x
-    return plain(Pullback(x, targets).value, like)
+    return as_given(Pullback(x, targets).value, like)

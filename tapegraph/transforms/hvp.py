@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from tapegraph.errors import check_callable, explain
+from tapegraph.errors import check_callable, message
 from tapegraph.pytree import leaves, matched, replaced
 from tapegraph.tensors.dual import direction, dual_of
-from tapegraph.transforms.forward import check_pairs, split
+from tapegraph.transforms.forward import check_pairs, value_and_tangent
 from tapegraph.transforms.levels import Lifted, next_tag
 from tapegraph.transforms.reverse import Pullback, recording
 from tapegraph.typed import Pytree
@@ -63,10 +63,10 @@ def hvp(f: Callable[..., Any], primals: Sequence[Pytree], tangents: Sequence[Pyt
         )
         inputs.append(replaced(argument.inside, duals))
     with recording():
-        value, tangent = split("hvp", f(*inputs), tag)
+        value, tangent = value_and_tangent("hvp", f(*inputs), tag)
     if value.shape != ():
         received = f"a function returning shape {value.shape}"
-        raise ValueError(explain("hvp", received, "one that returns one number", "Sum it."))
+        raise ValueError(message("hvp", received, "one that returns one number", "Sum it."))
     products = iter(Pullback(tangent, [x for argument in lifted for x in argument.targets])())
     parts = tuple(argument.regrouped(products) for argument in lifted)
     return parts[0] if len(parts) == 1 else parts

@@ -8,14 +8,14 @@ from typing import Any, Literal
 
 import numpy as np
 
-from tapegraph.errors import check_callable, explain, kind_of
+from tapegraph.errors import check_callable, kind_of, message
 from tapegraph.ops import elementwise, shape
 from tapegraph.pytree import leaves, matched, replaced
 from tapegraph.random import Repeated
 from tapegraph.recording.derivatives import derivative_function
-from tapegraph.recording.node import constant
+from tapegraph.recording.node import as_leaf
 from tapegraph.tensors.dual import dual_of
-from tapegraph.transforms.forward import split
+from tapegraph.transforms.forward import value_and_tangent
 from tapegraph.transforms.grad import Gradient
 from tapegraph.transforms.levels import (
     Lifted,
@@ -80,7 +80,7 @@ def jacobian(
     """
     if mode not in (None, "forward", "reverse"):
         received = f"{kind_of(mode)} for 'mode'"
-        raise ValueError(explain("jacobian", received, '"forward", "reverse" or None'))
+        raise ValueError(message("jacobian", received, '"forward", "reverse" or None'))
     check_callable("jacobian", f)
     derivative = functools.wraps(f)(_jacobian("jacobian", f, argnums, mode, holomorphic))
     derivative.__doc__ = f"Return the Jacobian of {getattr(f, '__name__', repr(f))}."
@@ -156,12 +156,12 @@ def _check_complex(
             "Write tg.jacobian(f, holomorphic=True) if it is, or differentiate its real and "
             "imaginary parts."
         )
-        raise TypeError(explain(op, received, "real results, or real arguments", fix))
+        raise TypeError(message(op, received, "real results, or real arguments", fix))
     wrong = "forward" if by_complex else "reverse" if out.dtype.kind == "c" else None
     if mode == wrong and mode is not None:
         kinds = ", ".join(sorted({str(x.dtype) for x in targets}))
         received = f'mode="{mode}" for {out.dtype} by {kinds}'
-        raise ValueError(explain(op, received, "the other mode", "tg.jacobian(f) chooses it."))
+        raise ValueError(message(op, received, "the other mode", "tg.jacobian(f) chooses it."))
 
 
 def _units(size: int, dtype: np.dtype[Any]) -> Any:
@@ -191,12 +191,12 @@ def _forward(run: Callable[..., Any], lifted: dict[int, Lifted]) -> tuple[Any, l
         columns.append([])
         for unit in _units(point.size, point.dtype):
             tag = next_tag()
-            moved = dual_of(point, constant(unit.reshape(point.shape)), tag)
+            moved = dual_of(point, as_leaf(unit.reshape(point.shape)), tag)
             content = iter([*points[:at], moved, *points[at + 1 :]])
             form = run({i: replaced(x.inside, content) for i, x in lifted.items()})
             first = form if first is None else first
             parts = matched("jacobian", form, first, "a result", "the first run's")
-            pairs = [split("jacobian", part, tag) for _, part in parts]
+            pairs = [value_and_tangent("jacobian", part, tag) for _, part in parts]
             outs = outs or [value for value, _ in pairs]
             _check_same(outs, [value for value, _ in pairs])
             columns[-1].append([tangent for _, tangent in pairs])
@@ -220,7 +220,7 @@ def _check_same(outs: list[Any], again: list[Any]) -> None:
         if not np.array_equal(a._array, b._array, equal_nan=True):
             received = "a function that gives other numbers when it is run again"
             fix = 'Draw by tg.random, or write mode="reverse", which runs it once.'
-            raise RuntimeError(explain("jacobian", received, "the same", fix))
+            raise RuntimeError(message("jacobian", received, "the same", fix))
 
 
 def _without_level(x: Any) -> Any:
@@ -233,7 +233,7 @@ def _without_level(x: Any) -> Any:
 def _stacked(parts: list[Any], axis: int, lengths: tuple[int, ...], dtype: np.dtype[Any]) -> Any:
     """Join rows or columns, of which there may be none, in the dtype of a gradient."""
     if not parts:
-        return constant(np.zeros(lengths, dtype))
+        return as_leaf(np.zeros(lengths, dtype))
     joined = shape.reshape(shape.stack(parts, axis), lengths)
     return joined if joined.dtype == dtype else joined.astype(dtype)
 

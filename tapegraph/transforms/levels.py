@@ -13,11 +13,11 @@ from typing import Any
 
 import numpy as np
 
-from tapegraph.errors import explain, kind_of
+from tapegraph.errors import kind_of, message
 from tapegraph.ops.shape import alias
 from tapegraph.pytree import leaves, replaced
 from tapegraph.recording import capture_mode
-from tapegraph.recording.node import constant
+from tapegraph.recording.node import as_leaf
 from tapegraph.recording.record import tensor_like
 from tapegraph.recording.scopes import RECORDING
 from tapegraph.tensors.dual import Dual, dual_of, lifted
@@ -26,7 +26,7 @@ from tapegraph.tensors.value import Value
 
 # Tag 0 is the level of all duals made by hand.
 next_tag = itertools.count(1).__next__
-NUMBERS = (bool, int, float, complex, np.number, np.bool_)
+NUMBER_TYPES = (bool, int, float, complex, np.number, np.bool_)
 
 
 class Lifted:
@@ -55,8 +55,8 @@ class Lifted:
     def regrouped(self, results: Iterator[Any]) -> Any:
         """Return a result per element, in the structure of the argument and as what came in."""
         if not isinstance(self.value, (dict, list, tuple)):
-            return plain(next(results), self.value)
-        return replaced(self.value, (plain(next(results), x) for x in self.given))
+            return as_given(next(results), self.value)
+        return replaced(self.value, (as_given(next(results), x) for x in self.given))
 
     def _point(self, x: Any, given: Any) -> Any:
         if type(x) is Dual:
@@ -77,11 +77,11 @@ def positions(op: str, argnums: Any, from_end: bool = False) -> list[int]:
             found.append(operator.index(argnum))
         except TypeError:
             received = f"{kind_of(argnum)} for 'argnums'"
-            raise TypeError(explain(op, received, "the position of an argument")) from None
+            raise TypeError(message(op, received, "the position of an argument")) from None
         if found[-1] < 0 and not from_end:
-            raise ValueError(explain(op, f"argnum {found[-1]}", "a position, 0 or more"))
+            raise ValueError(message(op, f"argnum {found[-1]}", "a position, 0 or more"))
     if not found:
-        raise ValueError(explain(op, "no argnums", "the position of an argument"))
+        raise ValueError(message(op, "no argnums", "the position of an argument"))
     return found
 
 
@@ -90,7 +90,7 @@ def check_positions(op: str, wanted: Sequence[int], args: Sequence[Any]) -> None
     for position in wanted:
         if not -len(args) <= position < len(args):
             received = f"argnum {position} and {len(args)} positional arguments"
-            raise ValueError(explain(op, received, "an argument at that position"))
+            raise ValueError(message(op, received, "an argument at that position"))
 
 
 def result(op: str, out: Any, level: int) -> Any:
@@ -101,11 +101,11 @@ def result(op: str, out: Any, level: int) -> Any:
     """
     if isinstance(out, (Value, tuple, list)):
         received = f"a function returning a {type(out).__name__}"
-        raise TypeError(explain(op, received, "one that returns a number or a tensor"))
+        raise TypeError(message(op, received, "one that returns a number or a tensor"))
     out = tensor_like(op, out, "the function's result")
     if type(out) is Dual and out.tag > level:
         received = f"a function returning a Dual of the finished level {out.tag}"
-        raise ValueError(explain(op, received, "a result of its own arguments"))
+        raise ValueError(message(op, received, "a result of its own arguments"))
     return out
 
 
@@ -126,23 +126,23 @@ def flowing(x: Any) -> Any:
     return x if RECORDING.value() or not x.requires_grad else x.detach()
 
 
-def plain(x: Any, given: Any) -> Any:
+def as_given(x: Any, given: Any) -> Any:
     """Return a result as what came in is: a float, an array, or the Tensor or Dual that it is.
 
     An array is nobody else's.
     """
     if type(x) is np.ndarray:
         if isinstance(given, (Tensor, Dual)):
-            return constant(x)
-        return number_of(x) if x.shape == () and isinstance(given, NUMBERS) else x
+            return as_leaf(x)
+        return _number_of(x) if x.shape == () and isinstance(given, NUMBER_TYPES) else x
     x = flowing(x)
     if isinstance(given, (Tensor, Dual)) or stays(x):
         return x
-    if isinstance(given, NUMBERS) and x.shape == ():
-        return number_of(x._array)
+    if isinstance(given, NUMBER_TYPES) and x.shape == ():
+        return _number_of(x._array)
     return np.array(x._array)
 
 
-def number_of(x: Any) -> float | complex:
+def _number_of(x: Any) -> float | complex:
     """Return a 0-d array as a Python float, or as a complex number."""
     return complex(x) if x.dtype.kind == "c" else float(x)

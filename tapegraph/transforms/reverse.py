@@ -12,12 +12,12 @@ from typing import Any
 import numpy as np
 
 from tapegraph.differentiation.gradients import Region
-from tapegraph.errors import explain
+from tapegraph.errors import message
 from tapegraph.ops import elementwise, shape
 from tapegraph.recording.capture_mode import capturing
 from tapegraph.recording.linearize import RECORDED_AT
 from tapegraph.recording.lost_gradients import DIFFERENTIATING, raise_cause
-from tapegraph.recording.node import constant
+from tapegraph.recording.node import as_leaf
 from tapegraph.recording.scopes import RECORDING
 from tapegraph.tensors.dual import Dual, dual_of, parts
 from tapegraph.typed import Array
@@ -103,7 +103,7 @@ class Pullback:
 
     def __call__(self, seed: Any = None) -> list[Any]:
         """Return the cotangent of each leaf, zeros where the result does not depend on it."""
-        return total([self.found(seed)], self._targets)
+        return summed([self.found(seed)], self._targets)
 
     def derivatives(self, op: str) -> list[Any]:
         """Return the derivative of the sum of a holomorphic result by each leaf.
@@ -111,7 +111,7 @@ class Pullback:
         - Raises TypeError: The result or a leaf is real.
         """
         check_holomorphic(op, self._out, self._targets)
-        ones = constant(np.ones(self._out.shape, self._out.dtype))
+        ones = as_leaf(np.ones(self._out.shape, self._out.dtype))
         return list(map(elementwise.conj, self(ones)))
 
     def jacobian(self) -> list[Any]:
@@ -121,15 +121,15 @@ class Pullback:
         if type(out) is Dual or self._records():
             dtype = out.dtype if out.dtype.kind in "fc" else np.dtype(np.float64)
             units = np.eye(out.size, dtype=dtype).reshape(-1, *out.shape)
-            rows = [self(constant(unit)) for unit in units]
+            rows = [self(as_leaf(unit)) for unit in units]
             return [
                 shape.reshape(shape.stack([row[i] for row in rows], 0), lengths[i])
                 if rows
-                else constant(np.zeros(lengths[i], x.dtype))
+                else as_leaf(np.zeros(lengths[i], x.dtype))
                 for i, x in enumerate(self._targets)
             ]
         return [
-            constant(np.zeros(n, x.dtype)) if block is None else block
+            as_leaf(np.zeros(n, x.dtype)) if block is None else block
             for block, n, x in zip(self._region.jacobian(), lengths, self._targets, strict=True)
         ]
 
@@ -159,7 +159,7 @@ class Pullback:
         if tangent is None:
             return primal
         if primal is None:
-            primal = constant(np.zeros(target.shape, target.dtype))
+            primal = as_leaf(np.zeros(target.shape, target.dtype))
         return dual_of(primal, tangent, tag)
 
 
@@ -168,16 +168,16 @@ def check_holomorphic(op: str, out: Any, targets: Sequence[Any]) -> None:
     for x, what in ((out, "a result"), *((x, "an argument") for x in targets)):
         if x.dtype.kind != "c":
             received = f"holomorphic=True and {what} of dtype {x.dtype}"
-            raise TypeError(explain(op, received, "complex numbers", "Leave holomorphic= away."))
+            raise TypeError(message(op, received, "complex numbers", "Leave holomorphic= away."))
 
 
-def total(found: Sequence[Sequence[Any]], targets: Sequence[Any]) -> list[Any]:
+def summed(found: Sequence[Sequence[Any]], targets: Sequence[Any]) -> list[Any]:
     """Return the sum of gradients by each leaf, zeros where there is none."""
     grads: list[Any] = [None] * len(targets)
     for more in found:
         grads = list(map(_sum, grads, more))
     return [
-        constant(np.zeros(x.shape, x.dtype)) if grad is None else grad
+        as_leaf(np.zeros(x.shape, x.dtype)) if grad is None else grad
         for x, grad in zip(targets, grads, strict=True)
     ]
 

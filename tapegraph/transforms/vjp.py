@@ -12,13 +12,13 @@ from tapegraph.pytree import leaves, matched, replaced
 from tapegraph.tensors.dual import direction
 from tapegraph.transforms.levels import (
     Lifted,
+    as_given,
     flowing,
     next_tag,
-    plain,
     result,
     stays,
 )
-from tapegraph.transforms.reverse import Pullback, recording, total
+from tapegraph.transforms.reverse import Pullback, recording, summed
 from tapegraph.typed import Pytree
 
 
@@ -81,7 +81,7 @@ def vjp(f: Callable[..., Any], *primals: Pytree) -> tuple[Pytree, Callable[[Pytr
         pull.keep()
     kept = any(hasattr(x, "requires_grad") for x in given) or any(map(stays, values))
     like = next((x for x in given if hasattr(x, "shape")), 0.0)
-    value = replaced(out, iter(values if kept else [plain(x, like) for x in values]))
+    value = replaced(out, iter(values if kept else [as_given(x, like) for x in values]))
 
     def pullback(cotangent: Pytree) -> Pytree:
         """Return the gradients for one cotangent."""
@@ -90,7 +90,7 @@ def vjp(f: Callable[..., Any], *primals: Pytree) -> tuple[Pytree, Callable[[Pytr
             direction("vjp", seed, path, x) for x, (path, seed) in zip(values, seeds, strict=True)
         ]
         found = [] if pull is None else [pull.found(_joined(compress(cotangents, needed)))]
-        grads = iter(total(found, targets))
+        grads = iter(summed(found, targets))
         parts = tuple(argument.regrouped(grads) for argument in lifted)
         return parts[0] if len(parts) == 1 else parts
 

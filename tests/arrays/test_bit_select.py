@@ -5,17 +5,17 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tapegraph.arrays.bit_select import LARGE, chosen, kept
+from tapegraph.arrays.bit_select import LEAST_BITWISE, chosen, select_bits
 
 SPECIAL = np.array([0.0, -0.0, 1.5, -np.inf, np.inf, np.nan, 5e-324])
 # Shapes of a, b and the mask; together they broadcast to many elements or to few.
 SHAPES = [
-    ((LARGE,), (LARGE,), (LARGE,)),
-    ((4, LARGE), (LARGE,), (4, 1)),
-    ((LARGE, 1), (3,), (1, 3)),
-    ((), (LARGE,), (LARGE,)),
-    ((LARGE,), (), (1,)),
-    ((2, LARGE), (2, LARGE), ()),
+    ((LEAST_BITWISE,), (LEAST_BITWISE,), (LEAST_BITWISE,)),
+    ((4, LEAST_BITWISE), (LEAST_BITWISE,), (4, 1)),
+    ((LEAST_BITWISE, 1), (3,), (1, 3)),
+    ((), (LEAST_BITWISE,), (LEAST_BITWISE,)),
+    ((LEAST_BITWISE,), (), (1,)),
+    ((2, LEAST_BITWISE), (2, LEAST_BITWISE), ()),
     ((3, 2), (2,), (3, 1)),
     ((), (), ()),
     ((0, 2), (2,), (1,)),
@@ -41,7 +41,7 @@ def test_a_choice_is_numpys(shapes, dtype):
 def test_what_is_kept_keeps_its_bits_and_its_order_in_memory(dtype, order):
     x = np.asarray(np.resize(SPECIAL, (6, 7)), dtype, order=order)
     mask = np.asarray(np.arange(42).reshape(6, 7) % 2 == 0, order=order)
-    got = kept(x, mask)
+    got = select_bits(x, mask)
     np.testing.assert_array_equal(got[mask].tobytes(), x[mask].tobytes())
     assert not got[~mask].tobytes().strip(b"\0")
     assert got.flags.c_contiguous == (order == "C")

@@ -33,23 +33,23 @@ def test_the_command_prints_it(capsys):
 
 
 def test_every_function_of_the_table_has_a_row():
-    listed = " ".join(row[0] for row in commands.rows())
-    for function in numpy_functions.RECORDED:
+    listed = " ".join(row[0] for row in commands.function_rows())
+    for function in numpy_functions.COUNTERPARTS:
         name = function.__name__
         if getattr(np, name, None) is function or getattr(np.linalg, name, None) is function:
             assert f"{name}`" in listed
 
 
 def test_operations_are_found_in_the_code():
-    found = {row[0]: row[2:] for row in commands.rows()}
+    found = {row[0]: row[2:] for row in commands.function_rows()}
     assert found["`np.sin`"] == ("sin", "both")
     assert found["`np.sum`"] == ("sum", "both")
-    assert "matmul" in commands.operations_of(numpy_functions.RECORDED[np.matmul])
-    assert "batch_matmul" in commands.operations_of(numpy_functions.RECORDED[np.matmul])
+    assert "matmul" in commands.operations_of(numpy_functions.COUNTERPARTS[np.matmul])
+    assert "batch_matmul" in commands.operations_of(numpy_functions.COUNTERPARTS[np.matmul])
 
 
 def test_native_operations_are_told(monkeypatch):
     monkeypatch.setitem(GAPS, "sin", "is a test")
-    found = {row[0]: row[3] for row in commands.rows()}
+    found = {row[0]: row[3] for row in commands.function_rows()}
     assert (found["`np.sin`"], found["`np.cos`"]) == ("native", "both")
     assert "- `sin` is a test." in commands.page()

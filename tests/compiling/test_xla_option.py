@@ -24,10 +24,10 @@ def test_other_values_are_refused_where_they_enter(xla):
 )
 def test_the_environment_gives_the_default(monkeypatch, text, option):
     monkeypatch.setenv("TAPEGRAPH_XLA", text)
-    assert xla_option.from_environment() is option
-    monkeypatch.setattr(xla_option, "_default", xla_option.from_environment())
-    assert xla_option.checked(None) is option
-    assert xla_option.checked(False) is False
+    assert xla_option._from_environment() is option
+    monkeypatch.setattr(xla_option, "_default", xla_option._from_environment())
+    assert xla_option.checked_option(None) is option
+    assert xla_option.checked_option(False) is False
 
 
 @pytest.mark.thorough

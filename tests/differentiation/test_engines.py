@@ -246,7 +246,7 @@ def test_another_engine_is_one_more_choice(counting, monkeypatch):
     with tg.use_backend("native"), tg.use_backend("counting"):
         assert tg.get_backend() == "counting"
     monkeypatch.setenv("TAPEGRAPH_BACKEND", "counting")
-    assert backend.from_environment() == "counting"
+    assert backend._from_environment() == "counting"
 
 
 @pytest.mark.parametrize("name", ["auto", "native", "counting"])

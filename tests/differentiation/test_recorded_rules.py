@@ -18,7 +18,7 @@ from tapegraph.arrays.row_sparse import RowSparse
 from tapegraph.capture.capture import Capture
 from tapegraph.differentiation.slopes import SLOPES
 from tapegraph.fallback.rules import Joint, recorded_row
-from tapegraph.fallback.strong_zero import plain, strong_zeros
+from tapegraph.fallback.strong_zero import strong_zeros, to_ndarray
 from tapegraph.fallback.sweep import unbroadcast
 from tapegraph.recording.capture_mode import ConcretizationError
 from tapegraph.recording.op import DEFINED, OPS
@@ -78,7 +78,7 @@ def on_arrays(op: str, g: Any, inputs: list[Any], attrs: Any) -> list[Any]:
     parts = run(row, needs, g, np.asarray(y), inputs, attrs)
     if any(np.isnan(part).any() for part in parts):
         parts = run(row, needs, strong_zeros(g), np.asarray(y), inputs, attrs)
-    return [plain(part) for part in parts]
+    return [to_ndarray(part) for part in parts]
 
 
 def on_tensors(op: str, g: Any, inputs: list[Any], attrs: Any) -> list[Any]:

@@ -16,8 +16,8 @@ from tapegraph import fallback
 from tapegraph.differentiation.jvps import JVPS
 from tapegraph.differentiation.slopes import SLOPES, Divisor, Linear
 from tapegraph.fallback.rules import elementwise, recorded_row, rows_of
-from tapegraph.fallback.strong_tensor import StrongTensor, tensor
-from tapegraph.fallback.strong_zero import plain, strong_zeros
+from tapegraph.fallback.strong_tensor import StrongTensor, as_tensor
+from tapegraph.fallback.strong_zero import strong_zeros, to_ndarray
 from tapegraph.ops import COMPOSED, FAMILIES
 from tapegraph.recording.op import OPS
 from tapegraph.recording.record import apply
@@ -54,7 +54,7 @@ def swept(rule: Any, g: Any, y: Any, inputs: list[Any], attrs: dict[str, Any]) -
     """What the sweep makes of a rule: once more with strong zeros after a NaN."""
     part = rule(g, y, *inputs, **attrs)
     if np.isnan(part).any():
-        part = plain(rule(strong_zeros(g), y, *inputs, **attrs))
+        part = to_ndarray(rule(strong_zeros(g), y, *inputs, **attrs))
     return np.broadcast_to(part, y.shape).astype(y.dtype)
 
 
@@ -168,7 +168,7 @@ def test_recorded_rules_have_strong_zeros(op):
             for c in COTANGENTS:
                 want = swept(rule, np.full(y.shape, c), y, inputs, attrs)
                 g = StrongTensor(tg.param(np.full(y.shape, c)))
-                got = np.broadcast_to(tensor(recorded(g, out, *leaves, **attrs)).data, y.shape)
+                got = np.broadcast_to(as_tensor(recorded(g, out, *leaves, **attrs)).data, y.shape)
                 np.testing.assert_allclose(got, want, rtol=1e-12, atol=1e-12, err_msg=f"g = {c}")
                 compared += 1
     assert compared
@@ -177,7 +177,7 @@ def test_recorded_rules_have_strong_zeros(op):
 def test_a_zero_cotangent_is_differentiated_where_the_slope_is_finite():
     (rule,) = recorded_row(OPS["exp"])
     x, g = tg.param([0.0, 1000.0]), tg.param([0.0, 0.0])
-    part = tensor(rule(StrongTensor(g), np.exp(x), x))
+    part = as_tensor(rule(StrongTensor(g), np.exp(x), x))
     np.testing.assert_array_equal(part.data, 0.0)
     part.sum().backward()
     np.testing.assert_array_equal(g.grad, [1.0, 0.0])
@@ -185,7 +185,7 @@ def test_a_zero_cotangent_is_differentiated_where_the_slope_is_finite():
     x = tg.param([0.0, 4.0])
     g = tg.param([0.0, 0.0])
     (rule,) = recorded_row(OPS["sqrt"])
-    part = tensor(rule(StrongTensor(g), np.sqrt(x), x))
+    part = as_tensor(rule(StrongTensor(g), np.sqrt(x), x))
     np.testing.assert_array_equal(part.data, 0.0)
     part.sum().backward()
     np.testing.assert_array_equal(g.grad, [0.0, 0.25])

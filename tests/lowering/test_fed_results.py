@@ -73,7 +73,7 @@ def test_a_large_backward_runs_what_is_fed(graph_engine, monkeypatch):
     arrays = []
     hand_over = module.to_tensorflow
     monkeypatch.setattr(module, "to_tensorflow", lambda a: arrays.append(a) or hand_over(a))
-    x = tg.param(np.linspace(-1.0, 1.0, 3 * module.LARGE))
+    x = tg.param(np.linspace(-1.0, 1.0, 3 * module.LEAST_FED))
     y = tg.tanh(tg.sin(x))
     tg.sum(y * y).backward()
     assert tg.last_backward().backend == "tensorflow"
@@ -83,7 +83,7 @@ def test_a_large_backward_runs_what_is_fed(graph_engine, monkeypatch):
 
 
 def test_the_gradient_by_a_result_is_that_by_what_is_fed(graph_engine):
-    x = tg.param(np.linspace(-1.0, 1.0, 3 * graph_module().LARGE))
+    x = tg.param(np.linspace(-1.0, 1.0, 3 * graph_module().LEAST_FED))
     y = tg.sin(x)
     by_y, by_x = tg.gradients(tg.sum(y * y), [y, x])
     np.testing.assert_allclose(by_y.data, 2 * np.sin(x.data), rtol=1e-9)

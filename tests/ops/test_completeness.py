@@ -13,7 +13,7 @@ from tapegraph.fallback import VJPS
 from tapegraph.lowering import GAPS, LOWERINGS
 from tapegraph.lowering.rows.complex import COMPLEX
 from tapegraph.ops import index, special
-from tapegraph.recording.numpy_functions import PLAIN, RECORDED
+from tapegraph.recording.numpy_functions import COUNTERPARTS, PLAIN
 from tapegraph.recording.op import OPS
 from tests.cases import CASES, COMPLEX_CASES, WITHOUT_GRADIENT
 
@@ -137,7 +137,7 @@ def has_case(name):
 
 def test_numpy_functions_are_recorded_and_have_cases():
     names = {path: path.rpartition(".")[2] for path in NUMPY}
-    assert [path for path in NUMPY if found(np, path) not in RECORDED] == []
+    assert [path for path in NUMPY if found(np, path) not in COUNTERPARTS] == []
     assert [name for name in names.values() if not documented(found(tg, name))] == []
     # What an empty array holds is nobody's to say, so there is nothing to compare.
     without = [name for name in names.values() if not has_case(SAME.get(name, name))]
@@ -167,7 +167,7 @@ def test_parameters_have_numpys_names():
     for name in tg.__all__:
         theirs = getattr(np, name, None) or getattr(np.linalg, name, None)
         ours = getattr(tg, name)
-        if theirs not in RECORDED or numpys(theirs) is None:
+        if theirs not in COUNTERPARTS or numpys(theirs) is None:
             continue
         known = numpys(theirs) | BESIDE.get(name, set())
         different[name] = inspect.signature(ours).parameters.keys() - known

@@ -9,7 +9,7 @@ import re
 import numpy as np
 
 import tapegraph as tg
-from tapegraph.recording.numpy_functions import RECORDED
+from tapegraph.recording.numpy_functions import COUNTERPARTS
 
 ORDER = ("Parameters", "Returns", "Raises", "Notes", "Examples")
 NAMES = (
@@ -36,7 +36,7 @@ def counterparts(name: str) -> list[str]:
         f"{title}.{n}"
         for module, title in found
         for n in names
-        if getattr(module, n, None) in RECORDED
+        if getattr(module, n, None) in COUNTERPARTS
     ]
 
 

@@ -11,7 +11,7 @@ import pytest
 
 import tapegraph as tg
 from tapegraph.ops import special
-from tapegraph.recording.numpy_functions import RECORDED
+from tapegraph.recording.numpy_functions import COUNTERPARTS
 
 # SciPy's ufuncs of one array, and the operation that each records.
 OF_ONE = {
@@ -125,20 +125,20 @@ def test_what_scipys_ufuncs_cannot_do_with_tensors(scipy_special):
 
 def test_a_namesake_from_elsewhere_is_not_taken_for_scipys(monkeypatch):
     erf = pytest.importorskip("scipy.special").erf
-    monkeypatch.delitem(RECORDED, erf, raising=False)
+    monkeypatch.delitem(COUNTERPARTS, erf, raising=False)
     monkeypatch.setitem(sys.modules, "scipy.special", types.ModuleType("scipy.special"))
     with pytest.raises(TypeError, match="erf: .*no gradient"):
         erf(tg.param(X))
 
 
 def test_a_users_own_rule_goes_before_ours(scipy_special, monkeypatch):
-    monkeypatch.delitem(RECORDED, scipy_special.entr, raising=False)
+    monkeypatch.delitem(COUNTERPARTS, scipy_special.entr, raising=False)
     monkeypatch.setattr("tapegraph.recording.op.DEFINED", {})
     tg.defop(scipy_special.entr, name="own_entr", vjp=lambda g, y, x: g * 42.0)
     x = tg.param(X)
     scipy_special.entr(x).backward()
     np.testing.assert_array_equal(x.grad, np.full_like(X, 42.0))
-    del RECORDED[scipy_special.entr]
+    del COUNTERPARTS[scipy_special.entr]
 
 
 @pytest.mark.parametrize("name", ["beta", "betaln"])

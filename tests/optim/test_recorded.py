@@ -42,7 +42,7 @@ class Recorded:
                 patch.setattr(optimizer, "gradient_of", gradient_of)
                 all_of = lambda ps, *, rows: [gradient_of(p, rows=rows) for p in ps]  # noqa: E731
                 patch.setattr(clipping, "gradients_of", all_of)
-                patch.setattr(clipping, "set_gradient", set_gradient)
+                patch.setattr(clipping, "replace_gradient", set_gradient)
                 out = change()
         self.read = {id(leaf): read for leaf, read in capture.readings}
         clipped = [self.new_gradients[id(p)] for p in params if id(p) in self.new_gradients]

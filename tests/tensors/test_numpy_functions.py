@@ -32,7 +32,7 @@ def gradient_of(f, *arrays):
 
 # -- ufuncs and their methods ------------------------------------------------------------------
 
-RECORDED = numpy_functions.RECORDED
+RECORDED = numpy_functions.COUNTERPARTS
 UFUNCS = [u for u in RECORDED if isinstance(u, np.ufunc) and getattr(np, u.__name__, 0)]
 UFUNCS.remove(np.divmod)  # which gives two
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from tapegraph.autograd.numpy.wrapping import joined
 from tapegraph.autograd.traced import TENSORS, getval, holds_tensor
-from tapegraph.errors import explain
+from tapegraph.errors import message
 from tapegraph.ops.index import scatter
 from tapegraph.pytree import mapped
 from tapegraph.recording.record import tensor_like
@@ -22,7 +22,7 @@ def array(object: Any, dtype: Any = None, **options: Any) -> Any:
         options.pop(name, None)
     if options:
         given = ", ".join(f"{k}=" for k in options)
-        raise TypeError(explain("numpy.array", f"{given} with a tensor", "dtype= and ndmin="))
+        raise TypeError(message("numpy.array", f"{given} with a tensor", "dtype= and ndmin="))
     x = tensor_like("numpy.array", joined(object), "object")
     if dtype is not None and np.dtype(dtype).kind != "O":  # autograd computes on with objects
         x = x.astype(dtype)
@@ -68,7 +68,7 @@ def histogram(
     if weights is not None:
         if np.shape(weights) != np.shape(a):
             received = f"weights of shape {np.shape(weights)}"
-            raise ValueError(explain("numpy.histogram", received, f"the shape of a, {np.shape(a)}"))
+            raise ValueError(message("numpy.histogram", received, f"the shape of a, {np.shape(a)}"))
         inside = (plain >= edges[0]) & (plain <= edges[-1])
         bin_of = np.searchsorted(edges, plain[inside], side="right") - 1
         bin_of = np.minimum(bin_of, counts.size - 1)  # the last bin is closed
@@ -81,7 +81,7 @@ def _weighed(places: Any, weights: Any, size: int) -> Any:
     weights = joined(weights)
     if np.shape(weights) != np.shape(places):
         received = f"weights of shape {np.shape(weights)}"
-        raise ValueError(explain("numpy.bincount", received, f"shape {np.shape(places)}"))
+        raise ValueError(message("numpy.bincount", received, f"shape {np.shape(places)}"))
     return (
         scatter(weights, places, (size,))
         if holds_tensor(weights)
@@ -155,7 +155,7 @@ def make_diagonal(D: Any, offset: int = 0, axis1: int = 0, axis2: int = 1) -> An
     """
     if (offset, axis1, axis2) != (0, -1, -2):
         received = f"offset={offset}, axis1={axis1}, axis2={axis2}"
-        raise NotImplementedError(explain("make_diagonal", received, "0, -1 and -2"))
+        raise NotImplementedError(message("make_diagonal", received, "0, -1 and -2"))
     D = joined(D) if holds_tensor(D) else np.asarray(D)
     return np.expand_dims(D, -1) * np.eye(D.shape[-1])
 

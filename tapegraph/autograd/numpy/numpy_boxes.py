@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from tapegraph.autograd.traced import isbox
-from tapegraph.errors import explain
+from tapegraph.errors import message
 
 
 class _Traced(type):
@@ -30,4 +30,4 @@ class ArrayBox(metaclass=_Traced):
         if not issubclass(value_type, (float, int, np.number, np.ndarray)):
             received = f"the class {value_type.__name__}"
             fix = "Trace arrays, or lists, tuples and dicts of them."
-            raise TypeError(explain("Box.register", received, "a class of real arrays", fix))
+            raise TypeError(message("Box.register", received, "a class of real arrays", fix))

@@ -16,11 +16,11 @@ import numpy as np
 
 from tapegraph.autograd.primitives import called, entry_of, primitive_jvps, primitive_vjps
 from tapegraph.autograd.traced import TENSORS, getval, holds_tensor
-from tapegraph.errors import explain
+from tapegraph.errors import message
 from tapegraph.ops.shape import stack
 from tapegraph.pytree import leaves, mapped
 from tapegraph.recording.capture_mode import capturing
-from tapegraph.recording.numpy_functions import RECORDED
+from tapegraph.recording.numpy_functions import COUNTERPARTS
 from tapegraph.tensors.dual import Dual
 from tapegraph.tensors.tensor import Tensor
 
@@ -76,11 +76,11 @@ def wrapped(
 
     @functools.wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
-        if by_numpy and not kwargs and function in RECORDED and capturing() is None:
+        if by_numpy and not kwargs and function in COUNTERPARTS and capturing() is None:
             kinds = set(map(type, args))
             if Tensor in kinds and kinds <= _PLAIN:  # what NumPy's dispatch would come to
                 if call not in primitive_vjps and call not in primitive_jvps:
-                    return RECORDED[function](*args)
+                    return COUNTERPARTS[function](*args)
         if several:
             args = tuple(map(_listed, args))
         elif args and type(args[0]) in _VIEWS and any(map(holds_tensor, args[0])):
@@ -163,6 +163,6 @@ def unsupported(name: str, why: str) -> Callable[..., Any]:
     """Return what refuses tensors, by the name of a function."""
 
     def refuse(*args: Any, **kwargs: Any) -> Any:
-        raise TypeError(explain(name, "a tensor", "plain arrays", why))
+        raise TypeError(message(name, "a tensor", "plain arrays", why))
 
     return refuse

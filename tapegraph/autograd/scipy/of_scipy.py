@@ -13,7 +13,7 @@ from tapegraph.autograd.numpy.numpy_vjps import unbroadcast_f
 from tapegraph.autograd.numpy.wrapping import wrapped
 from tapegraph.autograd.primitives import defjvp, defvjp, primitive
 from tapegraph.autograd.traced import holds_tensor
-from tapegraph.errors import explain
+from tapegraph.errors import message
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -29,7 +29,7 @@ def of_scipy(module: str, name: str) -> Any:
     except ImportError:
         fix = "Install it: pip install scipy."
         missing = "a call in an environment without SciPy"
-        raise ImportError(explain(f"scipy.{module}.{name}", missing, "SciPy", fix)) from None
+        raise ImportError(message(f"scipy.{module}.{name}", missing, "SciPy", fix)) from None
     for part in (*inside, name):
         found = getattr(found, part)
     return found

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from tapegraph.autograd.scipy.of_scipy import formula_of, passed_on
-from tapegraph.errors import explain
+from tapegraph.errors import message
 from tapegraph.ops import fft
 
 
@@ -32,7 +32,7 @@ def convolve(
       ``"valid"``.
     """
     if mode not in ("full", "same", "valid"):
-        raise ValueError(explain("convolve", f"mode {mode!r}", "'full', 'same' or 'valid'"))
+        raise ValueError(message("convolve", f"mode {mode!r}", "'full', 'same' or 'valid'"))
     if axes is None:
         axes = (range(np.ndim(A)), range(np.ndim(B)))
     along_a, along_b = (
@@ -54,7 +54,7 @@ def convolve(
         A = np.pad(A, [(0, 0)] * (np.ndim(A) - n) + list(zip(before, after, strict=True)))
     if any(a < b for a, b in zip(np.shape(A)[np.ndim(A) - n :], sizes, strict=True)):
         received = f"shapes {np.shape(A)} and {np.shape(B)}"
-        raise ValueError(explain("convolve", received, "a second that fits into the first"))
+        raise ValueError(message("convolve", received, "a second that fits into the first"))
     for k, size in enumerate(sizes):
         # Each convolved axis becomes windows, and an axis in the window, at the end.
         axis = len(other_a) + len(dot_a) + k

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from tapegraph.differentiation.jvps.rules import Rule, linear
+from tapegraph.differentiation.jvps.rules import Rule, linear_in_first
 from tapegraph.ops import fft
 
 JVPS: dict[str, Rule] = {
-    "fft": linear(fft.FFT),
-    "ifft": linear(fft.IFFT),
-    "rfft": linear(fft.RFFT),
-    "irfft": linear(fft.IRFFT),
+    "fft": linear_in_first(fft.FFT),
+    "ifft": linear_in_first(fft.IFFT),
+    "rfft": linear_in_first(fft.RFFT),
+    "irfft": linear_in_first(fft.IRFFT),
 }

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from tapegraph.differentiation.jvps.rules import Rule, linear
+from tapegraph.differentiation.jvps.rules import Rule, linear_in_first
 from tapegraph.ops import index
 
 JVPS: dict[str, Rule] = {
-    "tensor_slice": linear(index.TENSOR_SLICE),
-    "gather": linear(index.GATHER),
-    "getitem": linear(index.GETITEM),
-    "roll": linear(index.ROLL),
-    "index": linear(index.INDEX),
-    "scatter": linear(index.SCATTER),
+    "tensor_slice": linear_in_first(index.TENSOR_SLICE),
+    "gather": linear_in_first(index.GATHER),
+    "getitem": linear_in_first(index.GETITEM),
+    "roll": linear_in_first(index.ROLL),
+    "index": linear_in_first(index.INDEX),
+    "scatter": linear_in_first(index.SCATTER),
 }

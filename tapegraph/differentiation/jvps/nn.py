@@ -7,12 +7,12 @@ from typing import Any
 
 import numpy as np
 
-from tapegraph.differentiation.jvps.rules import Rule, each, linear, times, value
+from tapegraph.differentiation.jvps.rules import Rule, linear_in_first, mul_strong, per_input, value
 from tapegraph.ops import nn, reduce
 from tapegraph.ops.elementwise import exp, log, sqrt, where
 from tapegraph.ops.index import INDEX
 from tapegraph.ops.nn import Pair
-from tapegraph.recording.node import constant
+from tapegraph.recording.node import as_leaf
 from tapegraph.recording.record import apply
 
 
@@ -25,11 +25,13 @@ def _layer_norm(
     normal = centred * inverse
     total = tbeta
     if tgamma is not None:
-        total = _sum(total, times(tgamma, normal))
+        total = _sum(total, mul_strong(tgamma, normal))
     if tx is not None:
         moved = tx - _row_mean(tx)
-        along = _row_mean(times(moved, normal))
-        total = _sum(total, times(times(moved - times(along, normal), inverse), gamma))
+        along = _row_mean(mul_strong(moved, normal))
+        total = _sum(
+            total, mul_strong(mul_strong(moved - mul_strong(along, normal), inverse), gamma)
+        )
     return total
 
 
@@ -48,7 +50,7 @@ def _max_pool2d(t: Any, y: Any, x: Any, *, ksize: Pair, stride: Pair, pad: Pair)
     n, c, row, column = np.indices(first.shape)
     row = row * stride[0] - pad[0] + first // ksize[1]
     column = column * stride[1] - pad[1] + first % ksize[1]
-    return apply(INDEX, (t, *map(constant, (n, c, row, column))), {"plan": ("array",) * 4})
+    return apply(INDEX, (t, *map(as_leaf, (n, c, row, column))), {"plan": ("array",) * 4})
 
 
 def _softmax_crossentropy(tangents: tuple[Any, ...], y: Any, logits: Any, targets: Any) -> Any:
@@ -61,12 +63,12 @@ def _softmax_crossentropy(tangents: tuple[Any, ...], y: Any, logits: Any, target
             chosen = np.expand_dims(targets, -1) == np.arange(logits.shape[-1])
             targets = where(chosen, one, zero)
         weight = reduce.sum(targets, axis=-1, keepdims=True)
-        total = times(tlogits, reduce.softmax(logits) * weight - targets)
+        total = mul_strong(tlogits, reduce.softmax(logits) * weight - targets)
     if ttargets is not None:
         # Any constant shift gives the same derivative; the largest logit never overflows.
-        shifted = logits - constant(value(logits).max(axis=-1, keepdims=True, initial=-np.inf))
+        shifted = logits - as_leaf(value(logits).max(axis=-1, keepdims=True, initial=-np.inf))
         normaliser = log(reduce.sum(exp(shifted), axis=-1, keepdims=True))
-        total = _sum(total, times(ttargets, normaliser - shifted))
+        total = _sum(total, mul_strong(ttargets, normaliser - shifted))
     return reduce.sum(total) / rows
 
 
@@ -74,17 +76,17 @@ def _mse_loss(tangents: tuple[Any, ...], y: Any, prediction: Any, target: Any) -
     moved, shifted = tangents
     approach = moved if shifted is None else -shifted if moved is None else moved - shifted
     slope = (prediction - target) * (2.0 / max(1, prediction.size))
-    return reduce.sum(times(approach, slope))
+    return reduce.sum(mul_strong(approach, slope))
 
 
 JVPS: dict[str, Rule] = {
     "layer_norm": _layer_norm,
-    "conv2d": each(
+    "conv2d": per_input(
         lambda t, y, x, k, **attrs: apply(nn.CONV2D, (t, k), attrs),
         lambda t, y, x, k, **attrs: apply(nn.CONV2D, (x, t), attrs),
     ),
-    "max_pool2d": each(_max_pool2d),
-    "avg_pool2d": linear(nn.AVG_POOL2D),
+    "max_pool2d": per_input(_max_pool2d),
+    "avg_pool2d": linear_in_first(nn.AVG_POOL2D),
     "softmax_crossentropy": _softmax_crossentropy,
     "mse_loss": _mse_loss,
 }

@@ -6,8 +6,8 @@ broadcasts to ``y``'s shape; the caller spreads it. Rules are written in the lib
 operations, so that inputs and tangents may be recorded, or duals of an outer level.
 
 Where a tangent or a local derivative is zero so must be their product, even if the other is not
-finite: rules multiply and divide tangents by `times` and `over`, which see to that. (In reverse
-mode a zero cotangent absorbs what it meets on its way; here either factor may be that zero.)
+finite: rules multiply tangents by `mul_strong` and divide them by `div_strong`. (In reverse mode a
+zero cotangent absorbs what it meets on its way; here either factor may be that zero.)
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ Rule = Callable[..., Any]
 JVPS: dict[str, Rule] = {}
 
 
-def each(*rules: Rule) -> Rule:
+def per_input(*rules: Rule) -> Rule:
     """Make a row of one rule per input, ``rule(t, y, *inputs, **attrs)``; their results add up."""
 
     def row(tangents: tuple[Any, ...], y: Any, *inputs: Any, **attrs: Any) -> Any:
@@ -47,7 +47,7 @@ def each(*rules: Rule) -> Rule:
 
 def rows_of(slopes: Slopes) -> dict[str, Rule]:
     """Return the rows of element-wise operations."""
-    return {name: each(*map(_rule, row)) for name, row in slopes.items()}
+    return {name: per_input(*map(_rule, row)) for name, row in slopes.items()}
 
 
 def _rule(slope: Slope) -> Rule:
@@ -58,20 +58,20 @@ def _rule(slope: Slope) -> Rule:
         return slope.of
     if isinstance(slope, Divisor):
         of = slope.of
-        return lambda t, y, *inputs, **attrs: over(t, of(y, *inputs, **attrs))
+        return lambda t, y, *inputs, **attrs: div_strong(t, of(y, *inputs, **attrs))
     factor = slope
-    return lambda t, y, *inputs, **attrs: times(t, factor(y, *inputs, **attrs))
+    return lambda t, y, *inputs, **attrs: mul_strong(t, factor(y, *inputs, **attrs))
 
 
-def linear(op: Op) -> Rule:
+def linear_in_first(op: Op) -> Rule:
     """Make the row of an operation that is linear in its first input: it applies to the tangent."""
-    return each(lambda t, y, x, *rest, **attrs: apply(op, (t, *rest), attrs))
+    return per_input(lambda t, y, x, *rest, **attrs: apply(op, (t, *rest), attrs))
 
 
-def times(t: Any, factor: Any) -> Any:
+def mul_strong(t: Any, factor: Any) -> Any:
     """Multiply a tangent by a local derivative; a zero of either absorbs inf and nan."""
     out = elementwise.mul(t, factor)
-    if is_finite(out):
+    if looks_finite(out):
         return out
     return elementwise.mul(
         _without(t, _not_finite(t), _zero(factor), 0.0),
@@ -79,10 +79,10 @@ def times(t: Any, factor: Any) -> Any:
     )
 
 
-def over(t: Any, divisor: Any) -> Any:
+def div_strong(t: Any, divisor: Any) -> Any:
     """Divide a tangent; its zeros absorb 1/0 and nan, and 1/inf absorbs its inf and nan."""
     out = elementwise.div(t, divisor)
-    if is_finite(out):
+    if looks_finite(out):
         return out
     return elementwise.div(
         _without(t, _not_finite(t), np.isinf(value(divisor)), 0.0),
@@ -101,7 +101,7 @@ def value(x: Any) -> Array:
     return np.asarray(getattr(x, "_array", x))
 
 
-def is_finite(x: Any) -> bool:
+def looks_finite(x: Any) -> bool:
     """Tell whether a value holds neither inf nor nan, as far as anyone can look.
 
     In a captured program nobody can: there 0 * inf is the NaN that it is.

@@ -14,7 +14,7 @@ from tapegraph.autograd.scipy.stats import (
     poisson,
     t,
 )
-from tapegraph.errors import explain
+from tapegraph.errors import message
 
 __all__ = ["beta", "chi2", "dirichlet", "gamma", "multivariate_normal", "norm", "poisson", "t"]
 
@@ -23,4 +23,4 @@ def __getattr__(name: str) -> NoReturn:
     if name.startswith("__"):
         raise AttributeError(name)
     fix = "Write its density by tapegraph.autograd.numpy."
-    raise AttributeError(explain("scipy.stats", repr(name), f"one of {', '.join(__all__)}", fix))
+    raise AttributeError(message("scipy.stats", repr(name), f"one of {', '.join(__all__)}", fix))

@@ -11,9 +11,9 @@ from tapegraph.autograd.numpy.functions import array
 from tapegraph.autograd.scipy.of_scipy import formula_of, passed_on
 from tapegraph.autograd.scipy.stats.support import checked
 from tapegraph.autograd.traced import getval, isbox
-from tapegraph.errors import explain
+from tapegraph.errors import message
 from tapegraph.pytree import mapped
-from tapegraph.recording.numpy_functions import looked_at
+from tapegraph.recording.numpy_functions import peek
 from tapegraph.recording.record import tensor_like
 
 _of_stats = formula_of("stats.multivariate_normal")
@@ -59,7 +59,7 @@ def _on_the_support(z: Any, cov: Any) -> tuple[Any, int, Any]:
     if isbox(cov):
         fix = "Leave allow_singular= away, or differentiate by x and mean."
         received = "a traced cov with allow_singular=True"
-        raise NotImplementedError(explain("multivariate_normal", received, "a plain one", fix))
+        raise NotImplementedError(message("multivariate_normal", received, "a plain one", fix))
     values, vectors = np.linalg.eigh(getval(cov))
     small = 1e6 * np.finfo(values.dtype).eps * np.abs(values).max(initial=0.0)
     kept = values > small
@@ -74,11 +74,11 @@ def _checked(name: str, x: Any, mean: Any, cov: Any, **options: Any) -> Any:
     """Return SciPy's value, and refuse what it refuses, and what is not symmetric besides."""
     place = 0.0 if x is None else x
     value = checked("stats.multivariate_normal", name, place, mean, cov, **options)
-    plain = np.asarray(mapped(looked_at, cov))
+    plain = np.asarray(mapped(peek, cov))
     if plain.ndim == 2 and abs(plain - plain.T).max() > 1e-5 * abs(plain).max():
         fix = "Write 0.5 * (cov + cov.T), or give both triangles."
         received = "a cov that is not symmetric"
-        raise ValueError(explain(f"multivariate_normal.{name}", received, "a symmetric one", fix))
+        raise ValueError(message(f"multivariate_normal.{name}", received, "a symmetric one", fix))
     return value
 
 

@@ -19,7 +19,7 @@ from tapegraph.autograd.traced import TENSORS
 from tapegraph.errors import user_line
 from tapegraph.pytree import mapped
 from tapegraph.recording.capture_mode import is_captured
-from tapegraph.recording.numpy_functions import looked_at
+from tapegraph.recording.numpy_functions import peek
 
 INF = math.inf
 FINITE = sys.float_info.max
@@ -81,7 +81,7 @@ def checked(module: str, name: str, *args: Any, **options: Any) -> Any:
     - Raises ValueError: As SciPy does, also of the kind LinAlgError.
     """
     try:
-        return of_scipy(module, name)(*(mapped(looked_at, x) for x in args), **options)
+        return of_scipy(module, name)(*(mapped(peek, x) for x in args), **options)
     except ValueError as error:
         name = f"{module.partition('.')[2]}.{name}"
         raise type(error)(f"{name}: {error} (at {user_line()})") from error
