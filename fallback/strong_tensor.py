@@ -90,7 +90,7 @@ def as_tensor(x: Any) -> Any:
 
 
 def _is_singular(x: Any) -> bool:
-    """Tell whether numbers that can be looked at are not all finite."""
+    """Return whether numbers that can be looked at are not all finite."""
     return _is_fixed(x) and not np.isfinite(x._array).all()
 
 
@@ -139,7 +139,7 @@ def _divisor(g: Any, x: Any) -> Any:
 
 
 def _is_fixed(x: Any) -> bool:
-    """Tell whether its numbers are those of every run, and a weak number stays one."""
+    """Return whether its numbers are those of every run, and a weak number stays one."""
     return not capture_mode.is_captured(x)
 
 

@@ -15,8 +15,8 @@ from tapegraph.checkout import find_siblings as _find_siblings
 _find_siblings()
 
 from tapegraph import data, optim, random
-from tapegraph.compiling.calls import each
 from tapegraph.compiling.compiled import compile, compile_disabled
+from tapegraph.compiling.scan_arguments import each
 from tapegraph.compiling.trace import TraceMismatchError
 from tapegraph.differentiation.backward import backward
 from tapegraph.differentiation.gradients import gradients
@@ -75,10 +75,10 @@ from tapegraph.tensors.parameters import parameters, zero_grad
 from tapegraph.tensors.tensor import Tensor, param, tensor
 from tapegraph.tensors.value import Value, vsum
 from tapegraph.transforms.checkpoint import checkpoint
-from tapegraph.transforms.forward import jvp
 from tapegraph.transforms.grad import elementwise_grad, grad, value_and_grad
 from tapegraph.transforms.hvp import hvp
 from tapegraph.transforms.jacobian import hessian, jacobian
+from tapegraph.transforms.jvp import jvp
 from tapegraph.transforms.vjp import vjp
 
 amax, amin = _reduce.max, _reduce.min  # NumPy's second names

@@ -1,4 +1,4 @@
-"""One voice for every message: what was received, what was expected, how to fix it, and where."""
+"""Error and warning messages: what was received, what was expected, how to fix it, and where."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ def message(op: str, received: str, expected: str, fix: str = "") -> str:
 
 
 def add_note(error: BaseException, note: str) -> None:
-    """Say more of an error: below it in a traceback, or before Python 3.11 after its message."""
+    """Add a note to an error: below it in a traceback, or before Python 3.11 after its message."""
     if sys.version_info >= (3, 11):
         error.add_note(note)
     elif error.args and isinstance(error.args[0], str):

@@ -29,7 +29,7 @@ def raise_interrupt(error: BaseException) -> None:
 
 
 def in_handler(outer: FrameType | None) -> bool:
-    """Tell whether a signal handler runs here, that began inside the call of a frame."""
+    """Return whether a signal handler runs here, that began inside the call of a frame."""
     handlers = _handlers()
     frame: FrameType | None = sys._getframe(1)
     while handlers and frame is not None and frame is not outer:

@@ -46,7 +46,7 @@ def price(entries: int) -> float:
 
 
 def failed_at_once(reason: str) -> None:
-    """Say that a step which was to be compiled with it is not: warn, or raise where that is asked.
+    """Report that a step is not compiled with XLA as was asked: warn, or raise in strict mode.
 
     - Raises RuntimeError: Under ``TAPEGRAPH_STRICT=1``.
     """

@@ -43,7 +43,7 @@ def aligned_empty(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
 
 
 def is_shared(node: Any) -> bool:
-    """Tell whether anyone but a leaf itself holds its array or a view of its memory."""
+    """Return whether anyone but a leaf itself holds its array or a view of its memory."""
     if sys.getrefcount(node._array) > _SOLE:
         return True
     # Views of a view hold the array that owns the memory, not the one they were taken from.

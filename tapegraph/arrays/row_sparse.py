@@ -141,7 +141,7 @@ def dense_copy(grad: Any) -> Array:
 
 
 def has_nan(grad: Any) -> bool:
-    """Tell whether a gradient holds a NaN.
+    """Return whether a gradient holds a NaN.
 
     A product of the array with itself keeps every NaN and makes no new one, and is the quickest
     look at each element that NumPy has.
@@ -152,7 +152,7 @@ def has_nan(grad: Any) -> bool:
 
 
 def is_finite(grad: Any) -> bool:
-    """Tell whether a gradient, or any array of floats, holds neither a NaN nor an infinity.
+    """Return whether a gradient, or any array of floats, holds neither a NaN nor an infinity.
 
     The same product is finite only if each element is; where it is not, it may have overflowed.
     """

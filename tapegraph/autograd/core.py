@@ -38,8 +38,8 @@ from tapegraph.autograd.vspaces import VSpace as VSpace
 from tapegraph.autograd.vspaces import vspace as vspace
 from tapegraph.errors import kind_of, message, warn
 from tapegraph.pytree import leaves, mapped, matched, replaced
-from tapegraph.transforms.forward import jvp as forward
 from tapegraph.transforms.jacobian import jacobian as in_rows
+from tapegraph.transforms.jvp import jvp as forward
 from tapegraph.transforms.levels import NUMBER_TYPES, Lifted, flowing, next_tag, result
 from tapegraph.transforms.reverse import Pullback, recording
 from tapegraph.transforms.vjp import vjp as reverse

@@ -40,7 +40,7 @@ def primitive(f_raw: F) -> F:
         define("defvjp", {argnum: maker})
 
     def defvjp_is_zero(argnums: Sequence[int] = (0,)) -> None:
-        """Say that the derivative by some arguments is zero."""
+        """Declare that the derivative by some arguments is zero."""
         define("defvjp_is_zero", dict.fromkeys(argnums))
 
     fun.defgrad, fun.defvjp, fun.defvjp_is_zero = defgrad, old_defvjp, defvjp_is_zero

@@ -211,7 +211,7 @@ def defjvp_argnums(fun: Callable[..., Any], jvpmaker: Rule) -> None:
 
 
 def def_linear(fun: Callable[..., Any]) -> None:
-    """Say that a function is linear in each of its arguments."""
+    """Declare that a function is linear in each of its arguments."""
     defjvp_argnum(fun, lambda i, g, ans, args, kwargs: fun(*args[:i], g, *args[i + 1 :], **kwargs))
 
 

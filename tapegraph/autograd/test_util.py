@@ -14,7 +14,7 @@ TOL = RTOL = EPS = 1e-6
 
 
 def scalar_close(a: float, b: float) -> bool:
-    """Tell whether two numbers agree, absolutely or relatively."""
+    """Return whether two numbers agree, absolutely or relatively."""
     return bool(abs(a - b) < TOL or abs(a - b) / abs(a + b) < RTOL)
 
 

@@ -18,12 +18,12 @@ CONTAINERS = (list, tuple, dict)
 
 
 def isbox(x: Any) -> bool:
-    """Tell whether a derivative flows through a value: autograd calls such values boxes."""
+    """Return whether a derivative flows through a value: autograd calls such values boxes."""
     return type(x) is Dual or (type(x) is Tensor and x.requires_grad)
 
 
 def holds_tensor(x: Any) -> bool:
-    """Tell whether a value is a tensor or dual, or a list, tuple or dict that holds one."""
+    """Return whether a value is a tensor or dual, or a list, tuple or dict that holds one."""
     if isinstance(x, TENSORS):
         return True
     if isinstance(x, (list, tuple)):
@@ -32,7 +32,7 @@ def holds_tensor(x: Any) -> bool:
 
 
 def holds_box(x: Any) -> bool:
-    """Tell whether a value is traced, or a list, tuple or dict that holds what is."""
+    """Return whether a value is traced, or a list, tuple or dict that holds what is."""
     if isinstance(x, CONTAINERS):
         return any(isbox(leaf) for _, leaf in leaves(x))
     return isbox(x)

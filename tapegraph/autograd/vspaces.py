@@ -26,7 +26,7 @@ class VSpace:
 
     @classmethod
     def register(cls, value_type: type, vspace_maker: Callable[[Any], Any] | None = None) -> None:
-        """Say that values of a type belong to this space, or to what a function makes of one."""
+        """Register a type whose values belong to this space, or to what a function makes of one."""
         VSpace.mappings[value_type] = cls if vspace_maker is None else vspace_maker
 
     def zeros(self) -> Any:

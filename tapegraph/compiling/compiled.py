@@ -21,13 +21,13 @@ import numpy as np
 from tapegraph import markup, random
 from tapegraph.capture.leaked import expire
 from tapegraph.compiling.arguments import call_text, leaf_names, of_call, positional_names
-from tapegraph.compiling.calls import Calls
 from tapegraph.compiling.code_names import NONE
 from tapegraph.compiling.explained import explained
 from tapegraph.compiling.guards import View, look
 from tapegraph.compiling.programs import Programs
 from tapegraph.compiling.real_calls import real_call
 from tapegraph.compiling.results import Results
+from tapegraph.compiling.scan_arguments import Calls
 from tapegraph.compiling.trace import Trace, TraceMismatchError, mismatch
 from tapegraph.compiling.xla_option import checked_option as checked_xla
 from tapegraph.errors import add_note, kind_of, message, warn
@@ -513,7 +513,7 @@ class Compiled:
         )
 
     def explain(self) -> str:
-        """Say what it holds, engine and reason of each trace, what others cost, what to change."""
+        """Describe its traces: engine and reason of each, what others cost, what to change."""
         return explained(self, self._entries, self._max_traces, self._parameters)
 
     def _repr_html_(self) -> str:

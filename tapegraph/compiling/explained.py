@@ -13,7 +13,7 @@ _RECORDED_ONCE = (
 
 
 def explained(step: Any, entries: list[Any], most: int, parameters: list[str]) -> str:
-    """Say what a step holds, a paragraph for each trace."""
+    """Return what a step holds, a paragraph for each trace."""
     name = step.__name__
     lines = [f"{name}: {len(entries)} of {most} traces"]
     if not entries:
@@ -42,7 +42,7 @@ def explained(step: Any, entries: list[Any], most: int, parameters: list[str]) -
 
 
 def _sentences(programs: Any) -> list[str]:
-    """Say why a program runs where it does, what the others cost, and what to change."""
+    """Return why a program runs where it does, what the others cost, and what to change."""
     tuner, refused = programs.tuner, programs.refused
     told = [choice(), *costs(tuner, refused, programs.engine), advice(refused, tuner)]
     return [" ".join(told)]

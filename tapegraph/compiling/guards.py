@@ -135,7 +135,7 @@ class View:
         return names
 
     def difference(self, later: View) -> str:
-        """Say what a later view sees otherwise: the first of the differences."""
+        """Return what a later view sees otherwise: the first of the differences."""
         before, now = dict(self.key), dict(later.key)
         for name in {**before, **now}:
             one, two = before.get(name, _NOTHING), now.get(name, _NOTHING)

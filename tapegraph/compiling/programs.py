@@ -126,7 +126,7 @@ class Programs:
             )
 
     def _told(self, name: str) -> AbstractContextManager[None]:
-        """Tell of compiling it, where that takes long."""
+        """Announce that it is compiled, where that takes long."""
         try:
             engine = registry.engine(name)
         except Exception as error:
@@ -388,7 +388,7 @@ class Programs:
         return self._others.get(name)
 
     def _account(self, name: str, error: Exception) -> Failure:
-        """Say why an engine did not run what the native one did."""
+        """Return why an engine did not run what the native one did."""
         if isinstance(error, EngineDeclined):  # not with these numbers
             failure = Failure(str(error))
         else:

@@ -12,7 +12,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 def real_call(method: F) -> F:
-    """Tell watchers of what a method of a step does, such as recording a call."""
+    """Notify watchers of what a method of a step does, such as recording a call."""
 
     @functools.wraps(method)
     def told(step: Any, *args: Any) -> Any:

@@ -286,7 +286,7 @@ class Trace:
         return stale + leaked(self._start, self._given)
 
     def differs_from(self, other: Trace) -> str | None:
-        """Say how another recording of the same call differs, or None."""
+        """Return how another recording of the same call differs, or None."""
         mine, theirs = self.recording, other.recording
         a, b = mine.program, theirs.program
         if self.results != other.results or not _same(self._plain, other._plain):

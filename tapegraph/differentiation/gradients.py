@@ -38,7 +38,7 @@ def gradients(
     y : Tensor
         The output to differentiate, of any shape.
     xs : Tensor or sequence of Tensor
-        By what: parameters, or results that ``y`` was computed from.
+        What to differentiate with respect to: parameters, or results that ``y`` was computed from.
     seed : array_like of y's shape, optional
         The cotangent of ``y``; ones where not given.
     create_graph : bool

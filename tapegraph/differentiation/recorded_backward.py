@@ -34,7 +34,7 @@ def _reached(program: Program) -> set[int]:
 
 
 def _is_outer(capture: Capture, leaf: Node) -> bool:
-    """Tell whether a leaf is a parameter, or a result from before the recording."""
+    """Return whether a leaf is a parameter, or a result from before the recording."""
     return leaf._op is PARAM or (bool(leaf._inputs) and capture.is_state(leaf))
 
 

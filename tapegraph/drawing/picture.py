@@ -11,7 +11,7 @@ from tapegraph.drawing.composing import compose
 from tapegraph.drawing.folding import fold
 from tapegraph.drawing.formats import graphviz, save_png, svg, text
 from tapegraph.drawing.scene import Theme, colours
-from tapegraph.drawing.sources import sketch
+from tapegraph.drawing.sketching import sketch
 from tapegraph.errors import kind_of, message, path_of
 
 __all__ = ["Drawing", "draw"]

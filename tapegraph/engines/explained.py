@@ -12,12 +12,12 @@ COMPILED = "a compiled step runs forward, backward and update as one program: tg
 
 
 def choice() -> str:
-    """Say which backend is chosen, and by whom."""
+    """Return which backend is chosen, and by whom."""
     return f"The backend is {get_backend()!r} ({chosen_by()})."
 
 
 def costs(tuner: Tuner | None, refused: Mapping[str, str], running: str = "") -> list[str]:
-    """Say what each engine takes, as measured, or else why it has not been.
+    """Return what each engine takes, as measured, or else why it has not been.
 
     - running: The name of the engine that runs it anyhow.
     - tuner: What `auto` has measured, where it has.
@@ -49,7 +49,7 @@ def _price(tuner: Tuner | None, name: str) -> str:
 
 
 def advice(refused: Mapping[str, str], tuner: Tuner | None) -> str:
-    """Say what to change for another engine to run."""
+    """Return what to change for another engine to run."""
     backend = get_backend()
     open_to = [name for name in registry.rivals() if name not in refused]
     if not open_to:

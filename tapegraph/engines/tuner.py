@@ -288,7 +288,7 @@ class Tuner:
         return self._standing
 
     def _is_judged(self, candidate: Candidate) -> bool:
-        """Tell whether it was measured often enough: what is far slower need not be as often."""
+        """Return whether it was measured often enough: what is far slower need not be as often."""
         if candidate.runs >= self.trials:
             return True
         if self._horizon or candidate.runs < 2:
@@ -304,7 +304,7 @@ class Tuner:
         return min(self.measured, key=lambda c: c.run), Stage.SLOW
 
     def _pays(self, price: float, run: float, call: float) -> bool:
-        """Tell whether what passes pays for trying what takes at least ``call``."""
+        """Return whether what passes pays for trying what takes at least ``call``."""
         account = self.account
         if self._horizon:
             saved = (run - call) * max(self._horizon, self._runs)
@@ -313,7 +313,7 @@ class Tuner:
         return self._share * saved >= (account.paid + price) * (1 - 1e-9)  # sums are rounded
 
     def _affords(self, run: float) -> bool:
-        """Tell whether what has passed pays for one more run of a way that took so long."""
+        """Return whether what has passed pays for one more run of a way that took so long."""
         if self._horizon or run == NEVER:
             return True
         best = min(c.run for c in self.measured)

@@ -742,7 +742,7 @@ def _expanded(key: tuple[Any, ...], shape: tuple[int, ...]) -> list[Any]:
 
 
 def _are_parted(before: list[Any], after: list[Any]) -> bool:
-    """Tell whether index arrays stand on both sides; integers next to an array are such too."""
+    """Return whether index arrays stand on both sides; integers next to an array are such too."""
     both = all(any(p is not None and not isinstance(p, slice) for p in s) for s in (before, after))
     return both and not all(map(_is_basic, before + after))
 
@@ -874,7 +874,7 @@ def _mixed(x: Any, parts: list[Any]) -> Any:
 
 
 def _is_rest(part: Any) -> bool:
-    """Tell what is no index array of one existing axis or more."""
+    """Return whether an item is no index array of one existing axis or more."""
     if _is_mask(part):
         return bool(part.ndim == 0)
     return part is None or (isinstance(part, slice) and part != slice(None))

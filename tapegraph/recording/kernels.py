@@ -57,7 +57,7 @@ def _result(op: Op, arrays: tuple[Any, ...], attrs: Attrs) -> Any:
 
 
 def recorded() -> None:
-    """Tell watchers that what was computed last has been recorded."""
+    """Notify watchers that what was computed last has been recorded."""
     for watcher in WATCHING.value():
         watcher.recorded()
 

@@ -159,7 +159,7 @@ class Recorder:
         return self._enter(kind, args, data, any(self._stays[a] for a in args))
 
     def stays(self, i: int) -> bool:
-        """Tell whether a number has to stay in the program: it differs from run to run."""
+        """Return whether a number has to stay in the program: it differs from run to run."""
         return self._stays[i]
 
     def number(self, i: int) -> float:
@@ -167,7 +167,7 @@ class Recorder:
         return self._data[i]
 
     def origin(self, i: int) -> str:
-        """Say of a number where it comes from, for a message."""
+        """Return where a number comes from, for a message."""
         place = self._places[i]
         where = f", recorded at {line_of(*place)}" if place else ""
         kind = "a number from outside" if self._kinds[i] == GIVEN else f"the {self._kinds[i]}"
@@ -296,7 +296,7 @@ class Recorder:
         return self.tensor([self.index(x, name) for x, name in self.state.written_to])
 
     def finish(self) -> None:
-        """Say of each entry what it computes: it is known only now what the later ones need."""
+        """Settle what each entry computes: it is known only now what the later ones need."""
         self.state.close()
         self._leaf._array = self.start()
         self._leaf._attrs = {"state": self.state}

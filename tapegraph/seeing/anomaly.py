@@ -254,7 +254,7 @@ def _value(array: Array, at: tuple[int, ...], shape: tuple[int, ...]) -> Any:
 def _operands(
     names: Sequence[str], operands: Sequence[Array], at: tuple[int, ...] | None, shape: Any
 ) -> str:
-    """Say what the operands are: at a place, where they have it, or else between which limits."""
+    """Return the operands as text: at a place, where they have it, or else their limits."""
     return ", ".join(_operand(n, x, at, shape) for n, x in zip(names, operands, strict=True))
 
 

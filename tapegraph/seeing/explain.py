@@ -24,7 +24,7 @@ _NAMED = 6
 
 
 def explain(y: Tensor | Value | Any) -> str:
-    """Say in sentences how a result would be differentiated, or how a compiled step runs.
+    """Describe in sentences how a result would be differentiated, or how a compiled step runs.
 
     Named are the engine, the reason, what each engine costs as far as it was measured, and what to
     change for another. Nothing is run or compiled.
@@ -91,7 +91,7 @@ def explain(y: Tensor | Value | Any) -> str:
 
 
 def _origin(y: Any, history: History) -> str:
-    """Say what a result was computed from."""
+    """Return what a result was computed from."""
     names = [f"{x.name!r}" for x in history.wanted if x.name]
     unnamed = len(history.wanted) - len(names)
     shown = names[:_NAMED] + [f"{len(names) - _NAMED} more"] * (len(names) > _NAMED)

@@ -790,7 +790,7 @@ def _operand(op: str, x: object) -> Value:
 
 
 def _not_a_number(where: str, received: object) -> str:
-    """Say what was received, what was expected and what to do about it."""
+    """Return what was received, what was expected and what to do about it."""
     kind = type(received).__name__
     if isinstance(received, Value):
         fix = "Use the Value itself, or its .data for a new leaf with the same number."

@@ -8,7 +8,7 @@ from typing import Any
 from tapegraph.errors import check_callable, message
 from tapegraph.pytree import leaves, matched, replaced
 from tapegraph.tensors.dual import direction, dual_of
-from tapegraph.transforms.forward import check_pairs, value_and_tangent
+from tapegraph.transforms.jvp import check_pairs, value_and_tangent
 from tapegraph.transforms.levels import Lifted, next_tag
 from tapegraph.transforms.reverse import Pullback, recording
 from tapegraph.typed import Pytree

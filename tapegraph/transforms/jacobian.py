@@ -15,8 +15,8 @@ from tapegraph.random import Repeated
 from tapegraph.recording.derivatives import derivative_function
 from tapegraph.recording.node import as_leaf
 from tapegraph.tensors.dual import dual_of
-from tapegraph.transforms.forward import value_and_tangent
 from tapegraph.transforms.grad import Gradient
+from tapegraph.transforms.jvp import value_and_tangent
 from tapegraph.transforms.levels import (
     Lifted,
     check_positions,

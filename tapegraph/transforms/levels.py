@@ -110,7 +110,7 @@ def result(op: str, out: Any, level: int) -> Any:
 
 
 def stays(x: Any) -> bool:
-    """Tell whether a plain number would lose something: an outer level, or a gradient."""
+    """Return whether a plain number would lose something: an outer level, or a gradient."""
     return bool(x.requires_grad) or capture_mode.is_captured(x)
 
 

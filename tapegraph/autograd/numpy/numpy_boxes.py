@@ -23,7 +23,7 @@ class ArrayBox(metaclass=_Traced):
 
     @classmethod
     def register(cls, value_type: type) -> None:
-        """Say that values of a type are traced, as numbers and all kinds of arrays are.
+        """Declare that values of a type are traced, as numbers and all kinds of arrays are.
 
         - Raises TypeError: The type is no number and no array.
         """

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING
 
 import numpy as _np
 
-from tapegraph.autograd.numpy.functions import (
+from tapegraph.autograd.numpy.integers import INTEGERS
+from tapegraph.autograd.numpy.undispatched import (
     RECORDINGS,
     WITHOUT_GRADIENT,
     ByIndex,
@@ -15,8 +16,7 @@ from tapegraph.autograd.numpy.functions import (
     make_diagonal,
     metadata,
 )
-from tapegraph.autograd.numpy.functions import astype as _convert
-from tapegraph.autograd.numpy.integers import INTEGERS
+from tapegraph.autograd.numpy.undispatched import astype as _convert
 from tapegraph.autograd.numpy.wrapping import wrap_namespace, wrapped
 
 _NAMES = wrap_namespace(_np, RECORDINGS, WITHOUT_GRADIENT)

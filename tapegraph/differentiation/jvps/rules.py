@@ -102,7 +102,7 @@ def value(x: Any) -> Array:
 
 
 def looks_finite(x: Any) -> bool:
-    """Tell whether a value holds neither inf nor nan, as far as anyone can look.
+    """Return whether a value holds neither inf nor nan, as far as anyone can look.
 
     In a captured program nobody can: there 0 * inf is the NaN that it is.
     """

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from tapegraph.autograd.numpy.functions import array
+from tapegraph.autograd.numpy.undispatched import array
 from tapegraph.autograd.scipy.of_scipy import formula_of, passed_on
 from tapegraph.autograd.scipy.stats.support import checked
 from tapegraph.autograd.traced import getval, isbox

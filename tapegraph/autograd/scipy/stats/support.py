@@ -71,7 +71,7 @@ def inside(
 
 
 def _everywhere(condition: Any) -> bool:
-    """Tell whether a condition holds for all elements; where a program is captured, it may not."""
+    """Return whether a condition holds for all elements; of captured ones, False."""
     return not is_captured(condition) and bool(np.all(condition))
 
 

@@ -107,7 +107,7 @@ def astype(x: Any, dtype: Any, *, copy: bool = True) -> Any:
 
 
 def isscalar(element: Any) -> bool:
-    """Tell what ``np.isscalar`` tells of the plain value."""
+    """Return what ``np.isscalar`` gives of the plain value."""
     return bool(np.isscalar(getval(element)))
 
 
