@@ -61,34 +61,31 @@ def write(nodes: Sequence[Node], grads: Sequence[Any]) -> None:
     """
     tape = current()
     handed_out: set[int] = set()
-    ready = []
-    for node, grad in zip(nodes, grads, strict=True):
-        shape, dtype = node._array.shape, node._array.dtype
-        if not isinstance(grad, RowSparse):
-            grad = np.asarray(grad)
-        if grad.shape != shape:
-            raise RuntimeError(f"backward: gradient of shape {grad.shape} for a leaf of {shape}")
-        # Both operands of a + b receive the same array; each leaf must own its own.
-        if isinstance(grad, RowSparse):
-            pass  # made for this leaf alone, and read-only to everyone
-        elif id(grad) in handed_out or grad.base is not None or grad.dtype != dtype:
-            grad = np.array(grad, dtype=dtype)
-        handed_out.add(id(grad))
-        ready.append(grad)
+    changes: list[Change] = []
+    sums, parts = [], []  # in place
     with _commit():
-        held_before = [held(node) for node in nodes]
-        for node, before in zip(nodes, held_before, strict=True):
-            if isinstance(before, np.ndarray):
-                _check_unchanged(node, before)
-        changes: list[Change] = []
-        sums, parts = [], []  # in place
-        for node, before, grad in zip(nodes, held_before, ready, strict=True):
+        for node, given in zip(nodes, grads, strict=True):
+            array = node._array
+            grad: Any = given if type(given) in (np.ndarray, RowSparse) else np.asarray(given)
+            if grad.shape != array.shape:
+                leaf = f"a leaf of {array.shape}"
+                raise RuntimeError(f"backward: gradient of shape {grad.shape} for {leaf}")
+            # Both operands of a + b receive the same array; each leaf must own its own. What is
+            # sparse was made for this leaf alone, and is read-only to everyone.
+            if type(grad) is np.ndarray:
+                if grad.base is not None or grad.dtype != array.dtype or id(grad) in handed_out:
+                    grad = np.array(grad, dtype=array.dtype)
+                handed_out.add(id(grad))
+            before = held(node)
             tape.add_param(node)
             if before is None or before is ZERO:
                 changes.append(partial(set_gradient, node, grad))
-            elif not isinstance(before, np.ndarray) or not before.flags.writeable:
+                continue
+            if type(before) is np.ndarray:
+                _check_unchanged(node, before)
+            if type(before) is not np.ndarray or not before.flags.writeable:
                 changes.append(partial(set_gradient, node, before + grad))
-            elif isinstance(grad, RowSparse):
+            elif type(grad) is RowSparse:
                 changes.append(partial(setitem, before, *grad.moved(before)))
             else:
                 sums.append(before)

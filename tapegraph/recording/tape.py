@@ -6,7 +6,7 @@ import sys
 from collections.abc import Iterator
 from contextvars import ContextVar
 from typing import Any
-from weakref import WeakValueDictionary, ref
+from weakref import ref
 
 from tapegraph.recording.linearize import linearize
 from tapegraph.recording.node import Node
@@ -25,12 +25,13 @@ class Tape:
     them as a table.
     """
 
-    __slots__ = ("limit", "params", "refs", "task")
+    __slots__ = ("_param_limit", "_params", "limit", "refs", "task")
 
     def __init__(self, task: Any) -> None:
         self.refs: list[ref[Node]] = []
         self.limit = _MIN_LIMIT
-        self.params: WeakValueDictionary[int, Node] = WeakValueDictionary()
+        self._params: dict[int, ref[Node]] = {}
+        self._param_limit = _MIN_LIMIT
         self.task = task
 
     def enter(self, node: Node) -> None:
@@ -45,9 +46,19 @@ class Tape:
         self.limit = max(_MIN_LIMIT, 2 * len(self.refs))
 
     def add_param(self, node: Node) -> None:
-        """Remember a parameter for `zero_grad` on this tape."""
-        if id(node) not in self.params:
-            self.params[id(node)] = node
+        """Remember a parameter for `zero_grad` on this tape, until it dies."""
+        known = self._params.get(id(node))
+        if known is not None and known() is node:
+            return
+        self._params[id(node)] = ref(node)
+        if len(self._params) > self._param_limit:
+            self._params = {key: r for key, r in self._params.items() if r() is not None}
+            self._param_limit = max(_MIN_LIMIT, 2 * len(self._params))
+
+    @property
+    def params(self) -> list[Node]:
+        """The living parameters."""
+        return [node for r in list(self._params.values()) if (node := r()) is not None]
 
     def live(self) -> list[Node]:
         """Return the live entries."""

@@ -237,7 +237,7 @@ def _names(operands: Sequence[Any]) -> list[str]:
 def _origin(array: Array) -> str:
     """Name the tensor on the tape whose array it is, found by identity."""
     tape = current()
-    nodes: Iterable[Any] = (*tape.params.values(), *tape.live())
+    nodes: Iterable[Any] = (*tape.params, *tape.live())
     for node in nodes:
         if node._array is array:
             return f" ({node._op.name} {node.name!r})" if node.name else f" (a {node._op.name})"

@@ -125,7 +125,7 @@ def zero_grad(params: object = None) -> None:
     0.0
     """
     if params is None:
-        chosen: list[Any] = list(current().params.values())
+        chosen: list[Any] = current().params
     elif isinstance(params, (Node, Value)):
         chosen = [params]
     else:

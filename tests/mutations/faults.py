@@ -981,8 +981,8 @@ FAULTS = (
         "gradients",
         "two-leaves-share-one-array",
         "tapegraph/differentiation/stored.py",
-        "elif id(grad) in handed_out or grad.base is not None or grad.dtype != dtype:",
-        "elif grad.base is not None or grad.dtype != dtype:",
+        "if grad.base is not None or grad.dtype != array.dtype or id(grad) in handed_out:",
+        "if grad.base is not None or grad.dtype != array.dtype:",
         "tests/recording/test_tape.py tests/tensors/test_tensor.py",
     ),
     Fault(
