@@ -145,7 +145,8 @@ class Arrays:
 
     def swept(self, seeds: Sequence[Any]) -> list[Any]:
         """Return the gradients of the outputs, given a cotangent each, one per wanted slot."""
-        program, held = self.program, dict[int, Any]()
+        program = self.program
+        held: dict[int, Any] = {}
         wanted = set(program.wanted)
         for slot, seed in zip(program.outputs, seeds, strict=True):
             self._add(held, slot, self.conjugated(seed))

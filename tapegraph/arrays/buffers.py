@@ -28,7 +28,7 @@ def own(array: npt.ArrayLike, dtype: npt.DTypeLike | None = None, *, align: bool
     # NumPy's own instance of the native dtype: np.add.at is 30 times slower with any other.
     kind = np.dtype((source.dtype if dtype is None else np.dtype(dtype)).type)
     if source.size * kind.itemsize < LARGE_BYTES and not align:
-        return np.array(source, dtype=kind, order="C")
+        return source.copy() if source.dtype is kind else source.astype(kind, "C")
     copy = aligned_empty(source.shape, kind)
     copy[...] = source
     return copy

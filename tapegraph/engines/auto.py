@@ -231,7 +231,7 @@ def decide(history: History) -> Decision:
     """Choose the engine that a program runs in now.
 
     Where it is too early to compile anything, that is looked at again when native sweeps have
-    taken a 64th longer.
+    taken an eighth longer.
     """
     early, until = KNOWN.early
     if early is not None and KNOWN.native_seconds < until:
@@ -258,7 +258,7 @@ def _decided(history: History, refused: list[tuple[str, Exception]]) -> Decision
     early = KNOWN.too_early(rivals)
     if early is not None:
         decision = Decision(registry.NATIVE, Failure(early), None)
-        KNOWN.early = decision, min(KNOWN.pays_after(rivals), KNOWN.native_seconds * (1 + 1 / 64))
+        KNOWN.early = decision, min(KNOWN.pays_after(rivals), 1.125 * KNOWN.native_seconds)
         return decision
     structure = KNOWN.structure(history, rivals)
     for name, why in refused:

@@ -117,7 +117,7 @@ class History:
 
     def _only_to_targets(self) -> None:
         """Let gradients flow to the targets alone, and want those that one can flow to."""
-        self.flows = flows = set[Any](self.wanted)
+        self.flows = flows = set(self.wanted)
         for node in reversed(self.entries):
             carries = node._op.differentiable
             inputs = node._inputs if carries is None else compress(node._inputs, carries)

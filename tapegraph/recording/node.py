@@ -120,17 +120,18 @@ def numeric(data: Any, op: str, argument: str, *, widens: bool = True) -> Array:
 
     Half precision becomes float32 where it ``widens``.
     """
+    array = data
     if isinstance(data, Node):
         if data._requires_grad:
             raise not_detached(op, argument, data)
         forbid_read(data, op, "Compute with the tensor itself.")
-        data = data._array
+        array = data._array
     elif type(data) is not np.ndarray:
         if isinstance(data, np.ma.MaskedArray):
             fix = "Write np.where(mask, ...) on its data, or masked.filled(value)."
             received = f"a masked array for {argument!r}, whose mask would be dropped"
             raise TypeError(message(op, received, "an array without a mask", fix))
-    array = as_array(data, op, argument)
+        array = as_array(data, op, argument)
     kind = array.dtype.kind
     if kind in "biu" or array.dtype.char in _INEXACT:
         return own(array)

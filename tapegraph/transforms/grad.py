@@ -235,7 +235,8 @@ class Gradient:
         """Return the value with the auxiliary result, and the gradient."""
         op = self._op
         check_positions(op, self._wanted, args)
-        inputs, targets = list(args), list[Any]()
+        inputs = list(args)
+        targets: list[Any] = []
         lifted: dict[int, Lifted] = {}
         for i in self._wanted:
             if i not in lifted:
