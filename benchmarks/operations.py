@@ -26,25 +26,15 @@ NONE = "PyTorch has no such function"
 class Row(NamedTuple):
     """One way to call one operation.
 
-    Attributes
-    ----------
-    op : str
-        Its name in tapegraph's table.
-    label : str
-        What it is called here: the name, and what is special.
-    ours, theirs : callable or str
-        The call in either library.
-    inputs : tuple of callable
-        How arrays that take a gradient are sampled, in float64.
-    fixed : tuple of callable
-        The same for arrays that take none: indices, masks, targets.
-    gradient : bool
-        Whether tapegraph has one, and PyTorch.
-    agrees : tuple of str
-        What gives the same numbers: singular vectors have a sign that each chooses for itself, and
-        the gradient by a symmetric matrix may stand in one triangle or in both.
-    view : bool
-        PyTorch's result shares its operand's memory.
+    :ivar op: Its name in tapegraph's table.
+    :ivar label: What it is called here: the name, and what is special.
+    :ivar ours, theirs: The call in either library.
+    :ivar inputs: How arrays that take a gradient are sampled, in float64.
+    :ivar fixed: The same for arrays that take none: indices, masks, targets.
+    :ivar gradient: Whether tapegraph has one, and PyTorch.
+    :ivar agrees: What gives the same numbers: singular vectors have a sign that each chooses for
+        itself, and the gradient by a symmetric matrix may stand in one triangle or in both.
+    :ivar view: PyTorch's result shares its operand's memory.
     """
 
     op: str

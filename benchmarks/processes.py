@@ -23,10 +23,7 @@ ROOT = Path(__file__).resolve().parents[1]
 class Failed(Exception):
     """What was asked raised an error.
 
-    Attributes
-    ----------
-    kind : str
-        The error's class, by name: the process may know classes that this one does not.
+    :ivar kind: The error's class, by name: the process may know classes that this one does not.
     """
 
     def __init__(self, kind: str, message: str, trace: str) -> None:
@@ -38,14 +35,9 @@ class Failed(Exception):
 class Process:
     """A process that holds one object, and calls its methods.
 
-    Parameters
-    ----------
-    make : str
-        ``"module:function"``, which gives the object.
-    *given
-        What the function takes.
-    checkout : Path, optional
-        Where the process finds ``tapegraph``; ``benchmarks`` is always this one.
+    :param make: ``"module:function"``, which gives the object.
+    :param *given: What the function takes.
+    :param checkout: Where the process finds ``tapegraph``; ``benchmarks`` is always this one.
     """
 
     def __init__(self, make: str, *given: Any, checkout: Path = ROOT) -> None:

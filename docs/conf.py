@@ -29,12 +29,11 @@ project = "tapegraph"
 author = "The tapegraph authors"
 version = release = tapegraph.__version__
 
-extensions = ["myst_nb", "numpydoc", "sphinx.ext.autodoc", "sphinx.ext.autosummary"]
+extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx.ext.autosummary"]
 myst_heading_anchors = 3  # named as the web view names them
 autosummary_generate = False  # its tables alone: the entries stand below them
-autodoc_typehints = "none"  # numpydoc's sections say the types
+autodoc_typehints = "none"  # the aliases in signatures, such as Kind, are for type checkers
 default_role = "py:obj"
-numpydoc_show_class_members = False  # autodoc shows them, with their docstrings
 
 # The tutorial's notebooks run whenever the site is built, and one that fails fails the site.
 nb_execution_mode = "force"
@@ -151,8 +150,24 @@ def shorten(app: Sphinx, kind: str, name: str, value: Any, options: Any, lines: 
         lines[:] = [*lines[: lines.index("")], f"See `tapegraph.{value.__name__}`."]
 
 
+def one_field_a_name(
+    app: Sphinx, kind: str, name: str, value: Any, options: Any, lines: list[str]
+) -> None:
+    """Give each parameter a field of its own: to Sphinx all but the last of several are a type."""
+    found: list[str] = []
+    for line in lines:
+        several = re.match(r":(param|ivar) ([^:]*, [^:]*):", line)
+        for other in several[2].split(", ")[:-1] if several else ():
+            found.append(f":{several[1]} {other}: As the next.")
+        found.append(
+            line.replace(several[2], several[2].rpartition(", ")[2], 1) if several else line
+        )
+    lines[:] = found
+
+
 def setup(app: Sphinx) -> None:
     """Connect what this file does to Sphinx."""
     app.connect("source-read", prepare)
-    app.connect("autodoc-process-docstring", shorten, priority=400)  # before numpydoc reads it
+    app.connect("autodoc-process-docstring", shorten)
+    app.connect("autodoc-process-docstring", one_field_a_name)
     app.add_directive("api", Api)

@@ -25,7 +25,7 @@ class Unbatched(Exception):
 class Batch(NDArrayOperatorsMixin):
     """Stands for each of the arrays that it holds.
 
-    - array: The arrays, along the first axis.
+    :param array: The arrays, along the first axis.
     """
 
     __slots__ = ("array",)

@@ -134,7 +134,7 @@ def _swept(history: History, seeds: Sequence[Array]) -> list[Array]:
 class Arrays:
     """A sweep over the slots of a recording, and its arithmetic: arrays.
 
-    - recording: What was recorded.
+    :param recording: What was recorded.
     """
 
     def __init__(self, recording: Recording) -> None:
@@ -272,7 +272,7 @@ def strong_gradients(recording: Recording, seeds: Sequence[Array]) -> list[Array
 def own_row(op: Op, node: Any) -> Joint:
     """Return the row of an operation that is not in the library's table.
 
-    - Raises NotImplementedError: It brings none along.
+    :raises NotImplementedError: It brings none along.
     """
     if op.rules is None:
         raise NotImplementedError(f"backward: no gradient rule for {entry_name(op, node)}")

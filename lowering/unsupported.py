@@ -41,7 +41,7 @@ class MetNaN(NotLowered):
 def check_gaps(ops: Iterable[Op]) -> None:
     """Refuse an operation that is known to have no lowering.
 
-    - Raises NotLowered: Names the operation and says why.
+    :raises NotLowered: Names the operation and says why.
     """
     for op in dict.fromkeys(ops):
         if op.name in GAPS or (op.rules is not None and op.rules.lowering is None):

@@ -96,18 +96,9 @@ def generator() -> np.random.Generator:
 
     What is drawn from it directly is a plain array, which no program draws anew.
 
-    Returns
-    -------
-    numpy.random.Generator
+    :returns: Numpy.random.Generator.
+    :raises RuntimeError: Inside a captured program.
 
-    Raises
-    ------
-    RuntimeError
-        Inside a captured program.
-
-    Examples
-    --------
-    >>> import tapegraph as tg
     >>> tg.random.generator()
     Generator(PCG64) at 0x...
     """
@@ -120,23 +111,11 @@ def generator() -> np.random.Generator:
 def seed(n: SupportsIndex) -> None:
     """Begin the stream of a seed: from here on the numbers of ``np.random.default_rng(n)``.
 
-    Parameters
-    ----------
-    n : int
-        Not negative, of any size.
+    :param n: Not negative, of any size.
+    :raises TypeError: It is not an integer.
+    :raises ValueError: It is negative.
+    :raises RuntimeError: Inside a captured program.
 
-    Raises
-    ------
-    TypeError
-        It is not an integer.
-    ValueError
-        It is negative.
-    RuntimeError
-        Inside a captured program.
-
-    Examples
-    --------
-    >>> import numpy as np, tapegraph as tg
     >>> tg.random.seed(7)
     >>> np.array_equal(tg.random.normal(size=3), np.random.default_rng(7).normal(size=3))
     True
@@ -157,19 +136,10 @@ def get_state() -> dict[str, Any]:
 
     The integers have up to 128 bits: Python's ``json`` keeps them all, other readers may not.
 
-    Returns
-    -------
-    dict
-        What `set_state` takes; the ``state`` of NumPy's ``PCG64``.
+    :returns: Dict. What `set_state` takes; the ``state`` of NumPy's ``PCG64``.
+    :raises RuntimeError: Inside a captured program.
 
-    Raises
-    ------
-    RuntimeError
-        Inside a captured program.
-
-    Examples
-    --------
-    >>> import json, tapegraph as tg
+    >>> import json
     >>> saved = json.dumps(tg.random.get_state())
     >>> first = tg.random.uniform(size=3)
     >>> tg.random.set_state(json.loads(saved))
@@ -186,23 +156,11 @@ def get_state() -> dict[str, Any]:
 def set_state(state: dict[str, Any]) -> None:
     """Go on from where the stream was when `get_state` returned a state.
 
-    Parameters
-    ----------
-    state : dict
-        What `get_state` gave; not changed, and nothing of it is kept.
+    :param state: What `get_state` gave; not changed, and nothing of it is kept.
+    :raises TypeError: It is no dict.
+    :raises ValueError: It is not a state of NumPy's ``PCG64``. The stream is then where it was.
+    :raises RuntimeError: Inside a captured program.
 
-    Raises
-    ------
-    TypeError
-        It is no dict.
-    ValueError
-        It is not a state of NumPy's ``PCG64``. The stream is then where it was.
-    RuntimeError
-        Inside a captured program.
-
-    Examples
-    --------
-    >>> import numpy as np, tapegraph as tg
     >>> tg.random.set_state(np.random.default_rng(7).bit_generator.state)
     >>> tg.random.integers(10, size=5)
     array([9, 6, 6, 8, 5])
@@ -245,9 +203,6 @@ class Repeated:
 
     The stream moves on by the first alone. In a captured step, all read one leaf.
 
-    Examples
-    --------
-    >>> import tapegraph as tg
     >>> draws = tg.random.Repeated()
     >>> with draws.run():
     ...     first = tg.random.uniform(size=3)
@@ -297,7 +252,6 @@ def normal(
     computed in float32. ``loc`` and ``scale`` are finite numbers: for arrays and tensors write
     ``loc + scale * tg.random.normal(size=...)``, which has a gradient too.
 
-    >>> import tapegraph as tg
     >>> tg.random.seed(0)
     >>> tg.random.normal(5.0, 0.1, size=3)
     array([5.01257302, 4.98678951, 5.06404227])
@@ -331,7 +285,6 @@ def uniform(
     arrays and tensors write ``low + (high - low) * tg.random.uniform(size=...)``, which has a
     gradient too.
 
-    >>> import tapegraph as tg
     >>> tg.random.seed(0)
     >>> tg.random.uniform(-1.0, 1.0, size=3)
     array([ 0.27392337, -0.46042657, -0.91805295])
@@ -360,7 +313,6 @@ def integers(
     In a captured step it gives a Tensor, which every run draws anew. The bounds are
     integers, not arrays, and the numbers int64.
 
-    >>> import tapegraph as tg
     >>> tg.random.seed(7)
     >>> tg.random.integers(10, size=5)
     array([9, 6, 6, 8, 5])
@@ -384,7 +336,6 @@ def permutation(x: SupportsIndex) -> Array:
     In a captured step it gives a Tensor, which every run draws anew. An array is
     refused: shuffle one by ``array[tg.random.permutation(len(array))]``.
 
-    >>> import tapegraph as tg
     >>> tg.random.seed(0)
     >>> tg.random.permutation(5)
     array([2, 4, 3, 0, 1])
@@ -400,29 +351,13 @@ def dropout_mask(shape: Shape, p: float, dtype: npt.DTypeLike = np.float64) -> A
 
     An element is kept where NumPy's ``Generator.random(shape) >= p``, in either dtype.
 
-    Parameters
-    ----------
-    shape : int or tuple of int
-    p : float
-        The share that is dropped, in [0, 1].
-    dtype : dtype
-        Float32 or float64.
+    :param shape: Int or tuple of int.
+    :param p: The share that is dropped, in [0, 1].
+    :param dtype: Float32 or float64.
+    :returns: Ndarray in a captured step a Tensor, which every run draws anew.
+    :raises TypeError: ``p`` is not a number, ``shape`` is not integers, or the dtype is another.
+    :raises ValueError: ``p`` is not in [0, 1], or a length in ``shape`` is negative.
 
-    Returns
-    -------
-    ndarray
-        In a captured step a Tensor, which every run draws anew.
-
-    Raises
-    ------
-    TypeError
-        ``p`` is not a number, ``shape`` is not integers, or the dtype is another.
-    ValueError
-        ``p`` is not in [0, 1], or a length in ``shape`` is negative.
-
-    Examples
-    --------
-    >>> import tapegraph as tg
     >>> tg.random.seed(0)
     >>> tg.random.dropout_mask(6, 0.5)
     array([2., 0., 0., 0., 2., 2.])
@@ -453,7 +388,6 @@ def truncated_normal(
     Keras's ``TruncatedNormal``, and PyTorch's ``trunc_normal_`` with bounds of ``loc - 2 * scale``
     and ``loc + 2 * scale``. The standard deviation of the numbers is ``0.8796 * scale``.
 
-    >>> import tapegraph as tg
     >>> tg.random.seed(0)
     >>> bool(abs(tg.random.truncated_normal(5.0, 0.1, size=1000) - 5.0).max() <= 0.2)
     True
@@ -478,7 +412,6 @@ def xavier_uniform(shape: Shape, gain: float = 1.0, dtype: npt.DTypeLike = np.fl
 
     ``shape`` is (in, out) for ``x @ w``, and (out, in, height, width) for `conv2d`.
 
-    >>> import tapegraph as tg
     >>> bool(abs(tg.random.xavier_uniform((2, 4))).max() <= 1.0)
     True
     """
@@ -492,7 +425,6 @@ def xavier_normal(shape: Shape, gain: float = 1.0, dtype: npt.DTypeLike = np.flo
 
     ``shape`` is (in, out) for ``x @ w``, and (out, in, height, width) for `conv2d`.
 
-    >>> import tapegraph as tg
     >>> tg.random.xavier_normal((2, 4)).shape
     (2, 4)
     """
@@ -509,7 +441,6 @@ def kaiming_uniform(
     ``a`` is the slope of a leaky ReLU below 0, and ``mode`` says which fan: ``"fan_in"`` or
     ``"fan_out"``. ``shape`` is (in, out) for ``x @ w``, and (out, in, height, width) for `conv2d`.
 
-    >>> import tapegraph as tg
     >>> bool(abs(tg.random.kaiming_uniform((6, 4))).max() <= 1.0)
     True
     """
@@ -525,7 +456,6 @@ def kaiming_normal(
     ``a`` is the slope of a leaky ReLU below 0, and ``mode`` says which fan: ``"fan_in"`` or
     ``"fan_out"``. ``shape`` is (in, out) for ``x @ w``, and (out, in, height, width) for `conv2d`.
 
-    >>> import tapegraph as tg
     >>> tg.random.kaiming_normal((8, 3, 3, 3)).shape
     (8, 3, 3, 3)
     """
@@ -537,7 +467,6 @@ def glorot_uniform(shape: Shape, dtype: npt.DTypeLike = np.float64) -> Array:
 
     ``shape`` is (in, out) for ``x @ w``, and (out, in, height, width) for `conv2d`.
 
-    >>> import tapegraph as tg
     >>> bool(abs(tg.random.glorot_uniform((2, 4))).max() <= 1.0)
     True
     """
@@ -551,7 +480,6 @@ def glorot_normal(shape: Shape, dtype: npt.DTypeLike = np.float64) -> Array:
     ``shape`` is (in, out) for ``x @ w``, and (out, in, height, width) for `conv2d`. Without the
     truncation it is `xavier_normal`.
 
-    >>> import tapegraph as tg
     >>> tg.random.glorot_normal((2, 4)).shape
     (2, 4)
     """
@@ -564,7 +492,6 @@ def he_uniform(shape: Shape, dtype: npt.DTypeLike = np.float64) -> Array:
 
     ``shape`` is (in, out) for ``x @ w``, and (out, in, height, width) for `conv2d`.
 
-    >>> import tapegraph as tg
     >>> bool(abs(tg.random.he_uniform((6, 4))).max() <= 1.0)
     True
     """
@@ -578,7 +505,6 @@ def he_normal(shape: Shape, dtype: npt.DTypeLike = np.float64) -> Array:
     ``shape`` is (in, out) for ``x @ w``, and (out, in, height, width) for `conv2d`. Without the
     truncation it is `kaiming_normal`.
 
-    >>> import tapegraph as tg
     >>> tg.random.he_normal((2, 4)).shape
     (2, 4)
     """
@@ -591,7 +517,6 @@ def lecun_uniform(shape: Shape, dtype: npt.DTypeLike = np.float64) -> Array:
 
     ``shape`` is (in, out) for ``x @ w``, and (out, in, height, width) for `conv2d`.
 
-    >>> import tapegraph as tg
     >>> bool(abs(tg.random.lecun_uniform((3, 4))).max() <= 1.0)
     True
     """
@@ -604,7 +529,6 @@ def lecun_normal(shape: Shape, dtype: npt.DTypeLike = np.float64) -> Array:
 
     ``shape`` is (in, out) for ``x @ w``, and (out, in, height, width) for `conv2d`.
 
-    >>> import tapegraph as tg
     >>> tg.random.lecun_normal((2, 4)).shape
     (2, 4)
     """
@@ -617,7 +541,6 @@ def orthogonal(shape: Shape, gain: float = 1.0, dtype: npt.DTypeLike = np.float6
 
     All such matrices are equally likely. What has more axes is one row per element of the first.
 
-    >>> import numpy as np, tapegraph as tg
     >>> q = tg.random.orthogonal((4, 2), gain=3.0)
     >>> np.allclose(q.T @ q, 9.0 * np.eye(2))
     True

@@ -36,14 +36,10 @@ PARITY_TOLERANCE = {
 class GradientReport:
     """What `check_gradients` compared.
 
-    Attributes
-    ----------
-    gradients, numeric : list of ndarray
-        Of the sum of ``f``'s result, by autograd and by finite differences, one per input.
-    max_abs_error, max_rel_error : float
-        The worst over all elements and both cotangents.
-    checked : int
-        How many elements.
+    :ivar gradients, numeric: List of ndarray of the sum of ``f``'s result, by autograd and by
+        finite differences, one per input.
+    :ivar max_abs_error, max_rel_error: The worst over all elements and both cotangents.
+    :ivar checked: How many elements.
     """
 
     gradients: list[Array]
@@ -68,35 +64,19 @@ def check_gradients(
     with two cotangents: ones, whose numbers are reported, and random ones of both signs, so that
     every output element counts and a rule must be linear in its cotangent.
 
-    Parameters
-    ----------
-    f : callable
-        Takes one tensor per input, returns a tensor of any shape.
-    *inputs : array_like
-        Where to check; computed in float64, or complex128: then both parts are moved.
-    eps : float, optional
-        ``h`` relative to ``max(1, |x|)``; where not given the cube root of float64's precision.
-    rtol, atol : float
-        Agreement is ``|a - n| <= atol + rtol * |n|``; where a number is not finite, equality.
-    backend : str, optional
-        The engine to check; the one in force where not given.
-    seed : int
-        Of the random cotangent.
+    :param f: Takes one tensor per input, returns a tensor of any shape.
+    :param *inputs: Where to check; computed in float64, or complex128: then both parts are moved.
+    :param eps: ``h`` relative to ``max(1, |x|)``; where not given the cube root of float64's
+        precision.
+    :param rtol, atol: Agreement is ``|a - n| <= atol + rtol * |n|``; where a number is not finite,
+        equality.
+    :param backend: The engine to check; the one in force where not given.
+    :param seed: Int of the random cotangent.
+    :returns: GradientReport.
+    :raises AssertionError: A gradient disagrees; names the input, the index, the cotangent and both
+        numbers.
+    :raises TypeError: ``f`` returns no tensor.
 
-    Returns
-    -------
-    GradientReport
-
-    Raises
-    ------
-    AssertionError
-        A gradient disagrees; names the input, the index, the cotangent and both numbers.
-    TypeError
-        ``f`` returns no tensor.
-
-    Examples
-    --------
-    >>> import tapegraph as tg
     >>> report = tg.testing.check_gradients(lambda x: tg.sin(x) * x, [0.5, 1.0])
     >>> report.checked
     2
@@ -196,16 +176,11 @@ def _differences(
 class ParityReport:
     """What `check_parity` compared.
 
-    Attributes
-    ----------
-    backend : str
-        ``"tensorflow"`` where both engines ran, ``"native"`` where the tape has no lowering.
-    reason : str or None
-        Why it has none.
-    max_abs_difference, max_rel_difference : float
-        The worst; 0 where nothing was compared.
-    gradients : list of ndarray
-        The native ones, one per input.
+    :ivar backend: ``"tensorflow"`` where both engines ran, ``"native"`` where the tape has no
+        lowering.
+    :ivar reason: Why it has none.
+    :ivar max_abs_difference, max_rel_difference: The worst; 0 where nothing was compared.
+    :ivar gradients: The native ones, one per input.
     """
 
     backend: Literal["tensorflow", "native"]
@@ -226,32 +201,15 @@ def check_parity(
 
     The result's cotangent is drawn at random. No ``.grad`` is written.
 
-    Parameters
-    ----------
-    f : callable
-        Takes one tensor per input, returns a tensor of any shape.
-    *inputs : array_like
-        Values of the leaves; float32 arrays are computed in float32.
-    rtol, atol : float, optional
-        ``|graph - native| <= atol + rtol * |native|``; by the leaf's dtype where not given:
-        1e-9 and 1e-12 for float64, 1e-4 and 1e-5 for float32.
-    seed : int
-        Of the cotangent.
+    :param f: Takes one tensor per input, returns a tensor of any shape.
+    :param *inputs: Values of the leaves; float32 arrays are computed in float32.
+    :param rtol, atol: ``|graph - native| <= atol + rtol * |native|``; by the leaf's dtype where not
+        given: 1e-9 and 1e-12 for float64, 1e-4 and 1e-5 for float32.
+    :param seed: Int of the cotangent.
+    :returns: ParityReport.
+    :raises AssertionError: A gradient differs; names the leaf, the worst index and both numbers.
+    :raises RuntimeError: TensorFlow cannot be used here, or ``f``'s result needs no gradient.
 
-    Returns
-    -------
-    ParityReport
-
-    Raises
-    ------
-    AssertionError
-        A gradient differs; names the leaf, the worst index and both numbers.
-    RuntimeError
-        TensorFlow cannot be used here, or ``f``'s result needs no gradient.
-
-    Examples
-    --------
-    >>> import tapegraph as tg
     >>> report = tg.testing.check_parity(tg.tanh, [0.5, 1.0])  # doctest: +SKIP
     >>> report.backend  # doctest: +SKIP
     'tensorflow'

@@ -41,20 +41,20 @@ class Feed(Var):
 class Instr:
     """One line of a plan.
 
-    - function: What is called; a string names a method of the first argument.
-    - args, kwargs: What it is called with: `Var` values, plain ones, and tuples, lists and slices
-      of them.
-    - name: Its name in the plan, where it is not the function's own.
-    - takes_out: It can write its result into an array it is given as ``out``.
-    - needs_out: It has to, for its result has the layout and dtype of another array.
-    - elementwise: That array may be one of its operands.
-    - may_raise: It runs even where nobody reads what it gives.
-    - opaque: A user's own function, of which nothing is known: it may keep what it is given.
-    - results: What it gives: one, or for an operation that saves something two.
-    - reads: The values among its arguments.
-    - op: The operation of the user's that it is a part of.
-    - place: The user's line.
-    - key: What it shares with an instruction that gives the same.
+    :ivar function: What is called; a string names a method of the first argument.
+    :ivar args, kwargs: What it is called with: `Var` values, plain ones, and tuples, lists and
+        slices of them.
+    :ivar name: Its name in the plan, where it is not the function's own.
+    :ivar takes_out: It can write its result into an array it is given as ``out``.
+    :ivar needs_out: It has to, for its result has the layout and dtype of another array.
+    :ivar elementwise: That array may be one of its operands.
+    :ivar may_raise: It runs even where nobody reads what it gives.
+    :ivar opaque: A user's own function, of which nothing is known: it may keep what it is given.
+    :ivar results: What it gives: one, or for an operation that saves something two.
+    :ivar reads: The values among its arguments.
+    :ivar op: The operation of the user's that it is a part of.
+    :ivar place: The user's line.
+    :ivar key: What it shares with an instruction that gives the same.
     """
 
     function: Any

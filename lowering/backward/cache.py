@@ -141,11 +141,8 @@ def _compiled(entry: _Entry, recording: Recording, compile: Any) -> tuple[Any, f
 def cache_info() -> CacheInfo:
     """Return the counts of the compiled-graph cache.
 
-    Returns
-    -------
-    CacheInfo
-        ``hits`` (graphs found), ``misses`` (not found or outgrown), ``size`` (structures held),
-        ``compiles``, ``evictions`` and ``limit``.
+    :returns: CacheInfo. ``hits`` (graphs found), ``misses`` (not found or outgrown), ``size``
+        (structures held), ``compiles``, ``evictions`` and ``limit``.
     """
     return CACHE.info()
 
@@ -158,15 +155,8 @@ def cache_clear() -> None:
 def set_cache_limit(limit: int) -> None:
     """Bound how many structures the cache holds; the least recently used leave first.
 
-    Parameters
-    ----------
-    limit : int
-        At least 1.
-
-    Raises
-    ------
-    ValueError
-        The limit is less than 1.
+    :param limit: At least 1.
+    :raises ValueError: The limit is less than 1.
     """
     if limit < 1:
         raise ValueError(message("set_cache_limit", str(limit), "at least 1"))

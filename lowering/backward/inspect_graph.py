@@ -33,19 +33,12 @@ class Input(NamedTuple):
 class Lowered:
     """A lowered graph.
 
-    Attributes
-    ----------
-    program : Program
-        The structure of the tape it was made from.
-    node_types : list of list of str
-        The TensorFlow nodes of each tape entry, in tape order; constant operands such as axes
-        and shapes are left out.
-    graph_def : tf.compat.v1.GraphDef
-        The forward graph and its gradient.
-    inputs : list of Input
-        What is fed, in order; the seed comes after them.
-    tf_function : tf.types.experimental.ConcreteFunction
-        Takes the inputs and the seed, returns one gradient per wanted leaf.
+    :ivar program: The structure of the tape it was made from.
+    :ivar node_types: The TensorFlow nodes of each tape entry, in tape order; constant operands such
+        as axes and shapes are left out.
+    :ivar graph_def: Tf.compat.v1.GraphDef. The forward graph and its gradient.
+    :ivar inputs: What is fed, in order; the seed comes after them.
+    :ivar tf_function: Takes the inputs and the seed, returns one gradient per wanted leaf.
     """
 
     program: Program
@@ -57,10 +50,7 @@ class Lowered:
     def write(self, logdir: str) -> None:
         """Write the graph for TensorBoard: ``tensorboard --logdir LOGDIR`` shows it.
 
-        Parameters
-        ----------
-        logdir : str
-            The folder to write the event file to.
+        :param logdir: The folder to write the event file to.
         """
         tf = tensorflow()
         writer = tf.summary.create_file_writer(logdir)
@@ -72,24 +62,11 @@ class Lowered:
 def lower(y: Tensor) -> Lowered:
     """Lower the tape of a result to TensorFlow without running it.
 
-    Parameters
-    ----------
-    y : Tensor
-        A recorded result.
-
-    Returns
-    -------
-    Lowered
-        Node types by entry, the `GraphDef`, the inputs and the function.
-
-    Raises
-    ------
-    NotLowered
-        An entry has no lowering; names the operation.
-    Unavailable
-        TensorFlow cannot be used.
-    RuntimeError
-        ``y`` needs no gradient.
+    :param y: A recorded result.
+    :returns: Lowered. Node types by entry, the `GraphDef`, the inputs and the function.
+    :raises NotLowered: An entry has no lowering; names the operation.
+    :raises Unavailable: TensorFlow cannot be used.
+    :raises RuntimeError: ``y`` needs no gradient.
     """
     if not isinstance(y, Node) or not y._requires_grad:
         raise RuntimeError(message("lower", kind_of(y), "a recorded Tensor"))

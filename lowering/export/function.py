@@ -25,10 +25,7 @@ from tapegraph.typed import Array, Pytree
 class Variables:
     """The variables of parameters, made when they are first met.
 
-    Attributes
-    ----------
-    by_name : dict of str to tf.Variable
-        In the order in which they were met.
+    :ivar by_name: In the order in which they were met.
     """
 
     def __init__(self, op: str, params: Pytree) -> None:
@@ -53,23 +50,12 @@ class Variables:
 class Function:
     """A function of arrays, recorded for arguments of some types.
 
-    Parameters
-    ----------
-    op : str
-        Who asks, for messages.
-    f : callable
-        The function.
-    arrays : sequence of ndarray
-        Arguments of the right shapes and dtypes.
-    batched : sequence of bool
-        Which of them have a free leading axis.
-    variables : Variables
-        Where the parameters are.
-
-    Attributes
-    ----------
-    recorded : FreeFunction
-        What was recorded for batches of several sizes.
+    :param op: Who asks, for messages.
+    :param f: The function.
+    :param arrays: Arguments of the right shapes and dtypes.
+    :param batched: Which of them have a free leading axis.
+    :param variables: Where the parameters are.
+    :ivar recorded: What was recorded for batches of several sizes.
     """
 
     def __init__(

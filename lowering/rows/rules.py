@@ -22,10 +22,7 @@ Rule = Callable[..., Any]
 class Size:
     """The length of a free axis, known when the graph runs: it counts as an int in a shape.
 
-    Attributes
-    ----------
-    tensor : tf.Tensor
-        The length, an int64 of no axes.
+    :ivar tensor: The length, an int64 of no axes.
     """
 
     __slots__ = ("tensor",)

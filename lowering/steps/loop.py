@@ -34,7 +34,7 @@ _ROOM = 64
 def check_loops(program: Program) -> None:
     """Refuse what would be another computation, or a slow one, in a loop of the graph.
 
-    - Raises NotLowered: It averages over processes, or changes a table by its rows.
+    :raises NotLowered: It averages over processes, or changes a table by its rows.
     """
     if ALL_REDUCE in program.ops:
         raise NotLowered("an average over processes is no part of a loop")
@@ -48,7 +48,7 @@ class Loop:
     The graph without XLA takes any number of runs. XLA knows the lengths of its arrays: what it is
     fed has room for more runs than one call may make, and it is told how many to make.
 
-    - done (int): How many runs stood of those that ended with one that does not.
+    :ivar done: How many runs stood of those that ended with one that does not.
     """
 
     def __init__(
@@ -78,8 +78,8 @@ class Loop:
     ) -> list[Output] | None:
         """Run the step so many times; None where not all stand: then nothing has been changed.
 
-        - feeds: Of each input an array, and whether it has a row for each run.
-        - ahead: How many runs are still to come, with these: what XLA is to have room for.
+        :param feeds: Of each input an array, and whether it has a row for each run.
+        :param ahead: How many runs are still to come, with these: what XLA is to have room for.
         """
 
         def call(graph: LoopGraph, changes: Changes) -> list[Output] | None:
@@ -116,9 +116,9 @@ class LoopGraph(StepGraph):
     run to run. It gives whether all runs stand, how many do, the ``results`` first outputs of all
     runs, and the others of the last run.
 
-    - carried: By the slot of an input, which output a run leaves there for the next; None for what
-      stays.
-    - done (int): How many runs stood of those that ended with one that does not.
+    :param carried: By the slot of an input, which output a run leaves there for the next; None for
+        what stays.
+    :ivar done: How many runs stood of those that ended with one that does not.
     """
 
     results_from = 2  # after whether all stand, and how many do

@@ -31,12 +31,12 @@ Call: TypeAlias = Callable[[Any, Changes], "list[Output] | None"]
 class Variants:
     """The two graphs of a step, or of a loop of it.
 
-    - trace: Makes one: ``trace(with_xla=True, careful=True)``.
-    - entries: How many the program has.
-    - use: Whether XLA is to compile it.
-    - what: How compiling it is announced; None where it is already.
-    - trials: How often each runs before it is judged.
-    - compile_seconds (float): What its runs have spent compiling with XLA.
+    :param trace: Makes one: ``trace(with_xla=True, careful=True)``.
+    :param entries: How many the program has.
+    :param use: Whether XLA is to compile it.
+    :param what: How compiling it is announced; None where it is already.
+    :param trials: How often each runs before it is judged.
+    :ivar compile_seconds: What its runs have spent compiling with XLA.
     """
 
     def __init__(
@@ -93,8 +93,8 @@ class Variants:
     ) -> list[Output] | None:
         """Run one of them; None where what it gives does not stand: nothing has been changed.
 
-        - recompiles: What XLA is fed has another shape, which it has to compile again.
-        - runs: Of the step, in this call.
+        :param recompiles: What XLA is fed has another shape, which it has to compile again.
+        :param runs: Of the step, in this call.
         """
         chosen, _ = self.tuner.choose()
         uses_xla = chosen is self._with_xla

@@ -48,7 +48,7 @@ def price(entries: int) -> float:
 def failed_at_once(reason: str) -> None:
     """Report that a step is not compiled with XLA as was asked: warn, or raise in strict mode.
 
-    - Raises RuntimeError: Under ``TAPEGRAPH_STRICT=1``.
+    :raises RuntimeError: Under ``TAPEGRAPH_STRICT=1``.
     """
     received = f"a step that fails with XLA: {reason}"
     text = message("compile(xla=True)", received, "what it compiles", "It runs without.")

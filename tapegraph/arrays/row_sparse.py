@@ -18,7 +18,8 @@ class RowSparse:
 
     - rows (ndarray of int64, shape (n,)): Row numbers, in any order, repeated or not.
     - values (ndarray, shape (n, ...)): What is added to each.
-    - shape: Of the table.
+
+    :param shape: Of the table.
     """
 
     __slots__ = ("rows", "shape", "values")

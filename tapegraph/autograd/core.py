@@ -122,8 +122,8 @@ def make_jacobian(fun: Callable[[Any], Any], x: Any) -> Any:
 def make_jvp(fun: Callable[[Any], Any], x: Any) -> Callable[[Any], tuple[Any, Any]]:
     """Return the function that takes a direction to the value and its derivative along it.
 
-    - fun (callable): Of one argument.
-    - x: A number, an array, or dicts, lists and tuples of them.
+    :param fun: Of one argument.
+    :param x: A number, an array, or dicts, lists and tuples of them.
     """
     _check_numbers("make_jvp", x)
     primals = tuple(leaf for _, leaf in leaves(with_shapes(x)))
@@ -200,7 +200,7 @@ def _check_numbers(op: str, x: Any) -> None:
 def _like(op: str, g: Any, value: Any, of: str) -> Any:
     """Return a direction in the structure of a value, of its shapes where it broadcasts to them.
 
-    - Raises ValueError: It does not, or the structures differ.
+    :raises ValueError: It does not, or the structures differ.
     """
     pairs = zip(matched(op, g, value, "the direction", of), leaves(value), strict=True)
     return replaced(value, (_shaped(op, path, a, np.shape(b)) for (path, a), (_, b) in pairs))

@@ -31,7 +31,7 @@ def grad(fun: Callable[..., Any], x: Any) -> Any:
 
     ``grad(fun, argnum=0)`` is a function of what ``fun`` takes.
 
-    - Raises TypeError: ``fun`` does not return one real number.
+    :raises TypeError: ``fun`` does not return one real number.
 
     >>> import tapegraph.autograd.numpy as np
     >>> from tapegraph.autograd import grad
@@ -45,7 +45,7 @@ def grad(fun: Callable[..., Any], x: Any) -> Any:
 def value_and_grad(fun: Callable[..., Any], x: Any) -> tuple[Any, Any]:
     """Return the value of a function of one number, and its gradient.
 
-    - Raises TypeError: ``fun`` does not return one real number.
+    :raises TypeError: ``fun`` does not return one real number.
     """
     return core.value_and_gradient("value_and_grad", fun, x)
 

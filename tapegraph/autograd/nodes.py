@@ -102,7 +102,7 @@ class VJPNode(Node):
 class JVPNode(Node):
     """The derivative that a traced value of forward mode carries.
 
-    - g: The derivative.
+    :ivar g: The derivative.
     """
 
     def initialize_root(self, g: Any = None) -> None:
@@ -132,14 +132,13 @@ trace_stack = TraceStack()
 def new_box(value: Any, trace: int, node: Node) -> Any:
     """Return a value as a traced one, at which graphs begin.
 
-    - value: A number, an array, a traced value of an outer trace, or tuples, lists and dicts of
-      them.
-    - trace (int): What ``box._trace`` is to be, of this box and of what is computed from it.
-    - node (VJPNode or JVPNode): From ``VJPNode.new_root()``, for passes back, or
-      ``JVPNode.new_root(direction)``.
-    - Returns (Tensor or Dual): Or the structure of them, with ``_trace`` and ``_node`` too.
-    - Raises TypeError: The node is of another class, or the value is not numeric.
-    - Raises ValueError: The node is in use already.
+    :param value: A number, an array, a traced value of an outer trace, or tuples, lists and dicts
+        of them.
+    :param trace: What ``box._trace`` is to be, of this box and of what is computed from it.
+    :param node: From ``VJPNode.new_root()``, for passes back, or ``JVPNode.new_root(direction)``.
+    :param Returns: Or the structure of them, with ``_trace`` and ``_node`` too.
+    :raises TypeError: The node is of another class, or the value is not numeric.
+    :raises ValueError: The node is in use already.
 
     >>> import tapegraph.autograd.numpy as np
     >>> from tapegraph.autograd.core import VJPNode, backward_pass
@@ -164,11 +163,11 @@ def new_box(value: Any, trace: int, node: Node) -> Any:
 def backward_pass(g: Any, end_node: VJPNode) -> Any:
     """Return the cotangent of the box that a graph began with, for one of a result's.
 
-    - g: The cotangent of the result, of its shape; it may be traced itself.
-    - end_node (VJPNode): ``result._node``.
-    - Returns (As what `new_box` was given): The box whose trace is open: of boxes in boxes the last
-      whose pass back is still to come.
-    - Raises TypeError: The node is no VJPNode, or its value does not depend on a box of `new_box`.
+    :param g: The cotangent of the result, of its shape; it may be traced itself.
+    :param end_node: ``result._node``.
+    :param Returns: The box whose trace is open: of boxes in boxes the last whose pass back is still
+        to come.
+    :raises TypeError: The node is no VJPNode, or its value does not depend on a box of `new_box`.
     """
     if type(end_node) is not VJPNode:
         received = kind_of(end_node)

@@ -43,14 +43,14 @@ primitive_jvps: dict[Any, Rule] = {}
 def primitive(f_raw: F) -> F:
     """Make a function one operation, whose derivatives `defvjp` and `defjvp` define.
 
-    - f_raw (callable): Takes and returns any Python values. Where an argument is traced, or is a
-      list, tuple or dict that holds what is, the function is given plain values, and what it
-      returns (a number, an array, or lists, tuples and dicts of them) is traced.
-    - Returns (callable): Takes what the function takes.
-    - Raises NotImplementedError: When differentiated: no rule was defined for the function, or for
-      a traced argument.
-    - Raises TypeError: When called: a keyword argument is traced that has no position in the
-      signature, beside one by position, or the result is nothing to differentiate.
+    :param f_raw: Takes and returns any Python values. Where an argument is traced, or is a list,
+        tuple or dict that holds what is, the function is given plain values, and what it returns (a
+        number, an array, or lists, tuples and dicts of them) is traced.
+    :param Returns: Takes what the function takes.
+    :raises NotImplementedError: When differentiated: no rule was defined for the function, or for a
+        traced argument.
+    :raises TypeError: When called: a keyword argument is traced that has no position in the
+        signature, beside one by position, or the result is nothing to differentiate.
 
     >>> import tapegraph.autograd.numpy as np
     >>> from tapegraph.autograd import grad
@@ -89,9 +89,9 @@ def notrace_primitive(f_raw: F) -> F:
 def register_notrace(trace_type: type, primitive_fun: Callable[..., Any]) -> None:
     """Let a primitive run on plain values, and give plain ones, in one kind of derivative.
 
-    - trace_type (type): ``VJPNode`` for reverse mode, or ``JVPNode`` for forward mode.
-    - primitive_fun (callable): Made by `primitive`, or a function of `tapegraph.autograd.numpy`.
-    - Raises TypeError: The type is another.
+    :param trace_type: ``VJPNode`` for reverse mode, or ``JVPNode`` for forward mode.
+    :param primitive_fun: Made by `primitive`, or a function of `tapegraph.autograd.numpy`.
+    :raises TypeError: The type is another.
     """
     rules = {"VJPNode": primitive_vjps, "JVPNode": primitive_jvps}.get(trace_type.__name__)
     if rules is None:
@@ -107,9 +107,8 @@ def _untraced(*_: Any) -> Any:
 class SparseObject:
     """A gradient that a rule returns as what adds it to an array, instead of as an array.
 
-    - vs (VSpace): Of the argument.
-    - mut_add (callable): Takes an array of that space, adds the gradient to it in place, and
-      returns it.
+    :param vs: Of the argument.
+    :param mut_add: Takes an array of that space, adds the gradient to it in place, and returns it.
     """
 
     def __init__(self, vs: Any, mut_add: Callable[[Any], Any]) -> None:
@@ -130,13 +129,12 @@ def _dense(x: Any) -> Any:
 def defvjp(fun: Callable[..., Any], *vjpmakers: Rule | None, argnums: Any = None) -> None:
     """Define the vector-Jacobian products of a primitive, argument by argument.
 
-    - fun (callable): Made by `primitive`, or a function of `tapegraph.autograd.numpy`. The last
-      definition wins.
-    - *vjpmakers (callable or None): ``maker(ans, *args, **kwargs)`` returns the function from the
-      cotangent of the result to that of the argument, written in `tapegraph.autograd.numpy`. None
-      for a zero derivative.
-    - argnums (sequence of int, optional): The positions that the makers are for; 0, 1, 2, ... where
-      not given.
+    :param fun: Made by `primitive`, or a function of `tapegraph.autograd.numpy`. The last
+        definition wins.
+    :param *vjpmakers: ``maker(ans, *args, **kwargs)`` returns the function from the cotangent of
+        the result to that of the argument, written in `tapegraph.autograd.numpy`. None for a zero
+        derivative.
+    :param argnums: The positions that the makers are for; 0, 1, 2, ... where not given.
     """
     makers = dict(zip(range(len(vjpmakers)) if argnums is None else argnums, vjpmakers))  # noqa: B905
     for maker in vjpmakers:
@@ -171,13 +169,12 @@ def defvjp_argnums(fun: Callable[..., Any], vjpmaker: Rule) -> None:
 def defjvp(fun: Callable[..., Any], *jvpfuns: Rule | str | None, argnums: Any = None) -> None:
     """Define the Jacobian-vector products of a primitive, argument by argument.
 
-    - fun (callable): Made by `primitive`, or a function of `tapegraph.autograd.numpy`. The last
-      definition wins.
-    - *jvpfuns (callable, "same" or None): ``jvp(g, ans, *args, **kwargs)`` gives the tangent of the
-      result for the tangent ``g`` of the argument. ``"same"`` for a function that is linear in the
-      argument, None for zero.
-    - argnums (sequence of int, optional): The positions that the rules are for; 0, 1, 2, ... where
-      not given.
+    :param fun: Made by `primitive`, or a function of `tapegraph.autograd.numpy`. The last
+        definition wins.
+    :param *jvpfuns: ``jvp(g, ans, *args, **kwargs)`` gives the tangent of the result for the
+        tangent ``g`` of the argument. ``"same"`` for a function that is linear in the argument,
+        None for zero.
+    :param argnums: The positions that the rules are for; 0, 1, 2, ... where not given.
     """
     rules = dict(zip(range(len(jvpfuns)) if argnums is None else argnums, jvpfuns))  # noqa: B905
     for jvp in jvpfuns:

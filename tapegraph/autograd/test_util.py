@@ -34,8 +34,8 @@ def make_numerical_jvp(f: Callable[[Any], Any], x: Any) -> Callable[[Any], Any]:
 def check_vjp(f: Callable[[Any], Any], x: Any) -> None:
     """Check the pullback of a function at a point along random directions.
 
-    - Raises AssertionError: It differs from central differences, or has another structure than
-      ``x``.
+    :raises AssertionError: It differs from central differences, or has another structure than
+        ``x``.
     """
     vjp, value = make_vjp(f, x)
     direction, cotangent = vspace(x).randn(), vspace(value).randn()
@@ -53,7 +53,7 @@ def check_vjp(f: Callable[[Any], Any], x: Any) -> None:
 def check_jvp(f: Callable[[Any], Any], x: Any) -> None:
     """Check the derivative of a function at a point along a random direction.
 
-    - Raises AssertionError: It differs from central differences.
+    :raises AssertionError: It differs from central differences.
     """
     direction = vspace(x).randn()
     check_equivalent(make_jvp(f, x)(direction)[1], make_numerical_jvp(f, x)(direction))
@@ -62,7 +62,7 @@ def check_jvp(f: Callable[[Any], Any], x: Any) -> None:
 def check_equivalent(x: Any, y: Any) -> None:
     """Check that two values have one structure and, along a random direction, the same numbers.
 
-    - Raises AssertionError: They differ.
+    :raises AssertionError: They differ.
     """
     _check_space(x, y, "check_equivalent")
     direction = vspace(x).randn()
@@ -84,13 +84,12 @@ def check_grads(
 
     ``check_grads(f, argnum=0, modes=["fwd", "rev"], order=2)`` is a function of what ``f`` takes.
 
-    - f (callable): The function.
-    - x: Where to check.
-    - modes (sequence of str): ``"fwd"`` and ``"rev"``: which are checked, and combined at higher
-      orders.
-    - order (int): Up to which order.
-    - Raises AssertionError: A derivative differs.
-    - Raises ValueError: A mode is neither.
+    :param f: The function.
+    :param x: Where to check.
+    :param modes: ``"fwd"`` and ``"rev"``: which are checked, and combined at higher orders.
+    :param order: Up to which order.
+    :raises AssertionError: A derivative differs.
+    :raises ValueError: A mode is neither.
     """
     if not set(modes) <= {"fwd", "rev"}:
         raise ValueError(f"check_grads: received modes {list(modes)}; expected 'fwd' or 'rev'")

@@ -41,7 +41,7 @@ def holds_box(x: Any) -> bool:
 def getval(x: Any) -> Any:
     """Return the plain value under all levels of differentiation, and anything else as it is.
 
-    - Raises ConcretizationError: It belongs to a captured program.
+    :raises ConcretizationError: It belongs to a captured program.
     """
     while type(x) is Dual:
         x = x.primal

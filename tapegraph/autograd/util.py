@@ -36,9 +36,8 @@ def toposort(
 ) -> Iterator[Any]:
     """Yield a node and all before it, each after everything that was computed from it.
 
-    - end_node: Where to begin.
-    - parents (callable, optional): Gives what a node was computed from; ``node.parents`` where not
-      given.
+    :param end_node: Where to begin.
+    :param parents: Gives what a node was computed from; ``node.parents`` where not given.
     """
     waiting: dict[Any, int] = {}
     pending = [end_node]
@@ -66,7 +65,7 @@ def quick_grad_check(
 ) -> None:
     """Check the gradient of a function by its first argument against central differences.
 
-    - Raises AssertionError: It differs.
+    :raises AssertionError: It differs.
     """
     from tapegraph.autograd.test_util import check_grads  # which needs what needs this module
 

@@ -15,7 +15,7 @@ from tapegraph.pytree import leaves, matched, replaced
 class VSpace:
     """The vector space that a value belongs to; subclass it for a type of your own.
 
-    - value: An element of the space.
+    :param value: An element of the space.
     """
 
     mappings: ClassVar[dict[type, Callable[[Any], Any]]] = {}
@@ -161,7 +161,7 @@ class ComplexArrayVSpace(ArrayVSpace):
 class ContainerVSpace(VSpace):
     """Dicts, lists and tuples of elements of other spaces: their product.
 
-    - shape: The same structure, of the spaces.
+    :ivar shape: The same structure, of the spaces.
     """
 
     def __init__(self, value: Any) -> None:
@@ -225,9 +225,9 @@ class ContainerVSpace(VSpace):
 def vspace(value: Any) -> Any:
     """Return the vector space that a value belongs to.
 
-    - value: A number, an array, a traced value, dicts, lists and tuples of them, or a value of a
-      type that was registered with `VSpace.register`.
-    - Raises TypeError: It belongs to none.
+    :param value: A number, an array, a traced value, dicts, lists and tuples of them, or a value of
+        a type that was registered with `VSpace.register`.
+    :raises TypeError: It belongs to none.
 
     >>> from tapegraph.autograd.extend import vspace
     >>> vspace({"w": [1.0, 2.0], "b": 3.0}).size

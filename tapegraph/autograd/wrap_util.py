@@ -16,10 +16,10 @@ R = TypeVar("R")
 def unary_to_nary(unary_operator: Callable[..., R]) -> Nary[R]:
     """Make an operator ``op(fun, x)`` on functions of one argument one on functions of several.
 
-    - unary_operator (callable): Takes a function of one argument, and the argument.
-    - Returns (callable): ``op(fun, argnum=0)``, a function of what ``fun`` takes. For a list or
-      tuple of positions the operator's argument is the tuple of those arguments. Negative ones
-      count from the end.
+    :param unary_operator: Takes a function of one argument, and the argument.
+    :param Returns: ``op(fun, argnum=0)``, a function of what ``fun`` takes. For a list or tuple of
+        positions the operator's argument is the tuple of those arguments. Negative ones count from
+        the end.
     """
 
     @functools.wraps(unary_operator)

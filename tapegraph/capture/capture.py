@@ -62,17 +62,15 @@ class Capture:
     State is every tensor from before the scope, and its gradient. What happens inside happens
     eagerly too, and is taken back where the scope is left by an exception.
 
-    - start (int): When it began, in the time that entries are recorded by.
-    - readings: Leaves whose numbers are read anew before every run, such as a learning rate.
-    - steps (Counter): How many steps each optimizer has taken inside, by id.
-    - gradients: The leaves whose gradient was touched, by id, and what it is now: a tensor, None,
-      or `ZEROED` or `MAYBE_ZEROED`.
-    - asked: State of which it was asked whether it had a gradient, and whether it had.
-    - frame: Where the scope was entered: a signal handler that runs inside began further in.
-    - undo: What takes back what was done to state inside, and leaves the scope.
+    :ivar start: When it began, in the time that entries are recorded by.
+    :ivar readings: Leaves whose numbers are read anew before every run, such as a learning rate.
+    :ivar steps: How many steps each optimizer has taken inside, by id.
+    :ivar gradients: The leaves whose gradient was touched, by id, and what it is now: a tensor,
+        None, or `ZEROED` or `MAYBE_ZEROED`.
+    :ivar asked: State of which it was asked whether it had a gradient, and whether it had.
+    :ivar frame: Where the scope was entered: a signal handler that runs inside began further in.
+    :param undo: What takes back what was done to state inside, and leaves the scope.
 
-    >>> import numpy as np
-    >>> import tapegraph as tg
     >>> with Capture() as capture:
     ...     x = capture.input(np.array([1.0, -2.0]))
     ...     y = np.where(x > 0, x, 0.1 * x)

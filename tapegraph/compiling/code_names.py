@@ -12,9 +12,9 @@ from typing import NamedTuple
 class CodeNames(NamedTuple):
     """The names in some code.
 
-    - globals: Names of globals, and of built-in functions.
-    - reads: Names of attributes whose value is used, and strings that may be one (``getattr``).
-    - calls: Names of attributes that are called at once, such as methods.
+    :ivar globals: Names of globals, and of built-in functions.
+    :ivar reads: Names of attributes whose value is used, and strings that may be one (``getattr``).
+    :ivar calls: Names of attributes that are called at once, such as methods.
     """
 
     globals: frozenset[str]
@@ -29,7 +29,7 @@ NONE = CodeNames(frozenset(), frozenset(), frozenset())
 def names_of(code: CodeType) -> CodeNames:
     """Return the names in a function's code, and in that of the functions it defines.
 
-    - code: That of a function.
+    :param code: That of a function.
 
     >>> def f(model, x):
     ...     return model.scale * x.sum() + offset

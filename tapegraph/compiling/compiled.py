@@ -70,13 +70,8 @@ _disabled: ContextVar[bool] = ContextVar("tapegraph_compile_disabled", default=F
 def compile_disabled() -> Iterator[None]:
     """Run compiled functions eagerly inside the block, as ``TAPEGRAPH_COMPILE=0`` does for good.
 
-    Returns
-    -------
-    context manager
+    :returns: Context manager.
 
-    Examples
-    --------
-    >>> import tapegraph as tg
     >>> with tg.compile_disabled():
     ...     tg.compile(lambda x: x * 2.0)(3.0)
     6.0
@@ -131,8 +126,8 @@ class _Entry:
 class Compiled:
     """A compiled function; `tg.compile` makes it.
 
-    - traces: How many recordings it holds: of combinations of arguments, and of what it sees
-      besides.
+    :ivar traces: How many recordings it holds: of combinations of arguments, and of what it sees
+        besides.
     """
 
     _workers: Any = None  # whose gradients are averaged
@@ -408,18 +403,16 @@ class Compiled:
         graph. Inside another compiled function, or one that is differentiated, the calls become a
         part of that.
 
-        - args, kwargs: Arrays of shape (n, ...), also in dicts, lists and tuples, of which each
-          call is given a row; or one `tapegraph.data.epoch`, of which it is given a batch. Plain
-          Python values and parameters are the same in every call; `tapegraph.each` gives each call
-          a number.
-        - length (int, optional): n, where no argument is an array.
-        - Returns: What the function returns, stacked along a new first axis. Values are listed.
-        - Raises TypeError, ValueError: The lengths differ, or what the calls return.
-        - Raises Exception: What call k raises, with a note of k: state is what the calls before it
-          left. So it is where Ctrl-C falls between two calls.
+        :param args, kwargs: Arrays of shape (n, ...), also in dicts, lists and tuples, of which
+            each call is given a row; or one `tapegraph.data.epoch`, of which it is given a batch.
+            Plain Python values and parameters are the same in every call; `tapegraph.each` gives
+            each call a number.
+        :param length: n, where no argument is an array.
+        :returns: What the function returns, stacked along a new first axis. Values are listed.
+        :raises TypeError, ValueError: The lengths differ, or what the calls return.
+        :raises Exception: What call k raises, with a note of k: state is what the calls before it
+            left. So it is where Ctrl-C falls between two calls.
 
-        >>> import numpy as np
-        >>> import tapegraph as tg
         >>> total = tg.tensor(0.0)
         >>> @tg.compile
         ... def add(x):
@@ -487,7 +480,7 @@ class Compiled:
     def source(self) -> str:
         """Return the native plan of the combination of arguments that was last called, as Python.
 
-        - Raises RuntimeError: It has not been called three times yet.
+        :raises RuntimeError: It has not been called three times yet.
         """
         for entry in reversed(self._entries):
             if entry.programs is not None:
@@ -502,7 +495,7 @@ class Compiled:
         Parameters have their names in it, and a slash in a name is a scope. It is TensorFlow's
         graph, whatever engine runs the step: ``tensorboard --logdir folder`` shows it.
 
-        - Raises RuntimeError: It has not been called three times yet, or TensorFlow cannot run it.
+        :raises RuntimeError: It has not been called three times yet, or TensorFlow cannot run it.
         """
         for entry in reversed(self._entries):
             if entry.programs is not None:
@@ -614,59 +607,38 @@ def compile(
     function sees besides its arguments (closure, globals, attributes) is checked at every call:
     where it has changed, there is a new trace.
 
-    Parameters
-    ----------
-    fn : callable
-        Of arrays, numbers, and dicts, lists and tuples of them; it may read and update parameters,
-        call ``backward()`` and an optimizer's ``step()``. Arrays count by shape and dtype, floats
-        are fed, and ints, bools, strings and None count by value.
-    max_traces : int
-        How many combinations of arguments, and of what the function sees besides them, to hold;
-        the least recently used are forgotten.
-    verify_every : int, "doubling" or None
-        Which calls of each trace are real ones and compared with the recording: every so many, the
-        4th, 8th, 16th, 32nd and so on, or none.
-    on_retrace : {"allow", "raise"}
-        What to do about a call that takes a new trace, once there is one.
-    xla : bool, "auto" or None
-        Whether TensorFlow compiles the step with XLA: True at once, whatever its operations, though
-        numbers may differ where they overflow or are not finite; False never; "auto" where they
-        agree and it measured faster. None is what ``TAPEGRAPH_XLA`` says, or else "auto".
-    strategy : tf.distribute.MultiWorkerMirroredStrategy, optional
-        Whose workers train together: each process calls the step with its part of the batch, all
-        equally often. Optimizers use, and clipping limits, the mean of the workers' gradients, and
-        start from the first worker's numbers. What is returned is the worker's own. Or a function
-        that makes the strategy; one of a single replica changes nothing.
+    :param fn: Callable of arrays, numbers, and dicts, lists and tuples of them; it may read and
+        update parameters, call ``backward()`` and an optimizer's ``step()``. Arrays count by shape
+        and dtype, floats are fed, and ints, bools, strings and None count by value.
+    :param max_traces: How many combinations of arguments, and of what the function sees besides
+        them, to hold; the least recently used are forgotten.
+    :param verify_every: Which calls of each trace are real ones and compared with the recording:
+        every so many, the 4th, 8th, 16th, 32nd and so on, or none.
+    :param on_retrace: {"allow", "raise"}. What to do about a call that takes a new trace, once
+        there is one.
+    :param xla: Whether TensorFlow compiles the step with XLA: True at once, whatever its
+        operations, though numbers may differ where they overflow or are not finite; False never;
+        "auto" where they agree and it measured faster. None is what ``TAPEGRAPH_XLA`` says, or else
+        "auto".
+    :param strategy: Whose workers train together: each process calls the step with its part of the
+        batch, all equally often. Optimizers use, and clipping limits, the mean of the workers'
+        gradients, and start from the first worker's numbers. What is returned is the worker's own.
+        Or a function that makes the strategy; one of a single replica changes nothing.
+    :returns: Callable with ``scan()``, which makes many calls at once, ``explain()``, ``source()``,
+        ``reset()`` and ``traces``. Tensors among the results are constants: what a gradient is
+        wanted of belongs inside.
+    :raises ConcretizationError: In the first call: a number that depends on an argument or on state
+        became a plain one.
+    :raises TraceMismatchError: In the second, or a later real one: it did something else than the
+        first. In a call that takes a new trace under ``on_retrace="raise"``.
+    :raises TypeError, ValueError: Of an option; the strategy is of another kind, or has several
+        replicas in this process; in the first call: the workers' parameters or optimizers are not
+        alike.
+    :raises RuntimeError: A function made the strategy after TensorFlow's first operation; or the
+        step changes a parameter without an optimizer, which is not the same on all workers.
+    :raises ConnectionError: In a call under a strategy: a worker has ended.
+    :raises tapegraph.lowering.Unavailable: There is a strategy, and no TensorFlow.
 
-    Returns
-    -------
-    callable
-        With ``scan()``, which makes many calls at once, ``explain()``, ``source()``, ``reset()``
-        and ``traces``. Tensors among the results are constants: what a gradient is wanted of
-        belongs inside.
-
-    Raises
-    ------
-    ConcretizationError
-        In the first call: a number that depends on an argument or on state became a plain one.
-    TraceMismatchError
-        In the second, or a later real one: it did something else than the first. In a call that
-        takes a new trace under ``on_retrace="raise"``.
-    TypeError, ValueError
-        Of an option; the strategy is of another kind, or has several replicas in this process; in
-        the first call: the workers' parameters or optimizers are not alike.
-    RuntimeError
-        A function made the strategy after TensorFlow's first operation; or the step changes a
-        parameter without an optimizer, which is not the same on all workers.
-    ConnectionError
-        In a call under a strategy: a worker has ended.
-    tapegraph.lowering.Unavailable
-        There is a strategy, and no TensorFlow.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> import tapegraph as tg
     >>> w = tg.param([1.0, 2.0])
     >>> optimizer = tg.SGD([w], lr=0.1)
     >>> @tg.compile

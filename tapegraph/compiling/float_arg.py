@@ -93,11 +93,12 @@ class FloatArg(ArrayMethods):
 
     So it does with other numbers: what Python makes of them is a `FloatArg` too.
 
-    - inputs: Where its leaves are entered: one per dtype that it is met in.
-    - value: The number of this call.
-    - expression: Which of the arguments' arrays and floats it is, or how it is computed from them.
-    - reads: The arguments that may be read as plain numbers after all, and whether they have been:
-      these are floats that the function sees in its closure or an attribute.
+    :param inputs: Where its leaves are entered: one per dtype that it is met in.
+    :param value: The number of this call.
+    :param expression: Which of the arguments' arrays and floats it is, or how it is computed from
+        them.
+    :param reads: The arguments that may be read as plain numbers after all, and whether they have
+        been: these are floats that the function sees in its closure or an attribute.
     """
 
     __slots__ = ("_expression", "_inputs_of", "_reads", "_value")

@@ -72,9 +72,9 @@ class Check(NamedTuple):
 class FedPlace(NamedTuple):
     """Where a function finds a float that is fed: read anew for every call.
 
-    - name: What the user calls it.
-    - get, owner, position: What gives it, among others.
-    - put: Leaves another object there: a call of what is written in C.
+    :ivar name: What the user calls it.
+    :ivar get, owner, position: What gives it, among others.
+    :ivar put: Leaves another object there: a call of what is written in C.
     """
 
     name: str
@@ -94,7 +94,8 @@ class View:
     - key (tuple of (str, object)): What the user calls each thing (``self.training``,
       ``sizes[0]``), and what it was: a number or string with its type, `Same` for an object, the
       contents of an array. Two views with equal keys are of the same state of affairs.
-    - fed (list of FedPlace): The floats whose numbers do not count.
+
+    :ivar fed: The floats whose numbers do not count.
     """
 
     __slots__ = ("_arrays", "_checks", "fed", "key")
@@ -151,10 +152,10 @@ def look(
 ) -> tuple[View, CodeNames]:
     """Walk over what a function sees.
 
-    - function: A function, a bound method, a partial, or an object with ``__call__``.
-    - known: What an earlier look has found its code, and that of what it calls, to name.
-    - fed: The names of floats whose numbers are not to count, where they can be replaced.
-    - Returns: What to give the next look, which saves it the search.
+    :param function: A function, a bound method, a partial, or an object with ``__call__``.
+    :param known: What an earlier look has found its code, and that of what it calls, to name.
+    :param fed: The names of floats whose numbers are not to count, where they can be replaced.
+    :returns: What to give the next look, which saves it the search.
 
     >>> sizes = [2, 3]
     >>> f = lambda x: x * sizes[0]

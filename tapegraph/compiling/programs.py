@@ -190,9 +190,9 @@ class Programs:
         Where that is fewer, the next one is to be called by itself: it fails, or only the native
         engine knows its numbers.
 
-        - block: The arguments.
-        - ahead: How many runs are still to come, these included, be they ready or not.
-        - results: Takes what the function returns.
+        :param block: The arguments.
+        :param ahead: How many runs are still to come, these included, be they ready or not.
+        :param results: Takes what the function returns.
         """
         done = 0
         while done < runs:

@@ -21,9 +21,9 @@ class Results:
 
     A `Value` of each call is in a list; anything else, such as None, has to be the same in all.
 
-    - calls: How many there will be.
-    - recorded: Stack tensors by an operation, through which gradients flow.
-    - count (int): How many have been taken.
+    :param calls: How many there will be.
+    :param recorded: Stack tensors by an operation, through which gradients flow.
+    :ivar count: How many have been taken.
     """
 
     def __init__(self, calls: int, *, recorded: bool = False) -> None:

@@ -73,25 +73,11 @@ class _RecordedRows(Rows):
 def each(values: ArrayLike) -> Each:
     """Give each call of ``step.scan`` a Python number of its own.
 
-    Parameters
-    ----------
-    values : array_like of shape (n,)
-        The numbers. Floats are fed; every other int or bool is a trace of its own, as in calls.
+    :param values: Of shape (n,). The numbers. Floats are fed; every other int or bool is a trace of
+        its own, as in calls.
+    :returns: Each. What stands for the argument.
+    :raises TypeError, ValueError: It is no sequence of numbers.
 
-    Returns
-    -------
-    Each
-        What stands for the argument.
-
-    Raises
-    ------
-    TypeError, ValueError
-        It is no sequence of numbers.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> import tapegraph as tg
     >>> step = tg.compile(lambda x, k: x * k)
     >>> step.scan(np.array([1.0, 2.0, 3.0]), tg.each([0.5, 0.25, 2.0]))
     Tensor([0.5, 0.5, 6. ])
@@ -105,10 +91,10 @@ def each(values: ArrayLike) -> Each:
 class Calls:
     """The arguments of so many calls.
 
-    - recorded: Rows of tensors are taken by an operation.
-    - rows (dict): The arrays of which each call is given a row, by the path of the argument.
-    - Raises TypeError, ValueError: Arrays have other lengths, or there is nothing to tell how many
-      calls there are.
+    :param recorded: Rows of tensors are taken by an operation.
+    :ivar rows: The arrays of which each call is given a row, by the path of the argument.
+    :raises TypeError, ValueError: Arrays have other lengths, or there is nothing to tell how many
+        calls there are.
     """
 
     def __init__(
@@ -153,8 +139,8 @@ class Calls:
 class CallBlock:
     """Calls with arguments of one structure.
 
-    - count: How many.
-    - structure, given: As a single call takes them (`tapegraph.compiling.arguments`).
+    :param count: How many.
+    :ivar structure, given: As a single call takes them (`tapegraph.compiling.arguments`).
     """
 
     def __init__(self, calls: Calls, start: int, count: int) -> None:

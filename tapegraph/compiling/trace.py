@@ -55,15 +55,16 @@ class Trace:
     - results (ArgSpec): Of what the function returns.
     - gradients (list of (Node, object)): The state whose gradient is touched, and what it is left
       with: `COMPUTED`, or what `Capture.gradients` has for none and for zero.
-    - draws (bool): Whether runs draw random numbers.
-    - averages (bool): Whether they average over processes.
-    - sources: What gives the value of each leaf that changes from run to run, by slot: it takes the
-      arguments' arrays and floats, and what `read` gives.
-    - arguments: Which of the arguments' arrays and floats a leaf stands for, by slot.
-    - constants: The arrays that are the same in every run, by slot.
-    - numbers: What is read and written of Values, if there are any.
-    - read_floats (set of str): The names of fed floats that were read as plain numbers, so that
-      they cannot be fed.
+
+    :ivar draws: Whether runs draw random numbers.
+    :ivar averages: Whether they average over processes.
+    :ivar sources: What gives the value of each leaf that changes from run to run, by slot: it takes
+        the arguments' arrays and floats, and what `read` gives.
+    :param arguments: Which of the arguments' arrays and floats a leaf stands for, by slot.
+    :ivar constants: The arrays that are the same in every run, by slot.
+    :ivar numbers: What is read and written of Values, if there are any.
+    :ivar read_floats: The names of fed floats that were read as plain numbers, so that they cannot
+        be fed.
     """
 
     def __init__(

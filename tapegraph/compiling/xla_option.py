@@ -15,7 +15,7 @@ _OF_TEXT: dict[str, Xla] = {"1": True, "0": False, "auto": "auto", "": "auto"}
 def _from_environment() -> Xla:
     """Return what ``TAPEGRAPH_XLA`` says.
 
-    - Raises ValueError: It says something else than 1, 0 or auto.
+    :raises ValueError: It says something else than 1, 0 or auto.
     """
     text = os.environ.get(_VARIABLE, "")
     if text not in _OF_TEXT:
@@ -29,7 +29,7 @@ _default = _from_environment()
 def checked_option(option: Any) -> Xla:
     """Return the option of `compile`; None stands for the default.
 
-    - Raises ValueError: It is neither a bool nor "auto".
+    :raises ValueError: It is neither a bool nor "auto".
     """
     if option is None:
         return _default

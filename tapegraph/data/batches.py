@@ -71,35 +71,17 @@ def batches(
 ) -> Batches:
     """Go over arrays in batches, in as many loops as one likes.
 
-    Parameters
-    ----------
-    *arrays : array_like of shape (rows, ...), or dicts, lists and tuples of such
-        All with as many rows. They are read batch by batch, so that one on disk (``np.memmap``)
-        need not fit into memory.
-    size : int
-        The rows of a batch.
-    shuffle : bool
-        Whether each loop takes the rows in another order.
-    rng : int or numpy.random.Generator, optional
-        Draws the orders; an int seeds one of its own. Without it `tapegraph.random` does.
-    drop_last : bool
-        Whether to leave out the last batch where it has fewer rows.
+    :param *arrays: Of shape (rows, ...), or dicts, lists and tuples of such. All with as many rows.
+        They are read batch by batch, so that one on disk (``np.memmap``) need not fit into memory.
+    :param size: The rows of a batch.
+    :param shuffle: Whether each loop takes the rows in another order.
+    :param rng: Draws the orders; an int seeds one of its own. Without it `tapegraph.random` does.
+    :param drop_last: Whether to leave out the last batch where it has fewer rows.
+    :returns: Batches. An iterable with a length. It yields arrays where there is one argument, and
+        tuples of several.
+    :raises TypeError, ValueError: An argument is no array, or the arrays have other numbers of
+        rows, or fewer than one batch.
 
-    Returns
-    -------
-    Batches
-        An iterable with a length. It yields arrays where there is one argument, and tuples of
-        several.
-
-    Raises
-    ------
-    TypeError, ValueError
-        An argument is no array, or the arrays have other numbers of rows, or fewer than one batch.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> import tapegraph as tg
     >>> for x in tg.data.batches(np.arange(5), size=2):
     ...     print(x)
     [0 1]
@@ -130,25 +112,11 @@ def epoch(
 
     Without ``shuffle`` nothing is copied. A short last batch is run apart, after the others.
 
-    Parameters
-    ----------
-    *arrays, size, shuffle, rng, drop_last
-        As `batches` takes them.
+    :param *arrays, size, shuffle, rng, drop_last: As `batches` takes them.
+    :returns: Epoch. An iterable with a length. To ``scan`` it stands for the arguments that a batch
+        has.
+    :raises TypeError, ValueError: As `batches` raises them.
 
-    Returns
-    -------
-    Epoch
-        An iterable with a length. To ``scan`` it stands for the arguments that a batch has.
-
-    Raises
-    ------
-    TypeError, ValueError
-        As `batches` raises them.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> import tapegraph as tg
     >>> step = tg.compile(lambda x, y: np.sum(x * y))
     >>> x = np.arange(6.0)
     >>> step.scan(tg.data.epoch(x, x, size=2))

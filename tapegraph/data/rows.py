@@ -49,7 +49,7 @@ class ArrayRows(Rows):
 class BatchRows(Rows):
     """The rows of an array, a batch at a time; the last batch may be a short one.
 
-    - order: Where the rows stand in the array; None for as they stand there.
+    :param order: Where the rows stand in the array; None for as they stand there.
     """
 
     def __init__(self, array: Array, order: Array | None, size: int, *, drop_last: bool) -> None:

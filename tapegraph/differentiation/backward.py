@@ -39,33 +39,19 @@ _ROWS = Failure("auto: it takes the rows of a Jacobian at once")
 def backward(y: Tensor | Value, seed: ArrayLike | None = None) -> None:
     """Add the gradient of ``y`` to the ``.grad`` of every leaf it was computed from.
 
-    Parameters
-    ----------
-    y : Tensor
-        The output to differentiate, of any shape.
-    seed : array_like of y's shape, optional
-        The cotangent of ``y``; ones where not given.
+    :param y: The output to differentiate, of any shape.
+    :param seed: Array_like of y's shape. The cotangent of ``y``; ones where not given.
+    :raises RuntimeError: ``y`` needs no gradient, its entries were cleared, or a leaf was changed
+        after it was recorded.
+    :raises ValueError: The seed's shape differs from ``y``'s.
+    :raises TypeError: ``y`` is no tensor, the seed is not numeric, or ``y`` is complex and there is
+        none.
 
-    Raises
-    ------
-    RuntimeError
-        ``y`` needs no gradient, its entries were cleared, or a leaf was changed after it was
-        recorded.
-    ValueError
-        The seed's shape differs from ``y``'s.
-    TypeError
-        ``y`` is no tensor, the seed is not numeric, or ``y`` is complex and there is none.
-
-    Notes
-    -----
     Nothing is written unless everything was computed. Calling it twice adds twice.
 
     The gradient of a real ``L`` by a complex ``z = x + iy`` is ``dL/dx + i dL/dy``, the direction
     in which ``L`` rises fastest, as in PyTorch and TensorFlow: ``z - lr * z.grad`` descends.
 
-    Examples
-    --------
-    >>> import tapegraph as tg
     >>> x = tg.param([1.0, 2.0])
     >>> tg.backward(tg.sum(x * x))
     >>> x.grad

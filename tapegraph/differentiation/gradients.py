@@ -33,39 +33,21 @@ def gradients(
 ) -> tuple[Tensor | None, ...]:
     """Return the gradients of ``y`` with respect to some tensors; no ``.grad`` is written.
 
-    Parameters
-    ----------
-    y : Tensor
-        The output to differentiate, of any shape.
-    xs : Tensor or sequence of Tensor
-        What to differentiate with respect to: parameters, or results that ``y`` was computed from.
-    seed : array_like of y's shape, optional
-        The cotangent of ``y``; ones where not given.
-    create_graph : bool
-        Record what computes the gradients, so that they can be differentiated again.
-    allow_unused : bool
-        Give None for what ``y`` does not depend on, which is an error otherwise.
+    :param y: The output to differentiate, of any shape.
+    :param xs: What to differentiate with respect to: parameters, or results that ``y`` was computed
+        from.
+    :param seed: Array_like of y's shape. The cotangent of ``y``; ones where not given.
+    :param create_graph: Record what computes the gradients, so that they can be differentiated
+        again.
+    :param allow_unused: Give None for what ``y`` does not depend on, which is an error otherwise.
+    :returns: Tuple of Tensor. One per ``x``, of its shape and dtype.
+    :raises RuntimeError: ``y`` does not depend on one of ``xs``, its entries were cleared, or a
+        leaf was changed after it was recorded.
+    :raises ValueError: The seed's shape differs from ``y``'s.
+    :raises TypeError: ``y`` or one of ``xs`` is no tensor, or the seed is not numeric.
+    :raises NotImplementedError: Under ``create_graph``: an operation has no gradient that can be
+        recorded.
 
-    Returns
-    -------
-    tuple of Tensor
-        One per ``x``, of its shape and dtype.
-
-    Raises
-    ------
-    RuntimeError
-        ``y`` does not depend on one of ``xs``, its entries were cleared, or a leaf was changed
-        after it was recorded.
-    ValueError
-        The seed's shape differs from ``y``'s.
-    TypeError
-        ``y`` or one of ``xs`` is no tensor, or the seed is not numeric.
-    NotImplementedError
-        Under ``create_graph``: an operation has no gradient that can be recorded.
-
-    Examples
-    --------
-    >>> import tapegraph as tg
     >>> x = tg.param([1.0, 2.0])
     >>> (slope,) = tg.gradients(tg.sum(x**3), [x], create_graph=True)
     >>> slope.data

@@ -16,9 +16,9 @@ _registry: dict[Any, Any] = {}
 def warn_of_float64(y: Node, entries: Sequence[Any], wanted: Iterable[Any]) -> None:
     """Warn, once a line, of operations that widen what was computed from float32 parameters.
 
-    - y: What is differentiated.
-    - entries: What it was computed by, the newest first.
-    - wanted: The parameters.
+    :param y: What is differentiated.
+    :param entries: What it was computed by, the newest first.
+    :param wanted: The parameters.
     """
     if y._array.dtype.char != "d" or all(x._array.dtype.char != "f" for x in wanted):
         return

@@ -56,8 +56,8 @@ def held(node: Node) -> Any:
 def write(nodes: Sequence[Node], grads: Sequence[Any]) -> None:
     """Add one backward's gradients; every array has been checked before the first is written.
 
-    - Raises RuntimeError: The user has given an array that ``.grad`` handed out another shape or
-      dtype.
+    :raises RuntimeError: The user has given an array that ``.grad`` handed out another shape or
+        dtype.
     """
     tape = current()
     handed_out: set[int] = set()

@@ -55,35 +55,17 @@ class DataParallel:
     (``comm.Abort``), by a ``sys.excepthook``. ``python -m mpi4py script.py`` also does it for
     errors before this and for ``sys.exit``.
 
-    Parameters
-    ----------
-    optimizer : Optimizer
-        Over the same parameters, in the same order, on every rank.
-    comm : communicator, optional
-        ``mpi4py.MPI.COMM_WORLD`` where not given; anything with its ``rank``, ``size``,
+    :param optimizer: Over the same parameters, in the same order, on every rank.
+    :param comm: ``mpi4py.MPI.COMM_WORLD`` where not given; anything with its ``rank``, ``size``,
         ``Allreduce(send, receive)`` and ``Bcast(array, root=0)``; or a strategy, as for `compile`.
-    check_every : int or None
-        After so many steps the ranks compare a digest of parameters and optimizer state.
+    :param check_every: After so many steps the ranks compare a digest of parameters and optimizer
+        state.
+    :ivar optimizer: Optimizer.
+    :ivar rank, size: Which rank this is, and of how many.
+    :raises TypeError: It is no optimizer, or no communicator.
+    :raises ValueError: Names, shapes, dtypes or options differ between ranks: on all of them.
+    :raises ImportError: ``comm`` is not given, and there is no mpi4py.
 
-    Attributes
-    ----------
-    optimizer : Optimizer
-    rank, size : int
-        Which rank this is, and of how many.
-
-    Raises
-    ------
-    TypeError
-        It is no optimizer, or no communicator.
-    ValueError
-        Names, shapes, dtypes or options differ between ranks: on all of them.
-    ImportError
-        ``comm`` is not given, and there is no mpi4py.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> import tapegraph as tg
     >>> class Alone:  # in place of MPI.COMM_WORLD
     ...     rank, size = 0, 1
     ...     def Allreduce(self, send, receive): receive[...] = send
@@ -149,10 +131,7 @@ class DataParallel:
     def broadcast(self) -> None:
         """Give all ranks rank 0's parameters and optimizer state, as after loading a checkpoint.
 
-        Raises
-        ------
-        RuntimeError
-            It is called inside a compiled step.
+        :raises RuntimeError: It is called inside a compiled step.
         """
         check_outside("broadcast", "Call it between its runs.")
         send_out(self._comm, [leaf for _, leaf in self._shared()])
@@ -162,33 +141,19 @@ class DataParallel:
 
         For what comes between, as ``tg.clip_grad_norm``, before ``optimizer.step()``.
 
-        Parameters
-        ----------
-        weight : float or Tensor
-            How much this rank counts: the number of its samples, where the loss is their mean.
-            Of a rank with weight 0 nothing is read.
-
-        Raises
-        ------
-        ValueError
-            The weight is negative or not finite.
-        RuntimeError
-            All weights are 0, or the ranks have come to hold other parameters.
+        :param weight: How much this rank counts: the number of its samples, where the loss is their
+            mean. Of a rank with weight 0 nothing is read.
+        :raises ValueError: The weight is negative or not finite.
+        :raises RuntimeError: All weights are 0, or the ranks have come to hold other parameters.
         """
         self._averaged(weight)
 
     def step(self, weight: float | Tensor = 1.0) -> None:
         """Average the gradients over the ranks, and take the optimizer's step.
 
-        Parameters
-        ----------
-        weight : float or Tensor
-            How much this rank counts, as in `all_reduce`.
-
-        Raises
-        ------
-        TypeError, ValueError, RuntimeError
-            As `all_reduce` and ``optimizer.step()``; then nothing has changed.
+        :param weight: How much this rank counts, as in `all_reduce`.
+        :raises TypeError, ValueError, RuntimeError: As `all_reduce` and ``optimizer.step()``; then
+            nothing has changed.
         """
         self._stepped(weight, self.optimizer.step)
 

@@ -25,13 +25,9 @@ class Drawing:
 
     What was drawn may change or go afterwards.
 
-    Attributes
-    ----------
-    title : str
-    size : tuple of int
-        Width and height, in the pixels of a browser.
-    boxes : int
-        How many there are, after folding.
+    :ivar title: Str.
+    :ivar size: Width and height, in the pixels of a browser.
+    :ivar boxes: How many there are, after folding.
     """
 
     def __init__(self, what: Any, names: Any, boxes: int) -> None:
@@ -45,19 +41,10 @@ class Drawing:
     def svg(self, theme: Theme | None = None) -> str:
         """Return the picture as SVG, as an ``.svg`` file has it.
 
-        Parameters
-        ----------
-        theme : {"light", "dark"}, optional
-            Both, for the reader's preference to choose, where not given.
-
-        Returns
-        -------
-        str
-
-        Raises
-        ------
-        ValueError
-            There is no such theme.
+        :param theme: {"light", "dark"}. Both, for the reader's preference to choose, where not
+            given.
+        :returns: Str.
+        :raises ValueError: There is no such theme.
         """
         return svg(self._scene, theme)
 
@@ -70,26 +57,16 @@ class Drawing:
     ) -> None:
         """Write the picture.
 
-        Parameters
-        ----------
-        path : str or path-like
-            Ends in ``.svg``, ``.png``, ``.dot`` or ``.txt``.
-        theme : {"light", "dark"}, optional
-            Where not given, an ``.svg`` has both and a ``.png`` is light.
-        scale : float
-            How many dots of a ``.png`` there are for each pixel of the `size`.
+        :param path: Ends in ``.svg``, ``.png``, ``.dot`` or ``.txt``.
+        :param theme: {"light", "dark"}. Where not given, an ``.svg`` has both and a ``.png`` is
+            light.
+        :param scale: How many dots of a ``.png`` there are for each pixel of the `size`.
+        :raises ValueError: The path ends otherwise, there is no such theme, or the scale is not
+            positive.
+        :raises ModuleNotFoundError: A ``.png`` needs Matplotlib, the extra ``draw``; the others
+            need nothing.
 
-        Raises
-        ------
-        ValueError
-            The path ends otherwise, there is no such theme, or the scale is not positive.
-        ModuleNotFoundError
-            A ``.png`` needs Matplotlib, the extra ``draw``; the others need nothing.
-
-        Examples
-        --------
         >>> import tempfile
-        >>> import tapegraph as tg
         >>> with tempfile.TemporaryDirectory() as folder:
         ...     tg.draw(tg.param(2.0) * 3.0).save(f"{folder}/graph.svg")
         """
@@ -129,32 +106,17 @@ def draw(what: Any, *, names: Any = None, boxes: int = 24) -> Drawing:
     operations are folded as far as the number of boxes asks for: a frame says how often what is in
     it repeats. A compiled step is drawn in regions: forward, backward, update.
 
-    Parameters
-    ----------
-    what : Tensor, Value, list of these, tape, program or compiled step
-        Such as a result, ``tg.tape()``, or a function made by `compile` that was called.
-    names : dict or model, optional
-        Names of tensors and Values, or a model, named as `parameters` does; otherwise those that
-        they were made with. The names of variables are not known.
-    boxes : int
-        About the most there are; as many parameters and constants again may be drawn beside them.
+    :param what: Such as a result, ``tg.tape()``, or a function made by `compile` that was called.
+    :param names: Names of tensors and Values, or a model, named as `parameters` does; otherwise
+        those that they were made with. The names of variables are not known.
+    :param boxes: About the most there are; as many parameters and constants again may be drawn
+        beside them.
+    :returns: Drawing.
+    :raises TypeError: It cannot be drawn, or ``names`` holds no tensor.
+    :raises ValueError: ``boxes`` is not between 1 and 1,000.
+    :raises RuntimeError: The result was cleared, the step was not called yet, or a compiled step
+        draws inside itself.
 
-    Returns
-    -------
-    Drawing
-
-    Raises
-    ------
-    TypeError
-        It cannot be drawn, or ``names`` holds no tensor.
-    ValueError
-        ``boxes`` is not between 1 and 1,000.
-    RuntimeError
-        The result was cleared, the step was not called yet, or a compiled step draws inside itself.
-
-    Examples
-    --------
-    >>> import tapegraph as tg
     >>> x = tg.param(3.0, name="x")
     >>> y = tg.sin(x) * 2.0
     >>> y.backward()

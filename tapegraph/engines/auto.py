@@ -32,8 +32,8 @@ _previous: ContextVar[tuple[str, float] | None] = ContextVar("tapegraph_previous
 class EngineStats:
     """What is known of one structure.
 
-    - tuner (Tuner): The engines that may run it, and what they took.
-    - failure: Why the last engine that was dropped failed: it would at every step.
+    :ivar tuner: The engines that may run it, and what they took.
+    :ivar failure: Why the last engine that was dropped failed: it would at every step.
     """
 
     __slots__ = ("_decided", "candidates", "entries", "failure", "setbacks", "tuner")

@@ -25,7 +25,7 @@ def _checked(name: Any, source: str) -> Backend:
 def _from_environment() -> Backend:
     """Return the name that ``TAPEGRAPH_BACKEND`` gives.
 
-    - Raises ValueError: No engine has that name.
+    :raises ValueError: No engine has that name.
     """
     return _checked(os.environ.get(_VARIABLE) or registry.AUTO, _VARIABLE)
 
@@ -37,20 +37,11 @@ _chosen: ContextVar[Backend | None] = ContextVar("tapegraph_backend", default=No
 def set_backend(name: Backend) -> None:
     """Choose the engine for this thread or task.
 
-    Parameters
-    ----------
-    name : {"auto", "tensorflow", "native"}
-        ``auto`` runs a structure natively first, and in TensorFlow once that pays: where it is
-        installed, every entry lowers, and the graph measured faster.
+    :param name: {"auto", "tensorflow", "native"}. ``auto`` runs a structure natively first, and in
+        TensorFlow once that pays: where it is installed, every entry lowers, and the graph measured
+        faster.
+    :raises ValueError: For any other name.
 
-    Raises
-    ------
-    ValueError
-        For any other name.
-
-    Examples
-    --------
-    >>> import tapegraph as tg
     >>> tg.set_backend("native")
     >>> tg.get_backend()
     'native'
@@ -61,14 +52,8 @@ def set_backend(name: Backend) -> None:
 def get_backend() -> Backend:
     """Return the name of the engine chosen for this thread or task.
 
-    Returns
-    -------
-    str
-        One of the names that `set_backend` takes.
+    :returns: Str. One of the names that `set_backend` takes.
 
-    Examples
-    --------
-    >>> import tapegraph as tg
     >>> with tg.use_backend("native"):
     ...     tg.get_backend()
     'native'
@@ -90,19 +75,9 @@ class use_backend(scopes.Scope[Any]):
 
     It holds in its thread or asyncio task as `no_grad` does.
 
-    Parameters
-    ----------
-    name : {"auto", "tensorflow", "native"}
-        As for `set_backend`.
+    :param name: {"auto", "tensorflow", "native"}. As for `set_backend`.
+    :raises ValueError: For any other name.
 
-    Raises
-    ------
-    ValueError
-        For any other name.
-
-    Examples
-    --------
-    >>> import tapegraph as tg
     >>> with tg.use_backend("native"):
     ...     (tg.param(2.0) * 3.0).backward()
     >>> tg.last_backward().backend
@@ -119,20 +94,12 @@ class use_backend(scopes.Scope[Any]):
 class Report:
     """What one backward did.
 
-    Attributes
-    ----------
-    backend : str
-        The engine that ran: ``"tensorflow"`` or ``"native"``.
-    reason : str or None
-        Why the native engine ran, else None.
-    entries : int
-        The length of the differentiated program.
-    cached : bool
-        Whether a compiled graph was found.
-    compile_seconds, run_seconds : float
-        Seconds spent compiling and running.
-    error : str or None
-        The traceback where the native engine ran because another one failed, else None.
+    :ivar backend: The engine that ran: ``"tensorflow"`` or ``"native"``.
+    :ivar reason: Why the native engine ran, else None.
+    :ivar entries: The length of the differentiated program.
+    :ivar cached: Whether a compiled graph was found.
+    :ivar compile_seconds, run_seconds: Seconds spent compiling and running.
+    :ivar error: The traceback where the native engine ran because another one failed, else None.
     """
 
     backend: str
@@ -163,14 +130,8 @@ LAST: ContextVar[Report | Ran | None] = ContextVar("tapegraph_report", default=N
 def last_backward() -> Report | None:
     """Return the report of this thread's last backward, or None before the first.
 
-    Returns
-    -------
-    Report or None
-        What ran, how long it took, and why.
+    :returns: Report or None. What ran, how long it took, and why.
 
-    Examples
-    --------
-    >>> import tapegraph as tg
     >>> with tg.use_backend("native"):
     ...     (tg.param(2.0) * 3.0).backward()
     >>> tg.last_backward().entries

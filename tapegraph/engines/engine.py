@@ -21,10 +21,9 @@ from tapegraph.typed import Array, Xla
 class EngineDeclined(Exception):
     """An engine does not run this program, for a reason that is no fault of either.
 
-    - reason: The message.
-    - expected: ``auto``, which looks for the engine that fits, takes it without a warning.
-    - runs_done (int, optional): How many of many runs stand, but were not made: those before one
-      that does not.
+    :param reason: The message.
+    :param expected: ``auto``, which looks for the engine that fits, takes it without a warning.
+    :ivar runs_done: How many of many runs stand, but were not made: those before one that does not.
     """
 
     runs_done: int | None = None
@@ -46,9 +45,9 @@ class Outcome(NamedTuple):
 class Costs:
     """First guesses, in seconds, of what an engine takes; `auto` measures what it can.
 
-    - load: Importing what it needs.
-    - compile, compile_entry (float): Compiling any program and, besides, each of its entries.
-    - call: The least that a run takes.
+    :ivar load: Importing what it needs.
+    :ivar compile, compile_entry: Compiling any program and, besides, each of its entries.
+    :ivar call: The least that a run takes.
     """
 
     load: float = 0.0
@@ -64,9 +63,10 @@ Carried = Mapping[int, int | None]
 class Many(NamedTuple):
     """What a program is asked for that runs many times at once.
 
-    - results: How many outputs are wanted of every run: the first ones. Of others the last run's.
-    - carried: What runs leave in the place of inputs for the next one.
-    - ahead: How many runs are still to come, these included; no more than may be made at once.
+    :ivar results: How many outputs are wanted of every run: the first ones. Of others the last
+        run's.
+    :ivar carried: What runs leave in the place of inputs for the next one.
+    :ivar ahead: How many runs are still to come, these included; no more than may be made at once.
     """
 
     results: int
@@ -77,8 +77,8 @@ class Many(NamedTuple):
 class WholeProgram(Protocol):
     """A captured program, ready to run again.
 
-    - leaves: The slots whose values it takes, in order.
-    - keeps_state: Of state it takes the tensors themselves, not their arrays.
+    :ivar leaves: The slots whose values it takes, in order.
+    :ivar keeps_state: Of state it takes the tensors themselves, not their arrays.
     """
 
     leaves: list[int]
@@ -104,7 +104,7 @@ class WholeProgram(Protocol):
         `tapegraph.recording.changes.make` as soon as it has changed state, with nothing in
         between at which Python would handle a signal. It returns the functions alone.
 
-        - Raises EngineDeclined: Not with these numbers. Nothing has been changed.
+        :raises EngineDeclined: Not with these numbers. Nothing has been changed.
         """
 
 
@@ -117,16 +117,16 @@ class LoopingProgram(WholeProgram, Protocol):
         In the place of an input's value is an array with a row for each run, or what the first run
         reads of what is carried. It changes and returns what `run` does.
 
-        - Raises EngineDeclined: It does not; ``runs_done`` of them stand, if it has a loop.
+        :raises EngineDeclined: It does not; ``runs_done`` of them stand, if it has a loop.
         """
 
 
 class Engine(ABC):
     """One way from a recording to gradients. `registry.register` makes it one to choose.
 
-    - name: What users choose it by.
-    - title: What messages call it.
-    - costs (Costs): What to expect of it before it was measured.
+    :ivar name: What users choose it by.
+    :ivar title: What messages call it.
+    :ivar costs: What to expect of it before it was measured.
     """
 
     name: str
@@ -137,13 +137,13 @@ class Engine(ABC):
     def run(self, recording: Recording, seeds: Sequence[Array]) -> Outcome:
         """Return the gradients of the wanted slots, given a cotangent per output.
 
-        - Raises EngineDeclined: It does not run this program.
+        :raises EngineDeclined: It does not run this program.
         """
 
     def differentiate(self, history: History, seeds: Sequence[Array]) -> Outcome:
         """Return the gradients by what is wanted of a history, given a cotangent per result.
 
-        - Raises EngineDeclined: It does not run this program.
+        :raises EngineDeclined: It does not run this program.
         """
         return self.run(history.recording, seeds)
 
@@ -152,14 +152,14 @@ class Engine(ABC):
 
         What computes them is recorded, and can be differentiated again.
 
-        - Raises EngineDeclined: It records nothing.
+        :raises EngineDeclined: It records nothing.
         """
         raise EngineDeclined(f"{self.title} records no gradients")
 
     def jacobian(self, recording: Recording) -> Outcome:
         """Return the Jacobian of the one output by each wanted slot, its elements first.
 
-        - Raises EngineDeclined: It does not run this program.
+        :raises EngineDeclined: It does not run this program.
         """
         program = recording.program
         (output,) = program.outputs
@@ -183,10 +183,10 @@ class Engine(ABC):
     ) -> WholeProgram:
         """Prepare a program that was captured, such as a training step, to run again.
 
-        - recording: What was recorded.
-        - state: The leaves that are tensors from outside, by slot.
-        - xla: Whether to compile it with XLA, where the engine has that: as for `compile`.
-        - Raises EngineDeclined: It runs no whole programs, or not this one.
+        :param recording: What was recorded.
+        :param state: The leaves that are tensors from outside, by slot.
+        :param xla: Whether to compile it with XLA, where the engine has that: as for `compile`.
+        :raises EngineDeclined: It runs no whole programs, or not this one.
         """
         self.check_whole(recording.program)
         raise NotImplementedError
@@ -194,7 +194,7 @@ class Engine(ABC):
     def check(self, program: Program) -> None:  # noqa: B027
         """Refuse what is known not to run, at little cost: `auto` asks at every backward.
 
-        - Raises EngineDeclined: It does not run this program.
+        :raises EngineDeclined: It does not run this program.
         """
 
     def check_history(self, history: History) -> None:
@@ -204,7 +204,7 @@ class Engine(ABC):
     def check_whole(self, program: Program) -> None:
         """Refuse what `whole` is known not to run, at little cost.
 
-        - Raises EngineDeclined: It runs no whole programs, or not this one.
+        :raises EngineDeclined: It runs no whole programs, or not this one.
         """
         raise EngineDeclined(f"{self.title} runs no whole programs")
 
@@ -215,7 +215,7 @@ class Engine(ABC):
     def load(self) -> None:  # noqa: B027
         """Import what it needs: done before the first run, whose time is then its own.
 
-        - Raises EngineDeclined: It cannot be used here.
+        :raises EngineDeclined: It cannot be used here.
         """
 
     def loaded(self) -> bool:
@@ -241,7 +241,7 @@ class Engine(ABC):
     def version(self) -> str:
         """Return the version of what it needs, importing it.
 
-        - Raises EngineDeclined: It cannot be used here.
+        :raises EngineDeclined: It cannot be used here.
         """
         return ""
 

@@ -19,9 +19,9 @@ def choice() -> str:
 def costs(tuner: Tuner | None, refused: Mapping[str, str], running: str = "") -> list[str]:
     """Return what each engine takes, as measured, or else why it has not been.
 
-    - running: The name of the engine that runs it anyhow.
-    - tuner: What `auto` has measured, where it has.
-    - refused: Why engines do not run this, by name.
+    :param running: The name of the engine that runs it anyhow.
+    :param tuner: What `auto` has measured, where it has.
+    :param refused: Why engines do not run this, by name.
     """
     told = []
     measured = [] if tuner is None else [c for c in tuner.measured if c.runs]

@@ -35,8 +35,8 @@ def account(name: str, error: Exception) -> Failure:
 
     ``auto`` expects some programs to run natively, so those causes are only reported.
 
-    - Raises RuntimeError: ``TAPEGRAPH_STRICT`` is set.
-    - Raises BaseException: What a signal handler raised.
+    :raises RuntimeError: ``TAPEGRAPH_STRICT`` is set.
+    :raises BaseException: What a signal handler raised.
     """
     raise_interrupt(error)
     if isinstance(error, EngineDeclined):

@@ -60,23 +60,12 @@ def set_forward(name: Forward, threshold: int = THRESHOLD) -> None:
     arrays, one of which has at least ``threshold`` elements; NumPy computes the rest, and what is
     recorded by `compile`. Results are NumPy's arrays. NumPy's warnings of overflow are not given.
 
-    Parameters
-    ----------
-    name : {"numpy", "tensorflow"}
-        ``tensorflow`` runs its eager kernels, on a GPU where it has one.
-    threshold : int
-        In elements, of the largest operand.
+    :param name: {"numpy", "tensorflow"}. ``tensorflow`` runs its eager kernels, on a GPU where it
+        has one.
+    :param threshold: In elements, of the largest operand.
+    :raises ValueError: For any other name, or a threshold below 0.
+    :raises EngineDeclined: At the first operation: TensorFlow is not installed.
 
-    Raises
-    ------
-    ValueError
-        For any other name, or a threshold below 0.
-    EngineDeclined
-        At the first operation: TensorFlow is not installed.
-
-    Examples
-    --------
-    >>> import tapegraph as tg
     >>> tg.set_forward("numpy")
     >>> tg.get_forward()
     'numpy'
@@ -87,14 +76,8 @@ def set_forward(name: Forward, threshold: int = THRESHOLD) -> None:
 def get_forward() -> str:
     """Return whose kernels compute forwards in this thread or task.
 
-    Returns
-    -------
-    str
-        One of the names that `set_forward` takes.
+    :returns: Str. One of the names that `set_forward` takes.
 
-    Examples
-    --------
-    >>> import tapegraph as tg
     >>> tg.get_forward()
     'numpy'
     """
@@ -104,21 +87,10 @@ def get_forward() -> str:
 class use_forward(Scope[Any]):
     """Choose the kernels that compute forwards inside a ``with`` block, or a decorated function.
 
-    Parameters
-    ----------
-    name : {"numpy", "tensorflow"}
-        As for `set_forward`.
-    threshold : int
-        As for `set_forward`.
+    :param name: {"numpy", "tensorflow"}. As for `set_forward`.
+    :param threshold: As for `set_forward`.
+    :raises ValueError: For any other name, or a threshold below 0.
 
-    Raises
-    ------
-    ValueError
-        For any other name, or a threshold below 0.
-
-    Examples
-    --------
-    >>> import tapegraph as tg
     >>> with tg.use_forward("numpy"):
     ...     tg.exp(0.0).item()
     1.0

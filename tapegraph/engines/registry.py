@@ -23,9 +23,9 @@ _lock = Lock()
 def register(name: str, load: Callable[[], Engine]) -> None:
     """Add an engine.
 
-    - name: What users choose it by; also the engine's own ``name``.
-    - load: Imports and returns the engine; called once, when it is first asked for.
-    - Raises ValueError: The name is taken.
+    :param name: What users choose it by; also the engine's own ``name``.
+    :param load: Imports and returns the engine; called once, when it is first asked for.
+    :raises ValueError: The name is taken.
     """
     if name in choices():
         raise ValueError(f"register: the engine name {name!r} is taken; expected a new one")

@@ -39,18 +39,18 @@ CLOCK = Clock()  # what everything measured is read from
 class Policy:
     """How much may be tried, and when it is decided.
 
-    - share: The part of the time spent anyway that may be spent on trying to save some.
-    - horizon: A loop is taken to last at least so many steps.
-    - trials: How often each engine runs before it is judged.
-    - variant_trials: How often each variant of a graph does, and each engine in a compiled step:
-      they are nearer each other than the sweeps of engines are.
-    - latest: A candidate is known by the median of so many of its latest runs: the best of a few is
-      luck.
-    - edge: What was tried must take less than this part of the time of what runs anyway.
-    - far: What takes so many times as long in a compiled step is judged by two runs.
-    - review: What was slower in a compiled step is measured again when the time that passed has
-      doubled, where that takes no more than this part of it: other programs may have run then.
-    - structures: How many structures `auto` remembers; the least recently used are forgotten.
+    :ivar share: The part of the time spent anyway that may be spent on trying to save some.
+    :ivar horizon: A loop is taken to last at least so many steps.
+    :ivar trials: How often each engine runs before it is judged.
+    :ivar variant_trials: How often each variant of a graph does, and each engine in a compiled
+        step: they are nearer each other than the sweeps of engines are.
+    :ivar latest: A candidate is known by the median of so many of its latest runs: the best of a
+        few is luck.
+    :ivar edge: What was tried must take less than this part of the time of what runs anyway.
+    :ivar far: What takes so many times as long in a compiled step is judged by two runs.
+    :ivar review: What was slower in a compiled step is measured again when the time that passed has
+        doubled, where that takes no more than this part of it: other programs may have run then.
+    :ivar structures: How many structures `auto` remembers; the least recently used are forgotten.
     """
 
     share: float = 0.1
@@ -70,8 +70,8 @@ POLICY = Policy()
 class Account:
     """What trying may cost, in seconds.
 
-    - spent: What runs took, those on trial as long as the usual way would have.
-    - paid: What trying took: preparing, and the rest of the runs on trial.
+    :ivar spent: What runs took, those on trial as long as the usual way would have.
+    :ivar paid: What trying took: preparing, and the rest of the runs on trial.
     """
 
     __slots__ = ("paid", "spent")
@@ -88,13 +88,13 @@ class Account:
 class Candidate:
     """One way to run a structure, and its latest times in seconds.
 
-    - way: What runs; the tuner hands it back.
-    - price: What trying it costs, in seconds, asked for until it is tried.
-    - call: The least that a run of it takes.
-    - runs (int): The runs measured.
-    - run (float): What it takes.
-    - step: From the end of the run before to the end of this one, both its own. It shows what a way
-      costs all else: its threads may keep the processors busy.
+    :param way: What runs; the tuner hands it back.
+    :param price: What trying it costs, in seconds, asked for until it is tried.
+    :param call: The least that a run of it takes.
+    :ivar runs: The runs measured.
+    :ivar run: What it takes.
+    :ivar step: From the end of the run before to the end of this one, both its own. It shows what a
+        way costs all else: its threads may keep the processors busy.
     """
 
     __slots__ = ("_latest", "_steps", "call", "price", "run", "runs", "step", "way")
@@ -138,16 +138,16 @@ class Stage(Enum):
 class Tuner:
     """Chooses among the candidates of one structure.
 
-    - candidates: What runs anyway, then the others in the order in which they are tried.
-    - trials: How often each runs before it is judged.
-    - horizon: How many steps are foreseen; with 0, all is paid by what has passed.
-    - share: The part of what passes that may be spent on trying.
-    - process (Account): Of all tuners together, kept besides its own.
-    - account (Account): What its runs have taken, and what trying has.
-    - measured (list of Candidate): Those tried so far.
-    - untried (list of Candidate): Those still to try.
-    - dear (float): Seconds that the next one would cost, where that did not pay.
-    - verdict: What counted in the end, in seconds.
+    :param candidates: What runs anyway, then the others in the order in which they are tried.
+    :param trials: How often each runs before it is judged.
+    :param horizon: How many steps are foreseen; with 0, all is paid by what has passed.
+    :param share: The part of what passes that may be spent on trying.
+    :param process: Of all tuners together, kept besides its own.
+    :ivar account: What its runs have taken, and what trying has.
+    :ivar measured: Those tried so far.
+    :ivar untried: Those still to try.
+    :ivar dear: Seconds that the next one would cost, where that did not pay.
+    :ivar verdict: What counted in the end, in seconds.
     """
 
     def __init__(

@@ -56,9 +56,9 @@ class Recorded(NamedTuple):
 class FreeFunction:
     """A function recorded for batches of several sizes, with free lengths where they differ.
 
-    - arrays, runs: The arguments of each size, and what they recorded.
-    - program: That of the first size, with a `Length` in place of each number that follows.
-    - parameters: Those that the function read, by slot.
+    :param arrays, runs: The arguments of each size, and what they recorded.
+    :ivar program: That of the first size, with a `Length` in place of each number that follows.
+    :ivar parameters: Those that the function read, by slot.
     """
 
     def __init__(
@@ -174,10 +174,8 @@ def _free_program(
 ) -> Program:
     """Return the program of several sizes, with a `Length` in place of each number that follows.
 
-    Raises
-    ------
-    ValueError
-        The function does something else for another size; names the first such line.
+    :raises ValueError: The function does something else for another size; names the first such
+        line.
     """
     first = runs[0].recording
     programs = [run.recording.program for run in runs]

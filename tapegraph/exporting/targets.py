@@ -27,46 +27,30 @@ def export(
     becomes a length that is found when the model runs. At the third size a SavedModel is checked
     against the function itself.
 
-    Parameters
-    ----------
-    f : callable
-        Takes arrays or tensors by position, and returns a tensor, or a dict, list or tuple of
+    :param f: Takes arrays or tensors by position, and returns a tensor, or a dict, list or tuple of
         tensors. What it reads besides is part of the model: parameters as variables, other tensors
         and arrays as constants.
-    path : str or path
-        The folder to write, for a SavedModel; or a file that ends in ``.onnx``, for inference
-        alone.
-    *examples : array_like
-        An argument each, of the right dtype and of the shape of a real batch. Batches of other
-        sizes are made of its rows.
-    params : model, optional
-        A dict, list or object of which the `parameters` become variables, by their paths (those in
-        a list by their own names); all others are constants then. Where it is not given, all
-        parameters that the function reads become variables, by their own names. One without a name
-        is called ``parameter_0``, ``parameter_1`` and so on, in the order of reading. In ONNX they
-        are initializers of these names.
-    batch : bool
-        Whether the leading axis is free: that of the first example, and of every other one as long.
+    :param path: The folder to write, for a SavedModel; or a file that ends in ``.onnx``, for
+        inference alone.
+    :param *examples: An argument each, of the right dtype and of the shape of a real batch. Batches
+        of other sizes are made of its rows.
+    :param params: A dict, list or object of which the `parameters` become variables, by their paths
+        (those in a list by their own names); all others are constants then. Where it is not given,
+        all parameters that the function reads become variables, by their own names. One without a
+        name is called ``parameter_0``, ``parameter_1`` and so on, in the order of reading. In ONNX
+        they are initializers of these names.
+    :param batch: Whether the leading axis is free: that of the first example, and of every other
+        one as long.
+    :raises ValueError: The function does something else for another size of the batch (the message
+        names the line), draws random numbers, or changes state; or two parameters share a name, or
+        in ONNX any two of inputs, parameters and outputs.
+    :raises TypeError: An argument or a result is of the wrong kind.
+    :raises tapegraph.lowering.NotLowered: An operation has no node in TensorFlow.
+    :raises tapegraph.lowering.Unavailable: TensorFlow is not installed.
+    :raises NotImplementedError: An operation has no nodes in ONNX, or onnxruntime has none for its
+        dtype.
+    :raises ImportError: The package onnx is not installed.
 
-    Raises
-    ------
-    ValueError
-        The function does something else for another size of the batch (the message names the line),
-        draws random numbers, or changes state; or two parameters share a name, or in ONNX any two
-        of inputs, parameters and outputs.
-    TypeError
-        An argument or a result is of the wrong kind.
-    tapegraph.lowering.NotLowered
-        An operation has no node in TensorFlow.
-    tapegraph.lowering.Unavailable
-        TensorFlow is not installed.
-    NotImplementedError
-        An operation has no nodes in ONNX, or onnxruntime has none for its dtype.
-    ImportError
-        The package onnx is not installed.
-
-    Notes
-    -----
     Signatures: ``serving_default``, also named ``serve``, takes the function's arguments by name
     and gives its results as ``output``, or by the keys of the dict, or as ``output_0`` and so on.
     Where the result is a single float without axes, ``value_and_gradients`` gives ``loss`` and
@@ -74,11 +58,7 @@ def export(
     name. An ONNX file has the inputs and outputs of ``serving_default``; its operators are those of
     version 18, its batch has the name ``batch``.
 
-    Examples
-    --------
     >>> import tempfile
-    >>> import numpy as np
-    >>> import tapegraph as tg
     >>> w = tg.param([[1.0], [2.0]], name="w")
     >>> folder = tempfile.mkdtemp()
     >>> tg.export(lambda x: x @ w, folder, np.ones((8, 2)))
@@ -104,28 +84,13 @@ def function(f: Callable[..., Any], params: Pytree = None) -> Any:
     of the graph, and TensorFlow differentiates them. It is recorded once for each combination of
     types, as `export` does it; a leading axis of unknown length stays free.
 
-    Parameters
-    ----------
-    f : callable
-        Takes tensors by position, and returns a tensor, or a dict, list or tuple of tensors.
-    params : model, optional
-        What holds those that become variables, as in `export`.
+    :param f: Takes tensors by position, and returns a tensor, or a dict, list or tuple of tensors.
+    :param params: What holds those that become variables, as in `export`.
+    :returns: Tf.function. Its ``parameters`` are the variables by name. They hold the parameters'
+        numbers from when they were first read, and change on their own from then on.
+    :raises ValueError, TypeError, tapegraph.lowering.NotLowered, tapegraph.lowering.Unavailable: As
+        `export`, when it is called with arguments of new types.
 
-    Returns
-    -------
-    tf.function
-        Its ``parameters`` are the variables by name. They hold the parameters' numbers from when
-        they were first read, and change on their own from then on.
-
-    Raises
-    ------
-    ValueError, TypeError, tapegraph.lowering.NotLowered, tapegraph.lowering.Unavailable
-        As `export`, when it is called with arguments of new types.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> import tapegraph as tg
     >>> import tensorflow as tf
     >>> scaled = tg.function(lambda x: tg.tanh(x) * 2.0)
     >>> data = tf.data.Dataset.from_tensor_slices(np.zeros((3, 2))).batch(2).map(scaled)

@@ -34,10 +34,7 @@ def rules_of_families(
 ) -> dict[str, Any]:
     """Return the rows of every family's table in a package that mirrors this one.
 
-    Raises
-    ------
-    ValueError
-        Two families have a row of one name.
+    :raises ValueError: Two families have a row of one name.
     """
     rows: dict[str, Any] = {}
     for family in families:

@@ -19,21 +19,10 @@ __all__ = ["elu", "leaky_relu"]
 def leaky_relu(x: Kind | ArrayLike, negative_slope: float = 0.01) -> Kind:
     """``x`` above 0 and ``negative_slope * x`` elsewhere; the derivative at 0 is the slope.
 
-    Parameters
-    ----------
-    x : Tensor, array_like or number
-        Any shape, float32 or float64.
-    negative_slope : float
-        The factor of what is not above 0.
+    :param x: Any shape, float32 or float64.
+    :param negative_slope: The factor of what is not above 0.
+    :returns: Tensor of ``x``'s shape and dtype.
 
-    Returns
-    -------
-    Tensor
-        Of ``x``'s shape and dtype.
-
-    Examples
-    --------
-    >>> import tapegraph as tg
     >>> tg.leaky_relu([-2.0, 3.0], 0.5).numpy()
     array([-1.,  3.])
     """
@@ -44,21 +33,10 @@ def leaky_relu(x: Kind | ArrayLike, negative_slope: float = 0.01) -> Kind:
 def elu(x: Kind | ArrayLike, alpha: float = 1.0) -> Kind:
     """``x`` above 0 and ``alpha * (exp(x) - 1)`` elsewhere; the derivative at 0 is ``alpha``.
 
-    Parameters
-    ----------
-    x : Tensor, array_like or number
-        Any shape, float32 or float64.
-    alpha : float
-        What is approached far below 0, negated.
+    :param x: Any shape, float32 or float64.
+    :param alpha: What is approached far below 0, negated.
+    :returns: Tensor of ``x``'s shape and dtype.
 
-    Returns
-    -------
-    Tensor
-        Of ``x``'s shape and dtype.
-
-    Examples
-    --------
-    >>> import tapegraph as tg
     >>> tg.elu([-1000.0, 3.0]).numpy()
     array([-1.,  3.])
     """

@@ -38,34 +38,17 @@ def scaled_dot_product_attention(
     ``softmax(scale * q @ k.T + mask) @ v`` (Vaswani et al., 2017). A query that may look at no key
     gives zeros, as in PyTorch.
 
-    Parameters
-    ----------
-    q : Tensor or array_like, shape (..., queries, d)
-        Float32 or float64; the axes before the last two broadcast, and are heads and examples.
-    k : Tensor or array_like, shape (..., keys, d)
-        Keys.
-    v : Tensor or array_like, shape (..., keys, e)
-        Values.
-    mask : Tensor or array_like, optional
-        Broadcasts to (..., queries, keys): of bools, True where a query may look; of floats, what
-        is added to the scores.
-    is_causal : bool
-        Whether query ``i`` looks at keys up to ``i`` alone; without a mask.
-    scale : float, optional
-        What scores are multiplied by, ``1 / sqrt(d)`` where not given.
+    :param q: Of shape (..., queries, d). Float32 or float64; the axes before the last two
+        broadcast, and are heads and examples.
+    :param k: Of shape (..., keys, d). Keys.
+    :param v: Of shape (..., keys, e). Values.
+    :param mask: Broadcasts to (..., queries, keys): of bools, True where a query may look; of
+        floats, what is added to the scores.
+    :param is_causal: Whether query ``i`` looks at keys up to ``i`` alone; without a mask.
+    :param scale: What scores are multiplied by, ``1 / sqrt(d)`` where not given.
+    :returns: Tensor, shape (..., queries, e).
+    :raises ValueError: The shapes do not fit, or ``is_causal`` comes with a mask.
 
-    Returns
-    -------
-    Tensor, shape (..., queries, e)
-
-    Raises
-    ------
-    ValueError
-        The shapes do not fit, or ``is_causal`` comes with a mask.
-
-    Examples
-    --------
-    >>> import tapegraph as tg
     >>> q, k, v = [[0.0], [1.0]], [[1.0], [1.0]], [[2.0], [4.0]]
     >>> tg.scaled_dot_product_attention(q, k, v, is_causal=True).data
     array([[2.],

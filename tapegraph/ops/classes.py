@@ -26,29 +26,13 @@ __all__ = ["one_hot", "topk"]
 def one_hot(labels: Kind | ArrayLike, num_classes: int, dtype: npt.DTypeLike = np.float64) -> Kind:
     """Rows of zeros with a one in the place of each label, which carry no gradient.
 
-    Parameters
-    ----------
-    labels : Tensor or array_like of int
-        Any shape, each in [0, num_classes).
-    num_classes : int
-        The length of a row.
-    dtype : dtype
-        Of the result.
+    :param labels: Any shape, each in [0, num_classes).
+    :param num_classes: The length of a row.
+    :param dtype: Dtype of the result.
+    :returns: Tensor, shape (..., num_classes).
+    :raises IndexError: A label is out of range.
+    :raises TypeError: Labels are not integers.
 
-    Returns
-    -------
-    Tensor, shape (..., num_classes)
-
-    Raises
-    ------
-    IndexError
-        A label is out of range.
-    TypeError
-        Labels are not integers.
-
-    Examples
-    --------
-    >>> import tapegraph as tg
     >>> tg.one_hot([2, 0], 3).data
     array([[0., 0., 1.],
            [1., 0., 0.]])
@@ -73,31 +57,14 @@ def topk(
 
     The gradient of each goes where it was taken from. NaN counts as the largest.
 
-    Parameters
-    ----------
-    x : Tensor or array_like
-        Any shape but 0-d.
-    k : int
-        How many, up to the axis' length.
-    axis : int
-        The axis along which they are looked for.
-    largest : bool
-        False for the smallest, in rising order.
+    :param x: Any shape but 0-d.
+    :param k: How many, up to the axis' length.
+    :param axis: The axis along which they are looked for.
+    :param largest: False for the smallest, in rising order.
+    :returns: Tuple. The elements, a Tensor, and their indices along the axis, a plain array; of
+        both the axis has length ``k``.
+    :raises ValueError: ``k`` is negative or larger than the axis.
 
-    Returns
-    -------
-    tuple
-        The elements, a Tensor, and their indices along the axis, a plain array; of both the axis
-        has length ``k``.
-
-    Raises
-    ------
-    ValueError
-        ``k`` is negative or larger than the axis.
-
-    Examples
-    --------
-    >>> import tapegraph as tg
     >>> values, indices = tg.topk([3.0, 9.0, 1.0, 7.0], 2)
     >>> values.data, indices
     (array([9., 7.]), array([1, 3]))

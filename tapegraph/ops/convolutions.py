@@ -25,27 +25,13 @@ def conv1d(
 ) -> Kind:
     """One-dimensional convolution (cross-correlation) of signals with kernels.
 
-    Parameters
-    ----------
-    x : Tensor or array_like, shape (n, c, l)
-        Signals.
-    k : Tensor or array_like, shape (o, c, kl)
-        Kernels, one per output channel.
-    stride, pad, dilation : int
-        Steps in samples; padding is with zeros on both sides.
+    :param x: Of shape (n, c, l). Signals.
+    :param k: Of shape (o, c, kl). Kernels, one per output channel.
+    :param stride, pad, dilation: Steps in samples; padding is with zeros on both sides.
+    :returns: Tensor, shape (n, o, (l + 2 pad - dilation (kl - 1) - 1) // stride + 1).
+    :raises ValueError: An operand is not 3-D, the channels differ, or the kernel is longer than the
+        signal.
 
-    Returns
-    -------
-    Tensor, shape (n, o, (l + 2 pad - dilation (kl - 1) - 1) // stride + 1)
-
-    Raises
-    ------
-    ValueError
-        An operand is not 3-D, the channels differ, or the kernel is longer than the signal.
-
-    Examples
-    --------
-    >>> import tapegraph as tg
     >>> tg.conv1d([[[1.0, 2.0, 4.0]]], [[[1.0, -1.0]]]).data
     array([[[-1., -2.]]])
     """
@@ -83,33 +69,15 @@ def conv_transpose2d(
 
     Computed as the convolution of the images, spread apart by ``stride``, with the turned kernels.
 
-    Parameters
-    ----------
-    x : Tensor or array_like, shape (n, c, h, w)
-        Images.
-    k : Tensor or array_like, shape (c, o, kh, kw)
-        Kernels, one row of them per input channel.
-    stride, pad : int or (int, int)
-        Those of the convolution that this is the transpose of, (height, width).
-    output_pad : int or (int, int)
-        Rows and columns more, at the end; fewer than the stride or the dilation.
-    dilation : int or (int, int)
-        The convolution's, as ``stride`` and ``pad``.
+    :param x: Of shape (n, c, h, w). Images.
+    :param k: Of shape (c, o, kh, kw). Kernels, one row of them per input channel.
+    :param stride, pad: Those of the convolution that this is the transpose of, (height, width).
+    :param output_pad: Rows and columns more, at the end; fewer than the stride or the dilation.
+    :param dilation: The convolution's, as ``stride`` and ``pad``.
+    :returns: Tensor, shape (n, o, oh, ow). ``oh = (h - 1) stride - 2 pad + dilation (kh - 1) +
+        output_pad + 1``, and ``ow`` likewise.
+    :raises ValueError: An operand is not 4-D, the channels differ, or nothing would be left.
 
-    Returns
-    -------
-    Tensor, shape (n, o, oh, ow)
-        ``oh = (h - 1) stride - 2 pad + dilation (kh - 1) + output_pad + 1``, and ``ow`` likewise.
-
-    Raises
-    ------
-    ValueError
-        An operand is not 4-D, the channels differ, or nothing would be left.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> import tapegraph as tg
     >>> tg.conv_transpose2d([[[[1.0, 2.0]]]], np.ones((1, 1, 1, 2)), stride=2).data[0, 0]
     array([[1., 1., 2., 2.]])
     """

@@ -141,7 +141,6 @@ _LARGE = 1 << 13
 def add(x1: AnyKind | ArrayLike, x2: AnyKind | ArrayLike, /) -> AnyKind:
     """Sum of two arrays, as `numpy.add`; the derivatives are 1.
 
-    >>> import tapegraph as tg
     >>> tg.add(tg.param([1.0, 2.0]), 3.0).data
     array([4., 5.])
     """
@@ -151,7 +150,6 @@ def add(x1: AnyKind | ArrayLike, x2: AnyKind | ArrayLike, /) -> AnyKind:
 def sub(x1: AnyKind | ArrayLike, x2: AnyKind | ArrayLike, /) -> AnyKind:
     """Difference of two arrays, as `numpy.subtract`; the derivatives are 1 and -1.
 
-    >>> import tapegraph as tg
     >>> tg.subtract(tg.param([1.0, 2.0]), 3.0).data
     array([-2., -1.])
     """
@@ -163,7 +161,6 @@ def mul(x1: AnyKind | ArrayLike, x2: AnyKind | ArrayLike, /) -> AnyKind:
 
     Each one's slope is the other.
 
-    >>> import tapegraph as tg
     >>> tg.multiply(tg.param([1.0, 2.0]), [3.0, 4.0]).data
     array([3., 8.])
     """
@@ -173,7 +170,6 @@ def mul(x1: AnyKind | ArrayLike, x2: AnyKind | ArrayLike, /) -> AnyKind:
 def div(x1: AnyKind | ArrayLike, x2: AnyKind | ArrayLike, /) -> AnyKind:
     """Quotient of two arrays, as `numpy.divide`; the derivatives are ``1 / x2`` and ``-x1 / x2^2``.
 
-    >>> import tapegraph as tg
     >>> tg.divide(tg.param([1.0, 2.0]), 4.0).data
     array([0.25, 0.5 ])
     """
@@ -186,7 +182,6 @@ def pow(x1: AnyKind | ArrayLike, x2: AnyKind | ArrayLike, /) -> AnyKind:
     The derivative with respect to ``x1`` is ``x2 * x1**(x2 - 1)``, and 0 where ``x2 == 0``; with
     respect to ``x2`` it is ``x1**x2 * log(x1)``, and 0 where ``x1 <= 0``.
 
-    >>> import tapegraph as tg
     >>> tg.power(tg.param([1.0, 2.0]), 3.0).data
     array([1., 8.])
     """
@@ -196,7 +191,6 @@ def pow(x1: AnyKind | ArrayLike, x2: AnyKind | ArrayLike, /) -> AnyKind:
 def neg(x: AnyKind | ArrayLike, /) -> AnyKind:
     """Negative of each element, as `numpy.negative`; the derivative is -1.
 
-    >>> import tapegraph as tg
     >>> tg.neg(tg.param([1.0, -2.0])).data
     array([-1.,  2.])
     """
@@ -206,7 +200,6 @@ def neg(x: AnyKind | ArrayLike, /) -> AnyKind:
 def sin(x: AnyKind | ArrayLike, /) -> AnyKind:
     """Sine of each element, as `numpy.sin`; the derivative is ``cos(x)``.
 
-    >>> import tapegraph as tg
     >>> tg.sin(0.0).item()
     0.0
     """
@@ -216,7 +209,6 @@ def sin(x: AnyKind | ArrayLike, /) -> AnyKind:
 def cos(x: AnyKind | ArrayLike, /) -> AnyKind:
     """Cosine of each element, as `numpy.cos`; the derivative is ``-sin(x)``.
 
-    >>> import tapegraph as tg
     >>> tg.cos(0.0).item()
     1.0
     """
@@ -226,7 +218,6 @@ def cos(x: AnyKind | ArrayLike, /) -> AnyKind:
 def tan(x: AnyKind | ArrayLike, /) -> AnyKind:
     """Tangent of each element, as `numpy.tan`; the derivative is ``1 + tan(x)^2``.
 
-    >>> import tapegraph as tg
     >>> tg.tan(0.0).item()
     0.0
     """
@@ -236,7 +227,6 @@ def tan(x: AnyKind | ArrayLike, /) -> AnyKind:
 def exp(x: AnyKind | ArrayLike, /) -> AnyKind:
     """Exponential of each element, as `numpy.exp`; the derivative is ``exp(x)``.
 
-    >>> import tapegraph as tg
     >>> tg.exp(0.0).item()
     1.0
     """
@@ -248,7 +238,6 @@ def log(x: AnyKind | ArrayLike, /) -> AnyKind:
 
     The derivative is ``1 / x``, infinite at 0.
 
-    >>> import tapegraph as tg
     >>> tg.log(1.0).item()
     0.0
     """
@@ -260,7 +249,6 @@ def sqrt(x: AnyKind | ArrayLike, /) -> AnyKind:
 
     The derivative is ``1 / (2 sqrt(x))``, infinite at 0.
 
-    >>> import tapegraph as tg
     >>> tg.sqrt(9.0).item()
     3.0
     """
@@ -270,7 +258,6 @@ def sqrt(x: AnyKind | ArrayLike, /) -> AnyKind:
 def tanh(x: AnyKind | ArrayLike, /) -> AnyKind:
     """Hyperbolic tangent of each element, as `numpy.tanh`; the derivative is ``1 - tanh(x)^2``.
 
-    >>> import tapegraph as tg
     >>> tg.tanh(0.0).item()
     0.0
     """
@@ -290,7 +277,6 @@ def sigmoid(x: AnyKind | ArrayLike, /) -> AnyKind:
 
     The derivative is ``sigmoid(x) (1 - sigmoid(x))``. SciPy is not needed.
 
-    >>> import tapegraph as tg
     >>> tg.sigmoid(0.0).item()
     0.5
     """
@@ -306,19 +292,9 @@ def _relu(x: Array) -> Any:
 def relu(x: AnyKind | ArrayLike, /) -> AnyKind:
     """Rectifier of each element, ``max(x, 0)``; its derivative at 0 is 0.
 
-    Parameters
-    ----------
-    x : Tensor, array_like, number or Value
-        Any shape.
+    :param x: Any shape.
+    :returns: Tensor of ``x``'s shape and dtype.
 
-    Returns
-    -------
-    Tensor
-        Of ``x``'s shape and dtype.
-
-    Examples
-    --------
-    >>> import tapegraph as tg
     >>> tg.relu([-1.0, 2.0]).data
     array([0., 2.])
     """
@@ -330,7 +306,6 @@ def abs(x: AnyKind | ArrayLike, /) -> AnyKind:
 
     That of a complex number is real, and its gradient ``z / abs(z)``.
 
-    >>> import tapegraph as tg
     >>> tg.abs([-1.0, 2.0]).data
     array([1., 2.])
     """
@@ -340,7 +315,6 @@ def abs(x: AnyKind | ArrayLike, /) -> AnyKind:
 def fabs(x: Kind | ArrayLike, /) -> Kind:
     """Absolute value of each real element, as `numpy.fabs`; the derivative is that of `abs`.
 
-    >>> import tapegraph as tg
     >>> tg.fabs([-1.0, 2.0]).data
     array([1., 2.])
     """
@@ -368,19 +342,9 @@ def gelu(x: AnyKind | ArrayLike, /) -> AnyKind:
     ``x (1 + t) / 2`` with ``t = tanh(c (x + 0.044715 x^3))`` and ``c = sqrt(2/pi)`` (Hendrycks and
     Gimpel, 2016); the derivative is ``(1 + t) / 2 + c x (1 - t^2) (1 + 0.134145 x^2) / 2``.
 
-    Parameters
-    ----------
-    x : Tensor, array_like, number or Value
-        Any shape, float32 or float64.
+    :param x: Any shape, float32 or float64.
+    :returns: Tensor of ``x``'s shape and dtype.
 
-    Returns
-    -------
-    Tensor
-        Of ``x``'s shape and dtype.
-
-    Examples
-    --------
-    >>> import tapegraph as tg
     >>> tg.gelu(0.0).item()
     0.0
     """
@@ -399,19 +363,9 @@ def silu(x: AnyKind | ArrayLike, /) -> AnyKind:
 
     The derivative is ``s + x s (1 - s)`` with ``s = sigmoid(x)``.
 
-    Parameters
-    ----------
-    x : Tensor, array_like, number or Value
-        Any shape, float32 or float64.
+    :param x: Any shape, float32 or float64.
+    :returns: Tensor of ``x``'s shape and dtype.
 
-    Returns
-    -------
-    Tensor
-        Of ``x``'s shape and dtype.
-
-    Examples
-    --------
-    >>> import tapegraph as tg
     >>> tg.silu(0.0).item()
     0.0
     """
@@ -445,7 +399,6 @@ def cbrt(x: Kind | ArrayLike, /) -> Kind:
 
     The derivative is ``1 / (3 cbrt(x)^2)``, infinite at 0.
 
-    >>> import tapegraph as tg
     >>> tg.cbrt(-8.0).item()
     -2.0
     """
@@ -455,7 +408,6 @@ def cbrt(x: Kind | ArrayLike, /) -> Kind:
 def log1p(x: Kind | ArrayLike, /) -> Kind:
     """``log(1 + x)`` of each element, as `numpy.log1p`; the derivative is ``1 / (1 + x)``.
 
-    >>> import tapegraph as tg
     >>> tg.log1p(0.0).item()
     0.0
     """
@@ -465,7 +417,6 @@ def log1p(x: Kind | ArrayLike, /) -> Kind:
 def expm1(x: Kind | ArrayLike, /) -> Kind:
     """``exp(x) - 1`` of each element, as `numpy.expm1`; the derivative is ``exp(x)``.
 
-    >>> import tapegraph as tg
     >>> tg.expm1(0.0).item()
     0.0
     """
@@ -475,7 +426,6 @@ def expm1(x: Kind | ArrayLike, /) -> Kind:
 def log2(x: Kind | ArrayLike, /) -> Kind:
     """Logarithm to base 2 of each element, as `numpy.log2`; the derivative is ``1 / (x log 2)``.
 
-    >>> import tapegraph as tg
     >>> tg.log2(8.0).item()
     3.0
     """
@@ -485,7 +435,6 @@ def log2(x: Kind | ArrayLike, /) -> Kind:
 def log10(x: Kind | ArrayLike, /) -> Kind:
     """Logarithm to base 10 of each element, as `numpy.log10`; the derivative is ``1 / (x log 10)``.
 
-    >>> import tapegraph as tg
     >>> tg.log10(1000.0).item()
     3.0
     """
@@ -495,7 +444,6 @@ def log10(x: Kind | ArrayLike, /) -> Kind:
 def exp2(x: Kind | ArrayLike, /) -> Kind:
     """Two to the power of each element, as `numpy.exp2`; the derivative is ``2**x log 2``.
 
-    >>> import tapegraph as tg
     >>> tg.exp2(3.0).item()
     8.0
     """
@@ -505,7 +453,6 @@ def exp2(x: Kind | ArrayLike, /) -> Kind:
 def sinh(x: Kind | ArrayLike, /) -> Kind:
     """Hyperbolic sine of each element, as `numpy.sinh`; the derivative is ``cosh(x)``.
 
-    >>> import tapegraph as tg
     >>> tg.sinh(0.0).item()
     0.0
     """
@@ -515,7 +462,6 @@ def sinh(x: Kind | ArrayLike, /) -> Kind:
 def cosh(x: Kind | ArrayLike, /) -> Kind:
     """Hyperbolic cosine of each element, as `numpy.cosh`; the derivative is ``sinh(x)``.
 
-    >>> import tapegraph as tg
     >>> tg.cosh(0.0).item()
     1.0
     """
@@ -527,7 +473,6 @@ def arcsin(x: Kind | ArrayLike, /) -> Kind:
 
     The derivative is ``1 / sqrt(1 - x^2)``, infinite at -1 and 1.
 
-    >>> import tapegraph as tg
     >>> tg.arcsin(0.0).item()
     0.0
     """
@@ -539,7 +484,6 @@ def arccos(x: Kind | ArrayLike, /) -> Kind:
 
     The derivative is ``-1 / sqrt(1 - x^2)``, infinite at -1 and 1.
 
-    >>> import tapegraph as tg
     >>> tg.arccos(1.0).item()
     0.0
     """
@@ -549,7 +493,6 @@ def arccos(x: Kind | ArrayLike, /) -> Kind:
 def arctan(x: Kind | ArrayLike, /) -> Kind:
     """Inverse tangent of each element, as `numpy.arctan`; the derivative is ``1 / (1 + x^2)``.
 
-    >>> import tapegraph as tg
     >>> tg.arctan(0.0).item()
     0.0
     """
@@ -561,7 +504,6 @@ def arcsinh(x: Kind | ArrayLike, /) -> Kind:
 
     The derivative is ``1 / sqrt(x^2 + 1)``.
 
-    >>> import tapegraph as tg
     >>> tg.arcsinh(0.0).item()
     0.0
     """
@@ -573,7 +515,6 @@ def arccosh(x: Kind | ArrayLike, /) -> Kind:
 
     The derivative is ``1 / sqrt(x^2 - 1)``, infinite at 1.
 
-    >>> import tapegraph as tg
     >>> tg.arccosh(1.0).item()
     0.0
     """
@@ -585,7 +526,6 @@ def arctanh(x: Kind | ArrayLike, /) -> Kind:
 
     The derivative is ``1 / (1 - x^2)``, infinite at -1 and 1.
 
-    >>> import tapegraph as tg
     >>> tg.arctanh(0.0).item()
     0.0
     """
@@ -603,7 +543,6 @@ def sinc(x: Kind | ArrayLike, /) -> Kind:
 
     The derivative is ``(cos(pi x) - sinc(x)) / x``, and 0 at 0.
 
-    >>> import tapegraph as tg
     >>> tg.sinc([0.0, 0.5]).data
     array([1.        , 0.63661977])
     """
@@ -615,7 +554,6 @@ def arctan2(x1: Kind | ArrayLike, x2: Kind | ArrayLike, /) -> Kind:
 
     The derivatives are ``x2 / r^2`` and ``-x1 / r^2``, ``r = hypot(x1, x2)``: NaN at the origin.
 
-    >>> import tapegraph as tg
     >>> tg.arctan2(0.0, 1.0).item()
     0.0
     """
@@ -627,7 +565,6 @@ def hypot(x1: Kind | ArrayLike, x2: Kind | ArrayLike, /) -> Kind:
 
     The derivatives are ``x1 / hypot`` and ``x2 / hypot``, and 0 at the origin, as of `abs`.
 
-    >>> import tapegraph as tg
     >>> tg.hypot(3.0, 4.0).item()
     5.0
     """
@@ -640,7 +577,6 @@ def logaddexp(x1: Kind | ArrayLike, x2: Kind | ArrayLike, /) -> Kind:
     The derivatives are ``sigmoid(x1 - x2)`` and ``sigmoid(x2 - x1)``, 1/2 each where both are one
     infinity.
 
-    >>> import tapegraph as tg
     >>> tg.logaddexp(-float("inf"), 2.0).item()
     2.0
     """
@@ -652,7 +588,6 @@ def logaddexp2(x1: Kind | ArrayLike, x2: Kind | ArrayLike, /) -> Kind:
 
     The derivatives are those of `logaddexp` of ``x1 log 2`` and ``x2 log 2``.
 
-    >>> import tapegraph as tg
     >>> tg.logaddexp2(1.0, 1.0).item()
     2.0
     """
@@ -666,7 +601,6 @@ def float_power(x1: Kind | ArrayLike, x2: Kind | ArrayLike, /) -> Kind:
 
     The derivatives are those of `pow`.
 
-    >>> import tapegraph as tg
     >>> tg.float_power(2, -1).item()
     0.5
     """
@@ -687,7 +621,6 @@ def _floating(op: str, value: Any, argument: str) -> Any:
 def square(x: Kind | ArrayLike, /) -> Kind:
     """Square of each element, as `numpy.square`; the derivative is ``2 x``.
 
-    >>> import tapegraph as tg
     >>> tg.square([1.0, -3.0]).data
     array([1., 9.])
     """
@@ -702,7 +635,6 @@ def reciprocal(x: Kind | ArrayLike, /) -> Kind:
 
     The derivative is ``-1 / x^2``.
 
-    >>> import tapegraph as tg
     >>> tg.reciprocal(4.0).item()
     0.25
     """
@@ -714,7 +646,6 @@ def deg2rad(x: Kind | ArrayLike, /) -> Kind:
     """Degrees as radians, as `numpy.deg2rad`; the derivative is ``pi / 180``.
 
     >>> import math
-    >>> import tapegraph as tg
     >>> tg.deg2rad(180.0).item() == math.pi
     True
     """
@@ -726,7 +657,6 @@ def rad2deg(x: Kind | ArrayLike, /) -> Kind:
     """Radians as degrees, as `numpy.rad2deg`; the derivative is ``180 / pi``.
 
     >>> import math
-    >>> import tapegraph as tg
     >>> tg.rad2deg(math.pi).item()
     180.0
     """
@@ -749,7 +679,6 @@ def maximum(x1: Kind | ArrayLike, x2: Kind | ArrayLike, /) -> Kind:
 
     The larger one takes the gradient, and each takes half where they are equal or either is NaN.
 
-    >>> import tapegraph as tg
     >>> tg.maximum([1.0, 4.0], 2.0).data
     array([2., 4.])
     """
@@ -761,7 +690,6 @@ def minimum(x1: Kind | ArrayLike, x2: Kind | ArrayLike, /) -> Kind:
 
     The smaller one takes the gradient, and each takes half where they are equal or either is NaN.
 
-    >>> import tapegraph as tg
     >>> tg.minimum([1.0, 4.0], 2.0).data
     array([1., 2.])
     """
@@ -773,7 +701,6 @@ def fmax(x1: Kind | ArrayLike, x2: Kind | ArrayLike, /) -> Kind:
 
     The larger one takes the gradient, and each takes half where they are equal or both are NaN.
 
-    >>> import tapegraph as tg
     >>> tg.fmax([1.0, float("nan")], 2.0).data
     array([2., 2.])
     """
@@ -785,7 +712,6 @@ def fmin(x1: Kind | ArrayLike, x2: Kind | ArrayLike, /) -> Kind:
 
     The smaller one takes the gradient, and each takes half where they are equal or both are NaN.
 
-    >>> import tapegraph as tg
     >>> tg.fmin([1.0, float("nan")], 2.0).data
     array([1., 2.])
     """
@@ -815,7 +741,6 @@ def clip(
 
     The gradient goes to ``a`` inside and at the bounds, and beyond them to the bound.
 
-    >>> import tapegraph as tg
     >>> tg.clip([-2.0, 0.5, 3.0], 0.0, 1.0).data
     array([0. , 0.5, 1. ])
     """
@@ -850,7 +775,6 @@ def sign(x: Operand, /) -> Tensor:
 
     That of a complex number is ``z / abs(z)``, which turns with ``z``: its derivative is not 0.
 
-    >>> import tapegraph as tg
     >>> tg.sign([-3.0, 0.0, 2.0]).data
     array([-1.,  0.,  1.])
     """
@@ -867,7 +791,6 @@ def floor(x: Operand, /) -> Tensor:
 
     The derivative is 0 everywhere.
 
-    >>> import tapegraph as tg
     >>> tg.floor([-1.5, 1.5]).data
     array([-2.,  1.])
     """
@@ -879,7 +802,6 @@ def ceil(x: Operand, /) -> Tensor:
 
     The derivative is 0 everywhere.
 
-    >>> import tapegraph as tg
     >>> tg.ceil([-1.5, 1.5]).data
     array([-1.,  2.])
     """
@@ -889,7 +811,6 @@ def ceil(x: Operand, /) -> Tensor:
 def rint(x: Operand, /) -> Tensor:
     """Nearest whole number of each element, as `numpy.rint`; the derivative is 0 everywhere.
 
-    >>> import tapegraph as tg
     >>> tg.rint([0.5, 1.5, 2.2]).data
     array([0., 2., 2.])
     """
@@ -899,7 +820,6 @@ def rint(x: Operand, /) -> Tensor:
 def trunc(x: Operand, /) -> Tensor:
     """Each element without its decimals, as `numpy.trunc`; the derivative is 0 everywhere.
 
-    >>> import tapegraph as tg
     >>> tg.trunc([-1.5, 1.5]).data
     array([-1.,  1.])
     """
@@ -911,7 +831,6 @@ def mod(x1: Kind | ArrayLike, x2: Kind | ArrayLike, /) -> Kind:
 
     The derivatives are 1 and ``-floor(x1 / x2)``.
 
-    >>> import tapegraph as tg
     >>> tg.mod([-1.0, 5.0], 3.0).data
     array([2., 2.])
     """
@@ -924,7 +843,6 @@ remainder = mod
 def floor_divide(x1: Kind | ArrayLike, x2: Kind | ArrayLike, /) -> Kind:
     """Quotient rounded down, as `numpy.floor_divide`; the derivatives are 0 everywhere.
 
-    >>> import tapegraph as tg
     >>> tg.floor_divide([-1.0, 5.0], 2.0).data
     array([-1.,  2.])
     """
@@ -941,7 +859,6 @@ def fmod(x1: Kind | ArrayLike, x2: Kind | ArrayLike, /) -> Kind:
 
     The derivatives are 1 and ``-trunc(x1 / x2)``.
 
-    >>> import tapegraph as tg
     >>> tg.fmod([-1.0, 5.0], 3.0).data
     array([-1.,  2.])
     """
@@ -970,7 +887,6 @@ def heaviside(x1: Operand, x2: Kind | ArrayLike, /) -> Kind:
 
     The derivative with respect to ``x1`` is 0; with respect to ``x2`` it is 1 where ``x1`` is 0.
 
-    >>> import tapegraph as tg
     >>> tg.heaviside([-2.0, 0.0, 2.0], 0.5).data
     array([0. , 0.5, 1. ])
     """
@@ -991,7 +907,6 @@ def copysign(x1: Kind | ArrayLike, x2: Operand, /) -> Kind:
 
     The derivative with respect to ``x1`` is 1 or -1, and 0 at 0; to ``x2`` it is 0.
 
-    >>> import tapegraph as tg
     >>> tg.copysign([1.0, -2.0], -3.0).data
     array([-1., -2.])
     """
@@ -1017,7 +932,6 @@ def nan_to_num(
 
     No gradient flows to those.
 
-    >>> import tapegraph as tg
     >>> tg.nan_to_num([float("nan"), 2.0]).data
     array([0., 2.])
     """
@@ -1042,7 +956,6 @@ def nan_to_num(
 def positive(x: Kind | ArrayLike, /) -> Kind:
     """Each element as it is, as `numpy.positive`: a tensor itself.
 
-    >>> import tapegraph as tg
     >>> tg.positive([1.0, -2.0]).data
     array([ 1., -2.])
     """
@@ -1067,10 +980,7 @@ ROUND = Op("round", _round, takes_complex=True)
 def check_spreads(op: str, argument: str, shape: tuple[int, ...], over: tuple[int, ...]) -> None:
     """Refuse an argument whose shape does not broadcast to another.
 
-    Raises
-    ------
-    ValueError
-        Names both shapes.
+    :raises ValueError: Names both shapes.
     """
     try:
         if np.broadcast_shapes(shape, over) == over:
@@ -1087,7 +997,6 @@ def zeros_like(
 ) -> Tensor:
     """Make a constant of zeros like another array, as `numpy.zeros_like`.
 
-    >>> import tapegraph as tg
     >>> tg.zeros_like([[1.0, 2.0]]).data
     array([[0., 0.]])
     """
@@ -1098,7 +1007,6 @@ def zeros_like(
 def ones_like(a: Operand, dtype: npt.DTypeLike | None = None, shape: Shape | None = None) -> Tensor:
     """Make a constant of ones like another array, as `numpy.ones_like`.
 
-    >>> import tapegraph as tg
     >>> tg.ones_like([[1.0, 2.0]]).data
     array([[1., 1.]])
     """
@@ -1113,7 +1021,6 @@ def empty_like(
 
     A tensor's elements cannot be assigned: there is nothing to gain from leaving them undefined.
 
-    >>> import tapegraph as tg
     >>> tg.empty_like([[1.0, 2.0]]).shape
     (1, 2)
     """
@@ -1129,7 +1036,6 @@ def full_like(
 ) -> Kind:
     """Repeat a value over another array's shape, as `numpy.full_like`; gradients flow to the value.
 
-    >>> import tapegraph as tg
     >>> tg.full_like([[1.0, 2.0]], 7.0).data
     array([[7., 7.]])
     """
@@ -1155,7 +1061,6 @@ def copy(a: Kind | ArrayLike) -> Kind:
 
     A parameter's copy is a result: it keeps its value when the parameter is assigned another.
 
-    >>> import tapegraph as tg
     >>> tg.copy([1.0, 2.0]).data
     array([1., 2.])
     """
@@ -1171,7 +1076,6 @@ def astype(x: Kind | ArrayLike, /, dtype: npt.DTypeLike, copy: bool = True) -> K
     Integers and bools carry no gradient: a conversion to them gives a constant. Other dtypes are
     refused, and so is one from complex to real numbers, which NumPy warns of: take ``x.real``.
 
-    >>> import tapegraph as tg
     >>> tg.astype(tg.param([1.5, 2.0]), "float32").dtype
     dtype('float32')
     """
@@ -1220,7 +1124,6 @@ def _conj(x: Any, /) -> Any:
 def real(val: Kind | ArrayLike) -> Kind:
     """Return the real part, as `numpy.real`: of real numbers the tensor itself.
 
-    >>> import tapegraph as tg
     >>> tg.real([1.0 + 2.0j, 2.0]).data
     array([1., 2.])
     """
@@ -1232,7 +1135,6 @@ def real(val: Kind | ArrayLike) -> Kind:
 def imag(val: Operand) -> Tensor:
     """Return the imaginary part, as `numpy.imag`: of real numbers a constant of zeros.
 
-    >>> import tapegraph as tg
     >>> tg.imag([1.0 + 2.0j, 2.0]).data
     array([2., 0.])
     """
@@ -1244,7 +1146,6 @@ def imag(val: Operand) -> Tensor:
 def conj(x: Kind | ArrayLike, /) -> Kind:
     """Return the complex conjugate, as `numpy.conjugate`: of real numbers the tensor itself.
 
-    >>> import tapegraph as tg
     >>> tg.conj([1.0 + 2.0j, 2.0]).data
     array([1.-2.j, 2.-0.j])
     """
@@ -1261,7 +1162,6 @@ def angle(z: Kind | ArrayLike, deg: bool = False) -> Kind:
 
     Its gradient is ``i z / abs(z)^2``, and NaN at 0. Real numbers have a constant one.
 
-    >>> import tapegraph as tg
     >>> tg.angle([1.0j, 1.0], deg=True).data
     array([90.,  0.])
     """
@@ -1286,7 +1186,6 @@ def _of_parts(a: Any, b: Any) -> Any:
 def round(a: Operand, decimals: int = 0) -> Tensor:
     """Round to a number of decimals, as `numpy.round`; the derivative is 0 everywhere.
 
-    >>> import tapegraph as tg
     >>> tg.round([0.5, 1.5, 2.75]).data
     array([0., 2., 3.])
     """
@@ -1316,7 +1215,6 @@ def where(
 
     No gradient flows to the condition, and exactly zero through the branch not taken.
 
-    >>> import tapegraph as tg
     >>> tg.where([1, 0], [1.0, 2.0], -1.0).data
     array([ 1., -1.])
     """

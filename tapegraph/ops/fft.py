@@ -85,7 +85,6 @@ def fft(
 ) -> Kind:
     """Transform along one axis, as `numpy.fft.fft`.
 
-    >>> import tapegraph as tg
     >>> tg.fft.fft([1.0, 2.0]).data
     array([ 3.+0.j, -1.+0.j])
     """
@@ -98,7 +97,6 @@ def ifft(
 ) -> Kind:
     """Transform back along one axis, as `numpy.fft.ifft`.
 
-    >>> import tapegraph as tg
     >>> tg.fft.ifft([3.0, -1.0]).data
     array([1.+0.j, 2.+0.j])
     """
@@ -114,7 +112,6 @@ def fft2(
 ) -> Kind:
     """Transform along two axes, as `numpy.fft.fft2`.
 
-    >>> import tapegraph as tg
     >>> tg.fft.fft2([[1.0, 2.0]]).data
     array([[ 3.+0.j, -1.+0.j]])
     """
@@ -130,7 +127,6 @@ def ifft2(
 ) -> Kind:
     """Transform back along two axes, as `numpy.fft.ifft2`.
 
-    >>> import tapegraph as tg
     >>> tg.fft.ifft2([[3.0, -1.0]]).data
     array([[1.+0.j, 2.+0.j]])
     """
@@ -146,7 +142,6 @@ def fftn(
 ) -> Kind:
     """Transform along some axes, or all, as `numpy.fft.fftn`.
 
-    >>> import tapegraph as tg
     >>> tg.fft.fftn([[1.0, 2.0]]).data
     array([[ 3.+0.j, -1.+0.j]])
     """
@@ -162,7 +157,6 @@ def ifftn(
 ) -> Kind:
     """Transform back along some axes, or all, as `numpy.fft.ifftn`.
 
-    >>> import tapegraph as tg
     >>> tg.fft.ifftn([[3.0, -1.0]]).data
     array([[1.+0.j, 2.+0.j]])
     """
@@ -175,7 +169,6 @@ def rfft(
 ) -> Kind:
     """Transform real numbers along one axis, as `numpy.fft.rfft`.
 
-    >>> import tapegraph as tg
     >>> tg.fft.rfft([1.0, 2.0, 3.0]).data.round(3)
     array([ 6. +0.j   , -1.5+0.866j])
     """
@@ -188,7 +181,6 @@ def irfft(
 ) -> Kind:
     """Transform back to real numbers along one axis, as `numpy.fft.irfft`.
 
-    >>> import tapegraph as tg
     >>> tg.fft.irfft(tg.fft.rfft([1.0, 2.0, 3.0]), 3).data.round(3)
     array([1., 2., 3.])
     """
@@ -204,7 +196,6 @@ def rfft2(
 ) -> Kind:
     """Transform real numbers along two axes, as `numpy.fft.rfft2`.
 
-    >>> import tapegraph as tg
     >>> tg.fft.rfft2([[1.0, 2.0]]).data
     array([[ 3.+0.j, -1.+0.j]])
     """
@@ -220,7 +211,6 @@ def irfft2(
 ) -> Kind:
     """Transform back to real numbers along two axes, as `numpy.fft.irfft2`.
 
-    >>> import tapegraph as tg
     >>> tg.fft.irfft2([[3.0, -1.0]]).data
     array([[1., 2.]])
     """
@@ -236,7 +226,6 @@ def rfftn(
 ) -> Kind:
     """Transform real numbers along some axes, or all, as `numpy.fft.rfftn`.
 
-    >>> import tapegraph as tg
     >>> tg.fft.rfftn([[1.0, 2.0]]).data
     array([[ 3.+0.j, -1.+0.j]])
     """
@@ -258,7 +247,6 @@ def irfftn(
 ) -> Kind:
     """Transform back to real numbers along some axes, or all, as `numpy.fft.irfftn`.
 
-    >>> import tapegraph as tg
     >>> tg.fft.irfftn([[3.0, -1.0]]).data
     array([[1., 2.]])
     """
@@ -282,7 +270,6 @@ def hfft(
 ) -> Kind:
     """Transform a signal of Hermitian symmetry to real numbers, as `numpy.fft.hfft`.
 
-    >>> import tapegraph as tg
     >>> tg.fft.hfft([1.0, 2.0]).data
     array([ 3., -1.])
     """
@@ -295,7 +282,6 @@ def ihfft(
 ) -> Kind:
     """Transform real numbers back to a signal of Hermitian symmetry, as `numpy.fft.ihfft`.
 
-    >>> import tapegraph as tg
     >>> tg.fft.ihfft([3.0, -1.0]).data
     array([1.-0.j, 2.-0.j])
     """
@@ -306,7 +292,6 @@ def ihfft(
 def fftshift(x: Kind | ArrayLike, axes: SupportsIndex | AxisSequence | None = None) -> Kind:
     """Put the zero frequency in the middle, as `numpy.fft.fftshift`.
 
-    >>> import tapegraph as tg
     >>> tg.fft.fftshift([0.0, 1.0, -1.0]).data
     array([-1.,  0.,  1.])
     """
@@ -317,7 +302,6 @@ def fftshift(x: Kind | ArrayLike, axes: SupportsIndex | AxisSequence | None = No
 def ifftshift(x: Kind | ArrayLike, axes: SupportsIndex | AxisSequence | None = None) -> Kind:
     """Put the zero frequency first again, as `numpy.fft.ifftshift`.
 
-    >>> import tapegraph as tg
     >>> tg.fft.ifftshift([-1.0, 0.0, 1.0]).data
     array([ 0.,  1., -1.])
     """
@@ -334,7 +318,6 @@ def fftconvolve(
 
     Along other axes, and those of one element, arrays broadcast. An empty array is refused.
 
-    >>> import tapegraph as tg
     >>> tg.fft.fftconvolve([1.0, 2.0, 3.0], [1.0, 1.0]).data.round(6)
     array([1., 3., 5., 3.])
     """

@@ -90,7 +90,6 @@ def repeat(
 ) -> Kind:
     """Repeat each element along an axis, as `numpy.repeat`; gradients of the copies add up.
 
-    >>> import tapegraph as tg
     >>> tg.repeat([1.0, 2.0], 2).data
     array([1., 1., 2., 2.])
     """
@@ -120,7 +119,6 @@ def array_split(
 ) -> list[Kind]:
     """Cut an array into parts along an axis, equal ones or nearly, as `numpy.array_split`.
 
-    >>> import tapegraph as tg
     >>> [part.shape for part in tg.array_split([1.0, 2.0, 3.0], 2)]
     [(2,), (1,)]
     """
@@ -131,7 +129,6 @@ def array_split(
 def split(ary: Kind | ArrayLike, indices_or_sections: Shape, axis: SupportsIndex = 0) -> list[Kind]:
     """Cut an array into parts along an axis, as `numpy.split`.
 
-    >>> import tapegraph as tg
     >>> [part.data for part in tg.split([1.0, 2.0, 3.0], [1])]
     [array([1.]), array([2., 3.])]
     """
@@ -142,7 +139,6 @@ def split(ary: Kind | ArrayLike, indices_or_sections: Shape, axis: SupportsIndex
 def hsplit(ary: Kind | ArrayLike, indices_or_sections: Shape) -> list[Kind]:
     """Cut an array into parts of columns, as `numpy.hsplit`.
 
-    >>> import tapegraph as tg
     >>> [part.shape for part in tg.hsplit([[1.0, 2.0]], 2)]
     [(1, 1), (1, 1)]
     """
@@ -154,7 +150,6 @@ def hsplit(ary: Kind | ArrayLike, indices_or_sections: Shape) -> list[Kind]:
 def vsplit(ary: Kind | ArrayLike, indices_or_sections: Shape) -> list[Kind]:
     """Cut an array into parts of rows, as `numpy.vsplit`.
 
-    >>> import tapegraph as tg
     >>> [part.shape for part in tg.vsplit([[1.0], [2.0]], 2)]
     [(1, 1), (1, 1)]
     """
@@ -165,7 +160,6 @@ def vsplit(ary: Kind | ArrayLike, indices_or_sections: Shape) -> list[Kind]:
 def dsplit(ary: Kind | ArrayLike, indices_or_sections: Shape) -> list[Kind]:
     """Cut an array into parts along the third axis, as `numpy.dsplit`.
 
-    >>> import tapegraph as tg
     >>> [part.shape for part in tg.dsplit([[[1.0, 2.0]]], 2)]
     [(1, 1, 1), (1, 1, 1)]
     """
@@ -221,7 +215,6 @@ def pad(
     The modes are "constant", whose values are plain numbers without a gradient, "edge", "reflect",
     "symmetric" and "wrap"; others are refused, and a ``reflect_type`` other than "even".
 
-    >>> import tapegraph as tg
     >>> tg.pad([1.0, 2.0], 1).data
     array([0., 1., 2., 0.])
     """
@@ -287,7 +280,6 @@ def _framed(x: Any, widths: Array, fills: Array) -> Any:
 def roll(a: Kind | ArrayLike, shift: Shape, axis: Axes = None) -> Kind:
     """Move elements along an axis and around its end, as `numpy.roll`.
 
-    >>> import tapegraph as tg
     >>> tg.roll([1.0, 2.0, 3.0], 1).data
     array([3., 1., 2.])
     """
@@ -315,7 +307,6 @@ def roll(a: Kind | ArrayLike, shift: Shape, axis: Axes = None) -> Kind:
 def flip(m: Kind | ArrayLike, axis: Axes = None) -> Kind:
     """Reverse the elements along axes, as `numpy.flip`.
 
-    >>> import tapegraph as tg
     >>> tg.flip([1.0, 2.0, 3.0]).data
     array([3., 2., 1.])
     """
@@ -330,7 +321,6 @@ def flip(m: Kind | ArrayLike, axis: Axes = None) -> Kind:
 def fliplr(m: Kind | ArrayLike) -> Kind:
     """Reverse the order of the columns, as `numpy.fliplr`.
 
-    >>> import tapegraph as tg
     >>> tg.fliplr([[1.0, 2.0]]).data
     array([[2., 1.]])
     """
@@ -341,7 +331,6 @@ def fliplr(m: Kind | ArrayLike) -> Kind:
 def flipud(m: Kind | ArrayLike) -> Kind:
     """Reverse the order of the rows, as `numpy.flipud`.
 
-    >>> import tapegraph as tg
     >>> tg.flipud([1.0, 2.0]).data
     array([2., 1.])
     """
@@ -352,7 +341,6 @@ def flipud(m: Kind | ArrayLike) -> Kind:
 def rot90(m: Kind | ArrayLike, k: int = 1, axes: Sequence[SupportsIndex] = (0, 1)) -> Kind:
     """Turn an array by quarters in the plane of two axes, as `numpy.rot90`.
 
-    >>> import tapegraph as tg
     >>> tg.rot90([[1.0, 2.0]]).data
     array([[2.],
            [1.]])
@@ -379,7 +367,6 @@ def rot90(m: Kind | ArrayLike, k: int = 1, axes: Sequence[SupportsIndex] = (0, 1
 def delete(arr: Kind | ArrayLike, obj: AxisIndex, axis: SupportsIndex | None = None) -> Kind:
     """Leave out parts of an array, as `numpy.delete`; no gradient flows to them.
 
-    >>> import tapegraph as tg
     >>> tg.delete([1.0, 2.0, 3.0], 1).data
     array([1., 3.])
     """
@@ -404,7 +391,6 @@ def insert(
 ) -> Kind:
     """Put values between the elements of an array, as `numpy.insert`; gradients flow to both.
 
-    >>> import tapegraph as tg
     >>> tg.insert([1.0, 3.0], 1, 2.0).data
     array([1., 2., 3.])
     """
@@ -533,33 +519,16 @@ def add_at(a: Kind | ArrayLike, indices: Index, b: Kind | ArrayLike) -> Kind:
 
     Repeated places add up. The gradient of each of ``b`` is that of the place it went to.
 
-    Parameters
-    ----------
-    a : Tensor or array_like
-        Any shape; it is not changed.
-    indices : index
-        What ``a[indices]`` takes: integers, slices, masks, arrays of integers, and tuples of them.
-    b : Tensor or array_like
-        Broadcasts to the shape of ``a[indices]``.
+    :param a: Any shape; it is not changed.
+    :param indices: What ``a[indices]`` takes: integers, slices, masks, arrays of integers, and
+        tuples of them.
+    :param b: Broadcasts to the shape of ``a[indices]``.
+    :returns: Tensor of ``a``'s shape and dtype.
+    :raises IndexError: A place is out of range.
+    :raises TypeError: ``b`` has a part that ``a``'s dtype would drop: complex numbers for real
+        ones, floats for integers.
+    :raises ValueError: ``b`` does not broadcast to the places.
 
-    Returns
-    -------
-    Tensor
-        Of ``a``'s shape and dtype.
-
-    Raises
-    ------
-    IndexError
-        A place is out of range.
-    TypeError
-        ``b`` has a part that ``a``'s dtype would drop: complex numbers for real ones, floats for
-        integers.
-    ValueError
-        ``b`` does not broadcast to the places.
-
-    Examples
-    --------
-    >>> import tapegraph as tg
     >>> tg.add_at([1.0, 2.0, 3.0], [0, 2, 2], [10.0, 20.0, 30.0]).data
     array([11.,  2., 53.])
     """
@@ -577,30 +546,13 @@ def tensor_slice(
 ) -> Kind:
     """Take the block of ``size`` elements that starts at ``begin``.
 
-    Parameters
-    ----------
-    x : Tensor or array_like
-        Any shape.
-    begin : sequence of int
-        The first index along each axis, not negative.
-    size : sequence of int
-        The length along each axis; -1 means up to the end.
+    :param x: Any shape.
+    :param begin: The first index along each axis, not negative.
+    :param size: The length along each axis; -1 means up to the end.
+    :returns: Tensor of shape ``size``.
+    :raises IndexError: The block reaches outside ``x``.
+    :raises ValueError: ``begin`` or ``size`` has not one number per axis.
 
-    Returns
-    -------
-    Tensor
-        Of shape ``size``.
-
-    Raises
-    ------
-    IndexError
-        The block reaches outside ``x``.
-    ValueError
-        ``begin`` or ``size`` has not one number per axis.
-
-    Examples
-    --------
-    >>> import tapegraph as tg
     >>> tg.tensor_slice([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]], (0, 1), (2, -1)).data
     array([[2., 3.],
            [5., 6.]])
@@ -636,32 +588,15 @@ def tensor_slice(
 def gather(x: Kind | ArrayLike, indices: ArrayLike, axis: SupportsIndex = 0) -> Kind:
     """Take elements along an axis by index, as an embedding lookup does.
 
-    Parameters
-    ----------
-    x : Tensor or array_like
-        At least one axis.
-    indices : array_like of int
-        Any shape; negative ones count from the end. Repeated indices add up their gradients.
-    axis : int
-        The axis to take along.
+    :param x: At least one axis.
+    :param indices: Any shape; negative ones count from the end. Repeated indices add up their
+        gradients.
+    :param axis: The axis to take along.
+    :returns: Tensor of shape ``x.shape[:axis] + indices.shape + x.shape[axis + 1:]``.
+    :raises IndexError: An index is out of range; the message names it and the bound.
+    :raises TypeError: The indices are not integers.
+    :raises ValueError: ``x`` is 0-d or the axis is out of range.
 
-    Returns
-    -------
-    Tensor
-        Of shape ``x.shape[:axis] + indices.shape + x.shape[axis + 1:]``.
-
-    Raises
-    ------
-    IndexError
-        An index is out of range; the message names it and the bound.
-    TypeError
-        The indices are not integers.
-    ValueError
-        ``x`` is 0-d or the axis is out of range.
-
-    Examples
-    --------
-    >>> import tapegraph as tg
     >>> tg.gather([[1.0, 2.0], [3.0, 4.0]], [1, -1]).data
     array([[3., 4.],
            [3., 4.]])
@@ -678,7 +613,6 @@ def getitem(x: Kind | ArrayLike, key: Index) -> Kind:
 
     Gradients of repeated elements add up.
 
-    >>> import tapegraph as tg
     >>> x = tg.param([[1.0, 2.0], [3.0, 4.0]])
     >>> x[:, 1].data
     array([2., 4.])
@@ -935,7 +869,6 @@ def take(a: Kind | ArrayLike, indices: ArrayLike, axis: SupportsIndex | None = N
 
     An index out of range is refused.
 
-    >>> import tapegraph as tg
     >>> tg.take([[1.0, 2.0], [3.0, 4.0]], [0, -1]).data
     array([1., 4.])
     """
@@ -952,7 +885,6 @@ def take_along_axis(
 
     Gradients of repeated elements add up.
 
-    >>> import tapegraph as tg
     >>> tg.take_along_axis([[1.0, 2.0], [3.0, 4.0]], [[1], [0]], axis=1).data
     array([[2.],
            [3.]])
@@ -974,7 +906,6 @@ def take_along_axis(
 def compress(condition: ArrayLike, a: Kind | ArrayLike, axis: SupportsIndex | None = None) -> Kind:
     """Take the parts along an axis for which a condition holds, as `numpy.compress`.
 
-    >>> import tapegraph as tg
     >>> tg.compress([True, False, True], [1.0, 2.0, 3.0]).data
     array([1., 3.])
     """
@@ -988,7 +919,6 @@ def compress(condition: ArrayLike, a: Kind | ArrayLike, axis: SupportsIndex | No
 def extract(condition: ArrayLike, arr: Kind | ArrayLike) -> Kind:
     """Take the elements for which a condition holds, in one axis, as `numpy.extract`.
 
-    >>> import tapegraph as tg
     >>> tg.extract([True, False, True], [1.0, 2.0, 3.0]).data
     array([1., 3.])
     """
@@ -1002,7 +932,6 @@ def choose(a: Operand, choices: Sequence[Kind | ArrayLike] | SupportsArray) -> K
 
     Exactly zero gradient goes to what is not chosen. A number out of range is refused.
 
-    >>> import tapegraph as tg
     >>> tg.choose([1, 0], [[1.0, 2.0], [3.0, 4.0]]).data
     array([3., 2.])
     """
@@ -1032,7 +961,6 @@ def select(
 
     Exactly zero gradient goes to what is not chosen.
 
-    >>> import tapegraph as tg
     >>> x = tg.param([1.0, 2.0, 3.0])
     >>> tg.select([x < 2, x < 3], [x, 10 * x], -1.0).data
     array([ 1., 20., -1.])
@@ -1079,7 +1007,6 @@ def sort(
 
     The gradient of each element goes where it was taken from.
 
-    >>> import tapegraph as tg
     >>> tg.sort([3.0, 1.0, 2.0]).data
     array([1., 2., 3.])
     """
@@ -1096,7 +1023,6 @@ def partition(a: Kind | ArrayLike, kth: Shape, axis: SupportsIndex | None = -1) 
 
     The gradient of each element goes where it was taken from.
 
-    >>> import tapegraph as tg
     >>> tg.partition([3.0, 1.0, 2.0], 0)[0].item()
     1.0
     """
@@ -1119,7 +1045,6 @@ def partition(a: Kind | ArrayLike, kth: Shape, axis: SupportsIndex | None = -1) 
 def diag(v: Kind | ArrayLike, k: int = 0) -> Kind:
     """Take a diagonal of a matrix, or make the matrix of a diagonal, as `numpy.diag`.
 
-    >>> import tapegraph as tg
     >>> tg.diag([1.0, 2.0]).data
     array([[1., 0.],
            [0., 2.]])
@@ -1143,7 +1068,6 @@ def diag(v: Kind | ArrayLike, k: int = 0) -> Kind:
 def diagflat(v: Kind | ArrayLike, k: int = 0) -> Kind:
     """Make the matrix that has all elements of an array on a diagonal, as `numpy.diagflat`.
 
-    >>> import tapegraph as tg
     >>> tg.diagflat([[1.0, 2.0]], 1).shape
     (3, 3)
     """
@@ -1156,7 +1080,6 @@ def tril(m: Kind | ArrayLike, k: int = 0) -> Kind:
 
     Exactly zero gradient goes to the rest.
 
-    >>> import tapegraph as tg
     >>> tg.tril([[1.0, 2.0], [3.0, 4.0]]).data
     array([[1., 0.],
            [3., 4.]])
@@ -1170,7 +1093,6 @@ def triu(m: Kind | ArrayLike, k: int = 0) -> Kind:
 
     Exactly zero gradient goes to the rest.
 
-    >>> import tapegraph as tg
     >>> tg.triu([[1.0, 2.0], [3.0, 4.0]]).data
     array([[1., 2.],
            [0., 4.]])
@@ -1230,10 +1152,7 @@ SEARCHSORTED = Op("searchsorted", _searchsorted, differentiable=())
 def within(indices: Any, low: int, high: int, refused: Callable[[int], Exception]) -> Any:
     """Record integer indices from ``low`` to ``high``, negative ones counted from ``high``.
 
-    Raises
-    ------
-    Exception
-        One is out of range: what ``refused`` gives for it.
+    :raises Exception: One is out of range: what ``refused`` gives for it.
     """
     try:
         return apply(WITHIN, (indices,), {"low": low, "high": high})
@@ -1244,10 +1163,7 @@ def within(indices: Any, low: int, high: int, refused: Callable[[int], Exception
 def in_range(indices: Any, count: int, refused: Callable[[int], Exception]) -> Any:
     """Return integers from 0 to below ``count``, as int64: an array, in a captured step an entry.
 
-    Raises
-    ------
-    Exception
-        One is out of range: what ``refused`` gives for it.
+    :raises Exception: One is out of range: what ``refused`` gives for it.
     """
     if is_captured(indices):
         return within(indices, 0, count, refused)

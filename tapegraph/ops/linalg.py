@@ -95,7 +95,6 @@ def matmul(x1: Kind | ArrayLike, x2: Kind | ArrayLike, /) -> Kind:
     With ``g`` the gradient of the result those of the operands are ``g @ x2.T`` and ``x1.T @ g``.
     Operands of three axes or more record a ``batch_matmul``.
 
-    >>> import tapegraph as tg
     >>> tg.matmul([[1.0, 2.0]], [[3.0], [4.0]]).data
     array([[11.]])
     """
@@ -107,26 +106,12 @@ def matmul(x1: Kind | ArrayLike, x2: Kind | ArrayLike, /) -> Kind:
 def batch_matmul(a: Kind | ArrayLike, b: Kind | ArrayLike) -> Kind:
     """Matrix product of stacks of matrices; the leading axes broadcast.
 
-    Parameters
-    ----------
-    a : Tensor or array_like, shape (..., n, k)
-    b : Tensor or array_like, shape (..., k, m)
-        At least one of them with three axes or more.
+    :param a: Of shape (..., n, k).
+    :param b: Of shape (..., k, m). At least one of them with three axes or more.
+    :returns: Tensor of shape (..., n, m).
+    :raises ValueError: Neither operand is a stack, one has fewer than two axes, the inner lengths
+        differ, or the leading axes do not broadcast.
 
-    Returns
-    -------
-    Tensor
-        Of shape (..., n, m).
-
-    Raises
-    ------
-    ValueError
-        Neither operand is a stack, one has fewer than two axes, the inner lengths differ, or the
-        leading axes do not broadcast.
-
-    Examples
-    --------
-    >>> import tapegraph as tg
     >>> tg.batch_matmul([[[1.0, 2.0]]], [[[3.0], [4.0]]]).data
     array([[[11.]]])
     """
@@ -202,7 +187,6 @@ EINSUM = Op("einsum", _einsum, takes_complex=True)
 def dot(a: Kind | ArrayLike, b: Kind | ArrayLike) -> Kind:
     """Sum of products over the last axis of ``a`` and the last but one of ``b``, as `numpy.dot`.
 
-    >>> import tapegraph as tg
     >>> tg.dot([1.0, 2.0], [3.0, 4.0]).item()
     11.0
     """
@@ -218,7 +202,6 @@ def dot(a: Kind | ArrayLike, b: Kind | ArrayLike) -> Kind:
 def inner(a: Kind | ArrayLike, b: Kind | ArrayLike) -> Kind:
     """Sum of products over the last axes of two arrays, as `numpy.inner`.
 
-    >>> import tapegraph as tg
     >>> tg.inner([[1.0, 2.0], [3.0, 4.0]], [1.0, 1.0]).data
     array([3., 7.])
     """
@@ -232,7 +215,6 @@ def inner(a: Kind | ArrayLike, b: Kind | ArrayLike) -> Kind:
 def vdot(a: Kind | ArrayLike, b: Kind | ArrayLike) -> Kind:
     """Sum of products of two arrays' elements, the first conjugated, as `numpy.vdot`.
 
-    >>> import tapegraph as tg
     >>> tg.vdot([[1.0, 2.0]], [[3.0], [4.0]]).item()
     11.0
     """
@@ -252,7 +234,6 @@ def convolve(
 
     The gradient by each is the cotangent's own, with the other sequence reversed.
 
-    >>> import tapegraph as tg
     >>> tg.convolve([1.0, 2.0, 3.0], [1.0, -1.0]).data
     array([ 1.,  1.,  1., -3.])
     """
@@ -282,7 +263,6 @@ def convolve(
 def outer(a: Kind | ArrayLike, b: Kind | ArrayLike) -> Kind:
     """Every product of an element of ``a`` and one of ``b``, as `numpy.outer`.
 
-    >>> import tapegraph as tg
     >>> tg.outer([1.0, 2.0], [3.0, 4.0]).data
     array([[3., 4.],
            [6., 8.]])
@@ -297,7 +277,6 @@ def tensordot(
 ) -> Kind:
     """Sum of products over some axes of two arrays, as `numpy.tensordot`.
 
-    >>> import tapegraph as tg
     >>> tg.tensordot([[1.0, 2.0], [3.0, 4.0]], [10.0, 1.0], axes=([0], [0])).data
     array([13., 24.])
     """
@@ -333,7 +312,6 @@ def tensordot(
 def kron(a: Kind | ArrayLike, b: Kind | ArrayLike) -> Kind:
     """Kronecker product, as `numpy.kron`.
 
-    >>> import tapegraph as tg
     >>> tg.kron([1.0, 10.0], [1.0, 2.0]).data
     array([ 1.,  2., 10., 20.])
     """
@@ -358,7 +336,6 @@ def cross(
 ) -> Kind:
     """Cross product of vectors of three elements, as `numpy.cross`; those of two are refused.
 
-    >>> import tapegraph as tg
     >>> tg.cross([1.0, 0.0, 0.0], [0.0, 1.0, 0.0]).data
     array([0., 0., 1.])
     """
@@ -389,7 +366,6 @@ def trace(
 ) -> Kind:
     """Sum along a diagonal, as `numpy.trace`.
 
-    >>> import tapegraph as tg
     >>> tg.trace([[1.0, 2.0], [3.0, 4.0]]).item()
     5.0
     """
@@ -402,7 +378,6 @@ def diagonal(
 ) -> Kind:
     """Take a diagonal of each matrix, as `numpy.diagonal`; its gradient is zero off the diagonal.
 
-    >>> import tapegraph as tg
     >>> tg.diagonal([[1.0, 2.0], [3.0, 4.0]], offset=1).data
     array([2.])
     """
@@ -424,7 +399,6 @@ def _matrix_diagonal(x: Any, offset: int = 0) -> Any:
 def vecdot(x1: Kind | ArrayLike, x2: Kind | ArrayLike, /, axis: SupportsIndex = -1) -> Kind:
     """Dot product of the vectors along one axis, the first conjugated, as `numpy.vecdot`.
 
-    >>> import tapegraph as tg
     >>> tg.vecdot([[1.0, 2.0], [3.0, 4.0]], [1.0, 1.0]).data
     array([3., 7.])
     """
@@ -440,7 +414,6 @@ def vecdot(x1: Kind | ArrayLike, x2: Kind | ArrayLike, /, axis: SupportsIndex = 
 def matvec(x1: Kind | ArrayLike, x2: Kind | ArrayLike, /) -> Kind:
     """Product of stacks of matrices and stacks of vectors, as `numpy.matvec`.
 
-    >>> import tapegraph as tg
     >>> tg.matvec([[1.0, 2.0], [3.0, 4.0]], [[1.0, 0.0], [0.0, 1.0]]).data
     array([[1., 3.],
            [2., 4.]])
@@ -457,7 +430,6 @@ def matvec(x1: Kind | ArrayLike, x2: Kind | ArrayLike, /) -> Kind:
 def vecmat(x1: Kind | ArrayLike, x2: Kind | ArrayLike, /) -> Kind:
     """Product of stacks of vectors, conjugated, and stacks of matrices, as `numpy.vecmat`.
 
-    >>> import tapegraph as tg
     >>> tg.vecmat([[1.0, 0.0], [0.0, 1.0]], [[1.0, 2.0], [3.0, 4.0]]).data
     array([[1., 2.],
            [3., 4.]])
@@ -480,7 +452,6 @@ if hasattr(np, "matvec"):  # new in NumPy 2.2
 def multi_dot(arrays: Sequence[Kind | ArrayLike] | SupportsArray) -> Kind:
     """Product of several matrices in the cheapest order, as `numpy.linalg.multi_dot`.
 
-    >>> import tapegraph as tg
     >>> tg.multi_dot([[[1.0, 2.0]], [[1.0, 0.0], [0.0, 1.0]], [3.0, 4.0]]).data
     array([11.])
     """
@@ -531,7 +502,6 @@ def einsum(*operands: str | Kind | ArrayLike | EinsumLabels, optimize: object = 
 
     Large products are contracted by matrix products, whatever ``optimize`` says.
 
-    >>> import tapegraph as tg
     >>> tg.einsum("ij,j->i", [[1.0, 2.0], [3.0, 4.0]], [1.0, 10.0]).data
     array([21., 43.])
     """
@@ -858,7 +828,6 @@ NORM = Op("norm", _norm)
 def inv(a: Kind | ArrayLike) -> Kind:
     """Inverse of a square matrix, as `numpy.linalg.inv`; its derivative is ``-inv(a) da inv(a)``.
 
-    >>> import tapegraph as tg
     >>> tg.inv([[2.0, 0.0], [0.0, 4.0]]).data
     array([[0.5 , 0.  ],
            [0.  , 0.25]])
@@ -873,7 +842,6 @@ def solve(a: Kind | ArrayLike, b: Kind | ArrayLike) -> Kind:
     With ``g`` the gradient of the solution, that of ``b`` is ``solve(a.T, g)``, and that of ``a``
     is ``-solve(a.T, g) @ x.T``.
 
-    >>> import tapegraph as tg
     >>> tg.solve([[2.0, 0.0], [0.0, 4.0]], [2.0, 2.0]).data
     array([1. , 0.5])
     """
@@ -898,7 +866,6 @@ def pinv(a: Kind | ArrayLike, rcond: float | None = None) -> Kind:
 
     Its derivative holds where the rank does not change (Golub and Pereyra, 1973).
 
-    >>> import tapegraph as tg
     >>> tg.pinv([[2.0], [0.0]]).data
     array([[0.5, 0. ]])
     """
@@ -915,7 +882,6 @@ def lstsq(
     Gradients flow through the solution, ``pinv(a) @ b``, the residuals and the singular values; the
     rank is an int. They hold where the rank does not change.
 
-    >>> import tapegraph as tg
     >>> x, residuals, rank, s = tg.lstsq([[1.0], [1.0]], [1.0, 3.0])
     >>> x.data, residuals.data, rank
     (array([2.]), array([2.]), 1)
@@ -946,7 +912,6 @@ def lstsq(
 def matrix_power(a: Kind | ArrayLike, n: int) -> Kind:
     """Power of a square matrix, as `numpy.linalg.matrix_power`; below 0 of its inverse.
 
-    >>> import tapegraph as tg
     >>> tg.matrix_power([[1.0, 1.0], [0.0, 1.0]], 3).data
     array([[1., 3.],
            [0., 1.]])
@@ -979,7 +944,6 @@ def det(a: Kind | ArrayLike) -> Kind:
 
     Its gradient is the matrix of cofactors, which is right for singular matrices too.
 
-    >>> import tapegraph as tg
     >>> x = tg.param([[3.0, 0.0], [0.0, 0.0]])
     >>> tg.det(x).backward()
     >>> x.grad
@@ -995,7 +959,6 @@ def slogdet(a: Kind | ArrayLike) -> SlogdetResult[Kind]:
 
     The gradient of the logarithm is ``inv(a).T``, conjugated; that of a real sign is zero.
 
-    >>> import tapegraph as tg
     >>> sign, logabsdet = tg.slogdet([[0.0, 1.0], [1.0, 0.0]])
     >>> sign.item(), logabsdet.item()
     (-1.0, 0.0)
@@ -1015,7 +978,6 @@ def cholesky(a: Kind | ArrayLike, upper: bool = False) -> Kind:
     gradient is the symmetric one, half of it in each triangle, as PyTorch, JAX and autograd give
     (Murray, "Differentiation of the Cholesky decomposition", 2016).
 
-    >>> import tapegraph as tg
     >>> tg.cholesky([[4.0, 2.0], [2.0, 5.0]]).data
     array([[2., 0.],
            [1., 2.]])
@@ -1034,7 +996,6 @@ def eigvalsh(a: Kind | ArrayLike, UPLO: Literal["L", "U"] = "L") -> Kind:
     derivative is ``dw_i = v_i . da v_i`` for the eigenvector ``v_i``; equal eigenvalues have no
     gradient of their own, only their sum has.
 
-    >>> import tapegraph as tg
     >>> tg.eigvalsh([[2.0, 0.0], [0.0, 1.0]]).data
     array([1., 2.])
     """
@@ -1051,7 +1012,6 @@ def eigh(a: Kind | ArrayLike, UPLO: Literal["L", "U"] = "L") -> EighResult[Kind]
     vector whose eigenvalue another one equals, up to rounding. A complex vector is known but for
     its phase: the gradient is that of a loss which does not depend on it.
 
-    >>> import tapegraph as tg
     >>> w, v = tg.eigh([[2.0, 0.0], [0.0, 1.0]])
     >>> w.data, tg.abs(v).data
     (array([1., 2.]), array([[0., 1.],
@@ -1074,7 +1034,6 @@ def eig(a: Kind | ArrayLike) -> EigResult[Kind]:
     that of a loss which does not depend on it. It is NaN through a vector whose eigenvalue another
     one equals, up to rounding.
 
-    >>> import tapegraph as tg
     >>> w, v = tg.eig([[0.0, -1.0], [1.0, 0.0]])
     >>> w.data
     array([0.+1.j, 0.-1.j])
@@ -1089,7 +1048,6 @@ def eig(a: Kind | ArrayLike) -> EigResult[Kind]:
 def eigvals(a: Kind | ArrayLike) -> Kind:
     """Eigenvalues of a square matrix, as `numpy.linalg.eigvals`: complex, as those of `eig`.
 
-    >>> import tapegraph as tg
     >>> tg.eigvals([[0.0, -1.0], [1.0, 0.0]]).data
     array([0.+1.j, 0.-1.j])
     """
@@ -1104,7 +1062,6 @@ def qr(a: Kind | ArrayLike, mode: Literal["reduced", "r"] = "reduced") -> QRResu
     gradient is that of a matrix of full rank (Walter and Lehmann, "Algorithmic differentiation of
     linear algebra functions", 2018).
 
-    >>> import tapegraph as tg
     >>> Q, R = tg.qr([[3.0, 0.0], [4.0, 5.0]])
     >>> tg.abs(Q).data.round(3), tg.abs(R).data.round(3)
     (array([[0.6, 0.8],
@@ -1128,7 +1085,6 @@ def svdvals(x: Kind | ArrayLike) -> Kind:
 
     The derivative is ``ds_i = u_i . dx v_i``.
 
-    >>> import tapegraph as tg
     >>> tg.svdvals([[3.0, 0.0], [0.0, 4.0]]).data
     array([4., 3.])
     """
@@ -1153,7 +1109,6 @@ def svd(
     value decomposition", 2016). Complex ``U`` and ``Vh`` are known but for a phase that they share:
     the gradient is that of a loss which does not depend on it.
 
-    >>> import tapegraph as tg
     >>> U, S, Vh = tg.svd([[3.0, 0.0], [0.0, 4.0], [0.0, 0.0]], full_matrices=False)
     >>> U.shape, S.data, Vh.shape
     ((3, 2), array([4., 3.]), (2, 2))
@@ -1195,7 +1150,6 @@ def norm(
     The gradient at a zero vector is zero; elements that tie for the largest share theirs evenly,
     and ``ord=0``, the count of non-zeros, has none.
 
-    >>> import tapegraph as tg
     >>> x = tg.param([3.0, 4.0])
     >>> y = tg.norm(x)
     >>> y.backward()
@@ -1223,7 +1177,6 @@ def vector_norm(
 ) -> Kind:
     """Norm of the vectors along some axes, as `numpy.linalg.vector_norm`; gradients as of `norm`.
 
-    >>> import tapegraph as tg
     >>> tg.vector_norm([[3.0, 4.0], [0.0, -2.0]], axis=1, ord=1).data
     array([7., 2.])
     """
@@ -1239,7 +1192,6 @@ def matrix_norm(
 ) -> Kind:
     """Norm of the matrices in the last two axes, as `numpy.linalg.matrix_norm`; see `norm`.
 
-    >>> import tapegraph as tg
     >>> tg.matrix_norm([[3.0, 0.0], [0.0, 4.0]], ord="nuc").item()
     7.0
     """

@@ -48,39 +48,21 @@ def softmax_crossentropy(
     ``-mean(sum(targets * log_softmax(logits)))`` by log-sum-exp, without clipping. The classes are
     on the last axis; the options are PyTorch's.
 
-    Parameters
-    ----------
-    logits : Tensor or array_like, shape (..., classes)
-        Unnormalised log-probabilities, float32 or float64.
-    targets : array_like of int, shape (...), or array_like of shape (..., classes)
-        Class indices, or one-hot rows or probabilities.
-    ignore_index : int, optional
-        A class index, in range or not, whose rows cost nothing and are not counted in the mean:
-        of such rows alone it is NaN. Only with class indices.
-    label_smoothing : float
-        The share ``s`` of every target that is spread evenly over all classes, in [0, 1]:
-        ``(1 - s) * targets + s / classes``.
-    reduction : {"mean", "sum", "none"}
-        What is made of the losses of the rows.
+    :param logits: Of shape (..., classes). Unnormalised log-probabilities, float32 or float64.
+    :param targets: Array_like of int, shape (...), or array_like of shape (..., classes). Class
+        indices, or one-hot rows or probabilities.
+    :param ignore_index: A class index, in range or not, whose rows cost nothing and are not counted
+        in the mean: of such rows alone it is NaN. Only with class indices.
+    :param label_smoothing: The share ``s`` of every target that is spread evenly over all classes,
+        in [0, 1]: ``(1 - s) * targets + s / classes``.
+    :param reduction: {"mean", "sum", "none"}. What is made of the losses of the rows.
+    :returns: Tensor. 0-d, or of the rows' shape for "none"; of the logits' dtype.
+    :raises IndexError: A class index is out of range.
+    :raises TypeError: Class indices are not integers.
+    :raises ValueError: The targets' shape is neither the logits' nor that of their rows, the
+        reduction is unknown, the smoothing is not in [0, 1], or rows of probabilities come with an
+        ``ignore_index``.
 
-    Returns
-    -------
-    Tensor
-        0-d, or of the rows' shape for "none"; of the logits' dtype.
-
-    Raises
-    ------
-    IndexError
-        A class index is out of range.
-    TypeError
-        Class indices are not integers.
-    ValueError
-        The targets' shape is neither the logits' nor that of their rows, the reduction is unknown,
-        the smoothing is not in [0, 1], or rows of probabilities come with an ``ignore_index``.
-
-    Examples
-    --------
-    >>> import tapegraph as tg
     >>> round(tg.softmax_crossentropy([[0.0, 0.0]], [1]).item(), 6)
     0.693147
     >>> losses = tg.softmax_crossentropy(
@@ -164,27 +146,12 @@ def _classes(name: str, targets: Any, count: int) -> Any:
 def mse_loss(prediction: Kind | ArrayLike, target: Kind | ArrayLike) -> Kind:
     """Mean of the squared differences of all elements, ``mean((prediction - target)**2)``.
 
-    Parameters
-    ----------
-    prediction : Tensor or array_like
-        Any shape, float32 or float64.
-    target : Tensor or array_like
-        Of the same shape: a column against a row would broadcast to a table of all pairs. One
-        that needs no gradient is taken in the prediction's dtype.
+    :param prediction: Any shape, float32 or float64.
+    :param target: Tensor or array_like of the same shape: a column against a row would broadcast to
+        a table of all pairs. One that needs no gradient is taken in the prediction's dtype.
+    :returns: Tensor. 0-d, of the prediction's dtype.
+    :raises ValueError: The shapes differ.
 
-    Returns
-    -------
-    Tensor
-        0-d, of the prediction's dtype.
-
-    Raises
-    ------
-    ValueError
-        The shapes differ.
-
-    Examples
-    --------
-    >>> import tapegraph as tg
     >>> x = tg.param([1.0, 5.0])
     >>> loss = tg.mse_loss(x, [0.0, 2.0])
     >>> loss.item()
@@ -204,28 +171,12 @@ def binary_crossentropy(
 
     It is ``targets * softplus(-logits) + (1 - targets) * softplus(logits)``.
 
-    Parameters
-    ----------
-    logits : Tensor or array_like
-        Any shape, float32 or float64.
-    targets : Tensor or array_like
-        Probabilities, of the same shape.
-    reduction : {"mean", "sum", "none"}
-        What is made of the losses of the elements.
+    :param logits: Any shape, float32 or float64.
+    :param targets: Probabilities, of the same shape.
+    :param reduction: {"mean", "sum", "none"}. What is made of the losses of the elements.
+    :returns: Tensor. 0-d, or of the logits' shape for "none".
+    :raises ValueError: The shapes differ, or the reduction is unknown.
 
-    Returns
-    -------
-    Tensor
-        0-d, or of the logits' shape for "none".
-
-    Raises
-    ------
-    ValueError
-        The shapes differ, or the reduction is unknown.
-
-    Examples
-    --------
-    >>> import tapegraph as tg
     >>> tg.binary_crossentropy([1000.0, -1000.0], [1.0, 1.0]).item()
     500.0
     """
@@ -245,30 +196,13 @@ def smooth_l1(
 
     Beyond, it is ``abs(r) - beta / 2``, with ``r = prediction - target``.
 
-    Parameters
-    ----------
-    prediction : Tensor or array_like
-        Any shape, float32 or float64.
-    target : Tensor or array_like
-        Of the same shape.
-    beta : float
-        Where the line begins, above 0.
-    reduction : {"mean", "sum", "none"}
-        What is made of the losses of the elements.
+    :param prediction: Any shape, float32 or float64.
+    :param target: Tensor or array_like of the same shape.
+    :param beta: Where the line begins, above 0.
+    :param reduction: {"mean", "sum", "none"}. What is made of the losses of the elements.
+    :returns: Tensor. 0-d, or of the prediction's shape for "none".
+    :raises ValueError: The shapes differ, ``beta`` is not above 0, or the reduction is unknown.
 
-    Returns
-    -------
-    Tensor
-        0-d, or of the prediction's shape for "none".
-
-    Raises
-    ------
-    ValueError
-        The shapes differ, ``beta`` is not above 0, or the reduction is unknown.
-
-    Examples
-    --------
-    >>> import tapegraph as tg
     >>> tg.smooth_l1([1.0, 3.0], [0.0, 0.0], reduction="none").numpy()
     array([0.5, 2.5])
     """

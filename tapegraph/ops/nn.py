@@ -207,28 +207,12 @@ def layer_norm(
     ``gamma * (x - mean) / sqrt(var + eps) + beta`` with the biased variance (Ba, Kiros and
     Hinton, 2016).
 
-    Parameters
-    ----------
-    x : Tensor or array_like, shape (..., d)
-        Float32 or float64.
-    gamma, beta : Tensor or array_like
-        Scale and shift; broadcast to ``x``'s shape, usually (d,).
-    eps : float
-        Added to the variance.
+    :param x: Of shape (..., d). Float32 or float64.
+    :param gamma, beta: Scale and shift; broadcast to ``x``'s shape, usually (d,).
+    :param eps: Added to the variance.
+    :returns: Tensor of ``x``'s shape.
+    :raises ValueError: ``x`` is 0-d, or ``gamma`` or ``beta`` does not broadcast to ``x``'s shape.
 
-    Returns
-    -------
-    Tensor
-        Of ``x``'s shape.
-
-    Raises
-    ------
-    ValueError
-        ``x`` is 0-d, or ``gamma`` or ``beta`` does not broadcast to ``x``'s shape.
-
-    Examples
-    --------
-    >>> import tapegraph as tg
     >>> tg.layer_norm([[1.0, 3.0]], [1.0, 1.0], [0.0, 0.0], eps=0.0).data
     array([[-1.,  1.]])
     """
@@ -261,29 +245,15 @@ def conv2d(
 
     Computed as one matrix product over the columns that the kernel reads (im2col and GEMM).
 
-    Parameters
-    ----------
-    x : Tensor or array_like, shape (n, c, h, w)
-        Images.
-    k : Tensor or array_like, shape (o, c, kh, kw)
-        Kernels, one per output channel.
-    stride, pad, dilation : int or (int, int)
-        Steps in pixels, (height, width); padding is with zeros on both sides.
+    :param x: Of shape (n, c, h, w). Images.
+    :param k: Of shape (o, c, kh, kw). Kernels, one per output channel.
+    :param stride, pad, dilation: Steps in pixels, (height, width); padding is with zeros on both
+        sides.
+    :returns: Tensor, shape (n, o, oh, ow). ``oh = (h + 2 pad - dilation (kh - 1) - 1) // stride +
+        1``, and ``ow`` likewise.
+    :raises ValueError: An operand is not 4-D, the channels differ, or the kernel is larger than the
+        image.
 
-    Returns
-    -------
-    Tensor, shape (n, o, oh, ow)
-        ``oh = (h + 2 pad - dilation (kh - 1) - 1) // stride + 1``, and ``ow`` likewise.
-
-    Raises
-    ------
-    ValueError
-        An operand is not 4-D, the channels differ, or the kernel is larger than the image.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> import tapegraph as tg
     >>> tg.conv2d(np.ones((1, 1, 3, 3)), np.ones((1, 1, 2, 2))).data[0, 0]
     array([[4., 4.],
            [4., 4.]])
@@ -315,31 +285,14 @@ def max_pool2d(
 ) -> Kind:
     """Largest element of each window; the first one, row by row, takes the whole gradient.
 
-    Parameters
-    ----------
-    x : Tensor or array_like, shape (n, c, h, w)
-        Images.
-    ksize : int or (int, int)
-        Window in pixels, (height, width).
-    stride : int or (int, int), optional
-        Step between windows; ``ksize`` where not given.
-    pad : int or (int, int)
-        Padding on both sides, smaller than the window; it never wins.
+    :param x: Of shape (n, c, h, w). Images.
+    :param ksize: Window in pixels, (height, width).
+    :param stride: Step between windows; ``ksize`` where not given.
+    :param pad: Padding on both sides, smaller than the window; it never wins.
+    :returns: Tensor, shape (n, c, (h + 2 pad - ksize) // stride + 1, ...).
+    :raises ValueError: ``x`` is not 4-D, the window is larger than the image, or the padding is not
+        smaller than the window.
 
-    Returns
-    -------
-    Tensor, shape (n, c, (h + 2 pad - ksize) // stride + 1, ...)
-
-    Raises
-    ------
-    ValueError
-        ``x`` is not 4-D, the window is larger than the image, or the padding is not smaller than
-        the window.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> import tapegraph as tg
     >>> tg.max_pool2d(np.arange(4.0).reshape(1, 1, 2, 2), 2).item()
     3.0
     """
@@ -351,31 +304,14 @@ def avg_pool2d(
 ) -> Kind:
     """Mean of each window; padding is not counted.
 
-    Parameters
-    ----------
-    x : Tensor or array_like, shape (n, c, h, w)
-        Images.
-    ksize : int or (int, int)
-        Window in pixels, (height, width).
-    stride : int or (int, int), optional
-        Step between windows; ``ksize`` where not given.
-    pad : int or (int, int)
-        Padding on both sides, smaller than the window.
+    :param x: Of shape (n, c, h, w). Images.
+    :param ksize: Window in pixels, (height, width).
+    :param stride: Step between windows; ``ksize`` where not given.
+    :param pad: Padding on both sides, smaller than the window.
+    :returns: Tensor, shape (n, c, (h + 2 pad - ksize) // stride + 1, ...).
+    :raises ValueError: ``x`` is not 4-D, the window is larger than the image, or the padding is not
+        smaller than the window.
 
-    Returns
-    -------
-    Tensor, shape (n, c, (h + 2 pad - ksize) // stride + 1, ...)
-
-    Raises
-    ------
-    ValueError
-        ``x`` is not 4-D, the window is larger than the image, or the padding is not smaller than
-        the window.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> import tapegraph as tg
     >>> tg.avg_pool2d(np.arange(4.0).reshape(1, 1, 2, 2), 2).item()
     1.5
     """
@@ -422,31 +358,14 @@ def dropout(x: Kind | ArrayLike, p: float = 0.5, training: bool = True) -> Kind:
     ``tg.random.dropout_mask(x.shape, p)``, but what is dropped is zero whatever it was, and so is
     its gradient. In a captured step, every run drops others.
 
-    Parameters
-    ----------
-    x : Tensor or array_like
-        Any shape; integers become float64.
-    p : float
-        The share that is dropped, in [0, 1].
-    training : bool
-        Whether to drop anything: False when a trained network is used.
+    :param x: Any shape; integers become float64.
+    :param p: The share that is dropped, in [0, 1].
+    :param training: Whether to drop anything: False when a trained network is used.
+    :returns: Tensor of ``x``'s shape and dtype; ``x`` itself, and nothing drawn, where ``p`` is 0
+        or ``training`` is False.
+    :raises TypeError: ``p`` is not a number.
+    :raises ValueError: ``p`` is not in [0, 1].
 
-    Returns
-    -------
-    Tensor
-        Of ``x``'s shape and dtype; ``x`` itself, and nothing drawn, where ``p`` is 0 or
-        ``training`` is False.
-
-    Raises
-    ------
-    TypeError
-        ``p`` is not a number.
-    ValueError
-        ``p`` is not in [0, 1].
-
-    Examples
-    --------
-    >>> import tapegraph as tg
     >>> tg.random.seed(0)
     >>> x = tg.param([1.0, 2.0, 3.0, 4.0, 5.0, 6.0])
     >>> y = tg.dropout(x, 0.5)

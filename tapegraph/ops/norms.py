@@ -31,28 +31,13 @@ def rms_norm(
 
     ``weight * x / sqrt(mean(x**2) + eps)`` (Zhang and Sennrich, 2019).
 
-    Parameters
-    ----------
-    x : Tensor or array_like, shape (..., d)
-        Float32 or float64.
-    weight : Tensor or array_like, optional
-        Scale, of shape (d,); 1 where not given.
-    eps : float, optional
-        Added to the mean square; the rounding of ``x``'s dtype where not given, as in PyTorch.
+    :param x: Of shape (..., d). Float32 or float64.
+    :param weight: Scale, of shape (d,); 1 where not given.
+    :param eps: Added to the mean square; the rounding of ``x``'s dtype where not given, as in
+        PyTorch.
+    :returns: Tensor of ``x``'s shape.
+    :raises ValueError: ``x`` is 0-d, or ``weight`` has another shape.
 
-    Returns
-    -------
-    Tensor
-        Of ``x``'s shape.
-
-    Raises
-    ------
-    ValueError
-        ``x`` is 0-d, or ``weight`` has another shape.
-
-    Examples
-    --------
-    >>> import tapegraph as tg
     >>> tg.rms_norm([[3.0, 3.0]], [1.0, 2.0], eps=0.0).data
     array([[1., 2.]])
     """
@@ -75,31 +60,14 @@ def group_norm(
     ``weight * (x - mean) / sqrt(var + eps) + bias`` with the biased variance of a group (Wu and He,
     2018). One group a channel is an instance norm.
 
-    Parameters
-    ----------
-    x : Tensor or array_like, shape (n, c, ...)
-        Float32 or float64; channels on axis 1.
-    num_groups : int
-        A divisor of the number of channels; neighbours are a group.
-    weight, bias : Tensor or array_like, optional
-        Scale and shift of each channel, of shape (c,); 1 and 0 where not given.
-    eps : float
-        Added to the variance.
+    :param x: Of shape (n, c, ...). Float32 or float64; channels on axis 1.
+    :param num_groups: A divisor of the number of channels; neighbours are a group.
+    :param weight, bias: Scale and shift of each channel, of shape (c,); 1 and 0 where not given.
+    :param eps: Added to the variance.
+    :returns: Tensor of ``x``'s shape.
+    :raises ValueError: ``x`` has no axis 1, the groups do not divide the channels, or ``weight`` or
+        ``bias`` has another shape.
 
-    Returns
-    -------
-    Tensor
-        Of ``x``'s shape.
-
-    Raises
-    ------
-    ValueError
-        ``x`` has no axis 1, the groups do not divide the channels, or ``weight`` or ``bias`` has
-        another shape.
-
-    Examples
-    --------
-    >>> import tapegraph as tg
     >>> tg.group_norm([[1.0, 3.0, 5.0, 9.0]], 2, eps=0.0).data
     array([[-1.,  1., -1.,  1.]])
     """
@@ -132,32 +100,16 @@ def batch_norm(
     ``x``'s. Nothing is kept between calls: a step that keeps running ones computes the batch's with
     ``tg.mean`` and ``tg.var``, passes them here, and assigns what it keeps.
 
-    Parameters
-    ----------
-    x : Tensor or array_like
-        Float32 or float64.
-    mean, var : Tensor or array_like, optional
-        Of shape (c,), the length of ``x``'s axis ``axis``: both or none.
-    weight, bias : Tensor or array_like, optional
-        Scale and shift of each channel, of shape (c,); 1 and 0 where not given.
-    eps : float
-        Added to the variance.
-    axis : int
-        The axis of the channels; 1 as in PyTorch, -1 for channels that are last.
+    :param x: Float32 or float64.
+    :param mean, var: Tensor or array_like of shape (c,), the length of ``x``'s axis ``axis``: both
+        or none.
+    :param weight, bias: Scale and shift of each channel, of shape (c,); 1 and 0 where not given.
+    :param eps: Added to the variance.
+    :param axis: The axis of the channels; 1 as in PyTorch, -1 for channels that are last.
+    :returns: Tensor of ``x``'s shape.
+    :raises ValueError: One of ``mean`` and ``var`` is missing, or an argument has not the shape
+        (c,).
 
-    Returns
-    -------
-    Tensor
-        Of ``x``'s shape.
-
-    Raises
-    ------
-    ValueError
-        One of ``mean`` and ``var`` is missing, or an argument has not the shape (c,).
-
-    Examples
-    --------
-    >>> import tapegraph as tg
     >>> tg.batch_norm([[1.0, 5.0], [3.0, 9.0]], eps=0.0).data
     array([[-1., -1.],
            [ 1.,  1.]])

@@ -98,7 +98,6 @@ SOFTMAX = Op("softmax", _softmax)
 def sum(a: Kind | ArrayLike, axis: Axes = None, keepdims: bool = False) -> Kind:
     """Sum over all elements or over some axes, as `numpy.sum`.
 
-    >>> import tapegraph as tg
     >>> tg.sum([[1.0, 2.0], [3.0, 4.0]], axis=0).data
     array([4., 6.])
     """
@@ -110,7 +109,6 @@ def sum(a: Kind | ArrayLike, axis: Axes = None, keepdims: bool = False) -> Kind:
 def mean(a: Kind | ArrayLike, axis: Axes = None, keepdims: bool = False) -> Kind:
     """Mean over all elements or some axes, as `numpy.mean`; the derivative by each is ``1 / n``.
 
-    >>> import tapegraph as tg
     >>> tg.mean([[1.0, 2.0], [3.0, 4.0]]).item()
     2.5
     """
@@ -121,26 +119,11 @@ def mean(a: Kind | ArrayLike, axis: Axes = None, keepdims: bool = False) -> Kind
 def softmax(x: Kind | ArrayLike, axis: SupportsIndex = -1) -> Kind:
     """Softmax along one axis, ``exp(x - max) / sum(exp(x - max))``.
 
-    Parameters
-    ----------
-    x : Tensor or array_like
-        At least one axis, float32 or float64.
-    axis : int
-        The axis whose elements sum to 1.
+    :param x: At least one axis, float32 or float64.
+    :param axis: The axis whose elements sum to 1.
+    :returns: Tensor of ``x``'s shape and dtype.
+    :raises ValueError: ``x`` has no axis, or the axis is out of range.
 
-    Returns
-    -------
-    Tensor
-        Of ``x``'s shape and dtype.
-
-    Raises
-    ------
-    ValueError
-        ``x`` has no axis, or the axis is out of range.
-
-    Examples
-    --------
-    >>> import tapegraph as tg
     >>> tg.softmax([0.0, 0.0]).data
     array([0.5, 0.5])
     """
@@ -223,7 +206,6 @@ def max(a: Kind | ArrayLike, axis: Axes = None, keepdims: bool = False) -> Kind:
     The gradient goes to the largest element, in equal parts where several are; and to the NaNs
     where there are any, as the result is NaN.
 
-    >>> import tapegraph as tg
     >>> tg.max([[1.0, 5.0], [3.0, 4.0]], axis=1).data
     array([5., 4.])
     """
@@ -237,7 +219,6 @@ def min(a: Kind | ArrayLike, axis: Axes = None, keepdims: bool = False) -> Kind:
     The gradient goes to the smallest element, in equal parts where several are; and to the NaNs
     where there are any, as the result is NaN.
 
-    >>> import tapegraph as tg
     >>> tg.min([[1.0, 5.0], [3.0, 4.0]], axis=1).data
     array([1., 3.])
     """
@@ -262,7 +243,6 @@ def _extreme(op: Op, a: Any, axis: Any, keepdims: bool) -> Any:
 def ptp(a: Kind | ArrayLike, axis: Axes = None, keepdims: bool = False) -> Kind:
     """``max(a) - min(a)`` over all elements or some axes, as `numpy.ptp`, with their gradients.
 
-    >>> import tapegraph as tg
     >>> tg.ptp([1.0, 5.0, 3.0]).item()
     4.0
     """
@@ -276,7 +256,6 @@ def nanmax(a: Kind | ArrayLike, axis: Axes = None, keepdims: bool = False) -> Ki
 
     Where every element is NaN so is the result, without a warning, and the gradient is zero.
 
-    >>> import tapegraph as tg
     >>> tg.nanmax([1.0, float("nan"), 3.0]).item()
     3.0
     """
@@ -289,7 +268,6 @@ def nanmin(a: Kind | ArrayLike, axis: Axes = None, keepdims: bool = False) -> Ki
 
     Where every element is NaN so is the result, without NumPy's warning, and the gradient is zero.
 
-    >>> import tapegraph as tg
     >>> tg.nanmin([1.0, float("nan"), 3.0]).item()
     1.0
     """
@@ -315,7 +293,6 @@ def prod(a: Kind | ArrayLike, axis: Axes = None, keepdims: bool = False) -> Kind
 
     The derivative by an element is the product of the others, exact where elements are zero.
 
-    >>> import tapegraph as tg
     >>> tg.prod([[1.0, 2.0], [3.0, 4.0]], axis=0).data
     array([3., 8.])
     """
@@ -327,7 +304,6 @@ def prod(a: Kind | ArrayLike, axis: Axes = None, keepdims: bool = False) -> Kind
 def cumsum(a: Kind | ArrayLike, axis: SupportsIndex | None = None) -> Kind:
     """Partial sums along an axis, as `numpy.cumsum`.
 
-    >>> import tapegraph as tg
     >>> tg.cumsum([1.0, 2.0, 3.0]).data
     array([1., 3., 6.])
     """
@@ -338,7 +314,6 @@ def cumsum(a: Kind | ArrayLike, axis: SupportsIndex | None = None) -> Kind:
 def cumprod(a: Kind | ArrayLike, axis: SupportsIndex | None = None) -> Kind:
     """Partial products along an axis, as `numpy.cumprod`; the gradient is exact beside zeros too.
 
-    >>> import tapegraph as tg
     >>> tg.cumprod([1.0, 2.0, 3.0]).data
     array([1., 2., 6.])
     """
@@ -361,7 +336,6 @@ def var(a: Kind | ArrayLike, axis: Axes = None, ddof: float = 0, keepdims: bool 
 
     The derivative is ``2 (a - mean(a)) / (n - ddof)``, NaN where the result is.
 
-    >>> import tapegraph as tg
     >>> tg.var([1.0, 2.0, 3.0], ddof=1).item()
     1.0
     """
@@ -374,7 +348,6 @@ def std(a: Kind | ArrayLike, axis: Axes = None, ddof: float = 0, keepdims: bool 
 
     The derivative is ``(a - mean(a)) / ((n - ddof) std(a))``, 0 or NaN where the result is.
 
-    >>> import tapegraph as tg
     >>> tg.std([1.0, 2.0, 3.0], ddof=1).item()
     1.0
     """
@@ -414,7 +387,6 @@ def _root(variance: Any) -> Any:
 def nansum(a: Kind | ArrayLike, axis: Axes = None, keepdims: bool = False) -> Kind:
     """Sum of what is not NaN, as `numpy.nansum`; no gradient flows to NaNs.
 
-    >>> import tapegraph as tg
     >>> tg.nansum([1.0, float("nan"), 3.0]).item()
     4.0
     """
@@ -425,7 +397,6 @@ def nansum(a: Kind | ArrayLike, axis: Axes = None, keepdims: bool = False) -> Ki
 def nanmean(a: Kind | ArrayLike, axis: Axes = None, keepdims: bool = False) -> Kind:
     """Mean of what is not NaN, as `numpy.nanmean`; no gradient flows to NaNs.
 
-    >>> import tapegraph as tg
     >>> tg.nanmean([1.0, float("nan"), 3.0]).item()
     2.0
     """
@@ -439,7 +410,6 @@ def nanvar(a: Kind | ArrayLike, axis: Axes = None, ddof: float = 0, keepdims: bo
 
     The derivative is ``2 (a - mean(a)) / (n - ddof)``, NaN where the result is.
 
-    >>> import tapegraph as tg
     >>> tg.nanvar([1.0, float("nan"), 3.0]).item()
     1.0
     """
@@ -452,7 +422,6 @@ def nanstd(a: Kind | ArrayLike, axis: Axes = None, ddof: float = 0, keepdims: bo
 
     The derivative is ``(a - mean(a)) / ((n - ddof) std(a))``, 0 or NaN where the result is.
 
-    >>> import tapegraph as tg
     >>> tg.nanstd([1.0, float("nan"), 3.0]).item()
     1.0
     """
@@ -515,7 +484,6 @@ def average(
 ) -> Kind | tuple[Kind, Kind]:
     """Weighted mean, as `numpy.average`; gradients flow to the weights too.
 
-    >>> import tapegraph as tg
     >>> tg.average([1.0, 2.0], weights=[3.0, 1.0]).item()
     1.25
     """
@@ -563,7 +531,6 @@ def logsumexp(
 
     The derivative is ``b exp(a) / sum(b exp(a))``, without ``b`` the softmax of ``a``.
 
-    >>> import tapegraph as tg
     >>> tg.logsumexp([1000.0, 0.0]).item()
     1000.0
     """
@@ -601,7 +568,6 @@ def median(a: Kind | ArrayLike, axis: Axes = None, keepdims: bool = False) -> Ki
     The gradient goes to the elements chosen; equal ones are in the order in which they stand, and
     where the result is NaN a NaN gets it.
 
-    >>> import tapegraph as tg
     >>> tg.median([5.0, 1.0, 2.0, 4.0]).item()
     3.0
     """
@@ -621,7 +587,6 @@ def quantile(a: Kind | ArrayLike, q: ArrayLike, axis: Axes = None, keepdims: boo
     The gradient goes to the two elements between which a quantile lies, by their share in it; equal
     ones are in the order in which they stand. A ``q`` that needs a gradient is refused.
 
-    >>> import tapegraph as tg
     >>> tg.quantile([1.0, 2.0, 5.0], [0.5, 0.75]).data
     array([2. , 3.5])
     """
@@ -634,7 +599,6 @@ def percentile(
 ) -> Kind:
     """Percentiles, as `numpy.percentile`: `quantile` with ``q`` from 0 to 100.
 
-    >>> import tapegraph as tg
     >>> tg.percentile([1.0, 2.0, 5.0], 75).item()
     3.5
     """
@@ -696,7 +660,6 @@ def diff(
 ) -> Kind:
     """Differences of neighbours, as `numpy.diff`; gradients flow to what is put around them too.
 
-    >>> import tapegraph as tg
     >>> tg.diff([1.0, 4.0, 9.0]).data
     array([3., 5.])
     """
@@ -741,7 +704,6 @@ def trapezoid(
 ) -> Kind:
     """Integral along an axis, as `numpy.trapezoid`; gradients flow to ``x`` and ``dx`` too.
 
-    >>> import tapegraph as tg
     >>> tg.trapezoid([1.0, 2.0, 3.0], x=[4.0, 6.0, 8.0]).item()
     8.0
     """

@@ -39,7 +39,6 @@ def linspace(
 ) -> Any:
     """Numbers at equal distances, as `numpy.linspace`, linear in both ends.
 
-    >>> import tapegraph as tg
     >>> tg.linspace(0.0, tg.param(2.0), 3).data
     array([0., 1., 2.])
     """
@@ -74,7 +73,6 @@ def meshgrid(
 
     Whether they are copies makes no difference: tensors are not written into.
 
-    >>> import tapegraph as tg
     >>> x, y = tg.meshgrid([1.0, 2.0], [3.0, 4.0])
     >>> y.data
     array([[3., 3.],
@@ -102,7 +100,6 @@ def meshgrid(
 def polyval(p: Kind | ArrayLike, x: Kind | ArrayLike) -> Kind:
     """Value of a polynomial, its highest coefficient first, as `numpy.polyval`, by Horner's rule.
 
-    >>> import tapegraph as tg
     >>> tg.polyval([1.0, 0.0, -1.0], 3.0).item()
     8.0
     """
@@ -132,7 +129,6 @@ def interp(
 
     The derivative at a point is that of the line to its right, and outside it is zero.
 
-    >>> import tapegraph as tg
     >>> x = tg.param([0.5, 2.0])
     >>> tg.interp(x, [0.0, 1.0, 3.0], [0.0, 10.0, 14.0]).data
     array([ 5., 12.])
@@ -182,7 +178,6 @@ def gradient(
 ) -> Any:
     """Finite differences along axes, of second order inside, as `numpy.gradient`.
 
-    >>> import tapegraph as tg
     >>> tg.gradient([1.0, 4.0, 9.0, 16.0]).data
     array([3., 4., 6., 7.])
     """

@@ -71,7 +71,6 @@ def alias(x: Any, own: bool = False) -> Any:
 
     Of a leaf that nobody else holds (``own``) it has the very array.
 
-    >>> import tapegraph as tg
     >>> x = tg.tensor([1.0, 2.0])
     >>> alias(x).requires_grad, x.requires_grad
     (True, False)
@@ -89,7 +88,6 @@ CONCAT = Op("concat", _concat, promotes=True, takes_complex=True)
 def transpose(a: Kind | ArrayLike, axes: Sequence[SupportsIndex] | None = None) -> Kind:
     """Permute the axes, as `numpy.transpose`; reverse them where no order is given.
 
-    >>> import tapegraph as tg
     >>> tg.transpose([[1.0, 2.0]]).shape
     (2, 1)
     """
@@ -120,7 +118,6 @@ def permuted(x: Any, order: tuple[int, ...]) -> Any:
 def reshape(a: Kind | ArrayLike, shape: Shape) -> Kind:
     """Give an array another shape, its elements row by row, as `numpy.reshape`.
 
-    >>> import tapegraph as tg
     >>> tg.reshape([1.0, 2.0, 3.0, 4.0], (2, -1)).shape
     (2, 2)
     """
@@ -153,7 +150,6 @@ def concat(
 ) -> Kind:
     """Join arrays along an existing axis, as `numpy.concatenate`.
 
-    >>> import tapegraph as tg
     >>> tg.concat([[1.0], [2.0, 3.0]]).data
     array([1., 2., 3.])
     """
@@ -189,7 +185,6 @@ def ravel(a: Kind | ArrayLike, order: Literal["C", "F"] = "C") -> Kind:
 
     The orders "A" and "K" are refused: how a tensor lies in memory is not part of its value.
 
-    >>> import tapegraph as tg
     >>> tg.ravel([[1.0, 2.0], [3.0, 4.0]]).data
     array([1., 2., 3., 4.])
     """
@@ -203,7 +198,6 @@ def ravel(a: Kind | ArrayLike, order: Literal["C", "F"] = "C") -> Kind:
 def squeeze(a: Kind | ArrayLike, axis: Axes = None) -> Kind:
     """Drop axes of length 1, as `numpy.squeeze`.
 
-    >>> import tapegraph as tg
     >>> tg.squeeze([[[1.0], [2.0]]]).shape
     (2,)
     """
@@ -222,7 +216,6 @@ def squeeze(a: Kind | ArrayLike, axis: Axes = None) -> Kind:
 def expand_dims(a: Kind | ArrayLike, axis: Shape) -> Kind:
     """Insert axes of length 1, as `numpy.expand_dims`.
 
-    >>> import tapegraph as tg
     >>> tg.expand_dims([1.0, 2.0], axis=0).shape
     (1, 2)
     """
@@ -244,7 +237,6 @@ def atleast_1d(
 def atleast_1d(*arys: Kind | ArrayLike) -> Kind | tuple[Kind, ...]:
     """Give each array at least one axis, as `numpy.atleast_1d`.
 
-    >>> import tapegraph as tg
     >>> tg.atleast_1d(1.0).shape
     (1,)
     """
@@ -261,7 +253,6 @@ def atleast_2d(
 def atleast_2d(*arys: Kind | ArrayLike) -> Kind | tuple[Kind, ...]:
     """Give each array at least two axes, as `numpy.atleast_2d`.
 
-    >>> import tapegraph as tg
     >>> tg.atleast_2d([1.0, 2.0]).shape
     (1, 2)
     """
@@ -278,7 +269,6 @@ def atleast_3d(
 def atleast_3d(*arys: Kind | ArrayLike) -> Kind | tuple[Kind, ...]:
     """Give each array at least three axes, as `numpy.atleast_3d`.
 
-    >>> import tapegraph as tg
     >>> tg.atleast_3d([1.0, 2.0]).shape
     (1, 2, 1)
     """
@@ -308,7 +298,6 @@ def _at_least_3d(x: Any) -> Any:
 def swapaxes(a: Kind | ArrayLike, axis1: SupportsIndex, axis2: SupportsIndex) -> Kind:
     """Exchange two axes, as `numpy.swapaxes`.
 
-    >>> import tapegraph as tg
     >>> tg.swapaxes([[[1.0, 2.0]]], 0, 2).shape
     (2, 1, 1)
     """
@@ -323,7 +312,6 @@ def swapaxes(a: Kind | ArrayLike, axis1: SupportsIndex, axis2: SupportsIndex) ->
 def moveaxis(a: Kind | ArrayLike, source: Shape, destination: Shape) -> Kind:
     """Move axes to other places, as `numpy.moveaxis`.
 
-    >>> import tapegraph as tg
     >>> tg.moveaxis([[[1.0, 2.0]]], 2, 0).shape
     (2, 1, 1)
     """
@@ -350,7 +338,6 @@ def moveaxis(a: Kind | ArrayLike, source: Shape, destination: Shape) -> Kind:
 def rollaxis(a: Kind | ArrayLike, axis: SupportsIndex, start: SupportsIndex = 0) -> Kind:
     """Move one axis before another, as `numpy.rollaxis`; `moveaxis` says it more plainly.
 
-    >>> import tapegraph as tg
     >>> tg.rollaxis([[[1.0, 2.0]]], 2).shape
     (2, 1, 1)
     """
@@ -367,7 +354,6 @@ permute_dims = transpose
 def matrix_transpose(x: Kind | ArrayLike) -> Kind:
     """Exchange the last two axes, as `numpy.matrix_transpose`.
 
-    >>> import tapegraph as tg
     >>> tg.matrix_transpose([[[1.0, 2.0]]]).shape
     (1, 2, 1)
     """
@@ -384,7 +370,6 @@ def matrix_transpose(x: Kind | ArrayLike) -> Kind:
 def broadcast_to(array: Kind | ArrayLike, shape: Shape) -> Kind:
     """Repeat an array to another shape, as `numpy.broadcast_to`; gradients of the copies add up.
 
-    >>> import tapegraph as tg
     >>> tg.broadcast_to([1.0, 2.0], (2, 2)).data
     array([[1., 2.],
            [1., 2.]])
@@ -411,7 +396,6 @@ def broadcast_arrays(*args: Kind | ArrayLike) -> tuple[Kind, ...]:
 
     Gradients of the copies add up.
 
-    >>> import tapegraph as tg
     >>> [a.shape for a in tg.broadcast_arrays([1.0, 2.0], [[3.0]])]
     [(1, 2), (1, 2)]
     """
@@ -431,7 +415,6 @@ def broadcast_arrays(*args: Kind | ArrayLike) -> tuple[Kind, ...]:
 def tile(A: Kind | ArrayLike, reps: Shape) -> Kind:
     """Repeat a whole array along axes, as `numpy.tile`; gradients of the copies add up.
 
-    >>> import tapegraph as tg
     >>> tg.tile([1.0, 2.0], 2).data
     array([1., 2., 1., 2.])
     """
@@ -462,7 +445,6 @@ concatenate = concat
 def stack(arrays: Sequence[Kind | ArrayLike] | SupportsArray, axis: SupportsIndex = 0) -> Kind:
     """Join arrays along a new axis, as `numpy.stack`.
 
-    >>> import tapegraph as tg
     >>> tg.stack([[1.0, 2.0], [3.0, 4.0]], axis=1).data
     array([[1., 3.],
            [2., 4.]])
@@ -480,7 +462,6 @@ def stack(arrays: Sequence[Kind | ArrayLike] | SupportsArray, axis: SupportsInde
 def vstack(tup: Sequence[Kind | ArrayLike] | SupportsArray) -> Kind:
     """Join arrays row by row, as `numpy.vstack`.
 
-    >>> import tapegraph as tg
     >>> tg.vstack([[1.0, 2.0], [3.0, 4.0]]).shape
     (2, 2)
     """
@@ -491,7 +472,6 @@ def vstack(tup: Sequence[Kind | ArrayLike] | SupportsArray) -> Kind:
 def hstack(tup: Sequence[Kind | ArrayLike] | SupportsArray) -> Kind:
     """Join arrays column by column, as `numpy.hstack`.
 
-    >>> import tapegraph as tg
     >>> tg.hstack([[1.0, 2.0], [3.0]]).data
     array([1., 2., 3.])
     """
@@ -503,7 +483,6 @@ def hstack(tup: Sequence[Kind | ArrayLike] | SupportsArray) -> Kind:
 def dstack(tup: Sequence[Kind | ArrayLike] | SupportsArray) -> Kind:
     """Join arrays along the third axis, as `numpy.dstack`.
 
-    >>> import tapegraph as tg
     >>> tg.dstack([[1.0, 2.0], [3.0, 4.0]]).shape
     (1, 2, 2)
     """
@@ -514,7 +493,6 @@ def dstack(tup: Sequence[Kind | ArrayLike] | SupportsArray) -> Kind:
 def column_stack(tup: Sequence[Kind | ArrayLike] | SupportsArray) -> Kind:
     """Join arrays as the columns of a matrix, as `numpy.column_stack`.
 
-    >>> import tapegraph as tg
     >>> tg.column_stack([[1.0, 2.0], [3.0, 4.0]]).data
     array([[1., 3.],
            [2., 4.]])
@@ -527,7 +505,6 @@ def column_stack(tup: Sequence[Kind | ArrayLike] | SupportsArray) -> Kind:
 def block(arrays: Operand | Nested[Operand]) -> Tensor:
     """Put an array together from nested lists of blocks, as `numpy.block`.
 
-    >>> import tapegraph as tg
     >>> one, two = tg.param([[1.0]]), tg.param([[2.0]])
     >>> tg.block([[one, two], [two, one]]).data
     array([[1., 2.],
@@ -564,7 +541,6 @@ def append(
 ) -> Kind:
     """Put values behind an array, as `numpy.append`; gradients flow to both.
 
-    >>> import tapegraph as tg
     >>> tg.append([1.0, 2.0], 3.0).data
     array([1., 2., 3.])
     """

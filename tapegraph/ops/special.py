@@ -85,7 +85,6 @@ def erf(x: Kind | ArrayLike, /) -> Kind:
 
     The derivative is ``2/sqrt(pi) exp(-x^2)``.
 
-    >>> import tapegraph as tg
     >>> tg.special.erf(0.0).item()
     0.0
     """
@@ -97,7 +96,6 @@ def erfc(x: Kind | ArrayLike, /) -> Kind:
 
     The derivative is ``-2/sqrt(pi) exp(-x^2)``.
 
-    >>> import tapegraph as tg
     >>> tg.special.erfc(0.0).item()
     1.0
     """
@@ -109,7 +107,6 @@ def erfcx(x: Kind | ArrayLike, /) -> Kind:
 
     The derivative is ``2 x erfcx(x) - 2/sqrt(pi)``.
 
-    >>> import tapegraph as tg
     >>> tg.special.erfcx(0.0).item()
     1.0
     """
@@ -121,7 +118,6 @@ def erfinv(x: Kind | ArrayLike, /) -> Kind:
 
     The derivative is ``sqrt(pi)/2 exp(erfinv(x)^2)``, infinite at -1 and 1.
 
-    >>> import tapegraph as tg
     >>> tg.special.erfinv(0.0).item()
     0.0
     """
@@ -133,7 +129,6 @@ def gamma(x: Kind | ArrayLike, /) -> Kind:
 
     The derivative is ``gamma(x) digamma(x)``.
 
-    >>> import tapegraph as tg
     >>> tg.special.gamma(5.0).item()
     24.0
     """
@@ -145,7 +140,6 @@ def gammaln(x: Kind | ArrayLike, /) -> Kind:
 
     The derivative is ``digamma(x)``.
 
-    >>> import tapegraph as tg
     >>> tg.special.gammaln(1.0).item()
     0.0
     """
@@ -157,7 +151,6 @@ def gammasgn(x: Kind | ArrayLike, /) -> Kind:
 
     The derivative is 0 everywhere.
 
-    >>> import tapegraph as tg
     >>> tg.special.gammasgn([-0.5, 0.5]).data
     array([-1.,  1.])
     """
@@ -168,7 +161,6 @@ def loggamma(x: Kind | ArrayLike, /) -> Kind:
 
     NaN below zero, where it is complex. The derivative is ``digamma(x)``.
 
-    >>> import tapegraph as tg
     >>> tg.special.loggamma(1.0).item()
     0.0
     """
@@ -198,7 +190,6 @@ def polygamma(n: int, x: Kind | ArrayLike) -> Kind:
 
     The derivative is ``polygamma(n + 1, x)``. The order is one integer, not an array of them.
 
-    >>> import tapegraph as tg
     >>> round(tg.special.polygamma(1, 1.0).item(), 6)
     1.644934
     """
@@ -217,7 +208,6 @@ def digamma(x: Kind | ArrayLike, /) -> Kind:
 
     The derivative is ``polygamma(1, x)``.
 
-    >>> import tapegraph as tg
     >>> round(tg.special.digamma(1.0).item(), 6)
     -0.577216
     """
@@ -233,7 +223,6 @@ def betaln(x1: Kind | ArrayLike, x2: Kind | ArrayLike, /) -> Kind:
 
     The derivative with respect to ``x1`` is ``digamma(x1) - digamma(x1 + x2)``.
 
-    >>> import tapegraph as tg
     >>> tg.special.betaln(1.0, 1.0).item()
     0.0
     """
@@ -245,7 +234,6 @@ def beta(x1: Kind | ArrayLike, x2: Kind | ArrayLike, /) -> Kind:
 
     The derivative with respect to ``x1`` is ``beta(x1, x2) (digamma(x1) - digamma(x1 + x2))``.
 
-    >>> import tapegraph as tg
     >>> tg.special.beta(1.0, 1.0).item()
     1.0
     """
@@ -256,7 +244,6 @@ def ndtr(x: Kind | ArrayLike, /) -> Kind:
 
     The derivative is the density, ``exp(-x^2 / 2) / sqrt(2 pi)``.
 
-    >>> import tapegraph as tg
     >>> tg.special.ndtr(0.0).item()
     0.5
     """
@@ -269,7 +256,6 @@ def log_ndtr(x: Kind | ArrayLike, /) -> Kind:
 
     The derivative is the density over the distribution, ``sqrt(2/pi) / erfcx(-x / sqrt(2))``.
 
-    >>> import tapegraph as tg
     >>> round(tg.special.log_ndtr(-40.0).item(), 6)
     -804.608442
     """
@@ -278,7 +264,6 @@ def log_ndtr(x: Kind | ArrayLike, /) -> Kind:
 def expit(x: Kind | ArrayLike, /) -> Kind:
     """Logistic function of each element, as `scipy.special.expit` and `tapegraph.sigmoid`.
 
-    >>> import tapegraph as tg
     >>> tg.special.expit(0.0).item()
     0.5
     """
@@ -290,7 +275,6 @@ def log_expit(x: Kind | ArrayLike, /) -> Kind:
 
     The derivative is ``expit(-x)``.
 
-    >>> import tapegraph as tg
     >>> tg.special.log_expit([-1000.0, 1000.0]).data
     array([-1000.,    -0.])
     """
@@ -302,7 +286,6 @@ def logit(x: Kind | ArrayLike, /) -> Kind:
 
     The derivative is ``1 / x + 1 / (1 - x)``, infinite at 0 and 1.
 
-    >>> import tapegraph as tg
     >>> tg.special.logit(0.5).item()
     0.0
     """
@@ -313,19 +296,9 @@ def logit(x: Kind | ArrayLike, /) -> Kind:
 def softplus(x: Kind | ArrayLike, /) -> Kind:
     """``log(1 + exp(x))`` of each element, without overflow; its derivative is ``sigmoid(x)``.
 
-    Parameters
-    ----------
-    x : Tensor, array_like or number
-        Any shape, float32 or float64.
+    :param x: Any shape, float32 or float64.
+    :returns: Tensor of ``x``'s shape and dtype.
 
-    Returns
-    -------
-    Tensor
-        Of ``x``'s shape and dtype.
-
-    Examples
-    --------
-    >>> import tapegraph as tg
     >>> round(tg.softplus(0.0).item(), 6)
     0.693147
     """
@@ -343,7 +316,6 @@ def log_softmax(x: Kind | ArrayLike, axis: Axes = None) -> Kind:
 
     The derivative of element ``i`` by element ``j`` is ``(i == j) - softmax(x)[j]``.
 
-    >>> import tapegraph as tg
     >>> tg.log_softmax([0.0, 0.0]).data
     array([-0.69314718, -0.69314718])
     """
@@ -376,7 +348,6 @@ def xlogy(x1: Kind | ArrayLike, x2: Kind | ArrayLike, /) -> Kind:
     The derivative with respect to ``x1`` is ``log(x2)``, and 0 where ``x1`` is 0 and ``x2`` is not
     positive; that with respect to ``x2`` is ``x1 / x2``, and 0 where ``x1`` is 0.
 
-    >>> import tapegraph as tg
     >>> tg.special.xlogy([0.0, 2.0], [0.0, 1.0]).data
     array([0., 0.])
     """
@@ -389,7 +360,6 @@ def xlog1py(x1: Kind | ArrayLike, x2: Kind | ArrayLike, /) -> Kind:
     The derivative with respect to ``x1`` is ``log(1 + x2)``, and 0 where ``x1`` is 0 and ``x2`` at
     most -1; that with respect to ``x2`` is ``x1 / (1 + x2)``, and 0 where ``x1`` is 0.
 
-    >>> import tapegraph as tg
     >>> tg.special.xlog1py([0.0, 2.0], [-1.0, 0.0]).data
     array([0., 0.])
     """
@@ -407,7 +377,6 @@ def entr(x: Kind | ArrayLike, /) -> Kind:
 
     The derivative is ``-log(x) - 1``: infinite at 0, and NaN below.
 
-    >>> import tapegraph as tg
     >>> tg.special.entr([0.0, -1.0]).data
     array([  0., -inf])
     """
@@ -442,7 +411,6 @@ def i0(x: Kind | ArrayLike, /) -> Kind:
 
     The derivative is ``i1(x)``.
 
-    >>> import tapegraph as tg
     >>> tg.special.i0(0.0).item()
     1.0
     """
@@ -454,7 +422,6 @@ def i1(x: Kind | ArrayLike, /) -> Kind:
 
     The derivative is ``(I0(x) + I2(x)) / 2``, which is ``i0(x) - i1(x) / x``.
 
-    >>> import tapegraph as tg
     >>> tg.special.i1(0.0).item()
     0.0
     """
@@ -466,7 +433,6 @@ def j0(x: Kind | ArrayLike, /) -> Kind:
 
     The derivative is ``-j1(x)``.
 
-    >>> import tapegraph as tg
     >>> tg.special.j0(0.0).item()
     1.0
     """
@@ -478,7 +444,6 @@ def j1(x: Kind | ArrayLike, /) -> Kind:
 
     The derivative is ``(J0(x) - J2(x)) / 2``, which is ``j0(x) - j1(x) / x``.
 
-    >>> import tapegraph as tg
     >>> tg.special.j1(0.0).item()
     0.0
     """

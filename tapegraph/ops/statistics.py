@@ -37,7 +37,6 @@ def cov(
 
     Too few observations are an error where NumPy warns, and float32 stays float32.
 
-    >>> import tapegraph as tg
     >>> tg.cov([[1.0, 3.0], [2.0, 8.0]]).data
     array([[ 2.,  6.],
            [ 6., 18.]])
@@ -81,7 +80,6 @@ def cov(
 def corrcoef(x: Kind | ArrayLike, y: Kind | ArrayLike | None = None, rowvar: bool = True) -> Kind:
     """Correlations of variables, one a row, as `numpy.corrcoef`.
 
-    >>> import tapegraph as tg
     >>> tg.corrcoef([[1.0, 3.0], [2.0, 8.0]]).data.round(12)
     array([[1., 1.],
            [1., 1.]])

@@ -33,28 +33,13 @@ def clip_grad_norm(params: Leaves, max_norm: float) -> Tensor:
     of a table in all its rows, and a `RuntimeWarning` says so, but for compiled steps; a finite
     step would hide it.
 
-    Parameters
-    ----------
-    params : iterable or dict of Tensor or Value, or model
-        The leaves, or what `parameters` finds them in; one with no gradient yet is left alone.
-    max_norm : float
-        Not negative; infinite to learn the norm alone.
+    :param params: The leaves, or what `parameters` finds them in; one with no gradient yet is left
+        alone.
+    :param max_norm: Not negative; infinite to learn the norm alone.
+    :returns: Tensor. The norm before, a constant of shape () in float64.
+    :raises TypeError: Something in ``params`` is not a leaf, or ``max_norm`` is no number.
+    :raises ValueError: A parameter is given twice in a list, or ``max_norm`` is negative or NaN.
 
-    Returns
-    -------
-    Tensor
-        The norm before, a constant of shape () in float64.
-
-    Raises
-    ------
-    TypeError
-        Something in ``params`` is not a leaf, or ``max_norm`` is no number.
-    ValueError
-        A parameter is given twice in a list, or ``max_norm`` is negative or NaN.
-
-    Examples
-    --------
-    >>> import tapegraph as tg
     >>> x = tg.param([3.0, 4.0])
     >>> (x * x).sum().backward()
     >>> norm = tg.clip_grad_norm([x], max_norm=5.0)
@@ -86,23 +71,12 @@ def clip_grad_norm(params: Leaves, max_norm: float) -> Tensor:
 def clip_grad_value(params: Leaves, limit: float) -> None:
     """Limit each element of the gradients to ``[-limit, limit]``; NaN stays NaN.
 
-    Parameters
-    ----------
-    params : iterable or dict of Tensor or Value, or model
-        The leaves, or what `parameters` finds them in; one with no gradient yet is left alone.
-    limit : float
-        Not negative.
+    :param params: The leaves, or what `parameters` finds them in; one with no gradient yet is left
+        alone.
+    :param limit: Not negative.
+    :raises TypeError: Something in ``params`` is not a leaf, or ``limit`` is no number.
+    :raises ValueError: A parameter is given twice in a list, or ``limit`` is negative or NaN.
 
-    Raises
-    ------
-    TypeError
-        Something in ``params`` is not a leaf, or ``limit`` is no number.
-    ValueError
-        A parameter is given twice in a list, or ``limit`` is negative or NaN.
-
-    Examples
-    --------
-    >>> import tapegraph as tg
     >>> x = tg.param([0.5, -4.0])
     >>> (x * x).sum().backward()
     >>> tg.clip_grad_value([x], 2.0)

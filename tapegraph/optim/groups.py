@@ -27,11 +27,11 @@ _KEYS = ("params", "lr", "weight_decay")
 class Group:
     """Some parameters of an optimizer.
 
-    - params: The leaves.
-    - names: What each is called in ``optimizer.state`` and ``state_dict()``.
-    - lr: Its own learning rate, a number or a schedule; None where it follows the optimizer's. May
-      be changed at any time.
-    - weight_decay: Fixed at construction.
+    :param params: The leaves.
+    :param names: What each is called in ``optimizer.state`` and ``state_dict()``.
+    :param lr: Its own learning rate, a number or a schedule; None where it follows the optimizer's.
+        May be changed at any time.
+    :param weight_decay: Fixed at construction.
     """
 
     __slots__ = ("_kind", "_lr", "_weight_decay", "names", "params")

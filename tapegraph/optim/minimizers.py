@@ -53,47 +53,25 @@ def minimize(
     given Hessian-vector products by `tapegraph.hvp`, dogleg and trust-exact the Hessian by
     `tapegraph.hessian`.
 
-    Parameters
-    ----------
-    f : callable
-        Takes ``x0`` or what has its structure, then ``args``; returns one number.
-    x0 : array_like, number, or dict, list or tuple of them
-        Where to start. SciPy, and so ``f``, sees float64 numbers.
-    method : str, optional
-        SciPy's name of a method, or a method as SciPy takes it; None lets SciPy choose.
-    args : tuple
-        What else ``f`` takes.
-    hess : bool
-        Give Hessians to methods that take either, in place of products.
-    bounds, constraints, tol
-        As SciPy takes them. Bounds and constraints are about the vector of all numbers in ``x0``,
-        in the order of the structure. Constraints are for SLSQP, trust-constr, COBYLA and COBYQA.
-    callback : callable, optional
-        Called as SciPy calls it, with ``x`` in the structure of ``x0``.
-    options : dict, optional
-        Options of the method, such as ``maxiter``; they may also be given by name.
+    :param f: Takes ``x0`` or what has its structure, then ``args``; returns one number.
+    :param x0: Where to start. SciPy, and so ``f``, sees float64 numbers.
+    :param method: SciPy's name of a method, or a method as SciPy takes it; None lets SciPy choose.
+    :param args: What else ``f`` takes.
+    :param hess: Give Hessians to methods that take either, in place of products.
+    :param bounds, constraints, tol: As SciPy takes them. Bounds and constraints are about the
+        vector of all numbers in ``x0``, in the order of the structure. Constraints are for SLSQP,
+        trust-constr, COBYLA and COBYQA.
+    :param callback: Called as SciPy calls it, with ``x`` in the structure of ``x0``.
+    :param options: Options of the method, such as ``maxiter``; they may also be given by name.
+    :returns: Scipy.optimize.OptimizeResult. SciPy's result, in which ``x`` has the structure of
+        ``x0``: floats for numbers, float64 arrays for arrays. Its other fields are about the
+        vector.
+    :raises ImportError: If SciPy is missing.
+    :raises TypeError: ``f`` is not callable or returns no number; something in ``x0`` is not
+        numeric, or needs a gradient; derivatives are given, as ``jac`` or ``hessp``.
+    :raises ValueError: ``x0`` is empty, ``f`` returns something that is not 0-d, the method has no
+        use for bounds or constraints that are given, or SciPy refuses an argument.
 
-    Returns
-    -------
-    scipy.optimize.OptimizeResult
-        SciPy's result, in which ``x`` has the structure of ``x0``: floats for numbers, float64
-        arrays for arrays. Its other fields are about the vector.
-
-    Raises
-    ------
-    ImportError
-        If SciPy is missing.
-    TypeError
-        ``f`` is not callable or returns no number; something in ``x0`` is not numeric, or needs a
-        gradient; derivatives are given, as ``jac`` or ``hessp``.
-    ValueError
-        ``x0`` is empty, ``f`` returns something that is not 0-d, the method has no use for bounds
-        or constraints that are given, or SciPy refuses an argument.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> import tapegraph as tg
     >>> def f(p):
     ...     return tg.sum((p["w"] - 3.0) ** 2) + p["b"] ** 2
     >>> found = tg.optim.minimize(f, {"w": np.zeros(2), "b": 1.0})

@@ -60,44 +60,24 @@ class Optimizer:
     a whole step is recorded, with the same numbers. Options of the rule are plain attributes, set
     before ``super().__init__(params, lr)`` and not changed afterwards.
 
-    Parameters
-    ----------
-    params : iterable or dict of Tensor or Value, model, or iterable of dict
-        The leaves to update, or what `parameters` finds them in; one with no gradient yet is left
-        alone. A dict or model names them. Groups are dicts of ``"params"`` and, if wanted, their
-        own ``"lr"`` and ``"weight_decay"``.
-    lr : float or callable
-        The learning rate, finite and not negative; or a schedule, which gives that of each step,
-        counted from 0 (`tapegraph.optim.schedules`).
-    weight_decay : float
-        As L2 regularisation, ``g + weight_decay * p`` for the gradient; in a subclass with
-        ``decoupled = True``, ``p - lr * weight_decay * p`` for the parameter.
+    :param params: The leaves to update, or what `parameters` finds them in; one with no gradient
+        yet is left alone. A dict or model names them. Groups are dicts of ``"params"`` and, if
+        wanted, their own ``"lr"`` and ``"weight_decay"``.
+    :param lr: The learning rate, finite and not negative; or a schedule, which gives that of each
+        step, counted from 0 (`tapegraph.optim.schedules`).
+    :param weight_decay: As L2 regularisation, ``g + weight_decay * p`` for the gradient; in a
+        subclass with ``decoupled = True``, ``p - lr * weight_decay * p`` for the parameter.
+    :ivar params: The leaves.
+    :ivar lr: The learning rate of the next step; a number or a schedule may be assigned at any
+        time.
+    :ivar groups: The groups, with ``lr`` and ``weight_decay`` of their own.
+    :ivar steps: The number of steps taken.
+    :ivar state: The slots of each parameter, by its name: its path in a dict or model, or in a list
+        its own name if no other parameter has it, or else its place, from ``"0"``.
+    :raises TypeError: Something in ``params`` is not a leaf, or an option is no number.
+    :raises ValueError: A parameter or name is given more than once, or an option is out of its
+        range.
 
-    Attributes
-    ----------
-    params : list of Tensor or Value
-        The leaves.
-    lr : float
-        The learning rate of the next step; a number or a schedule may be assigned at any time.
-    groups : tuple of Group
-        The groups, with ``lr`` and ``weight_decay`` of their own.
-    steps : int
-        The number of steps taken.
-    state : mapping of str to mapping of str to Tensor
-        The slots of each parameter, by its name: its path in a dict or model, or in a list its own
-        name if no other parameter has it, or else its place, from ``"0"``.
-
-    Raises
-    ------
-    TypeError
-        Something in ``params`` is not a leaf, or an option is no number.
-    ValueError
-        A parameter or name is given more than once, or an option is out of its range.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> import tapegraph as tg
     >>> class SignDescent(tg.Optimizer):
     ...     def init(self, p):
     ...         return {"mean": np.zeros_like(p)}
@@ -151,24 +131,16 @@ class Optimizer:
     def init(self, p: Any) -> dict[str, Any]:
         """Return the slots of a parameter before its first step: arrays by name, none by default.
 
-        Parameters
-        ----------
-        p : ndarray
-            The parameter.
+        :param p: The parameter.
         """
         return {}
 
     def update(self, p: Any, g: Any, state: dict[str, Any], lr: Any) -> tuple[Any, dict[str, Any]]:
         """Return the new parameter and its new slots.
 
-        Parameters
-        ----------
-        p, g : ndarray or Tensor
-            The parameter and its gradient, with L2 weight decay already in it.
-        state : dict of str to ndarray or Tensor
-            The slots.
-        lr : 0-d ndarray or Tensor
-            The learning rate, in the parameter's dtype.
+        :param p, g: The parameter and its gradient, with L2 weight decay already in it.
+        :param state: The slots.
+        :param lr: 0-d ndarray or Tensor. The learning rate, in the parameter's dtype.
         """
         expected = "update(self, p, g, state, lr) -> (p, state)"
         raise NotImplementedError(message(self._kind, "a class without a rule", expected))
@@ -223,21 +195,11 @@ class Optimizer:
     def state_dict(self) -> dict[str, Any]:
         """Return copies of what the next steps depend on, besides the parameters themselves.
 
-        Returns
-        -------
-        dict
-            ``"optimizer"``, the class's name; ``"steps"``; ``"lr"``, the learning rates of the
-            optimizer and of each group, None for a schedule or where there is none; and
+        :returns: Dict. ``"optimizer"``, the class's name; ``"steps"``; ``"lr"``, the learning rates
+            of the optimizer and of each group, None for a schedule or where there is none; and
             ``"state"``, arrays by the name of the parameter and of the slot.
+        :raises RuntimeError: It is called inside a compiled step.
 
-        Raises
-        ------
-        RuntimeError
-            It is called inside a compiled step.
-
-        Examples
-        --------
-        >>> import tapegraph as tg
         >>> optimizer = tg.SGD({"w": tg.param([1.0, 2.0])}, lr=0.5, momentum=0.9)
         >>> optimizer.state_dict()["state"]
         {'w': {'momentum': array([0., 0.])}}
@@ -251,20 +213,11 @@ class Optimizer:
         A schedule stays, and goes on from the number of steps. Nothing is changed where an error
         is raised.
 
-        Parameters
-        ----------
-        state_dict : mapping
-            What `state_dict` gave, of an optimizer of the same class over parameters of the same
-            names, shapes and dtypes.
-
-        Raises
-        ------
-        TypeError
-            It is not such a mapping, or a dtype differs.
-        ValueError
-            The class, a name, a shape or the number of groups differs.
-        RuntimeError
-            It is called inside a compiled step.
+        :param state_dict: What `state_dict` gave, of an optimizer of the same class over parameters
+            of the same names, shapes and dtypes.
+        :raises TypeError: It is not such a mapping, or a dtype differs.
+        :raises ValueError: The class, a name, a shape or the number of groups differs.
+        :raises RuntimeError: It is called inside a compiled step.
         """
         check_outside("load_state_dict", "Call it between its runs.")
         load_state(self, state_dict)
@@ -280,11 +233,8 @@ class Optimizer:
     def step(self) -> None:
         """Update every parameter that has a gradient, and its slots: all of them, or none.
 
-        Raises
-        ------
-        TypeError, ValueError
-            The rule gave another dtype, shape or name than those of a parameter and its slots, or
-            a schedule no learning rate.
+        :raises TypeError, ValueError: The rule gave another dtype, shape or name than those of a
+            parameter and its slots, or a schedule no learning rate.
         """
         averaging = AVERAGING.value()
         if averaging is None:
@@ -465,8 +415,8 @@ class Optimizer:
 class _RateOfRun(RunDependent):
     """The learning rate of a group in one of the steps of a captured program.
 
-    - ahead: How many steps of the same run come before.
-    - steps: How many a run takes, by the id of the optimizer.
+    :param ahead: How many steps of the same run come before.
+    :param steps: How many a run takes, by the id of the optimizer.
     """
 
     def __init__(

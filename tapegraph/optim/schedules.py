@@ -23,15 +23,9 @@ Schedule: TypeAlias = Callable[[int], float]
 def constant(value: float) -> Schedule:
     """Return the same rate for every step.
 
-    Parameters
-    ----------
-    value : float
-        Finite and not negative.
+    :param value: Finite and not negative.
 
-    Examples
-    --------
-    >>> from tapegraph.optim import schedules
-    >>> schedules.constant(0.5)(100)
+    >>> tg.optim.schedules.constant(0.5)(100)
     0.5
     """
     value = number("schedules.constant", "value", value)
@@ -41,17 +35,10 @@ def constant(value: float) -> Schedule:
 def step(initial: float, factor: float, every: SupportsIndex) -> Schedule:
     """Multiply the rate by a factor every so many steps: ``initial * factor**(step // every)``.
 
-    Parameters
-    ----------
-    initial, factor : float
-        Finite and not negative.
-    every : int
-        Steps of one rate.
+    :param initial, factor: Finite and not negative.
+    :param every: Steps of one rate.
 
-    Examples
-    --------
-    >>> from tapegraph.optim import schedules
-    >>> rate = schedules.step(1.0, factor=0.5, every=10)
+    >>> rate = tg.optim.schedules.step(1.0, factor=0.5, every=10)
     >>> rate(9), rate(10), rate(25)
     (1.0, 0.5, 0.25)
     """
@@ -64,15 +51,9 @@ def step(initial: float, factor: float, every: SupportsIndex) -> Schedule:
 def exponential(initial: float, factor: float) -> Schedule:
     """Multiply the rate by a factor in every step: ``initial * factor**step``.
 
-    Parameters
-    ----------
-    initial, factor : float
-        Finite and not negative.
+    :param initial, factor: Finite and not negative.
 
-    Examples
-    --------
-    >>> from tapegraph.optim import schedules
-    >>> schedules.exponential(1.0, factor=0.5)(3)
+    >>> tg.optim.schedules.exponential(1.0, factor=0.5)(3)
     0.125
     """
     initial, factor = _numbers("schedules.exponential", initial=initial, factor=factor)
@@ -84,17 +65,10 @@ def cosine(initial: float, steps: SupportsIndex, final: float = 0.0) -> Schedule
 
     Loshchilov and Hutter, "SGDR", 2017, without restarts.
 
-    Parameters
-    ----------
-    initial, final : float
-        Finite and not negative.
-    steps : int
-        When the final rate is reached.
+    :param initial, final: Finite and not negative.
+    :param steps: When the final rate is reached.
 
-    Examples
-    --------
-    >>> from tapegraph.optim import schedules
-    >>> rate = schedules.cosine(1.0, steps=100)
+    >>> rate = tg.optim.schedules.cosine(1.0, steps=100)
     >>> rate(0), rate(50), rate(100), rate(200)
     (1.0, 0.5, 0.0, 0.0)
     """
@@ -111,17 +85,10 @@ def cosine(initial: float, steps: SupportsIndex, final: float = 0.0) -> Schedule
 def linear(initial: float, final: float, steps: SupportsIndex) -> Schedule:
     """Go along a line: ``initial + (final - initial) * step / steps``.
 
-    Parameters
-    ----------
-    initial, final : float
-        Finite and not negative.
-    steps : int
-        When the final rate is reached.
+    :param initial, final: Finite and not negative.
+    :param steps: When the final rate is reached.
 
-    Examples
-    --------
-    >>> from tapegraph.optim import schedules
-    >>> rate = schedules.linear(1.0, 0.0, steps=4)
+    >>> rate = tg.optim.schedules.linear(1.0, 0.0, steps=4)
     >>> rate(0), rate(1), rate(4), rate(5)
     (1.0, 0.75, 0.0, 0.0)
     """
@@ -139,19 +106,11 @@ def linear(initial: float, final: float, steps: SupportsIndex) -> Schedule:
 def warmup(steps: SupportsIndex, then: Rate, start: float = 0.0) -> Schedule:
     """Rise along a line to where another schedule starts, and go on with that one.
 
-    Parameters
-    ----------
-    steps : int
-        How long the rise takes.
-    then : float or callable
-        The rate or schedule that follows, for which the step counts from 0 again.
-    start : float
-        The rate of the first step.
+    :param steps: How long the rise takes.
+    :param then: The rate or schedule that follows, for which the step counts from 0 again.
+    :param start: The rate of the first step.
 
-    Examples
-    --------
-    >>> from tapegraph.optim import schedules
-    >>> rate = schedules.warmup(4, schedules.cosine(1.0, steps=100))
+    >>> rate = tg.optim.schedules.warmup(4, tg.optim.schedules.cosine(1.0, steps=100))
     >>> rate(0), rate(2), rate(4), rate(54)
     (0.0, 0.5, 1.0, 0.5)
     """
@@ -164,17 +123,11 @@ def warmup(steps: SupportsIndex, then: Rate, start: float = 0.0) -> Schedule:
 def join(parts: Sequence[Rate], boundaries: Sequence[SupportsIndex]) -> Schedule:
     """Follow several schedules one after the other, each counting its steps from 0.
 
-    Parameters
-    ----------
-    parts : sequence of float or callable
-        Rates and schedules, at least one.
-    boundaries : sequence of int
-        The step from which each part but the first holds, rising.
+    :param parts: Rates and schedules, at least one.
+    :param boundaries: The step from which each part but the first holds, rising.
 
-    Examples
-    --------
-    >>> from tapegraph.optim import schedules
-    >>> rate = schedules.join([1.0, schedules.exponential(0.5, factor=0.5)], [10])
+    >>> falling = tg.optim.schedules.exponential(0.5, factor=0.5)
+    >>> rate = tg.optim.schedules.join([1.0, falling], [10])
     >>> rate(9), rate(10), rate(11)
     (1.0, 0.5, 0.25)
     """

@@ -41,18 +41,10 @@ class SGD(Optimizer):
 
     Without momentum and weight decay, a row-sparse gradient updates its rows alone.
 
-    Parameters
-    ----------
-    params, lr, weight_decay
-        As in `Optimizer`.
-    momentum, dampening : float
-        At least 0.
-    nesterov : bool
-        Takes momentum, and no dampening.
+    :param params, lr, weight_decay: As in `Optimizer`.
+    :param momentum, dampening: At least 0.
+    :param nesterov: Takes momentum, and no dampening.
 
-    Examples
-    --------
-    >>> import tapegraph as tg
     >>> x = tg.param(2.0)
     >>> optimizer = tg.SGD([x], lr=0.25)
     >>> (x * x).backward()
@@ -147,20 +139,11 @@ class Adam(Optimizer):
     Kumar, 2018. Defaults and the place of ``eps`` are PyTorch's. Row-sparse gradients are made
     dense, for the means move without a gradient too.
 
-    Parameters
-    ----------
-    params, lr, weight_decay
-        As in `Optimizer`; `AdamW` has the decoupled weight decay.
-    betas : tuple of two floats
-        How much of the means is kept in each step, at least 0 and below 1.
-    eps : float
-        Added to the denominator.
-    amsgrad : bool
-        Divide by the largest mean of squares so far.
+    :param params, lr, weight_decay: As in `Optimizer`; `AdamW` has the decoupled weight decay.
+    :param betas: How much of the means is kept in each step, at least 0 and below 1.
+    :param eps: Added to the denominator.
+    :param amsgrad: Divide by the largest mean of squares so far.
 
-    Examples
-    --------
-    >>> import tapegraph as tg
     >>> x = tg.param([2.0, -8.0])
     >>> optimizer = tg.Adam([x], lr=0.5)
     >>> (x * x).sum().backward()
@@ -213,16 +196,9 @@ class AdamW(Adam):
 
     Loshchilov and Hutter, "Decoupled weight decay regularization", 2019, with PyTorch's defaults.
 
-    Parameters
-    ----------
-    params, lr, betas, eps, amsgrad
-        As in `Adam`.
-    weight_decay : float
-        How much of the parameter goes in each step, times ``lr``.
+    :param params, lr, betas, eps, amsgrad: As in `Adam`.
+    :param weight_decay: How much of the parameter goes in each step, times ``lr``.
 
-    Examples
-    --------
-    >>> import tapegraph as tg
     >>> x = tg.param([2.0, -8.0])
     >>> optimizer = tg.AdamW([x], lr=0.5, weight_decay=0.25)
     >>> (x * x).sum().backward()
@@ -259,22 +235,12 @@ class RMSprop(Optimizer):
     Graves, 2013. Defaults and the place of ``eps``, outside the root, are PyTorch's. Row-sparse
     gradients are made dense, for the mean moves without a gradient too.
 
-    Parameters
-    ----------
-    params, lr, weight_decay
-        As in `Optimizer`.
-    alpha : float
-        How much of the mean is kept in each step, at least 0 and below 1.
-    eps : float
-        Added to the denominator.
-    momentum : float
-        At least 0.
-    centered : bool
-        Divide by the root of the variance in place of the mean square.
+    :param params, lr, weight_decay: As in `Optimizer`.
+    :param alpha: How much of the mean is kept in each step, at least 0 and below 1.
+    :param eps: Added to the denominator.
+    :param momentum: At least 0.
+    :param centered: Divide by the root of the variance in place of the mean square.
 
-    Examples
-    --------
-    >>> import tapegraph as tg
     >>> x = tg.param([2.0, -8.0])
     >>> optimizer = tg.RMSprop([x], lr=0.25, alpha=0.75)
     >>> (x * x).sum().backward()
@@ -330,20 +296,11 @@ class Adagrad(Optimizer):
     Duchi, Hazan and Singer, "Adaptive subgradient methods", 2011, with PyTorch's defaults. Without
     weight decay, a row-sparse gradient updates its rows alone.
 
-    Parameters
-    ----------
-    params, lr, weight_decay
-        As in `Optimizer`.
-    lr_decay : float
-        How the learning rate decays.
-    initial_accumulator_value : float
-        What the sum of squares starts from.
-    eps : float
-        Added to the denominator.
+    :param params, lr, weight_decay: As in `Optimizer`.
+    :param lr_decay: How the learning rate decays.
+    :param initial_accumulator_value: What the sum of squares starts from.
+    :param eps: Added to the denominator.
 
-    Examples
-    --------
-    >>> import tapegraph as tg
     >>> x = tg.param([2.0, -8.0])
     >>> optimizer = tg.Adagrad([x], lr=0.5)
     >>> (x * x).sum().backward()
@@ -399,18 +356,10 @@ class Lion(Optimizer):
     these are. It wants a learning rate 3 to 10 times smaller than Adam's, and a weight decay as
     many times larger. Row-sparse gradients are made dense, for the mean moves every row.
 
-    Parameters
-    ----------
-    params, lr
-        As in `Optimizer`.
-    betas : tuple of two floats
-        How much of the mean counts in the step, and how much of it is kept.
-    weight_decay : float
-        How much of the parameter goes in each step, times ``lr``.
+    :param params, lr: As in `Optimizer`.
+    :param betas: How much of the mean counts in the step, and how much of it is kept.
+    :param weight_decay: How much of the parameter goes in each step, times ``lr``.
 
-    Examples
-    --------
-    >>> import tapegraph as tg
     >>> x = tg.param([2.0, -8.0])
     >>> optimizer = tg.Lion([x], lr=0.25)
     >>> (x * x).sum().backward()

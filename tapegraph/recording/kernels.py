@@ -69,7 +69,7 @@ def none_of_these(op: Op, arrays: tuple[Any, ...], attrs: Attrs) -> None:
 class Watched:
     """Lets a watcher look on inside a ``with`` block, in its thread or asyncio task.
 
-    - watcher: Is told of what goes on; several may be, the outermost first.
+    :param watcher: Is told of what goes on; several may be, the outermost first.
     """
 
     def __init__(self, watcher: Watcher) -> None:

@@ -28,17 +28,19 @@ DTYPES = {kind: np.dtype(kind) for kind in (bool, int, float)}
 class History:
     """What results were computed from, as far back as is asked for, and by what to differentiate.
 
-    - ys: The results.
-    - targets: By what they are differentiated; parameters and retained results where not given.
-    - since: What is not newer, in the order of recording, is a leaf however long its own history.
-    - ends: So are these.
-    - entries: What was computed, the newest first.
-    - wanted (list of Node): The targets that the results were computed from.
-    - outside: The leaves, other than the targets, that need a gradient.
-    - flows: To what a gradient flows: all that need one, where it is None.
-    - kept (bool): Entries and numbers may have changed since: those of then are in the recording.
-    - Raises RuntimeError: An entry was cleared by ``tape_reset()``, or a leaf was changed after it
-      was recorded.
+    :param ys: The results.
+    :param targets: By what they are differentiated; parameters and retained results where not
+        given.
+    :param since: What is not newer, in the order of recording, is a leaf however long its own
+        history.
+    :param ends: So are these.
+    :ivar entries: What was computed, the newest first.
+    :ivar wanted: The targets that the results were computed from.
+    :ivar outside: The leaves, other than the targets, that need a gradient.
+    :ivar flows: To what a gradient flows: all that need one, where it is None.
+    :ivar kept: Entries and numbers may have changed since: those of then are in the recording.
+    :raises RuntimeError: An entry was cleared by ``tape_reset()``, or a leaf was changed after it
+        was recorded.
     """
 
     __slots__ = (
@@ -174,9 +176,9 @@ def linearize(
 ) -> Recording:
     """Return everything that ``roots`` were computed from, in the order of recording.
 
-    - roots: The outputs.
-    - reads: What an entry reads, where that is not its inputs.
-    - updates: State, and the values it takes.
+    :param roots: The outputs.
+    :param reads: What an entry reads, where that is not its inputs.
+    :param updates: State, and the values it takes.
     """
     cls = nodes.tensor_class  # asked for first, as it is what is met most
     found = list({id(node): node for node in (*roots, *itertools.chain(*updates))}.values())

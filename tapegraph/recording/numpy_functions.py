@@ -303,7 +303,7 @@ def _tuple(value: Any) -> tuple[Any, ...]:
 def detached(value: Any) -> Any:
     """Return a tensor's array, inside lists and tuples too, and anything else as it is.
 
-    - Raises ConcretizationError: The program that the tensor belongs to is captured.
+    :raises ConcretizationError: The program that the tensor belongs to is captured.
     """
     fix = "Write np.where for a choice by numbers; shapes cannot depend on them."
     forbid_read(value, "a plain array", fix)

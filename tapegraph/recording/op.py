@@ -27,14 +27,14 @@ class Rules(NamedTuple):
 class Op:
     """An operation: its name in the table, and its forward on NumPy arrays.
 
-    - name: The name in the op table; rules of every engine are found by it.
-    - forward: Arrays positional, attributes by keyword, returns the result array.
-    - saves: The forward returns ``(result, saved)``; ``saved`` is handed to the backward rule.
-    - differentiable: Which of the leading inputs can carry a gradient, and none after them; all
-      where not given.
-    - promotes: NumPy converts the inputs that can carry a gradient to the dtype of the result.
-    - takes_complex: It takes complex numbers.
-    - rules: Its own rules, of an operation that is not in the library's tables.
+    :param name: The name in the op table; rules of every engine are found by it.
+    :param forward: Arrays positional, attributes by keyword, returns the result array.
+    :param saves: The forward returns ``(result, saved)``; ``saved`` is handed to the backward rule.
+    :param differentiable: Which of the leading inputs can carry a gradient, and none after them;
+        all where not given.
+    :param promotes: NumPy converts the inputs that can carry a gradient to the dtype of the result.
+    :param takes_complex: It takes complex numbers.
+    :param rules: Its own rules, of an operation that is not in the library's tables.
     """
 
     __slots__ = (

@@ -30,15 +30,15 @@ class Update(NamedTuple):
 class Program:
     """Operations in the order of execution, as parallel columns indexed by slot.
 
-    - ops: Of a leaf, its kind: ``INPUT``, ``PARAM``, ``CONSTANT`` or ``SCALAR``.
-    - inputs: The slots each operation reads; every slot comes before its readers.
-    - attrs: Hashable attributes, never an array.
-    - shapes, dtypes (sequence): The type of each result; a scalar is of shape () and weak.
-    - needs: Whether a gradient flows through the slot.
-    - leaves: The slots that read nothing.
-    - outputs: The results, in the order in which they were asked for.
-    - wanted: The slots whose gradients are asked for: parameters and retained results.
-    - updates: The state that a run changes.
+    :param ops: Of a leaf, its kind: ``INPUT``, ``PARAM``, ``CONSTANT`` or ``SCALAR``.
+    :param inputs: The slots each operation reads; every slot comes before its readers.
+    :param attrs: Hashable attributes, never an array.
+    :param shapes, dtypes: The type of each result; a scalar is of shape () and weak.
+    :param needs: Whether a gradient flows through the slot.
+    :param leaves: The slots that read nothing.
+    :param outputs: The results, in the order in which they were asked for.
+    :param wanted: The slots whose gradients are asked for: parameters and retained results.
+    :param updates: The state that a run changes.
 
     An operation may save something for its gradient: further outputs of the same slot, which a
     recording holds beside its values.

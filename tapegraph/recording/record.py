@@ -248,10 +248,10 @@ def binary(
 def apply(op: Op, inputs: tuple[Any, ...], attrs: dict[str, Any] = NO_ATTRS) -> Any:
     """Run an operation on its operands and record it if a gradient can flow.
 
-    - op: The operation.
-    - inputs: Tensors, Python scalars, or values with arithmetic of their own (`Dual`, `Value`);
-      arrays have been wrapped by the caller with `operand`.
-    - attrs: Normalised, hashable attributes.
+    :param op: The operation.
+    :param inputs: Tensors, Python scalars, or values with arithmetic of their own (`Dual`,
+        `Value`); arrays have been wrapped by the caller with `operand`.
+    :param attrs: Normalised, hashable attributes.
     """
     handler = foreign(inputs)
     if handler is not None:

@@ -23,7 +23,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 class Setting(Generic[T]):
     """One setting: the blocks entered in this thread or task, each with its value.
 
-    - entered: Pairs of the scope object and its value, the innermost last.
+    :ivar entered: Pairs of the scope object and its value, the innermost last.
     """
 
     __slots__ = ("default", "entered")
@@ -167,19 +167,10 @@ def no_grad(fn: Callable[..., Any] | None = None) -> Any:
     inside its block, such as a test fixture, hands it to its caller until it goes on. In a
     decorated generator or coroutine function it holds while the function's own code runs.
 
-    Parameters
-    ----------
-    fn : callable, optional
-        The function to wrap.
+    :param fn: The function to wrap.
+    :returns: Scope or callable. What ``with`` enters and a decorator is, or the wrapped function
+        where one is given.
 
-    Returns
-    -------
-    Scope or callable
-        What ``with`` enters and a decorator is, or the wrapped function where one is given.
-
-    Examples
-    --------
-    >>> import tapegraph as tg
     >>> x = tg.param(2.0)
     >>> with tg.no_grad():
     ...     y = x * 3.0

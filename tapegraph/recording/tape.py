@@ -129,15 +129,9 @@ def _task() -> Any:
 def tape() -> Tape:
     """Return the tape of this thread or task.
 
-    Returns
-    -------
-    Tape
-        ``len(tape)`` entries; iteration gives rows with ``.op .inputs .attrs .shape .dtype
-        .requires_grad``; ``str(tape)`` is a table.
+    :returns: Tape. ``len(tape)`` entries; iteration gives rows with ``.op .inputs .attrs .shape
+        .dtype .requires_grad``; ``str(tape)`` is a table.
 
-    Examples
-    --------
-    >>> import tapegraph as tg
     >>> tg.tape_reset()
     >>> x = tg.param([1.0, 2.0], name="x")
     >>> y = tg.sum(x * x)
@@ -153,9 +147,6 @@ def tape_reset() -> None:
     Parameters stay usable. A later ``backward()`` through an entry cleared here raises
     ``RuntimeError``. It is never needed to save memory: dropped results leave by themselves.
 
-    Examples
-    --------
-    >>> import tapegraph as tg
     >>> y = tg.param(2.0) * 3.0
     >>> tg.tape_reset()
     >>> len(tg.tape())

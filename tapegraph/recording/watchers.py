@@ -21,7 +21,7 @@ class AskReal(Exception):
 class Watcher:
     """Is told what goes on; by itself it does nothing.
 
-    - looks: It wants to see each result, which the native engine alone shows.
+    :ivar looks: It wants to see each result, which the native engine alone shows.
     """
 
     looks = False
@@ -71,7 +71,7 @@ class Watcher:
     def added(self, recording: Recording, by: int | None, slot: int, part: Any, grad: Any) -> None:
         """Hear that a rule has given a part of a slot's gradient; of a seed it is none.
 
-        - Raises AskStrong: It wants to see a sweep with strong zeros, which this one is not.
+        :raises AskStrong: It wants to see a sweep with strong zeros, which this one is not.
         """
 
     def added_strongly(
@@ -105,7 +105,7 @@ class Watcher:
     def line(self, op: str, place: str, results: tuple[Any, ...]) -> None:
         """Hear that it has run a line, of an operation that the user recorded at a place.
 
-        - Raises AskReal: It wants to see the step as a real call.
+        :raises AskReal: It wants to see the step as a real call.
         """
 
 

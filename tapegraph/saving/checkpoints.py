@@ -36,34 +36,19 @@ def save(
     The file is written beside the target, synced and renamed: after a crash it is the old one or
     the new one. Other programs read it too, each array under its dotted path: nothing is pickled.
 
-    Parameters
-    ----------
-    path : str or path-like
-        Ends in ``.safetensors``, which needs the extra ``io``, or in ``.npz``.
-    tree : dict, list, tuple or object
-        Holds tensors, Values, arrays, NumPy scalars, numbers, strings, booleans and None, in dicts,
-        lists and tuples. An optimizer stands for its ``state_dict()``; any other object for the
-        tensors and arrays in it, by their paths (`parameters`).
-    metadata : dict of str to str, optional
-        Text for people and other programs; ``load(path, return_metadata=True)`` gives it back.
+    :param path: Ends in ``.safetensors``, which needs the extra ``io``, or in ``.npz``.
+    :param tree: Holds tensors, Values, arrays, NumPy scalars, numbers, strings, booleans and None,
+        in dicts, lists and tuples. An optimizer stands for its ``state_dict()``; any other object
+        for the tensors and arrays in it, by their paths (`parameters`).
+    :param metadata: Text for people and other programs; ``load(path, return_metadata=True)`` gives
+        it back.
+    :raises TypeError: Something in the tree has no place in such a file; it is named.
+    :raises ValueError: The suffix is another, or two arrays have one path.
+    :raises OSError: The file cannot be written. It is then as it was.
+    :raises ImportError: The suffix is ``.safetensors`` and the package is missing.
+    :raises RuntimeError: It is called inside a compiled step.
 
-    Raises
-    ------
-    TypeError
-        Something in the tree has no place in such a file; it is named.
-    ValueError
-        The suffix is another, or two arrays have one path.
-    OSError
-        The file cannot be written. It is then as it was.
-    ImportError
-        The suffix is ``.safetensors`` and the package is missing.
-    RuntimeError
-        It is called inside a compiled step.
-
-    Examples
-    --------
     >>> import os, tempfile
-    >>> import tapegraph as tg
     >>> model = {"w": tg.param([1.0, 2.0]), "b": tg.param(0.5)}
     >>> optimizer = tg.SGD(model, lr=0.1, momentum=0.9)
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -118,40 +103,21 @@ def load(
     Everything is checked before anything is changed: names, shapes and dtypes must be those of
     ``into``, which is then given all of the numbers.
 
-    Parameters
-    ----------
-    path : str or path-like
-        Ends in ``.safetensors``, which needs the extra ``io``, or in ``.npz``.
-    into : dict, list, tuple or object, optional
-        Leaf tensors, Values, arrays and optimizers to be given the numbers of their paths. Every
-        array of the file has its place here, or under a path that holds ``...``; other things
+    :param path: Ends in ``.safetensors``, which needs the extra ``io``, or in ``.npz``.
+    :param into: Leaf tensors, Values, arrays and optimizers to be given the numbers of their paths.
+        Every array of the file has its place here, or under a path that holds ``...``; other things
         are passed over. What stands in several places needs one of its names in the file.
-    return_metadata : bool
-        Whether to return ``(tree, metadata)``.
+    :param return_metadata: Whether to return ``(tree, metadata)``.
+    :returns: Object. The tree: arrays for tensors, Values and arrays; dicts for objects and
+        optimizers; and all else as it was. Of a file by another program, a dict of arrays by name.
+    :raises ValueError: The file is cut off or malformed, or holds other names or shapes than
+        ``into``.
+    :raises TypeError: A dtype is another than in ``into``, or a result stands there.
+    :raises OSError: There is no such file, it cannot be read, or it is a directory or a pipe.
+    :raises ImportError: The suffix is ``.safetensors`` and the package is missing.
+    :raises RuntimeError: It is called inside a compiled step.
 
-    Returns
-    -------
-    object
-        The tree: arrays for tensors, Values and arrays; dicts for objects and optimizers; and all
-        else as it was. Of a file by another program, a dict of arrays by name.
-
-    Raises
-    ------
-    ValueError
-        The file is cut off or malformed, or holds other names or shapes than ``into``.
-    TypeError
-        A dtype is another than in ``into``, or a result stands there.
-    OSError
-        There is no such file, it cannot be read, or it is a directory or a pipe.
-    ImportError
-        The suffix is ``.safetensors`` and the package is missing.
-    RuntimeError
-        It is called inside a compiled step.
-
-    Examples
-    --------
     >>> import os, tempfile
-    >>> import tapegraph as tg
     >>> model = {"w": tg.param([1.0, 2.0])}
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     path = os.path.join(folder, "run.npz")

@@ -19,13 +19,13 @@ CodePlace = tuple[CodeType, int] | None
 class Numbers:
     """A function of vectors, number by number.
 
-    - kinds: The operation of each number: of `arithmetic.KINDS`, or a leaf.
-    - args: The numbers it is computed from, which come before it; of ``GIVEN`` the position in the
-      vectors that a run is given, laid end to end.
-    - constants: Those that are the same in every run.
-    - exports: Which of them a run gives.
-    - given: How many numbers those vectors hold.
-    - places: The code object and offset that recorded each, for messages.
+    :param kinds: The operation of each number: of `arithmetic.KINDS`, or a leaf.
+    :param args: The numbers it is computed from, which come before it; of ``GIVEN`` the position in
+        the vectors that a run is given, laid end to end.
+    :param constants: Those that are the same in every run.
+    :param exports: Which of them a run gives.
+    :param given: How many numbers those vectors hold.
+    :param places: The code object and offset that recorded each, for messages.
     """
 
     __slots__ = ("_levels", "args", "constants", "exports", "given", "kinds", "places")

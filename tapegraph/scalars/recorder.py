@@ -74,8 +74,8 @@ class _Segment:
 class Recorder:
     """The numbers of one capture.
 
-    - capture: What records.
-    - state (ScalarState): The numbers from outside that are read and written.
+    :param capture: What records.
+    :ivar state: The numbers from outside that are read and written.
     """
 
     def __init__(self, capture: Any) -> None:

@@ -52,15 +52,10 @@ class anomaly(Watched):
 
     It holds in its thread or asyncio task as `no_grad` does, and takes up to three times as long.
 
-    Raises
-    ------
-    FloatingPointError
-        Inside the block. Nothing has been written to parameters or to gradients by the operation,
-        the backward, the step of an optimizer or the call of a compiled step that raises.
+    :raises FloatingPointError: Inside the block. Nothing has been written to parameters or to
+        gradients by the operation, the backward, the step of an optimizer or the call of a compiled
+        step that raises.
 
-    Examples
-    --------
-    >>> import tapegraph as tg
     >>> x = tg.param([4.0, 0.0], name="x")
     >>> with tg.anomaly():
     ...     tg.sum(tg.sqrt(x)).backward()

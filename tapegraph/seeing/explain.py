@@ -29,26 +29,11 @@ def explain(y: Tensor | Value | Any) -> str:
     Named are the engine, the reason, what each engine costs as far as it was measured, and what to
     change for another. Nothing is run or compiled.
 
-    Parameters
-    ----------
-    y : Tensor, Value or compiled step
-        A recorded result; of a step it is what its own ``explain()`` gives.
+    :param y: A recorded result; of a step it is what its own ``explain()`` gives.
+    :returns: Str. A few sentences.
+    :raises TypeError: ``y`` is none of those.
+    :raises RuntimeError: Its entries were cleared, or a leaf was changed after it was recorded.
 
-    Returns
-    -------
-    str
-        A few sentences.
-
-    Raises
-    ------
-    TypeError
-        ``y`` is none of those.
-    RuntimeError
-        Its entries were cleared, or a leaf was changed after it was recorded.
-
-    Examples
-    --------
-    >>> import tapegraph as tg
     >>> w = tg.param([1.0, 2.0], name="w")
     >>> with tg.use_backend("native"):
     ...     print(tg.explain(tg.sum(w * w)))  # doctest: +ELLIPSIS

@@ -64,21 +64,12 @@ class profile(Watched):
 
     It holds in its thread or asyncio task as `no_grad` does.
 
-    Attributes
-    ----------
-    seconds : float
-        Of the block, without what measuring cost.
-    parts : dict of str to float
-        They add up to ``seconds``.
-    operations, lines : list of Spent
-        ``.name``, ``.seconds`` and ``.calls``, the longest first.
-    nodes : list of Spent
-        The same by type of TensorFlow's nodes; empty where nobody looked, and inside the block.
+    :ivar seconds: Float of the block, without what measuring cost.
+    :ivar parts: They add up to ``seconds``.
+    :ivar operations, lines: ``.name``, ``.seconds`` and ``.calls``, the longest first.
+    :ivar nodes: The same by type of TensorFlow's nodes; empty where nobody looked, and inside the
+        block.
 
-    Examples
-    --------
-    >>> import numpy as np
-    >>> import tapegraph as tg
     >>> w = tg.param(np.ones((8, 8)), name="w")
     >>> with tg.profile() as p:
     ...     tg.sum(tg.tanh(w @ w)).backward()
@@ -143,10 +134,7 @@ class profile(Watched):
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write a trace that ``chrome://tracing`` and ui.perfetto.dev show.
 
-        Parameters
-        ----------
-        path : path-like
-            Of the JSON file, which is replaced.
+        :param path: Path-like of the JSON file, which is replaced.
         """
         import json  # which is not loaded for everybody
 

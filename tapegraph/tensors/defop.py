@@ -55,55 +55,34 @@ def defop(
     The function may come from any library: it is given plain arrays. What it gives back takes
     tensors, duals, arrays and numbers, and is recorded like the library's own operations.
 
-    Parameters
-    ----------
-    forward : callable
-        ``forward(*arrays, **attrs)`` returns one array of floats, or with ``takes_complex`` of
-        complex numbers. Arrays are positional and read-only; attributes are keyword-only and
-        hashable. A ufunc from another library (``scipy.special.jv``) works on tensors by its own
-        name too from then on.
-    vjp : callable or tuple of callable
-        The gradient rule, on arrays. ``vjp(g, y, *arrays, **attrs)``, where ``g`` is the gradient
-        with respect to the result ``y``, returns the one input's gradient, or a tuple with one per
-        input, None for none. A tuple of such rules, one per input, computes only what is asked
-        for; None marks an input that has no gradient. Multiply ``g`` by the derivative, so that
-        zeros of ``g`` stay zero where the derivative is not finite. A gradient has the shape of
-        its input, or of ``y`` where that is the input's broadcast: it is summed back.
-    jvp : callable, optional
-        The tangent rule, for `jvp` and `grad`: ``jvp(tangents, y, *inputs, **attrs)``, written
-        with operations on tensors; the tangent of a constant input is None.
-    lowering : callable, optional
-        The forward in TensorFlow, ``lowering(*tensors, **attrs)``, which TensorFlow
+    :param forward: ``forward(*arrays, **attrs)`` returns one array of floats, or with
+        ``takes_complex`` of complex numbers. Arrays are positional and read-only; attributes are
+        keyword-only and hashable. A ufunc from another library (``scipy.special.jv``) works on
+        tensors by its own name too from then on.
+    :param vjp: The gradient rule, on arrays. ``vjp(g, y, *arrays, **attrs)``, where ``g`` is the
+        gradient with respect to the result ``y``, returns the one input's gradient, or a tuple with
+        one per input, None for none. A tuple of such rules, one per input, computes only what is
+        asked for; None marks an input that has no gradient. Multiply ``g`` by the derivative, so
+        that zeros of ``g`` stay zero where the derivative is not finite. A gradient has the shape
+        of its input, or of ``y`` where that is the input's broadcast: it is summed back.
+    :param jvp: The tangent rule, for `jvp` and `grad`: ``jvp(tangents, y, *inputs, **attrs)``,
+        written with operations on tensors; the tangent of a constant input is None.
+    :param lowering: The forward in TensorFlow, ``lowering(*tensors, **attrs)``, which TensorFlow
         differentiates. Without one, tapes that hold the operation run in the native engine.
-    name : str, optional
-        Its name on the tape and in messages; the function's own where not given.
-    takes_complex : bool
-        The forward takes or gives complex numbers, and the rules are written for them. ``vjp``
-        takes and gives gradients that point where a real result rises, ``dL/dx + i dL/dy``: of a
-        holomorphic f it is ``g * conj(f'(z))``. ``jvp`` gives ``f'(z) dz``, or the real-linear
-        map. Of the gradient by a real input the real part counts. Without it complex numbers are
-        refused.
+    :param name: Its name on the tape and in messages; the function's own where not given.
+    :param takes_complex: The forward takes or gives complex numbers, and the rules are written for
+        them. ``vjp`` takes and gives gradients that point where a real result rises, ``dL/dx + i
+        dL/dy``: of a holomorphic f it is ``g * conj(f'(z))``. ``jvp`` gives ``f'(z) dz``, or the
+        real-linear map. Of the gradient by a real input the real part counts. Without it complex
+        numbers are refused.
+    :returns: Callable. Takes the forward's arguments and returns a `Tensor`, or a `Dual`; a
+        decorator where ``forward`` is not given.
+    :raises TypeError: A part is not callable, or the forward has an optional positional parameter.
+        When called: a number is complex without ``takes_complex``.
+    :raises ValueError: The name is taken by another function; the same one again (a notebook cell
+        that is run twice) replaces it. When called: the function's result, or at ``backward`` a
+        gradient, is no float array of the right shape.
 
-    Returns
-    -------
-    callable
-        Takes the forward's arguments and returns a `Tensor`, or a `Dual`; a decorator where
-        ``forward`` is not given.
-
-    Raises
-    ------
-    TypeError
-        A part is not callable, or the forward has an optional positional parameter. When called:
-        a number is complex without ``takes_complex``.
-    ValueError
-        The name is taken by another function; the same one again (a notebook cell that is run
-        twice) replaces it. When called: the function's result, or at ``backward`` a gradient, is
-        no float array of the right shape.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> import tapegraph as tg
     >>> @tg.defop(vjp=lambda g, y, x, *, rate: g * y * rate)
     ... def growth(x, *, rate):
     ...     return np.exp(rate * x)

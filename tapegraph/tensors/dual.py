@@ -35,36 +35,17 @@ class Dual(ArrayMethods):
     ``f(Dual(x, t))`` is ``Dual(f(x), f'(x) t)``. Comparisons and ``bool`` are by value.
     `jvp` and `grad` make duals themselves, one level per call; those made by hand share one level.
 
-    Parameters
-    ----------
-    primal : Tensor, array_like or number
-        The value; numbers, integers and lists become float64.
-    tangent : Tensor, array_like or number
-        The derivative, of the primal's shape.
-    tag : int
-        The level it belongs to.
+    :param primal: The value; numbers, integers and lists become float64.
+    :param tangent: The derivative, of the primal's shape.
+    :param tag: The level it belongs to.
+    :ivar primal, tangent: The two parts; duals where levels are nested.
+    :ivar tag: The level.
+    :ivar data: The value under all levels.
+    :ivar shape, dtype, ndim, size: As of the value.
+    :raises TypeError: A part is not numeric, or is a `Value`.
+    :raises ValueError: The shapes of the parts differ, or a part belongs to the same or a higher
+        level.
 
-    Attributes
-    ----------
-    primal, tangent : Tensor or Dual
-        The two parts; duals where levels are nested.
-    tag : int
-        The level.
-    data : ndarray
-        The value under all levels.
-    shape, dtype, ndim, size
-        As of the value.
-
-    Raises
-    ------
-    TypeError
-        A part is not numeric, or is a `Value`.
-    ValueError
-        The shapes of the parts differ, or a part belongs to the same or a higher level.
-
-    Examples
-    --------
-    >>> import tapegraph as tg
     >>> x = tg.Dual(3.0, 1.0)
     >>> x**2 + 2.0 * x
     Dual(15., tangent=8.)

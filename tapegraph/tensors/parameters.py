@@ -20,10 +20,8 @@ _EXPECTED = "a dict, list, tuple or object that holds parameters"
 class Parameters(dict[str, "Tensor | Value"]):
     """Parameters by name, each of them once.
 
-    Attributes
-    ----------
-    tied : dict of str to str
-        The further names of those that stand in several places, by each the name that counts.
+    :ivar tied: The further names of those that stand in several places, by each the name that
+        counts.
     """
 
     tied: dict[str, str]
@@ -36,27 +34,13 @@ def parameters(model: object) -> Parameters:
     constants, arrays and functions in it are passed over. A parameter that stands in several places
     is one, by its first name; the result's ``tied`` has the others.
 
-    Parameters
-    ----------
-    model : object
-        What holds leaves made by `param` or `Value`.
+    :param model: What holds leaves made by `param` or `Value`.
+    :returns: Dict of str to Tensor or Value in the order of the model, with an attribute ``tied``:
+        a dict of further names to first.
+    :raises TypeError: The model is itself a tensor or a number; a dict, list or tuple holds a
+        result in a parameter's place; or a key in the path of a parameter is no string.
+    :raises ValueError: Two parameters have one path, as ``{"a.b": w, "a": {"b": v}}``.
 
-    Returns
-    -------
-    dict of str to Tensor or Value
-        In the order of the model, with an attribute ``tied``: a dict of further names to first.
-
-    Raises
-    ------
-    TypeError
-        The model is itself a tensor or a number; a dict, list or tuple holds a result in a
-        parameter's place; or a key in the path of a parameter is no string.
-    ValueError
-        Two parameters have one path, as ``{"a.b": w, "a": {"b": v}}``.
-
-    Examples
-    --------
-    >>> import tapegraph as tg
     >>> from types import SimpleNamespace as Layer
     >>> first, second = Layer(w=tg.param([[1.0, 2.0]])), Layer(w=tg.param(3.0), act=tg.relu)
     >>> model = {"layers": [first, second], "head": first.w}
@@ -109,15 +93,9 @@ def is_result(p: Any) -> bool:
 def zero_grad(params: object = None) -> None:
     """Set gradients to zero.
 
-    Parameters
-    ----------
-    params : Tensor, iterable of Tensor or Value, or model, optional
-        What to zero: tensors, or all that `parameters` finds in a model; every live parameter on
-        this thread's tape where not given. The tape itself is not touched.
+    :param params: What to zero: tensors, or all that `parameters` finds in a model; every live
+        parameter on this thread's tape where not given. The tape itself is not touched.
 
-    Examples
-    --------
-    >>> import tapegraph as tg
     >>> x = tg.param(2.0)
     >>> (x * x).backward()
     >>> tg.zero_grad([x])

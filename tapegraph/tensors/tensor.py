@@ -57,26 +57,15 @@ class Tensor(ArrayMethods, Node, recorded=True):
     operators take tensors, arrays, lists and numbers on either side; comparisons are by value and
     give plain arrays; hashing is by identity.
 
-    Attributes
-    ----------
-    data : ndarray
-        The value. In-place writes to a leaf's data are seen by the tape; a result's is read-only.
-    grad : ndarray or None
-        The gradient added up so far; None before the first backward.
-    shape, dtype, ndim, size
-        As of the array.
-    name : str or None
-        The name given by the user.
-    op : str
-        The operation that made it; ``"param"`` or ``"constant"`` for a leaf.
-    inputs : tuple
-        The tensors and Python numbers it was computed from.
-    requires_grad : bool
-        Whether a gradient flows to or through it.
+    :ivar data: The value. In-place writes to a leaf's data are seen by the tape; a result's is
+        read-only.
+    :ivar grad: The gradient added up so far; None before the first backward.
+    :ivar shape, dtype, ndim, size: As of the array.
+    :ivar name: The name given by the user.
+    :ivar op: The operation that made it; ``"param"`` or ``"constant"`` for a leaf.
+    :ivar inputs: The tensors and Python numbers it was computed from.
+    :ivar requires_grad: Whether a gradient flows to or through it.
 
-    Examples
-    --------
-    >>> import tapegraph as tg
     >>> x = tg.param([1.0, 2.0])
     >>> y = (x**2).sum()
     >>> y.backward()
@@ -172,10 +161,7 @@ class Tensor(ArrayMethods, Node, recorded=True):
     def item(self) -> float:
         """Return the only element as a Python number.
 
-        Raises
-        ------
-        ValueError
-            There is not exactly one element.
+        :raises ValueError: There is not exactly one element.
         """
         if self._array.size != 1:
             raise ValueError(
@@ -202,17 +188,9 @@ class Tensor(ArrayMethods, Node, recorded=True):
     def assign(self, value: ArrayLike) -> None:
         """Give a leaf a new value; graphs recorded before refuse to differentiate from then on.
 
-        Parameters
-        ----------
-        value : array_like
-            Of the tensor's shape, or broadcast to it; converted to its dtype.
-
-        Raises
-        ------
-        RuntimeError
-            The tensor is a result.
-        ValueError
-            The value does not broadcast to the tensor's shape.
+        :param value: Array_like of the tensor's shape, or broadcast to it; converted to its dtype.
+        :raises RuntimeError: The tensor is a result.
+        :raises ValueError: The value does not broadcast to the tensor's shape.
         """
         self._check_assignable()
         given = _cast("assign", numeric(value, "assign", "value"), self.dtype)
@@ -263,28 +241,13 @@ class Tensor(ArrayMethods, Node, recorded=True):
 
         What was recorded from it before refuses to differentiate from then on.
 
-        Parameters
-        ----------
-        requires_grad : bool
-            Whether gradients shall flow to it.
+        :param requires_grad: Whether gradients shall flow to it.
+        :returns: Tensor. The tensor itself.
+        :raises RuntimeError: The tensor is a result.
+        :raises TypeError: Its elements are not floating-point numbers.
+        :raises ConcretizationError: It is an argument of a compiled function that was given a
+            tensor, not an array.
 
-        Returns
-        -------
-        Tensor
-            The tensor itself.
-
-        Raises
-        ------
-        RuntimeError
-            The tensor is a result.
-        TypeError
-            Its elements are not floating-point numbers.
-        ConcretizationError
-            It is an argument of a compiled function that was given a tensor, not an array.
-
-        Examples
-        --------
-        >>> import tapegraph as tg
         >>> x = tg.tensor([1.0, 2.0]).requires_grad_()
         >>> tg.sum(x * x).backward()
         >>> x.grad
@@ -325,10 +288,7 @@ class Tensor(ArrayMethods, Node, recorded=True):
     def retain_grad(self) -> None:
         """Keep the gradient of this result too at the next backward.
 
-        Raises
-        ------
-        RuntimeError
-            The tensor needs no gradient.
+        :raises RuntimeError: The tensor needs no gradient.
         """
         if not self._requires_grad:
             raise RuntimeError(
@@ -460,31 +420,16 @@ RemoteTensor.__name__ = "Tensor"  # which is what it is to its user
 def param(data: ArrayLike, dtype: npt.DTypeLike | None = None, name: str | None = None) -> Tensor:
     """Make a differentiable leaf from a copy of ``data``.
 
-    Parameters
-    ----------
-    data : array_like
-        Numbers of any shape. Lists, Python numbers, integers and bools become float64, with
-        complex numbers complex128; an array of floats or complex numbers keeps its dtype.
-    dtype : {np.float32, np.float64, np.complex64, np.complex128}, optional
-        The element type to convert to.
-    name : str, optional
-        Shown in messages, in the tape's table and by ``repr``.
+    :param data: Numbers of any shape. Lists, Python numbers, integers and bools become float64,
+        with complex numbers complex128; an array of floats or complex numbers keeps its dtype.
+    :param dtype: {np.float32, np.float64, np.complex64, np.complex128}. The element type to convert
+        to.
+    :param name: Shown in messages, in the tape's table and by ``repr``.
+    :returns: Tensor with ``requires_grad`` true.
+    :raises TypeError: The data are not numbers, the dtype is not one of those, or it would drop an
+        imaginary part.
+    :raises ValueError: The data are ragged.
 
-    Returns
-    -------
-    Tensor
-        With ``requires_grad`` true.
-
-    Raises
-    ------
-    TypeError
-        The data are not numbers, the dtype is not one of those, or it would drop an imaginary part.
-    ValueError
-        The data are ragged.
-
-    Examples
-    --------
-    >>> import tapegraph as tg
     >>> tg.param([1, 2], name="w")
     Tensor([1., 2.], name='w', op='param')
     """
@@ -513,28 +458,12 @@ def _as_parameter(node: Tensor, frame: FrameType) -> None:
 def tensor(data: ArrayLike, dtype: npt.DTypeLike | None = None) -> Tensor:
     """Make a constant from a copy of ``data``.
 
-    Parameters
-    ----------
-    data : array_like
-        Numbers of any shape: bool, integer, float32, float64, complex64 or complex128.
-    dtype : dtype, optional
-        The element type to convert to.
+    :param data: Numbers of any shape: bool, integer, float32, float64, complex64 or complex128.
+    :param dtype: The element type to convert to.
+    :returns: Tensor with ``requires_grad`` false.
+    :raises TypeError: The data are not numbers of a supported dtype.
+    :raises ValueError: The data are ragged.
 
-    Returns
-    -------
-    Tensor
-        With ``requires_grad`` false.
-
-    Raises
-    ------
-    TypeError
-        The data are not numbers of a supported dtype.
-    ValueError
-        The data are ragged.
-
-    Examples
-    --------
-    >>> import tapegraph as tg
     >>> tg.tensor([1.0, 2.0])
     Tensor([1., 2.])
     """

@@ -51,7 +51,6 @@ class Value:
     ``tg.no_grad()`` results are leaves: nothing is recorded. Comparison is by value; hashing and
     the graph are by identity: two equal Values are two nodes.
 
-    >>> import tapegraph as tg
     >>> x = tg.Value(3.0, label="x")
     >>> y = x * x + 2 * x
     >>> y.backward()
@@ -113,7 +112,6 @@ class Value:
 
         Setting raises ``TypeError`` for what is not a number, ``AttributeError`` on a result.
 
-        >>> import tapegraph as tg
         >>> w = tg.Value(3.0)
         >>> w.data -= 0.5
         >>> w.data
@@ -135,7 +133,6 @@ class Value:
 
         Setting raises ``TypeError`` for what is not a number.
 
-        >>> import tapegraph as tg
         >>> x = tg.Value(3.0)
         >>> (x * x).backward()
         >>> x.grad
@@ -152,7 +149,6 @@ class Value:
     def label(self) -> str:
         """A name for people, shown by ``repr``; setting raises ``TypeError`` unless a str.
 
-        >>> import tapegraph as tg
         >>> tg.Value(3.0, label="x").label
         'x'
         """
@@ -170,7 +166,6 @@ class Value:
     def op(self) -> str:
         """The name of the operation that made this node, ``"leaf"`` if none did.
 
-        >>> import tapegraph as tg
         >>> (tg.Value(3.0) * 2).op
         'mul'
         """
@@ -180,7 +175,6 @@ class Value:
     def args(self) -> tuple[Value, ...]:
         """The operands, in the order they were written; numbers appear as Values.
 
-        >>> import tapegraph as tg
         >>> (tg.Value(3.0) * 2).args
         (Value(data=3.0, grad=0.0), Value(data=2.0, grad=0.0))
         """
@@ -192,7 +186,6 @@ class Value:
     def local_grads(self) -> tuple[float, ...]:
         """The partial derivative with respect to each operand, as it was when recorded.
 
-        >>> import tapegraph as tg
         >>> (tg.Value(3.0) * 2).local_grads
         (2.0, 3.0)
         """
@@ -210,7 +203,6 @@ class Value:
         zero derivative adds exactly zero even where a local derivative is inf or NaN. Raises
         ``RuntimeError`` if a signal handler or finaliser calls it inside a running ``backward()``.
 
-        >>> import tapegraph as tg
         >>> x, y = tg.Value(2.0), tg.Value(3.0)
         >>> (x * y + x).backward()
         >>> x.grad, y.grad
@@ -234,7 +226,6 @@ class Value:
     def zero_grad(self) -> None:
         """Set ``grad`` to 0.0.
 
-        >>> import tapegraph as tg
         >>> x = tg.Value(2.0)
         >>> x.backward()
         >>> x.zero_grad()
@@ -339,7 +330,6 @@ class Value:
     def exp(self) -> Value:
         """Return e**x; derivative e**x.
 
-        >>> import tapegraph as tg
         >>> tg.Value(0.0).exp().data
         1.0
         """
@@ -349,7 +339,6 @@ class Value:
     def log(self) -> Value:
         """Return the natural logarithm, -inf at 0 and NaN below; derivative 1/x.
 
-        >>> import tapegraph as tg
         >>> tg.Value(1.0).log().data
         0.0
         """
@@ -359,7 +348,6 @@ class Value:
     def sqrt(self) -> Value:
         """Return the square root, NaN below 0; derivative 1/(2 sqrt x), inf at 0.
 
-        >>> import tapegraph as tg
         >>> tg.Value(9.0).sqrt().data
         3.0
         """
@@ -369,7 +357,6 @@ class Value:
     def sin(self) -> Value:
         """Return the sine, x in radians; derivative cos x.
 
-        >>> import tapegraph as tg
         >>> tg.Value(0.0).sin().local_grads
         (1.0,)
         """
@@ -379,7 +366,6 @@ class Value:
     def cos(self) -> Value:
         """Return the cosine, x in radians; derivative -sin x.
 
-        >>> import tapegraph as tg
         >>> tg.Value(0.0).cos().data
         1.0
         """
@@ -389,7 +375,6 @@ class Value:
     def tan(self) -> Value:
         """Return the tangent, x in radians; derivative 1 + tan(x)**2.
 
-        >>> import tapegraph as tg
         >>> tg.Value(0.0).tan().local_grads
         (1.0,)
         """
@@ -399,7 +384,6 @@ class Value:
     def tanh(self) -> Value:
         """Return the hyperbolic tangent; derivative 1 - tanh(x)**2.
 
-        >>> import tapegraph as tg
         >>> tg.Value(0.0).tanh().local_grads
         (1.0,)
         """
@@ -409,7 +393,6 @@ class Value:
     def sigmoid(self) -> Value:
         """Return 1/(1 + e**-x); derivative s (1 - s).
 
-        >>> import tapegraph as tg
         >>> tg.Value(0.0).sigmoid().local_grads
         (0.25,)
         """
@@ -418,7 +401,6 @@ class Value:
     def relu(self) -> Value:
         """Return max(x, 0); derivative 1 above 0, otherwise 0.
 
-        >>> import tapegraph as tg
         >>> tg.Value(-2.0).relu().data
         0.0
         """
@@ -428,7 +410,6 @@ class Value:
     def abs(self) -> Value:
         """Return the absolute value; derivative the sign of x, 0 at 0.
 
-        >>> import tapegraph as tg
         >>> tg.Value(-2.0).abs().data
         2.0
         """
@@ -526,7 +507,6 @@ class Value:
         Parameters: ``name``, an operation's name; ``inputs``, Values and numbers, at least one a
         Value; ``attrs``, which must be empty. Raises ``TypeError`` for an operation on arrays.
 
-        >>> import tapegraph as tg
         >>> tg.exp(tg.Value(0.0)).data
         1.0
         """
@@ -547,23 +527,10 @@ class Value:
 def vsum(values: Iterable[Value | Number]) -> Value:
     """Return the sum of any number of Values as one node; derivative 1 for each.
 
-    Parameters
-    ----------
-    values : iterable of Value or number
-        Without any, the result is the constant 0.
+    :param values: Without any, the result is the constant 0.
+    :returns: Value.
+    :raises TypeError: One of them is neither.
 
-    Returns
-    -------
-    Value
-
-    Raises
-    ------
-    TypeError
-        One of them is neither.
-
-    Examples
-    --------
-    >>> import tapegraph as tg
     >>> xs = [tg.Value(1.0), tg.Value(2.0)]
     >>> total = tg.vsum(xs)
     >>> total.data, total.op

@@ -37,29 +37,14 @@ def checkpoint(f: F) -> F:
     It takes the memory of its results alone, and the time of a second run. Gradients of any order
     are those of ``f``, by its arguments and by whatever else it reads.
 
-    Parameters
-    ----------
-    f : callable
-        Takes and returns tensors, and dicts, lists and tuples of them. Run again it must compute
-        the same; what it draws from `tapegraph.random` is drawn again.
+    :param f: Takes and returns tensors, and dicts, lists and tuples of them. Run again it must
+        compute the same; what it draws from `tapegraph.random` is drawn again.
+    :returns: Callable. Takes what ``f`` takes, and gives what it gives. Where nothing is kept
+        anyway (under `no_grad`, in forward mode, in a compiled step) it is ``f`` itself.
+    :raises TypeError: ``f`` is not callable.
+    :raises RuntimeError: In the backward: run again, ``f`` gave other numbers, or read other
+        tensors.
 
-    Returns
-    -------
-    callable
-        Takes what ``f`` takes, and gives what it gives. Where nothing is kept anyway (under
-        `no_grad`, in forward mode, in a compiled step) it is ``f`` itself.
-
-    Raises
-    ------
-    TypeError
-        ``f`` is not callable.
-    RuntimeError
-        In the backward: run again, ``f`` gave other numbers, or read other tensors.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> import tapegraph as tg
     >>> x = tg.param([1.0, 2.0])
     >>> y = tg.checkpoint(lambda x: tg.exp(tg.sin(x)) * x)(x)
     >>> y.op, len(tg.tape())

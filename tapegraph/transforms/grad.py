@@ -49,45 +49,26 @@ def grad(
     Each call is one run of ``f`` and one reverse pass. Derivatives of any order are made by
     repetition, ``tg.grad(tg.grad(f))``, and levels of `grad` and `jvp` nest in every way.
 
-    Parameters
-    ----------
-    f : callable
-        Returns one number: a Python number or a 0-d tensor.
-    argnums : int, or list or tuple of int
-        The positions of the arguments to differentiate with respect to. The others are constants,
-        and are passed on as they are.
-    has_aux : bool
-        ``f`` returns a pair, of which the second is not differentiated.
-    argnum
-        Another name for ``argnums``.
-    holomorphic : bool
-        ``f`` takes and returns complex numbers and is differentiable as such: the result is
-        ``f'(z)``, of which the gradient of a real function is no special case.
+    :param f: Returns one number: a Python number or a 0-d tensor.
+    :param argnums: The positions of the arguments to differentiate with respect to. The others are
+        constants, and are passed on as they are.
+    :param has_aux: ``f`` returns a pair, of which the second is not differentiated.
+    :param argnum: Another name for ``argnums``.
+    :param holomorphic: ``f`` takes and returns complex numbers and is differentiable as such: the
+        result is ``f'(z)``, of which the gradient of a real function is no special case.
+    :returns: Callable. Takes ``f``'s arguments; gives the gradient, in the structure of the
+        argument: numbers, arrays, and dicts, lists and tuples of them. It is a float for a number
+        and an array for an array; a `Tensor` or `Dual` where that came in, or where it depends on a
+        parameter or an outer level. A list or tuple of gradients where ``argnums`` is one; with
+        ``has_aux``, a pair of gradient and the function's second result. By what the result does
+        not depend on the gradient is zero.
+    :raises TypeError: ``f`` is not callable, ``argnums`` are no integers; when called, ``f``
+        returns something other than a number, or something in the argument is not numeric.
+    :raises ValueError: ``argnums`` are negative; when called, one is not the position of an
+        argument, or ``f`` returns something that is not 0-d.
+    :raises NotImplementedError: When called inside another level: an operation has no derivative of
+        that order.
 
-    Returns
-    -------
-    callable
-        Takes ``f``'s arguments; gives the gradient, in the structure of the argument: numbers,
-        arrays, and dicts, lists and tuples of them. It is a float for a number and an array for an
-        array; a `Tensor` or `Dual` where that came in, or where it depends on a parameter or an
-        outer level. A list or tuple of gradients where ``argnums`` is one; with ``has_aux``, a
-        pair of gradient and the function's second result. By what the result does not depend on
-        the gradient is zero.
-
-    Raises
-    ------
-    TypeError
-        ``f`` is not callable, ``argnums`` are no integers; when called, ``f`` returns something
-        other than a number, or something in the argument is not numeric.
-    ValueError
-        ``argnums`` are negative; when called, one is not the position of an argument, or ``f``
-        returns something that is not 0-d.
-    NotImplementedError
-        When called inside another level: an operation has no derivative of that order.
-
-    Examples
-    --------
-    >>> import tapegraph as tg
     >>> cube = lambda x: x**3
     >>> tg.grad(cube)(2.0), tg.grad(tg.grad(cube))(2.0)
     (12.0, 12.0)
@@ -121,26 +102,12 @@ def value_and_grad(
 ) -> Callable[..., Any]:
     """Return a function that gives the value of a scalar-valued function and its gradient.
 
-    Parameters
-    ----------
-    f, argnums, has_aux, argnum, holomorphic
-        As for `grad`.
+    :param f, argnums, has_aux, argnum, holomorphic: As for `grad`.
+    :returns: Callable. Takes ``f``'s arguments; gives a pair of value and gradient, or of ``(value,
+        aux)`` and gradient with ``has_aux``. The value is a float, or a `Tensor` or `Dual` as in
+        `grad`.
+    :raises TypeError, ValueError, NotImplementedError: As for `grad`.
 
-    Returns
-    -------
-    callable
-        Takes ``f``'s arguments; gives a pair of value and gradient, or of ``(value, aux)`` and
-        gradient with ``has_aux``. The value is a float, or a `Tensor` or `Dual` as in `grad`.
-
-    Raises
-    ------
-    TypeError, ValueError, NotImplementedError
-        As for `grad`.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> import tapegraph as tg
     >>> tg.value_and_grad(lambda x: tg.sum(x * x))(np.array([1.0, 2.0]))
     (5.0, array([2., 4.]))
     """
@@ -167,27 +134,11 @@ def elementwise_grad(
 
     Where ``f`` works element by element that is its derivative at each.
 
-    Parameters
-    ----------
-    f : callable
-        Returns a number or tensor of any shape.
-    argnums, argnum, holomorphic
-        As for `grad`.
+    :param f: Returns a number or tensor of any shape.
+    :param argnums, argnum, holomorphic: As for `grad`.
+    :returns: Callable. Takes ``f``'s arguments; gives the gradient as `grad` does.
+    :raises TypeError, ValueError, NotImplementedError: As for `grad`, but for results of any shape.
 
-    Returns
-    -------
-    callable
-        Takes ``f``'s arguments; gives the gradient as `grad` does.
-
-    Raises
-    ------
-    TypeError, ValueError, NotImplementedError
-        As for `grad`, but for results of any shape.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> import tapegraph as tg
     >>> tg.elementwise_grad(lambda x: x**2)(np.array([1.0, 2.0, 3.0]))
     array([2., 4., 6.])
     """
@@ -205,10 +156,10 @@ def elementwise_grad(
 class Gradient:
     """A function's value and gradient by some of its arguments, one call after another.
 
-    - op: Who asks, for messages.
-    - f, argnums, has_aux: As for `grad`.
-    - of_sum: Of the sum of the results, in place of one number.
-    - holomorphic: The derivative of a function from complex numbers to complex numbers.
+    :param op: Who asks, for messages.
+    :param f, argnums, has_aux: As for `grad`.
+    :param of_sum: Of the sum of the results, in place of one number.
+    :param holomorphic: The derivative of a function from complex numbers to complex numbers.
     """
 
     def __init__(

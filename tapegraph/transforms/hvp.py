@@ -20,31 +20,14 @@ def hvp(f: Callable[..., Any], primals: Sequence[Pytree], tangents: Sequence[Pyt
     One run of ``f`` on dual numbers and one reverse pass, of their tangent: some three gradients'
     worth, whatever the size.
 
-    Parameters
-    ----------
-    f : callable
-        Takes one argument per primal, returns one number.
-    primals : tuple
-        Where: numbers, arrays, tensors, duals, and dicts, lists and tuples of them.
-    tangents : tuple
-        The vector: as many, each of its primal's structure and shapes. Dicts are paired by key,
-        lists and tuples by place.
+    :param f: Takes one argument per primal, returns one number.
+    :param primals: Where: numbers, arrays, tensors, duals, and dicts, lists and tuples of them.
+    :param tangents: The vector: as many, each of its primal's structure and shapes. Dicts are
+        paired by key, lists and tuples by place.
+    :returns: Array or structure. The product in the structure of the primal, a tuple of them where
+        there are several. Kinds of results are as for `grad`.
+    :raises TypeError, ValueError: As for `jvp` and `grad`.
 
-    Returns
-    -------
-    array or structure
-        The product in the structure of the primal, a tuple of them where there are several. Kinds
-        of results are as for `grad`.
-
-    Raises
-    ------
-    TypeError, ValueError
-        As for `jvp` and `grad`.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> import tapegraph as tg
     >>> x, v = np.array([1.0, 2.0]), np.array([1.0, 0.0])
     >>> tg.hvp(lambda x: tg.sum(x**3), (x,), (v,))
     array([6., 0.])

@@ -39,41 +39,22 @@ def jacobian(
 ) -> Callable[..., Any]:
     """Return the Jacobian of a function, itself a function of the same arguments.
 
-    Parameters
-    ----------
-    f : callable
-        Returns a number or tensor of any shape, or dicts, lists and tuples of them.
-    argnums : int, or list or tuple of int
-        The positions of the arguments to differentiate with respect to.
-    mode : str, optional
-        ``"forward"``: one run of ``f`` per element of the arguments. ``"reverse"``: one run, and
-        one reverse pass per element of the result. Whichever needs fewer where not given. What
-        ``f`` draws from `tapegraph.random` is drawn once, for all of its runs. Of real results by
-        complex arguments it is the reverse one, of complex results by real arguments the forward
+    :param f: Returns a number or tensor of any shape, or dicts, lists and tuples of them.
+    :param argnums: The positions of the arguments to differentiate with respect to.
+    :param mode: ``"forward"``: one run of ``f`` per element of the arguments. ``"reverse"``: one
+        run, and one reverse pass per element of the result. Whichever needs fewer where not given.
+        What ``f`` draws from `tapegraph.random` is drawn once, for all of its runs. Of real results
+        by complex arguments it is the reverse one, of complex results by real arguments the forward
         one.
-    holomorphic : bool
-        ``f`` takes and returns complex numbers and is differentiable as such.
+    :param holomorphic: ``f`` takes and returns complex numbers and is differentiable as such.
+    :returns: Callable. Takes ``f``'s arguments; gives an array of the result's shape followed by
+        the argument's, for each result in its structure and each argument in its own. Kinds are as
+        for `grad`, and so are dtypes: the argument's.
+    :raises TypeError, ValueError: As for `grad`, but for results of any shape; ``mode`` is another;
+        results of two runs differ in structure; or ``f`` is complex and takes complex numbers, and
+        is not said to be holomorphic.
+    :raises RuntimeError: Two runs gave other numbers.
 
-    Returns
-    -------
-    callable
-        Takes ``f``'s arguments; gives an array of the result's shape followed by the argument's,
-        for each result in its structure and each argument in its own. Kinds are as for `grad`,
-        and so are dtypes: the argument's.
-
-    Raises
-    ------
-    TypeError, ValueError
-        As for `grad`, but for results of any shape; ``mode`` is another; results of two runs
-        differ in structure; or ``f`` is complex and takes complex numbers, and is not said to be
-        holomorphic.
-    RuntimeError
-        Two runs gave other numbers.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> import tapegraph as tg
     >>> tg.jacobian(lambda x: x * x)(np.array([1.0, 2.0]))
     array([[2., 0.],
            [0., 4.]])
@@ -244,31 +225,14 @@ def hessian(f: Callable[..., Any], argnums: int | Sequence[int] = 0) -> Callable
     The gradient is recorded once, and differentiated by a reverse pass per element, of which the
     native engine makes many at a time.
 
-    Parameters
-    ----------
-    f : callable
-        Returns one number.
-    argnums : int, or list or tuple of int
-        The positions of the arguments to differentiate with respect to.
+    :param f: Returns one number.
+    :param argnums: The positions of the arguments to differentiate with respect to.
+    :returns: Callable. Takes ``f``'s arguments; gives an array of the argument's shape twice, which
+        is exactly symmetric. Of several arguments, and of dicts, lists and tuples, the blocks in
+        their structure twice, one within the other. Kinds are as for `grad`.
+    :raises TypeError, ValueError: As for `grad`.
+    :raises NotImplementedError: When called: an operation has no second derivative.
 
-    Returns
-    -------
-    callable
-        Takes ``f``'s arguments; gives an array of the argument's shape twice, which is exactly
-        symmetric. Of several arguments, and of dicts, lists and tuples, the blocks in their
-        structure twice, one within the other. Kinds are as for `grad`.
-
-    Raises
-    ------
-    TypeError, ValueError
-        As for `grad`.
-    NotImplementedError
-        When called: an operation has no second derivative.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> import tapegraph as tg
     >>> tg.hessian(lambda x: x[0] ** 2 * x[1])(np.array([1.0, 2.0]))
     array([[4., 2.],
            [2., 0.]])

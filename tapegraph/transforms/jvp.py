@@ -30,42 +30,25 @@ def jvp(
 
     The derivative is the Jacobian-vector product ``sum_i (df/dx_i) t_i``.
 
-    Parameters
-    ----------
-    f : callable
-        Takes one argument per primal; returns a number or tensor of any shape, or a tuple of them.
-    primals : tuple
-        Where to differentiate: numbers, arrays, tensors, or duals of an outer level.
-    tangents : tuple
-        The direction: as many, each of its primal's shape.
+    :param f: Takes one argument per primal; returns a number or tensor of any shape, or a tuple of
+        them.
+    :param primals: Where to differentiate: numbers, arrays, tensors, or duals of an outer level.
+    :param tangents: The direction: as many, each of its primal's shape.
+    :returns: Value, tangent of the same shape; tuples where ``f`` returns one. Floats where every
+        primal and tangent is a number and the result is 0-d, ndarrays where they are arrays. They
+        stay `Tensor` or `Dual` where a primal or tangent is one, or where the result depends on a
+        parameter or an outer level: so levels nest, and ``backward()`` of a tangent is a
+        Hessian-vector product.
+    :raises TypeError: ``f`` is not callable or returns something other than numbers; primals or
+        tangents are no tuple, are not numeric, or hold a `Value`.
+    :raises ValueError: The numbers of primals and tangents differ, or a tangent's shape is not its
+        primal's.
+    :raises NotImplementedError: An operation has no forward-mode rule.
 
-    Returns
-    -------
-    value, tangent
-        Of the same shape; tuples where ``f`` returns one. Floats where every primal and tangent
-        is a number and the result is 0-d, ndarrays where they are arrays. They stay `Tensor` or
-        `Dual` where a primal or tangent is one, or where the result depends on a parameter or an
-        outer level: so levels nest, and ``backward()`` of a tangent is a Hessian-vector product.
-
-    Raises
-    ------
-    TypeError
-        ``f`` is not callable or returns something other than numbers; primals or tangents are no
-        tuple, are not numeric, or hold a `Value`.
-    ValueError
-        The numbers of primals and tangents differ, or a tangent's shape is not its primal's.
-    NotImplementedError
-        An operation has no forward-mode rule.
-
-    Notes
-    -----
     Kinks are as in reverse mode: relu'(0) = abs'(0) = 0, ``d(a**b)/db = 0`` where ``a <= 0``, and
     the first maximum of a pooling window counts. A zero derivative times inf or NaN is zero, so
     masked singular points stay out of the result.
 
-    Examples
-    --------
-    >>> import tapegraph as tg
     >>> tg.jvp(lambda x, y: x * y, (2.0, 3.0), (1.0, 0.0))
     (6.0, 3.0)
     >>> w = tg.param([1.0, 2.0])

@@ -32,12 +32,12 @@ NUMBER_TYPES = (bool, int, float, complex, np.number, np.bool_)
 class Lifted:
     """An argument as leaves of a new level of reverse mode.
 
-    - op: Who asks, for messages.
-    - value: A number, array, Tensor or Dual, or dicts, lists and tuples of them.
-    - path: What messages call it.
-    - inside: What the function is given: the same structure, of Tensors and Duals.
-    - given: What the structure held.
-    - targets: What is differentiated by, one per element of ``given``.
+    :param op: Who asks, for messages.
+    :param value: A number, array, Tensor or Dual, or dicts, lists and tuples of them.
+    :param path: What messages call it.
+    :ivar inside: What the function is given: the same structure, of Tensors and Duals.
+    :ivar given: What the structure held.
+    :ivar targets: What is differentiated by, one per element of ``given``.
     """
 
     def __init__(self, op: str, value: Any, path: str) -> None:
@@ -68,7 +68,7 @@ class Lifted:
 def positions(op: str, argnums: Any, from_end: bool = False) -> list[int]:
     """Return positions of arguments as a list; negative ones, from the end, where that is allowed.
 
-    - Raises TypeError, ValueError: One is no integer, or negative.
+    :raises TypeError, ValueError: One is no integer, or negative.
     """
     several = isinstance(argnums, (tuple, list))
     found = []
@@ -96,8 +96,8 @@ def check_positions(op: str, wanted: Sequence[int], args: Sequence[Any]) -> None
 def result(op: str, out: Any, level: int) -> Any:
     """Return what a function gave as a Tensor or Dual.
 
-    - Raises TypeError: It is no number or tensor.
-    - Raises ValueError: It is a Dual of a level that has ended.
+    :raises TypeError: It is no number or tensor.
+    :raises ValueError: It is a Dual of a level that has ended.
     """
     if isinstance(out, (Value, tuple, list)):
         received = f"a function returning a {type(out).__name__}"

@@ -52,8 +52,8 @@ class recording:
 class Pullback:
     """From the cotangent of a result to those of a level's leaves.
 
-    - out: The result.
-    - targets: The leaves.
+    :param out: The result.
+    :param targets: The leaves.
     """
 
     def __init__(self, out: Any, targets: Sequence[Any]) -> None:
@@ -108,7 +108,7 @@ class Pullback:
     def derivatives(self, op: str) -> list[Any]:
         """Return the derivative of the sum of a holomorphic result by each leaf.
 
-        - Raises TypeError: The result or a leaf is real.
+        :raises TypeError: The result or a leaf is real.
         """
         check_holomorphic(op, self._out, self._targets)
         ones = as_leaf(np.ones(self._out.shape, self._out.dtype))

@@ -27,35 +27,19 @@ def vjp(f: Callable[..., Any], *primals: Pytree) -> tuple[Pytree, Callable[[Pytr
 
     The pullback gives vector-Jacobian products ``sum_i g_i (df_i/dx)``, one reverse pass each.
 
-    Parameters
-    ----------
-    f : callable
-        Takes one argument per primal; returns a number or tensor of any shape, or dicts, lists
-        and tuples of them.
-    *primals
-        Where to differentiate: numbers, arrays, tensors, duals, and dicts, lists and tuples of
-        them.
+    :param f: Takes one argument per primal; returns a number or tensor of any shape, or dicts,
+        lists and tuples of them.
+    :param *primals: Where to differentiate: numbers, arrays, tensors, duals, and dicts, lists and
+        tuples of them.
+    :returns: Value of the function; kinds of results are as for `grad`.
+    :returns: Pullback : callable. Takes a cotangent in the structure and of the shapes of the value
+        (dicts are paired by key, lists and tuples by place); returns the gradient in the structure
+        of the primal, a tuple of them where there are several.
+    :raises TypeError: ``f`` is not callable or returns something other than numbers, or a primal is
+        not numeric.
+    :raises ValueError: In the pullback: the cotangent's structure or a shape differs from the
+        value's.
 
-    Returns
-    -------
-    value
-        Of the function; kinds of results are as for `grad`.
-    pullback : callable
-        Takes a cotangent in the structure and of the shapes of the value (dicts are paired by key,
-        lists and tuples by place); returns the gradient in the structure of the primal, a tuple of
-        them where there are several.
-
-    Raises
-    ------
-    TypeError
-        ``f`` is not callable or returns something other than numbers, or a primal is not numeric.
-    ValueError
-        In the pullback: the cotangent's structure or a shape differs from the value's.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> import tapegraph as tg
     >>> value, pullback = tg.vjp(lambda x, y: x * y, np.array([1.0, 2.0]), 3.0)
     >>> value
     array([3., 6.])

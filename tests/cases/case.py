@@ -29,23 +29,15 @@ inf = math.inf
 class Case:
     """One way to call one operation.
 
-    Attributes
-    ----------
-    op : str
-        The operation's name in `tapegraph.recording.op.OPS`; the call records it.
-    label : str
-        What is special about this row; unique within the operation.
-    run : callable
-        Takes one tensor per input, then the constants; returns a tensor.
-    inputs : tuple of callable
-        How each differentiable input is sampled, in float64.
-    constants : tuple
-        What carries no gradient: indices, masks, targets. Floating ones take the inputs' dtype.
-    reference : callable, optional
-        The same in NumPy, written independently: arrays in, array out.
-    expected : tuple of array_like or None, optional
-        At kinks, ties and singular points: the gradients of the sum of the result, one per input,
-        None for an input that gets none. Finite differences are wrong there.
+    :ivar op: The operation's name in `tapegraph.recording.op.OPS`; the call records it.
+    :ivar label: What is special about this row; unique within the operation.
+    :ivar run: Takes one tensor per input, then the constants; returns a tensor.
+    :ivar inputs: How each differentiable input is sampled, in float64.
+    :ivar constants: What carries no gradient: indices, masks, targets. Floating ones take the
+        inputs' dtype.
+    :ivar reference: The same in NumPy, written independently: arrays in, array out.
+    :ivar expected: At kinks, ties and singular points: the gradients of the sum of the result, one
+        per input, None for an input that gets none. Finite differences are wrong there.
     """
 
     op: str

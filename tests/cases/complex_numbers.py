@@ -19,16 +19,10 @@ from tapegraph.typed import Array
 class ComplexCase:
     """One way to call one operation with complex numbers.
 
-    Attributes
-    ----------
-    op : str
-        The operation's name.
-    label : str
-        What is special about it; unique within the operation.
-    run : callable
-        Takes arrays or tensors.
-    inputs : tuple of ndarray
-        Where it is called.
+    :ivar op: The operation's name.
+    :ivar label: What is special about it; unique within the operation.
+    :ivar run: Takes arrays or tensors.
+    :ivar inputs: Where it is called.
     """
 
     op: str

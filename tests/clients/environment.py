@@ -19,12 +19,8 @@ OWN = Path(__file__).parent / "own"
 class Environment:
     """The clients in a cache folder, fetched from the package index where they are missing.
 
-    Parameters
-    ----------
-    folder : Path
-        The cache. What it holds already is used again.
-    say : callable
-        Is told what is being done.
+    :param folder: The cache. What it holds already is used again.
+    :param say: Is told what is being done.
     """
 
     def __init__(self, folder: Path, say: Callable[[str], None]) -> None:
@@ -74,10 +70,7 @@ class Environment:
     def _pip(self, command: str, *arguments: str) -> str:
         """Run pip in the environment, and return what it printed.
 
-        Raises
-        ------
-        RuntimeError
-            It failed.
+        :raises RuntimeError: It failed.
         """
         call = [str(self.python), "-m", "pip", "--disable-pip-version-check", command, *arguments]
         ran = subprocess.run(call, capture_output=True, text=True)

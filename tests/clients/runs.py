@@ -20,20 +20,12 @@ LIBRARIES = ("autograd", "tapegraph.autograd")
 class Comparison(NamedTuple):
     """What a client's tests gave with autograd, and with the drop-in.
 
-    Attributes
-    ----------
-    client : Client
-        Whose.
-    passing : int
-        How many tests pass with autograd.
-    complex_ones : list of str
-        Those of them in which a complex value is differentiated.
-    wanted : list of str
-        All that pass with autograd.
-    failures : dict of str to str
-        Those of them that fail with the drop-in, and the first line of why.
-    entries : int
-        How many entries the drop-in recorded.
+    :ivar client: Whose.
+    :ivar passing: How many tests pass with autograd.
+    :ivar complex_ones: Those of them in which a complex value is differentiated.
+    :ivar wanted: All that pass with autograd.
+    :ivar failures: Those of them that fail with the drop-in, and the first line of why.
+    :ivar entries: How many entries the drop-in recorded.
     """
 
     client: Client
@@ -59,10 +51,8 @@ def compare(
 ) -> Comparison:
     """Run a client's tests with both libraries.
 
-    Raises
-    ------
-    RuntimeError
-        pytest broke off, no test passes with autograd, or the drop-in was not what was imported.
+    :raises RuntimeError: pytest broke off, no test passes with autograd, or the drop-in was not
+        what was imported.
     """
     theirs, ours = (run(client, library, python, suite, say, timeout) for library in LIBRARIES)
     passing = [test for test, (outcome, _) in theirs["tests"].items() if outcome == "passed"]

@@ -8,20 +8,12 @@ from typing import NamedTuple
 class Client(NamedTuple):
     """A package whose tests are run with autograd, and with the drop-in in its place.
 
-    Attributes
-    ----------
-    name, version : str
-        Of the source distribution.
-    tests : tuple of str
-        What pytest is given, in the folder that holds the package's ``tests``.
-    ignored : tuple of str
-        Files of tests that are not run; the note says why.
-    conftest : bool
-        Its own ``conftest.py`` is loaded; the note says why not.
-    own : bool
-        The source distribution has no tests of derivatives: `tests/clients/own` has some.
-    note : str
-        What a reader of the table should know.
+    :ivar name, version: Str of the source distribution.
+    :ivar tests: What pytest is given, in the folder that holds the package's ``tests``.
+    :ivar ignored: Files of tests that are not run; the note says why.
+    :ivar conftest: Its own ``conftest.py`` is loaded; the note says why not.
+    :ivar own: The source distribution has no tests of derivatives: `tests/clients/own` has some.
+    :ivar note: What a reader of the table should know.
     """
 
     name: str

@@ -27,10 +27,7 @@ LARGEST = 1e5
 class Change:
     """What happens between two calls: a statement, before the call of that number (from 0).
 
-    Attributes
-    ----------
-    seen : bool
-        Whether the next call must see it. Otherwise the next real call may find it instead.
+    :ivar seen: Whether the next call must see it. Otherwise the next real call may find it instead.
     """
 
     call: int
@@ -42,28 +39,17 @@ class Change:
 class Program:
     """A step of whole statements, so that any of them may be taken away.
 
-    Attributes
-    ----------
-    module : tuple of str
-        What stands at the top of the file: globals, functions, classes.
-    made : tuple of str
-        What `make` sets up before the step: parameters, optimizers, numbers of the closure.
-    body : tuple of str
-        The step's own statements. They put what it returns into ``out``.
-    changes : tuple of Change
-        In the order in which they happen.
-    calls : tuple of str
-        The arguments of each call.
-    parameters : str
-        Those of the function, as in ``"x, s=0.5"``.
-    state : tuple of str
-        Expressions for what is compared after each call, besides the results.
-    method : bool
-        Whether the step is a method of ``m``.
-    exact : bool
-        Whether the native plan gives the numbers of eager steps to the bit. Not where sums may be
-        in another order: in derivatives of the third order, and where gradients of tables are
-        clipped or added up.
+    :ivar module: What stands at the top of the file: globals, functions, classes.
+    :ivar made: What `make` sets up before the step: parameters, optimizers, numbers of the closure.
+    :ivar body: The step's own statements. They put what it returns into ``out``.
+    :ivar changes: In the order in which they happen.
+    :ivar calls: The arguments of each call.
+    :ivar parameters: Those of the function, as in ``"x, s=0.5"``.
+    :ivar state: Expressions for what is compared after each call, besides the results.
+    :ivar method: Whether the step is a method of ``m``.
+    :ivar exact: Whether the native plan gives the numbers of eager steps to the bit. Not where sums
+        may be in another order: in derivatives of the third order, and where gradients of tables
+        are clipped or added up.
     """
 
     module: tuple[str, ...] = ()
@@ -150,17 +136,11 @@ def rows(code: Any, seed: int, found: dict[str, Any]) -> Iterator[Any]:
 class Outcome:
     """What became of a program.
 
-    Attributes
-    ----------
-    kind : str
-        "equal"; "refused", where the compiled step says that it cannot be one program; "invalid",
-        where the eager one raises in its first calls; or "differs".
-    what : str
-        How they differ, or what was said.
-    calls : int
-        How many calls were compared.
-    engine : str
-        Which ran the compiled step last, "" if none has.
+    :ivar kind: "equal"; "refused", where the compiled step says that it cannot be one program;
+        "invalid", where the eager one raises in its first calls; or "differs".
+    :ivar what: How they differ, or what was said.
+    :ivar calls: How many calls were compared.
+    :ivar engine: Which ran the compiled step last, "" if none has.
     """
 
     kind: str

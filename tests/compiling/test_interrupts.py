@@ -74,7 +74,7 @@ class Model:
 class Beside:
     """A model whose steps are compiled, or not, and an eager twin that takes as many.
 
-    - scans: How many steps a call is to take by a scan; with 0 it is a step.
+    :param scans: How many steps a call is to take by a scan; with 0 it is a step.
     """
 
     def __init__(self, engine, compiled=True, scans=0, **options):

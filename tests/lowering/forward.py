@@ -19,12 +19,8 @@ def forward(recording: Recording) -> Callable[[list[Array]], list[Array]]:
 
     Python numbers are constants of it.
 
-    Raises
-    ------
-    NotLowered
-        An operation has no node.
-    Unavailable
-        TensorFlow cannot be used.
+    :raises NotLowered: An operation has no node.
+    :raises Unavailable: TensorFlow cannot be used.
     """
     program = recording.program
     check_lowers(program, whole=True)
@@ -46,12 +42,8 @@ def gradient(
     it returns the outputs and a gradient per wanted slot. Where a gradient holds a NaN, it is
     computed once more by a graph in which a zero cotangent absorbs what it meets.
 
-    Raises
-    ------
-    NotLowered
-        An operation has no node.
-    Unavailable
-        TensorFlow cannot be used.
+    :raises NotLowered: An operation has no node.
+    :raises Unavailable: TensorFlow cannot be used.
     """
     program = recording.program
     check_lowers(program, whole=True)
@@ -90,19 +82,11 @@ def differentiated(
 ) -> tuple[list[Any], list[Any]]:
     """Emit a whole program and its gradients, inside a function that is being traced.
 
-    Parameters
-    ----------
-    wanted : sequence of int
-        The slots whose gradients are asked for: leaves or results.
-    arrays, seeds : sequence of tf.Tensor
-        The array leaves, in the order of `Program.fed`, and a cotangent per output.
-    strong_zero : bool
-        Zero cotangents absorb what they meet.
-
-    Returns
-    -------
-    tensors, gradients : list of tf.Tensor
-        One a slot, and one a wanted slot.
+    :param wanted: The slots whose gradients are asked for: leaves or results.
+    :param arrays, seeds: The array leaves, in the order of `Program.fed`, and a cotangent per
+        output.
+    :param strong_zero: Zero cotangents absorb what they meet.
+    :returns: Tensors, gradients : list of tf.Tensor. One a slot, and one a wanted slot.
     """
     tf = tensorflow()
     tensors = _fed(recording, arrays)

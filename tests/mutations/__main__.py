@@ -72,10 +72,7 @@ def check(faults: list[Fault]) -> int:
 def sound(faults: list[Fault], checkout: Path) -> None:
     """Run the likely tests without any fault: they must pass.
 
-    Raises
-    ------
-    RuntimeError
-        One fails.
+    :raises RuntimeError: One fails.
     """
     files = dict.fromkeys(
         word for f in faults for word in shlex.split(f.likely) if word.startswith("tests/")

@@ -49,10 +49,7 @@ def copied(folder: Path) -> Path:
 def applied(fault: Fault, checkout: Path) -> Iterator[None]:
     """Hold one fault in a copy of the checkout.
 
-    Raises
-    ------
-    ValueError
-        The fault's old text is not there exactly once.
+    :raises ValueError: The fault's old text is not there exactly once.
     """
     path = checkout / fault.file
     sound = path.read_text()
@@ -89,10 +86,7 @@ def judge(fault: Fault, checkout: Path) -> Verdict:
 def failing(arguments: tuple[str, ...], checkout: Path) -> str | None:
     """Return the first test that fails, or None if all pass.
 
-    Raises
-    ------
-    RuntimeError
-        No test ran.
+    :raises RuntimeError: No test ran.
     """
     command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", *arguments]
     hidden = ("PYTHONPATH", "TAPEGRAPH_BACKEND", "TAPEGRAPH_STRICT")

@@ -14,22 +14,13 @@ from dataclasses import dataclass
 class Fault:
     """One edit.
 
-    Attributes
-    ----------
-    kind : str
-        The part of the library it is in.
-    name : str
-        What goes wrong, in a few words without blanks.
-    file : str
-        Relative to the checkout's root.
-    old, new : str
-        The text that stands there once, and what it becomes.
-    likely : str
-        Arguments of pytest that select the tests most likely to notice.
-    tensorflow : bool
-        Only seen where TensorFlow is installed.
-    survives : str
-        Why no test can notice; empty for all that must be.
+    :ivar kind: The part of the library it is in.
+    :ivar name: What goes wrong, in a few words without blanks.
+    :ivar file: Relative to the checkout's root.
+    :ivar old, new: The text that stands there once, and what it becomes.
+    :ivar likely: Arguments of pytest that select the tests most likely to notice.
+    :ivar tensorflow: Only seen where TensorFlow is installed.
+    :ivar survives: Why no test can notice; empty for all that must be.
     """
 
     kind: str

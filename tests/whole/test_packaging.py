@@ -16,6 +16,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import tapegraph
 from tapegraph.lowering import runtime
 
 ROOT = Path(__file__).parents[2]
@@ -286,7 +287,9 @@ def test_docstring_examples_are_true(name):
     if name == "tapegraph.optim.minimizers":
         pytest.importorskip("scipy")
     flags = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
-    result = doctest.testmod(importlib.import_module(name), optionflags=flags)
+    known = {"np": np, "tg": tapegraph}  # as every example takes for granted
+    module = importlib.import_module(name)
+    result = doctest.testmod(module, extraglobs=known, optionflags=flags)
     assert result.failed == 0
 
 

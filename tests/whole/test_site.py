@@ -9,7 +9,7 @@ import pytest
 
 import tapegraph as tg
 
-for package in ("furo", "myst_nb", "numpydoc", "sphinx", "sklearn", "matplotlib"):
+for package in ("furo", "myst_nb", "sphinx", "sklearn", "matplotlib"):
     pytest.importorskip(package, reason="needs the extra docs")
 
 ROOT = Path(__file__).parents[2]

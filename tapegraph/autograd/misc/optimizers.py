@@ -50,12 +50,12 @@ def sgd(
 ) -> Any:
     """Descend by ``v = mass v - (1 - mass) g``, ``x = x + step_size v``.
 
-    - grad (callable): ``grad(x, i)`` gives the gradient at step ``i``, in the structure of ``x``.
-    - x: Where to start: arrays and numbers, in dicts, lists and tuples.
-    - callback (callable, optional): ``callback(x, i, g)``, before every step.
-    - num_iters (int): How many steps.
-    - step_size, mass (float): As above.
-    - Returns (like x): Where it ended.
+    :param grad: ``grad(x, i)`` gives the gradient at step ``i``, in the structure of ``x``.
+    :param x: Where to start: arrays and numbers, in dicts, lists and tuples.
+    :param callback: ``callback(x, i, g)``, before every step.
+    :param num_iters: How many steps.
+    :param step_size, mass: As above.
+    :param Returns: Where it ended.
     """
     velocity = np.zeros(len(x))
     for i in range(num_iters):

@@ -25,7 +25,7 @@ class ArrayBox(metaclass=_Traced):
     def register(cls, value_type: type) -> None:
         """Declare that values of a type are traced, as numbers and all kinds of arrays are.
 
-        - Raises TypeError: The type is no number and no array.
+        :raises TypeError: The type is no number and no array.
         """
         if not issubclass(value_type, (float, int, np.number, np.ndarray)):
             received = f"the class {value_type.__name__}"

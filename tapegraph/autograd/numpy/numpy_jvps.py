@@ -11,8 +11,8 @@ import numpy as np
 def broadcast_f(target: Any, f: Callable[[Any], Any]) -> Callable[[Any], Any]:
     """Let a Jacobian-vector product of a broadcast argument end in the result's shape.
 
-    - target (array_like): The result.
-    - f (callable): From the tangent of the argument to one that broadcasts to the result's shape.
+    :param target: The result.
+    :param f: From the tangent of the argument to one that broadcasts to the result's shape.
     """
     return lambda g: broadcast(f(g), target)
 

@@ -11,9 +11,9 @@ import numpy as np
 def unbroadcast_f(target: Any, f: Callable[[Any], Any]) -> Callable[[Any], Any]:
     """Let a vector-Jacobian product of a broadcast argument end in the argument's shape.
 
-    - target (array_like): The argument.
-    - f (callable): From the cotangent of the result to one of its shape.
-    - Returns (callable): The same, summed over what was broadcast.
+    :param target: The argument.
+    :param f: From the cotangent of the result to one of its shape.
+    :param Returns: The same, summed over what was broadcast.
     """
     shape = np.shape(target)
     return lambda g: _summed(f(g), shape)
@@ -22,10 +22,10 @@ def unbroadcast_f(target: Any, f: Callable[[Any], Any]) -> Callable[[Any], Any]:
 def unbroadcast(x: Any, target_meta: tuple[Any, ...], broadcast_idx: int = 0) -> Any:
     """Sum an array over the axes along which something of a shape was broadcast to it.
 
-    - x (array_like): The array.
-    - target_meta (tuple): What `tapegraph.autograd.numpy.metadata` told of the target, its shape
-      first.
-    - broadcast_idx (int): Where axes were added: 0 for the front, -1 for the end.
+    :param x: The array.
+    :param target_meta: What `tapegraph.autograd.numpy.metadata` told of the target, its shape
+        first.
+    :param broadcast_idx: Where axes were added: 0 for the front, -1 for the end.
     """
     return _summed(x, target_meta[0], broadcast_idx)
 

@@ -148,10 +148,10 @@ class ByIndex:
 def make_diagonal(D: Any, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Any:
     """Return arrays with given diagonals: the transpose of ``np.diagonal``.
 
-    - D (array_like): The diagonals, along the last axis, of shape (..., n).
-    - offset, axis1, axis2 (int): 0, -1 and -2: the diagonal goes to two new last axes.
-    - Returns (array): Of shape (..., n, n).
-    - Raises NotImplementedError: For another place.
+    :param D: The diagonals, along the last axis, of shape (..., n).
+    :param offset, axis1, axis2: 0, -1 and -2: the diagonal goes to two new last axes.
+    :param Returns: Of shape (..., n, n).
+    :raises NotImplementedError: For another place.
     """
     if (offset, axis1, axis2) != (0, -1, -2):
         received = f"offset={offset}, axis1={axis1}, axis2={axis2}"

@@ -63,11 +63,11 @@ def wrapped(
 ) -> Callable[..., Any]:
     """Wrap one of NumPy's functions.
 
-    - function (callable): NumPy's.
-    - recording (callable, optional): What serves it where an argument is a tensor or holds one;
-      NumPy's dispatch otherwise.
-    - without_gradient (bool): The function has derivative zero: tensors are given to it as plain
-      arrays.
+    :param function: NumPy's.
+    :param recording: What serves it where an argument is a tensor or holds one; NumPy's dispatch
+        otherwise.
+    :param without_gradient: The function has derivative zero: tensors are given to it as plain
+        arrays.
     """
     entry = entry_of(getattr(function, "__name__", "function"))
     several, nested = function in OF_SEVERAL, function in OF_NESTED
@@ -119,9 +119,9 @@ def wrap_namespace(
 ) -> dict[str, Any]:
     """Return the public names of one of NumPy's modules, its functions wrapped.
 
-    - module (module): NumPy's.
-    - recordings (dict): By name, what serves a function where an argument is a tensor or holds one.
-    - without_gradient (frozenset of str): Functions of derivative zero.
+    :param module: NumPy's.
+    :param recordings: By name, what serves a function where an argument is a tensor or holds one.
+    :param without_gradient: Functions of derivative zero.
     """
     made: dict[int, Any] = {}
     names: dict[str, Any] = {}

@@ -21,7 +21,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 def of_scipy(module: str, name: str) -> Any:
     """Return what SciPy's module, or distribution, of a name has.
 
-    - Raises ImportError: If SciPy is missing.
+    :raises ImportError: If SciPy is missing.
     """
     package, *inside = module.split(".")
     try:
@@ -78,9 +78,9 @@ def primitive_of(module: str, name: str) -> Callable[..., Any]:
 def slopes(fun: Callable[..., Any], **rules: Callable[..., Any]) -> None:
     """Define the derivatives of an element-wise primitive.
 
-    - fun (callable): The primitive.
-    - **rules (callable): By ``x0``, ``x1``, ...: ``rule(ans, *args)`` gives the derivative by that
-      argument.
+    :param fun: The primitive.
+    :param **rules: By ``x0``, ``x1``, ...: ``rule(ans, *args)`` gives the derivative by that
+        argument.
     """
     argnums = [int(name[1:]) for name in rules]
     defvjp(fun, *map(_vjp, argnums, rules.values()), argnums=argnums)

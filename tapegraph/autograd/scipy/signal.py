@@ -20,16 +20,14 @@ def convolve(
 ) -> Any:
     """Convolve two arrays over some axes, and contract them over others.
 
-    - A, B (array): The arrays.
-    - axes (pair of sequences of int, optional): Which axes of each are convolved, in order; all
-      where not given.
-    - dot_axes (pair of sequences of int): Which axes of each are summed over.
-    - mode ({"full", "same", "valid"}): Every overlap; of these the middle ones, as many as ``A``
-      has elements; or only complete ones, where ``B`` is the smaller along every axis.
-    - Returns (array): Its axes are the others of ``A``, the others of ``B``, and the convolved
-      ones.
-    - Raises ValueError: The mode is another, or ``B`` is larger than ``A`` and the mode is
-      ``"valid"``.
+    :param A, B: The arrays.
+    :param axes: Which axes of each are convolved, in order; all where not given.
+    :param dot_axes: Which axes of each are summed over.
+    :param mode: {"full", "same", "valid"}. Every overlap; of these the middle ones, as many as
+        ``A`` has elements; or only complete ones, where ``B`` is the smaller along every axis.
+    :param Returns: Its axes are the others of ``A``, the others of ``B``, and the convolved ones.
+    :raises ValueError: The mode is another, or ``B`` is larger than ``A`` and the mode is
+        ``"valid"``.
     """
     if mode not in ("full", "same", "valid"):
         raise ValueError(message("convolve", f"mode {mode!r}", "'full', 'same' or 'valid'"))

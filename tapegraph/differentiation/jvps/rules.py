@@ -93,8 +93,8 @@ def div_strong(t: Any, divisor: Any) -> Any:
 def value(x: Any) -> Array:
     """Return the array under all dual levels: what the operation computes with.
 
-    - Raises ConcretizationError: The program that it belongs to is captured: a choice by it would
-      be frozen.
+    :raises ConcretizationError: The program that it belongs to is captured: a choice by it would be
+        frozen.
     """
     x = _bottom(x)
     forbid_read(x, "a tangent rule", "Differentiate in reverse mode, by tg.grad or tg.gradients.")

@@ -28,8 +28,8 @@ FINITE = sys.float_info.max
 def standard(x: Any, shapes: Sequence[Any], loc: Any, scale: Any) -> tuple[Any, ...]:
     """Return ``(x - loc) / scale``, the scale and the shape parameters: NaN where they are invalid.
 
-    - x, loc, scale: Numbers, arrays, tensors, and lists of them.
-    - shapes (sequence): Parameters that must be positive, as the scale must.
+    :param x, loc, scale: Numbers, arrays, tensors, and lists of them.
+    :param shapes: Parameters that must be positive, as the scale must.
     """
     x, loc, *parameters = (array_of(part) for part in (x, loc, scale, *shapes))
     scale, *shapes = valid(*(parameter > 0 for parameter in parameters))(*parameters)
@@ -57,9 +57,9 @@ def inside(
 ) -> Any:
     """Return a formula of ``z`` between two bounds, and constants beyond them.
 
-    - formula (callable): Of ``z`` and the parameters, which broadcast.
-    - low, high (float): The bounds, at which the formula holds too.
-    - below, above (float): The results beyond each.
+    :param formula: Of ``z`` and the parameters, which broadcast.
+    :param low, high: The bounds, at which the formula holds too.
+    :param below, above: The results beyond each.
     """
     under = z < low
     outside = np.logical_or(under, z > high)
@@ -78,7 +78,7 @@ def _everywhere(condition: Any) -> bool:
 def checked(module: str, name: str, *args: Any, **options: Any) -> Any:
     """Return SciPy's value of a function, for its shape and for the errors that it raises.
 
-    - Raises ValueError: As SciPy does, also of the kind LinAlgError.
+    :raises ValueError: As SciPy does, also of the kind LinAlgError.
     """
     try:
         return of_scipy(module, name)(*(mapped(peek, x) for x in args), **options)
