@@ -156,6 +156,7 @@ def one_field_a_name(
     """Give each parameter a field of its own: to Sphinx all but the last of several are a type."""
     found: list[str] = []
     for line in lines:
+        line = re.sub(r"^(:param [^:]*):", lambda field: field[0].replace("*", r"\*"), line)
         several = re.match(r":(param|ivar) ([^:]*, [^:]*):", line)
         for other in several[2].split(", ")[:-1] if several else ():
             found.append(f":{several[1]} {other}: As the next.")
