@@ -322,9 +322,8 @@ def integers(
     first, end = (0, low) if high is None else (low, high)
     least, most = _integer(name, "low", first), _integer(name, "high", end)
     if not -(2**63) <= least < most <= 2**63:
-        raise ValueError(
-            message(name, f"low={least} and high={most}", "low < high, within 64 bits")
-        )
+        received = f"low={least} and high={most}"
+        raise ValueError(message(name, received, "low < high, within 64 bits"))
     return _drawn(
         name, lambda: _shared().integers(least, most, shape), np.int64, low=least, high=most
     )

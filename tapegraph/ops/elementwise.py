@@ -977,18 +977,19 @@ DETACH = Op("detach", np.copy, differentiable=(), takes_complex=True)
 ROUND = Op("round", _round, takes_complex=True)
 
 
-def check_spreads(op: str, argument: str, shape: tuple[int, ...], over: tuple[int, ...]) -> None:
-    """Refuse an argument whose shape does not broadcast to another.
-
-    :raises ValueError: Names both shapes.
-    """
+def spreads(shape: tuple[int, ...], over: tuple[int, ...]) -> bool:
+    """Return whether a shape broadcasts to another."""
     try:
-        if np.broadcast_shapes(shape, over) == over:
-            return
+        return np.broadcast_shapes(shape, over) == over
     except ValueError:
-        pass
-    expected = f"a shape that broadcasts to {over}"
-    raise ValueError(message(op, f"{argument!r} of shape {shape}", expected))
+        return False
+
+
+def check_spreads(op: str, argument: str, shape: tuple[int, ...], over: tuple[int, ...]) -> None:
+    """Refuse an argument whose shape does not broadcast to another."""
+    if not spreads(shape, over):
+        expected = f"a shape that broadcasts to {over}"
+        raise ValueError(message(op, f"{argument!r} of shape {shape}", expected))
 
 
 @implements(np.zeros_like)
@@ -1083,9 +1084,8 @@ def astype(x: Kind | ArrayLike, /, dtype: npt.DTypeLike, copy: bool = True) -> K
     try:
         wanted = np.dtype(dtype)
     except TypeError:
-        raise TypeError(
-            message("astype", f"{kind_of(dtype)} for 'dtype'", "a dtype", 'Write "float32".')
-        ) from None
+        received = f"{kind_of(dtype)} for 'dtype'"
+        raise TypeError(message("astype", received, "a dtype", 'Write "float32".')) from None
     numeric(np.empty(0, wanted), "astype", "dtype", widens=False)  # refuses what no tensor can hold
     if out.dtype == wanted and not copy:
         return out
@@ -1232,9 +1232,8 @@ def where(
         return apply(WHERE, (mask, a, b))
     except ValueError as error:
         shapes = [np.shape(getattr(v, "_array", v)) for v in (mask, a, b)]
-        raise ValueError(
-            message("where", f"shapes {shapes}", "shapes that broadcast together")
-        ) from error
+        received = f"shapes {shapes}"
+        raise ValueError(message("where", received, "shapes that broadcast together")) from error
 
 
 def numeric_mask(cond: Any) -> Array:

@@ -78,6 +78,7 @@ __all__ = [
     "take",
     "take_along_axis",
     "tensor_slice",
+    "topk",
     "tril",
     "triu",
     "vsplit",
@@ -100,9 +101,8 @@ def repeat(
     length = x.shape[along]
     times = int_tuple("repeat", "repeats", repeats)
     if min(times, default=0) < 0 or len(times) not in (1, length):
-        raise ValueError(
-            message("repeat", f"repeats {times}", f"a number of 0 or more, or {length} of them")
-        )
+        received = f"repeats {times}"
+        raise ValueError(message("repeat", received, f"a number of 0 or more, or {length} of them"))
     if len(times) != 1:
         return gather(x, np.repeat(np.arange(length), times), along)
     before, after = x.shape[: along + 1], x.shape[along + 1 :]
@@ -561,24 +561,15 @@ def tensor_slice(
     array = tensor_like(name, x)
     first, lengths = int_tuple(name, "begin", begin), int_tuple(name, "size", size)
     if len(first) != array.ndim or len(lengths) != array.ndim:
-        raise ValueError(
-            message(
-                name,
-                f"begin {first} and size {lengths} for shape {array.shape}",
-                f"{array.ndim} numbers each, one per axis",
-            )
-        )
+        received = f"begin {first} and size {lengths} for shape {array.shape}"
+        raise ValueError(message(name, received, f"{array.ndim} numbers each, one per axis"))
     full = []
     for b, n, length in zip(first, lengths, array.shape, strict=True):
         n = length - b if n == -1 else n
         if b < 0 or n < 0 or b + n > length:
-            raise IndexError(
-                message(
-                    name,
-                    f"begin {first} and size {lengths} for shape {array.shape}",
-                    "0 <= begin and begin + size <= shape along every axis",
-                )
-            )
+            received = f"begin {first} and size {lengths} for shape {array.shape}"
+            expected = "0 <= begin and begin + size <= shape along every axis"
+            raise IndexError(message(name, received, expected))
         full.append(n)
     return apply(
         TENSOR_SLICE, (array, as_leaf(np.array(first, dtype=np.int64))), {"size": tuple(full)}
@@ -659,13 +650,8 @@ def _expanded(key: tuple[Any, ...], shape: tuple[int, ...]) -> list[Any]:
     used = _count(parts)
     dots = [i for i, p in enumerate(parts) if p is Ellipsis]
     if used > len(shape) or len(dots) > 1:
-        raise IndexError(
-            message(
-                "getitem",
-                f"an index of {used} axes and {len(dots)} '...' for shape {shape}",
-                f"at most {len(shape)} axes and one '...'",
-            )
-        )
+        received = f"an index of {used} axes and {len(dots)} '...' for shape {shape}"
+        raise IndexError(message("getitem", received, f"at most {len(shape)} axes and one '...'"))
     rest = [slice(None)] * (len(shape) - used)
     if not dots:
         return parts + rest
@@ -685,9 +671,8 @@ def _index_array(part: Any) -> Array:
     try:
         array = np.asarray(part)
     except ValueError as error:
-        raise ValueError(
-            message("getitem", f"the ragged index {part!r}", "rows of the same length")
-        ) from error
+        received = f"the ragged index {part!r}"
+        raise ValueError(message("getitem", received, "rows of the same length")) from error
     return array if array.size else array.astype(np.intp)
 
 
@@ -740,9 +725,8 @@ def _bounds(part: slice, length: int) -> tuple[int, int, int]:
     try:
         return part.indices(length)
     except (TypeError, ValueError) as error:
-        raise IndexError(
-            message("getitem", repr(part), "a slice of integers with a step other than 0")
-        ) from error
+        expected = "a slice of integers with a step other than 0"
+        raise IndexError(message("getitem", repr(part), expected)) from error
 
 
 def _advanced(x: Any, parts: list[Any]) -> Any:
@@ -766,13 +750,8 @@ def _advanced(x: Any, parts: list[Any]) -> Any:
     try:
         np.broadcast_shapes(*(a.shape for a in arrays))
     except ValueError:
-        raise IndexError(
-            message(
-                "getitem",
-                f"index arrays of shapes {[a.shape for a in arrays]}",
-                "shapes that broadcast together",
-            )
-        ) from None
+        received = f"index arrays of shapes {[a.shape for a in arrays]}"
+        raise IndexError(message("getitem", received, "shapes that broadcast together")) from None
     return apply(INDEX, (x, *arrays), {"plan": tuple(plan)})
 
 
@@ -819,13 +798,8 @@ def _as_integers(part: Any, axis: int, shape: tuple[int, ...]) -> list[Any]:
     if not _is_mask(part):
         return [part if is_captured(part) else np.asarray(part)]
     if part.shape != shape[axis : axis + part.ndim]:
-        raise IndexError(
-            message(
-                "getitem",
-                f"a boolean index of shape {part.shape} at axis {axis} of shape {shape}",
-                f"shape {shape[axis : axis + part.ndim]}",
-            )
-        )
+        received = f"a boolean index of shape {part.shape} at axis {axis} of shape {shape}"
+        raise IndexError(message("getitem", received, f"shape {shape[axis : axis + part.ndim]}"))
     return list(np.nonzero(part))
 
 
@@ -874,7 +848,7 @@ def take(a: Kind | ArrayLike, indices: ArrayLike, axis: SupportsIndex | None = N
     """
     x = tensor_like("take", a, "a")
     along = 0 if axis is None else one_axis("take", axis, x.ndim)
-    return gather(ravel(x) if axis is None else x, _integral("take", "indices", indices), along)
+    return gather(ravel(x) if axis is None else x, integers_of("take", "indices", indices), along)
 
 
 @implements(np.take_along_axis)
@@ -935,17 +909,10 @@ def choose(a: Operand, choices: Sequence[Kind | ArrayLike] | SupportsArray) -> K
     >>> tg.choose([1, 0], [[1.0, 2.0], [3.0, 4.0]]).data
     array([3., 2.])
     """
-    number = _integral("choose", "a", a)
     given: Any = choices
     options = [tensor_like("choose", c, f"choices[{i}]") for i, c in enumerate(given)]
-    count = len(options)
-
-    def refused(choice: int) -> ValueError:
-        return ValueError(
-            message("choose", f"choice {choice} of {count}", f"a number in [0, {count})")
-        )
-
-    number = in_range(number, count, refused)
+    chosen = integers_of("choose", "a", a)
+    number = in_range("choose", "choice", chosen, len(options), ValueError)
     spread: Any = broadcast_arrays(number, *options)
     grid = np.ogrid[tuple(slice(n) for n in spread[0].shape)]
     return getitem(stack(spread[1:]), (numbers(spread[0]), *grid))
@@ -981,7 +948,7 @@ def select(
     return chosen
 
 
-def _integral(name: str, argument: str, value: Any) -> Any:
+def integers_of(name: str, argument: str, value: Any) -> Any:
     """Return an array of integers, empty or not."""
     array = array_of(value)
     if array.dtype.kind not in "iu":
@@ -1036,6 +1003,40 @@ def partition(a: Kind | ArrayLike, kth: Shape, axis: SupportsIndex | None = -1) 
         received = f"kth {kth} for axis {along} of length {length}"
         raise ValueError(message("partition", received, f"places in [{-length}, {length})"))
     return take_along_axis(x, np.argpartition(numbers(x), places, axis=along), along)
+
+
+def topk(
+    x: Kind | ArrayLike, k: int, axis: SupportsIndex = -1, largest: bool = True
+) -> tuple[Kind, Array]:
+    """Take the ``k`` largest elements along an axis in falling order, and tell where they are.
+
+    The gradient of each goes where it was taken from. NaN counts as the largest.
+
+    :param x: Any shape but 0-d.
+    :param k: How many, up to the axis' length.
+    :param axis: The axis along which they are looked for.
+    :param largest: False for the smallest, in rising order.
+    :returns: Tuple. The elements, a Tensor, and their indices along the axis, a plain array; of
+        both the axis has length ``k``.
+    :raises ValueError: ``k`` is negative or larger than the axis.
+
+    >>> values, indices = tg.topk([3.0, 9.0, 1.0, 7.0], 2)
+    >>> values.data, indices
+    (array([9., 7.]), array([1, 3]))
+    """
+    name, count = "topk", operator.index(k)
+    array: Any = tensor_like(name, x)
+    along = one_axis(name, axis, array.ndim)
+    length = array.shape[along]
+    if not 0 <= count <= length:
+        received = f"k={count} for axis {along} of length {length}"
+        raise ValueError(message(name, received, f"k in [0, {length}]"))
+    order = np.argsort(numbers(array), axis=along, kind="stable")
+    # The last k from the back; a stop of -1 would mean the last element.
+    last = slice(length - 1, length - 1 - count if count < length else None, -1)
+    chosen = slice(0, count) if not largest else last
+    indices = order[(slice(None),) * along + (chosen,)]
+    return take_along_axis(array, indices, along), indices
 
 
 # Diagonals and triangles
@@ -1150,21 +1151,21 @@ SEARCHSORTED = Op("searchsorted", _searchsorted, differentiable=())
 
 
 def within(indices: Any, low: int, high: int, refused: Callable[[int], Exception]) -> Any:
-    """Record integer indices from ``low`` to ``high``, negative ones counted from ``high``.
-
-    :raises Exception: One is out of range: what ``refused`` gives for it.
-    """
+    """Record integer indices from ``low`` to ``high``, negative ones counted from ``high``."""
     try:
         return apply(WITHIN, (indices,), {"low": low, "high": high})
     except Outside as error:
         raise refused(error.args[0]) from None
 
 
-def in_range(indices: Any, count: int, refused: Callable[[int], Exception]) -> Any:
-    """Return integers from 0 to below ``count``, as int64: an array, in a captured step an entry.
+def in_range(
+    name: str, what: str, indices: Any, count: int, error: type[Exception] = IndexError
+) -> Any:
+    """Return integers below ``count`` as int64: an array, or in a captured step an entry."""
 
-    :raises Exception: One is out of range: what ``refused`` gives for it.
-    """
+    def refused(i: int) -> Exception:
+        return error(message(name, f"{what} {i} of {count}", f"a {what} in [0, {count})"))
+
     if is_captured(indices):
         return within(indices, 0, count, refused)
     found = indices.astype(np.int64)

@@ -118,14 +118,9 @@ def batch_matmul(a: Kind | ArrayLike, b: Kind | ArrayLike) -> Kind:
     name = "batch_matmul"
     x, y = tensor_like(name, a, "a"), tensor_like(name, b, "b")
     if max(x.ndim, y.ndim) < 3 or min(x.ndim, y.ndim) < 2:
-        raise ValueError(
-            message(
-                name,
-                f"shapes {x.shape} and {y.shape}",
-                "stacks of matrices, (..., n, k) and (..., k, m)",
-                "Use tg.matmul for two matrices.",
-            )
-        )
+        received = f"shapes {x.shape} and {y.shape}"
+        expected = "stacks of matrices, (..., n, k) and (..., k, m)"
+        raise ValueError(message(name, received, expected, "Use tg.matmul for two matrices."))
     return _product(name, BATCH_MATMUL, x, y)
 
 
@@ -220,9 +215,8 @@ def vdot(a: Kind | ArrayLike, b: Kind | ArrayLike) -> Kind:
     """
     x, y = tensor_like("vdot", a, "a"), tensor_like("vdot", b, "b")
     if x.size != y.size:
-        raise ValueError(
-            message("vdot", f"shapes {x.shape} and {y.shape}", "as many elements in both")
-        )
+        received = f"shapes {x.shape} and {y.shape}"
+        raise ValueError(message("vdot", received, "as many elements in both"))
     return matmul(elementwise.conj(_reshaped(x, (x.size,))), _reshaped(y, (y.size,)))
 
 
@@ -285,20 +279,14 @@ def tensordot(
     if hasattr(axes, "__index__"):
         count = int_tuple(name, "axes", axes)[0]
         if not 0 <= count <= min(x.ndim, y.ndim):
-            raise ValueError(
-                message(
-                    name,
-                    f"axes={count} for shapes {x.shape} and {y.shape}",
-                    f"at most {min(x.ndim, y.ndim)} axes",
-                )
-            )
+            received = f"axes={count} for shapes {x.shape} and {y.shape}"
+            raise ValueError(message(name, received, f"at most {min(x.ndim, y.ndim)} axes"))
         return _contracted(name, x, y, tuple(range(x.ndim - count, x.ndim)), tuple(range(count)))
     try:
         left, right = axes
     except (TypeError, ValueError):
-        raise ValueError(
-            message(name, f"axes={axes!r}", "an integer, or the axes of a and those of b")
-        ) from None
+        expected = "an integer, or the axes of a and those of b"
+        raise ValueError(message(name, f"axes={axes!r}", expected)) from None
     return _contracted(
         name,
         x,
@@ -344,14 +332,9 @@ def cross(
     x = axes_last("cross", tensor_like("cross", a, "a"), axisa)
     y = axes_last("cross", tensor_like("cross", b, "b"), axisb)
     if x.shape[-1] != 3 or y.shape[-1] != 3:
-        raise ValueError(
-            message(
-                "cross",
-                f"vectors of {x.shape[-1]} and {y.shape[-1]} elements",
-                "vectors of three elements",
-                "Give vectors of the plane a third element of 0.",
-            )
-        )
+        received = f"vectors of {x.shape[-1]} and {y.shape[-1]} elements"
+        fix = "Give vectors of the plane a third element of 0."
+        raise ValueError(message("cross", received, "vectors of three elements", fix))
     first, second = (1, 2, 0), (2, 0, 1)
     out = _turned(x, first) * _turned(y, second) - _turned(x, second) * _turned(y, first)
     place = one_axis("cross", axisc, out.ndim)
@@ -405,9 +388,8 @@ def vecdot(x1: Kind | ArrayLike, x2: Kind | ArrayLike, /, axis: SupportsIndex = 
     x = axes_last("vecdot", tensor_like("vecdot", x1, "x1"), axis)
     y = axes_last("vecdot", tensor_like("vecdot", x2, "x2"), axis)
     if x.shape[-1] != y.shape[-1]:
-        raise ValueError(
-            message("vecdot", f"shapes {x.shape} and {y.shape}", "vectors of the same length")
-        )
+        received = f"shapes {x.shape} and {y.shape}"
+        raise ValueError(message("vecdot", received, "vectors of the same length"))
     return reduce.sum(elementwise.mul(elementwise.conj(x), y), axis=-1)
 
 
@@ -420,9 +402,8 @@ def matvec(x1: Kind | ArrayLike, x2: Kind | ArrayLike, /) -> Kind:
     """
     x, y = tensor_like("matvec", x1, "x1"), tensor_like("matvec", x2, "x2")
     if x.ndim < 2 or y.ndim < 1:
-        raise ValueError(
-            message("matvec", f"shapes {x.shape} and {y.shape}", "(..., n, k) and (..., k)")
-        )
+        received = f"shapes {x.shape} and {y.shape}"
+        raise ValueError(message("matvec", received, "(..., n, k) and (..., k)"))
     out = matmul(x, _reshaped(y, (*y.shape, 1)))
     return _reshaped(out, out.shape[:-1])
 
@@ -436,9 +417,8 @@ def vecmat(x1: Kind | ArrayLike, x2: Kind | ArrayLike, /) -> Kind:
     """
     x, y = tensor_like("vecmat", x1, "x1"), tensor_like("vecmat", x2, "x2")
     if x.ndim < 1 or y.ndim < 2:
-        raise ValueError(
-            message("vecmat", f"shapes {x.shape} and {y.shape}", "(..., n) and (..., n, k)")
-        )
+        received = f"shapes {x.shape} and {y.shape}"
+        raise ValueError(message("vecmat", received, "(..., n) and (..., n, k)"))
     out = matmul(elementwise.conj(_reshaped(x, (*x.shape[:-1], 1, x.shape[-1]))), y)
     return _reshaped(out, (*out.shape[:-2], out.shape[-1]))
 
@@ -528,9 +508,8 @@ def _subscripts(operands: tuple[Any, ...]) -> tuple[str, tuple[Any, ...]]:
     if operands and isinstance(operands[0], str):
         return operands[0].replace(" ", ""), operands[1:]
     if len(operands) < 2:
-        raise ValueError(
-            message("einsum", f"{len(operands)} operands", "subscripts and at least one array")
-        )
+        received = f"{len(operands)} operands"
+        raise ValueError(message("einsum", received, "subscripts and at least one array"))
     paired = len(operands) - len(operands) % 2
     text = ",".join(_letters(labels) for labels in operands[1:paired:2])
     if len(operands) > paired:
@@ -542,9 +521,8 @@ def _letters(labels: Any) -> str:
     try:
         return "".join("..." if i is Ellipsis else string.ascii_letters[i] for i in labels)
     except (TypeError, IndexError):
-        raise ValueError(
-            message("einsum", f"labels {kind_of(labels)}", "a list of integers from 0 to 51")
-        ) from None
+        received = f"labels {kind_of(labels)}"
+        raise ValueError(message("einsum", received, "a list of integers from 0 to 51")) from None
 
 
 def _explicit(subscripts: str, ndims: list[int], tensors: list[Any]) -> tuple[list[str], str]:
@@ -644,13 +622,8 @@ def _contracted(op: str, a: Any, b: Any, left: tuple[int, ...], right: tuple[int
     lengths = [a.shape[i] for i in left]
     once = all(len(set(axes)) == len(axes) for axes in (left, right))
     if not once or lengths != [b.shape[i] for i in right]:
-        raise ValueError(
-            message(
-                op,
-                f"shapes {a.shape} and {b.shape} to sum over axes {left} and {right}",
-                "each axis once, and the same lengths",
-            )
-        )
+        received = f"shapes {a.shape} and {b.shape} to sum over axes {left} and {right}"
+        raise ValueError(message(op, received, "each axis once, and the same lengths"))
     rows = tuple(i for i in range(a.ndim) if i not in left)
     columns = tuple(i for i in range(b.ndim) if i not in right)
     kept = tuple(a.shape[i] for i in rows) + tuple(b.shape[i] for i in columns)
@@ -849,13 +822,8 @@ def solve(a: Kind | ArrayLike, b: Kind | ArrayLike) -> Kind:
     vector = y.ndim == 1
     right = shape.reshape(y, (*y.shape, 1)) if vector else y
     if right.ndim < 2 or x.shape[-1] != right.shape[-2]:
-        raise ValueError(
-            message(
-                "solve",
-                f"shapes {x.shape} and {y.shape}",
-                f"b of shape ({x.shape[-1]},) or (..., {x.shape[-1]}, k)",
-            )
-        )
+        expected = f"b of shape ({x.shape[-1]},) or (..., {x.shape[-1]}, k)"
+        raise ValueError(message("solve", f"shapes {x.shape} and {y.shape}", expected))
     out = _decomposed(SOLVE, x, "an invertible matrix", right)
     return shape.reshape(out, out.shape[:-1]) if vector else out
 
@@ -888,9 +856,8 @@ def lstsq(
     """
     x, y = tensor_like("lstsq", a, "a"), tensor_like("lstsq", b, "b")
     if x.ndim != 2 or y.ndim not in (1, 2) or x.shape[0] != y.shape[0]:
-        raise np.linalg.LinAlgError(
-            message("lstsq", f"shapes {x.shape} and {y.shape}", "(m, n), and (m,) or (m, k)")
-        )
+        received = f"shapes {x.shape} and {y.shape}"
+        raise np.linalg.LinAlgError(message("lstsq", received, "(m, n), and (m,) or (m, k)"))
     m, n = x.shape
     floating = x.dtype if x.dtype.kind in "fc" else np.dtype(np.float64)
     limit = (
@@ -1118,14 +1085,9 @@ def svd(
         return svdvals(x)
     m, n = x.shape[-2:]
     if full_matrices and m != n:
-        raise ValueError(
-            message(
-                "svd",
-                f"full_matrices=True for matrices of shape ({m}, {n})",
-                "square matrices, or full_matrices=False",
-                "Write svd(a, full_matrices=False).",
-            )
-        )
+        received = f"full_matrices=True for matrices of shape ({m}, {n})"
+        expected = "square matrices, or full_matrices=False"
+        raise ValueError(message("svd", received, expected, "Write svd(a, full_matrices=False)."))
     return SVDResult(*parts_of_svd(apply(SVD, (x,)), m))
 
 
@@ -1166,9 +1128,8 @@ def norm(
         return _vector_norm("norm", array, axes, 2 if ord is None else ord, keepdims)
     if len(axes) == 2:
         return _matrix_norm("norm", array, axes, "fro" if ord is None else ord, keepdims)
-    raise ValueError(
-        message("norm", f"axis={axis} and ord={ord!r} for shape {array.shape}", "one axis or two")
-    )
+    received = f"axis={axis} and ord={ord!r} for shape {array.shape}"
+    raise ValueError(message("norm", received, "one axis or two"))
 
 
 @implements(np.linalg.vector_norm)

@@ -129,9 +129,8 @@ def softmax(x: Kind | ArrayLike, axis: SupportsIndex = -1) -> Kind:
     """
     array = tensor_like("softmax", x)
     if array.ndim == 0:
-        raise ValueError(
-            message("softmax", "a 0-d array", "at least one axis", "Use x.reshape(1) for one.")
-        )
+        expected = "at least one axis"
+        raise ValueError(message("softmax", "a 0-d array", expected, "Use x.reshape(1) for one."))
     return apply(SOFTMAX, (array,), {"axis": one_axis("softmax", axis, array.ndim)})
 
 
@@ -229,13 +228,8 @@ def _extreme(op: Op, a: Any, axis: Any, keepdims: bool) -> Any:
     x = tensor_like(op.name, a, "a")
     axes = some_axes(op.name, axis, x.ndim)
     if not _count(x.shape, axes) and all(kept_shape(x.shape, axes)):
-        raise ValueError(
-            message(
-                op.name,
-                f"shape {x.shape} with axis {axis}",
-                "at least one element along the axes to search",
-            )
-        )
+        expected = "at least one element along the axes to search"
+        raise ValueError(message(op.name, f"shape {x.shape} with axis {axis}", expected))
     return apply(op, (x,), {"axis": axes, "keepdims": bool(keepdims)})
 
 
@@ -496,9 +490,8 @@ def average(
         w = _aligned(tensor_like("average", weights, "weights"), x.shape, axis)
         scale = sum(w, axes, keepdims)
         if not peek(scale).all():
-            raise ZeroDivisionError(
-                message("average", "weights that add up to zero", "a sum other than zero")
-            )
+            received = "weights that add up to zero"
+            raise ZeroDivisionError(message("average", received, "a sum other than zero"))
         middle = elementwise.div(sum(elementwise.mul(x, w), axes, keepdims), scale)
     if not returned:
         return middle

@@ -1,4 +1,4 @@
-"""Functions known at points: grids, polynomials, interpolation and finite differences."""
+"""Functions known at points: grids, polynomials, interpolation, differences, statistics."""
 
 # mypy: disable-error-code="no-any-return"
 
@@ -12,19 +12,42 @@ import numpy.typing as npt
 
 from tapegraph.arrays.axes import some_axes
 from tapegraph.errors import message
-from tapegraph.ops.elementwise import add, astype, div, floor, mod, mul, sub, where
-from tapegraph.ops.index import getitem, take
-from tapegraph.ops.reduce import diff
-from tapegraph.ops.shape import broadcast_to, concat, moveaxis, ravel, reshape
+from tapegraph.ops.elementwise import (
+    add,
+    astype,
+    clip,
+    conj,
+    div,
+    floor,
+    mul,
+    real,
+    sqrt,
+    sub,
+    where,
+)
+from tapegraph.ops.index import take
+from tapegraph.ops.linalg import diagonal, matmul
+from tapegraph.ops.reduce import diff, mean, sum
+from tapegraph.ops.shape import (
+    atleast_2d,
+    broadcast_arrays,
+    broadcast_to,
+    concat,
+    moveaxis,
+    ravel,
+    reshape,
+    squeeze,
+    transpose,
+)
 from tapegraph.recording.node import as_float
-from tapegraph.recording.numpy_functions import implements, numbers
+from tapegraph.recording.numpy_functions import detached, implements, numbers
 from tapegraph.recording.record import tensor_like
 from tapegraph.typed import ArrayLike, Axes
 
 if TYPE_CHECKING:
     from tapegraph.typed import Kind
 
-__all__ = ["gradient", "interp", "linspace", "meshgrid", "polyval"]
+__all__ = ["corrcoef", "cov", "gradient", "interp", "linspace", "meshgrid", "polyval"]
 
 
 @implements(np.linspace)
@@ -47,8 +70,8 @@ def linspace(
     if count < 0:
         raise ValueError(message("linspace", f"num={num}", "an integer, at least 0"))
     common = np.result_type(*(x.dtype for x in ends if hasattr(x, "dtype")), 1.0)
-    ndim = max(getattr(x, "ndim", 0) for x in ends)
     parts = np.linspace(0.0, 1.0, count, endpoint=endpoint).astype(common)
+    ndim = max(getattr(x, "ndim", 0) for x in ends)
     parts = parts.reshape((count,) + (1,) * ndim)
     first, last = ends
     points: Any = add(mul(first, 1.0 - parts), mul(last, parts))
@@ -84,16 +107,10 @@ def meshgrid(
     places = list(range(len(sides)))
     if indexing == "xy" and len(sides) > 1:
         places[:2] = [1, 0]
-    full = [0] * len(sides)
-    for side, place in zip(sides, places, strict=True):
-        full[place] = side.size
     grids = []
     for side, place in zip(sides, places, strict=True):
-        own = [1] * len(sides)
-        own[place] = side.size
-        grid = reshape(side, tuple(own))
-        grids.append(grid if sparse else broadcast_to(grid, tuple(full)))
-    return tuple(grids)
+        grids.append(reshape(side, (1,) * place + (side.size,) + (1,) * (len(sides) - 1 - place)))
+    return tuple(grids) if sparse else broadcast_arrays(*grids)
 
 
 @implements(np.polyval)
@@ -109,10 +126,10 @@ def polyval(p: Kind | ArrayLike, x: Kind | ArrayLike) -> Kind:
         received = f"p of shape {coefficients.shape}"
         raise ValueError(message("polyval", received, "one axis of coefficients"))
     if not coefficients.shape[0]:
-        return mul(at, 0.0)
-    value = broadcast_to(getitem(coefficients, 0), at.shape)
+        return at * 0.0
+    value = broadcast_to(coefficients[0], at.shape)
     for i in range(1, coefficients.shape[0]):
-        value = add(mul(value, at), getitem(coefficients, i))
+        value = value * at + coefficients[i]
     return value
 
 
@@ -144,29 +161,26 @@ def interp(
         length = abs(as_float(period, name, "period"))
         if not length:
             raise ValueError(message(name, "period=0", "a period other than 0"))
-        at, knots = mod(at, length), mod(knots, length)
+        at, knots = at % length, knots % length
         order = np.argsort(numbers(knots), kind="stable")
         knots, values = take(knots, order), take(values, order)
-        first, last = slice(None, 1), slice(-1, None)
-        before, after = getitem(knots, last), getitem(knots, first)
-        knots = concat([sub(before, length), knots, add(after, length)])
-        values = concat([getitem(values, last), values, getitem(values, first)])
+        knots = concat([knots[-1:] - length, knots, knots[:1] + length])
+        values = concat([values[-1:], values, values[:1]])
         left = right = None
-    below = numbers(at) < numbers(getitem(knots, 0))
-    above = numbers(at) > numbers(getitem(knots, -1))
-    inside = getitem(values, 0)
+    below, above = numbers(at) < numbers(knots[0]), numbers(at) > numbers(knots[-1])
+    inside = values[0]
     if knots.shape[0] > 1:
         # Where it is outside, a line would be followed to nowhere.
-        kept = where(np.logical_or(below, above), getitem(knots, 0), at)
+        kept = where(np.logical_or(below, above), knots[0], at)
         ends = np.searchsorted(numbers(knots), numbers(kept), side="right")
         ends = np.minimum(np.maximum(ends, 1), knots.shape[0] - 1)
         x0, x1 = take(knots, ends - 1), take(knots, ends)
         y0, y1 = take(values, ends - 1), take(values, ends)
-        width = sub(x1, x0)
-        share = div(sub(kept, x0), where(numbers(width) != 0, width, 1.0))
-        inside = add(y0, mul(sub(y1, y0), share))
-    inside = where(below, getitem(values, 0) if left is None else left, inside)
-    return where(above, getitem(values, -1) if right is None else right, inside)
+        width = x1 - x0
+        share = (kept - x0) / where(numbers(width) != 0, width, 1.0)
+        inside = y0 + (y1 - y0) * share
+    inside = where(below, values[0] if left is None else left, inside)
+    return where(above, values[-1] if right is None else right, inside)
 
 
 @implements(np.gradient)
@@ -184,7 +198,7 @@ def gradient(
     name = "gradient"
     values: Any = tensor_like(name, f, "f")
     if values.dtype.kind not in "fc":
-        values = mul(values, 1.0)
+        values = values * 1.0
     if edge_order not in (1, 2):
         raise ValueError(message(name, f"edge_order={edge_order!r}", "1 or 2"))
     axes = some_axes(name, axis, values.ndim)
@@ -217,19 +231,106 @@ def _rise(values: Any, spacing: Any, axis: int, edge_order: int) -> Any:
         raise ValueError(message(name, received, f"one number, or places of shape {(n,)}"))
     if f.dtype.kind == "f":  # the result has the values' dtype
         h = astype(h, f.dtype, copy=False)
-    rises = div(sub(_part(f, 1, None), _part(f, None, -1)), h)
-    before, after = _part(h, None, -1), _part(h, 1, None)
-    sides = add(mul(_part(rises, 1, None), before), mul(_part(rises, None, -1), after))
-    inner = div(sides, add(before, after))
-    first, last = _part(rises, None, 1), _part(rises, -1, None)
+    rises = (f[..., 1:] - f[..., :-1]) / h
+    before, after = h[..., :-1], h[..., 1:]
+    inner = (rises[..., 1:] * before + rises[..., :-1] * after) / (before + after)
+    first, last = rises[..., :1], rises[..., -1:]
     if edge_order == 2:
-        begun, ended = _part(h, None, 1), _part(h, -1, None)
-        begun = div(begun, add(begun, _part(h, 1, 2)))
-        ended = div(ended, add(ended, _part(h, -2, -1)))
-        first = add(first, mul(sub(first, _part(rises, 1, 2)), begun))
-        last = add(last, mul(sub(last, _part(rises, -2, -1)), ended))
+        begun = before[..., :1] / (before[..., :1] + after[..., :1])
+        ended = after[..., -1:] / (after[..., -1:] + before[..., -1:])
+        first = first + (first - rises[..., 1:2]) * begun
+        last = last + (last - rises[..., -2:-1]) * ended
     return moveaxis(concat([first, inner, last], axis=-1), -1, axis)
 
 
-def _part(x: Any, start: int | None, stop: int | None) -> Any:
-    return getitem(x, (..., slice(start, stop)))
+# Statistics
+
+
+@implements(np.cov)
+def cov(
+    m: Kind | ArrayLike,
+    y: Kind | ArrayLike | None = None,
+    rowvar: bool = True,
+    bias: bool = False,
+    ddof: int | None = None,
+    fweights: ArrayLike | None = None,
+    aweights: ArrayLike | None = None,
+) -> Kind:
+    """Covariances of variables, one a row, as `numpy.cov`; weights carry no gradient.
+
+    Too few observations are an error where NumPy warns, and float32 stays float32.
+
+    >>> tg.cov([[1.0, 3.0], [2.0, 8.0]]).data
+    array([[ 2.,  6.],
+           [ 6., 18.]])
+    """
+    name = "cov"
+    rows = _variables(name, m, rowvar)
+    if y is not None:
+        rows = concat([rows, _variables(name, y, rowvar)], axis=0)
+    n = rows.shape[1]
+    free = (0 if bias else 1) if ddof is None else ddof
+    weights: Any = None
+    for argument, given in (("fweights", fweights), ("aweights", aweights)):
+        if given is not None:
+            if getattr(given, "requires_grad", False):
+                received = f"{argument} that need a gradient"
+                raise TypeError(message(name, received, "constants", "Pass w.detach()."))
+            w = np.asarray(detached(given))
+            if w.shape != (n,) or (w < 0).any():
+                received = f"{argument} of shape {w.shape}"
+                expected = f"one weight an observation, {n}, none below 0"
+                raise ValueError(message(name, received, expected))
+            weights = w if weights is None else weights * w
+    total = n if weights is None else weights.sum()
+    lost = free
+    if aweights is not None and total > 0:
+        lost = free * (weights * np.asarray(detached(aweights))).sum() / total
+    if total - lost <= 0:
+        received = f"{total} observations with ddof={free}"
+        raise ValueError(message(name, received, "more observations than degrees of freedom lost"))
+    if weights is None:
+        weighed = centred = rows - mean(rows, 1, keepdims=True)
+    else:
+        shares = weights.astype(rows.real.dtype if rows.dtype.kind == "c" else rows.dtype)
+        centred = rows - sum(rows * shares, 1, keepdims=True) / float(total)
+        weighed = centred * shares
+    return squeeze(matmul(centred, conj(transpose(weighed))) / float(total - lost))
+
+
+@implements(np.corrcoef)
+def corrcoef(x: Kind | ArrayLike, y: Kind | ArrayLike | None = None, rowvar: bool = True) -> Kind:
+    """Correlations of variables, one a row, as `numpy.corrcoef`.
+
+    >>> tg.corrcoef([[1.0, 3.0], [2.0, 8.0]]).data.round(12)
+    array([[1., 1.],
+           [1., 1.]])
+    """
+    c: Any = cov(x, y, rowvar)
+    if c.ndim == 0:
+        return c / c
+    spread = sqrt(real(diagonal(c)))
+    found = c / (spread[:, None] * spread)
+    return found if found.dtype.kind == "c" else clip(found, -1.0, 1.0)
+
+
+def _variables(name: str, value: Any, rowvar: bool) -> Any:
+    x = tensor_like(name, value)
+    if x.ndim > 2:
+        raise ValueError(message(name, f"an array of shape {x.shape}", "at most two axes"))
+    if x.dtype.kind not in "fc":
+        x = x * 1.0
+    rows = atleast_2d(x)
+    return transpose(rows) if not rowvar and x.ndim == 2 else rows
+
+
+@implements(np.histogram)
+def _histogram(
+    a: Any, bins: Any = 10, range: Any = None, density: Any = None, weights: Any = None
+) -> Any:
+    """Count as NumPy does, in plain arrays: counts are steps, which have no gradient."""
+    if getattr(weights, "requires_grad", False):
+        received = "weights that need a gradient"
+        fix = "Pass w.detach(), or add them up with a mask for each bin."
+        raise TypeError(message("histogram", received, "constants", fix))
+    return np.histogram(detached(a), detached(bins), detached(range), density, detached(weights))

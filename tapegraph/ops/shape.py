@@ -99,13 +99,8 @@ def transpose(a: Kind | ArrayLike, axes: Sequence[SupportsIndex] | None = None) 
             one_axis("transpose", a, x.ndim) for a in int_tuple("transpose", "axes", axes)
         )
         if sorted(order) != list(range(x.ndim)):
-            raise ValueError(
-                message(
-                    "transpose",
-                    f"axes {axes} for shape {x.shape}",
-                    f"a permutation of all {x.ndim} axes",
-                )
-            )
+            received = f"axes {axes} for shape {x.shape}"
+            raise ValueError(message("transpose", received, f"a permutation of all {x.ndim} axes"))
     return apply(TRANSPOSE, (x,), {"axes": order})
 
 
@@ -134,13 +129,9 @@ def _full_shape(old: tuple[int, ...], shape: Any) -> tuple[int, ...]:
         (i,) = unknown
         new = (*new[:i], size // known, *new[i + 1 :])
     elif unknown or known != size or any(n < 0 for n in new):
-        raise ValueError(
-            message(
-                "reshape",
-                f"shape {old} ({size} elements) and new shape {new}",
-                "the same number of elements, and at most one -1",
-            )
-        )
+        received = f"shape {old} ({size} elements) and new shape {new}"
+        expected = "the same number of elements, and at most one -1"
+        raise ValueError(message("reshape", received, expected))
     return new
 
 
@@ -158,14 +149,12 @@ def concat(
         parts, axis = [reshape(p, (p.size,)) for p in parts], 0
     shapes = [p.shape for p in parts]
     if not parts or not shapes[0]:
-        raise ValueError(
-            message("concat", f"arrays of shapes {shapes}", "at least one array of 1-D or more")
-        )
+        received = f"arrays of shapes {shapes}"
+        raise ValueError(message("concat", received, "at least one array of 1-D or more"))
     along = one_axis("concat", axis, len(shapes[0]))
     if len({(len(s), s[:along], s[along + 1 :]) for s in shapes}) > 1:
-        raise ValueError(
-            message("concat", f"arrays of shapes {shapes}", f"equal shapes but for axis {along}")
-        )
+        received = f"arrays of shapes {shapes}"
+        raise ValueError(message("concat", received, f"equal shapes but for axis {along}"))
     return apply(CONCAT, tuple(parts), {"axis": along})
 
 
@@ -206,9 +195,8 @@ def squeeze(a: Kind | ArrayLike, axis: Axes = None) -> Kind:
         return reshape(x, tuple(n for n in x.shape if n != 1))
     dropped = some_axes("squeeze", axis, x.ndim)
     if any(x.shape[a] != 1 for a in dropped):
-        raise ValueError(
-            message("squeeze", f"axis {axis} of shape {x.shape}", "axes of length 1 alone")
-        )
+        received = f"axis {axis} of shape {x.shape}"
+        raise ValueError(message("squeeze", received, "axes of length 1 alone"))
     return reshape(x, tuple(n for a, n in enumerate(x.shape) if a not in dropped))
 
 
@@ -321,13 +309,8 @@ def moveaxis(a: Kind | ArrayLike, source: Shape, destination: Shape) -> Kind:
         for argument, value in (("source", source), ("destination", destination))
     )
     if len({len(moved), len(places), len(set(moved)), len(set(places))}) > 1:
-        raise ValueError(
-            message(
-                "moveaxis",
-                f"source {source} and destination {destination}",
-                "as many places as axes, each once",
-            )
-        )
+        received = f"source {source} and destination {destination}"
+        raise ValueError(message("moveaxis", received, "as many places as axes, each once"))
     order = [a for a in range(x.ndim) if a not in moved]
     for place, a in sorted(zip(places, moved, strict=True)):
         order.insert(place, a)
@@ -378,13 +361,8 @@ def broadcast_to(array: Kind | ArrayLike, shape: Shape) -> Kind:
     new = int_tuple("broadcast_to", "shape", shape)
     before = len(new) - x.ndim
     if before < 0 or any(n not in (1, m) for n, m in zip(x.shape, new[before:], strict=True)):
-        raise ValueError(
-            message(
-                "broadcast_to",
-                f"shape {x.shape} and new shape {new}",
-                "lengths that are 1 or those of the new shape, axis by axis from the last",
-            )
-        )
+        expected = "lengths that are 1 or those of the new shape, axis by axis from the last"
+        raise ValueError(message("broadcast_to", f"shape {x.shape} and new shape {new}", expected))
     if min(new, default=0) < 0:
         raise ValueError(message("broadcast_to", f"new shape {new}", "lengths of 0 or more"))
     return apply(BROADCAST_TO, (x,), {"shape": new})
@@ -405,9 +383,8 @@ def broadcast_arrays(*args: Kind | ArrayLike) -> tuple[Kind, ...]:
     try:
         common = np.broadcast_shapes(*shapes)
     except ValueError:
-        raise ValueError(
-            message(name, f"arrays of shapes {shapes}", "shapes that broadcast together")
-        ) from None
+        received = f"arrays of shapes {shapes}"
+        raise ValueError(message(name, received, "shapes that broadcast together")) from None
     return tuple(p if p.shape == common else broadcast_to(p, common) for p in parts)
 
 
@@ -512,9 +489,8 @@ def block(arrays: Operand | Nested[Operand]) -> Tensor:
     """
     depths, ndim = _nesting(arrays)
     if len(depths) != 1:
-        raise ValueError(
-            message("block", f"lists nested {sorted(depths)} deep", "lists of equal depth, filled")
-        )
+        received = f"lists nested {sorted(depths)} deep"
+        raise ValueError(message("block", received, "lists of equal depth, filled"))
     (depth,) = depths
     return _joined_blocks(arrays, depth, max(depth, ndim))
 

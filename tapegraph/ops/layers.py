@@ -1,4 +1,4 @@
-"""Normalisations of networks, composed of recorded operations; `layer_norm` is one of its own."""
+"""Layers of networks, composed of operations: activations, norms, attention, dropout."""
 
 # mypy: disable-error-code="no-any-return"
 
@@ -9,19 +9,63 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from tapegraph import random
 from tapegraph.arrays.axes import one_axis
 from tapegraph.errors import message
 from tapegraph.ops import reduce
-from tapegraph.ops.elementwise import sqrt, square
-from tapegraph.ops.shape import reshape
+from tapegraph.ops.elementwise import expm1, spreads, sqrt, square, where
+from tapegraph.ops.linalg import matmul
+from tapegraph.ops.shape import reshape, swapaxes
 from tapegraph.recording.node import as_float
+from tapegraph.recording.numpy_functions import numbers
 from tapegraph.recording.record import tensor_like
 from tapegraph.typed import ArrayLike
 
 if TYPE_CHECKING:
     from tapegraph.typed import Kind
 
-__all__ = ["batch_norm", "group_norm", "rms_norm"]
+__all__ = [
+    "batch_norm",
+    "dropout",
+    "elu",
+    "group_norm",
+    "leaky_relu",
+    "rms_norm",
+    "scaled_dot_product_attention",
+]
+
+
+def leaky_relu(x: Kind | ArrayLike, negative_slope: float = 0.01) -> Kind:
+    """``x`` above 0 and ``negative_slope * x`` elsewhere; the derivative at 0 is the slope.
+
+    :param x: Any shape, float32 or float64.
+    :param negative_slope: The factor of what is not above 0.
+    :returns: Tensor of ``x``'s shape and dtype.
+
+    >>> tg.leaky_relu([-2.0, 3.0], 0.5).numpy()
+    array([-1.,  3.])
+    """
+    array = tensor_like("leaky_relu", x)
+    return where(array > 0, array, array * negative_slope)
+
+
+def elu(x: Kind | ArrayLike, alpha: float = 1.0) -> Kind:
+    """``x`` above 0 and ``alpha * (exp(x) - 1)`` elsewhere; the derivative at 0 is ``alpha``.
+
+    :param x: Any shape, float32 or float64.
+    :param alpha: What is approached far below 0, negated.
+    :returns: Tensor of ``x``'s shape and dtype.
+
+    >>> tg.elu([-1000.0, 3.0]).numpy()
+    array([-1.,  3.])
+    """
+    array = tensor_like("elu", x)
+    above = array > 0
+    # The branch not taken would overflow.
+    return where(above, array, expm1(where(above, 0.0, array)) * alpha)
+
+
+# Norms
 
 
 def rms_norm(
@@ -155,3 +199,111 @@ def _of_channels(name: str, argument: str, value: Any, shape: tuple[int, ...], a
         received = f"{argument} of shape {array.shape} for x of shape {shape}"
         raise ValueError(message(name, received, f"{argument} of shape {(shape[axis],)}"))
     return reshape(array, (shape[axis],) + (1,) * (len(shape) - axis - 1))
+
+
+# Attention
+
+
+def scaled_dot_product_attention(
+    q: Kind | ArrayLike,
+    k: Kind | ArrayLike,
+    v: Kind | ArrayLike,
+    mask: Kind | ArrayLike | None = None,
+    is_causal: bool = False,
+    scale: float | None = None,
+) -> Kind:
+    """Means of the values, weighed by how much each query meets each key.
+
+    ``softmax(scale * q @ k.T + mask) @ v`` (Vaswani et al., 2017). A query that may look at no key
+    gives zeros, as in PyTorch.
+
+    :param q: Of shape (..., queries, d). Float32 or float64; the axes before the last two
+        broadcast, and are heads and examples.
+    :param k: Of shape (..., keys, d). Keys.
+    :param v: Of shape (..., keys, e). Values.
+    :param mask: Broadcasts to (..., queries, keys): of bools, True where a query may look; of
+        floats, what is added to the scores.
+    :param is_causal: Whether query ``i`` looks at keys up to ``i`` alone; without a mask.
+    :param scale: What scores are multiplied by, ``1 / sqrt(d)`` where not given.
+    :returns: Tensor, shape (..., queries, e).
+    :raises ValueError: The shapes do not fit, or ``is_causal`` comes with a mask.
+
+    >>> q, k, v = [[0.0], [1.0]], [[1.0], [1.0]], [[2.0], [4.0]]
+    >>> tg.scaled_dot_product_attention(q, k, v, is_causal=True).data
+    array([[2.],
+           [3.]])
+    """
+    name = "scaled_dot_product_attention"
+    queries, keys = tensor_like(name, q, "q"), tensor_like(name, k, "k")
+    values = tensor_like(name, v, "v")
+    shapes = [x.shape for x in (queries, keys, values)]
+    if min(map(len, shapes)) < 2 or not _fit(*shapes):
+        received = f"q of shape {shapes[0]}, k of shape {shapes[1]}, v of shape {shapes[2]}"
+        expected = "q (..., queries, d), k (..., keys, d) and v (..., keys, e)"
+        raise ValueError(message(name, received, expected))
+    if is_causal and mask is not None:
+        fix = "Pass a mask of bools, np.tril(mask)."
+        raise ValueError(message(name, "a mask with is_causal=True", "one of them", fix))
+    if scale is None:
+        scale = 1.0 / math.sqrt(max(1, shapes[0][-1]))
+    scores = matmul(queries * as_float(scale, name, "scale"), swapaxes(keys, -1, -2))
+    seen: Any = None
+    if is_causal:
+        seen = np.tri(*scores.shape[-2:], dtype=np.bool_)
+    elif mask is not None:
+        added = tensor_like(name, mask, "mask")
+        if not spreads(added.shape, scores.shape):
+            received = f"a mask of shape {added.shape} for scores of shape {scores.shape}"
+            raise ValueError(message(name, received, "one that broadcasts to the scores' shape"))
+        seen = numbers(added)
+        if added.dtype != np.bool_:
+            seen = seen != -np.inf
+            scores = scores + where(seen, added, 0.0)
+    if seen is None:
+        return matmul(reduce.softmax(scores, -1), values)
+    # The lowest number and not -inf, whose softmax would be NaN where a query sees nothing.
+    lowest = float(np.finfo(scores.dtype).min)
+    weights = reduce.softmax(where(seen, scores, lowest), -1)
+    return matmul(where(seen, weights, 0.0), values)
+
+
+def _fit(q: tuple[int, ...], k: tuple[int, ...], v: tuple[int, ...]) -> bool:
+    try:
+        np.broadcast_shapes(q[:-2], k[:-2], v[:-2])
+    except ValueError:
+        return False
+    return q[-1] == k[-1] and k[-2] == v[-2]
+
+
+# Dropout
+
+
+def dropout(x: Kind | ArrayLike, p: float = 0.5, training: bool = True) -> Kind:
+    """Set elements to zero at random and scale the others by ``1 / (1 - p)``: inverted dropout.
+
+    The expectation is ``x`` (Srivastava et al., 2014). The result is ``x`` times
+    ``tg.random.dropout_mask(x.shape, p)``, but what is dropped is zero whatever it was, and so is
+    its gradient. In a captured step, every run drops others.
+
+    :param x: Any shape; integers become float64.
+    :param p: The share that is dropped, in [0, 1].
+    :param training: Whether to drop anything: False when a trained network is used.
+    :returns: Tensor of ``x``'s shape and dtype; ``x`` itself, and nothing drawn, where ``p`` is 0
+        or ``training`` is False.
+    :raises TypeError: ``p`` is not a number.
+    :raises ValueError: ``p`` is not in [0, 1].
+
+    >>> tg.random.seed(0)
+    >>> x = tg.param([1.0, 2.0, 3.0, 4.0, 5.0, 6.0])
+    >>> y = tg.dropout(x, 0.5)
+    >>> y.data
+    array([ 2.,  0.,  0.,  0., 10., 12.])
+    >>> y.backward()
+    >>> x.grad
+    array([2., 0., 0., 0., 2., 2.])
+    """
+    name = "dropout"
+    array, rate = tensor_like(name, x), random.share(name, p)
+    if not training or rate == 0.0:
+        return array
+    return where(random.keep_mask(array.shape, rate), array, 0.0) * random.keep_scale(rate)
