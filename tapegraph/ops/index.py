@@ -85,6 +85,12 @@ __all__ = [
 ]
 
 
+def _along(op: str, value: Any, argument: str, axis: SupportsIndex | None) -> tuple[Any, int]:
+    """Return a tensor and one of its axes; where none is given, the elements along one axis."""
+    x = tensor_like(op, value, argument)
+    return (ravel(x), 0) if axis is None else (x, one_axis(op, axis, x.ndim))
+
+
 @implements(np.repeat)
 def repeat(
     a: Kind | ArrayLike, repeats: Shape | SupportsArray, axis: SupportsIndex | None = None
@@ -94,10 +100,7 @@ def repeat(
     >>> tg.repeat([1.0, 2.0], 2).data
     array([1., 1., 2., 2.])
     """
-    x = tensor_like("repeat", a, "a")
-    if axis is None:
-        x, axis = ravel(x), 0
-    along = one_axis("repeat", axis, x.ndim)
+    x, along = _along("repeat", a, "a", axis)
     length = x.shape[along]
     times = int_tuple("repeat", "repeats", repeats)
     if min(times, default=0) < 0 or len(times) not in (1, length):
@@ -370,10 +373,7 @@ def delete(arr: Kind | ArrayLike, obj: AxisIndex, axis: SupportsIndex | None = N
     >>> tg.delete([1.0, 2.0, 3.0], 1).data
     array([1., 3.])
     """
-    x = tensor_like("delete", arr, "arr")
-    if axis is None:
-        x, axis = ravel(x), 0
-    along = one_axis("delete", axis, x.ndim)
+    x, along = _along("delete", arr, "arr", axis)
     try:
         kept = np.delete(np.arange(x.shape[along]), detached(obj))
     except (IndexError, ValueError) as error:
@@ -394,10 +394,8 @@ def insert(
     >>> tg.insert([1.0, 3.0], 1, 2.0).data
     array([1., 2., 3.])
     """
-    x, new = tensor_like("insert", arr, "arr"), tensor_like("insert", values, "values")
-    if axis is None:
-        x, axis = ravel(x), 0
-    along = one_axis("insert", axis, x.ndim)
+    x, along = _along("insert", arr, "arr", axis)
+    new = tensor_like("insert", values, "values")
     length, places = x.shape[along], detached(obj)
     new = at_least("insert", new, x.ndim)
     if new.dtype != x.dtype:
@@ -600,9 +598,7 @@ def gather(x: Kind | ArrayLike, indices: ArrayLike, axis: SupportsIndex = 0) -> 
 
 
 def getitem(x: Kind | ArrayLike, key: Index) -> Kind:
-    """Index as ``x[key]`` does, by any basic or advanced index.
-
-    Gradients of repeated elements add up.
+    """Index as ``x[key]`` does, in any way; gradients of repeated elements add up.
 
     >>> x = tg.param([[1.0, 2.0], [3.0, 4.0]])
     >>> x[:, 1].data
@@ -839,23 +835,20 @@ def _out_of_range(op: str, index: int, axis: int, length: int) -> IndexError:
 
 @implements(np.take)
 def take(a: Kind | ArrayLike, indices: ArrayLike, axis: SupportsIndex | None = None) -> Kind:
-    """Take elements along an axis by index, as `numpy.take`; gradients of repeated ones add up.
-
-    An index out of range is refused.
+    """Take by index, as `numpy.take`, none out of range; gradients of repeated elements add up.
 
     >>> tg.take([[1.0, 2.0], [3.0, 4.0]], [0, -1]).data
     array([1., 4.])
     """
-    x = tensor_like("take", a, "a")
-    along = 0 if axis is None else one_axis("take", axis, x.ndim)
-    return gather(ravel(x) if axis is None else x, integers_of("take", "indices", indices), along)
+    x, along = _along("take", a, "a", axis)
+    return gather(x, integers_of("take", "indices", indices), along)
 
 
 @implements(np.take_along_axis)
 def take_along_axis(
     arr: Kind | ArrayLike, indices: ArrayLike, axis: SupportsIndex | None = -1
 ) -> Kind:
-    """Take along an axis with indices of their own for every line, as `numpy.take_along_axis`.
+    """Take along an axis, each line by indices of its own, as `numpy.take_along_axis`.
 
     Gradients of repeated elements add up.
 
@@ -863,11 +856,8 @@ def take_along_axis(
     array([[2.],
            [3.]])
     """
-    x = tensor_like("take_along_axis", arr, "arr")
+    x, along = _along("take_along_axis", arr, "arr", axis)
     places = array_of(indices)
-    if axis is None:
-        x, axis = ravel(x), 0
-    along = one_axis("take_along_axis", axis, x.ndim)
     if places.ndim != x.ndim:
         received = f"indices of shape {places.shape} for shape {x.shape}"
         raise ValueError(message("take_along_axis", received, f"{x.ndim} axes"))
@@ -902,9 +892,7 @@ def extract(condition: ArrayLike, arr: Kind | ArrayLike) -> Kind:
 
 @implements(np.choose)
 def choose(a: Operand, choices: Sequence[Kind | ArrayLike] | SupportsArray) -> Kind:
-    """Choose each element from one of several arrays, by number, as `numpy.choose`.
-
-    Exactly zero gradient goes to what is not chosen. A number out of range is refused.
+    """Choose from several arrays by number, as `numpy.choose`; a number out of range is refused.
 
     >>> tg.choose([1, 0], [[1.0, 2.0], [3.0, 4.0]]).data
     array([3., 2.])
@@ -924,9 +912,7 @@ def select(
     choicelist: Sequence[Kind | ArrayLike],
     default: Kind | ArrayLike = 0,
 ) -> Kind:
-    """Choose each element from the array of the first condition that holds, as `numpy.select`.
-
-    Exactly zero gradient goes to what is not chosen.
+    """Choose by the first condition that holds, as `numpy.select`; the others get no gradient.
 
     >>> x = tg.param([1.0, 2.0, 3.0])
     >>> tg.select([x < 2, x < 3], [x, 10 * x], -1.0).data
@@ -970,33 +956,23 @@ def sort(
     *,
     stable: bool | None = None,
 ) -> Kind:
-    """Sort the elements along an axis, as `numpy.sort`, and always in the stable order.
-
-    The gradient of each element goes where it was taken from.
+    """Sort along an axis, as `numpy.sort`, always stably; a gradient goes where its element was.
 
     >>> tg.sort([3.0, 1.0, 2.0]).data
     array([1., 2., 3.])
     """
-    x = tensor_like("sort", a, "a")
-    if axis is None:
-        x, axis = ravel(x), 0
-    along = one_axis("sort", axis, x.ndim)
+    x, along = _along("sort", a, "a", axis)
     return take_along_axis(x, np.argsort(numbers(x), axis=along, kind="stable"), along)
 
 
 @implements(np.partition)
 def partition(a: Kind | ArrayLike, kth: Shape, axis: SupportsIndex | None = -1) -> Kind:
-    """Put at place ``kth`` what sorting would put there, smaller before, as `numpy.partition`.
-
-    The gradient of each element goes where it was taken from.
+    """Sort in part, as `numpy.partition`; a gradient goes where its element was.
 
     >>> tg.partition([3.0, 1.0, 2.0], 0)[0].item()
     1.0
     """
-    x = tensor_like("partition", a, "a")
-    if axis is None:
-        x, axis = ravel(x), 0
-    along = one_axis("partition", axis, x.ndim)
+    x, along = _along("partition", a, "a", axis)
     length = x.shape[along]
     places = int_tuple("partition", "kth", kth)
     if any(not -length <= k < length for k in places):
@@ -1077,9 +1053,7 @@ def diagflat(v: Kind | ArrayLike, k: int = 0) -> Kind:
 
 @implements(np.tril)
 def tril(m: Kind | ArrayLike, k: int = 0) -> Kind:
-    """Keep the lower triangle of each matrix, as `numpy.tril`.
-
-    Exactly zero gradient goes to the rest.
+    """Keep the lower triangle of each matrix, as `numpy.tril`; no gradient flows to the rest.
 
     >>> tg.tril([[1.0, 2.0], [3.0, 4.0]]).data
     array([[1., 0.],
@@ -1090,9 +1064,7 @@ def tril(m: Kind | ArrayLike, k: int = 0) -> Kind:
 
 @implements(np.triu)
 def triu(m: Kind | ArrayLike, k: int = 0) -> Kind:
-    """Keep the upper triangle of each matrix, as `numpy.triu`.
-
-    Exactly zero gradient goes to the rest.
+    """Keep the upper triangle of each matrix, as `numpy.triu`; no gradient flows to the rest.
 
     >>> tg.triu([[1.0, 2.0], [3.0, 4.0]]).data
     array([[1., 2.],
@@ -1176,16 +1148,15 @@ def in_range(
 
 @without_gradient(np.argsort)
 def _order(a: Any, axis: SupportsIndex | None = -1, kind: Any = None, stable: Any = None) -> Any:
-    x, axis = (ravel(a), 0) if axis is None else (a, axis)
-    return apply(ARGSORT, (x,), {"axis": one_axis("argsort", axis, x.ndim)})
+    x, along = _along("argsort", a, "a", axis)
+    return apply(ARGSORT, (x,), {"axis": along})
 
 
 @without_gradient(np.argpartition)
 def _partial_order(a: Any, kth: Shape, axis: SupportsIndex | None = -1, kind: Any = None) -> Any:
-    x, axis = (ravel(a), 0) if axis is None else (a, axis)
+    x, along = _along("argpartition", a, "a", axis)
     places = int_tuple("argpartition", "kth", kth)
-    attrs = {"kth": places, "axis": one_axis("argpartition", axis, x.ndim)}
-    return apply(ARGPARTITION, (x,), attrs)
+    return apply(ARGPARTITION, (x,), {"kth": places, "axis": along})
 
 
 @without_gradient(np.searchsorted)

@@ -224,9 +224,7 @@ def vdot(a: Kind | ArrayLike, b: Kind | ArrayLike) -> Kind:
 def convolve(
     a: Kind | ArrayLike, v: Kind | ArrayLike, mode: Literal["full", "same", "valid"] = "full"
 ) -> Kind:
-    """Sum of products of one sequence and another that is moved along, as `numpy.convolve`.
-
-    The gradient by each is the cotangent's own, with the other sequence reversed.
+    """Convolution of two sequences, as `numpy.convolve`; gradients flow to both.
 
     >>> tg.convolve([1.0, 2.0, 3.0], [1.0, -1.0]).data
     array([ 1.,  1.,  1., -3.])
@@ -907,9 +905,7 @@ def matrix_power(a: Kind | ArrayLike, n: int) -> Kind:
 
 @implements(np.linalg.det)
 def det(a: Kind | ArrayLike) -> Kind:
-    """Compute the determinant of a square matrix, as `numpy.linalg.det`.
-
-    Its gradient is the matrix of cofactors, which is right for singular matrices too.
+    """Compute a determinant, as `numpy.linalg.det`; its gradient is the cofactors, always exact.
 
     >>> x = tg.param([[3.0, 0.0], [0.0, 0.0]])
     >>> tg.det(x).backward()
@@ -1048,9 +1044,7 @@ def qr(a: Kind | ArrayLike, mode: Literal["reduced", "r"] = "reduced") -> QRResu
 
 @implements(np.linalg.svdvals)
 def svdvals(x: Kind | ArrayLike) -> Kind:
-    """Singular values of a matrix, as `numpy.linalg.svdvals`.
-
-    The derivative is ``ds_i = u_i . dx v_i``.
+    """Singular values, as `numpy.linalg.svdvals`; the derivative is ``ds_i = u_i . dx v_i``.
 
     >>> tg.svdvals([[3.0, 0.0], [0.0, 4.0]]).data
     array([4., 3.])

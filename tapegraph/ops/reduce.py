@@ -12,10 +12,8 @@ import numpy as np
 
 from tapegraph.arrays.axes import int_tuple, one_axis, some_axes
 from tapegraph.errors import kind_of, message
-from tapegraph.ops import elementwise
-from tapegraph.ops.elementwise import check_spreads, where
-from tapegraph.ops.index import getitem
-from tapegraph.ops.shape import concat, permuted, reshape, transpose
+from tapegraph.ops.elementwise import check_spreads, conj, exp, log, mul, real, sqrt, where
+from tapegraph.ops.shape import concat, moveaxis, permuted, reshape
 from tapegraph.recording.capture_mode import is_captured
 from tapegraph.recording.node import as_float, numeric, real_dtype
 from tapegraph.recording.numpy_functions import (
@@ -134,32 +132,11 @@ def softmax(x: Kind | ArrayLike, axis: SupportsIndex = -1) -> Kind:
     return apply(SOFTMAX, (array,), {"axis": one_axis("softmax", axis, array.ndim)})
 
 
-def _max(x: Array, *, axis: tuple[int, ...], keepdims: bool) -> Any:
-    return x.max(axis=axis, keepdims=keepdims)
-
-
-def _min(x: Array, *, axis: tuple[int, ...], keepdims: bool) -> Any:
-    return x.min(axis=axis, keepdims=keepdims)
-
-
-def _prod(x: Array, *, axis: tuple[int, ...], keepdims: bool) -> Any:
-    multiply_up: Any = np.multiply.reduce  # NumPy's types do not know a keepdims that varies
-    return multiply_up(x, axis=axis, keepdims=keepdims)
-
-
-def _cumsum(x: Array, *, axis: int) -> Any:
-    return x.cumsum(axis=axis)
-
-
-def _cumprod(x: Array, *, axis: int) -> Any:
-    return x.cumprod(axis=axis)
-
-
-MAX = Op("max", _max)
-MIN = Op("min", _min)
-PROD = Op("prod", _prod, takes_complex=True)
-CUMSUM = Op("cumsum", _cumsum, takes_complex=True)
-CUMPROD = Op("cumprod", _cumprod, takes_complex=True)
+MAX = Op("max", np.maximum.reduce)
+MIN = Op("min", np.minimum.reduce)
+PROD = Op("prod", np.multiply.reduce, takes_complex=True)
+CUMSUM = Op("cumsum", np.add.accumulate, takes_complex=True)
+CUMPROD = Op("cumprod", np.multiply.accumulate, takes_complex=True)
 
 
 # Axes
@@ -200,10 +177,7 @@ def _missing(x: Any) -> Any:
 
 @implements(np.max, np.amax)
 def max(a: Kind | ArrayLike, axis: Axes = None, keepdims: bool = False) -> Kind:
-    """Maximum over all elements or over some axes, as `numpy.max`.
-
-    The gradient goes to the largest element, in equal parts where several are; and to the NaNs
-    where there are any, as the result is NaN.
+    """Maximum, as `numpy.max`; where several are largest, or NaN, they share the gradient evenly.
 
     >>> tg.max([[1.0, 5.0], [3.0, 4.0]], axis=1).data
     array([5., 4.])
@@ -213,10 +187,7 @@ def max(a: Kind | ArrayLike, axis: Axes = None, keepdims: bool = False) -> Kind:
 
 @implements(np.min, np.amin)
 def min(a: Kind | ArrayLike, axis: Axes = None, keepdims: bool = False) -> Kind:
-    """Minimum over all elements or over some axes, as `numpy.min`.
-
-    The gradient goes to the smallest element, in equal parts where several are; and to the NaNs
-    where there are any, as the result is NaN.
+    """Minimum, as `numpy.min`; where several are smallest, or NaN, they share the gradient evenly.
 
     >>> tg.min([[1.0, 5.0], [3.0, 4.0]], axis=1).data
     array([1., 3.])
@@ -241,14 +212,14 @@ def ptp(a: Kind | ArrayLike, axis: Axes = None, keepdims: bool = False) -> Kind:
     4.0
     """
     x = tensor_like("ptp", a, "a")
-    return elementwise.sub(max(x, axis, keepdims), min(x, axis, keepdims))
+    return max(x, axis, keepdims) - min(x, axis, keepdims)
 
 
 @implements(np.nanmax)
 def nanmax(a: Kind | ArrayLike, axis: Axes = None, keepdims: bool = False) -> Kind:
     """Maximum of what is not NaN, as `numpy.nanmax`; equal elements share the gradient evenly.
 
-    Where every element is NaN so is the result, without a warning, and the gradient is zero.
+    Of NaNs alone it is NaN, without a warning, and the gradient is zero.
 
     >>> tg.nanmax([1.0, float("nan"), 3.0]).item()
     3.0
@@ -260,7 +231,7 @@ def nanmax(a: Kind | ArrayLike, axis: Axes = None, keepdims: bool = False) -> Ki
 def nanmin(a: Kind | ArrayLike, axis: Axes = None, keepdims: bool = False) -> Kind:
     """Minimum of what is not NaN, as `numpy.nanmin`; equal elements share the gradient evenly.
 
-    Where every element is NaN so is the result, without NumPy's warning, and the gradient is zero.
+    Of NaNs alone it is NaN, without a warning, and the gradient is zero.
 
     >>> tg.nanmin([1.0, float("nan"), 3.0]).item()
     1.0
@@ -283,9 +254,7 @@ def _present_extreme(op: Op, worst: float, name: str, a: Any, axis: Any, keepdim
 
 @implements(np.prod)
 def prod(a: Kind | ArrayLike, axis: Axes = None, keepdims: bool = False) -> Kind:
-    """Product of all elements or over some axes, as `numpy.prod`.
-
-    The derivative by an element is the product of the others, exact where elements are zero.
+    """Product, as `numpy.prod`; its gradient is exact where elements are zero.
 
     >>> tg.prod([[1.0, 2.0], [3.0, 4.0]], axis=0).data
     array([3., 8.])
@@ -326,9 +295,7 @@ def _running(op: Op, a: Any, axis: SupportsIndex | None) -> Any:
 
 @implements(np.var)
 def var(a: Kind | ArrayLike, axis: Axes = None, ddof: float = 0, keepdims: bool = False) -> Kind:
-    """Variance over all elements or over some axes, as `numpy.var`.
-
-    The derivative is ``2 (a - mean(a)) / (n - ddof)``, NaN where the result is.
+    """Variance, as `numpy.var`; its derivative is ``2 (a - mean(a)) / (n - ddof)``.
 
     >>> tg.var([1.0, 2.0, 3.0], ddof=1).item()
     1.0
@@ -338,7 +305,7 @@ def var(a: Kind | ArrayLike, axis: Axes = None, ddof: float = 0, keepdims: bool 
 
 @implements(np.std)
 def std(a: Kind | ArrayLike, axis: Axes = None, ddof: float = 0, keepdims: bool = False) -> Kind:
-    """Root of the variance over all elements or over some axes, as `numpy.std`.
+    """Root of the variance, as `numpy.std`.
 
     The derivative is ``(a - mean(a)) / ((n - ddof) std(a))``, 0 or NaN where the result is.
 
@@ -353,25 +320,21 @@ def _variance(name: str, a: Any, axis: Any, ddof: Any, keepdims: bool) -> Any:
     axes = some_axes(name, axis, x.ndim)
     count = _count(x.shape, axes)
     freedom = count - as_float(ddof, name, "ddof")
-    deviation = elementwise.sub(x, mean(x, axes, keepdims=True))
-    squares = sum(squared(deviation), axes, keepdims)
-    variance = elementwise.div(squares, freedom if freedom > 0 else 0.0)
+    squares = sum(squared(x - mean(x, axes, keepdims=True)), axes, keepdims)
+    variance = squares / (freedom if freedom > 0 else 0.0)
     if count == 1 and freedom <= 0:  # 0 / 0, whose derivative is NaN though the 0 does not move
-        total = elementwise.real(sum(x, axes, keepdims))
-        return elementwise.add(variance, elementwise.mul(total, math.nan))
+        return variance + real(sum(x, axes, keepdims)) * math.nan
     return variance
 
 
 def squared(x: Any) -> Any:
     """Return the square of each element's size."""
-    if not is_complex(x):
-        return elementwise.mul(x, x)
-    return elementwise.real(elementwise.mul(x, elementwise.conj(x)))
+    return real(x * conj(x)) if is_complex(x) else x * x
 
 
 def _root(variance: Any) -> Any:
     """Return the square root; what is 0 is a constant to it, as the slope there is infinite."""
-    return elementwise.sqrt(where(numbers(variance) == 0, 0.0, variance))
+    return sqrt(where(numbers(variance) == 0, 0.0, variance))
 
 
 # Passing over NaN
@@ -395,14 +358,12 @@ def nanmean(a: Kind | ArrayLike, axis: Axes = None, keepdims: bool = False) -> K
     2.0
     """
     total, count, _ = _present("nanmean", a, axis, keepdims)
-    return elementwise.div(total, count)
+    return total / count
 
 
 @implements(np.nanvar)
 def nanvar(a: Kind | ArrayLike, axis: Axes = None, ddof: float = 0, keepdims: bool = False) -> Kind:
-    """Variance of what is not NaN, as `numpy.nanvar`; no gradient flows to NaNs.
-
-    The derivative is ``2 (a - mean(a)) / (n - ddof)``, NaN where the result is.
+    """`var` of what is not NaN, as `numpy.nanvar`; no gradient flows to NaNs.
 
     >>> tg.nanvar([1.0, float("nan"), 3.0]).item()
     1.0
@@ -412,9 +373,7 @@ def nanvar(a: Kind | ArrayLike, axis: Axes = None, ddof: float = 0, keepdims: bo
 
 @implements(np.nanstd)
 def nanstd(a: Kind | ArrayLike, axis: Axes = None, ddof: float = 0, keepdims: bool = False) -> Kind:
-    """Root of the variance of what is not NaN, as `numpy.nanstd`; no gradient flows to NaNs.
-
-    The derivative is ``(a - mean(a)) / ((n - ddof) std(a))``, 0 or NaN where the result is.
+    """`std` of what is not NaN, as `numpy.nanstd`; no gradient flows to NaNs.
 
     >>> tg.nanstd([1.0, float("nan"), 3.0]).item()
     1.0
@@ -437,15 +396,13 @@ def _present_variance(name: str, a: Any, axis: Any, ddof: Any, keepdims: bool) -
     x = tensor_like(name, a, "a")
     axes = some_axes(name, axis, x.ndim)
     total, count, missing = _present(name, x, axes, keepdims=True)
-    mean = elementwise.div(total, np.maximum(count, 1))
-    deviation = where(missing, 0.0, elementwise.sub(x, mean))
+    deviation = where(missing, 0.0, x - total / np.maximum(count, 1))
     squares = sum(squared(deviation), axes, keepdims)
     freedom = count.reshape(squares.shape) - as_float(ddof, name, "ddof")
     known = np.where(freedom > 0, 0.0, math.nan).astype(count.dtype)
-    variance = elementwise.div(squares, freedom.astype(count.dtype) + known)
+    variance = squares / (freedom.astype(count.dtype) + known)
     # NaN has the derivative NaN, though the squares of one element do not move.
-    total = elementwise.real(reshape(total, squares.shape))
-    return elementwise.add(variance, elementwise.mul(total, known))
+    return variance + real(reshape(total, squares.shape)) * known
 
 
 # Means
@@ -492,10 +449,8 @@ def average(
         if not peek(scale).all():
             received = "weights that add up to zero"
             raise ZeroDivisionError(message("average", received, "a sum other than zero"))
-        middle = elementwise.div(sum(elementwise.mul(x, w), axes, keepdims), scale)
-    if not returned:
-        return middle
-    return middle, elementwise.mul(scale, np.ones(middle.shape, scale.dtype))
+        middle = sum(x * w, axes, keepdims) / scale
+    return (middle, scale * np.ones(middle.shape, scale.dtype)) if returned else middle
 
 
 def _aligned(w: Any, shape: tuple[int, ...], axis: Any) -> Any:
@@ -537,11 +492,11 @@ def logsumexp(
     # The derivative with respect to the shift is zero: it is a constant.
     shift = np.where(np.isfinite(largest), largest, 0.0).astype(data.dtype)
     with np.errstate(divide="ignore"):  # nothing to sum is -inf
-        powers = elementwise.exp(elementwise.sub(x, shift))
+        powers = exp(x - shift)
         if factors is not None:
-            powers = elementwise.mul(powers, factors)
-        total = elementwise.log(sum(powers, axes, keepdims))
-    return elementwise.add(total, shift.reshape(total.shape))
+            powers = powers * factors
+        total = log(sum(powers, axes, keepdims))
+    return total + shift.reshape(total.shape)
 
 
 def peak(x: Any, axes: tuple[int, ...]) -> Any:
@@ -556,10 +511,9 @@ def peak(x: Any, axes: tuple[int, ...]) -> Any:
 
 @implements(np.median)
 def median(a: Kind | ArrayLike, axis: Axes = None, keepdims: bool = False) -> Kind:
-    """Middle element in order of size, or the mean of the two in the middle, as `numpy.median`.
+    """Middle element, or the mean of two, as `numpy.median`.
 
-    The gradient goes to the elements chosen; equal ones are in the order in which they stand, and
-    where the result is NaN a NaN gets it.
+    The gradient goes to the elements chosen; where the result is NaN a NaN gets it.
 
     >>> tg.median([5.0, 1.0, 2.0, 4.0]).item()
     3.0
@@ -575,10 +529,9 @@ def median(a: Kind | ArrayLike, axis: Axes = None, keepdims: bool = False) -> Ki
 
 @implements(np.quantile)
 def quantile(a: Kind | ArrayLike, q: ArrayLike, axis: Axes = None, keepdims: bool = False) -> Kind:
-    """Quantiles by linear interpolation, as `numpy.quantile`.
+    """Quantiles by linear interpolation, as `numpy.quantile`, of constant ``q``.
 
-    The gradient goes to the two elements between which a quantile lies, by their share in it; equal
-    ones are in the order in which they stand. A ``q`` that needs a gradient is refused.
+    The gradient goes to the two elements between which a quantile lies, by their share in it.
 
     >>> tg.quantile([1.0, 2.0, 5.0], [0.5, 0.75]).data
     array([2. , 3.5])
@@ -617,10 +570,10 @@ def _quantile(name: str, a: Any, q: Any, whole: int, axis: Any, keepdims: bool) 
     below = np.floor(place)
     ranks = np.concatenate([below, np.ceil(place)]).astype(np.int64)
     picked = _ranked(x, axes, ranks)
-    low, high = (getitem(picked, (..., part)) for part in np.s_[: place.size, place.size :])
-    found = elementwise.add(low, elementwise.mul(elementwise.sub(high, low), place - below))
+    low, high = picked[..., : place.size], picked[..., place.size :]
+    found = low + (high - low) * (place - below)
     if found.ndim > 1 and levels.ndim:
-        found = transpose(found, (found.ndim - 1, *range(found.ndim - 1)))
+        found = moveaxis(found, -1, 0)
     shape = kept_shape(x.shape, axes) if keepdims else picked.shape[:-1]
     return reshape(found, (*levels.shape, *shape))
 
@@ -636,7 +589,7 @@ def _ranked(x: Any, axes: tuple[int, ...], ranks: Array) -> Any:
     last = order[:, -1:]  # NaN where there is one
     if values.dtype.kind == "f":
         chosen = np.where(np.isnan(np.take_along_axis(values, last, axis=-1)), last, chosen)
-    picked = getitem(table, (np.arange(order.shape[0])[:, None], chosen))
+    picked = table[np.arange(order.shape[0])[:, None], chosen]
     return reshape(picked, (*rest, ranks.size))
 
 
@@ -669,7 +622,7 @@ def diff(
         x = concat(parts, along)
     after, before = (_along(along, x.ndim, part) for part in np.s_[1:, :-1])
     for _ in range(times):
-        x = elementwise.sub(getitem(x, after), getitem(x, before))
+        x = x[after] - x[before]
     return x
 
 
@@ -680,7 +633,7 @@ def _edge(value: Any, argument: str, x: Any, axis: int) -> Any:
     edge = tensor_like("diff", value, argument)
     slab = kept_shape(x.shape, (axis,))
     if edge.ndim == 0:
-        return elementwise.mul(edge, np.ones(slab, edge.dtype))
+        return edge * np.ones(slab, edge.dtype)
     if edge.ndim != x.ndim or kept_shape(edge.shape, (axis,)) != slab:
         expected = f"a number, or the shape {x.shape} but for axis {axis}"
         raise ValueError(message("diff", f"{argument!r} of shape {edge.shape}", expected))
@@ -709,8 +662,7 @@ def trapezoid(
         if places.ndim == 1:
             width = reshape(width, (width.size, *(1,) * (heights.ndim - along - 1)))
     after, before = (_along(along, heights.ndim, part) for part in np.s_[1:, :-1])
-    pairs = elementwise.add(getitem(heights, after), getitem(heights, before))
-    return sum(elementwise.div(elementwise.mul(width, pairs), 2.0), axis=along)
+    return sum(mul(width, heights[after] + heights[before]) / 2.0, axis=along)
 
 
 # Without a gradient: plain arrays, and operations in a captured step

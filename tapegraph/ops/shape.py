@@ -50,20 +50,14 @@ __all__ = [
 ]
 
 
-def _transpose(x: Array, *, axes: tuple[int, ...]) -> Any:
-    return x.transpose(axes)
-
-
-def _reshape(x: Array, *, shape: tuple[int, ...]) -> Any:
-    return x.reshape(shape)
-
-
 def _concat(*arrays: Array, axis: int) -> Any:
     return np.concatenate(arrays, axis=axis)
 
 
-TRANSPOSE = Op("transpose", _transpose, takes_complex=True)
-RESHAPE = Op("reshape", _reshape, takes_complex=True)
+TRANSPOSE = Op("transpose", lambda x, *, axes: x.transpose(axes), takes_complex=True)
+RESHAPE = Op("reshape", lambda x, *, shape: x.reshape(shape), takes_complex=True)
+BROADCAST_TO = Op("broadcast_to", np.broadcast_to, takes_complex=True)
+CONCAT = Op("concat", _concat, promotes=True, takes_complex=True)
 
 
 def alias(x: Any, own: bool = False) -> Any:
@@ -81,9 +75,6 @@ def alias(x: Any, own: bool = False) -> Any:
     return remember(nodes.tensor_class, RESHAPE, array, (x,), {"shape": array.shape})
 
 
-CONCAT = Op("concat", _concat, promotes=True, takes_complex=True)
-
-
 @implements(np.transpose)
 def transpose(a: Kind | ArrayLike, axes: Sequence[SupportsIndex] | None = None) -> Kind:
     """Permute the axes, as `numpy.transpose`; reverse them where no order is given.
@@ -95,9 +86,8 @@ def transpose(a: Kind | ArrayLike, axes: Sequence[SupportsIndex] | None = None) 
     if axes is None:
         order = tuple(reversed(range(x.ndim)))
     else:
-        order = tuple(
-            one_axis("transpose", a, x.ndim) for a in int_tuple("transpose", "axes", axes)
-        )
+        given = int_tuple("transpose", "axes", axes)
+        order = tuple(one_axis("transpose", a, x.ndim) for a in given)
         if sorted(order) != list(range(x.ndim)):
             received = f"axes {axes} for shape {x.shape}"
             raise ValueError(message("transpose", received, f"a permutation of all {x.ndim} axes"))
@@ -156,13 +146,6 @@ def concat(
         received = f"arrays of shapes {shapes}"
         raise ValueError(message("concat", received, f"equal shapes but for axis {along}"))
     return apply(CONCAT, tuple(parts), {"axis": along})
-
-
-def _broadcast_to(x: Array, *, shape: tuple[int, ...]) -> Any:
-    return np.broadcast_to(x, shape)
-
-
-BROADCAST_TO = Op("broadcast_to", _broadcast_to, takes_complex=True)
 
 
 # Another shape, the same elements
@@ -370,15 +353,13 @@ def broadcast_to(array: Kind | ArrayLike, shape: Shape) -> Kind:
 
 @implements(np.broadcast_arrays)
 def broadcast_arrays(*args: Kind | ArrayLike) -> tuple[Kind, ...]:
-    """Repeat arrays to the shape that they have together, as `numpy.broadcast_arrays`.
-
-    Gradients of the copies add up.
+    """Repeat to a common shape, as `numpy.broadcast_arrays`; gradients of the copies add up.
 
     >>> [a.shape for a in tg.broadcast_arrays([1.0, 2.0], [[3.0]])]
     [(1, 2), (1, 2)]
     """
     name = "broadcast_arrays"
-    parts = [tensor_like(name, x, f"arrays[{i}]") for i, x in enumerate(args)]
+    parts = _sequence(name, args)
     shapes = [p.shape for p in parts]
     try:
         common = np.broadcast_shapes(*shapes)
@@ -403,13 +384,10 @@ def tile(A: Kind | ArrayLike, reps: Shape) -> Kind:
     if set(times) <= {1}:
         return broadcast_to(x, x.shape)
     # An axis before each repeated one holds its copies.
-    before: list[int] = []
-    copied: list[int] = []
-    for count, length in zip(times, x.shape, strict=True):
-        before.extend((length,) if count == 1 else (1, length))
-        copied.extend((length,) if count == 1 else (count, length))
-    full = tuple(n * count for n, count in zip(x.shape, times, strict=True))
-    return reshape(broadcast_to(reshape(x, tuple(before)), tuple(copied)), full)
+    pairs = list(zip(times, x.shape, strict=True))
+    before = tuple(k for count, n in pairs for k in ((n,) if count == 1 else (1, n)))
+    copied = tuple(k for count, n in pairs for k in ((n,) if count == 1 else (count, n)))
+    return reshape(broadcast_to(reshape(x, before), copied), tuple(n * k for k, n in pairs))
 
 
 # Joining
