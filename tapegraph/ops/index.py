@@ -1018,6 +1018,13 @@ def topk(
 # Diagonals and triangles
 
 
+def diagonal_places(shape: tuple[int, ...], offset: int) -> tuple[Array, Array]:
+    """Return the rows and the columns of a diagonal's elements."""
+    down, right = max(0, -offset), max(0, offset)
+    places = np.arange(max(0, min(shape[0] - down, shape[1] - right)))
+    return places + down, places + right
+
+
 @implements(np.diag)
 def diag(v: Kind | ArrayLike, k: int = 0) -> Kind:
     """Take a diagonal of a matrix, or make the matrix of a diagonal, as `numpy.diag`.
@@ -1028,15 +1035,14 @@ def diag(v: Kind | ArrayLike, k: int = 0) -> Kind:
     """
     x = tensor_like("diag", v, "v")
     (offset,) = int_tuple("diag", "k", k)
-    down, right = max(0, -offset), max(0, offset)
     if x.ndim == 2:
-        places = np.arange(max(0, min(x.shape[0] - down, x.shape[1] - right)))
-        return getitem(x, (places + down, places + right))
+        return getitem(x, diagonal_places(x.shape, offset))
     if x.ndim != 1:
         raise ValueError(message("diag", f"shape {x.shape}", "a vector or a matrix"))
-    size = x.size + down + right
+    more = max(offset, -offset)
+    size = x.size + more
     # Each row or, above the main diagonal, each column holds its one element everywhere.
-    filled = concat([x, np.zeros(down + right, x.dtype)]) if offset else x
+    filled = concat([x, np.zeros(more, x.dtype)]) if offset else x
     lines = reshape(filled, (size, 1) if offset >= 0 else (1, size))
     return where(np.eye(size, k=offset, dtype=np.bool_), lines, _zero_like(x))
 

@@ -7,18 +7,19 @@ from __future__ import annotations
 import math
 import operator
 import string
-from collections import Counter
+from collections import Counter, namedtuple
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, SupportsIndex, overload
+from typing import TYPE_CHECKING, Any, Literal, SupportsIndex, overload
 
 import numpy as np
 
 from tapegraph.arrays.axes import int_tuple, one_axis, some_axes
 from tapegraph.errors import kind_of, message
 from tapegraph.numpy_warnings import watched
-from tapegraph.ops import elementwise, reduce, shape
-from tapegraph.ops.index import gather, getitem
-from tapegraph.ops.shape import matrix_transpose, permuted
+from tapegraph.ops import reduce, shape
+from tapegraph.ops.elementwise import conj, real, where
+from tapegraph.ops.index import diagonal_places, gather
+from tapegraph.ops.shape import matrix_transpose, moveaxis, permuted, tensors_of
 from tapegraph.recording.node import as_float, as_leaf
 from tapegraph.recording.numpy_functions import detached, implements, numbers
 from tapegraph.recording.op import Op
@@ -128,15 +129,12 @@ def _product(name: str, op: Op, a: Any, b: Any) -> Any:
     try:
         return apply(op, (a, b))
     except ValueError as error:
-        raise ValueError(
-            message(
-                name,
-                f"shapes {a.shape} and {b.shape}",
-                "the last axis of the first to equal the second-to-last (or only) axis of the "
-                "second, and leading axes that broadcast",
-                "Transpose or reshape an operand.",
-            )
-        ) from error
+        expected = (
+            "the last axis of the first to equal the second-to-last (or only) axis of the second, "
+            "and leading axes that broadcast"
+        )
+        received, fix = f"shapes {a.shape} and {b.shape}", "Transpose or reshape an operand."
+        raise ValueError(message(name, received, expected, fix)) from error
 
 
 # Operands of fewer elements are contracted sooner than a path for them is found.
@@ -187,7 +185,7 @@ def dot(a: Kind | ArrayLike, b: Kind | ArrayLike) -> Kind:
     """
     x, y = tensor_like("dot", a, "a"), tensor_like("dot", b, "b")
     if not x.ndim or not y.ndim:
-        return elementwise.mul(x, y)
+        return x * y
     if y.ndim == 1 or max(x.ndim, y.ndim) == 2:
         return matmul(x, y)
     return _contracted("dot", x, y, (x.ndim - 1,), (y.ndim - 2,))
@@ -202,7 +200,7 @@ def inner(a: Kind | ArrayLike, b: Kind | ArrayLike) -> Kind:
     """
     x, y = tensor_like("inner", a, "a"), tensor_like("inner", b, "b")
     if not x.ndim or not y.ndim:
-        return elementwise.mul(x, y)
+        return x * y
     return _contracted("inner", x, y, (x.ndim - 1,), (y.ndim - 1,))
 
 
@@ -217,7 +215,7 @@ def vdot(a: Kind | ArrayLike, b: Kind | ArrayLike) -> Kind:
     if x.size != y.size:
         received = f"shapes {x.shape} and {y.shape}"
         raise ValueError(message("vdot", received, "as many elements in both"))
-    return matmul(elementwise.conj(_reshaped(x, (x.size,))), _reshaped(y, (y.size,)))
+    return matmul(conj(_reshaped(x, (x.size,))), _reshaped(y, (y.size,)))
 
 
 @implements(np.convolve)
@@ -240,15 +238,10 @@ def convolve(
     whole = apply(CONVOLVE, (x, y))
     if mode == "full":
         return whole
-    start, length = (
-        (shorter - 1, longer - shorter + 1)
-        if mode == "valid"
-        else (
-            (shorter - 1) // 2,
-            longer,
-        )
-    )
-    return whole[start : start + length]
+    if mode == "valid":
+        return whole[shorter - 1 : longer]
+    start = (shorter - 1) // 2
+    return whole[start : start + longer]
 
 
 @implements(np.outer, np.linalg.outer)
@@ -260,7 +253,7 @@ def outer(a: Kind | ArrayLike, b: Kind | ArrayLike) -> Kind:
            [6., 8.]])
     """
     x, y = tensor_like("outer", a, "a"), tensor_like("outer", b, "b")
-    return elementwise.mul(_reshaped(x, (x.size, 1)), _reshaped(y, (1, y.size)))
+    return _reshaped(x, (x.size, 1)) * _reshaped(y, (1, y.size))
 
 
 @implements(np.tensordot, np.linalg.tensordot)
@@ -285,13 +278,9 @@ def tensordot(
     except (TypeError, ValueError):
         expected = "an integer, or the axes of a and those of b"
         raise ValueError(message(name, f"axes={axes!r}", expected)) from None
-    return _contracted(
-        name,
-        x,
-        y,
-        tuple(one_axis(name, i, x.ndim) for i in int_tuple(name, "axes[0]", left)),
-        tuple(one_axis(name, i, y.ndim) for i in int_tuple(name, "axes[1]", right)),
-    )
+    rows = tuple(one_axis(name, i, x.ndim) for i in int_tuple(name, "axes[0]", left))
+    columns = tuple(one_axis(name, i, y.ndim) for i in int_tuple(name, "axes[1]", right))
+    return _contracted(name, x, y, rows, columns)
 
 
 @implements(np.kron)
@@ -304,10 +293,8 @@ def kron(a: Kind | ArrayLike, b: Kind | ArrayLike) -> Kind:
     left, right = tensor_like("kron", a, "a"), tensor_like("kron", b, "b")
     ndim = max(left.ndim, right.ndim)
     n, m = ((1,) * (ndim - x.ndim) + x.shape for x in (left, right))
-    blocks = elementwise.mul(
-        _reshaped(left, tuple(k for length in n for k in (length, 1))),
-        _reshaped(right, tuple(k for length in m for k in (1, length))),
-    )
+    apart = _reshaped(left, tuple(k for length in n for k in (length, 1)))
+    blocks = apart * _reshaped(right, tuple(k for length in m for k in (1, length)))
     return _reshaped(blocks, tuple(i * j for i, j in zip(n, m, strict=True)))
 
 
@@ -334,11 +321,11 @@ def cross(
         fix = "Give vectors of the plane a third element of 0."
         raise ValueError(message("cross", received, "vectors of three elements", fix))
     first, second = (1, 2, 0), (2, 0, 1)
-    out = _turned(x, first) * _turned(y, second) - _turned(x, second) * _turned(y, first)
+    out = gather(x, first, -1) * gather(y, second, -1) - gather(x, second, -1) * gather(
+        y, first, -1
+    )
     place = one_axis("cross", axisc, out.ndim)
-    order = [*range(out.ndim - 1)]
-    order.insert(place, out.ndim - 1)
-    return permuted(out, tuple(order))
+    return out if place == out.ndim - 1 else moveaxis(out, -1, place)
 
 
 @implements(np.trace)
@@ -388,7 +375,7 @@ def vecdot(x1: Kind | ArrayLike, x2: Kind | ArrayLike, /, axis: SupportsIndex = 
     if x.shape[-1] != y.shape[-1]:
         received = f"shapes {x.shape} and {y.shape}"
         raise ValueError(message("vecdot", received, "vectors of the same length"))
-    return reduce.sum(elementwise.mul(elementwise.conj(x), y), axis=-1)
+    return reduce.sum(conj(x) * y, axis=-1)
 
 
 def matvec(x1: Kind | ArrayLike, x2: Kind | ArrayLike, /) -> Kind:
@@ -417,7 +404,7 @@ def vecmat(x1: Kind | ArrayLike, x2: Kind | ArrayLike, /) -> Kind:
     if x.ndim < 1 or y.ndim < 2:
         received = f"shapes {x.shape} and {y.shape}"
         raise ValueError(message("vecmat", received, "(..., n) and (..., n, k)"))
-    out = matmul(elementwise.conj(_reshaped(x, (*x.shape[:-1], 1, x.shape[-1]))), y)
+    out = matmul(conj(_reshaped(x, (*x.shape[:-1], 1, x.shape[-1]))), y)
     return _reshaped(out, (*out.shape[:-2], out.shape[-1]))
 
 
@@ -434,8 +421,7 @@ def multi_dot(arrays: Sequence[Kind | ArrayLike] | SupportsArray) -> Kind:
     array([11.])
     """
     name = "multi_dot"
-    given: Any = arrays
-    parts = [tensor_like(name, x, f"arrays[{i}]") for i, x in enumerate(given)]
+    parts = tensors_of(name, arrays)
     shapes = [p.shape for p in parts]
     fits = len(parts) > 1 and all(len(s) == 2 for s in shapes[1:-1])
     if not fits or not all(len(s) in (1, 2) for s in (shapes[0], shapes[-1])):
@@ -445,8 +431,7 @@ def multi_dot(arrays: Sequence[Kind | ArrayLike] | SupportsArray) -> Kind:
         )
     rows = 1 if len(shapes[0]) == 1 else shapes[0][0]
     columns = 1 if len(shapes[-1]) == 1 else shapes[-1][1]
-    lengths = [rows, *(s[0] for s in shapes[1:]), columns]
-    order = _cheapest(lengths)
+    order = _cheapest([rows, *(s[0] for s in shapes[1:]), columns])
 
     def product(first: int, last: int) -> Any:
         if first == last:
@@ -582,8 +567,8 @@ def _unstretched(pairs: list[tuple[Any, str]], subscripts: str) -> list[tuple[An
     kept = []
     for x, term in pairs:
         stay = [i for i, n in enumerate(x.shape) if n == lengths[term[i]]]
-        shape_left = tuple(x.shape[i] for i in stay)
-        kept.append((_reshaped(x, shape_left), "".join(term[i] for i in stay)))
+        left = _reshaped(x, tuple(x.shape[i] for i in stay))
+        kept.append((left, "".join(term[i] for i in stay)))
     return kept
 
 
@@ -601,7 +586,7 @@ def axes_last(op: str, x: Any, *axes: SupportsIndex) -> Any:
     last = tuple(one_axis(op, axis, x.ndim) for axis in axes)
     if len(set(last)) != len(last):
         raise ValueError(message(op, f"axes {axes}", "axes that differ"))
-    return permuted(x, (*(i for i in range(x.ndim) if i not in last), *last))
+    return permuted(x, reduce.last_order(x.ndim, last))
 
 
 def _diagonal(op: str, a: Any, offset: int, axis1: SupportsIndex, axis2: SupportsIndex) -> Any:
@@ -610,9 +595,7 @@ def _diagonal(op: str, a: Any, offset: int, axis1: SupportsIndex, axis2: Support
         raise ValueError(message(op, f"shape {x.shape}", "at least two axes"))
     x = axes_last(op, x, axis1, axis2)
     (shift,) = int_tuple(op, "offset", offset)
-    down, right = max(-shift, 0), max(shift, 0)
-    places = np.arange(max(min(x.shape[-2] - down, x.shape[-1] - right), 0))
-    return getitem(x, (Ellipsis, places + down, places + right))
+    return x[(..., *diagonal_places(x.shape[-2:], shift))]
 
 
 def _contracted(op: str, a: Any, b: Any, left: tuple[int, ...], right: tuple[int, ...]) -> Any:
@@ -632,46 +615,16 @@ def _contracted(op: str, a: Any, b: Any, left: tuple[int, ...], right: tuple[int
     return _reshaped(matmul(first, second), kept)
 
 
-def _turned(x: Any, order: tuple[int, ...]) -> Any:
-    return gather(x, order, axis=-1)
-
-
 def _reshaped(x: Any, lengths: tuple[int, ...]) -> Any:
     return x if x.shape == lengths else shape.reshape(x, lengths)
 
 
 if not TYPE_CHECKING:  # generic from Python 3.11 on
-
-    class SlogdetResult(NamedTuple):
-        """What `slogdet` returns."""
-
-        sign: Any
-        logabsdet: Any
-
-    class EighResult(NamedTuple):
-        """What `eigh` returns."""
-
-        eigenvalues: Any
-        eigenvectors: Any
-
-    class EigResult(NamedTuple):
-        """What `eig` returns."""
-
-        eigenvalues: Any
-        eigenvectors: Any
-
-    class QRResult(NamedTuple):
-        """What `qr` returns."""
-
-        Q: Any
-        R: Any
-
-    class SVDResult(NamedTuple):
-        """What `svd` returns."""
-
-        U: Any
-        S: Any
-        Vh: Any
+    SlogdetResult = namedtuple("SlogdetResult", "sign logabsdet")
+    EighResult = namedtuple("EighResult", "eigenvalues eigenvectors")
+    EigResult = namedtuple("EigResult", "eigenvalues eigenvectors")
+    QRResult = namedtuple("QRResult", "Q R")
+    SVDResult = namedtuple("SVDResult", "U S Vh")
 
 
 # Forward
@@ -722,10 +675,6 @@ def _det(x: Array) -> Any:
 def _slogdet(x: Array) -> Any:
     sign, logarithm = np.linalg.slogdet(x)
     return np.stack([sign, logarithm.astype(x.dtype, copy=False)], axis=-1)
-
-
-def _eigvalsh(x: Array) -> Any:
-    return np.linalg.eigh(x)
 
 
 def _eigh(x: Array, *, uplo: Literal["L", "U"]) -> Any:
@@ -782,7 +731,7 @@ SOLVE = Op("solve", solved, takes_complex=True)
 DET = Op("det", _det, takes_complex=True)
 SLOGDET = Op("slogdet", _slogdet, takes_complex=True)
 CHOLESKY = Op("cholesky", np.linalg.cholesky, takes_complex=True)
-EIGVALSH = Op("eigvalsh", _eigvalsh, saves=True, takes_complex=True)
+EIGVALSH = Op("eigvalsh", np.linalg.eigh, saves=True, takes_complex=True)
 EIGH = Op("eigh", _eigh, takes_complex=True)
 EIG = Op("eig", _eig, takes_complex=True)
 QR = Op("qr", _qr, takes_complex=True)
@@ -858,18 +807,17 @@ def lstsq(
         raise np.linalg.LinAlgError(message("lstsq", received, "(m, n), and (m,) or (m, k)"))
     m, n = x.shape
     floating = x.dtype if x.dtype.kind in "fc" else np.dtype(np.float64)
-    limit = (
-        np.finfo(floating).eps * max(m, n) if rcond is None else as_float(rcond, "lstsq", "rcond")
-    )
-    solution = matmul(pinv(x, float(limit)), y)
+    eps = np.finfo(floating).eps
+    limit = float(eps * max(m, n)) if rcond is None else as_float(rcond, "lstsq", "rcond")
+    solution = matmul(pinv(x, limit), y)
     s = svdvals(x)
     sizes = detached(s)
     rank = int((sizes > limit * sizes.max(initial=0.0)).sum())
     if rank < n or m <= n:
         residuals = as_leaf(np.empty(0, solution.dtype))
     else:
-        missed = matmul(x, solution) - y
-        residuals = reduce.sum(reduce.squared(missed), axis=0, keepdims=y.ndim == 1)
+        missed = reduce.squared(matmul(x, solution) - y)
+        residuals = reduce.sum(missed, axis=0, keepdims=y.ndim == 1)
     return solution, residuals, rank, s
 
 
@@ -888,8 +836,7 @@ def matrix_power(a: Kind | ArrayLike, n: int) -> Kind:
         raise TypeError(message("matrix_power", f"n={n!r}", "an integer")) from None
     if power == 0:
         return as_leaf(np.broadcast_to(np.eye(x.shape[-1], dtype=x.dtype), x.shape).copy())
-    square = inv(x) if power < 0 else x
-    power = -power if power < 0 else power
+    square, power = (inv(x), -power) if power < 0 else (x, power)
     result: Any = None
     while power:
         if power & 1:
@@ -927,7 +874,7 @@ def slogdet(a: Kind | ArrayLike) -> SlogdetResult[Kind]:
     (-1.0, 0.0)
     """
     both = apply(SLOGDET, (_square("slogdet", a),))
-    return SlogdetResult(both[..., 0], elementwise.real(both[..., 1]))
+    return SlogdetResult(both[..., 0], real(both[..., 1]))
 
 
 # Factors
@@ -946,9 +893,9 @@ def cholesky(a: Kind | ArrayLike, upper: bool = False) -> Kind:
            [1., 2.]])
     """
     square = _square("cholesky", a)
-    read = elementwise.conj(matrix_transpose(square)) if upper else square
+    read = conj(matrix_transpose(square)) if upper else square
     out = _decomposed(CHOLESKY, read, "a positive-definite matrix")
-    return elementwise.conj(matrix_transpose(out)) if upper else out
+    return conj(matrix_transpose(out)) if upper else out
 
 
 @implements(np.linalg.eigvalsh)
@@ -984,7 +931,7 @@ def eigh(a: Kind | ArrayLike, UPLO: Literal["L", "U"] = "L") -> EighResult[Kind]
     read = _one_triangle("eigh", a, lower=lower)
     both = apply(EIGH, (read,), {"uplo": "L" if lower else "U"})
     n = both.shape[-2]
-    return EighResult(elementwise.real(both[..., n]), matrix_transpose(both[..., :n]))
+    return EighResult(real(both[..., n]), matrix_transpose(both[..., :n]))
 
 
 @implements(np.linalg.eig)
@@ -1038,7 +985,7 @@ def qr(a: Kind | ArrayLike, mode: Literal["reduced", "r"] = "reduced") -> QRResu
     both = apply(QR, (x if m >= n else x[..., :m],))
     q, r = both[..., :m, :], matrix_transpose(both[..., m:, :])
     if m < n:  # the further columns are what they are along those of Q
-        r = shape.concat([r, matmul(elementwise.conj(matrix_transpose(q)), x[..., m:])], axis=-1)
+        r = shape.concat([r, matmul(conj(matrix_transpose(q)), x[..., m:])], axis=-1)
     return r if mode == "r" else QRResult(q, r)
 
 
@@ -1087,7 +1034,7 @@ def svd(
 
 def parts_of_svd(packed: Any, m: int) -> tuple[Any, Any, Any]:
     """Return U, S and Vh from the array that holds them side by side."""
-    s = elementwise.real(packed[..., m])
+    s = real(packed[..., m])
     return matrix_transpose(packed[..., :m]), s, packed[..., m + 1 :]
 
 
@@ -1113,11 +1060,9 @@ def norm(
     (5.0, array([0.6, 0.8]))
     """
     array = tensor_like("norm", x)
-    if axis is None and (
-        ord is None or (array.ndim == 1 and ord == 2) or (array.ndim == 2 and ord == "fro")
-    ):
-        return _vector_norm("norm", array, tuple(range(array.ndim)), 2, keepdims)
     axes = tuple(range(array.ndim)) if axis is None else int_tuple("norm", "axis", axis)
+    if axis is None and ord is None:
+        return _vector_norm("norm", array, axes, 2, keepdims)
     if len(axes) == 1:
         return _vector_norm("norm", array, axes, 2 if ord is None else ord, keepdims)
     if len(axes) == 2:
@@ -1135,10 +1080,9 @@ def vector_norm(
     >>> tg.vector_norm([[3.0, 4.0], [0.0, -2.0]], axis=1, ord=1).data
     array([7., 2.])
     """
-    array = tensor_like("vector_norm", x)
-    return _vector_norm(
-        "vector_norm", array, some_axes("vector_norm", axis, array.ndim), ord, keepdims
-    )
+    name = "vector_norm"
+    array = tensor_like(name, x)
+    return _vector_norm(name, array, some_axes(name, axis, array.ndim), ord, keepdims)
 
 
 @implements(np.linalg.matrix_norm)
@@ -1159,12 +1103,12 @@ def _vector_norm(name: str, x: Any, axes: tuple[int, ...], ord: Any, keepdims: b
     power = as_float(ord, name, "ord")
     axes = some_axes(name, axes, x.ndim)
     if is_complex(x):
-        x = elementwise.abs(x)
+        x = abs(x)
     if power == 0:
         nonzero = (numbers(x) != 0).astype(x.dtype if x.dtype.kind == "f" else np.float64)
         return reduce.sum(nonzero, axes, keepdims)
     if x.dtype.kind != "f":
-        x = elementwise.mul(x, 1.0)
+        x = x * 1.0
     return apply(NORM, (x,), {"axis": axes, "keepdims": bool(keepdims), "ord": power})
 
 
@@ -1176,7 +1120,7 @@ def _matrix_norm(name: str, x: Any, axes: tuple[int, ...], ord: Any, keepdims: b
         return _vector_norm(name, x, (rows, columns), 2, keepdims)
     last = axes_last(name, x, rows, columns)
     if ord in (1, -1, math.inf, -math.inf):
-        sums = reduce.sum(elementwise.abs(last), axis=-2 if ord in (1, -1) else -1)
+        sums = reduce.sum(abs(last), axis=-2 if ord in (1, -1) else -1)
         out = _vector_norm(name, sums, (-1,), math.inf if ord > 0 else -math.inf, False)
     elif ord == "nuc":
         out = reduce.sum(svdvals(last), axis=-1)
@@ -1211,8 +1155,8 @@ def _one_triangle(op: str, x: Any, *, lower: bool) -> Any:
     """Mirror one triangle of a square matrix, as LAPACK's routines read it."""
     x = _square(op, x)
     below = np.tri(x.shape[-1], dtype=bool)
-    mirrored = elementwise.conj(matrix_transpose(x))
-    return elementwise.where(below if lower else below.T, x, mirrored)
+    mirrored = conj(matrix_transpose(x))
+    return where(below if lower else below.T, x, mirrored)
 
 
 def _is_lower(op: str, UPLO: Any) -> bool:

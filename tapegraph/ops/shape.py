@@ -134,7 +134,7 @@ def concat(
     >>> tg.concat([[1.0], [2.0, 3.0]]).data
     array([1., 2., 3.])
     """
-    parts = _sequence("concat", arrays)
+    parts = tensors_of("concat", arrays)
     if axis is None:
         parts, axis = [reshape(p, (p.size,)) for p in parts], 0
     shapes = [p.shape for p in parts]
@@ -359,7 +359,7 @@ def broadcast_arrays(*args: Kind | ArrayLike) -> tuple[Kind, ...]:
     [(1, 2), (1, 2)]
     """
     name = "broadcast_arrays"
-    parts = _sequence(name, args)
+    parts = tensors_of(name, args)
     shapes = [p.shape for p in parts]
     try:
         common = np.broadcast_shapes(*shapes)
@@ -404,7 +404,7 @@ def stack(arrays: Sequence[Kind | ArrayLike] | SupportsArray, axis: SupportsInde
     array([[1., 3.],
            [2., 4.]])
     """
-    parts = _sequence("stack", arrays)
+    parts = tensors_of("stack", arrays)
     shapes = [p.shape for p in parts]
     if len(set(shapes)) != 1:
         received = f"arrays of shapes {shapes}"
@@ -420,7 +420,7 @@ def vstack(tup: Sequence[Kind | ArrayLike] | SupportsArray) -> Kind:
     >>> tg.vstack([[1.0, 2.0], [3.0, 4.0]]).shape
     (2, 2)
     """
-    return concat([at_least("vstack", x, 2) for x in _sequence("vstack", tup)], 0)
+    return concat([at_least("vstack", x, 2) for x in tensors_of("vstack", tup)], 0)
 
 
 @implements(np.hstack)
@@ -430,7 +430,7 @@ def hstack(tup: Sequence[Kind | ArrayLike] | SupportsArray) -> Kind:
     >>> tg.hstack([[1.0, 2.0], [3.0]]).data
     array([1., 2., 3.])
     """
-    parts = [at_least("hstack", x, 1) for x in _sequence("hstack", tup)]
+    parts = [at_least("hstack", x, 1) for x in tensors_of("hstack", tup)]
     return concat(parts, 0 if parts and parts[0].ndim == 1 else 1)
 
 
@@ -441,7 +441,7 @@ def dstack(tup: Sequence[Kind | ArrayLike] | SupportsArray) -> Kind:
     >>> tg.dstack([[1.0, 2.0], [3.0, 4.0]]).shape
     (1, 2, 2)
     """
-    return concat([_at_least_3d(x) for x in _sequence("dstack", tup)], 2)
+    return concat([_at_least_3d(x) for x in tensors_of("dstack", tup)], 2)
 
 
 @implements(np.column_stack)
@@ -452,7 +452,7 @@ def column_stack(tup: Sequence[Kind | ArrayLike] | SupportsArray) -> Kind:
     array([[1., 3.],
            [2., 4.]])
     """
-    parts = _sequence("column_stack", tup)
+    parts = tensors_of("column_stack", tup)
     return concat([reshape(x, (x.size, 1)) if x.ndim < 2 else x for x in parts], 1)
 
 
@@ -501,7 +501,8 @@ def append(
     return concatenate([arr, values], axis)
 
 
-def _sequence(name: str, arrays: Any) -> list[Any]:
+def tensors_of(name: str, arrays: Any) -> list[Any]:
+    """Return the arrays of a sequence as tensors."""
     try:
         given = list(arrays)
     except TypeError:
