@@ -122,10 +122,7 @@ def seed(n: SupportsIndex) -> None:
     """
     name = "random.seed"
     check_outside(name, "Its runs go on with the stream: seed it before the first.")
-    try:
-        number = operator.index(n)
-    except TypeError:
-        raise TypeError(message(name, f"{kind_of(n)} for 'n'", "an integer")) from None
+    number = _integer(name, "n", n)
     if number < 0:
         raise ValueError(message(name, f"n={number}", "a seed that is not negative"))
     _move_to(np.random.PCG64(number).state)
@@ -259,9 +256,7 @@ def normal(
     name = "random.normal"
     kind, shape = _floating(name, dtype), _shape(name, "size", size)
     fix = "For arrays and tensors write loc + scale * tg.random.normal(size=...)."
-    mean, deviation = _number(name, "loc", loc, kind, fix), _number(name, "scale", scale, kind, fix)
-    if deviation < 0.0:
-        raise ValueError(message(name, f"scale={deviation}", "a scale that is not negative"))
+    mean, deviation = _place_and_width(name, loc, scale, kind, fix)
 
     def draw() -> Any:
         if kind == _FLOAT64:
@@ -393,9 +388,7 @@ def truncated_normal(
     """
     name = "random.truncated_normal"
     kind, shape = _floating(name, dtype), _shape(name, "size", size)
-    mean, deviation = _number(name, "loc", loc, kind), _number(name, "scale", scale, kind)
-    if deviation < 0.0:
-        raise ValueError(message(name, f"scale={deviation}", "a scale that is not negative"))
+    mean, deviation = _place_and_width(name, loc, scale, kind)
 
     def draw() -> Any:
         z: Any = np.asarray(_shared().standard_normal(shape, kind))
@@ -415,21 +408,17 @@ def xavier_uniform(shape: Shape, gain: float = 1.0, dtype: npt.DTypeLike = np.fl
     True
     """
     name = "random.xavier_uniform"
-    bound = _gain(name, gain) * math.sqrt(6.0 / sum(_fans(name, shape, dtype)))
-    return uniform(-bound, bound, shape, dtype)
+    return _evenly(_gain(name, gain) * _root(6.0, name, "fan_sum", shape, dtype), shape, dtype)
 
 
 def xavier_normal(shape: Shape, gain: float = 1.0, dtype: npt.DTypeLike = np.float64) -> Array:
     """Draw with standard deviation ``gain * sqrt(2 / (fan_in + fan_out))``: PyTorch's of this name.
 
-    ``shape`` is (in, out) for ``x @ w``, and (out, in, height, width) for `conv2d`.
-
     >>> tg.random.xavier_normal((2, 4)).shape
     (2, 4)
     """
     name = "random.xavier_normal"
-    deviation = _gain(name, gain) * math.sqrt(2.0 / sum(_fans(name, shape, dtype)))
-    return normal(0.0, deviation, shape, dtype)
+    return normal(0.0, _gain(name, gain) * _root(2.0, name, "fan_sum", shape, dtype), shape, dtype)
 
 
 def kaiming_uniform(
@@ -437,14 +426,13 @@ def kaiming_uniform(
 ) -> Array:
     """Draw evenly within ``sqrt(6 / ((1 + a**2) * fan))`` of 0: PyTorch's of this name.
 
-    ``a`` is the slope of a leaky ReLU below 0, and ``mode`` says which fan: ``"fan_in"`` or
-    ``"fan_out"``. ``shape`` is (in, out) for ``x @ w``, and (out, in, height, width) for `conv2d`.
+    ``a`` is the slope of a leaky ReLU below 0; ``mode`` is ``"fan_in"`` or ``"fan_out"``.
 
     >>> bool(abs(tg.random.kaiming_uniform((6, 4))).max() <= 1.0)
     True
     """
-    bound = math.sqrt(3.0) * _kaiming("random.kaiming_uniform", shape, a, mode, dtype)
-    return uniform(-bound, bound, shape, dtype)
+    deviation = _kaiming("random.kaiming_uniform", shape, a, mode, dtype)
+    return _evenly(math.sqrt(3.0) * deviation, shape, dtype)
 
 
 def kaiming_normal(
@@ -452,8 +440,7 @@ def kaiming_normal(
 ) -> Array:
     """Draw with standard deviation ``sqrt(2 / ((1 + a**2) * fan))``: PyTorch's of this name.
 
-    ``a`` is the slope of a leaky ReLU below 0, and ``mode`` says which fan: ``"fan_in"`` or
-    ``"fan_out"``. ``shape`` is (in, out) for ``x @ w``, and (out, in, height, width) for `conv2d`.
+    ``a`` is the slope of a leaky ReLU below 0; ``mode`` is ``"fan_in"`` or ``"fan_out"``.
 
     >>> tg.random.kaiming_normal((8, 3, 3, 3)).shape
     (8, 3, 3, 3)
@@ -464,75 +451,55 @@ def kaiming_normal(
 def glorot_uniform(shape: Shape, dtype: npt.DTypeLike = np.float64) -> Array:
     """Draw evenly within ``sqrt(6 / (fan_in + fan_out))`` of 0: Keras's of this name.
 
-    ``shape`` is (in, out) for ``x @ w``, and (out, in, height, width) for `conv2d`.
-
     >>> bool(abs(tg.random.glorot_uniform((2, 4))).max() <= 1.0)
     True
     """
-    bound = math.sqrt(6.0 / sum(_fans("random.glorot_uniform", shape, dtype)))
-    return uniform(-bound, bound, shape, dtype)
+    return _evenly(_root(6.0, "random.glorot_uniform", "fan_sum", shape, dtype), shape, dtype)
 
 
 def glorot_normal(shape: Shape, dtype: npt.DTypeLike = np.float64) -> Array:
     """Draw truncated, with standard deviation ``sqrt(2 / (fan_in + fan_out))``: Keras's.
 
-    ``shape`` is (in, out) for ``x @ w``, and (out, in, height, width) for `conv2d`. Without the
-    truncation it is `xavier_normal`.
-
     >>> tg.random.glorot_normal((2, 4)).shape
     (2, 4)
     """
-    deviation = math.sqrt(2.0 / sum(_fans("random.glorot_normal", shape, dtype)))
-    return truncated_normal(0.0, deviation / _TRUNCATED, shape, dtype)
+    return _truncated(_root(2.0, "random.glorot_normal", "fan_sum", shape, dtype), shape, dtype)
 
 
 def he_uniform(shape: Shape, dtype: npt.DTypeLike = np.float64) -> Array:
     """Draw evenly within ``sqrt(6 / fan_in)`` of 0: Keras's of this name.
 
-    ``shape`` is (in, out) for ``x @ w``, and (out, in, height, width) for `conv2d`.
-
     >>> bool(abs(tg.random.he_uniform((6, 4))).max() <= 1.0)
     True
     """
-    bound = math.sqrt(6.0 / _fans("random.he_uniform", shape, dtype)[0])
-    return uniform(-bound, bound, shape, dtype)
+    return _evenly(_root(6.0, "random.he_uniform", "fan_in", shape, dtype), shape, dtype)
 
 
 def he_normal(shape: Shape, dtype: npt.DTypeLike = np.float64) -> Array:
     """Draw truncated, with standard deviation ``sqrt(2 / fan_in)``: Keras's of this name.
 
-    ``shape`` is (in, out) for ``x @ w``, and (out, in, height, width) for `conv2d`. Without the
-    truncation it is `kaiming_normal`.
-
     >>> tg.random.he_normal((2, 4)).shape
     (2, 4)
     """
-    deviation = math.sqrt(2.0 / _fans("random.he_normal", shape, dtype)[0])
-    return truncated_normal(0.0, deviation / _TRUNCATED, shape, dtype)
+    return _truncated(_root(2.0, "random.he_normal", "fan_in", shape, dtype), shape, dtype)
 
 
 def lecun_uniform(shape: Shape, dtype: npt.DTypeLike = np.float64) -> Array:
     """Draw evenly within ``sqrt(3 / fan_in)`` of 0: Keras's of this name.
 
-    ``shape`` is (in, out) for ``x @ w``, and (out, in, height, width) for `conv2d`.
-
     >>> bool(abs(tg.random.lecun_uniform((3, 4))).max() <= 1.0)
     True
     """
-    bound = math.sqrt(3.0 / _fans("random.lecun_uniform", shape, dtype)[0])
-    return uniform(-bound, bound, shape, dtype)
+    return _evenly(_root(3.0, "random.lecun_uniform", "fan_in", shape, dtype), shape, dtype)
 
 
 def lecun_normal(shape: Shape, dtype: npt.DTypeLike = np.float64) -> Array:
     """Draw truncated, with standard deviation ``sqrt(1 / fan_in)``: Keras's of this name.
 
-    ``shape`` is (in, out) for ``x @ w``, and (out, in, height, width) for `conv2d`.
-
     >>> tg.random.lecun_normal((2, 4)).shape
     (2, 4)
     """
-    deviation = math.sqrt(1.0 / _fans("random.lecun_normal", shape, dtype)[0])
-    return truncated_normal(0.0, deviation / _TRUNCATED, shape, dtype)
+    return _truncated(_root(1.0, "random.lecun_normal", "fan_in", shape, dtype), shape, dtype)
 
 
 def orthogonal(shape: Shape, gain: float = 1.0, dtype: npt.DTypeLike = np.float64) -> Array:
@@ -558,21 +525,32 @@ def orthogonal(shape: Shape, gain: float = 1.0, dtype: npt.DTypeLike = np.float6
     return _drawn(name, draw, kind, gain=factor)
 
 
+def _evenly(bound: float, shape: Any, dtype: Any) -> Array:
+    return uniform(-bound, bound, shape, dtype)
+
+
+def _truncated(deviation: float, shape: Any, dtype: Any) -> Array:
+    return truncated_normal(0.0, deviation / _TRUNCATED, shape, dtype)
+
+
 def _kaiming(op: str, shape: Any, a: Any, mode: Any, dtype: Any) -> float:
-    fans = dict(zip(("fan_in", "fan_out"), _fans(op, shape, dtype), strict=True))
-    if mode not in fans:
+    if mode not in ("fan_in", "fan_out"):
         raise ValueError(message(op, f"mode={mode!r}", "'fan_in' or 'fan_out'"))
-    return math.sqrt(2.0 / ((1.0 + _number(op, "a", a, _FLOAT64) ** 2) * fans[mode]))
+    return _root(2.0, op, mode, shape, dtype, 1.0 + _number(op, "a", a, _FLOAT64) ** 2)
 
 
-def _fans(op: str, shape: Any, dtype: Any) -> tuple[int, int]:
-    """Return fan-in and fan-out, of what is empty 1, so that none divides by zero."""
+def _root(
+    numerator: float, op: str, mode: str, shape: Any, dtype: Any, factor: float = 1.0
+) -> float:
+    """Return the root of a number over the fans, of what is empty over 1."""
     _floating(op, dtype)
     first, second, *spatial = _matrix(op, shape)
-    if not spatial:
-        return max(first, 1), max(second, 1)
     places = math.prod(spatial)
-    return max(second * places, 1), max(first * places, 1)
+    # Of a kernel the first axis is what comes out.
+    into, out = (second * places, first * places) if spatial else (first, second)
+    fans = {"fan_in": max(into, 1), "fan_out": max(out, 1)}
+    fans["fan_sum"] = sum(fans.values())
+    return math.sqrt(numerator / (factor * fans[mode]))
 
 
 def _matrix(op: str, shape: Any) -> tuple[int, ...]:
@@ -617,18 +595,10 @@ def _drawn(op: str, draw: Callable[[], Any], dtype: npt.DTypeLike, **by: float) 
 
     The numbers that it draws by are attributes of the leaf: programs that draw by others differ.
     """
-    blocks = _REPEATED.value()
-    if blocks:
-        return _repeated(blocks, lambda: _new(op, draw, dtype, by))
-    return _new(op, draw, dtype, by)
-
-
-def _repeated(blocks: tuple[Repeated, ...], draw: Callable[[], Array]) -> Array:
-    """Draw in the innermost block; what is new there is asked of the one around it."""
-    *around, innermost = blocks
-    outer = (lambda: _repeated(tuple(around), draw)) if around else draw
-    found: Array = innermost.numbers(outer)
-    return found
+    take: Callable[[], Array] = partial(_new, op, draw, dtype, by)
+    for block in _REPEATED.value():  # the innermost is asked first
+        take = partial(block.numbers, take)
+    return take()
 
 
 def _new(op: str, draw: Callable[[], Any], dtype: npt.DTypeLike, by: dict[str, float]) -> Array:
@@ -674,6 +644,15 @@ def _number(op: str, argument: str, value: Any, kind: np.dtype[Any], fix: str = 
     if not -_LARGEST[kind] <= number <= _LARGEST[kind]:  # nor is NaN
         raise ValueError(message(op, f"{argument}={value}", f"a number that is finite in {kind}"))
     return float(number)
+
+
+def _place_and_width(
+    op: str, loc: Any, scale: Any, kind: np.dtype[Any], fix: str = ""
+) -> tuple[float, float]:
+    mean, deviation = _number(op, "loc", loc, kind, fix), _number(op, "scale", scale, kind, fix)
+    if deviation < 0.0:
+        raise ValueError(message(op, f"scale={deviation}", "a scale that is not negative"))
+    return mean, deviation
 
 
 def _integer(op: str, argument: str, value: Any, fix: str = "") -> int:
