@@ -6,8 +6,11 @@ number twice; which thread gets which is the scheduler's. A forked child does no
 parent's stream: it begins with one of its own, seeded by the system, until it calls `seed`.
 
 A draw checks its arguments first, so one that is refused leaves the stream where it was. Where a
-program is captured, a draw is a leaf of it: it stands in the order of drawing, and every run
-reads it anew from the same generator, whichever engine runs.
+program is captured, a draw gives a Tensor, a leaf of it: it stands in the order of drawing, and
+every run reads it anew from the same generator, whichever engine runs.
+
+Initial weights have the shape (in, out) of a matrix for ``x @ w``, as in Keras, or that of a kernel
+of `conv2d`, (out, in, *spatial), whose places count in its fans, as in PyTorch.
 """
 
 from __future__ import annotations
@@ -70,7 +73,6 @@ _generator: np.random.Generator | None = None
 
 
 def _shared() -> np.random.Generator:
-    """Return the generator behind every draw."""
     global _generator
     with _lock():
         if _generator is None:
@@ -96,7 +98,6 @@ def generator() -> np.random.Generator:
 
     What is drawn from it directly is a plain array, which no program draws anew.
 
-    :returns: Numpy.random.Generator.
     :raises RuntimeError: Inside a captured program.
 
     >>> tg.random.generator()
@@ -133,13 +134,11 @@ def get_state() -> dict[str, Any]:
 
     The integers have up to 128 bits: Python's ``json`` keeps them all, other readers may not.
 
-    :returns: Dict. What `set_state` takes; the ``state`` of NumPy's ``PCG64``.
+    :returns: What `set_state` takes; the ``state`` of NumPy's ``PCG64``.
     :raises RuntimeError: Inside a captured program.
 
-    >>> import json
-    >>> saved = json.dumps(tg.random.get_state())
-    >>> first = tg.random.uniform(size=3)
-    >>> tg.random.set_state(json.loads(saved))
+    >>> saved, first = tg.random.get_state(), tg.random.uniform(size=3)
+    >>> tg.random.set_state(saved)
     >>> bool((tg.random.uniform(size=3) == first).all())
     True
     """
@@ -244,9 +243,8 @@ def normal(
 ) -> Array:
     """Draw from a normal distribution, as `numpy.random.Generator.normal`.
 
-    In a captured step it gives a Tensor, which every run draws anew. In float32,
-    which NumPy's has not, the numbers are ``loc + scale * Generator.standard_normal(size, dtype)``,
-    computed in float32. ``loc`` and ``scale`` are finite numbers: for arrays and tensors write
+    In float32, which NumPy's has not, ``loc + scale * Generator.standard_normal(size, dtype)``.
+    ``loc`` and ``scale`` are finite numbers: for arrays and tensors write
     ``loc + scale * tg.random.normal(size=...)``, which has a gradient too.
 
     >>> tg.random.seed(0)
@@ -274,11 +272,9 @@ def uniform(
 ) -> Array:
     """Draw evenly from ``[low, high)``, as `numpy.random.Generator.uniform`.
 
-    In a captured step it gives a Tensor, which every run draws anew. In float32,
-    which NumPy's has not, the numbers are ``low + (high - low) * Generator.random(size, dtype)``,
-    computed in float32. The bounds and their difference are finite numbers, ``low <= high``: for
-    arrays and tensors write ``low + (high - low) * tg.random.uniform(size=...)``, which has a
-    gradient too.
+    In float32, which NumPy's has not, it is ``low + (high - low) * Generator.random(size, dtype)``.
+    The bounds and their difference are finite, ``low <= high``: for arrays and tensors write
+    ``low + (high - low) * tg.random.uniform(size=...)``, which has a gradient too.
 
     >>> tg.random.seed(0)
     >>> tg.random.uniform(-1.0, 1.0, size=3)
@@ -305,8 +301,7 @@ def integers(
 ) -> Array:
     """Draw integers evenly from ``[low, high)``, as `numpy.random.Generator.integers`.
 
-    In a captured step it gives a Tensor, which every run draws anew. The bounds are
-    integers, not arrays, and the numbers int64.
+    The bounds are integers, not arrays, and the numbers int64.
 
     >>> tg.random.seed(7)
     >>> tg.random.integers(10, size=5)
@@ -327,8 +322,7 @@ def integers(
 def permutation(x: SupportsIndex) -> Array:
     """Draw an order of ``range(x)``, as `numpy.random.Generator.permutation` of a number.
 
-    In a captured step it gives a Tensor, which every run draws anew. An array is
-    refused: shuffle one by ``array[tg.random.permutation(len(array))]``.
+    An array is refused: shuffle one by ``array[tg.random.permutation(len(array))]``.
 
     >>> tg.random.seed(0)
     >>> tg.random.permutation(5)
@@ -345,10 +339,8 @@ def dropout_mask(shape: Shape, p: float, dtype: npt.DTypeLike = np.float64) -> A
 
     An element is kept where NumPy's ``Generator.random(shape) >= p``, in either dtype.
 
-    :param shape: Int or tuple of int.
     :param p: The share that is dropped, in [0, 1].
     :param dtype: Float32 or float64.
-    :returns: Ndarray in a captured step a Tensor, which every run draws anew.
     :raises TypeError: ``p`` is not a number, ``shape`` is not integers, or the dtype is another.
     :raises ValueError: ``p`` is not in [0, 1], or a length in ``shape`` is negative.
 
@@ -363,9 +355,6 @@ def dropout_mask(shape: Shape, p: float, dtype: npt.DTypeLike = np.float64) -> A
 
 
 # Initial weights
-#
-# Fan-in and fan-out are the lengths of a matrix for ``x @ w``, as in Keras; of a kernel of
-# `conv2d`, (out, in, *spatial), they count its places too, as in PyTorch.
 
 # The standard deviation of a standard normal number, once it lies within two of its own.
 _TRUNCATED = 0.87962566103423978
@@ -401,8 +390,6 @@ def truncated_normal(
 
 def xavier_uniform(shape: Shape, gain: float = 1.0, dtype: npt.DTypeLike = np.float64) -> Array:
     """Draw evenly within ``gain * sqrt(6 / (fan_in + fan_out))`` of 0: PyTorch's of this name.
-
-    ``shape`` is (in, out) for ``x @ w``, and (out, in, height, width) for `conv2d`.
 
     >>> bool(abs(tg.random.xavier_uniform((2, 4))).max() <= 1.0)
     True

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal, SupportsIndex, TypeAlias
 
 import numpy as np
 
-from tapegraph.arrays.axes import int_tuple, one_axis
+from tapegraph.arrays.axes import int_tuple, one_axis, ordered_axes
 from tapegraph.errors import kind_of, message
 from tapegraph.ops import elementwise, index
 from tapegraph.recording.node import Node
@@ -307,8 +307,7 @@ def _convolved(op: str, a: Any, b: Any, axes: Any) -> list[int]:
     received = f"shapes {a.shape} and {b.shape}"
     if a.ndim != b.ndim or not (a.size and b.size):
         raise ValueError(message(op, received, "as many axes, and none that is empty"))
-    chosen = range(a.ndim) if axes is None else int_tuple(op, "axes", axes)
-    named = {one_axis(op, axis, a.ndim) for axis in chosen}
+    named = set(ordered_axes(op, "axes", range(a.ndim) if axes is None else axes, a.ndim))
     pairs = list(zip(a.shape, b.shape, strict=True))
     for axis, (n, m) in enumerate(pairs):
         if axis not in named and n != m and 1 not in (n, m):
@@ -391,8 +390,7 @@ def _fitted(op: str, x: Any, s: Any, axes: tuple[int, ...]) -> Any:
 
 def _shifted(op: str, x: Any, axes: Any, distance: Any) -> Any:
     array = tensor_like(op, x)
-    chosen = range(array.ndim) if axes is None else int_tuple(op, "axes", axes)
-    along = [one_axis(op, axis, array.ndim) for axis in chosen]
+    along = ordered_axes(op, "axes", range(array.ndim) if axes is None else axes, array.ndim)
     if not along:
         return array
-    return index.roll(array, tuple(distance(array.shape[axis]) for axis in along), tuple(along))
+    return index.roll(array, tuple(distance(array.shape[axis]) for axis in along), along)

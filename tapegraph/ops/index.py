@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal, SupportsIndex
 
 import numpy as np
 
-from tapegraph.arrays.axes import int_tuple, one_axis, some_axes
+from tapegraph.arrays.axes import int_tuple, one_axis, ordered_axes, some_axes
 from tapegraph.errors import kind_of, message
 from tapegraph.numpy_warnings import watched
 from tapegraph.ops.elementwise import add, astype, where
@@ -25,6 +25,7 @@ from tapegraph.ops.shape import (
     reshape,
     stack,
     swapaxes,
+    tensors_of,
 )
 from tapegraph.recording.capture_mode import is_captured
 from tapegraph.recording.node import Node, as_leaf, numeric
@@ -290,15 +291,13 @@ def roll(a: Kind | ArrayLike, shift: Shape, axis: Axes = None) -> Kind:
     if axis is None:
         return reshape(roll(ravel(x), shift, 0), x.shape)
     shifts = int_tuple("roll", "shift", shift)
-    axes = tuple(one_axis("roll", a, x.ndim) for a in int_tuple("roll", "axis", axis))
+    axes = ordered_axes("roll", "axis", axis, x.ndim)
     if len(shifts) != len(axes) and 1 not in (len(shifts), len(axes)):
         received = f"shift {shift} along axis {axis}"
         raise ValueError(message("roll", received, "as many shifts as axes"))
-    count = max(len(shifts), len(axes))
     moves: dict[int, int] = {}
-    for distance, along in zip(
-        shifts * (count // len(shifts)), axes * (count // len(axes)), strict=True
-    ):
+    pairs = (v.tolist() for v in np.broadcast_arrays(shifts, axes))
+    for distance, along in zip(*pairs, strict=True):
         moves[along] = (moves.get(along, 0) + distance) % max(1, x.shape[along])
     moves = {along: distance for along, distance in moves.items() if distance}
     if not moves:
@@ -314,10 +313,8 @@ def flip(m: Kind | ArrayLike, axis: Axes = None) -> Kind:
     array([3., 2., 1.])
     """
     x = tensor_like("flip", m, "m")
-    reversed_axes = some_axes("flip", axis, x.ndim)
-    return getitem(
-        x, tuple(slice(None, None, -1 if a in reversed_axes else 1) for a in range(x.ndim))
-    )
+    turned = some_axes("flip", axis, x.ndim)
+    return getitem(x, tuple(slice(None, None, -1 if a in turned else 1) for a in range(x.ndim)))
 
 
 @implements(np.fliplr)
@@ -349,7 +346,7 @@ def rot90(m: Kind | ArrayLike, k: int = 1, axes: Sequence[SupportsIndex] = (0, 1
            [1.]])
     """
     x = tensor_like("rot90", m, "m")
-    plane = tuple(one_axis("rot90", a, x.ndim) for a in int_tuple("rot90", "axes", axes))
+    plane = ordered_axes("rot90", "axes", axes, x.ndim)
     if len(plane) != 2 or plane[0] == plane[1]:
         raise ValueError(message("rot90", f"axes {axes}", "two different axes"))
     (quarters,) = int_tuple("rot90", "k", k)
@@ -897,8 +894,7 @@ def choose(a: Operand, choices: Sequence[Kind | ArrayLike] | SupportsArray) -> K
     >>> tg.choose([1, 0], [[1.0, 2.0], [3.0, 4.0]]).data
     array([3., 2.])
     """
-    given: Any = choices
-    options = [tensor_like("choose", c, f"choices[{i}]") for i, c in enumerate(given)]
+    options = tensors_of("choose", choices, "choices")
     chosen = integers_of("choose", "a", a)
     number = in_range("choose", "choice", chosen, len(options), ValueError)
     spread: Any = broadcast_arrays(number, *options)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal, SupportsIndex, overload
 
 import numpy as np
 
-from tapegraph.arrays.axes import int_tuple, one_axis, some_axes
+from tapegraph.arrays.axes import int_tuple, one_axis, ordered_axes, some_axes
 from tapegraph.errors import kind_of, message
 from tapegraph.numpy_warnings import watched
 from tapegraph.ops import reduce, shape
@@ -278,8 +278,8 @@ def tensordot(
     except (TypeError, ValueError):
         expected = "an integer, or the axes of a and those of b"
         raise ValueError(message(name, f"axes={axes!r}", expected)) from None
-    rows = tuple(one_axis(name, i, x.ndim) for i in int_tuple(name, "axes[0]", left))
-    columns = tuple(one_axis(name, i, y.ndim) for i in int_tuple(name, "axes[1]", right))
+    rows = ordered_axes(name, "axes[0]", left, x.ndim)
+    columns = ordered_axes(name, "axes[1]", right, y.ndim)
     return _contracted(name, x, y, rows, columns)
 
 
@@ -469,7 +469,7 @@ def einsum(*operands: str | Kind | ArrayLike | EinsumLabels, optimize: object = 
     array([21., 43.])
     """
     subscripts, arrays = _subscripts(operands)
-    tensors = [tensor_like("einsum", x, f"operands[{i}]") for i, x in enumerate(arrays)]
+    tensors = tensors_of("einsum", arrays, "operands")
     terms, output = _explicit(subscripts, [x.ndim for x in tensors], tensors)
     pairs = [_diagonals(x, term, subscripts) for x, term in zip(tensors, terms, strict=True)]
     pairs = _unstretched(pairs, subscripts)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal, SupportsIndex, overload
 
 import numpy as np
 
-from tapegraph.arrays.axes import int_tuple, one_axis, some_axes
+from tapegraph.arrays.axes import int_tuple, one_axis, ordered_axes, some_axes
 from tapegraph.errors import kind_of, message
 from tapegraph.ops.elementwise import check_spreads, conj, exp, log, mul, real, sqrt, where
 from tapegraph.ops.shape import concat, moveaxis, permuted, reshape
@@ -461,7 +461,7 @@ def _aligned(w: Any, shape: tuple[int, ...], axis: Any) -> Any:
     if axis is None:
         fix = "Name the weighted axes by axis=."
         raise TypeError(message("average", received, "equal shapes where no axis is given", fix))
-    axes = tuple(one_axis("average", a, len(shape)) for a in int_tuple("average", "axis", axis))
+    axes = ordered_axes("average", "axis", axis, len(shape))
     lengths = tuple(shape[a] for a in axes)
     if w.shape != lengths:
         raise ValueError(message("average", received, f"{shape}, or {lengths} along the axes"))

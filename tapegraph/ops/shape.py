@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal, SupportsIndex, overload
 
 import numpy as np
 
-from tapegraph.arrays.axes import int_tuple, one_axis, some_axes
+from tapegraph.arrays.axes import int_tuple, one_axis, ordered_axes, some_axes
 from tapegraph.errors import kind_of, message
 from tapegraph.recording import node as nodes
 from tapegraph.recording.numpy_functions import implements
@@ -86,8 +86,7 @@ def transpose(a: Kind | ArrayLike, axes: Sequence[SupportsIndex] | None = None) 
     if axes is None:
         order = tuple(reversed(range(x.ndim)))
     else:
-        given = int_tuple("transpose", "axes", axes)
-        order = tuple(one_axis("transpose", a, x.ndim) for a in given)
+        order = ordered_axes("transpose", "axes", axes, x.ndim)
         if sorted(order) != list(range(x.ndim)):
             received = f"axes {axes} for shape {x.shape}"
             raise ValueError(message("transpose", received, f"a permutation of all {x.ndim} axes"))
@@ -287,10 +286,8 @@ def moveaxis(a: Kind | ArrayLike, source: Shape, destination: Shape) -> Kind:
     (2, 1, 1)
     """
     x = tensor_like("moveaxis", a, "a")
-    moved, places = (
-        tuple(one_axis("moveaxis", a, x.ndim) for a in int_tuple("moveaxis", argument, value))
-        for argument, value in (("source", source), ("destination", destination))
-    )
+    moved = ordered_axes("moveaxis", "source", source, x.ndim)
+    places = ordered_axes("moveaxis", "destination", destination, x.ndim)
     if len({len(moved), len(places), len(set(moved)), len(set(places))}) > 1:
         received = f"source {source} and destination {destination}"
         raise ValueError(message("moveaxis", received, "as many places as axes, each once"))
@@ -501,11 +498,11 @@ def append(
     return concatenate([arr, values], axis)
 
 
-def tensors_of(name: str, arrays: Any) -> list[Any]:
+def tensors_of(name: str, arrays: Any, argument: str = "arrays") -> list[Any]:
     """Return the arrays of a sequence as tensors."""
     try:
         given = list(arrays)
     except TypeError:
         fix = f"Write tg.{name}([a, b])."
         raise TypeError(message(name, kind_of(arrays), "a sequence of arrays", fix)) from None
-    return [tensor_like(name, x, f"arrays[{i}]") for i, x in enumerate(given)]
+    return [tensor_like(name, x, f"{argument}[{i}]") for i, x in enumerate(given)]
