@@ -487,10 +487,7 @@ def logsumexp(
     factors = None if b is None else tensor_like("logsumexp", b, "b")
     if factors is not None:
         check_spreads("logsumexp", "b", factors.shape, x.shape)
-    data = numbers(x) if x.dtype.kind == "f" else numbers(x).astype(np.float64)
-    largest = peak(data, axes)
-    # The derivative with respect to the shift is zero: it is a constant.
-    shift = np.where(np.isfinite(largest), largest, 0.0).astype(data.dtype)
+    shift = shift_along(x, axes)
     with np.errstate(divide="ignore"):  # nothing to sum is -inf
         powers = exp(x - shift)
         if factors is not None:
@@ -499,11 +496,16 @@ def logsumexp(
     return total + shift.reshape(total.shape)
 
 
-def peak(x: Any, axes: tuple[int, ...]) -> Any:
-    """Return the maximum along axes, which are kept; -inf of no elements."""
-    if _count(x.shape, axes):
-        return np.max(x, axis=axes, keepdims=True)
-    return np.full(kept_shape(x.shape, axes), -np.inf, x.dtype)
+def shift_along(x: Any, axes: tuple[int, ...]) -> Any:
+    """Return the maximum along axes, which are kept, or 0 where it is not finite, in floats.
+
+    It is subtracted before `exp`, and a constant: no result depends on it.
+    """
+    data = numbers(x) if x.dtype.kind in "fc" else numbers(x).astype(np.float64)
+    if not _count(x.shape, axes):
+        return np.zeros(kept_shape(x.shape, axes), data.dtype)
+    top = np.max(data, axis=axes, keepdims=True)
+    return np.where(np.isfinite(top), top, np.zeros((), top.dtype))
 
 
 # Order statistics

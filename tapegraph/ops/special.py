@@ -15,7 +15,7 @@ import numpy as np
 from tapegraph.arrays.axes import some_axes
 from tapegraph.errors import kind_of, message
 from tapegraph.ops.elementwise import exp, log, log1p, logaddexp, mul, neg, sigmoid, sub
-from tapegraph.ops.reduce import logsumexp, peak, sum
+from tapegraph.ops.reduce import logsumexp, shift_along, sum
 from tapegraph.recording.numpy_functions import SCIPY, numbers
 from tapegraph.recording.op import Op
 from tapegraph.recording.record import apply, binary, tensor_like, unary
@@ -287,12 +287,6 @@ def softplus(x: Kind | ArrayLike, /) -> Kind:
     return logaddexp(x, 0.0)
 
 
-def _shift(x: Any, axes: tuple[int, ...]) -> Any:
-    """Return the maximum to subtract along axes: no result depends on it, so it is a constant."""
-    top = peak(numbers(x), axes)
-    return np.where(np.isfinite(top), top, np.zeros((), top.dtype))
-
-
 def log_softmax(x: Kind | ArrayLike, axis: Axes = None) -> Kind:
     """``x - logsumexp(x)``, as `scipy.special.log_softmax`; slopes ``(i == j) - softmax(x)[j]``.
 
@@ -301,8 +295,8 @@ def log_softmax(x: Kind | ArrayLike, axis: Axes = None) -> Kind:
     """
     array = tensor_like("log_softmax", x)
     axes = some_axes("log_softmax", axis, array.ndim)
-    shifted = sub(array, _shift(array, axes))
-    return sub(shifted, log(sum(exp(shifted), axis=axes, keepdims=True)))
+    shifted = array - shift_along(array, axes)
+    return shifted - log(sum(exp(shifted), axis=axes, keepdims=True))
 
 
 # With the logarithm
