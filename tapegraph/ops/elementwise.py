@@ -1021,12 +1021,9 @@ def copy(a: Kind | ArrayLike) -> Kind:
 
 
 def astype(x: Kind | ArrayLike, /, dtype: npt.DTypeLike, copy: bool = True) -> Kind:
-    """Convert to another dtype, as `numpy.astype`.
+    """Convert to another dtype, as `numpy.astype`; gradients flow from floats to floats.
 
-    Between float32, float64, complex64 and complex128 gradients flow through.
-
-    Integers and bools carry no gradient: a conversion to them gives a constant. Other dtypes are
-    refused, and so is one from complex to real numbers, which NumPy warns of: take ``x.real``.
+    So they do between complex numbers, and to them; what would drop an imaginary part is refused.
 
     >>> tg.astype(tg.param([1.5, 2.0]), "float32").dtype
     dtype('float32')

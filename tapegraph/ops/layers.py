@@ -154,9 +154,8 @@ def batch_norm(
     :raises ValueError: One of ``mean`` and ``var`` is missing, or an argument has not the shape
         (c,).
 
-    >>> tg.batch_norm([[1.0, 5.0], [3.0, 9.0]], eps=0.0).data
-    array([[-1., -1.],
-           [ 1.,  1.]])
+    >>> tg.batch_norm([[1.0, 5.0], [3.0, 9.0]], eps=0.0).data.tolist()
+    [[-1.0, -1.0], [1.0, 1.0]]
     >>> tg.batch_norm([[1.0, 5.0]], mean=[0.0, 5.0], var=[4.0, 1.0], eps=0.0).data
     array([[0.5, 0. ]])
     """
@@ -229,9 +228,8 @@ def scaled_dot_product_attention(
     :raises ValueError: The shapes do not fit, or ``is_causal`` comes with a mask.
 
     >>> q, k, v = [[0.0], [1.0]], [[1.0], [1.0]], [[2.0], [4.0]]
-    >>> tg.scaled_dot_product_attention(q, k, v, is_causal=True).data
-    array([[2.],
-           [3.]])
+    >>> tg.scaled_dot_product_attention(q, k, v, is_causal=True).data.tolist()
+    [[2.0], [3.0]]
     """
     name = "scaled_dot_product_attention"
     queries, keys = tensor_like(name, q, "q"), tensor_like(name, k, "k")
@@ -288,19 +286,13 @@ def dropout(x: Kind | ArrayLike, p: float = 0.5, training: bool = True) -> Kind:
     :param x: Any shape; integers become float64.
     :param p: The share that is dropped, in [0, 1].
     :param training: Whether to drop anything: False when a trained network is used.
-    :returns: Tensor of ``x``'s shape and dtype; ``x`` itself, and nothing drawn, where ``p`` is 0
-        or ``training`` is False.
+    :returns: ``x`` itself, and nothing drawn, where ``p`` is 0 or ``training`` is False.
     :raises TypeError: ``p`` is not a number.
     :raises ValueError: ``p`` is not in [0, 1].
 
     >>> tg.random.seed(0)
-    >>> x = tg.param([1.0, 2.0, 3.0, 4.0, 5.0, 6.0])
-    >>> y = tg.dropout(x, 0.5)
-    >>> y.data
+    >>> tg.dropout([1.0, 2.0, 3.0, 4.0, 5.0, 6.0], 0.5).data
     array([ 2.,  0.,  0.,  0., 10., 12.])
-    >>> y.backward()
-    >>> x.grad
-    array([2., 0., 0., 0., 2., 2.])
     """
     name = "dropout"
     array, rate = tensor_like(name, x), random.share(name, p)

@@ -129,18 +129,13 @@ def mse_loss(prediction: Kind | ArrayLike, target: Kind | ArrayLike) -> Kind:
     """Mean of the squared differences of all elements, ``mean((prediction - target)**2)``.
 
     :param prediction: Any shape, float32 or float64.
-    :param target: Tensor or array_like of the same shape: a column against a row would broadcast to
-        a table of all pairs. One that needs no gradient is taken in the prediction's dtype.
-    :returns: Tensor. 0-d, of the prediction's dtype.
+    :param target: Of the same shape: a column against a row would broadcast to a table of pairs.
+        One that needs no gradient is taken in the prediction's dtype.
+    :returns: 0-d, of the prediction's dtype.
     :raises ValueError: The shapes differ.
 
-    >>> x = tg.param([1.0, 5.0])
-    >>> loss = tg.mse_loss(x, [0.0, 2.0])
-    >>> loss.item()
+    >>> tg.mse_loss([1.0, 5.0], [0.0, 2.0]).item()
     5.0
-    >>> loss.backward()
-    >>> x.grad
-    array([1., 3.])
     """
     broadcast = "tg.mean((a - b)**2)"
     return apply(MSE_LOSS, _pair("mse_loss", prediction, target, broadcast))
@@ -211,9 +206,8 @@ def one_hot(labels: Kind | ArrayLike, num_classes: int, dtype: npt.DTypeLike = n
     :raises IndexError: A label is out of range.
     :raises TypeError: Labels are not integers.
 
-    >>> tg.one_hot([2, 0], 3).data
-    array([[0., 0., 1.],
-           [1., 0., 0.]])
+    >>> tg.one_hot([2, 0], 3).data.tolist()
+    [[0.0, 0.0, 1.0], [1.0, 0.0, 0.0]]
     """
     name, count = "one_hot", operator.index(num_classes)
     places = in_range(name, "label", integers_of(name, "labels", labels), count)

@@ -92,14 +92,11 @@ def meshgrid(
     sparse: bool = False,
     indexing: Literal["xy", "ij"] = "xy",
 ) -> tuple[Kind, ...]:
-    """Coordinates of a grid from those along its sides, as `numpy.meshgrid`.
-
-    Whether they are copies makes no difference: tensors are not written into.
+    """Coordinates of a grid from those along its sides, as `numpy.meshgrid`; copied or not.
 
     >>> x, y = tg.meshgrid([1.0, 2.0], [3.0, 4.0])
-    >>> y.data
-    array([[3., 3.],
-           [4., 4.]])
+    >>> y.data.tolist()
+    [[3.0, 3.0], [4.0, 4.0]]
     """
     if indexing not in ("xy", "ij"):
         raise ValueError(message("meshgrid", f"indexing={indexing!r}", "'xy' or 'ij'"))
@@ -144,7 +141,7 @@ def interp(
 ) -> Kind:
     """Values between known points by straight lines, as `numpy.interp`; float32 stays float32.
 
-    The derivative at a point is that of the line to its right, and outside it is zero.
+    The derivative is that of the line to the right, and zero outside.
 
     >>> x = tg.param([0.5, 2.0])
     >>> tg.interp(x, [0.0, 1.0, 3.0], [0.0, 10.0, 14.0]).data
@@ -260,9 +257,8 @@ def cov(
 
     Too few observations are an error where NumPy warns, and float32 stays float32.
 
-    >>> tg.cov([[1.0, 3.0], [2.0, 8.0]]).data
-    array([[ 2.,  6.],
-           [ 6., 18.]])
+    >>> tg.cov([[1.0, 3.0], [2.0, 8.0]]).data.tolist()
+    [[2.0, 6.0], [6.0, 18.0]]
     """
     name = "cov"
     rows = _variables(name, m, rowvar)
