@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import operator
-from typing import TYPE_CHECKING, Any, overload
+from typing import Any, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -31,10 +31,7 @@ from tapegraph.recording.record import (
     tensor_like,
     unary,
 )
-from tapegraph.typed import Array, ArrayLike, Operand, Shape
-
-if TYPE_CHECKING:
-    from tapegraph.typed import AnyKind, Kind, Tensor
+from tapegraph.typed import AnyKind, Array, ArrayLike, Kind, Operand, Shape, Tensor
 
 __all__ = [
     "abs",
@@ -898,10 +895,8 @@ def nan_to_num(
     """
     out = tensor_like("nan_to_num", x)
     if out.dtype.kind == "c":
-        a, b = (
-            nan_to_num(p, nan=nan, posinf=posinf, neginf=neginf) for p in (real(out), imag(out))
-        )
-        return a + b * 1j
+        numbers_for: Any = {"nan": nan, "posinf": posinf, "neginf": neginf}
+        return nan_to_num(real(out), **numbers_for) + nan_to_num(imag(out), **numbers_for) * 1j
     if out.dtype.kind != "f":
         return out
     limits = np.finfo(out.dtype)

@@ -7,7 +7,7 @@ from __future__ import annotations
 import inspect
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Literal, SupportsIndex, TypeAlias
+from typing import Any, Literal, SupportsIndex, TypeAlias
 
 import numpy as np
 
@@ -18,10 +18,7 @@ from tapegraph.recording.node import Node
 from tapegraph.recording.numpy_functions import implements
 from tapegraph.recording.op import Op
 from tapegraph.recording.record import apply, is_complex, real_only, tensor_like
-from tapegraph.typed import ArrayLike, Axes
-
-if TYPE_CHECKING:
-    from tapegraph.typed import Kind
+from tapegraph.typed import ArrayLike, Axes, Kind
 
 __all__ = [
     "fft",

@@ -7,7 +7,7 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal, SupportsIndex
+from typing import Any, Literal, SupportsIndex
 
 import numpy as np
 
@@ -44,13 +44,11 @@ from tapegraph.typed import (
     Axes,
     AxisIndex,
     Index,
+    Kind,
     Operand,
     Shape,
     SupportsArray,
 )
-
-if TYPE_CHECKING:
-    from tapegraph.typed import Kind
 
 __all__ = [
     "add_at",
@@ -561,9 +559,8 @@ def tensor_slice(
             expected = "0 <= begin and begin + size <= shape along every axis"
             raise IndexError(message(name, received, expected))
         full.append(n)
-    return apply(
-        TENSOR_SLICE, (array, as_leaf(np.array(first, dtype=np.int64))), {"size": tuple(full)}
-    )
+    start = as_leaf(np.array(first, dtype=np.int64))
+    return apply(TENSOR_SLICE, (array, start), {"size": tuple(full)})
 
 
 def gather(x: Kind | ArrayLike, indices: ArrayLike, axis: SupportsIndex = 0) -> Kind:
@@ -795,9 +792,9 @@ def _wrapped(op: str, indices: Any, axis: int, length: int) -> Any:
     if array.size == 0:
         return as_leaf(np.zeros(array.shape, dtype=np.int64))
     if array.dtype.kind not in "iu":
-        raise (IndexError if op == "getitem" else TypeError)(
-            message(op, f"indices {kind_of(indices)}", "integer indices", "Use .astype(int).")
-        )
+        error = IndexError if op == "getitem" else TypeError
+        received = f"indices {kind_of(indices)}"
+        raise error(message(op, received, "integer indices", "Use .astype(int)."))
     if is_captured(array):
         return within(array, -length, length, lambda i: _out_of_range(op, i, axis, length))
     wrapped = array.astype(np.int64)
@@ -811,13 +808,8 @@ def _wrapped(op: str, indices: Any, axis: int, length: int) -> Any:
 
 
 def _out_of_range(op: str, index: int, axis: int, length: int) -> IndexError:
-    return IndexError(
-        message(
-            op,
-            f"index {index} for axis {axis} of length {length}",
-            f"an index in [{-length}, {length})",
-        )
-    )
+    received = f"index {index} for axis {axis} of length {length}"
+    return IndexError(message(op, received, f"an index in [{-length}, {length})"))
 
 
 # By place

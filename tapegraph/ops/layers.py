@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -19,10 +19,7 @@ from tapegraph.ops.shape import reshape, swapaxes
 from tapegraph.recording.node import as_float
 from tapegraph.recording.numpy_functions import numbers
 from tapegraph.recording.record import tensor_like
-from tapegraph.typed import ArrayLike
-
-if TYPE_CHECKING:
-    from tapegraph.typed import Kind
+from tapegraph.typed import ArrayLike, Kind
 
 __all__ = [
     "batch_norm",

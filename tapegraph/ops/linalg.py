@@ -24,10 +24,10 @@ from tapegraph.recording.node import as_float, as_leaf
 from tapegraph.recording.numpy_functions import detached, implements, numbers
 from tapegraph.recording.op import Op
 from tapegraph.recording.record import apply, is_complex, tensor_like
-from tapegraph.typed import Array, ArrayLike, Axes, EinsumLabels, Shape, SupportsArray
+from tapegraph.typed import Array, ArrayLike, Axes, EinsumLabels, Kind, Shape, SupportsArray
 
 if TYPE_CHECKING:
-    from tapegraph.typed import EighResult, EigResult, Kind, QRResult, SlogdetResult, SVDResult
+    from tapegraph.typed import EighResult, EigResult, QRResult, SlogdetResult, SVDResult
 
 __all__ = [
     "batch_matmul",
@@ -318,10 +318,8 @@ def cross(
         received = f"vectors of {x.shape[-1]} and {y.shape[-1]} elements"
         fix = "Give vectors of the plane a third element of 0."
         raise ValueError(message("cross", received, "vectors of three elements", fix))
-    first, second = (1, 2, 0), (2, 0, 1)
-    out = gather(x, first, -1) * gather(y, second, -1) - gather(x, second, -1) * gather(
-        y, first, -1
-    )
+    (x1, y1), (x2, y2) = [(gather(x, i, -1), gather(y, i, -1)) for i in ((1, 2, 0), (2, 0, 1))]
+    out = x1 * y2 - x2 * y1
     place = one_axis("cross", axisc, out.ndim)
     return out if place == out.ndim - 1 else moveaxis(out, -1, place)
 
@@ -422,9 +420,8 @@ def multi_dot(arrays: Sequence[Kind | ArrayLike] | SupportsArray) -> Kind:
     fits = len(parts) > 1 and all(len(s) == 2 for s in shapes[1:-1])
     if not fits or not all(len(s) in (1, 2) for s in (shapes[0], shapes[-1])):
         expected = "at least two matrices, of which the first and the last may be vectors"
-        raise (ValueError if len(parts) < 2 else np.linalg.LinAlgError)(
-            message(name, f"shapes {shapes}", expected)
-        )
+        error = ValueError if len(parts) < 2 else np.linalg.LinAlgError
+        raise error(message(name, f"shapes {shapes}", expected))
     rows = 1 if len(shapes[0]) == 1 else shapes[0][0]
     columns = 1 if len(shapes[-1]) == 1 else shapes[-1][1]
     order = _cheapest([rows, *(s[0] for s in shapes[1:]), columns])

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -22,10 +22,7 @@ from tapegraph.ops.special import log_softmax, softplus
 from tapegraph.recording.node import as_float, as_leaf
 from tapegraph.recording.numpy_functions import numbers
 from tapegraph.recording.record import apply, tensor_like
-from tapegraph.typed import ArrayLike
-
-if TYPE_CHECKING:
-    from tapegraph.typed import Kind
+from tapegraph.typed import ArrayLike, Kind
 
 __all__ = ["binary_crossentropy", "mse_loss", "one_hot", "smooth_l1", "softmax_crossentropy"]
 

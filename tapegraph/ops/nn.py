@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
@@ -20,10 +20,7 @@ from tapegraph.ops.shape import expand_dims, reshape, squeeze, swapaxes
 from tapegraph.recording.node import as_float
 from tapegraph.recording.op import Op
 from tapegraph.recording.record import apply, tensor_like
-from tapegraph.typed import Array, ArrayLike, Shape
-
-if TYPE_CHECKING:
-    from tapegraph.typed import Kind
+from tapegraph.typed import Array, ArrayLike, Kind, Shape
 
 __all__ = [
     "avg_pool2d",

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Literal, SupportsIndex, overload
+from typing import Any, Literal, SupportsIndex, overload
 
 import numpy as np
 
@@ -24,10 +24,7 @@ from tapegraph.recording.numpy_functions import (
 )
 from tapegraph.recording.op import Op
 from tapegraph.recording.record import apply, is_complex, tensor_like
-from tapegraph.typed import Array, ArrayLike, Axes
-
-if TYPE_CHECKING:
-    from tapegraph.typed import Kind
+from tapegraph.typed import Array, ArrayLike, Axes, Kind
 
 __all__ = [
     "average",
@@ -142,6 +139,11 @@ CUMPROD = Op("cumprod", np.multiply.accumulate, takes_complex=True)
 # Axes
 
 
+def _operand(op: str, a: Any, axis: Any) -> tuple[Any, tuple[int, ...]]:
+    x = tensor_like(op, a, "a")
+    return x, some_axes(op, axis, x.ndim)
+
+
 def last_order(ndim: int, axes: tuple[int, ...]) -> tuple[int, ...]:
     """Return the permutation that puts some axes last and leaves the others in order."""
     return (*(a for a in range(ndim) if a not in axes), *axes)
@@ -196,8 +198,7 @@ def min(a: Kind | ArrayLike, axis: Axes = None, keepdims: bool = False) -> Kind:
 
 
 def _extreme(op: Op, a: Any, axis: Any, keepdims: bool) -> Any:
-    x = tensor_like(op.name, a, "a")
-    axes = some_axes(op.name, axis, x.ndim)
+    x, axes = _operand(op.name, a, axis)
     if not _count(x.shape, axes) and all(kept_shape(x.shape, axes)):
         expected = "at least one element along the axes to search"
         raise ValueError(message(op.name, f"shape {x.shape} with axis {axis}", expected))
@@ -240,8 +241,7 @@ def nanmin(a: Kind | ArrayLike, axis: Axes = None, keepdims: bool = False) -> Ki
 
 
 def _present_extreme(op: Op, worst: float, name: str, a: Any, axis: Any, keepdims: bool) -> Any:
-    x = tensor_like(name, a, "a")
-    axes = some_axes(name, axis, x.ndim)
+    x, axes = _operand(name, a, axis)
     if x.dtype.kind != "f":
         return _extreme(op, x, axis, keepdims)
     missing = _missing(x)
@@ -316,8 +316,7 @@ def std(a: Kind | ArrayLike, axis: Axes = None, ddof: float = 0, keepdims: bool 
 
 
 def _variance(name: str, a: Any, axis: Any, ddof: Any, keepdims: bool) -> Any:
-    x = tensor_like(name, a, "a")
-    axes = some_axes(name, axis, x.ndim)
+    x, axes = _operand(name, a, axis)
     count = _count(x.shape, axes)
     freedom = count - as_float(ddof, name, "ddof")
     squares = sum(squared(x - mean(x, axes, keepdims=True)), axes, keepdims)
@@ -383,8 +382,7 @@ def nanstd(a: Kind | ArrayLike, axis: Axes = None, ddof: float = 0, keepdims: bo
 
 def _present(name: str, a: Any, axis: Any, keepdims: bool) -> tuple[Any, Any, Any]:
     """Return the sum of what is not NaN, how many there are, and where NaN is."""
-    x = tensor_like(name, a, "a")
-    axes = some_axes(name, axis, x.ndim)
+    x, axes = _operand(name, a, axis)
     missing = _missing(x)
     total = sum(where(missing, 0, x), axes, keepdims)
     count = np.sum(~missing, axis=axes, keepdims=keepdims)
@@ -393,8 +391,7 @@ def _present(name: str, a: Any, axis: Any, keepdims: bool) -> tuple[Any, Any, An
 
 
 def _present_variance(name: str, a: Any, axis: Any, ddof: Any, keepdims: bool) -> Any:
-    x = tensor_like(name, a, "a")
-    axes = some_axes(name, axis, x.ndim)
+    x, axes = _operand(name, a, axis)
     total, count, missing = _present(name, x, axes, keepdims=True)
     deviation = where(missing, 0.0, x - total / np.maximum(count, 1))
     squares = sum(squared(deviation), axes, keepdims)
@@ -438,8 +435,7 @@ def average(
     >>> tg.average([1.0, 2.0], weights=[3.0, 1.0]).item()
     1.25
     """
-    x = tensor_like("average", a, "a")
-    axes = some_axes("average", axis, x.ndim)
+    x, axes = _operand("average", a, axis)
     if weights is None:
         middle = mean(x, axes, keepdims)
         scale = tensor_like("average", np.asarray(_count(x.shape, axes), middle.dtype))
@@ -482,8 +478,7 @@ def logsumexp(
     >>> tg.logsumexp([1000.0, 0.0]).item()
     1000.0
     """
-    x = tensor_like("logsumexp", a, "a")
-    axes = some_axes("logsumexp", axis, x.ndim)
+    x, axes = _operand("logsumexp", a, axis)
     factors = None if b is None else tensor_like("logsumexp", b, "b")
     if factors is not None:
         check_spreads("logsumexp", "b", factors.shape, x.shape)
@@ -520,8 +515,7 @@ def median(a: Kind | ArrayLike, axis: Axes = None, keepdims: bool = False) -> Ki
     >>> tg.median([5.0, 1.0, 2.0, 4.0]).item()
     3.0
     """
-    x = tensor_like("median", a, "a")
-    axes = some_axes("median", axis, x.ndim)
+    x, axes = _operand("median", a, axis)
     n = _count(x.shape, axes)
     if n == 0:
         return mean(x, axes, keepdims)
@@ -554,8 +548,7 @@ def percentile(
 
 
 def _quantile(name: str, a: Any, q: Any, whole: int, axis: Any, keepdims: bool) -> Any:
-    x = tensor_like(name, a, "a")
-    axes = some_axes(name, axis, x.ndim)
+    x, axes = _operand(name, a, axis)
     if getattr(q, "requires_grad", False):
         fix = "Write q.detach()."
         raise TypeError(message(name, "a 'q' that needs a gradient", "a constant", fix))

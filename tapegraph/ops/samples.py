@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 import operator
-from typing import TYPE_CHECKING, Any, Literal, SupportsIndex
+from typing import Any, Literal, SupportsIndex
 
 import numpy as np
 import numpy.typing as npt
@@ -42,10 +42,7 @@ from tapegraph.ops.shape import (
 from tapegraph.recording.node import as_float
 from tapegraph.recording.numpy_functions import detached, implements, numbers
 from tapegraph.recording.record import tensor_like
-from tapegraph.typed import ArrayLike, Axes
-
-if TYPE_CHECKING:
-    from tapegraph.typed import Kind
+from tapegraph.typed import ArrayLike, Axes, Kind
 
 __all__ = ["corrcoef", "cov", "gradient", "interp", "linspace", "meshgrid", "polyval"]
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Literal, SupportsIndex, overload
+from typing import Any, Literal, SupportsIndex, overload
 
 import numpy as np
 
@@ -16,10 +16,17 @@ from tapegraph.recording import node as nodes
 from tapegraph.recording.numpy_functions import implements
 from tapegraph.recording.op import Op
 from tapegraph.recording.record import apply, remember, tensor_like
-from tapegraph.typed import Array, ArrayLike, Axes, Nested, Operand, Shape, SupportsArray
-
-if TYPE_CHECKING:
-    from tapegraph.typed import Kind, Tensor
+from tapegraph.typed import (
+    Array,
+    ArrayLike,
+    Axes,
+    Kind,
+    Nested,
+    Operand,
+    Shape,
+    SupportsArray,
+    Tensor,
+)
 
 __all__ = [
     "append",

@@ -8,7 +8,7 @@ import importlib
 import math
 import operator
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -19,10 +19,7 @@ from tapegraph.ops.reduce import logsumexp, shift_along, sum
 from tapegraph.recording.numpy_functions import SCIPY, numbers
 from tapegraph.recording.op import Op
 from tapegraph.recording.record import apply, binary, tensor_like, unary
-from tapegraph.typed import Array, ArrayLike, Axes
-
-if TYPE_CHECKING:
-    from tapegraph.typed import Kind
+from tapegraph.typed import Array, ArrayLike, Axes, Kind
 
 __all__ = [
     "beta",
