@@ -165,10 +165,6 @@ def _count(shape: tuple[int, ...], axes: tuple[int, ...]) -> int:
     return math.prod(shape[a] for a in axes)
 
 
-def _along(axis: int, ndim: int, part: slice) -> tuple[slice, ...]:
-    return (*(slice(None),) * axis, part, *(slice(None),) * (ndim - axis - 1))
-
-
 def _missing(x: Any) -> Any:
     """Return where a tensor is NaN."""
     return np.isnan(numbers(x))
@@ -615,10 +611,16 @@ def diff(
     parts = [part for part in parts if part is not None]
     if times and len(parts) > 1:
         x = concat(parts, along)
-    after, before = (_along(along, x.ndim, part) for part in np.s_[1:, :-1])
     for _ in range(times):
-        x = x[after] - x[before]
+        after, before = _neighbours(x, along)
+        x = after - before
     return x
+
+
+def _neighbours(x: Any, axis: int) -> tuple[Any, Any]:
+    """Return all elements but the first along an axis, and all but the last."""
+    whole = (slice(None),) * axis
+    return x[(*whole, slice(1, None))], x[(*whole, slice(None, -1))]
 
 
 def _edge(value: Any, argument: str, x: Any, axis: int) -> Any:
@@ -656,8 +658,8 @@ def trapezoid(
         width = diff(places, axis=axis if places.ndim > 1 else -1)
         if places.ndim == 1:
             width = reshape(width, (width.size, *(1,) * (heights.ndim - along - 1)))
-    after, before = (_along(along, heights.ndim, part) for part in np.s_[1:, :-1])
-    return sum(mul(width, heights[after] + heights[before]) / 2.0, axis=along)
+    after, before = _neighbours(heights, along)
+    return sum(mul(width, after + before) / 2.0, axis=along)
 
 
 # Without a gradient: plain arrays, and operations in a captured step

@@ -82,8 +82,8 @@ FAULTS = (
         "forward",
         "where-branches-swapped",
         "tapegraph/ops/elementwise.py",
-        "return chosen(cond, a, b)",
-        "return chosen(cond, b, a)",
+        'Op("where", chosen, ',
+        'Op("where", lambda cond, a, b: chosen(cond, b, a), ',
         f"{OPS} -k where]",
     ),
     Fault(
