@@ -562,7 +562,7 @@ def logaddexp2(x1: Kind | ArrayLike, x2: Kind | ArrayLike, /) -> Kind:
     2.0
     """
     a, b = operand("logaddexp2", x1, "x1"), operand("logaddexp2", x2, "x2")
-    return logaddexp(a * LN2, b * LN2) / LN2
+    return div(logaddexp(a * LN2, b * LN2), LN2)
 
 
 @implements(np.float_power)
@@ -896,7 +896,8 @@ def nan_to_num(
     out = tensor_like("nan_to_num", x)
     if out.dtype.kind == "c":
         numbers_for: Any = {"nan": nan, "posinf": posinf, "neginf": neginf}
-        return nan_to_num(real(out), **numbers_for) + nan_to_num(imag(out), **numbers_for) * 1j
+        a, b = (nan_to_num(part, **numbers_for) for part in (real(out), imag(out)))
+        return add(a, mul(b, 1j))
     if out.dtype.kind != "f":
         return out
     limits = np.finfo(out.dtype)

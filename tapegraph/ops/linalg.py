@@ -16,9 +16,9 @@ import numpy as np
 from tapegraph.arrays.axes import int_tuple, one_axis, ordered_axes, some_axes
 from tapegraph.errors import kind_of, message
 from tapegraph.numpy_warnings import watched
-from tapegraph.ops import reduce, shape
-from tapegraph.ops.elementwise import conj, real, where
-from tapegraph.ops.index import diagonal_places, gather
+from tapegraph.ops import elementwise, reduce, shape
+from tapegraph.ops.elementwise import conj, mul, real, where
+from tapegraph.ops.index import diagonal_places, gather, getitem
 from tapegraph.ops.shape import matrix_transpose, moveaxis, permuted, tensors_of
 from tapegraph.recording.node import as_float, as_leaf
 from tapegraph.recording.numpy_functions import detached, implements, numbers
@@ -184,7 +184,7 @@ def dot(a: Kind | ArrayLike, b: Kind | ArrayLike) -> Kind:
     """
     x, y = tensor_like("dot", a, "a"), tensor_like("dot", b, "b")
     if not x.ndim or not y.ndim:
-        return x * y
+        return mul(x, y)
     if y.ndim == 1 or max(x.ndim, y.ndim) == 2:
         return matmul(x, y)
     return _contracted("dot", x, y, (x.ndim - 1,), (y.ndim - 2,))
@@ -199,7 +199,7 @@ def inner(a: Kind | ArrayLike, b: Kind | ArrayLike) -> Kind:
     """
     x, y = tensor_like("inner", a, "a"), tensor_like("inner", b, "b")
     if not x.ndim or not y.ndim:
-        return x * y
+        return mul(x, y)
     return _contracted("inner", x, y, (x.ndim - 1,), (y.ndim - 1,))
 
 
@@ -251,7 +251,7 @@ def outer(a: Kind | ArrayLike, b: Kind | ArrayLike) -> Kind:
     [[3.0, 4.0], [6.0, 8.0]]
     """
     x, y = tensor_like("outer", a, "a"), tensor_like("outer", b, "b")
-    return _reshaped(x, (x.size, 1)) * _reshaped(y, (1, y.size))
+    return mul(_reshaped(x, (x.size, 1)), _reshaped(y, (1, y.size)))
 
 
 @implements(np.tensordot, np.linalg.tensordot)
@@ -291,9 +291,9 @@ def kron(a: Kind | ArrayLike, b: Kind | ArrayLike) -> Kind:
     left, right = tensor_like("kron", a, "a"), tensor_like("kron", b, "b")
     ndim = max(left.ndim, right.ndim)
     n, m = ((1,) * (ndim - x.ndim) + x.shape for x in (left, right))
-    apart = _reshaped(left, tuple(k for length in n for k in (length, 1)))
-    blocks = apart * _reshaped(right, tuple(k for length in m for k in (1, length)))
-    return _reshaped(blocks, tuple(i * j for i, j in zip(n, m, strict=True)))
+    blocks = _reshaped(left, tuple(k for length in n for k in (length, 1)))
+    repeated = _reshaped(right, tuple(k for length in m for k in (1, length)))
+    return _reshaped(mul(blocks, repeated), tuple(i * j for i, j in zip(n, m, strict=True)))
 
 
 @implements(np.cross, np.linalg.cross)
@@ -371,7 +371,7 @@ def vecdot(x1: Kind | ArrayLike, x2: Kind | ArrayLike, /, axis: SupportsIndex = 
     if x.shape[-1] != y.shape[-1]:
         received = f"shapes {x.shape} and {y.shape}"
         raise ValueError(message("vecdot", received, "vectors of the same length"))
-    return reduce.sum(conj(x) * y, axis=-1)
+    return reduce.sum(mul(conj(x), y), axis=-1)
 
 
 def matvec(x1: Kind | ArrayLike, x2: Kind | ArrayLike, /) -> Kind:
@@ -586,7 +586,7 @@ def _diagonal(op: str, a: Any, offset: int, axis1: SupportsIndex, axis2: Support
         raise ValueError(message(op, f"shape {x.shape}", "at least two axes"))
     x = axes_last(op, x, axis1, axis2)
     (shift,) = int_tuple(op, "offset", offset)
-    return x[(..., *diagonal_places(x.shape[-2:], shift))]
+    return getitem(x, (..., *diagonal_places(x.shape[-2:], shift)))
 
 
 def _contracted(op: str, a: Any, b: Any, left: tuple[int, ...], right: tuple[int, ...]) -> Any:
@@ -1077,12 +1077,12 @@ def _vector_norm(name: str, x: Any, axes: tuple[int, ...], ord: Any, keepdims: b
     power = as_float(ord, name, "ord")
     axes = some_axes(name, axes, x.ndim)
     if is_complex(x):
-        x = abs(x)
+        x = elementwise.abs(x)
     if power == 0:
         nonzero = (numbers(x) != 0).astype(x.dtype if x.dtype.kind == "f" else np.float64)
         return reduce.sum(nonzero, axes, keepdims)
     if x.dtype.kind != "f":
-        x = x * 1.0
+        x = mul(x, 1.0)
     return apply(NORM, (x,), {"axis": axes, "keepdims": bool(keepdims), "ord": power})
 
 
@@ -1094,7 +1094,7 @@ def _matrix_norm(name: str, x: Any, axes: tuple[int, ...], ord: Any, keepdims: b
         return _vector_norm(name, x, (rows, columns), 2, keepdims)
     last = axes_last(name, x, rows, columns)
     if ord in (1, -1, math.inf, -math.inf):
-        sums = reduce.sum(abs(last), axis=-2 if ord in (1, -1) else -1)
+        sums = reduce.sum(elementwise.abs(last), axis=-2 if ord in (1, -1) else -1)
         out = _vector_norm(name, sums, (-1,), math.inf if ord > 0 else -math.inf, False)
     elif ord == "nuc":
         out = reduce.sum(svdvals(last), axis=-1)

@@ -12,7 +12,20 @@ import numpy as np
 
 from tapegraph.arrays.axes import int_tuple, one_axis, ordered_axes, some_axes
 from tapegraph.errors import kind_of, message
-from tapegraph.ops.elementwise import check_spreads, conj, exp, log, mul, real, sqrt, where
+from tapegraph.ops.elementwise import (
+    add,
+    check_spreads,
+    conj,
+    div,
+    exp,
+    log,
+    mul,
+    real,
+    sqrt,
+    sub,
+    where,
+)
+from tapegraph.ops.index import getitem
 from tapegraph.ops.shape import concat, moveaxis, permuted, reshape
 from tapegraph.recording.capture_mode import is_captured
 from tapegraph.recording.node import as_float, numeric, real_dtype
@@ -209,7 +222,7 @@ def ptp(a: Kind | ArrayLike, axis: Axes = None, keepdims: bool = False) -> Kind:
     4.0
     """
     x = tensor_like("ptp", a, "a")
-    return max(x, axis, keepdims) - min(x, axis, keepdims)
+    return sub(max(x, axis, keepdims), min(x, axis, keepdims))
 
 
 @implements(np.nanmax)
@@ -315,16 +328,16 @@ def _variance(name: str, a: Any, axis: Any, ddof: Any, keepdims: bool) -> Any:
     x, axes = _operand(name, a, axis)
     count = _count(x.shape, axes)
     freedom = count - as_float(ddof, name, "ddof")
-    squares = sum(squared(x - mean(x, axes, keepdims=True)), axes, keepdims)
-    variance = squares / (freedom if freedom > 0 else 0.0)
+    squares = sum(squared(sub(x, mean(x, axes, keepdims=True))), axes, keepdims)
+    variance = div(squares, freedom if freedom > 0 else 0.0)
     if count == 1 and freedom <= 0:  # 0 / 0, whose derivative is NaN though the 0 does not move
-        return variance + real(sum(x, axes, keepdims)) * math.nan
+        return add(variance, mul(real(sum(x, axes, keepdims)), math.nan))
     return variance
 
 
 def squared(x: Any) -> Any:
     """Return the square of each element's size."""
-    return real(x * conj(x)) if is_complex(x) else x * x
+    return real(mul(x, conj(x))) if is_complex(x) else mul(x, x)
 
 
 def _root(variance: Any) -> Any:
@@ -353,7 +366,7 @@ def nanmean(a: Kind | ArrayLike, axis: Axes = None, keepdims: bool = False) -> K
     2.0
     """
     total, count, _ = _present("nanmean", a, axis, keepdims)
-    return total / count
+    return div(total, count)
 
 
 @implements(np.nanvar)
@@ -389,13 +402,13 @@ def _present(name: str, a: Any, axis: Any, keepdims: bool) -> tuple[Any, Any, An
 def _present_variance(name: str, a: Any, axis: Any, ddof: Any, keepdims: bool) -> Any:
     x, axes = _operand(name, a, axis)
     total, count, missing = _present(name, x, axes, keepdims=True)
-    deviation = where(missing, 0.0, x - total / np.maximum(count, 1))
+    deviation = where(missing, 0.0, sub(x, div(total, np.maximum(count, 1))))
     squares = sum(squared(deviation), axes, keepdims)
     freedom = count.reshape(squares.shape) - as_float(ddof, name, "ddof")
     known = np.where(freedom > 0, 0.0, math.nan).astype(count.dtype)
-    variance = squares / (freedom.astype(count.dtype) + known)
+    variance = div(squares, freedom.astype(count.dtype) + known)
     # NaN has the derivative NaN, though the squares of one element do not move.
-    return variance + real(reshape(total, squares.shape)) * known
+    return add(variance, mul(real(reshape(total, squares.shape)), known))
 
 
 # Means
@@ -441,8 +454,8 @@ def average(
         if not peek(scale).all():
             received = "weights that add up to zero"
             raise ZeroDivisionError(message("average", received, "a sum other than zero"))
-        middle = sum(x * w, axes, keepdims) / scale
-    return (middle, scale * np.ones(middle.shape, scale.dtype)) if returned else middle
+        middle = div(sum(mul(x, w), axes, keepdims), scale)
+    return (middle, mul(scale, np.ones(middle.shape, scale.dtype))) if returned else middle
 
 
 def _aligned(w: Any, shape: tuple[int, ...], axis: Any) -> Any:
@@ -480,11 +493,11 @@ def logsumexp(
         check_spreads("logsumexp", "b", factors.shape, x.shape)
     shift = shift_along(x, axes)
     with np.errstate(divide="ignore"):  # nothing to sum is -inf
-        powers = exp(x - shift)
+        powers = exp(sub(x, shift))
         if factors is not None:
-            powers = powers * factors
+            powers = mul(powers, factors)
         total = log(sum(powers, axes, keepdims))
-    return total + shift.reshape(total.shape)
+    return add(total, shift.reshape(total.shape))
 
 
 def shift_along(x: Any, axes: tuple[int, ...]) -> Any:
@@ -561,8 +574,8 @@ def _quantile(name: str, a: Any, q: Any, whole: int, axis: Any, keepdims: bool) 
     below = np.floor(place)
     ranks = np.concatenate([below, np.ceil(place)]).astype(np.int64)
     picked = _ranked(x, axes, ranks)
-    low, high = picked[..., : place.size], picked[..., place.size :]
-    found = low + (high - low) * (place - below)
+    low, high = (getitem(picked, (..., part)) for part in np.s_[: place.size, place.size :])
+    found = add(low, mul(sub(high, low), place - below))
     if found.ndim > 1 and levels.ndim:
         found = moveaxis(found, -1, 0)
     shape = kept_shape(x.shape, axes) if keepdims else picked.shape[:-1]
@@ -580,7 +593,7 @@ def _ranked(x: Any, axes: tuple[int, ...], ranks: Array) -> Any:
     last = order[:, -1:]  # NaN where there is one
     if values.dtype.kind == "f":
         chosen = np.where(np.isnan(np.take_along_axis(values, last, axis=-1)), last, chosen)
-    picked = table[np.arange(order.shape[0])[:, None], chosen]
+    picked = getitem(table, (np.arange(order.shape[0])[:, None], chosen))
     return reshape(picked, (*rest, ranks.size))
 
 
@@ -613,14 +626,14 @@ def diff(
         x = concat(parts, along)
     for _ in range(times):
         after, before = _neighbours(x, along)
-        x = after - before
+        x = sub(after, before)
     return x
 
 
 def _neighbours(x: Any, axis: int) -> tuple[Any, Any]:
     """Return all elements but the first along an axis, and all but the last."""
     whole = (slice(None),) * axis
-    return x[(*whole, slice(1, None))], x[(*whole, slice(None, -1))]
+    return getitem(x, (*whole, slice(1, None))), getitem(x, (*whole, slice(None, -1)))
 
 
 def _edge(value: Any, argument: str, x: Any, axis: int) -> Any:
@@ -630,7 +643,7 @@ def _edge(value: Any, argument: str, x: Any, axis: int) -> Any:
     edge = tensor_like("diff", value, argument)
     slab = kept_shape(x.shape, (axis,))
     if edge.ndim == 0:
-        return edge * np.ones(slab, edge.dtype)
+        return mul(edge, np.ones(slab, edge.dtype))
     if edge.ndim != x.ndim or kept_shape(edge.shape, (axis,)) != slab:
         expected = f"a number, or the shape {x.shape} but for axis {axis}"
         raise ValueError(message("diff", f"{argument!r} of shape {edge.shape}", expected))
@@ -659,7 +672,7 @@ def trapezoid(
         if places.ndim == 1:
             width = reshape(width, (width.size, *(1,) * (heights.ndim - along - 1)))
     after, before = _neighbours(heights, along)
-    return sum(mul(width, after + before) / 2.0, axis=along)
+    return sum(div(mul(width, add(after, before)), 2.0), axis=along)
 
 
 # Without a gradient: plain arrays, and operations in a captured step

@@ -19,13 +19,14 @@ from tapegraph.ops.elementwise import (
     conj,
     div,
     floor,
+    mod,
     mul,
     real,
     sqrt,
     sub,
     where,
 )
-from tapegraph.ops.index import take
+from tapegraph.ops.index import getitem, take
 from tapegraph.ops.linalg import diagonal, matmul
 from tapegraph.ops.reduce import diff, mean, sum
 from tapegraph.ops.shape import (
@@ -33,6 +34,7 @@ from tapegraph.ops.shape import (
     broadcast_arrays,
     broadcast_to,
     concat,
+    expand_dims,
     moveaxis,
     ravel,
     reshape,
@@ -120,10 +122,10 @@ def polyval(p: Kind | ArrayLike, x: Kind | ArrayLike) -> Kind:
         received = f"p of shape {coefficients.shape}"
         raise ValueError(message("polyval", received, "one axis of coefficients"))
     if not coefficients.shape[0]:
-        return at * 0.0
-    value = broadcast_to(coefficients[0], at.shape)
+        return mul(at, 0.0)
+    value = broadcast_to(getitem(coefficients, 0), at.shape)
     for i in range(1, coefficients.shape[0]):
-        value = value * at + coefficients[i]
+        value = add(mul(value, at), getitem(coefficients, i))
     return value
 
 
@@ -155,26 +157,29 @@ def interp(
         length = abs(as_float(period, name, "period"))
         if not length:
             raise ValueError(message(name, "period=0", "a period other than 0"))
-        at, knots = at % length, knots % length
+        at, knots = mod(at, length), mod(knots, length)
         order = np.argsort(numbers(knots), kind="stable")
         knots, values = take(knots, order), take(values, order)
-        knots = concat([knots[-1:] - length, knots, knots[:1] + length])
-        values = concat([values[-1:], values, values[:1]])
+        first, last = slice(None, 1), slice(-1, None)
+        before, after = getitem(knots, last), getitem(knots, first)
+        knots = concat([sub(before, length), knots, add(after, length)])
+        values = concat([getitem(values, last), values, getitem(values, first)])
         left = right = None
-    below, above = numbers(at) < numbers(knots[0]), numbers(at) > numbers(knots[-1])
-    inside = values[0]
+    lowest, lowest_value = getitem(knots, 0), getitem(values, 0)
+    below, above = numbers(at) < numbers(lowest), numbers(at) > numbers(getitem(knots, -1))
+    inside = lowest_value
     if knots.shape[0] > 1:
         # Where it is outside, a line would be followed to nowhere.
-        kept = where(np.logical_or(below, above), knots[0], at)
+        kept = where(np.logical_or(below, above), lowest, at)
         ends = np.searchsorted(numbers(knots), numbers(kept), side="right")
         ends = np.minimum(np.maximum(ends, 1), knots.shape[0] - 1)
         x0, x1 = take(knots, ends - 1), take(knots, ends)
         y0, y1 = take(values, ends - 1), take(values, ends)
-        width = x1 - x0
-        share = (kept - x0) / where(numbers(width) != 0, width, 1.0)
-        inside = y0 + (y1 - y0) * share
-    inside = where(below, values[0] if left is None else left, inside)
-    return where(above, values[-1] if right is None else right, inside)
+        width = sub(x1, x0)
+        share = div(sub(kept, x0), where(numbers(width) != 0, width, 1.0))
+        inside = add(y0, mul(sub(y1, y0), share))
+    inside = where(below, lowest_value if left is None else left, inside)
+    return where(above, getitem(values, -1) if right is None else right, inside)
 
 
 @implements(np.gradient)
@@ -192,7 +197,7 @@ def gradient(
     name = "gradient"
     values: Any = tensor_like(name, f, "f")
     if values.dtype.kind not in "fc":
-        values = values * 1.0
+        values = mul(values, 1.0)
     if edge_order not in (1, 2):
         raise ValueError(message(name, f"edge_order={edge_order!r}", "1 or 2"))
     axes = some_axes(name, axis, values.ndim)
@@ -225,16 +230,22 @@ def _rise(values: Any, spacing: Any, axis: int, edge_order: int) -> Any:
         raise ValueError(message(name, received, f"one number, or places of shape {(n,)}"))
     if f.dtype.kind == "f":  # the result has the values' dtype
         h = astype(h, f.dtype, copy=False)
-    rises = (f[..., 1:] - f[..., :-1]) / h
-    before, after = h[..., :-1], h[..., 1:]
-    inner = (rises[..., 1:] * before + rises[..., :-1] * after) / (before + after)
-    first, last = rises[..., :1], rises[..., -1:]
+    rises = div(sub(_part(f, 1, None), _part(f, None, -1)), h)
+    before, after = _part(h, None, -1), _part(h, 1, None)
+    sides = add(mul(_part(rises, 1, None), before), mul(_part(rises, None, -1), after))
+    inner = div(sides, add(before, after))
+    first, last = _part(rises, None, 1), _part(rises, -1, None)
     if edge_order == 2:
-        begun = before[..., :1] / (before[..., :1] + after[..., :1])
-        ended = after[..., -1:] / (after[..., -1:] + before[..., -1:])
-        first = first + (first - rises[..., 1:2]) * begun
-        last = last + (last - rises[..., -2:-1]) * ended
+        begun, ended = _part(h, None, 1), _part(h, -1, None)
+        begun = div(begun, add(begun, _part(h, 1, 2)))
+        ended = div(ended, add(ended, _part(h, -2, -1)))
+        first = add(first, mul(sub(first, _part(rises, 1, 2)), begun))
+        last = add(last, mul(sub(last, _part(rises, -2, -1)), ended))
     return moveaxis(concat([first, inner, last], axis=-1), -1, axis)
+
+
+def _part(x: Any, start: int | None, stop: int | None) -> Any:
+    return getitem(x, (..., slice(start, stop)))
 
 
 # Statistics
@@ -283,12 +294,12 @@ def cov(
         received = f"{total} observations with ddof={free}"
         raise ValueError(message(name, received, "more observations than degrees of freedom lost"))
     if weights is None:
-        weighed = centred = rows - mean(rows, 1, keepdims=True)
+        weighed = centred = sub(rows, mean(rows, 1, keepdims=True))
     else:
         shares = weights.astype(rows.real.dtype if rows.dtype.kind == "c" else rows.dtype)
-        centred = rows - sum(rows * shares, 1, keepdims=True) / float(total)
-        weighed = centred * shares
-    return squeeze(matmul(centred, conj(transpose(weighed))) / float(total - lost))
+        centred = sub(rows, div(sum(mul(rows, shares), 1, keepdims=True), float(total)))
+        weighed = mul(centred, shares)
+    return squeeze(div(matmul(centred, conj(transpose(weighed))), float(total - lost)))
 
 
 @implements(np.corrcoef)
@@ -301,9 +312,9 @@ def corrcoef(x: Kind | ArrayLike, y: Kind | ArrayLike | None = None, rowvar: boo
     """
     c: Any = cov(x, y, rowvar)
     if c.ndim == 0:
-        return c / c
+        return div(c, c)
     spread = sqrt(real(diagonal(c)))
-    found = c / (spread[:, None] * spread)
+    found = div(c, mul(expand_dims(spread, 1), spread))
     return found if found.dtype.kind == "c" else clip(found, -1.0, 1.0)
 
 
@@ -312,7 +323,7 @@ def _variables(name: str, value: Any, rowvar: bool) -> Any:
     if x.ndim > 2:
         raise ValueError(message(name, f"an array of shape {x.shape}", "at most two axes"))
     if x.dtype.kind not in "fc":
-        x = x * 1.0
+        x = mul(x, 1.0)
     rows = atleast_2d(x)
     return transpose(rows) if not rowvar and x.ndim == 2 else rows
 

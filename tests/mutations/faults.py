@@ -2881,8 +2881,8 @@ FAULTS = (
         "forward",
         "weighed-covariances-about-the-mean",
         "tapegraph/ops/samples.py",
-        "centred = rows - sum(rows * shares, 1, keepdims=True) / float(total)",
-        "centred = rows - mean(rows, 1, keepdims=True)",
+        "centred = sub(rows, div(sum(mul(rows, shares), 1, keepdims=True), float(total)))",
+        "centred = sub(rows, mean(rows, 1, keepdims=True))",
         "tests/ops/test_samples.py -k cov",
     ),
     Fault(
