@@ -23,36 +23,26 @@ from tapegraph.differentiation.gradients import gradients
 from tapegraph.engines.backend import get_backend, last_backward, set_backend, use_backend
 from tapegraph.engines.forward import get_forward, set_forward, use_forward
 from tapegraph.errors import LostGradientWarning
-from tapegraph.ops import activations as _activations
-from tapegraph.ops import attention as _attention
-from tapegraph.ops import classes as _classes
-from tapegraph.ops import convolutions as _convolutions
 from tapegraph.ops import elementwise as _elementwise
 from tapegraph.ops import fft, special
 from tapegraph.ops import index as _index
+from tapegraph.ops import layers as _layers
 from tapegraph.ops import linalg as _linalg
 from tapegraph.ops import losses as _losses
 from tapegraph.ops import nn as _nn
-from tapegraph.ops import norms as _norms
 from tapegraph.ops import reduce as _reduce
 from tapegraph.ops import samples as _samples
 from tapegraph.ops import shape as _shape
-from tapegraph.ops import statistics as _statistics
-from tapegraph.ops.activations import *
-from tapegraph.ops.attention import *
-from tapegraph.ops.classes import *
-from tapegraph.ops.convolutions import *
 from tapegraph.ops.elementwise import *
 from tapegraph.ops.index import *
+from tapegraph.ops.layers import *
 from tapegraph.ops.linalg import *
 from tapegraph.ops.losses import *
 from tapegraph.ops.nn import *
-from tapegraph.ops.norms import *
 from tapegraph.ops.reduce import *
 from tapegraph.ops.samples import *
 from tapegraph.ops.shape import *
 from tapegraph.ops.special import log_softmax, softplus
-from tapegraph.ops.statistics import *
 from tapegraph.optim import (
     SGD,
     Adagrad,
@@ -164,15 +154,10 @@ __all__ = [
     "vsum",
     "zero_grad",
 ]
-__all__ += _activations.__all__
-__all__ += _attention.__all__
-__all__ += _classes.__all__
-__all__ += _convolutions.__all__
-__all__ += _norms.__all__
 __all__ += _elementwise.__all__
-__all__ += _statistics.__all__
 __all__ += _samples.__all__
 __all__ += _index.__all__
+__all__ += _layers.__all__
 __all__ += _linalg.__all__
 __all__ += _losses.__all__
 __all__ += _nn.__all__

@@ -6,8 +6,11 @@ number twice; which thread gets which is the scheduler's. A forked child does no
 parent's stream: it begins with one of its own, seeded by the system, until it calls `seed`.
 
 A draw checks its arguments first, so one that is refused leaves the stream where it was. Where a
-program is captured, a draw is a leaf of it: it stands in the order of drawing, and every run
-reads it anew from the same generator, whichever engine runs.
+program is captured, a draw gives a Tensor, a leaf of it: it stands in the order of drawing, and
+every run reads it anew from the same generator, whichever engine runs.
+
+Initial weights have the shape (in, out) of a matrix for ``x @ w``, as in Keras, or that of a kernel
+of `conv2d`, (out, in, *spatial), whose places count in its fans, as in PyTorch.
 """
 
 from __future__ import annotations
@@ -70,7 +73,6 @@ _generator: np.random.Generator | None = None
 
 
 def _shared() -> np.random.Generator:
-    """Return the generator behind every draw."""
     global _generator
     with _lock():
         if _generator is None:
@@ -96,7 +98,6 @@ def generator() -> np.random.Generator:
 
     What is drawn from it directly is a plain array, which no program draws anew.
 
-    :returns: Numpy.random.Generator.
     :raises RuntimeError: Inside a captured program.
 
     >>> tg.random.generator()
@@ -122,10 +123,7 @@ def seed(n: SupportsIndex) -> None:
     """
     name = "random.seed"
     check_outside(name, "Its runs go on with the stream: seed it before the first.")
-    try:
-        number = operator.index(n)
-    except TypeError:
-        raise TypeError(message(name, f"{kind_of(n)} for 'n'", "an integer")) from None
+    number = _integer(name, "n", n)
     if number < 0:
         raise ValueError(message(name, f"n={number}", "a seed that is not negative"))
     _move_to(np.random.PCG64(number).state)
@@ -136,13 +134,11 @@ def get_state() -> dict[str, Any]:
 
     The integers have up to 128 bits: Python's ``json`` keeps them all, other readers may not.
 
-    :returns: Dict. What `set_state` takes; the ``state`` of NumPy's ``PCG64``.
+    :returns: What `set_state` takes; the ``state`` of NumPy's ``PCG64``.
     :raises RuntimeError: Inside a captured program.
 
-    >>> import json
-    >>> saved = json.dumps(tg.random.get_state())
-    >>> first = tg.random.uniform(size=3)
-    >>> tg.random.set_state(json.loads(saved))
+    >>> saved, first = tg.random.get_state(), tg.random.uniform(size=3)
+    >>> tg.random.set_state(saved)
     >>> bool((tg.random.uniform(size=3) == first).all())
     True
     """
@@ -247,9 +243,8 @@ def normal(
 ) -> Array:
     """Draw from a normal distribution, as `numpy.random.Generator.normal`.
 
-    In a captured step it gives a Tensor, which every run draws anew. In float32,
-    which NumPy's has not, the numbers are ``loc + scale * Generator.standard_normal(size, dtype)``,
-    computed in float32. ``loc`` and ``scale`` are finite numbers: for arrays and tensors write
+    In float32, which NumPy's has not, ``loc + scale * Generator.standard_normal(size, dtype)``.
+    ``loc`` and ``scale`` are finite numbers: for arrays and tensors write
     ``loc + scale * tg.random.normal(size=...)``, which has a gradient too.
 
     >>> tg.random.seed(0)
@@ -259,9 +254,7 @@ def normal(
     name = "random.normal"
     kind, shape = _floating(name, dtype), _shape(name, "size", size)
     fix = "For arrays and tensors write loc + scale * tg.random.normal(size=...)."
-    mean, deviation = _number(name, "loc", loc, kind, fix), _number(name, "scale", scale, kind, fix)
-    if deviation < 0.0:
-        raise ValueError(message(name, f"scale={deviation}", "a scale that is not negative"))
+    mean, deviation = _place_and_width(name, loc, scale, kind, fix)
 
     def draw() -> Any:
         if kind == _FLOAT64:
@@ -279,11 +272,9 @@ def uniform(
 ) -> Array:
     """Draw evenly from ``[low, high)``, as `numpy.random.Generator.uniform`.
 
-    In a captured step it gives a Tensor, which every run draws anew. In float32,
-    which NumPy's has not, the numbers are ``low + (high - low) * Generator.random(size, dtype)``,
-    computed in float32. The bounds and their difference are finite numbers, ``low <= high``: for
-    arrays and tensors write ``low + (high - low) * tg.random.uniform(size=...)``, which has a
-    gradient too.
+    In float32, which NumPy's has not, it is ``low + (high - low) * Generator.random(size, dtype)``.
+    The bounds and their difference are finite, ``low <= high``: for arrays and tensors write
+    ``low + (high - low) * tg.random.uniform(size=...)``, which has a gradient too.
 
     >>> tg.random.seed(0)
     >>> tg.random.uniform(-1.0, 1.0, size=3)
@@ -310,8 +301,7 @@ def integers(
 ) -> Array:
     """Draw integers evenly from ``[low, high)``, as `numpy.random.Generator.integers`.
 
-    In a captured step it gives a Tensor, which every run draws anew. The bounds are
-    integers, not arrays, and the numbers int64.
+    The bounds are integers, not arrays, and the numbers int64.
 
     >>> tg.random.seed(7)
     >>> tg.random.integers(10, size=5)
@@ -322,9 +312,8 @@ def integers(
     first, end = (0, low) if high is None else (low, high)
     least, most = _integer(name, "low", first), _integer(name, "high", end)
     if not -(2**63) <= least < most <= 2**63:
-        raise ValueError(
-            message(name, f"low={least} and high={most}", "low < high, within 64 bits")
-        )
+        received = f"low={least} and high={most}"
+        raise ValueError(message(name, received, "low < high, within 64 bits"))
     return _drawn(
         name, lambda: _shared().integers(least, most, shape), np.int64, low=least, high=most
     )
@@ -333,8 +322,7 @@ def integers(
 def permutation(x: SupportsIndex) -> Array:
     """Draw an order of ``range(x)``, as `numpy.random.Generator.permutation` of a number.
 
-    In a captured step it gives a Tensor, which every run draws anew. An array is
-    refused: shuffle one by ``array[tg.random.permutation(len(array))]``.
+    An array is refused: shuffle one by ``array[tg.random.permutation(len(array))]``.
 
     >>> tg.random.seed(0)
     >>> tg.random.permutation(5)
@@ -351,10 +339,8 @@ def dropout_mask(shape: Shape, p: float, dtype: npt.DTypeLike = np.float64) -> A
 
     An element is kept where NumPy's ``Generator.random(shape) >= p``, in either dtype.
 
-    :param shape: Int or tuple of int.
     :param p: The share that is dropped, in [0, 1].
     :param dtype: Float32 or float64.
-    :returns: Ndarray in a captured step a Tensor, which every run draws anew.
     :raises TypeError: ``p`` is not a number, ``shape`` is not integers, or the dtype is another.
     :raises ValueError: ``p`` is not in [0, 1], or a length in ``shape`` is negative.
 
@@ -369,9 +355,6 @@ def dropout_mask(shape: Shape, p: float, dtype: npt.DTypeLike = np.float64) -> A
 
 
 # Initial weights
-#
-# Fan-in and fan-out are the lengths of a matrix for ``x @ w``, as in Keras; of a kernel of
-# `conv2d`, (out, in, *spatial), they count its places too, as in PyTorch.
 
 # The standard deviation of a standard normal number, once it lies within two of its own.
 _TRUNCATED = 0.87962566103423978
@@ -394,9 +377,7 @@ def truncated_normal(
     """
     name = "random.truncated_normal"
     kind, shape = _floating(name, dtype), _shape(name, "size", size)
-    mean, deviation = _number(name, "loc", loc, kind), _number(name, "scale", scale, kind)
-    if deviation < 0.0:
-        raise ValueError(message(name, f"scale={deviation}", "a scale that is not negative"))
+    mean, deviation = _place_and_width(name, loc, scale, kind)
 
     def draw() -> Any:
         z: Any = np.asarray(_shared().standard_normal(shape, kind))
@@ -410,27 +391,21 @@ def truncated_normal(
 def xavier_uniform(shape: Shape, gain: float = 1.0, dtype: npt.DTypeLike = np.float64) -> Array:
     """Draw evenly within ``gain * sqrt(6 / (fan_in + fan_out))`` of 0: PyTorch's of this name.
 
-    ``shape`` is (in, out) for ``x @ w``, and (out, in, height, width) for `conv2d`.
-
     >>> bool(abs(tg.random.xavier_uniform((2, 4))).max() <= 1.0)
     True
     """
     name = "random.xavier_uniform"
-    bound = _gain(name, gain) * math.sqrt(6.0 / sum(_fans(name, shape, dtype)))
-    return uniform(-bound, bound, shape, dtype)
+    return _evenly(_gain(name, gain) * _root(6.0, name, "fan_sum", shape, dtype), shape, dtype)
 
 
 def xavier_normal(shape: Shape, gain: float = 1.0, dtype: npt.DTypeLike = np.float64) -> Array:
     """Draw with standard deviation ``gain * sqrt(2 / (fan_in + fan_out))``: PyTorch's of this name.
 
-    ``shape`` is (in, out) for ``x @ w``, and (out, in, height, width) for `conv2d`.
-
     >>> tg.random.xavier_normal((2, 4)).shape
     (2, 4)
     """
     name = "random.xavier_normal"
-    deviation = _gain(name, gain) * math.sqrt(2.0 / sum(_fans(name, shape, dtype)))
-    return normal(0.0, deviation, shape, dtype)
+    return normal(0.0, _gain(name, gain) * _root(2.0, name, "fan_sum", shape, dtype), shape, dtype)
 
 
 def kaiming_uniform(
@@ -438,14 +413,13 @@ def kaiming_uniform(
 ) -> Array:
     """Draw evenly within ``sqrt(6 / ((1 + a**2) * fan))`` of 0: PyTorch's of this name.
 
-    ``a`` is the slope of a leaky ReLU below 0, and ``mode`` says which fan: ``"fan_in"`` or
-    ``"fan_out"``. ``shape`` is (in, out) for ``x @ w``, and (out, in, height, width) for `conv2d`.
+    ``a`` is the slope of a leaky ReLU below 0; ``mode`` is ``"fan_in"`` or ``"fan_out"``.
 
     >>> bool(abs(tg.random.kaiming_uniform((6, 4))).max() <= 1.0)
     True
     """
-    bound = math.sqrt(3.0) * _kaiming("random.kaiming_uniform", shape, a, mode, dtype)
-    return uniform(-bound, bound, shape, dtype)
+    deviation = _kaiming("random.kaiming_uniform", shape, a, mode, dtype)
+    return _evenly(math.sqrt(3.0) * deviation, shape, dtype)
 
 
 def kaiming_normal(
@@ -453,8 +427,7 @@ def kaiming_normal(
 ) -> Array:
     """Draw with standard deviation ``sqrt(2 / ((1 + a**2) * fan))``: PyTorch's of this name.
 
-    ``a`` is the slope of a leaky ReLU below 0, and ``mode`` says which fan: ``"fan_in"`` or
-    ``"fan_out"``. ``shape`` is (in, out) for ``x @ w``, and (out, in, height, width) for `conv2d`.
+    ``a`` is the slope of a leaky ReLU below 0; ``mode`` is ``"fan_in"`` or ``"fan_out"``.
 
     >>> tg.random.kaiming_normal((8, 3, 3, 3)).shape
     (8, 3, 3, 3)
@@ -465,75 +438,55 @@ def kaiming_normal(
 def glorot_uniform(shape: Shape, dtype: npt.DTypeLike = np.float64) -> Array:
     """Draw evenly within ``sqrt(6 / (fan_in + fan_out))`` of 0: Keras's of this name.
 
-    ``shape`` is (in, out) for ``x @ w``, and (out, in, height, width) for `conv2d`.
-
     >>> bool(abs(tg.random.glorot_uniform((2, 4))).max() <= 1.0)
     True
     """
-    bound = math.sqrt(6.0 / sum(_fans("random.glorot_uniform", shape, dtype)))
-    return uniform(-bound, bound, shape, dtype)
+    return _evenly(_root(6.0, "random.glorot_uniform", "fan_sum", shape, dtype), shape, dtype)
 
 
 def glorot_normal(shape: Shape, dtype: npt.DTypeLike = np.float64) -> Array:
     """Draw truncated, with standard deviation ``sqrt(2 / (fan_in + fan_out))``: Keras's.
 
-    ``shape`` is (in, out) for ``x @ w``, and (out, in, height, width) for `conv2d`. Without the
-    truncation it is `xavier_normal`.
-
     >>> tg.random.glorot_normal((2, 4)).shape
     (2, 4)
     """
-    deviation = math.sqrt(2.0 / sum(_fans("random.glorot_normal", shape, dtype)))
-    return truncated_normal(0.0, deviation / _TRUNCATED, shape, dtype)
+    return _truncated(_root(2.0, "random.glorot_normal", "fan_sum", shape, dtype), shape, dtype)
 
 
 def he_uniform(shape: Shape, dtype: npt.DTypeLike = np.float64) -> Array:
     """Draw evenly within ``sqrt(6 / fan_in)`` of 0: Keras's of this name.
 
-    ``shape`` is (in, out) for ``x @ w``, and (out, in, height, width) for `conv2d`.
-
     >>> bool(abs(tg.random.he_uniform((6, 4))).max() <= 1.0)
     True
     """
-    bound = math.sqrt(6.0 / _fans("random.he_uniform", shape, dtype)[0])
-    return uniform(-bound, bound, shape, dtype)
+    return _evenly(_root(6.0, "random.he_uniform", "fan_in", shape, dtype), shape, dtype)
 
 
 def he_normal(shape: Shape, dtype: npt.DTypeLike = np.float64) -> Array:
     """Draw truncated, with standard deviation ``sqrt(2 / fan_in)``: Keras's of this name.
 
-    ``shape`` is (in, out) for ``x @ w``, and (out, in, height, width) for `conv2d`. Without the
-    truncation it is `kaiming_normal`.
-
     >>> tg.random.he_normal((2, 4)).shape
     (2, 4)
     """
-    deviation = math.sqrt(2.0 / _fans("random.he_normal", shape, dtype)[0])
-    return truncated_normal(0.0, deviation / _TRUNCATED, shape, dtype)
+    return _truncated(_root(2.0, "random.he_normal", "fan_in", shape, dtype), shape, dtype)
 
 
 def lecun_uniform(shape: Shape, dtype: npt.DTypeLike = np.float64) -> Array:
     """Draw evenly within ``sqrt(3 / fan_in)`` of 0: Keras's of this name.
 
-    ``shape`` is (in, out) for ``x @ w``, and (out, in, height, width) for `conv2d`.
-
     >>> bool(abs(tg.random.lecun_uniform((3, 4))).max() <= 1.0)
     True
     """
-    bound = math.sqrt(3.0 / _fans("random.lecun_uniform", shape, dtype)[0])
-    return uniform(-bound, bound, shape, dtype)
+    return _evenly(_root(3.0, "random.lecun_uniform", "fan_in", shape, dtype), shape, dtype)
 
 
 def lecun_normal(shape: Shape, dtype: npt.DTypeLike = np.float64) -> Array:
     """Draw truncated, with standard deviation ``sqrt(1 / fan_in)``: Keras's of this name.
 
-    ``shape`` is (in, out) for ``x @ w``, and (out, in, height, width) for `conv2d`.
-
     >>> tg.random.lecun_normal((2, 4)).shape
     (2, 4)
     """
-    deviation = math.sqrt(1.0 / _fans("random.lecun_normal", shape, dtype)[0])
-    return truncated_normal(0.0, deviation / _TRUNCATED, shape, dtype)
+    return _truncated(_root(1.0, "random.lecun_normal", "fan_in", shape, dtype), shape, dtype)
 
 
 def orthogonal(shape: Shape, gain: float = 1.0, dtype: npt.DTypeLike = np.float64) -> Array:
@@ -559,21 +512,32 @@ def orthogonal(shape: Shape, gain: float = 1.0, dtype: npt.DTypeLike = np.float6
     return _drawn(name, draw, kind, gain=factor)
 
 
+def _evenly(bound: float, shape: Any, dtype: Any) -> Array:
+    return uniform(-bound, bound, shape, dtype)
+
+
+def _truncated(deviation: float, shape: Any, dtype: Any) -> Array:
+    return truncated_normal(0.0, deviation / _TRUNCATED, shape, dtype)
+
+
 def _kaiming(op: str, shape: Any, a: Any, mode: Any, dtype: Any) -> float:
-    fans = dict(zip(("fan_in", "fan_out"), _fans(op, shape, dtype), strict=True))
-    if mode not in fans:
+    if mode not in ("fan_in", "fan_out"):
         raise ValueError(message(op, f"mode={mode!r}", "'fan_in' or 'fan_out'"))
-    return math.sqrt(2.0 / ((1.0 + _number(op, "a", a, _FLOAT64) ** 2) * fans[mode]))
+    return _root(2.0, op, mode, shape, dtype, 1.0 + _number(op, "a", a, _FLOAT64) ** 2)
 
 
-def _fans(op: str, shape: Any, dtype: Any) -> tuple[int, int]:
-    """Return fan-in and fan-out, of what is empty 1, so that none divides by zero."""
+def _root(
+    numerator: float, op: str, mode: str, shape: Any, dtype: Any, factor: float = 1.0
+) -> float:
+    """Return the root of a number over the fans, of what is empty over 1."""
     _floating(op, dtype)
     first, second, *spatial = _matrix(op, shape)
-    if not spatial:
-        return max(first, 1), max(second, 1)
     places = math.prod(spatial)
-    return max(second * places, 1), max(first * places, 1)
+    # Of a kernel the first axis is what comes out.
+    into, out = (second * places, first * places) if spatial else (first, second)
+    fans = {"fan_in": max(into, 1), "fan_out": max(out, 1)}
+    fans["fan_sum"] = sum(fans.values())
+    return math.sqrt(numerator / (factor * fans[mode]))
 
 
 def _matrix(op: str, shape: Any) -> tuple[int, ...]:
@@ -618,18 +582,10 @@ def _drawn(op: str, draw: Callable[[], Any], dtype: npt.DTypeLike, **by: float) 
 
     The numbers that it draws by are attributes of the leaf: programs that draw by others differ.
     """
-    blocks = _REPEATED.value()
-    if blocks:
-        return _repeated(blocks, lambda: _new(op, draw, dtype, by))
-    return _new(op, draw, dtype, by)
-
-
-def _repeated(blocks: tuple[Repeated, ...], draw: Callable[[], Array]) -> Array:
-    """Draw in the innermost block; what is new there is asked of the one around it."""
-    *around, innermost = blocks
-    outer = (lambda: _repeated(tuple(around), draw)) if around else draw
-    found: Array = innermost.numbers(outer)
-    return found
+    take: Callable[[], Array] = partial(_new, op, draw, dtype, by)
+    for block in _REPEATED.value():  # the innermost is asked first
+        take = partial(block.numbers, take)
+    return take()
 
 
 def _new(op: str, draw: Callable[[], Any], dtype: npt.DTypeLike, by: dict[str, float]) -> Array:
@@ -675,6 +631,15 @@ def _number(op: str, argument: str, value: Any, kind: np.dtype[Any], fix: str = 
     if not -_LARGEST[kind] <= number <= _LARGEST[kind]:  # nor is NaN
         raise ValueError(message(op, f"{argument}={value}", f"a number that is finite in {kind}"))
     return float(number)
+
+
+def _place_and_width(
+    op: str, loc: Any, scale: Any, kind: np.dtype[Any], fix: str = ""
+) -> tuple[float, float]:
+    mean, deviation = _number(op, "loc", loc, kind, fix), _number(op, "scale", scale, kind, fix)
+    if deviation < 0.0:
+        raise ValueError(message(op, f"scale={deviation}", "a scale that is not negative"))
+    return mean, deviation
 
 
 def _integer(op: str, argument: str, value: Any, fix: str = "") -> int:

@@ -37,6 +37,8 @@ if TYPE_CHECKING:
     # Inferred from an argument that is of the kind itself; of what is `ArrayLike` the default.
     Kind = typing_extensions.TypeVar("Kind", bound="ArrayMethods", default="Tensor")
     AnyKind = typing_extensions.TypeVar("AnyKind", bound="ArrayMethods | Value", default="Tensor")
+else:  # of types that nothing is checked by when the program runs
+    Kind = AnyKind = Tensor = Dual = Value = Any
 
 P = ParamSpec("P")
 # Numbers, arrays, tensors and duals, and dicts, lists and tuples of them.

@@ -33,6 +33,11 @@ def some_axes(op: str, axis: Any, ndim: int) -> tuple[int, ...]:
     return axes
 
 
+def ordered_axes(op: str, argument: str, axes: Any, ndim: int) -> tuple[int, ...]:
+    """Return the axes meant by an integer or a sequence, in the order given."""
+    return tuple(one_axis(op, axis, ndim) for axis in int_tuple(op, argument, axes))
+
+
 def int_tuple(op: str, argument: str, value: Any) -> tuple[int, ...]:
     """Return an integer or a sequence of integers as a tuple of Python ints."""
     try:

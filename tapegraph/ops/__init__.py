@@ -16,16 +16,7 @@ from tapegraph.other_names import takes_other_keywords, translated
 
 FAMILIES = ("elementwise", "reduce", "linalg", "shape", "index", "special", "fft", "nn")
 # Functions composed of operations, which have no rules of their own.
-COMPOSITIONS = (
-    "activations",
-    "attention",
-    "classes",
-    "convolutions",
-    "losses",
-    "norms",
-    "samples",
-    "statistics",
-)
+COMPOSITIONS = ("layers", "losses", "samples")
 COMPOSED = tuple(f for f in FAMILIES if f not in ("elementwise", "special"))  # not from slopes
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import operator
-from typing import TYPE_CHECKING, Any, overload
+from typing import Any, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -31,10 +31,7 @@ from tapegraph.recording.record import (
     tensor_like,
     unary,
 )
-from tapegraph.typed import Array, ArrayLike, Operand, Shape
-
-if TYPE_CHECKING:
-    from tapegraph.typed import AnyKind, Kind, Tensor
+from tapegraph.typed import AnyKind, Array, ArrayLike, Kind, Operand, Shape, Tensor
 
 __all__ = [
     "abs",
@@ -157,9 +154,7 @@ def sub(x1: AnyKind | ArrayLike, x2: AnyKind | ArrayLike, /) -> AnyKind:
 
 @binary("mul", operator.mul, np.multiply, takes_complex=True)
 def mul(x1: AnyKind | ArrayLike, x2: AnyKind | ArrayLike, /) -> AnyKind:
-    """Product of two arrays, element by element, as `numpy.multiply`.
-
-    Each one's slope is the other.
+    """Product of two arrays, as `numpy.multiply`; each one's slope is the other.
 
     >>> tg.multiply(tg.param([1.0, 2.0]), [3.0, 4.0]).data
     array([3., 8.])
@@ -179,8 +174,8 @@ def div(x1: AnyKind | ArrayLike, x2: AnyKind | ArrayLike, /) -> AnyKind:
 def pow(x1: AnyKind | ArrayLike, x2: AnyKind | ArrayLike, /) -> AnyKind:
     """Power of two arrays, as `numpy.power`.
 
-    The derivative with respect to ``x1`` is ``x2 * x1**(x2 - 1)``, and 0 where ``x2 == 0``; with
-    respect to ``x2`` it is ``x1**x2 * log(x1)``, and 0 where ``x1 <= 0``.
+    The derivatives are ``x2 * x1**(x2 - 1)``, 0 where ``x2 == 0``, and ``x1**x2 * log(x1)``, 0
+    where ``x1 <= 0``.
 
     >>> tg.power(tg.param([1.0, 2.0]), 3.0).data
     array([1., 8.])
@@ -189,7 +184,7 @@ def pow(x1: AnyKind | ArrayLike, x2: AnyKind | ArrayLike, /) -> AnyKind:
 
 @unary("neg", np.negative, takes_complex=True)
 def neg(x: AnyKind | ArrayLike, /) -> AnyKind:
-    """Negative of each element, as `numpy.negative`; the derivative is -1.
+    """Negative, as `numpy.negative`; the derivative is -1.
 
     >>> tg.neg(tg.param([1.0, -2.0])).data
     array([-1.,  2.])
@@ -198,7 +193,7 @@ def neg(x: AnyKind | ArrayLike, /) -> AnyKind:
 
 @unary("sin", np.sin, takes_complex=True)
 def sin(x: AnyKind | ArrayLike, /) -> AnyKind:
-    """Sine of each element, as `numpy.sin`; the derivative is ``cos(x)``.
+    """Sine, as `numpy.sin`; the derivative is ``cos(x)``.
 
     >>> tg.sin(0.0).item()
     0.0
@@ -207,7 +202,7 @@ def sin(x: AnyKind | ArrayLike, /) -> AnyKind:
 
 @unary("cos", np.cos, takes_complex=True)
 def cos(x: AnyKind | ArrayLike, /) -> AnyKind:
-    """Cosine of each element, as `numpy.cos`; the derivative is ``-sin(x)``.
+    """Cosine, as `numpy.cos`; the derivative is ``-sin(x)``.
 
     >>> tg.cos(0.0).item()
     1.0
@@ -216,7 +211,7 @@ def cos(x: AnyKind | ArrayLike, /) -> AnyKind:
 
 @unary("tan", np.tan, takes_complex=True)
 def tan(x: AnyKind | ArrayLike, /) -> AnyKind:
-    """Tangent of each element, as `numpy.tan`; the derivative is ``1 + tan(x)^2``.
+    """Tangent, as `numpy.tan`; the derivative is ``1 + tan(x)^2``.
 
     >>> tg.tan(0.0).item()
     0.0
@@ -225,7 +220,7 @@ def tan(x: AnyKind | ArrayLike, /) -> AnyKind:
 
 @unary("exp", np.exp, takes_complex=True)
 def exp(x: AnyKind | ArrayLike, /) -> AnyKind:
-    """Exponential of each element, as `numpy.exp`; the derivative is ``exp(x)``.
+    """Exponential, as `numpy.exp`; the derivative is ``exp(x)``.
 
     >>> tg.exp(0.0).item()
     1.0
@@ -234,9 +229,7 @@ def exp(x: AnyKind | ArrayLike, /) -> AnyKind:
 
 @unary("log", np.log, takes_complex=True)
 def log(x: AnyKind | ArrayLike, /) -> AnyKind:
-    """Natural logarithm of each element, as `numpy.log`.
-
-    The derivative is ``1 / x``, infinite at 0.
+    """Natural logarithm, as `numpy.log`; the derivative is ``1 / x``, infinite at 0.
 
     >>> tg.log(1.0).item()
     0.0
@@ -245,9 +238,7 @@ def log(x: AnyKind | ArrayLike, /) -> AnyKind:
 
 @unary("sqrt", np.sqrt, takes_complex=True)
 def sqrt(x: AnyKind | ArrayLike, /) -> AnyKind:
-    """Square root of each element, as `numpy.sqrt`.
-
-    The derivative is ``1 / (2 sqrt(x))``, infinite at 0.
+    """Square root, as `numpy.sqrt`; the derivative is ``1 / (2 sqrt(x))``, infinite at 0.
 
     >>> tg.sqrt(9.0).item()
     3.0
@@ -256,7 +247,7 @@ def sqrt(x: AnyKind | ArrayLike, /) -> AnyKind:
 
 @unary("tanh", np.tanh, takes_complex=True)
 def tanh(x: AnyKind | ArrayLike, /) -> AnyKind:
-    """Hyperbolic tangent of each element, as `numpy.tanh`; the derivative is ``1 - tanh(x)^2``.
+    """Hyperbolic tangent, as `numpy.tanh`; the derivative is ``1 - tanh(x)^2``.
 
     >>> tg.tanh(0.0).item()
     0.0
@@ -273,9 +264,7 @@ def logistic(x: Array) -> Any:
 
 @unary("sigmoid", logistic, takes_complex=True)
 def sigmoid(x: AnyKind | ArrayLike, /) -> AnyKind:
-    """Logistic function of each element, ``1 / (1 + exp(-x))``, as `scipy.special.expit`.
-
-    The derivative is ``sigmoid(x) (1 - sigmoid(x))``. SciPy is not needed.
+    """Logistic function, as `scipy.special.expit`, without SciPy; its slope is ``y (1 - y)``.
 
     >>> tg.sigmoid(0.0).item()
     0.5
@@ -290,7 +279,7 @@ def _relu(x: Array) -> Any:
 
 @unary("relu", _relu)
 def relu(x: AnyKind | ArrayLike, /) -> AnyKind:
-    """Rectifier of each element, ``max(x, 0)``; its derivative at 0 is 0.
+    """Rectifier, ``max(x, 0)``; its derivative at 0 is 0.
 
     :param x: Any shape.
     :returns: Tensor of ``x``'s shape and dtype.
@@ -302,9 +291,7 @@ def relu(x: AnyKind | ArrayLike, /) -> AnyKind:
 
 @unary("abs", np.absolute, takes_complex=True)
 def abs(x: AnyKind | ArrayLike, /) -> AnyKind:
-    """Absolute value of each element, as `numpy.absolute`; the derivative is its sign, and 0 at 0.
-
-    That of a complex number is real, and its gradient ``z / abs(z)``.
+    """Absolute value, as `numpy.absolute`; the derivative is the sign, ``z / abs(z)``, and 0 at 0.
 
     >>> tg.abs([-1.0, 2.0]).data
     array([1., 2.])
@@ -313,7 +300,7 @@ def abs(x: AnyKind | ArrayLike, /) -> AnyKind:
 
 @implements(np.fabs)
 def fabs(x: Kind | ArrayLike, /) -> Kind:
-    """Absolute value of each real element, as `numpy.fabs`; the derivative is that of `abs`.
+    """Absolute value of real numbers, as `numpy.fabs`; the derivative is that of `abs`.
 
     >>> tg.fabs([-1.0, 2.0]).data
     array([1., 2.])
@@ -359,7 +346,7 @@ def _silu(x: Array) -> Any:
 
 @unary("silu", _silu)
 def silu(x: AnyKind | ArrayLike, /) -> AnyKind:
-    """Sigmoid linear unit of each element, ``x * sigmoid(x)``; NaN at minus infinity.
+    """Sigmoid linear unit, ``x * sigmoid(x)``, NaN at minus infinity.
 
     The derivative is ``s + x s (1 - s)`` with ``s = sigmoid(x)``.
 
@@ -395,9 +382,7 @@ def sinc_slope_series(x: Any) -> Any:
 
 @unary("cbrt", np.cbrt)
 def cbrt(x: Kind | ArrayLike, /) -> Kind:
-    """Cube root of each element, as `numpy.cbrt`.
-
-    The derivative is ``1 / (3 cbrt(x)^2)``, infinite at 0.
+    """Cube root, as `numpy.cbrt`; the derivative is ``1 / (3 cbrt(x)^2)``, infinite at 0.
 
     >>> tg.cbrt(-8.0).item()
     -2.0
@@ -406,7 +391,7 @@ def cbrt(x: Kind | ArrayLike, /) -> Kind:
 
 @unary("log1p", np.log1p, takes_complex=True)
 def log1p(x: Kind | ArrayLike, /) -> Kind:
-    """``log(1 + x)`` of each element, as `numpy.log1p`; the derivative is ``1 / (1 + x)``.
+    """``log(1 + x)``, as `numpy.log1p`; the derivative is ``1 / (1 + x)``.
 
     >>> tg.log1p(0.0).item()
     0.0
@@ -415,7 +400,7 @@ def log1p(x: Kind | ArrayLike, /) -> Kind:
 
 @unary("expm1", np.expm1, takes_complex=True)
 def expm1(x: Kind | ArrayLike, /) -> Kind:
-    """``exp(x) - 1`` of each element, as `numpy.expm1`; the derivative is ``exp(x)``.
+    """``exp(x) - 1``, as `numpy.expm1`; the derivative is ``exp(x)``.
 
     >>> tg.expm1(0.0).item()
     0.0
@@ -424,7 +409,7 @@ def expm1(x: Kind | ArrayLike, /) -> Kind:
 
 @unary("log2", np.log2, takes_complex=True)
 def log2(x: Kind | ArrayLike, /) -> Kind:
-    """Logarithm to base 2 of each element, as `numpy.log2`; the derivative is ``1 / (x log 2)``.
+    """Logarithm to base 2, as `numpy.log2`; the derivative is ``1 / (x log 2)``.
 
     >>> tg.log2(8.0).item()
     3.0
@@ -433,7 +418,7 @@ def log2(x: Kind | ArrayLike, /) -> Kind:
 
 @unary("log10", np.log10, takes_complex=True)
 def log10(x: Kind | ArrayLike, /) -> Kind:
-    """Logarithm to base 10 of each element, as `numpy.log10`; the derivative is ``1 / (x log 10)``.
+    """Logarithm to base 10, as `numpy.log10`; the derivative is ``1 / (x log 10)``.
 
     >>> tg.log10(1000.0).item()
     3.0
@@ -442,7 +427,7 @@ def log10(x: Kind | ArrayLike, /) -> Kind:
 
 @unary("exp2", np.exp2, takes_complex=True)
 def exp2(x: Kind | ArrayLike, /) -> Kind:
-    """Two to the power of each element, as `numpy.exp2`; the derivative is ``2**x log 2``.
+    """Power of two, as `numpy.exp2`; the derivative is ``2**x log 2``.
 
     >>> tg.exp2(3.0).item()
     8.0
@@ -451,7 +436,7 @@ def exp2(x: Kind | ArrayLike, /) -> Kind:
 
 @unary("sinh", np.sinh, takes_complex=True)
 def sinh(x: Kind | ArrayLike, /) -> Kind:
-    """Hyperbolic sine of each element, as `numpy.sinh`; the derivative is ``cosh(x)``.
+    """Hyperbolic sine, as `numpy.sinh`; the derivative is ``cosh(x)``.
 
     >>> tg.sinh(0.0).item()
     0.0
@@ -460,7 +445,7 @@ def sinh(x: Kind | ArrayLike, /) -> Kind:
 
 @unary("cosh", np.cosh, takes_complex=True)
 def cosh(x: Kind | ArrayLike, /) -> Kind:
-    """Hyperbolic cosine of each element, as `numpy.cosh`; the derivative is ``sinh(x)``.
+    """Hyperbolic cosine, as `numpy.cosh`; the derivative is ``sinh(x)``.
 
     >>> tg.cosh(0.0).item()
     1.0
@@ -469,9 +454,7 @@ def cosh(x: Kind | ArrayLike, /) -> Kind:
 
 @unary("arcsin", np.arcsin, takes_complex=True)
 def arcsin(x: Kind | ArrayLike, /) -> Kind:
-    """Inverse sine of each element, as `numpy.arcsin`.
-
-    The derivative is ``1 / sqrt(1 - x^2)``, infinite at -1 and 1.
+    """Inverse sine, as `numpy.arcsin`; its slope is ``1 / sqrt(1 - x^2)``, infinite at -1 and 1.
 
     >>> tg.arcsin(0.0).item()
     0.0
@@ -480,9 +463,7 @@ def arcsin(x: Kind | ArrayLike, /) -> Kind:
 
 @unary("arccos", np.arccos, takes_complex=True)
 def arccos(x: Kind | ArrayLike, /) -> Kind:
-    """Inverse cosine of each element, as `numpy.arccos`.
-
-    The derivative is ``-1 / sqrt(1 - x^2)``, infinite at -1 and 1.
+    """Inverse cosine, as `numpy.arccos`; its slope is ``-1 / sqrt(1 - x^2)``, infinite at -1 and 1.
 
     >>> tg.arccos(1.0).item()
     0.0
@@ -491,7 +472,7 @@ def arccos(x: Kind | ArrayLike, /) -> Kind:
 
 @unary("arctan", np.arctan, takes_complex=True)
 def arctan(x: Kind | ArrayLike, /) -> Kind:
-    """Inverse tangent of each element, as `numpy.arctan`; the derivative is ``1 / (1 + x^2)``.
+    """Inverse tangent, as `numpy.arctan`; the derivative is ``1 / (1 + x^2)``.
 
     >>> tg.arctan(0.0).item()
     0.0
@@ -500,9 +481,7 @@ def arctan(x: Kind | ArrayLike, /) -> Kind:
 
 @unary("arcsinh", np.arcsinh, takes_complex=True)
 def arcsinh(x: Kind | ArrayLike, /) -> Kind:
-    """Inverse hyperbolic sine of each element, as `numpy.arcsinh`.
-
-    The derivative is ``1 / sqrt(x^2 + 1)``.
+    """Inverse of `sinh`, as `numpy.arcsinh`; the derivative is ``1 / sqrt(x^2 + 1)``.
 
     >>> tg.arcsinh(0.0).item()
     0.0
@@ -511,9 +490,7 @@ def arcsinh(x: Kind | ArrayLike, /) -> Kind:
 
 @unary("arccosh", np.arccosh, takes_complex=True)
 def arccosh(x: Kind | ArrayLike, /) -> Kind:
-    """Inverse hyperbolic cosine of each element, as `numpy.arccosh`.
-
-    The derivative is ``1 / sqrt(x^2 - 1)``, infinite at 1.
+    """Inverse of `cosh`, as `numpy.arccosh`; its slope is ``1 / sqrt(x^2 - 1)``, infinite at 1.
 
     >>> tg.arccosh(1.0).item()
     0.0
@@ -522,9 +499,7 @@ def arccosh(x: Kind | ArrayLike, /) -> Kind:
 
 @unary("arctanh", np.arctanh, takes_complex=True)
 def arctanh(x: Kind | ArrayLike, /) -> Kind:
-    """Inverse hyperbolic tangent of each element, as `numpy.arctanh`.
-
-    The derivative is ``1 / (1 - x^2)``, infinite at -1 and 1.
+    """Inverse of `tanh`, as `numpy.arctanh`; its slope is ``1 / (1 - x^2)``, infinite at -1 and 1.
 
     >>> tg.arctanh(0.0).item()
     0.0
@@ -539,9 +514,7 @@ def _sinc(x: Array) -> Any:
 @implements(np.sinc)
 @unary("sinc", _sinc, takes_complex=True)
 def sinc(x: Kind | ArrayLike, /) -> Kind:
-    """Normalised sinc of each element, ``sin(pi x) / (pi x)``, as `numpy.sinc`.
-
-    The derivative is ``(cos(pi x) - sinc(x)) / x``, and 0 at 0.
+    """Normalised sinc, as `numpy.sinc`; its slope is ``(cos(pi x) - sinc(x)) / x``, and 0 at 0.
 
     >>> tg.sinc([0.0, 0.5]).data
     array([1.        , 0.63661977])
@@ -574,8 +547,7 @@ def hypot(x1: Kind | ArrayLike, x2: Kind | ArrayLike, /) -> Kind:
 def logaddexp(x1: Kind | ArrayLike, x2: Kind | ArrayLike, /) -> Kind:
     """``log(exp(x1) + exp(x2))`` without overflow, as `numpy.logaddexp`.
 
-    The derivatives are ``sigmoid(x1 - x2)`` and ``sigmoid(x2 - x1)``, 1/2 each where both are one
-    infinity.
+    The derivatives are ``sigmoid(x1 - x2)`` and ``sigmoid(x2 - x1)``, 1/2 at one infinity.
 
     >>> tg.logaddexp(-float("inf"), 2.0).item()
     2.0
@@ -584,9 +556,7 @@ def logaddexp(x1: Kind | ArrayLike, x2: Kind | ArrayLike, /) -> Kind:
 
 @implements(np.logaddexp2)
 def logaddexp2(x1: Kind | ArrayLike, x2: Kind | ArrayLike, /) -> Kind:
-    """``log2(2**x1 + 2**x2)`` without overflow, as `numpy.logaddexp2`.
-
-    The derivatives are those of `logaddexp` of ``x1 log 2`` and ``x2 log 2``.
+    """``log2(2**x1 + 2**x2)`` without overflow, as `numpy.logaddexp2`; the slopes of `logaddexp`.
 
     >>> tg.logaddexp2(1.0, 1.0).item()
     2.0
@@ -597,9 +567,9 @@ def logaddexp2(x1: Kind | ArrayLike, x2: Kind | ArrayLike, /) -> Kind:
 
 @implements(np.float_power)
 def float_power(x1: Kind | ArrayLike, x2: Kind | ArrayLike, /) -> Kind:
-    """Power in floating point, as `numpy.float_power`, but float32 stays float32.
+    """Power in floating point, as `numpy.float_power`, with the derivatives of `pow`.
 
-    The derivatives are those of `pow`.
+    Float32 stays float32.
 
     >>> tg.float_power(2, -1).item()
     0.5
@@ -619,7 +589,7 @@ def _floating(op: str, value: Any, argument: str) -> Any:
 
 @implements(np.square)
 def square(x: Kind | ArrayLike, /) -> Kind:
-    """Square of each element, as `numpy.square`; the derivative is ``2 x``.
+    """Square, as `numpy.square`; the derivative is ``2 x``.
 
     >>> tg.square([1.0, -3.0]).data
     array([1., 9.])
@@ -631,9 +601,7 @@ def square(x: Kind | ArrayLike, /) -> Kind:
 
 @implements(np.reciprocal)
 def reciprocal(x: Kind | ArrayLike, /) -> Kind:
-    """Reciprocal of each element, ``1 / x``, as `numpy.reciprocal`, but a float of integers too.
-
-    The derivative is ``-1 / x^2``.
+    """``1 / x``, as `numpy.reciprocal`, a float of integers too; the derivative is ``-1 / x^2``.
 
     >>> tg.reciprocal(4.0).item()
     0.25
@@ -677,7 +645,7 @@ subtract = sub
 def maximum(x1: Kind | ArrayLike, x2: Kind | ArrayLike, /) -> Kind:
     """Larger of two elements, as `numpy.maximum`.
 
-    The larger one takes the gradient, and each takes half where they are equal or either is NaN.
+    It takes the gradient, and each takes half where they are equal or either is NaN.
 
     >>> tg.maximum([1.0, 4.0], 2.0).data
     array([2., 4.])
@@ -688,7 +656,7 @@ def maximum(x1: Kind | ArrayLike, x2: Kind | ArrayLike, /) -> Kind:
 def minimum(x1: Kind | ArrayLike, x2: Kind | ArrayLike, /) -> Kind:
     """Smaller of two elements, as `numpy.minimum`.
 
-    The smaller one takes the gradient, and each takes half where they are equal or either is NaN.
+    It takes the gradient, and each takes half where they are equal or either is NaN.
 
     >>> tg.minimum([1.0, 4.0], 2.0).data
     array([1., 2.])
@@ -699,7 +667,7 @@ def minimum(x1: Kind | ArrayLike, x2: Kind | ArrayLike, /) -> Kind:
 def fmax(x1: Kind | ArrayLike, x2: Kind | ArrayLike, /) -> Kind:
     """Larger of two elements, as `numpy.fmax`: a NaN leaves it to the other one.
 
-    The larger one takes the gradient, and each takes half where they are equal or both are NaN.
+    It takes the gradient, and each takes half where they are equal or both are NaN.
 
     >>> tg.fmax([1.0, float("nan")], 2.0).data
     array([2., 2.])
@@ -710,7 +678,7 @@ def fmax(x1: Kind | ArrayLike, x2: Kind | ArrayLike, /) -> Kind:
 def fmin(x1: Kind | ArrayLike, x2: Kind | ArrayLike, /) -> Kind:
     """Smaller of two elements, as `numpy.fmin`: a NaN leaves it to the other one.
 
-    The smaller one takes the gradient, and each takes half where they are equal or both are NaN.
+    It takes the gradient, and each takes half where they are equal or both are NaN.
 
     >>> tg.fmin([1.0, float("nan")], 2.0).data
     array([1., 2.])
@@ -737,7 +705,7 @@ def clip(
     min: Kind | ArrayLike | None = None,
     max: Kind | ArrayLike | None = None,
 ) -> Kind:
-    """Limit each element to an interval, as `numpy.clip`.
+    """Limit to an interval, as `numpy.clip`.
 
     The gradient goes to ``a`` inside and at the bounds, and beyond them to the bound.
 
@@ -765,13 +733,12 @@ def _bound(name: str, value: Any, other_name: str, other: Any) -> Any:
 
 
 @unary("sign", np.sign)
-def _sign(x: Operand, /) -> Tensor:
-    """Sign of each real element."""
+def _sign(x: Any, /) -> Any: ...
 
 
 @implements(np.sign)
 def sign(x: Operand, /) -> Tensor:
-    """Sign of each element, as `numpy.sign`; the derivative is 0 everywhere.
+    """Sign, as `numpy.sign`; the derivative is 0 everywhere.
 
     That of a complex number is ``z / abs(z)``, which turns with ``z``: its derivative is not 0.
 
@@ -787,9 +754,7 @@ def sign(x: Operand, /) -> Tensor:
 
 @unary("floor", np.floor)
 def floor(x: Operand, /) -> Tensor:
-    """Largest whole number not above each element, as `numpy.floor`.
-
-    The derivative is 0 everywhere.
+    """Largest whole number not above, as `numpy.floor`; the derivative is 0 everywhere.
 
     >>> tg.floor([-1.5, 1.5]).data
     array([-2.,  1.])
@@ -798,9 +763,7 @@ def floor(x: Operand, /) -> Tensor:
 
 @unary("ceil", np.ceil)
 def ceil(x: Operand, /) -> Tensor:
-    """Smallest whole number not below each element, as `numpy.ceil`.
-
-    The derivative is 0 everywhere.
+    """Smallest whole number not below, as `numpy.ceil`; the derivative is 0 everywhere.
 
     >>> tg.ceil([-1.5, 1.5]).data
     array([-1.,  2.])
@@ -809,7 +772,7 @@ def ceil(x: Operand, /) -> Tensor:
 
 @unary("rint", np.rint, takes_complex=True)
 def rint(x: Operand, /) -> Tensor:
-    """Nearest whole number of each element, as `numpy.rint`; the derivative is 0 everywhere.
+    """Nearest whole number, as `numpy.rint`; the derivative is 0 everywhere.
 
     >>> tg.rint([0.5, 1.5, 2.2]).data
     array([0., 2., 2.])
@@ -818,7 +781,7 @@ def rint(x: Operand, /) -> Tensor:
 
 @unary("trunc", np.trunc)
 def trunc(x: Operand, /) -> Tensor:
-    """Each element without its decimals, as `numpy.trunc`; the derivative is 0 everywhere.
+    """Whole part of a number, as `numpy.trunc`; the derivative is 0 everywhere.
 
     >>> tg.trunc([-1.5, 1.5]).data
     array([-1.,  1.])
@@ -827,9 +790,7 @@ def trunc(x: Operand, /) -> Tensor:
 
 @binary("mod", np.remainder)
 def mod(x1: Kind | ArrayLike, x2: Kind | ArrayLike, /) -> Kind:
-    """Remainder with the divisor's sign, as `numpy.mod`.
-
-    The derivatives are 1 and ``-floor(x1 / x2)``.
+    """Remainder with the divisor's sign, as `numpy.mod`; slopes of 1 and ``-floor(x1 / x2)``.
 
     >>> tg.mod([-1.0, 5.0], 3.0).data
     array([2., 2.])
@@ -853,17 +814,22 @@ def _divmod(a: Any, b: Any) -> Any:
     return floor_divide(a, b), mod(a, b)
 
 
+def _real_pair(op: str, x1: Any, x2: Any) -> tuple[Any, Any]:
+    if is_complex(x1, x2):
+        raise real_only(op)
+    a, b = operand(op, x1, "x1"), operand(op, x2, "x2")
+    _check_broadcast(op, a, b)
+    return a, b
+
+
 @implements(np.fmod)
 def fmod(x1: Kind | ArrayLike, x2: Kind | ArrayLike, /) -> Kind:
-    """Remainder with the dividend's sign, as `numpy.fmod`.
-
-    The derivatives are 1 and ``-trunc(x1 / x2)``.
+    """Remainder with the dividend's sign, as `numpy.fmod`; slopes of 1 and ``-trunc(x1 / x2)``.
 
     >>> tg.fmod([-1.0, 5.0], 3.0).data
     array([-1.,  2.])
     """
-    a, b = operand("fmod", x1, "x1"), operand("fmod", x2, "x2")
-    _check_broadcast("fmod", a, b)
+    a, b = _real_pair("fmod", x1, x2)
     side = _side(a)
     return mod(a * side, _size(b)) * side
 
@@ -883,17 +849,14 @@ def _size(x: Any) -> Any:
 
 @implements(np.heaviside)
 def heaviside(x1: Operand, x2: Kind | ArrayLike, /) -> Kind:
-    """Step function, as `numpy.heaviside`: 0 below zero, ``x2`` at zero, 1 above.
+    """Step from 0 to 1, at zero ``x2``, as `numpy.heaviside`.
 
     The derivative with respect to ``x1`` is 0; with respect to ``x2`` it is 1 where ``x1`` is 0.
 
     >>> tg.heaviside([-2.0, 0.0, 2.0], 0.5).data
     array([0. , 0.5, 1. ])
     """
-    if is_complex(x1, x2):
-        raise real_only("heaviside")
-    place, middle = operand("heaviside", x1, "x1"), operand("heaviside", x2, "x2")
-    _check_broadcast("heaviside", place, middle)
+    place, middle = _real_pair("heaviside", x1, x2)
     if isinstance(place, (int, float)):  # a number stays one, which leaves float32 as it is
         direction: Any = float(np.sign(float(place)))
     else:
@@ -903,17 +866,14 @@ def heaviside(x1: Operand, x2: Kind | ArrayLike, /) -> Kind:
 
 @implements(np.copysign)
 def copysign(x1: Kind | ArrayLike, x2: Operand, /) -> Kind:
-    """Give ``x1`` the sign of ``x2``, as `numpy.copysign`.
+    """Size of ``x1`` with the sign of ``x2``, as `numpy.copysign`.
 
     The derivative with respect to ``x1`` is 1 or -1, and 0 at 0; to ``x2`` it is 0.
 
     >>> tg.copysign([1.0, -2.0], -3.0).data
     array([-1., -2.])
     """
-    if is_complex(x1, x2):
-        raise real_only("copysign")
-    sized, signed = operand("copysign", x1, "x1"), operand("copysign", x2, "x2")
-    _check_broadcast("copysign", sized, signed)
+    sized, signed = _real_pair("copysign", x1, x2)
     side = _side(signed)
     if not isinstance(signed, (int, float)) and signed.dtype.kind == "f":
         side = where((signed == 0) | (signed != signed), side, sign(signed))
@@ -928,17 +888,16 @@ def nan_to_num(
     posinf: ArrayLike | None = None,
     neginf: ArrayLike | None = None,
 ) -> Kind:
-    """Put numbers where elements are NaN or infinite, as `numpy.nan_to_num`.
-
-    No gradient flows to those.
+    """Replace NaN and infinities, as `numpy.nan_to_num`; no gradient flows to those.
 
     >>> tg.nan_to_num([float("nan"), 2.0]).data
     array([0., 2.])
     """
     out = tensor_like("nan_to_num", x)
     if out.dtype.kind == "c":
-        parts = (nan_to_num(p, nan=nan, posinf=posinf, neginf=neginf) for p in _parts(out))
-        return _of_parts(*parts)
+        numbers_for: Any = {"nan": nan, "posinf": posinf, "neginf": neginf}
+        a, b = (nan_to_num(part, **numbers_for) for part in (real(out), imag(out)))
+        return add(a, mul(b, 1j))
     if out.dtype.kind != "f":
         return out
     limits = np.finfo(out.dtype)
@@ -954,7 +913,7 @@ def nan_to_num(
 
 @implements(np.positive)
 def positive(x: Kind | ArrayLike, /) -> Kind:
-    """Each element as it is, as `numpy.positive`: a tensor itself.
+    """Return a tensor itself, as `numpy.positive` of an array does.
 
     >>> tg.positive([1.0, -2.0]).data
     array([ 1., -2.])
@@ -962,33 +921,24 @@ def positive(x: Kind | ArrayLike, /) -> Kind:
     return tensor_like("positive", x)
 
 
-def _astype(x: Array, *, dtype: str) -> Any:
-    return x.astype(dtype)
-
-
-def _round(x: Array, *, decimals: int) -> Any:
-    return x.round(decimals)
-
-
-ASTYPE = Op("astype", _astype, takes_complex=True)
+ASTYPE = Op("astype", lambda x, *, dtype: x.astype(dtype), takes_complex=True)
 DETACH = Op("detach", np.copy, differentiable=(), takes_complex=True)
+ROUND = Op("round", lambda x, *, decimals: x.round(decimals), takes_complex=True)
 
 
-ROUND = Op("round", _round, takes_complex=True)
+def spreads(shape: tuple[int, ...], over: tuple[int, ...]) -> bool:
+    """Return whether a shape broadcasts to another."""
+    try:
+        return np.broadcast_shapes(shape, over) == over
+    except ValueError:
+        return False
 
 
 def check_spreads(op: str, argument: str, shape: tuple[int, ...], over: tuple[int, ...]) -> None:
-    """Refuse an argument whose shape does not broadcast to another.
-
-    :raises ValueError: Names both shapes.
-    """
-    try:
-        if np.broadcast_shapes(shape, over) == over:
-            return
-    except ValueError:
-        pass
-    expected = f"a shape that broadcasts to {over}"
-    raise ValueError(message(op, f"{argument!r} of shape {shape}", expected))
+    """Refuse an argument whose shape does not broadcast to another."""
+    if not spreads(shape, over):
+        expected = f"a shape that broadcasts to {over}"
+        raise ValueError(message(op, f"{argument!r} of shape {shape}", expected))
 
 
 @implements(np.zeros_like)
@@ -1017,9 +967,7 @@ def ones_like(a: Operand, dtype: npt.DTypeLike | None = None, shape: Shape | Non
 def empty_like(
     prototype: Operand, dtype: npt.DTypeLike | None = None, shape: Shape | None = None
 ) -> Tensor:
-    """Make a constant like another array, as `numpy.empty_like`, but its elements are zeros.
-
-    A tensor's elements cannot be assigned: there is nothing to gain from leaving them undefined.
+    """Make a constant of zeros, as `numpy.empty_like`: nobody could fill it later on.
 
     >>> tg.empty_like([[1.0, 2.0]]).shape
     (1, 2)
@@ -1057,7 +1005,7 @@ def _filled(op: str, a: Any, value: int, dtype: Any, shape: Any, argument: str =
 
 @implements(np.copy)
 def copy(a: Kind | ArrayLike) -> Kind:
-    """Copy an array, as `numpy.copy`; gradients flow through.
+    """Copy an array, as `numpy.copy`, through which gradients flow.
 
     A parameter's copy is a result: it keeps its value when the parameter is assigned another.
 
@@ -1069,12 +1017,9 @@ def copy(a: Kind | ArrayLike) -> Kind:
 
 
 def astype(x: Kind | ArrayLike, /, dtype: npt.DTypeLike, copy: bool = True) -> Kind:
-    """Convert to another dtype, as `numpy.astype`.
+    """Convert to another dtype, as `numpy.astype`; gradients flow from floats to floats.
 
-    Between float32, float64, complex64 and complex128 gradients flow through.
-
-    Integers and bools carry no gradient: a conversion to them gives a constant. Other dtypes are
-    refused, and so is one from complex to real numbers, which NumPy warns of: take ``x.real``.
+    So they do between complex numbers, and to them; what would drop an imaginary part is refused.
 
     >>> tg.astype(tg.param([1.5, 2.0]), "float32").dtype
     dtype('float32')
@@ -1083,9 +1028,8 @@ def astype(x: Kind | ArrayLike, /, dtype: npt.DTypeLike, copy: bool = True) -> K
     try:
         wanted = np.dtype(dtype)
     except TypeError:
-        raise TypeError(
-            message("astype", f"{kind_of(dtype)} for 'dtype'", "a dtype", 'Write "float32".')
-        ) from None
+        received = f"{kind_of(dtype)} for 'dtype'"
+        raise TypeError(message("astype", received, "a dtype", 'Write "float32".')) from None
     numeric(np.empty(0, wanted), "astype", "dtype", widens=False)  # refuses what no tensor can hold
     if out.dtype == wanted and not copy:
         return out
@@ -1101,23 +1045,19 @@ if hasattr(np, "astype"):  # NumPy 2.1
 
 
 @unary("real", lambda x: x.real.copy(), takes_complex=True)
-def _real(x: Any, /) -> Any:
-    """Real part of each complex element."""
+def _real(x: Any, /) -> Any: ...
 
 
 @unary("imag", lambda x: x.imag.copy(), takes_complex=True)
-def _imag(x: Any, /) -> Any:
-    """Imaginary part of each complex element."""
+def _imag(x: Any, /) -> Any: ...
 
 
 @unary("angle", np.angle, takes_complex=True)
-def _angle(x: Any, /) -> Any:
-    """Angle of each complex element."""
+def _angle(x: Any, /) -> Any: ...
 
 
 @unary("conj", np.conjugate, takes_complex=True)
-def _conj(x: Any, /) -> Any:
-    """Conjugate of each complex element."""
+def _conj(x: Any, /) -> Any: ...
 
 
 @implements(np.real)
@@ -1158,28 +1098,17 @@ conjugate = conj
 
 @implements(np.angle)
 def angle(z: Kind | ArrayLike, deg: bool = False) -> Kind:
-    """Return the angle of each complex element, as `numpy.angle`, from -pi to pi.
-
-    Its gradient is ``i z / abs(z)^2``, and NaN at 0. Real numbers have a constant one.
+    """Angle of complex numbers, as `numpy.angle`; its gradient is ``i z / abs(z)^2``, NaN at 0.
 
     >>> tg.angle([1.0j, 1.0], deg=True).data
     array([90.,  0.])
     """
     x = tensor_like("angle", z, "z")
     if not is_complex(x):
-        zero = x.detach() * 0.0
-        x = where(numbers(x) < 0, math.pi, zero)
+        x = where(numbers(x) < 0, math.pi, x.detach() * 0.0)
     else:
         x = _angle(x)
     return rad2deg(x) if deg else x
-
-
-def _parts(z: Any) -> tuple[Any, Any]:
-    return real(z), imag(z)
-
-
-def _of_parts(a: Any, b: Any) -> Any:
-    return add(a, mul(b, 1j))
 
 
 @implements(np.round, np.around)
@@ -1196,11 +1125,7 @@ def round(a: Operand, decimals: int = 0) -> Tensor:
     return apply(ROUND, (x,), {"decimals": digits[0]})
 
 
-def _where(cond: Array, a: Any, b: Any) -> Any:
-    return chosen(cond, a, b)
-
-
-WHERE = Op("where", _where, differentiable=(False, True, True), promotes=True, takes_complex=True)
+WHERE = Op("where", chosen, differentiable=(False, True, True), promotes=True, takes_complex=True)
 
 
 @overload
@@ -1211,9 +1136,9 @@ def where(condition: Operand, x: Kind | ArrayLike, y: Kind | ArrayLike, /) -> Ki
 def where(
     condition: Operand, x: Kind | ArrayLike | None = None, y: Kind | ArrayLike | None = None, /
 ) -> Kind | tuple[npt.NDArray[np.intp], ...]:
-    """Choose from ``x`` where the condition holds and from ``y`` elsewhere, as `numpy.where`.
+    """Choose element by element, as `numpy.where`; no gradient flows to the condition.
 
-    No gradient flows to the condition, and exactly zero through the branch not taken.
+    Through the branch not taken exactly zero flows.
 
     >>> tg.where([1, 0], [1.0, 2.0], -1.0).data
     array([ 1., -1.])
@@ -1232,9 +1157,8 @@ def where(
         return apply(WHERE, (mask, a, b))
     except ValueError as error:
         shapes = [np.shape(getattr(v, "_array", v)) for v in (mask, a, b)]
-        raise ValueError(
-            message("where", f"shapes {shapes}", "shapes that broadcast together")
-        ) from error
+        received = f"shapes {shapes}"
+        raise ValueError(message("where", received, "shapes that broadcast together")) from error
 
 
 def numeric_mask(cond: Any) -> Array:

@@ -7,21 +7,18 @@ from __future__ import annotations
 import inspect
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Literal, SupportsIndex, TypeAlias
+from typing import Any, Literal, SupportsIndex, TypeAlias
 
 import numpy as np
 
-from tapegraph.arrays.axes import int_tuple, one_axis
+from tapegraph.arrays.axes import int_tuple, one_axis, ordered_axes
 from tapegraph.errors import kind_of, message
 from tapegraph.ops import elementwise, index
 from tapegraph.recording.node import Node
 from tapegraph.recording.numpy_functions import implements
 from tapegraph.recording.op import Op
 from tapegraph.recording.record import apply, is_complex, real_only, tensor_like
-from tapegraph.typed import Array, ArrayLike
-
-if TYPE_CHECKING:
-    from tapegraph.typed import Kind
+from tapegraph.typed import ArrayLike, Axes, Kind
 
 __all__ = [
     "fft",
@@ -45,8 +42,9 @@ __all__ = [
     "rfftn",
 ]
 
-Norm: TypeAlias = Literal["backward", "ortho", "forward"]
-AxisSequence: TypeAlias = Sequence[SupportsIndex]
+Norm: TypeAlias = Literal["backward", "ortho", "forward"] | None
+Lengths: TypeAlias = Sequence[int] | None
+AxisList: TypeAlias = Sequence[SupportsIndex] | None
 ConvolveMode: TypeAlias = Literal["full", "same", "valid"]
 # The norm that a transform's inverse has, taken without changing direction.
 SWAPPED: dict[str, Norm] = {"backward": "forward", "ortho": "ortho", "forward": "backward"}
@@ -57,31 +55,15 @@ __ua_domain__ = "numpy.scipy.fft"
 fftfreq, rfftfreq = np.fft.fftfreq, np.fft.rfftfreq  # plain numbers
 
 
-def _fftn(x: Array, *, axes: tuple[int, ...], norm: Any) -> Any:
-    return np.fft.fftn(x, axes=axes, norm=norm)
-
-
-def _ifftn(x: Array, *, axes: tuple[int, ...], norm: Any) -> Any:
-    return np.fft.ifftn(x, axes=axes, norm=norm)
-
-
-def _rfft(x: Array, *, axis: int, norm: Any) -> Any:
-    return np.fft.rfft(x, axis=axis, norm=norm)
-
-
-def _irfft(x: Array, *, n: int, axis: int, norm: Any) -> Any:
-    return np.fft.irfft(x, n, axis=axis, norm=norm)
-
-
-FFT = Op("fft", _fftn, takes_complex=True)
-IFFT = Op("ifft", _ifftn, takes_complex=True)
-RFFT = Op("rfft", _rfft)
-IRFFT = Op("irfft", _irfft, takes_complex=True)
+FFT = Op("fft", np.fft.fftn, takes_complex=True)
+IFFT = Op("ifft", np.fft.ifftn, takes_complex=True)
+RFFT = Op("rfft", np.fft.rfft)
+IRFFT = Op("irfft", np.fft.irfft, takes_complex=True)
 
 
 @implements(np.fft.fft)
 def fft(
-    a: Kind | ArrayLike, n: int | None = None, axis: SupportsIndex = -1, norm: Norm | None = None
+    a: Kind | ArrayLike, n: int | None = None, axis: SupportsIndex = -1, norm: Norm = None
 ) -> Kind:
     """Transform along one axis, as `numpy.fft.fft`.
 
@@ -93,7 +75,7 @@ def fft(
 
 @implements(np.fft.ifft)
 def ifft(
-    a: Kind | ArrayLike, n: int | None = None, axis: SupportsIndex = -1, norm: Norm | None = None
+    a: Kind | ArrayLike, n: int | None = None, axis: SupportsIndex = -1, norm: Norm = None
 ) -> Kind:
     """Transform back along one axis, as `numpy.fft.ifft`.
 
@@ -105,10 +87,7 @@ def ifft(
 
 @implements(np.fft.fft2)
 def fft2(
-    a: Kind | ArrayLike,
-    s: Sequence[int] | None = None,
-    axes: AxisSequence | None = (-2, -1),
-    norm: Norm | None = None,
+    a: Kind | ArrayLike, s: Lengths = None, axes: AxisList = (-2, -1), norm: Norm = None
 ) -> Kind:
     """Transform along two axes, as `numpy.fft.fft2`.
 
@@ -120,10 +99,7 @@ def fft2(
 
 @implements(np.fft.ifft2)
 def ifft2(
-    a: Kind | ArrayLike,
-    s: Sequence[int] | None = None,
-    axes: AxisSequence | None = (-2, -1),
-    norm: Norm | None = None,
+    a: Kind | ArrayLike, s: Lengths = None, axes: AxisList = (-2, -1), norm: Norm = None
 ) -> Kind:
     """Transform back along two axes, as `numpy.fft.ifft2`.
 
@@ -134,12 +110,7 @@ def ifft2(
 
 
 @implements(np.fft.fftn)
-def fftn(
-    a: Kind | ArrayLike,
-    s: Sequence[int] | None = None,
-    axes: AxisSequence | None = None,
-    norm: Norm | None = None,
-) -> Kind:
+def fftn(a: Kind | ArrayLike, s: Lengths = None, axes: AxisList = None, norm: Norm = None) -> Kind:
     """Transform along some axes, or all, as `numpy.fft.fftn`.
 
     >>> tg.fft.fftn([[1.0, 2.0]]).data
@@ -149,12 +120,7 @@ def fftn(
 
 
 @implements(np.fft.ifftn)
-def ifftn(
-    a: Kind | ArrayLike,
-    s: Sequence[int] | None = None,
-    axes: AxisSequence | None = None,
-    norm: Norm | None = None,
-) -> Kind:
+def ifftn(a: Kind | ArrayLike, s: Lengths = None, axes: AxisList = None, norm: Norm = None) -> Kind:
     """Transform back along some axes, or all, as `numpy.fft.ifftn`.
 
     >>> tg.fft.ifftn([[3.0, -1.0]]).data
@@ -165,7 +131,7 @@ def ifftn(
 
 @implements(np.fft.rfft)
 def rfft(
-    a: Kind | ArrayLike, n: int | None = None, axis: SupportsIndex = -1, norm: Norm | None = None
+    a: Kind | ArrayLike, n: int | None = None, axis: SupportsIndex = -1, norm: Norm = None
 ) -> Kind:
     """Transform real numbers along one axis, as `numpy.fft.rfft`.
 
@@ -177,7 +143,7 @@ def rfft(
 
 @implements(np.fft.irfft)
 def irfft(
-    a: Kind | ArrayLike, n: int | None = None, axis: SupportsIndex = -1, norm: Norm | None = None
+    a: Kind | ArrayLike, n: int | None = None, axis: SupportsIndex = -1, norm: Norm = None
 ) -> Kind:
     """Transform back to real numbers along one axis, as `numpy.fft.irfft`.
 
@@ -189,10 +155,7 @@ def irfft(
 
 @implements(np.fft.rfft2)
 def rfft2(
-    a: Kind | ArrayLike,
-    s: Sequence[int] | None = None,
-    axes: AxisSequence | None = (-2, -1),
-    norm: Norm | None = None,
+    a: Kind | ArrayLike, s: Lengths = None, axes: AxisList = (-2, -1), norm: Norm = None
 ) -> Kind:
     """Transform real numbers along two axes, as `numpy.fft.rfft2`.
 
@@ -204,10 +167,7 @@ def rfft2(
 
 @implements(np.fft.irfft2)
 def irfft2(
-    a: Kind | ArrayLike,
-    s: Sequence[int] | None = None,
-    axes: AxisSequence | None = (-2, -1),
-    norm: Norm | None = None,
+    a: Kind | ArrayLike, s: Lengths = None, axes: AxisList = (-2, -1), norm: Norm = None
 ) -> Kind:
     """Transform back to real numbers along two axes, as `numpy.fft.irfft2`.
 
@@ -218,12 +178,7 @@ def irfft2(
 
 
 @implements(np.fft.rfftn)
-def rfftn(
-    a: Kind | ArrayLike,
-    s: Sequence[int] | None = None,
-    axes: AxisSequence | None = None,
-    norm: Norm | None = None,
-) -> Kind:
+def rfftn(a: Kind | ArrayLike, s: Lengths = None, axes: AxisList = None, norm: Norm = None) -> Kind:
     """Transform real numbers along some axes, or all, as `numpy.fft.rfftn`.
 
     >>> tg.fft.rfftn([[1.0, 2.0]]).data
@@ -240,10 +195,7 @@ def rfftn(
 
 @implements(np.fft.irfftn)
 def irfftn(
-    a: Kind | ArrayLike,
-    s: Sequence[int] | None = None,
-    axes: AxisSequence | None = None,
-    norm: Norm | None = None,
+    a: Kind | ArrayLike, s: Lengths = None, axes: AxisList = None, norm: Norm = None
 ) -> Kind:
     """Transform back to real numbers along some axes, or all, as `numpy.fft.irfftn`.
 
@@ -266,7 +218,7 @@ def irfftn(
 
 @implements(np.fft.hfft)
 def hfft(
-    a: Kind | ArrayLike, n: int | None = None, axis: SupportsIndex = -1, norm: Norm | None = None
+    a: Kind | ArrayLike, n: int | None = None, axis: SupportsIndex = -1, norm: Norm = None
 ) -> Kind:
     """Transform a signal of Hermitian symmetry to real numbers, as `numpy.fft.hfft`.
 
@@ -278,7 +230,7 @@ def hfft(
 
 @implements(np.fft.ihfft)
 def ihfft(
-    a: Kind | ArrayLike, n: int | None = None, axis: SupportsIndex = -1, norm: Norm | None = None
+    a: Kind | ArrayLike, n: int | None = None, axis: SupportsIndex = -1, norm: Norm = None
 ) -> Kind:
     """Transform real numbers back to a signal of Hermitian symmetry, as `numpy.fft.ihfft`.
 
@@ -289,7 +241,7 @@ def ihfft(
 
 
 @implements(np.fft.fftshift)
-def fftshift(x: Kind | ArrayLike, axes: SupportsIndex | AxisSequence | None = None) -> Kind:
+def fftshift(x: Kind | ArrayLike, axes: Axes = None) -> Kind:
     """Put the zero frequency in the middle, as `numpy.fft.fftshift`.
 
     >>> tg.fft.fftshift([0.0, 1.0, -1.0]).data
@@ -299,7 +251,7 @@ def fftshift(x: Kind | ArrayLike, axes: SupportsIndex | AxisSequence | None = No
 
 
 @implements(np.fft.ifftshift)
-def ifftshift(x: Kind | ArrayLike, axes: SupportsIndex | AxisSequence | None = None) -> Kind:
+def ifftshift(x: Kind | ArrayLike, axes: Axes = None) -> Kind:
     """Put the zero frequency first again, as `numpy.fft.ifftshift`.
 
     >>> tg.fft.ifftshift([-1.0, 0.0, 1.0]).data
@@ -312,7 +264,7 @@ def fftconvolve(
     in1: Kind | ArrayLike,
     in2: Kind | ArrayLike,
     mode: ConvolveMode = "full",
-    axes: SupportsIndex | AxisSequence | None = None,
+    axes: Axes = None,
 ) -> Kind:
     """Convolve along some axes, or all, by transforms, as `scipy.signal.fftconvolve`.
 
@@ -352,8 +304,7 @@ def _convolved(op: str, a: Any, b: Any, axes: Any) -> list[int]:
     received = f"shapes {a.shape} and {b.shape}"
     if a.ndim != b.ndim or not (a.size and b.size):
         raise ValueError(message(op, received, "as many axes, and none that is empty"))
-    chosen = range(a.ndim) if axes is None else int_tuple(op, "axes", axes)
-    named = {one_axis(op, axis, a.ndim) for axis in chosen}
+    named = set(ordered_axes(op, "axes", range(a.ndim) if axes is None else axes, a.ndim))
     pairs = list(zip(a.shape, b.shape, strict=True))
     for axis, (n, m) in enumerate(pairs):
         if axis not in named and n != m and 1 not in (n, m):
@@ -417,10 +368,7 @@ def _axes(op: str, x: Any, s: Any, axes: Any) -> tuple[int, ...]:
 
 def _fitted(op: str, x: Any, s: Any, axes: tuple[int, ...]) -> Any:
     """Cut an array, or fill it up with zeros at its ends, to the lengths ``s`` along axes."""
-    if s is None:
-        lengths = tuple(x.shape[axis] for axis in axes)
-    else:
-        lengths = int_tuple(op, "s", s)
+    lengths = [x.shape[axis] for axis in axes] if s is None else int_tuple(op, "s", s)
     if len(lengths) != len(axes):
         received = f"{len(lengths)} lengths and {len(axes)} axes"
         raise ValueError(message(op, received, "a length per axis"))
@@ -439,8 +387,7 @@ def _fitted(op: str, x: Any, s: Any, axes: tuple[int, ...]) -> Any:
 
 def _shifted(op: str, x: Any, axes: Any, distance: Any) -> Any:
     array = tensor_like(op, x)
-    chosen = range(array.ndim) if axes is None else int_tuple(op, "axes", axes)
-    along = [one_axis(op, axis, array.ndim) for axis in chosen]
+    along = ordered_axes(op, "axes", range(array.ndim) if axes is None else axes, array.ndim)
     if not along:
         return array
-    return index.roll(array, tuple(distance(array.shape[axis]) for axis in along), tuple(along))
+    return index.roll(array, tuple(distance(array.shape[axis]) for axis in along), along)

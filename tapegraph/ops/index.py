@@ -7,11 +7,11 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal, SupportsIndex
+from typing import Any, Literal, SupportsIndex
 
 import numpy as np
 
-from tapegraph.arrays.axes import int_tuple, one_axis, some_axes
+from tapegraph.arrays.axes import int_tuple, one_axis, ordered_axes, some_axes
 from tapegraph.errors import kind_of, message
 from tapegraph.numpy_warnings import watched
 from tapegraph.ops.elementwise import add, astype, where
@@ -25,6 +25,7 @@ from tapegraph.ops.shape import (
     reshape,
     stack,
     swapaxes,
+    tensors_of,
 )
 from tapegraph.recording.capture_mode import is_captured
 from tapegraph.recording.node import Node, as_leaf, numeric
@@ -43,13 +44,11 @@ from tapegraph.typed import (
     Axes,
     AxisIndex,
     Index,
+    Kind,
     Operand,
     Shape,
     SupportsArray,
 )
-
-if TYPE_CHECKING:
-    from tapegraph.typed import Kind
 
 __all__ = [
     "add_at",
@@ -78,10 +77,17 @@ __all__ = [
     "take",
     "take_along_axis",
     "tensor_slice",
+    "topk",
     "tril",
     "triu",
     "vsplit",
 ]
+
+
+def _along(op: str, value: Any, argument: str, axis: SupportsIndex | None) -> tuple[Any, int]:
+    """Return a tensor and one of its axes; where none is given, the elements along one axis."""
+    x = tensor_like(op, value, argument)
+    return (ravel(x), 0) if axis is None else (x, one_axis(op, axis, x.ndim))
 
 
 @implements(np.repeat)
@@ -93,16 +99,12 @@ def repeat(
     >>> tg.repeat([1.0, 2.0], 2).data
     array([1., 1., 2., 2.])
     """
-    x = tensor_like("repeat", a, "a")
-    if axis is None:
-        x, axis = ravel(x), 0
-    along = one_axis("repeat", axis, x.ndim)
+    x, along = _along("repeat", a, "a", axis)
     length = x.shape[along]
     times = int_tuple("repeat", "repeats", repeats)
     if min(times, default=0) < 0 or len(times) not in (1, length):
-        raise ValueError(
-            message("repeat", f"repeats {times}", f"a number of 0 or more, or {length} of them")
-        )
+        received = f"repeats {times}"
+        raise ValueError(message("repeat", received, f"a number of 0 or more, or {length} of them"))
     if len(times) != 1:
         return gather(x, np.repeat(np.arange(length), times), along)
     before, after = x.shape[: along + 1], x.shape[along + 1 :]
@@ -212,8 +214,7 @@ def pad(
 ) -> Kind:
     """Put a border around an array, as `numpy.pad`; gradients of repeated elements add up.
 
-    The modes are "constant", whose values are plain numbers without a gradient, "edge", "reflect",
-    "symmetric" and "wrap"; others are refused, and a ``reflect_type`` other than "even".
+    ``mode`` is "constant", of numbers without a gradient, "edge", "reflect", "symmetric" or "wrap".
 
     >>> tg.pad([1.0, 2.0], 1).data
     array([0., 1., 2., 0.])
@@ -287,15 +288,13 @@ def roll(a: Kind | ArrayLike, shift: Shape, axis: Axes = None) -> Kind:
     if axis is None:
         return reshape(roll(ravel(x), shift, 0), x.shape)
     shifts = int_tuple("roll", "shift", shift)
-    axes = tuple(one_axis("roll", a, x.ndim) for a in int_tuple("roll", "axis", axis))
+    axes = ordered_axes("roll", "axis", axis, x.ndim)
     if len(shifts) != len(axes) and 1 not in (len(shifts), len(axes)):
         received = f"shift {shift} along axis {axis}"
         raise ValueError(message("roll", received, "as many shifts as axes"))
-    count = max(len(shifts), len(axes))
     moves: dict[int, int] = {}
-    for distance, along in zip(
-        shifts * (count // len(shifts)), axes * (count // len(axes)), strict=True
-    ):
+    pairs = (v.tolist() for v in np.broadcast_arrays(shifts, axes))
+    for distance, along in zip(*pairs, strict=True):
         moves[along] = (moves.get(along, 0) + distance) % max(1, x.shape[along])
     moves = {along: distance for along, distance in moves.items() if distance}
     if not moves:
@@ -311,10 +310,8 @@ def flip(m: Kind | ArrayLike, axis: Axes = None) -> Kind:
     array([3., 2., 1.])
     """
     x = tensor_like("flip", m, "m")
-    reversed_axes = some_axes("flip", axis, x.ndim)
-    return getitem(
-        x, tuple(slice(None, None, -1 if a in reversed_axes else 1) for a in range(x.ndim))
-    )
+    turned = some_axes("flip", axis, x.ndim)
+    return getitem(x, tuple(slice(None, None, -1 if a in turned else 1) for a in range(x.ndim)))
 
 
 @implements(np.fliplr)
@@ -341,12 +338,11 @@ def flipud(m: Kind | ArrayLike) -> Kind:
 def rot90(m: Kind | ArrayLike, k: int = 1, axes: Sequence[SupportsIndex] = (0, 1)) -> Kind:
     """Turn an array by quarters in the plane of two axes, as `numpy.rot90`.
 
-    >>> tg.rot90([[1.0, 2.0]]).data
-    array([[2.],
-           [1.]])
+    >>> tg.rot90([[1.0, 2.0]]).data.tolist()
+    [[2.0], [1.0]]
     """
     x = tensor_like("rot90", m, "m")
-    plane = tuple(one_axis("rot90", a, x.ndim) for a in int_tuple("rot90", "axes", axes))
+    plane = ordered_axes("rot90", "axes", axes, x.ndim)
     if len(plane) != 2 or plane[0] == plane[1]:
         raise ValueError(message("rot90", f"axes {axes}", "two different axes"))
     (quarters,) = int_tuple("rot90", "k", k)
@@ -370,10 +366,7 @@ def delete(arr: Kind | ArrayLike, obj: AxisIndex, axis: SupportsIndex | None = N
     >>> tg.delete([1.0, 2.0, 3.0], 1).data
     array([1., 3.])
     """
-    x = tensor_like("delete", arr, "arr")
-    if axis is None:
-        x, axis = ravel(x), 0
-    along = one_axis("delete", axis, x.ndim)
+    x, along = _along("delete", arr, "arr", axis)
     try:
         kept = np.delete(np.arange(x.shape[along]), detached(obj))
     except (IndexError, ValueError) as error:
@@ -394,10 +387,8 @@ def insert(
     >>> tg.insert([1.0, 3.0], 1, 2.0).data
     array([1., 2., 3.])
     """
-    x, new = tensor_like("insert", arr, "arr"), tensor_like("insert", values, "values")
-    if axis is None:
-        x, axis = ravel(x), 0
-    along = one_axis("insert", axis, x.ndim)
+    x, along = _along("insert", arr, "arr", axis)
+    new = tensor_like("insert", values, "values")
     length, places = x.shape[along], detached(obj)
     new = at_least("insert", new, x.ndim)
     if new.dtype != x.dtype:
@@ -505,10 +496,8 @@ def scatter(x: Kind | ArrayLike, places: Any, shape: tuple[int, ...]) -> Kind:
 
     ``places``, int64 of ``x``'s shape, count through the flattened result; what meets adds up.
 
-    >>> from tapegraph.ops.index import scatter
-    >>> scatter([1.0, 2.0, 3.0], [0, 3, 3], (2, 2)).data
-    array([[1., 0.],
-           [0., 5.]])
+    >>> scatter([1.0, 2.0, 3.0], [0, 3, 3], (2, 2)).data.tolist()
+    [[1.0, 0.0], [0.0, 5.0]]
     """
     recorded = places if isinstance(places, Node) else as_leaf(np.asarray(places, np.int64))
     return apply(SCATTER, (tensor_like("scatter", x), recorded), {"shape": shape})
@@ -553,36 +542,25 @@ def tensor_slice(
     :raises IndexError: The block reaches outside ``x``.
     :raises ValueError: ``begin`` or ``size`` has not one number per axis.
 
-    >>> tg.tensor_slice([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]], (0, 1), (2, -1)).data
-    array([[2., 3.],
-           [5., 6.]])
+    >>> tg.tensor_slice([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]], (0, 1), (2, -1)).data.tolist()
+    [[2.0, 3.0], [5.0, 6.0]]
     """
     name = "tensor_slice"
     array = tensor_like(name, x)
     first, lengths = int_tuple(name, "begin", begin), int_tuple(name, "size", size)
     if len(first) != array.ndim or len(lengths) != array.ndim:
-        raise ValueError(
-            message(
-                name,
-                f"begin {first} and size {lengths} for shape {array.shape}",
-                f"{array.ndim} numbers each, one per axis",
-            )
-        )
+        received = f"begin {first} and size {lengths} for shape {array.shape}"
+        raise ValueError(message(name, received, f"{array.ndim} numbers each, one per axis"))
     full = []
     for b, n, length in zip(first, lengths, array.shape, strict=True):
         n = length - b if n == -1 else n
         if b < 0 or n < 0 or b + n > length:
-            raise IndexError(
-                message(
-                    name,
-                    f"begin {first} and size {lengths} for shape {array.shape}",
-                    "0 <= begin and begin + size <= shape along every axis",
-                )
-            )
+            received = f"begin {first} and size {lengths} for shape {array.shape}"
+            expected = "0 <= begin and begin + size <= shape along every axis"
+            raise IndexError(message(name, received, expected))
         full.append(n)
-    return apply(
-        TENSOR_SLICE, (array, as_leaf(np.array(first, dtype=np.int64))), {"size": tuple(full)}
-    )
+    start = as_leaf(np.array(first, dtype=np.int64))
+    return apply(TENSOR_SLICE, (array, start), {"size": tuple(full)})
 
 
 def gather(x: Kind | ArrayLike, indices: ArrayLike, axis: SupportsIndex = 0) -> Kind:
@@ -597,9 +575,8 @@ def gather(x: Kind | ArrayLike, indices: ArrayLike, axis: SupportsIndex = 0) -> 
     :raises TypeError: The indices are not integers.
     :raises ValueError: ``x`` is 0-d or the axis is out of range.
 
-    >>> tg.gather([[1.0, 2.0], [3.0, 4.0]], [1, -1]).data
-    array([[3., 4.],
-           [3., 4.]])
+    >>> tg.gather([[1.0, 2.0], [3.0, 4.0]], [1, -1]).data.tolist()
+    [[3.0, 4.0], [3.0, 4.0]]
     """
     array = tensor_like("gather", x)
     along = one_axis("gather", axis, array.ndim)
@@ -609,12 +586,9 @@ def gather(x: Kind | ArrayLike, indices: ArrayLike, axis: SupportsIndex = 0) -> 
 
 
 def getitem(x: Kind | ArrayLike, key: Index) -> Kind:
-    """Index as ``x[key]`` does, by any basic or advanced index.
+    """Index as ``x[key]`` does, in any way; gradients of repeated elements add up.
 
-    Gradients of repeated elements add up.
-
-    >>> x = tg.param([[1.0, 2.0], [3.0, 4.0]])
-    >>> x[:, 1].data
+    >>> tg.param([[1.0, 2.0], [3.0, 4.0]])[:, 1].data
     array([2., 4.])
     """
     array = tensor_like("getitem", x)
@@ -659,13 +633,8 @@ def _expanded(key: tuple[Any, ...], shape: tuple[int, ...]) -> list[Any]:
     used = _count(parts)
     dots = [i for i, p in enumerate(parts) if p is Ellipsis]
     if used > len(shape) or len(dots) > 1:
-        raise IndexError(
-            message(
-                "getitem",
-                f"an index of {used} axes and {len(dots)} '...' for shape {shape}",
-                f"at most {len(shape)} axes and one '...'",
-            )
-        )
+        received = f"an index of {used} axes and {len(dots)} '...' for shape {shape}"
+        raise IndexError(message("getitem", received, f"at most {len(shape)} axes and one '...'"))
     rest = [slice(None)] * (len(shape) - used)
     if not dots:
         return parts + rest
@@ -685,9 +654,8 @@ def _index_array(part: Any) -> Array:
     try:
         array = np.asarray(part)
     except ValueError as error:
-        raise ValueError(
-            message("getitem", f"the ragged index {part!r}", "rows of the same length")
-        ) from error
+        received = f"the ragged index {part!r}"
+        raise ValueError(message("getitem", received, "rows of the same length")) from error
     return array if array.size else array.astype(np.intp)
 
 
@@ -740,9 +708,8 @@ def _bounds(part: slice, length: int) -> tuple[int, int, int]:
     try:
         return part.indices(length)
     except (TypeError, ValueError) as error:
-        raise IndexError(
-            message("getitem", repr(part), "a slice of integers with a step other than 0")
-        ) from error
+        expected = "a slice of integers with a step other than 0"
+        raise IndexError(message("getitem", repr(part), expected)) from error
 
 
 def _advanced(x: Any, parts: list[Any]) -> Any:
@@ -766,13 +733,8 @@ def _advanced(x: Any, parts: list[Any]) -> Any:
     try:
         np.broadcast_shapes(*(a.shape for a in arrays))
     except ValueError:
-        raise IndexError(
-            message(
-                "getitem",
-                f"index arrays of shapes {[a.shape for a in arrays]}",
-                "shapes that broadcast together",
-            )
-        ) from None
+        received = f"index arrays of shapes {[a.shape for a in arrays]}"
+        raise IndexError(message("getitem", received, "shapes that broadcast together")) from None
     return apply(INDEX, (x, *arrays), {"plan": tuple(plan)})
 
 
@@ -819,13 +781,8 @@ def _as_integers(part: Any, axis: int, shape: tuple[int, ...]) -> list[Any]:
     if not _is_mask(part):
         return [part if is_captured(part) else np.asarray(part)]
     if part.shape != shape[axis : axis + part.ndim]:
-        raise IndexError(
-            message(
-                "getitem",
-                f"a boolean index of shape {part.shape} at axis {axis} of shape {shape}",
-                f"shape {shape[axis : axis + part.ndim]}",
-            )
-        )
+        received = f"a boolean index of shape {part.shape} at axis {axis} of shape {shape}"
+        raise IndexError(message("getitem", received, f"shape {shape[axis : axis + part.ndim]}"))
     return list(np.nonzero(part))
 
 
@@ -835,9 +792,9 @@ def _wrapped(op: str, indices: Any, axis: int, length: int) -> Any:
     if array.size == 0:
         return as_leaf(np.zeros(array.shape, dtype=np.int64))
     if array.dtype.kind not in "iu":
-        raise (IndexError if op == "getitem" else TypeError)(
-            message(op, f"indices {kind_of(indices)}", "integer indices", "Use .astype(int).")
-        )
+        error = IndexError if op == "getitem" else TypeError
+        received = f"indices {kind_of(indices)}"
+        raise error(message(op, received, "integer indices", "Use .astype(int)."))
     if is_captured(array):
         return within(array, -length, length, lambda i: _out_of_range(op, i, axis, length))
     wrapped = array.astype(np.int64)
@@ -851,13 +808,8 @@ def _wrapped(op: str, indices: Any, axis: int, length: int) -> Any:
 
 
 def _out_of_range(op: str, index: int, axis: int, length: int) -> IndexError:
-    return IndexError(
-        message(
-            op,
-            f"index {index} for axis {axis} of length {length}",
-            f"an index in [{-length}, {length})",
-        )
-    )
+    received = f"index {index} for axis {axis} of length {length}"
+    return IndexError(message(op, received, f"an index in [{-length}, {length})"))
 
 
 # By place
@@ -865,35 +817,28 @@ def _out_of_range(op: str, index: int, axis: int, length: int) -> IndexError:
 
 @implements(np.take)
 def take(a: Kind | ArrayLike, indices: ArrayLike, axis: SupportsIndex | None = None) -> Kind:
-    """Take elements along an axis by index, as `numpy.take`; gradients of repeated ones add up.
-
-    An index out of range is refused.
+    """Take by index, as `numpy.take`, none out of range; gradients of repeated elements add up.
 
     >>> tg.take([[1.0, 2.0], [3.0, 4.0]], [0, -1]).data
     array([1., 4.])
     """
-    x = tensor_like("take", a, "a")
-    along = 0 if axis is None else one_axis("take", axis, x.ndim)
-    return gather(ravel(x) if axis is None else x, _integral("take", "indices", indices), along)
+    x, along = _along("take", a, "a", axis)
+    return gather(x, integers_of("take", "indices", indices), along)
 
 
 @implements(np.take_along_axis)
 def take_along_axis(
     arr: Kind | ArrayLike, indices: ArrayLike, axis: SupportsIndex | None = -1
 ) -> Kind:
-    """Take along an axis with indices of their own for every line, as `numpy.take_along_axis`.
+    """Take along an axis, each line by indices of its own, as `numpy.take_along_axis`.
 
     Gradients of repeated elements add up.
 
-    >>> tg.take_along_axis([[1.0, 2.0], [3.0, 4.0]], [[1], [0]], axis=1).data
-    array([[2.],
-           [3.]])
+    >>> tg.take_along_axis([[1.0, 2.0], [3.0, 4.0]], [[1], [0]], axis=1).data.tolist()
+    [[2.0], [3.0]]
     """
-    x = tensor_like("take_along_axis", arr, "arr")
+    x, along = _along("take_along_axis", arr, "arr", axis)
     places = array_of(indices)
-    if axis is None:
-        x, axis = ravel(x), 0
-    along = one_axis("take_along_axis", axis, x.ndim)
     if places.ndim != x.ndim:
         received = f"indices of shape {places.shape} for shape {x.shape}"
         raise ValueError(message("take_along_axis", received, f"{x.ndim} axes"))
@@ -928,24 +873,14 @@ def extract(condition: ArrayLike, arr: Kind | ArrayLike) -> Kind:
 
 @implements(np.choose)
 def choose(a: Operand, choices: Sequence[Kind | ArrayLike] | SupportsArray) -> Kind:
-    """Choose each element from one of several arrays, by number, as `numpy.choose`.
-
-    Exactly zero gradient goes to what is not chosen. A number out of range is refused.
+    """Choose from several arrays by number, as `numpy.choose`; a number out of range is refused.
 
     >>> tg.choose([1, 0], [[1.0, 2.0], [3.0, 4.0]]).data
     array([3., 2.])
     """
-    number = _integral("choose", "a", a)
-    given: Any = choices
-    options = [tensor_like("choose", c, f"choices[{i}]") for i, c in enumerate(given)]
-    count = len(options)
-
-    def refused(choice: int) -> ValueError:
-        return ValueError(
-            message("choose", f"choice {choice} of {count}", f"a number in [0, {count})")
-        )
-
-    number = in_range(number, count, refused)
+    options = tensors_of("choose", choices, "choices")
+    chosen = integers_of("choose", "a", a)
+    number = in_range("choose", "choice", chosen, len(options), ValueError)
     spread: Any = broadcast_arrays(number, *options)
     grid = np.ogrid[tuple(slice(n) for n in spread[0].shape)]
     return getitem(stack(spread[1:]), (numbers(spread[0]), *grid))
@@ -957,9 +892,7 @@ def select(
     choicelist: Sequence[Kind | ArrayLike],
     default: Kind | ArrayLike = 0,
 ) -> Kind:
-    """Choose each element from the array of the first condition that holds, as `numpy.select`.
-
-    Exactly zero gradient goes to what is not chosen.
+    """Choose by the first condition that holds, as `numpy.select`; the others get no gradient.
 
     >>> x = tg.param([1.0, 2.0, 3.0])
     >>> tg.select([x < 2, x < 3], [x, 10 * x], -1.0).data
@@ -981,7 +914,7 @@ def select(
     return chosen
 
 
-def _integral(name: str, argument: str, value: Any) -> Any:
+def integers_of(name: str, argument: str, value: Any) -> Any:
     """Return an array of integers, empty or not."""
     array = array_of(value)
     if array.dtype.kind not in "iu":
@@ -1003,33 +936,23 @@ def sort(
     *,
     stable: bool | None = None,
 ) -> Kind:
-    """Sort the elements along an axis, as `numpy.sort`, and always in the stable order.
-
-    The gradient of each element goes where it was taken from.
+    """Sort along an axis, as `numpy.sort`, always stably; a gradient goes where its element was.
 
     >>> tg.sort([3.0, 1.0, 2.0]).data
     array([1., 2., 3.])
     """
-    x = tensor_like("sort", a, "a")
-    if axis is None:
-        x, axis = ravel(x), 0
-    along = one_axis("sort", axis, x.ndim)
+    x, along = _along("sort", a, "a", axis)
     return take_along_axis(x, np.argsort(numbers(x), axis=along, kind="stable"), along)
 
 
 @implements(np.partition)
 def partition(a: Kind | ArrayLike, kth: Shape, axis: SupportsIndex | None = -1) -> Kind:
-    """Put at place ``kth`` what sorting would put there, smaller before, as `numpy.partition`.
-
-    The gradient of each element goes where it was taken from.
+    """Sort in part, as `numpy.partition`; a gradient goes where its element was.
 
     >>> tg.partition([3.0, 1.0, 2.0], 0)[0].item()
     1.0
     """
-    x = tensor_like("partition", a, "a")
-    if axis is None:
-        x, axis = ravel(x), 0
-    along = one_axis("partition", axis, x.ndim)
+    x, along = _along("partition", a, "a", axis)
     length = x.shape[along]
     places = int_tuple("partition", "kth", kth)
     if any(not -length <= k < length for k in places):
@@ -1038,28 +961,67 @@ def partition(a: Kind | ArrayLike, kth: Shape, axis: SupportsIndex | None = -1) 
     return take_along_axis(x, np.argpartition(numbers(x), places, axis=along), along)
 
 
+def topk(
+    x: Kind | ArrayLike, k: int, axis: SupportsIndex = -1, largest: bool = True
+) -> tuple[Kind, Array]:
+    """Take the ``k`` largest elements along an axis in falling order, and tell where they are.
+
+    The gradient of each goes where it was taken from. NaN counts as the largest.
+
+    :param x: Any shape but 0-d.
+    :param k: How many, up to the axis' length.
+    :param axis: The axis along which they are looked for.
+    :param largest: False for the smallest, in rising order.
+    :returns: Tuple. The elements, a Tensor, and their indices along the axis, a plain array; of
+        both the axis has length ``k``.
+    :raises ValueError: ``k`` is negative or larger than the axis.
+
+    >>> values, indices = tg.topk([3.0, 9.0, 1.0, 7.0], 2)
+    >>> values.data, indices
+    (array([9., 7.]), array([1, 3]))
+    """
+    name, count = "topk", operator.index(k)
+    array: Any = tensor_like(name, x)
+    along = one_axis(name, axis, array.ndim)
+    length = array.shape[along]
+    if not 0 <= count <= length:
+        received = f"k={count} for axis {along} of length {length}"
+        raise ValueError(message(name, received, f"k in [0, {length}]"))
+    order = np.argsort(numbers(array), axis=along, kind="stable")
+    # The last k from the back; a stop of -1 would mean the last element.
+    last = slice(length - 1, length - 1 - count if count < length else None, -1)
+    chosen = slice(0, count) if not largest else last
+    indices = order[(slice(None),) * along + (chosen,)]
+    return take_along_axis(array, indices, along), indices
+
+
 # Diagonals and triangles
+
+
+def diagonal_places(shape: tuple[int, ...], offset: int) -> tuple[Array, Array]:
+    """Return the rows and the columns of a diagonal's elements."""
+    down, right = max(0, -offset), max(0, offset)
+    places = np.arange(max(0, min(shape[0] - down, shape[1] - right)))
+    return places + down, places + right
 
 
 @implements(np.diag)
 def diag(v: Kind | ArrayLike, k: int = 0) -> Kind:
     """Take a diagonal of a matrix, or make the matrix of a diagonal, as `numpy.diag`.
 
-    >>> tg.diag([1.0, 2.0]).data
-    array([[1., 0.],
-           [0., 2.]])
+    >>> tg.diag([1.0, 2.0]).data.tolist()
+    [[1.0, 0.0], [0.0, 2.0]]
     """
     x = tensor_like("diag", v, "v")
     (offset,) = int_tuple("diag", "k", k)
-    down, right = max(0, -offset), max(0, offset)
     if x.ndim == 2:
-        places = np.arange(max(0, min(x.shape[0] - down, x.shape[1] - right)))
-        return getitem(x, (places + down, places + right))
+        return getitem(x, diagonal_places(x.shape, offset))
     if x.ndim != 1:
         raise ValueError(message("diag", f"shape {x.shape}", "a vector or a matrix"))
-    size = x.size + down + right
+    more = max(offset, -offset)
+    size = x.size + more
     # Each row or, above the main diagonal, each column holds its one element everywhere.
-    filled = concat([x, np.zeros(down + right, x.dtype)]) if offset else x
+    filled = concat([x, np.zeros(more, x.dtype)]) if offset else x
     lines = reshape(filled, (size, 1) if offset >= 0 else (1, size))
     return where(np.eye(size, k=offset, dtype=np.bool_), lines, _zero_like(x))
 
@@ -1076,26 +1038,20 @@ def diagflat(v: Kind | ArrayLike, k: int = 0) -> Kind:
 
 @implements(np.tril)
 def tril(m: Kind | ArrayLike, k: int = 0) -> Kind:
-    """Keep the lower triangle of each matrix, as `numpy.tril`.
+    """Keep the lower triangle of each matrix, as `numpy.tril`; no gradient flows to the rest.
 
-    Exactly zero gradient goes to the rest.
-
-    >>> tg.tril([[1.0, 2.0], [3.0, 4.0]]).data
-    array([[1., 0.],
-           [3., 4.]])
+    >>> tg.tril([[1.0, 2.0], [3.0, 4.0]]).data.tolist()
+    [[1.0, 0.0], [3.0, 4.0]]
     """
     return _triangle("tril", m, k, lower=True)
 
 
 @implements(np.triu)
 def triu(m: Kind | ArrayLike, k: int = 0) -> Kind:
-    """Keep the upper triangle of each matrix, as `numpy.triu`.
+    """Keep the upper triangle of each matrix, as `numpy.triu`; no gradient flows to the rest.
 
-    Exactly zero gradient goes to the rest.
-
-    >>> tg.triu([[1.0, 2.0], [3.0, 4.0]]).data
-    array([[1., 2.],
-           [0., 4.]])
+    >>> tg.triu([[1.0, 2.0], [3.0, 4.0]]).data.tolist()
+    [[1.0, 2.0], [0.0, 4.0]]
     """
     return _triangle("triu", m, k, lower=False)
 
@@ -1150,21 +1106,21 @@ SEARCHSORTED = Op("searchsorted", _searchsorted, differentiable=())
 
 
 def within(indices: Any, low: int, high: int, refused: Callable[[int], Exception]) -> Any:
-    """Record integer indices from ``low`` to ``high``, negative ones counted from ``high``.
-
-    :raises Exception: One is out of range: what ``refused`` gives for it.
-    """
+    """Record integer indices from ``low`` to ``high``, negative ones counted from ``high``."""
     try:
         return apply(WITHIN, (indices,), {"low": low, "high": high})
     except Outside as error:
         raise refused(error.args[0]) from None
 
 
-def in_range(indices: Any, count: int, refused: Callable[[int], Exception]) -> Any:
-    """Return integers from 0 to below ``count``, as int64: an array, in a captured step an entry.
+def in_range(
+    name: str, what: str, indices: Any, count: int, error: type[Exception] = IndexError
+) -> Any:
+    """Return integers below ``count`` as int64: an array, or in a captured step an entry."""
 
-    :raises Exception: One is out of range: what ``refused`` gives for it.
-    """
+    def refused(i: int) -> Exception:
+        return error(message(name, f"{what} {i} of {count}", f"a {what} in [0, {count})"))
+
     if is_captured(indices):
         return within(indices, 0, count, refused)
     found = indices.astype(np.int64)
@@ -1175,16 +1131,15 @@ def in_range(indices: Any, count: int, refused: Callable[[int], Exception]) -> A
 
 @without_gradient(np.argsort)
 def _order(a: Any, axis: SupportsIndex | None = -1, kind: Any = None, stable: Any = None) -> Any:
-    x, axis = (ravel(a), 0) if axis is None else (a, axis)
-    return apply(ARGSORT, (x,), {"axis": one_axis("argsort", axis, x.ndim)})
+    x, along = _along("argsort", a, "a", axis)
+    return apply(ARGSORT, (x,), {"axis": along})
 
 
 @without_gradient(np.argpartition)
 def _partial_order(a: Any, kth: Shape, axis: SupportsIndex | None = -1, kind: Any = None) -> Any:
-    x, axis = (ravel(a), 0) if axis is None else (a, axis)
+    x, along = _along("argpartition", a, "a", axis)
     places = int_tuple("argpartition", "kth", kth)
-    attrs = {"kth": places, "axis": one_axis("argpartition", axis, x.ndim)}
-    return apply(ARGPARTITION, (x,), attrs)
+    return apply(ARGPARTITION, (x,), {"kth": places, "axis": along})
 
 
 @without_gradient(np.searchsorted)

@@ -7,26 +7,27 @@ from __future__ import annotations
 import math
 import operator
 import string
-from collections import Counter
+from collections import Counter, namedtuple
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, SupportsIndex, overload
+from typing import TYPE_CHECKING, Any, Literal, SupportsIndex, overload
 
 import numpy as np
 
-from tapegraph.arrays.axes import int_tuple, one_axis, some_axes
+from tapegraph.arrays.axes import int_tuple, one_axis, ordered_axes, some_axes
 from tapegraph.errors import kind_of, message
 from tapegraph.numpy_warnings import watched
 from tapegraph.ops import elementwise, reduce, shape
-from tapegraph.ops.index import gather, getitem
-from tapegraph.ops.shape import matrix_transpose, permuted
+from tapegraph.ops.elementwise import conj, mul, real, where
+from tapegraph.ops.index import diagonal_places, gather, getitem
+from tapegraph.ops.shape import matrix_transpose, moveaxis, permuted, tensors_of
 from tapegraph.recording.node import as_float, as_leaf
 from tapegraph.recording.numpy_functions import detached, implements, numbers
 from tapegraph.recording.op import Op
 from tapegraph.recording.record import apply, is_complex, tensor_like
-from tapegraph.typed import Array, ArrayLike, Axes, EinsumLabels, Shape, SupportsArray
+from tapegraph.typed import Array, ArrayLike, Axes, EinsumLabels, Kind, Shape, SupportsArray
 
 if TYPE_CHECKING:
-    from tapegraph.typed import EighResult, EigResult, Kind, QRResult, SlogdetResult, SVDResult
+    from tapegraph.typed import EighResult, EigResult, QRResult, SlogdetResult, SVDResult
 
 __all__ = [
     "batch_matmul",
@@ -90,10 +91,9 @@ BATCH_MATMUL = Op("batch_matmul", _batch_matmul, promotes=True, takes_complex=Tr
 
 @implements(np.matmul, np.linalg.matmul)
 def matmul(x1: Kind | ArrayLike, x2: Kind | ArrayLike, /) -> Kind:
-    """Matrix product ``x1 @ x2``, as `numpy.matmul`.
+    """Matrix product, as `numpy.matmul`; of three axes or more it records a ``batch_matmul``.
 
     With ``g`` the gradient of the result those of the operands are ``g @ x2.T`` and ``x1.T @ g``.
-    Operands of three axes or more record a ``batch_matmul``.
 
     >>> tg.matmul([[1.0, 2.0]], [[3.0], [4.0]]).data
     array([[11.]])
@@ -118,14 +118,9 @@ def batch_matmul(a: Kind | ArrayLike, b: Kind | ArrayLike) -> Kind:
     name = "batch_matmul"
     x, y = tensor_like(name, a, "a"), tensor_like(name, b, "b")
     if max(x.ndim, y.ndim) < 3 or min(x.ndim, y.ndim) < 2:
-        raise ValueError(
-            message(
-                name,
-                f"shapes {x.shape} and {y.shape}",
-                "stacks of matrices, (..., n, k) and (..., k, m)",
-                "Use tg.matmul for two matrices.",
-            )
-        )
+        received = f"shapes {x.shape} and {y.shape}"
+        expected = "stacks of matrices, (..., n, k) and (..., k, m)"
+        raise ValueError(message(name, received, expected, "Use tg.matmul for two matrices."))
     return _product(name, BATCH_MATMUL, x, y)
 
 
@@ -133,15 +128,12 @@ def _product(name: str, op: Op, a: Any, b: Any) -> Any:
     try:
         return apply(op, (a, b))
     except ValueError as error:
-        raise ValueError(
-            message(
-                name,
-                f"shapes {a.shape} and {b.shape}",
-                "the last axis of the first to equal the second-to-last (or only) axis of the "
-                "second, and leading axes that broadcast",
-                "Transpose or reshape an operand.",
-            )
-        ) from error
+        expected = (
+            "the last axis of the first to equal the second-to-last (or only) axis of the second, "
+            "and leading axes that broadcast"
+        )
+        received, fix = f"shapes {a.shape} and {b.shape}", "Transpose or reshape an operand."
+        raise ValueError(message(name, received, expected, fix)) from error
 
 
 # Operands of fewer elements are contracted sooner than a path for them is found.
@@ -192,7 +184,7 @@ def dot(a: Kind | ArrayLike, b: Kind | ArrayLike) -> Kind:
     """
     x, y = tensor_like("dot", a, "a"), tensor_like("dot", b, "b")
     if not x.ndim or not y.ndim:
-        return elementwise.mul(x, y)
+        return mul(x, y)
     if y.ndim == 1 or max(x.ndim, y.ndim) == 2:
         return matmul(x, y)
     return _contracted("dot", x, y, (x.ndim - 1,), (y.ndim - 2,))
@@ -207,7 +199,7 @@ def inner(a: Kind | ArrayLike, b: Kind | ArrayLike) -> Kind:
     """
     x, y = tensor_like("inner", a, "a"), tensor_like("inner", b, "b")
     if not x.ndim or not y.ndim:
-        return elementwise.mul(x, y)
+        return mul(x, y)
     return _contracted("inner", x, y, (x.ndim - 1,), (y.ndim - 1,))
 
 
@@ -220,19 +212,16 @@ def vdot(a: Kind | ArrayLike, b: Kind | ArrayLike) -> Kind:
     """
     x, y = tensor_like("vdot", a, "a"), tensor_like("vdot", b, "b")
     if x.size != y.size:
-        raise ValueError(
-            message("vdot", f"shapes {x.shape} and {y.shape}", "as many elements in both")
-        )
-    return matmul(elementwise.conj(_reshaped(x, (x.size,))), _reshaped(y, (y.size,)))
+        received = f"shapes {x.shape} and {y.shape}"
+        raise ValueError(message("vdot", received, "as many elements in both"))
+    return matmul(conj(_reshaped(x, (x.size,))), _reshaped(y, (y.size,)))
 
 
 @implements(np.convolve)
 def convolve(
     a: Kind | ArrayLike, v: Kind | ArrayLike, mode: Literal["full", "same", "valid"] = "full"
 ) -> Kind:
-    """Sum of products of one sequence and another that is moved along, as `numpy.convolve`.
-
-    The gradient by each is the cotangent's own, with the other sequence reversed.
+    """Convolution of two sequences, as `numpy.convolve`; gradients flow to both.
 
     >>> tg.convolve([1.0, 2.0, 3.0], [1.0, -1.0]).data
     array([ 1.,  1.,  1., -3.])
@@ -248,27 +237,21 @@ def convolve(
     whole = apply(CONVOLVE, (x, y))
     if mode == "full":
         return whole
-    start, length = (
-        (shorter - 1, longer - shorter + 1)
-        if mode == "valid"
-        else (
-            (shorter - 1) // 2,
-            longer,
-        )
-    )
-    return whole[start : start + length]
+    if mode == "valid":
+        return whole[shorter - 1 : longer]
+    start = (shorter - 1) // 2
+    return whole[start : start + longer]
 
 
 @implements(np.outer, np.linalg.outer)
 def outer(a: Kind | ArrayLike, b: Kind | ArrayLike) -> Kind:
     """Every product of an element of ``a`` and one of ``b``, as `numpy.outer`.
 
-    >>> tg.outer([1.0, 2.0], [3.0, 4.0]).data
-    array([[3., 4.],
-           [6., 8.]])
+    >>> tg.outer([1.0, 2.0], [3.0, 4.0]).data.tolist()
+    [[3.0, 4.0], [6.0, 8.0]]
     """
     x, y = tensor_like("outer", a, "a"), tensor_like("outer", b, "b")
-    return elementwise.mul(_reshaped(x, (x.size, 1)), _reshaped(y, (1, y.size)))
+    return mul(_reshaped(x, (x.size, 1)), _reshaped(y, (1, y.size)))
 
 
 @implements(np.tensordot, np.linalg.tensordot)
@@ -285,27 +268,17 @@ def tensordot(
     if hasattr(axes, "__index__"):
         count = int_tuple(name, "axes", axes)[0]
         if not 0 <= count <= min(x.ndim, y.ndim):
-            raise ValueError(
-                message(
-                    name,
-                    f"axes={count} for shapes {x.shape} and {y.shape}",
-                    f"at most {min(x.ndim, y.ndim)} axes",
-                )
-            )
+            received = f"axes={count} for shapes {x.shape} and {y.shape}"
+            raise ValueError(message(name, received, f"at most {min(x.ndim, y.ndim)} axes"))
         return _contracted(name, x, y, tuple(range(x.ndim - count, x.ndim)), tuple(range(count)))
     try:
         left, right = axes
     except (TypeError, ValueError):
-        raise ValueError(
-            message(name, f"axes={axes!r}", "an integer, or the axes of a and those of b")
-        ) from None
-    return _contracted(
-        name,
-        x,
-        y,
-        tuple(one_axis(name, i, x.ndim) for i in int_tuple(name, "axes[0]", left)),
-        tuple(one_axis(name, i, y.ndim) for i in int_tuple(name, "axes[1]", right)),
-    )
+        expected = "an integer, or the axes of a and those of b"
+        raise ValueError(message(name, f"axes={axes!r}", expected)) from None
+    rows = ordered_axes(name, "axes[0]", left, x.ndim)
+    columns = ordered_axes(name, "axes[1]", right, y.ndim)
+    return _contracted(name, x, y, rows, columns)
 
 
 @implements(np.kron)
@@ -318,11 +291,9 @@ def kron(a: Kind | ArrayLike, b: Kind | ArrayLike) -> Kind:
     left, right = tensor_like("kron", a, "a"), tensor_like("kron", b, "b")
     ndim = max(left.ndim, right.ndim)
     n, m = ((1,) * (ndim - x.ndim) + x.shape for x in (left, right))
-    blocks = elementwise.mul(
-        _reshaped(left, tuple(k for length in n for k in (length, 1))),
-        _reshaped(right, tuple(k for length in m for k in (1, length))),
-    )
-    return _reshaped(blocks, tuple(i * j for i, j in zip(n, m, strict=True)))
+    blocks = _reshaped(left, tuple(k for length in n for k in (length, 1)))
+    repeated = _reshaped(right, tuple(k for length in m for k in (1, length)))
+    return _reshaped(mul(blocks, repeated), tuple(i * j for i, j in zip(n, m, strict=True)))
 
 
 @implements(np.cross, np.linalg.cross)
@@ -344,20 +315,13 @@ def cross(
     x = axes_last("cross", tensor_like("cross", a, "a"), axisa)
     y = axes_last("cross", tensor_like("cross", b, "b"), axisb)
     if x.shape[-1] != 3 or y.shape[-1] != 3:
-        raise ValueError(
-            message(
-                "cross",
-                f"vectors of {x.shape[-1]} and {y.shape[-1]} elements",
-                "vectors of three elements",
-                "Give vectors of the plane a third element of 0.",
-            )
-        )
-    first, second = (1, 2, 0), (2, 0, 1)
-    out = _turned(x, first) * _turned(y, second) - _turned(x, second) * _turned(y, first)
+        received = f"vectors of {x.shape[-1]} and {y.shape[-1]} elements"
+        fix = "Give vectors of the plane a third element of 0."
+        raise ValueError(message("cross", received, "vectors of three elements", fix))
+    (x1, y1), (x2, y2) = [(gather(x, i, -1), gather(y, i, -1)) for i in ((1, 2, 0), (2, 0, 1))]
+    out = x1 * y2 - x2 * y1
     place = one_axis("cross", axisc, out.ndim)
-    order = [*range(out.ndim - 1)]
-    order.insert(place, out.ndim - 1)
-    return permuted(out, tuple(order))
+    return out if place == out.ndim - 1 else moveaxis(out, -1, place)
 
 
 @implements(np.trace)
@@ -405,24 +369,21 @@ def vecdot(x1: Kind | ArrayLike, x2: Kind | ArrayLike, /, axis: SupportsIndex = 
     x = axes_last("vecdot", tensor_like("vecdot", x1, "x1"), axis)
     y = axes_last("vecdot", tensor_like("vecdot", x2, "x2"), axis)
     if x.shape[-1] != y.shape[-1]:
-        raise ValueError(
-            message("vecdot", f"shapes {x.shape} and {y.shape}", "vectors of the same length")
-        )
-    return reduce.sum(elementwise.mul(elementwise.conj(x), y), axis=-1)
+        received = f"shapes {x.shape} and {y.shape}"
+        raise ValueError(message("vecdot", received, "vectors of the same length"))
+    return reduce.sum(mul(conj(x), y), axis=-1)
 
 
 def matvec(x1: Kind | ArrayLike, x2: Kind | ArrayLike, /) -> Kind:
     """Product of stacks of matrices and stacks of vectors, as `numpy.matvec`.
 
-    >>> tg.matvec([[1.0, 2.0], [3.0, 4.0]], [[1.0, 0.0], [0.0, 1.0]]).data
-    array([[1., 3.],
-           [2., 4.]])
+    >>> tg.matvec([[1.0, 2.0], [3.0, 4.0]], [[1.0, 0.0], [0.0, 1.0]]).data.tolist()
+    [[1.0, 3.0], [2.0, 4.0]]
     """
     x, y = tensor_like("matvec", x1, "x1"), tensor_like("matvec", x2, "x2")
     if x.ndim < 2 or y.ndim < 1:
-        raise ValueError(
-            message("matvec", f"shapes {x.shape} and {y.shape}", "(..., n, k) and (..., k)")
-        )
+        received = f"shapes {x.shape} and {y.shape}"
+        raise ValueError(message("matvec", received, "(..., n, k) and (..., k)"))
     out = matmul(x, _reshaped(y, (*y.shape, 1)))
     return _reshaped(out, out.shape[:-1])
 
@@ -430,16 +391,14 @@ def matvec(x1: Kind | ArrayLike, x2: Kind | ArrayLike, /) -> Kind:
 def vecmat(x1: Kind | ArrayLike, x2: Kind | ArrayLike, /) -> Kind:
     """Product of stacks of vectors, conjugated, and stacks of matrices, as `numpy.vecmat`.
 
-    >>> tg.vecmat([[1.0, 0.0], [0.0, 1.0]], [[1.0, 2.0], [3.0, 4.0]]).data
-    array([[1., 2.],
-           [3., 4.]])
+    >>> tg.vecmat([[1.0, 0.0], [0.0, 1.0]], [[1.0, 2.0], [3.0, 4.0]]).data.tolist()
+    [[1.0, 2.0], [3.0, 4.0]]
     """
     x, y = tensor_like("vecmat", x1, "x1"), tensor_like("vecmat", x2, "x2")
     if x.ndim < 1 or y.ndim < 2:
-        raise ValueError(
-            message("vecmat", f"shapes {x.shape} and {y.shape}", "(..., n) and (..., n, k)")
-        )
-    out = matmul(elementwise.conj(_reshaped(x, (*x.shape[:-1], 1, x.shape[-1]))), y)
+        received = f"shapes {x.shape} and {y.shape}"
+        raise ValueError(message("vecmat", received, "(..., n) and (..., n, k)"))
+    out = matmul(conj(_reshaped(x, (*x.shape[:-1], 1, x.shape[-1]))), y)
     return _reshaped(out, (*out.shape[:-2], out.shape[-1]))
 
 
@@ -456,19 +415,16 @@ def multi_dot(arrays: Sequence[Kind | ArrayLike] | SupportsArray) -> Kind:
     array([11.])
     """
     name = "multi_dot"
-    given: Any = arrays
-    parts = [tensor_like(name, x, f"arrays[{i}]") for i, x in enumerate(given)]
+    parts = tensors_of(name, arrays)
     shapes = [p.shape for p in parts]
     fits = len(parts) > 1 and all(len(s) == 2 for s in shapes[1:-1])
     if not fits or not all(len(s) in (1, 2) for s in (shapes[0], shapes[-1])):
         expected = "at least two matrices, of which the first and the last may be vectors"
-        raise (ValueError if len(parts) < 2 else np.linalg.LinAlgError)(
-            message(name, f"shapes {shapes}", expected)
-        )
+        error = ValueError if len(parts) < 2 else np.linalg.LinAlgError
+        raise error(message(name, f"shapes {shapes}", expected))
     rows = 1 if len(shapes[0]) == 1 else shapes[0][0]
     columns = 1 if len(shapes[-1]) == 1 else shapes[-1][1]
-    lengths = [rows, *(s[0] for s in shapes[1:]), columns]
-    order = _cheapest(lengths)
+    order = _cheapest([rows, *(s[0] for s in shapes[1:]), columns])
 
     def product(first: int, last: int) -> Any:
         if first == last:
@@ -498,15 +454,13 @@ def _cheapest(lengths: list[int]) -> dict[tuple[int, int], int]:
 
 @implements(np.einsum)
 def einsum(*operands: str | Kind | ArrayLike | EinsumLabels, optimize: object = False) -> Kind:
-    """Sum of products over named axes, as `numpy.einsum`, by subscripts or by lists of labels.
-
-    Large products are contracted by matrix products, whatever ``optimize`` says.
+    """Sum of products over named axes, as `numpy.einsum`, which ``optimize`` makes no faster.
 
     >>> tg.einsum("ij,j->i", [[1.0, 2.0], [3.0, 4.0]], [1.0, 10.0]).data
     array([21., 43.])
     """
     subscripts, arrays = _subscripts(operands)
-    tensors = [tensor_like("einsum", x, f"operands[{i}]") for i, x in enumerate(arrays)]
+    tensors = tensors_of("einsum", arrays, "operands")
     terms, output = _explicit(subscripts, [x.ndim for x in tensors], tensors)
     pairs = [_diagonals(x, term, subscripts) for x, term in zip(tensors, terms, strict=True)]
     pairs = _unstretched(pairs, subscripts)
@@ -528,9 +482,8 @@ def _subscripts(operands: tuple[Any, ...]) -> tuple[str, tuple[Any, ...]]:
     if operands and isinstance(operands[0], str):
         return operands[0].replace(" ", ""), operands[1:]
     if len(operands) < 2:
-        raise ValueError(
-            message("einsum", f"{len(operands)} operands", "subscripts and at least one array")
-        )
+        received = f"{len(operands)} operands"
+        raise ValueError(message("einsum", received, "subscripts and at least one array"))
     paired = len(operands) - len(operands) % 2
     text = ",".join(_letters(labels) for labels in operands[1:paired:2])
     if len(operands) > paired:
@@ -542,9 +495,8 @@ def _letters(labels: Any) -> str:
     try:
         return "".join("..." if i is Ellipsis else string.ascii_letters[i] for i in labels)
     except (TypeError, IndexError):
-        raise ValueError(
-            message("einsum", f"labels {kind_of(labels)}", "a list of integers from 0 to 51")
-        ) from None
+        received = f"labels {kind_of(labels)}"
+        raise ValueError(message("einsum", received, "a list of integers from 0 to 51")) from None
 
 
 def _explicit(subscripts: str, ndims: list[int], tensors: list[Any]) -> tuple[list[str], str]:
@@ -606,8 +558,8 @@ def _unstretched(pairs: list[tuple[Any, str]], subscripts: str) -> list[tuple[An
     kept = []
     for x, term in pairs:
         stay = [i for i, n in enumerate(x.shape) if n == lengths[term[i]]]
-        shape_left = tuple(x.shape[i] for i in stay)
-        kept.append((_reshaped(x, shape_left), "".join(term[i] for i in stay)))
+        left = _reshaped(x, tuple(x.shape[i] for i in stay))
+        kept.append((left, "".join(term[i] for i in stay)))
     return kept
 
 
@@ -625,7 +577,7 @@ def axes_last(op: str, x: Any, *axes: SupportsIndex) -> Any:
     last = tuple(one_axis(op, axis, x.ndim) for axis in axes)
     if len(set(last)) != len(last):
         raise ValueError(message(op, f"axes {axes}", "axes that differ"))
-    return permuted(x, (*(i for i in range(x.ndim) if i not in last), *last))
+    return permuted(x, reduce.last_order(x.ndim, last))
 
 
 def _diagonal(op: str, a: Any, offset: int, axis1: SupportsIndex, axis2: SupportsIndex) -> Any:
@@ -634,9 +586,7 @@ def _diagonal(op: str, a: Any, offset: int, axis1: SupportsIndex, axis2: Support
         raise ValueError(message(op, f"shape {x.shape}", "at least two axes"))
     x = axes_last(op, x, axis1, axis2)
     (shift,) = int_tuple(op, "offset", offset)
-    down, right = max(-shift, 0), max(shift, 0)
-    places = np.arange(max(min(x.shape[-2] - down, x.shape[-1] - right), 0))
-    return getitem(x, (Ellipsis, places + down, places + right))
+    return getitem(x, (..., *diagonal_places(x.shape[-2:], shift)))
 
 
 def _contracted(op: str, a: Any, b: Any, left: tuple[int, ...], right: tuple[int, ...]) -> Any:
@@ -644,13 +594,8 @@ def _contracted(op: str, a: Any, b: Any, left: tuple[int, ...], right: tuple[int
     lengths = [a.shape[i] for i in left]
     once = all(len(set(axes)) == len(axes) for axes in (left, right))
     if not once or lengths != [b.shape[i] for i in right]:
-        raise ValueError(
-            message(
-                op,
-                f"shapes {a.shape} and {b.shape} to sum over axes {left} and {right}",
-                "each axis once, and the same lengths",
-            )
-        )
+        received = f"shapes {a.shape} and {b.shape} to sum over axes {left} and {right}"
+        raise ValueError(message(op, received, "each axis once, and the same lengths"))
     rows = tuple(i for i in range(a.ndim) if i not in left)
     columns = tuple(i for i in range(b.ndim) if i not in right)
     kept = tuple(a.shape[i] for i in rows) + tuple(b.shape[i] for i in columns)
@@ -661,46 +606,16 @@ def _contracted(op: str, a: Any, b: Any, left: tuple[int, ...], right: tuple[int
     return _reshaped(matmul(first, second), kept)
 
 
-def _turned(x: Any, order: tuple[int, ...]) -> Any:
-    return gather(x, order, axis=-1)
-
-
 def _reshaped(x: Any, lengths: tuple[int, ...]) -> Any:
     return x if x.shape == lengths else shape.reshape(x, lengths)
 
 
 if not TYPE_CHECKING:  # generic from Python 3.11 on
-
-    class SlogdetResult(NamedTuple):
-        """What `slogdet` returns."""
-
-        sign: Any
-        logabsdet: Any
-
-    class EighResult(NamedTuple):
-        """What `eigh` returns."""
-
-        eigenvalues: Any
-        eigenvectors: Any
-
-    class EigResult(NamedTuple):
-        """What `eig` returns."""
-
-        eigenvalues: Any
-        eigenvectors: Any
-
-    class QRResult(NamedTuple):
-        """What `qr` returns."""
-
-        Q: Any
-        R: Any
-
-    class SVDResult(NamedTuple):
-        """What `svd` returns."""
-
-        U: Any
-        S: Any
-        Vh: Any
+    SlogdetResult = namedtuple("SlogdetResult", "sign logabsdet")
+    EighResult = namedtuple("EighResult", "eigenvalues eigenvectors")
+    EigResult = namedtuple("EigResult", "eigenvalues eigenvectors")
+    QRResult = namedtuple("QRResult", "Q R")
+    SVDResult = namedtuple("SVDResult", "U S Vh")
 
 
 # Forward
@@ -751,10 +666,6 @@ def _det(x: Array) -> Any:
 def _slogdet(x: Array) -> Any:
     sign, logarithm = np.linalg.slogdet(x)
     return np.stack([sign, logarithm.astype(x.dtype, copy=False)], axis=-1)
-
-
-def _eigvalsh(x: Array) -> Any:
-    return np.linalg.eigh(x)
 
 
 def _eigh(x: Array, *, uplo: Literal["L", "U"]) -> Any:
@@ -811,7 +722,7 @@ SOLVE = Op("solve", solved, takes_complex=True)
 DET = Op("det", _det, takes_complex=True)
 SLOGDET = Op("slogdet", _slogdet, takes_complex=True)
 CHOLESKY = Op("cholesky", np.linalg.cholesky, takes_complex=True)
-EIGVALSH = Op("eigvalsh", _eigvalsh, saves=True, takes_complex=True)
+EIGVALSH = Op("eigvalsh", np.linalg.eigh, saves=True, takes_complex=True)
 EIGH = Op("eigh", _eigh, takes_complex=True)
 EIG = Op("eig", _eig, takes_complex=True)
 QR = Op("qr", _qr, takes_complex=True)
@@ -828,9 +739,8 @@ NORM = Op("norm", _norm)
 def inv(a: Kind | ArrayLike) -> Kind:
     """Inverse of a square matrix, as `numpy.linalg.inv`; its derivative is ``-inv(a) da inv(a)``.
 
-    >>> tg.inv([[2.0, 0.0], [0.0, 4.0]]).data
-    array([[0.5 , 0.  ],
-           [0.  , 0.25]])
+    >>> tg.inv([[2.0, 0.0], [0.0, 4.0]]).data.tolist()
+    [[0.5, 0.0], [0.0, 0.25]]
     """
     return _decomposed(INV, _square("inv", a), "an invertible matrix")
 
@@ -839,8 +749,7 @@ def inv(a: Kind | ArrayLike) -> Kind:
 def solve(a: Kind | ArrayLike, b: Kind | ArrayLike) -> Kind:
     """Solution ``x`` of ``a @ x = b``, as `numpy.linalg.solve`.
 
-    With ``g`` the gradient of the solution, that of ``b`` is ``solve(a.T, g)``, and that of ``a``
-    is ``-solve(a.T, g) @ x.T``.
+    The gradient of ``b`` is ``solve(a.T, g)``, that of ``a`` is ``-solve(a.T, g) @ x.T``.
 
     >>> tg.solve([[2.0, 0.0], [0.0, 4.0]], [2.0, 2.0]).data
     array([1. , 0.5])
@@ -849,22 +758,15 @@ def solve(a: Kind | ArrayLike, b: Kind | ArrayLike) -> Kind:
     vector = y.ndim == 1
     right = shape.reshape(y, (*y.shape, 1)) if vector else y
     if right.ndim < 2 or x.shape[-1] != right.shape[-2]:
-        raise ValueError(
-            message(
-                "solve",
-                f"shapes {x.shape} and {y.shape}",
-                f"b of shape ({x.shape[-1]},) or (..., {x.shape[-1]}, k)",
-            )
-        )
+        expected = f"b of shape ({x.shape[-1]},) or (..., {x.shape[-1]}, k)"
+        raise ValueError(message("solve", f"shapes {x.shape} and {y.shape}", expected))
     out = _decomposed(SOLVE, x, "an invertible matrix", right)
     return shape.reshape(out, out.shape[:-1]) if vector else out
 
 
 @implements(np.linalg.pinv)
 def pinv(a: Kind | ArrayLike, rcond: float | None = None) -> Kind:
-    """Pseudo-inverse of a matrix, as `numpy.linalg.pinv`.
-
-    Its derivative holds where the rank does not change (Golub and Pereyra, 1973).
+    """Pseudo-inverse, as `numpy.linalg.pinv`; its derivative holds where the rank does not change.
 
     >>> tg.pinv([[2.0], [0.0]]).data
     array([[0.5, 0. ]])
@@ -879,8 +781,7 @@ def lstsq(
 ) -> tuple[Kind, Kind, int, Kind]:
     """Solution of least length that minimises ``|a @ x - b|``, as `numpy.linalg.lstsq`.
 
-    Gradients flow through the solution, ``pinv(a) @ b``, the residuals and the singular values; the
-    rank is an int. They hold where the rank does not change.
+    Gradients flow through all but the rank, an int. They hold where the rank does not change.
 
     >>> x, residuals, rank, s = tg.lstsq([[1.0], [1.0]], [1.0, 3.0])
     >>> x.data, residuals.data, rank
@@ -888,23 +789,21 @@ def lstsq(
     """
     x, y = tensor_like("lstsq", a, "a"), tensor_like("lstsq", b, "b")
     if x.ndim != 2 or y.ndim not in (1, 2) or x.shape[0] != y.shape[0]:
-        raise np.linalg.LinAlgError(
-            message("lstsq", f"shapes {x.shape} and {y.shape}", "(m, n), and (m,) or (m, k)")
-        )
+        received = f"shapes {x.shape} and {y.shape}"
+        raise np.linalg.LinAlgError(message("lstsq", received, "(m, n), and (m,) or (m, k)"))
     m, n = x.shape
     floating = x.dtype if x.dtype.kind in "fc" else np.dtype(np.float64)
-    limit = (
-        np.finfo(floating).eps * max(m, n) if rcond is None else as_float(rcond, "lstsq", "rcond")
-    )
-    solution = matmul(pinv(x, float(limit)), y)
+    eps = np.finfo(floating).eps
+    limit = float(eps * max(m, n)) if rcond is None else as_float(rcond, "lstsq", "rcond")
+    solution = matmul(pinv(x, limit), y)
     s = svdvals(x)
     sizes = detached(s)
     rank = int((sizes > limit * sizes.max(initial=0.0)).sum())
     if rank < n or m <= n:
         residuals = as_leaf(np.empty(0, solution.dtype))
     else:
-        missed = matmul(x, solution) - y
-        residuals = reduce.sum(reduce.squared(missed), axis=0, keepdims=y.ndim == 1)
+        missed = reduce.squared(matmul(x, solution) - y)
+        residuals = reduce.sum(missed, axis=0, keepdims=y.ndim == 1)
     return solution, residuals, rank, s
 
 
@@ -912,9 +811,8 @@ def lstsq(
 def matrix_power(a: Kind | ArrayLike, n: int) -> Kind:
     """Power of a square matrix, as `numpy.linalg.matrix_power`; below 0 of its inverse.
 
-    >>> tg.matrix_power([[1.0, 1.0], [0.0, 1.0]], 3).data
-    array([[1., 3.],
-           [0., 1.]])
+    >>> tg.matrix_power([[1.0, 1.0], [0.0, 1.0]], 3).data.tolist()
+    [[1.0, 3.0], [0.0, 1.0]]
     """
     x = _square("matrix_power", a)
     try:
@@ -923,8 +821,7 @@ def matrix_power(a: Kind | ArrayLike, n: int) -> Kind:
         raise TypeError(message("matrix_power", f"n={n!r}", "an integer")) from None
     if power == 0:
         return as_leaf(np.broadcast_to(np.eye(x.shape[-1], dtype=x.dtype), x.shape).copy())
-    square = inv(x) if power < 0 else x
-    power = -power if power < 0 else power
+    square, power = (inv(x), -power) if power < 0 else (x, power)
     result: Any = None
     while power:
         if power & 1:
@@ -940,22 +837,17 @@ def matrix_power(a: Kind | ArrayLike, n: int) -> Kind:
 
 @implements(np.linalg.det)
 def det(a: Kind | ArrayLike) -> Kind:
-    """Compute the determinant of a square matrix, as `numpy.linalg.det`.
+    """Compute a determinant, as `numpy.linalg.det`; its gradient is the cofactors, always exact.
 
-    Its gradient is the matrix of cofactors, which is right for singular matrices too.
-
-    >>> x = tg.param([[3.0, 0.0], [0.0, 0.0]])
-    >>> tg.det(x).backward()
-    >>> x.grad
-    array([[0., 0.],
-           [0., 3.]])
+    >>> tg.det([[3.0, 0.0], [0.0, 2.0]]).item()
+    6.0
     """
     return apply(DET, (_square("det", a),))
 
 
 @implements(np.linalg.slogdet)
 def slogdet(a: Kind | ArrayLike) -> SlogdetResult[Kind]:
-    """Sign and logarithm of the absolute value of the determinant, as `numpy.linalg.slogdet`.
+    """Sign and logarithm of the determinant's size, as `numpy.linalg.slogdet`.
 
     The gradient of the logarithm is ``inv(a).T``, conjugated; that of a real sign is zero.
 
@@ -964,7 +856,7 @@ def slogdet(a: Kind | ArrayLike) -> SlogdetResult[Kind]:
     (-1.0, 0.0)
     """
     both = apply(SLOGDET, (_square("slogdet", a),))
-    return SlogdetResult(both[..., 0], elementwise.real(both[..., 1]))
+    return SlogdetResult(both[..., 0], real(both[..., 1]))
 
 
 # Factors
@@ -974,27 +866,24 @@ def slogdet(a: Kind | ArrayLike) -> SlogdetResult[Kind]:
 def cholesky(a: Kind | ArrayLike, upper: bool = False) -> Kind:
     """Lower triangular ``L`` with ``a = L @ L.T``, conjugated, as `numpy.linalg.cholesky`.
 
-    As NumPy does it reads one triangle of ``a``, and takes the other for its mirror image: the
-    gradient is the symmetric one, half of it in each triangle, as PyTorch, JAX and autograd give
-    (Murray, "Differentiation of the Cholesky decomposition", 2016).
+    It reads one triangle of ``a``, and half of the symmetric gradient goes to each (Murray,
+    "Differentiation of the Cholesky decomposition", 2016), as in PyTorch, JAX and autograd.
 
-    >>> tg.cholesky([[4.0, 2.0], [2.0, 5.0]]).data
-    array([[2., 0.],
-           [1., 2.]])
+    >>> tg.cholesky([[4.0, 2.0], [2.0, 5.0]]).data.tolist()
+    [[2.0, 0.0], [1.0, 2.0]]
     """
     square = _square("cholesky", a)
-    read = elementwise.conj(matrix_transpose(square)) if upper else square
+    read = conj(matrix_transpose(square)) if upper else square
     out = _decomposed(CHOLESKY, read, "a positive-definite matrix")
-    return elementwise.conj(matrix_transpose(out)) if upper else out
+    return conj(matrix_transpose(out)) if upper else out
 
 
 @implements(np.linalg.eigvalsh)
 def eigvalsh(a: Kind | ArrayLike, UPLO: Literal["L", "U"] = "L") -> Kind:
     """Eigenvalues of a symmetric or Hermitian matrix, as `numpy.linalg.eigvalsh`.
 
-    As NumPy does it reads one triangle of ``a``, so the gradient is zero in the other. The
-    derivative is ``dw_i = v_i . da v_i`` for the eigenvector ``v_i``; equal eigenvalues have no
-    gradient of their own, only their sum has.
+    It reads one triangle, and the gradient is zero in the other. The derivative is
+    ``dw_i = v_i . da v_i`` for the eigenvector ``v_i``; of equal eigenvalues only the sum has one.
 
     >>> tg.eigvalsh([[2.0, 0.0], [0.0, 1.0]]).data
     array([1., 2.])
@@ -1006,11 +895,10 @@ def eigvalsh(a: Kind | ArrayLike, UPLO: Literal["L", "U"] = "L") -> Kind:
 def eigh(a: Kind | ArrayLike, UPLO: Literal["L", "U"] = "L") -> EighResult[Kind]:
     """Eigenvalues and eigenvectors of a symmetric or Hermitian matrix, as `numpy.linalg.eigh`.
 
-    As NumPy does it reads one triangle of ``a``, so the gradient is zero in the other. The
-    derivatives are ``dw_i = v_i . da v_i`` and
-    ``dv_i = sum over j != i of v_j (v_j . da v_i) / (w_i - w_j)``: the gradient is NaN through a
-    vector whose eigenvalue another one equals, up to rounding. A complex vector is known but for
-    its phase: the gradient is that of a loss which does not depend on it.
+    It reads one triangle, and the gradient is zero in the other. By ``dw_i = v_i . da v_i`` and
+    ``dv_i = sum over j != i of v_j (v_j . da v_i) / (w_i - w_j)`` it is NaN through a vector whose
+    eigenvalue another one equals, up to rounding. It is that of a loss which does not depend on a
+    complex vector's phase.
 
     >>> w, v = tg.eigh([[2.0, 0.0], [0.0, 1.0]])
     >>> w.data, tg.abs(v).data
@@ -1021,18 +909,17 @@ def eigh(a: Kind | ArrayLike, UPLO: Literal["L", "U"] = "L") -> EighResult[Kind]
     read = _one_triangle("eigh", a, lower=lower)
     both = apply(EIGH, (read,), {"uplo": "L" if lower else "U"})
     n = both.shape[-2]
-    return EighResult(elementwise.real(both[..., n]), matrix_transpose(both[..., :n]))
+    return EighResult(real(both[..., n]), matrix_transpose(both[..., :n]))
 
 
 @implements(np.linalg.eig)
 def eig(a: Kind | ArrayLike) -> EigResult[Kind]:
-    """Eigenvalues and right eigenvectors of a square matrix, as `numpy.linalg.eig`.
+    """Eigenvalues and right eigenvectors, as `numpy.linalg.eig`, but always complex.
 
-    They are complex even where all of them are real. The derivatives are those of vectors of length
-    1, ``dv_i = sum over j != i of v_j dp_ji / (w_i - w_j)`` with ``dp = inv(v) da v``, less what
-    would change the length; ``dw_i = dp_ii``. A vector is known but for its phase: the gradient is
-    that of a loss which does not depend on it. It is NaN through a vector whose eigenvalue another
-    one equals, up to rounding.
+    With ``dp = inv(v) da v`` the derivatives are ``dw_i = dp_ii`` and
+    ``dv_i = sum over j != i of v_j dp_ji / (w_i - w_j)``, less what would change the length 1: NaN
+    through a vector whose eigenvalue another one equals, up to rounding. The gradient is that of a
+    loss which does not depend on the phase of a vector.
 
     >>> w, v = tg.eig([[0.0, -1.0], [1.0, 0.0]])
     >>> w.data
@@ -1056,11 +943,10 @@ def eigvals(a: Kind | ArrayLike) -> Kind:
 
 @implements(np.linalg.qr)
 def qr(a: Kind | ArrayLike, mode: Literal["reduced", "r"] = "reduced") -> QRResult[Kind] | Kind:
-    """Product of a unitary and an upper triangular matrix, as `numpy.linalg.qr`.
+    """Product of a unitary and an upper triangular matrix, as `numpy.linalg.qr`, of full rank.
 
-    The modes are "reduced" and "r"; what "complete" adds is arbitrary and has no gradient. The
-    gradient is that of a matrix of full rank (Walter and Lehmann, "Algorithmic differentiation of
-    linear algebra functions", 2018).
+    The modes are "reduced" and "r"; what "complete" adds is arbitrary and has no gradient (Walter
+    and Lehmann, "Algorithmic differentiation of linear algebra functions", 2018).
 
     >>> Q, R = tg.qr([[3.0, 0.0], [4.0, 5.0]])
     >>> tg.abs(Q).data.round(3), tg.abs(R).data.round(3)
@@ -1075,15 +961,13 @@ def qr(a: Kind | ArrayLike, mode: Literal["reduced", "r"] = "reduced") -> QRResu
     both = apply(QR, (x if m >= n else x[..., :m],))
     q, r = both[..., :m, :], matrix_transpose(both[..., m:, :])
     if m < n:  # the further columns are what they are along those of Q
-        r = shape.concat([r, matmul(elementwise.conj(matrix_transpose(q)), x[..., m:])], axis=-1)
+        r = shape.concat([r, matmul(conj(matrix_transpose(q)), x[..., m:])], axis=-1)
     return r if mode == "r" else QRResult(q, r)
 
 
 @implements(np.linalg.svdvals)
 def svdvals(x: Kind | ArrayLike) -> Kind:
-    """Singular values of a matrix, as `numpy.linalg.svdvals`.
-
-    The derivative is ``ds_i = u_i . dx v_i``.
+    """Singular values, as `numpy.linalg.svdvals`; the derivative is ``ds_i = u_i . dx v_i``.
 
     >>> tg.svdvals([[3.0, 0.0], [0.0, 4.0]]).data
     array([4., 3.])
@@ -1103,11 +987,10 @@ def svd(
 ) -> SVDResult[Kind] | Kind:
     """Singular value decomposition ``a = (U * S) @ Vh``, as `numpy.linalg.svd`.
 
-    ``full_matrices=True`` is refused where a matrix is not square: the columns that complete ``U``
-    or ``Vh`` are arbitrary and have no gradient. ``U`` and ``Vh`` have one where the singular
-    values are distinct, and not zero: else it is NaN (Townsend, "Differentiating the singular
-    value decomposition", 2016). Complex ``U`` and ``Vh`` are known but for a phase that they share:
-    the gradient is that of a loss which does not depend on it.
+    ``full_matrices=True`` is refused where a matrix is not square: further columns are arbitrary.
+    Through ``U`` and ``Vh`` the gradient is NaN where singular values are equal, or zero (Townsend,
+    "Differentiating the singular value decomposition", 2016). It is that of a loss which does not
+    depend on the phase that complex ones share.
 
     >>> U, S, Vh = tg.svd([[3.0, 0.0], [0.0, 4.0], [0.0, 0.0]], full_matrices=False)
     >>> U.shape, S.data, Vh.shape
@@ -1118,20 +1001,15 @@ def svd(
         return svdvals(x)
     m, n = x.shape[-2:]
     if full_matrices and m != n:
-        raise ValueError(
-            message(
-                "svd",
-                f"full_matrices=True for matrices of shape ({m}, {n})",
-                "square matrices, or full_matrices=False",
-                "Write svd(a, full_matrices=False).",
-            )
-        )
+        received = f"full_matrices=True for matrices of shape ({m}, {n})"
+        expected = "square matrices, or full_matrices=False"
+        raise ValueError(message("svd", received, expected, "Write svd(a, full_matrices=False)."))
     return SVDResult(*parts_of_svd(apply(SVD, (x,)), m))
 
 
 def parts_of_svd(packed: Any, m: int) -> tuple[Any, Any, Any]:
     """Return U, S and Vh from the array that holds them side by side."""
-    s = elementwise.real(packed[..., m])
+    s = real(packed[..., m])
     return matrix_transpose(packed[..., :m]), s, packed[..., m + 1 :]
 
 
@@ -1147,8 +1025,7 @@ def norm(
 ) -> Kind:
     """Norm of a vector or of a matrix, as `numpy.linalg.norm`.
 
-    The gradient at a zero vector is zero; elements that tie for the largest share theirs evenly,
-    and ``ord=0``, the count of non-zeros, has none.
+    Its gradient at a zero vector is zero; elements that tie for the largest share theirs evenly.
 
     >>> x = tg.param([3.0, 4.0])
     >>> y = tg.norm(x)
@@ -1157,18 +1034,15 @@ def norm(
     (5.0, array([0.6, 0.8]))
     """
     array = tensor_like("norm", x)
-    if axis is None and (
-        ord is None or (array.ndim == 1 and ord == 2) or (array.ndim == 2 and ord == "fro")
-    ):
-        return _vector_norm("norm", array, tuple(range(array.ndim)), 2, keepdims)
     axes = tuple(range(array.ndim)) if axis is None else int_tuple("norm", "axis", axis)
+    if axis is None and ord is None:
+        return _vector_norm("norm", array, axes, 2, keepdims)
     if len(axes) == 1:
         return _vector_norm("norm", array, axes, 2 if ord is None else ord, keepdims)
     if len(axes) == 2:
         return _matrix_norm("norm", array, axes, "fro" if ord is None else ord, keepdims)
-    raise ValueError(
-        message("norm", f"axis={axis} and ord={ord!r} for shape {array.shape}", "one axis or two")
-    )
+    received = f"axis={axis} and ord={ord!r} for shape {array.shape}"
+    raise ValueError(message("norm", received, "one axis or two"))
 
 
 @implements(np.linalg.vector_norm)
@@ -1180,10 +1054,9 @@ def vector_norm(
     >>> tg.vector_norm([[3.0, 4.0], [0.0, -2.0]], axis=1, ord=1).data
     array([7., 2.])
     """
-    array = tensor_like("vector_norm", x)
-    return _vector_norm(
-        "vector_norm", array, some_axes("vector_norm", axis, array.ndim), ord, keepdims
-    )
+    name = "vector_norm"
+    array = tensor_like(name, x)
+    return _vector_norm(name, array, some_axes(name, axis, array.ndim), ord, keepdims)
 
 
 @implements(np.linalg.matrix_norm)
@@ -1209,7 +1082,7 @@ def _vector_norm(name: str, x: Any, axes: tuple[int, ...], ord: Any, keepdims: b
         nonzero = (numbers(x) != 0).astype(x.dtype if x.dtype.kind == "f" else np.float64)
         return reduce.sum(nonzero, axes, keepdims)
     if x.dtype.kind != "f":
-        x = elementwise.mul(x, 1.0)
+        x = mul(x, 1.0)
     return apply(NORM, (x,), {"axis": axes, "keepdims": bool(keepdims), "ord": power})
 
 
@@ -1256,8 +1129,8 @@ def _one_triangle(op: str, x: Any, *, lower: bool) -> Any:
     """Mirror one triangle of a square matrix, as LAPACK's routines read it."""
     x = _square(op, x)
     below = np.tri(x.shape[-1], dtype=bool)
-    mirrored = elementwise.conj(matrix_transpose(x))
-    return elementwise.where(below if lower else below.T, x, mirrored)
+    mirrored = conj(matrix_transpose(x))
+    return where(below if lower else below.T, x, mirrored)
 
 
 def _is_lower(op: str, UPLO: Any) -> bool:

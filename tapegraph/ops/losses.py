@@ -1,4 +1,4 @@
-"""Losses: means, sums or tables of what predictions cost."""
+"""Losses: means, sums or tables of what predictions cost; and rows for classes."""
 
 # mypy: disable-error-code="no-any-return"
 
@@ -6,14 +6,15 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
-from tapegraph.errors import kind_of, message
+from tapegraph.errors import message
 from tapegraph.numpy_warnings import watched
 from tapegraph.ops.elementwise import astype, clip, where
-from tapegraph.ops.index import in_range, take_along_axis
+from tapegraph.ops.index import in_range, integers_of, take_along_axis
 from tapegraph.ops.nn import MSE_LOSS, SOFTMAX_CROSSENTROPY
 from tapegraph.ops.reduce import mean, sum
 from tapegraph.ops.shape import expand_dims, squeeze
@@ -21,12 +22,9 @@ from tapegraph.ops.special import log_softmax, softplus
 from tapegraph.recording.node import as_float, as_leaf
 from tapegraph.recording.numpy_functions import numbers
 from tapegraph.recording.record import apply, tensor_like
-from tapegraph.typed import ArrayLike
+from tapegraph.typed import ArrayLike, Kind
 
-if TYPE_CHECKING:
-    from tapegraph.typed import Kind
-
-__all__ = ["binary_crossentropy", "mse_loss", "smooth_l1", "softmax_crossentropy"]
+__all__ = ["binary_crossentropy", "mse_loss", "one_hot", "smooth_l1", "softmax_crossentropy"]
 
 REDUCTIONS: dict[str, Callable[[Any], Any]] = {
     "mean": mean,
@@ -72,21 +70,15 @@ def softmax_crossentropy(
     array([0.693147, 0.      ])
     """
     name = "softmax_crossentropy"
-    total, smoothing = (
-        _reduction(name, reduction),
-        as_float(label_smoothing, name, "label_smoothing"),
-    )
+    total = _reduction(name, reduction)
+    smoothing = as_float(label_smoothing, name, "label_smoothing")
     if not 0.0 <= smoothing <= 1.0:
         raise ValueError(message(name, f"label_smoothing={smoothing}", "a share in [0, 1]"))
     scores, wanted = tensor_like(name, logits, "logits"), tensor_like(name, targets, "targets")
     if scores.ndim == 0 or wanted.shape not in (scores.shape, scores.shape[:-1]):
-        raise ValueError(
-            message(
-                name,
-                f"logits of shape {scores.shape} and targets of shape {wanted.shape}",
-                "targets of the logits' shape (one-hot) or without its last axis (classes)",
-            )
-        )
+        received = f"logits of shape {scores.shape} and targets of shape {wanted.shape}"
+        expected = "targets of the logits' shape (one-hot) or without its last axis (classes)"
+        raise ValueError(message(name, received, expected))
     if scores.dtype.kind != "f":
         scores = scores * 1.0
     if wanted.shape == scores.shape:
@@ -106,7 +98,8 @@ def softmax_crossentropy(
         array = numbers(wanted)
         kept = array != operator.index(ignore_index)
         wanted = tensor_like(name, np.where(kept, array, 0))
-    classes = _classes(name, wanted, scores.shape[-1])
+    classes = in_range(name, "class", integers_of(name, "targets", wanted), scores.shape[-1])
+    classes = as_leaf(classes) if isinstance(classes, np.ndarray) else classes
     if ignore_index is None and smoothing == 0.0 and reduction == "mean":
         return apply(SOFTMAX_CROSSENTROPY, (scores, classes))
     logarithms = log_softmax(scores, -1)
@@ -129,36 +122,17 @@ def _as_constant(name: str, targets: Any, dtype: np.dtype[Any]) -> Any:
     return tensor_like(name, watched(name, numbers(targets).astype, dtype))
 
 
-def _classes(name: str, targets: Any, count: int) -> Any:
-    array = numbers(targets)
-    if array.dtype.kind not in "iu" and array.size:
-        raise TypeError(
-            message(name, f"class indices {kind_of(array)}", "integers", "Use .astype(int).")
-        )
-
-    def refused(label: int) -> IndexError:
-        return IndexError(message(name, f"class {label} of {count}", f"a class in [0, {count})"))
-
-    classes = in_range(array, count, refused)
-    return as_leaf(classes) if isinstance(classes, np.ndarray) else classes
-
-
 def mse_loss(prediction: Kind | ArrayLike, target: Kind | ArrayLike) -> Kind:
     """Mean of the squared differences of all elements, ``mean((prediction - target)**2)``.
 
     :param prediction: Any shape, float32 or float64.
-    :param target: Tensor or array_like of the same shape: a column against a row would broadcast to
-        a table of all pairs. One that needs no gradient is taken in the prediction's dtype.
-    :returns: Tensor. 0-d, of the prediction's dtype.
+    :param target: Of the same shape: a column against a row would broadcast to a table of pairs.
+        One that needs no gradient is taken in the prediction's dtype.
+    :returns: 0-d, of the prediction's dtype.
     :raises ValueError: The shapes differ.
 
-    >>> x = tg.param([1.0, 5.0])
-    >>> loss = tg.mse_loss(x, [0.0, 2.0])
-    >>> loss.item()
+    >>> tg.mse_loss([1.0, 5.0], [0.0, 2.0]).item()
     5.0
-    >>> loss.backward()
-    >>> x.grad
-    array([1., 3.])
     """
     broadcast = "tg.mean((a - b)**2)"
     return apply(MSE_LOSS, _pair("mse_loss", prediction, target, broadcast))
@@ -216,6 +190,31 @@ def smooth_l1(
     return total(near * (residual - near * 0.5) / edge)
 
 
+# Classes
+
+
+def one_hot(labels: Kind | ArrayLike, num_classes: int, dtype: npt.DTypeLike = np.float64) -> Kind:
+    """Rows of zeros with a one in the place of each label, which carry no gradient.
+
+    :param labels: Any shape, each in [0, num_classes).
+    :param num_classes: The length of a row.
+    :param dtype: Dtype of the result.
+    :returns: Tensor, shape (..., num_classes).
+    :raises IndexError: A label is out of range.
+    :raises TypeError: Labels are not integers.
+
+    >>> tg.one_hot([2, 0], 3).data.tolist()
+    [[0.0, 0.0, 1.0], [1.0, 0.0, 0.0]]
+    """
+    name, count = "one_hot", operator.index(num_classes)
+    places = in_range(name, "label", integers_of(name, "labels", labels), count)
+    rows = np.expand_dims(places, -1) == np.arange(count)
+    return tensor_like(name, rows.astype(dtype))
+
+
+# What goes in
+
+
 def _pair(
     name: str, prediction: Any, target: Any, broadcast: str = "tg.broadcast_arrays(a, b) first"
 ) -> tuple[Any, Any]:
@@ -223,14 +222,9 @@ def _pair(
     x = tensor_like(name, prediction, "prediction")
     y = tensor_like(name, target, "target")
     if x.shape != y.shape:
-        raise ValueError(
-            message(
-                name,
-                f"a prediction of shape {x.shape} and a target of shape {y.shape}",
-                "equal shapes",
-                f"Reshape one of them, or write {broadcast} where broadcasting is meant.",
-            )
-        )
+        received = f"a prediction of shape {x.shape} and a target of shape {y.shape}"
+        fix = f"Reshape one of them, or write {broadcast} where broadcasting is meant."
+        raise ValueError(message(name, received, "equal shapes", fix))
     if x.dtype.kind != "f":
         x = x * 1.0
     return x, _as_constant(name, y, x.dtype)

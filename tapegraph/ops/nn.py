@@ -6,28 +6,27 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
-from tapegraph import random
-from tapegraph.arrays.axes import pair
+from tapegraph.arrays.axes import int_tuple, pair
 from tapegraph.errors import message
-from tapegraph.ops.elementwise import where
+from tapegraph.ops import index
+from tapegraph.ops.elementwise import spreads
 from tapegraph.ops.reduce import add_up
+from tapegraph.ops.shape import expand_dims, reshape, squeeze, swapaxes
 from tapegraph.recording.node import as_float
 from tapegraph.recording.op import Op
 from tapegraph.recording.record import apply, tensor_like
-from tapegraph.typed import Array, ArrayLike, Shape
-
-if TYPE_CHECKING:
-    from tapegraph.typed import Kind
+from tapegraph.typed import Array, ArrayLike, Kind, Shape
 
 __all__ = [
     "avg_pool2d",
+    "conv1d",
     "conv2d",
-    "dropout",
+    "conv_transpose2d",
     "layer_norm",
     "max_pool2d",
 ]
@@ -219,23 +218,11 @@ def layer_norm(
     name = "layer_norm"
     array = tensor_like(name, x)
     scale, shift = tensor_like(name, gamma, "gamma"), tensor_like(name, beta, "beta")
-    if array.ndim == 0 or any(not _broadcasts(v.shape, array.shape) for v in (scale, shift)):
-        raise ValueError(
-            message(
-                name,
-                f"x of shape {array.shape}, gamma of shape {scale.shape}, beta of shape "
-                f"{shift.shape}",
-                "x of 1-D or more, and gamma and beta that broadcast to its shape",
-            )
-        )
+    if array.ndim == 0 or not all(spreads(v.shape, array.shape) for v in (scale, shift)):
+        shapes = f"gamma of shape {scale.shape}, beta of shape {shift.shape}"
+        expected = "x of 1-D or more, and gamma and beta that broadcast to its shape"
+        raise ValueError(message(name, f"x of shape {array.shape}, {shapes}", expected))
     return apply(LAYER_NORM, (array, scale, shift), {"eps": as_float(eps, name, "eps")})
-
-
-def _broadcasts(shape: tuple[int, ...], target: tuple[int, ...]) -> bool:
-    try:
-        return np.broadcast_shapes(shape, target) == target
-    except ValueError:
-        return False
 
 
 def conv2d(
@@ -259,25 +246,123 @@ def conv2d(
            [4., 4.]])
     """
     name = "conv2d"
-    images, kernels = tensor_like(name, x), tensor_like(name, k, "k")
+    images, kernels = _images_and_kernels(name, x, k, "x (n, c, h, w) and k (o, c, kh, kw)")
     attrs = {
         "stride": pair(name, "stride", stride, 1),
         "pad": pair(name, "pad", pad, 0),
         "dilation": pair(name, "dilation", dilation, 1),
     }
-    if images.ndim != 4 or kernels.ndim != 4 or images.shape[1] != kernels.shape[1]:
-        raise ValueError(
-            message(
-                name,
-                f"x of shape {images.shape} and k of shape {kernels.shape}",
-                "x (n, c, h, w) and k (o, c, kh, kw) with the same number of channels c",
-            )
-        )
-    reach = tuple(
-        d * (s - 1) + 1 for d, s in zip(attrs["dilation"], kernels.shape[2:], strict=True)
-    )
-    _check_reach(name, images.shape, reach, attrs["pad"])
+    dilated = zip(attrs["dilation"], kernels.shape[2:], strict=True)
+    _check_reach(name, images.shape, tuple(d * (s - 1) + 1 for d, s in dilated), attrs["pad"])
     return apply(CONV2D, (images, kernels), attrs)
+
+
+def _images_and_kernels(
+    name: str, x: Any, k: Any, expected: str, ndim: int = 4, channels: int = 1
+) -> tuple[Any, Any]:
+    """Return both as tensors; the kernels' axis ``channels`` is as long as the images' second."""
+    images, kernels = tensor_like(name, x), tensor_like(name, k, "k")
+    if not images.ndim == kernels.ndim == ndim or images.shape[1] != kernels.shape[channels]:
+        received = f"x of shape {images.shape} and k of shape {kernels.shape}"
+        expected = f"{expected} with the same number of channels c"
+        raise ValueError(message(name, received, expected))
+    return images, kernels
+
+
+def conv1d(
+    x: Kind | ArrayLike, k: Kind | ArrayLike, stride: int = 1, pad: int = 0, dilation: int = 1
+) -> Kind:
+    """One-dimensional convolution (cross-correlation) of signals with kernels.
+
+    :param x: Of shape (n, c, l). Signals.
+    :param k: Of shape (o, c, kl). Kernels, one per output channel.
+    :param stride, pad, dilation: Steps in samples; padding is with zeros on both sides.
+    :returns: Tensor, shape (n, o, (l + 2 pad - dilation (kl - 1) - 1) // stride + 1).
+    :raises ValueError: An operand is not 3-D, the channels differ, or the kernel is longer than the
+        signal.
+
+    >>> tg.conv1d([[[1.0, 2.0, 4.0]]], [[[1.0, -1.0]]]).data
+    array([[[-1., -2.]]])
+    """
+    name = "conv1d"
+    signals, kernels = _images_and_kernels(name, x, k, "x (n, c, l) and k (o, c, kl)", ndim=3)
+    step = _one(name, "stride", stride, 1)
+    border = _one(name, "pad", pad, 0)
+    apart = _one(name, "dilation", dilation, 1)
+    images, rows = expand_dims(signals, 2), expand_dims(kernels, 2)
+    return squeeze(conv2d(images, rows, (1, step), (0, border), (1, apart)), 2)
+
+
+def conv_transpose2d(
+    x: Kind | ArrayLike,
+    k: Kind | ArrayLike,
+    stride: Shape = 1,
+    pad: Shape = 0,
+    output_pad: Shape = 0,
+    dilation: Shape = 1,
+) -> Kind:
+    """Transpose of `conv2d` in its images: what its gradient computes, as a layer that enlarges.
+
+    Computed as the convolution of the images, spread apart by ``stride``, with the turned kernels.
+
+    :param x: Of shape (n, c, h, w). Images.
+    :param k: Of shape (c, o, kh, kw). Kernels, one row of them per input channel.
+    :param stride, pad: Those of the convolution that this is the transpose of, (height, width).
+    :param output_pad: Rows and columns more, at the end; fewer than the stride or the dilation.
+    :param dilation: The convolution's, as ``stride`` and ``pad``.
+    :returns: Tensor, shape (n, o, oh, ow). ``oh = (h - 1) stride - 2 pad + dilation (kh - 1) +
+        output_pad + 1``, and ``ow`` likewise.
+    :raises ValueError: An operand is not 4-D, the channels differ, or nothing would be left.
+
+    >>> tg.conv_transpose2d([[[[1.0, 2.0]]]], np.ones((1, 1, 1, 2)), stride=2).data[0, 0]
+    array([[1., 1., 2., 2.]])
+    """
+    name = "conv_transpose2d"
+    expected = "x (n, c, h, w) and k (c, o, kh, kw)"
+    images, kernels = _images_and_kernels(name, x, k, expected, channels=0)
+    step, border = pair(name, "stride", stride, 1), pair(name, "pad", pad, 0)
+    apart, more = pair(name, "dilation", dilation, 1), pair(name, "output_pad", output_pad, 0)
+    if any(m >= max(s, d) for m, s, d in zip(more, step, apart, strict=True)):
+        received = f"output_pad={more} with stride {step} and dilation {apart}"
+        raise ValueError(message(name, received, "less than the stride or the dilation"))
+    reach = [d * (s - 1) for d, s in zip(apart, kernels.shape[2:], strict=True)]
+    ends = zip(reach, border, more, strict=True)
+    frame = [(r - p, r - p + m) for r, p, m in ends]
+    spread = [(n - 1) * s + 1 for n, s in zip(images.shape[2:], step, strict=True)]
+    size = [n + sum(f) - r for n, f, r in zip(spread, frame, reach, strict=True)]
+    if min(*size, *images.shape[2:], *kernels.shape[2:]) < 1:
+        received = f"x of shape {images.shape} and k of shape {kernels.shape} with pad {border}"
+        raise ValueError(message(name, received, "a result of at least one pixel"))
+    turned = swapaxes(index.flip(kernels, (2, 3)), 0, 1)
+    return conv2d(_framed(_spread(images, step), frame), turned, 1, 0, apart)
+
+
+def _spread(x: Any, step: tuple[int, int]) -> Any:
+    """Put ``step - 1`` rows and columns of zeros between those of images."""
+    if step == (1, 1):
+        return x
+    n, c, h, w = x.shape
+    cells = reshape(x, (n, c, h, 1, w, 1))
+    zeros = [(0, 0)] * 3 + [(0, step[0] - 1), (0, 0), (0, step[1] - 1)]
+    wide = reshape(index.pad(cells, zeros), (n, c, h * step[0], w * step[1]))
+    return wide[:, :, : (h - 1) * step[0] + 1, : (w - 1) * step[1] + 1]
+
+
+def _framed(x: Any, frame: list[tuple[int, int]]) -> Any:
+    """Pad the last two axes; a negative width takes away."""
+    widths = [(0, 0), (0, 0)] + [(max(0, a), max(0, b)) for a, b in frame]
+    padded = index.pad(x, widths) if any(map(any, widths)) else x
+    (top, bottom), (left, right) = [(max(0, -a), max(0, -b)) for a, b in frame]
+    h, w = padded.shape[2:]
+    return padded[:, :, top : h - bottom, left : w - right]
+
+
+def _one(name: str, argument: str, value: Any, least: int) -> int:
+    numbers = int_tuple(name, argument, value)
+    if len(numbers) != 1 or numbers[0] < least:
+        expected = f"an integer, at least {least}"
+        raise ValueError(message(name, f"{argument}={value!r}", expected))
+    return numbers[0]
 
 
 def max_pool2d(
@@ -326,9 +411,8 @@ def _pool(name: str, op: Op, x: Any, ksize: Any, stride: Any, pad: Any) -> Any:
     if x.ndim != 4:
         raise ValueError(message(name, f"x of shape {x.shape}", "x of shape (n, c, h, w)"))
     if border[0] >= size[0] or border[1] >= size[1]:
-        raise ValueError(
-            message(name, f"pad {border} with ksize {size}", "a padding smaller than the window")
-        )
+        received = f"pad {border} with ksize {size}"
+        raise ValueError(message(name, received, "a padding smaller than the window"))
     if 0 in x.shape[2:]:
         raise ValueError(message(name, f"images of shape {x.shape}", "at least one pixel"))
     _check_reach(name, x.shape, size, border)
@@ -341,42 +425,6 @@ def _check_reach(name: str, shape: tuple[int, ...], reach: tuple[int, ...], pad:
     """Refuse a window that does not fit into the padded image even once."""
     room = (shape[2] + 2 * pad[0], shape[3] + 2 * pad[1])
     if reach[0] > room[0] or reach[1] > room[1] or min(reach) < 1:
-        raise ValueError(
-            message(
-                name,
-                f"a window of {reach} on an image of shape {shape} padded to {room}",
-                "a window that fits at least once",
-                "Pad the image or use a smaller window.",
-            )
-        )
-
-
-def dropout(x: Kind | ArrayLike, p: float = 0.5, training: bool = True) -> Kind:
-    """Set elements to zero at random and scale the others by ``1 / (1 - p)``: inverted dropout.
-
-    The expectation is ``x`` (Srivastava et al., 2014). The result is ``x`` times
-    ``tg.random.dropout_mask(x.shape, p)``, but what is dropped is zero whatever it was, and so is
-    its gradient. In a captured step, every run drops others.
-
-    :param x: Any shape; integers become float64.
-    :param p: The share that is dropped, in [0, 1].
-    :param training: Whether to drop anything: False when a trained network is used.
-    :returns: Tensor of ``x``'s shape and dtype; ``x`` itself, and nothing drawn, where ``p`` is 0
-        or ``training`` is False.
-    :raises TypeError: ``p`` is not a number.
-    :raises ValueError: ``p`` is not in [0, 1].
-
-    >>> tg.random.seed(0)
-    >>> x = tg.param([1.0, 2.0, 3.0, 4.0, 5.0, 6.0])
-    >>> y = tg.dropout(x, 0.5)
-    >>> y.data
-    array([ 2.,  0.,  0.,  0., 10., 12.])
-    >>> y.backward()
-    >>> x.grad
-    array([2., 0., 0., 0., 2., 2.])
-    """
-    name = "dropout"
-    array, rate = tensor_like(name, x), random.share(name, p)
-    if not training or rate == 0.0:
-        return array
-    return where(random.keep_mask(array.shape, rate), array, 0.0) * random.keep_scale(rate)
+        received = f"a window of {reach} on an image of shape {shape} padded to {room}"
+        fix = "Pad the image or use a smaller window."
+        raise ValueError(message(name, received, "a window that fits at least once", fix))

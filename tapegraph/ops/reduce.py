@@ -6,16 +6,27 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Literal, SupportsIndex, overload
+from typing import Any, Literal, SupportsIndex, overload
 
 import numpy as np
 
-from tapegraph.arrays.axes import int_tuple, one_axis, some_axes
+from tapegraph.arrays.axes import int_tuple, one_axis, ordered_axes, some_axes
 from tapegraph.errors import kind_of, message
-from tapegraph.ops import elementwise
-from tapegraph.ops.elementwise import check_spreads, where
+from tapegraph.ops.elementwise import (
+    add,
+    check_spreads,
+    conj,
+    div,
+    exp,
+    log,
+    mul,
+    real,
+    sqrt,
+    sub,
+    where,
+)
 from tapegraph.ops.index import getitem
-from tapegraph.ops.shape import concat, permuted, reshape, transpose
+from tapegraph.ops.shape import concat, moveaxis, permuted, reshape
 from tapegraph.recording.capture_mode import is_captured
 from tapegraph.recording.node import as_float, numeric, real_dtype
 from tapegraph.recording.numpy_functions import (
@@ -26,10 +37,7 @@ from tapegraph.recording.numpy_functions import (
 )
 from tapegraph.recording.op import Op
 from tapegraph.recording.record import apply, is_complex, tensor_like
-from tapegraph.typed import Array, ArrayLike, Axes
-
-if TYPE_CHECKING:
-    from tapegraph.typed import Kind
+from tapegraph.typed import Array, ArrayLike, Axes, Kind
 
 __all__ = [
     "average",
@@ -129,41 +137,24 @@ def softmax(x: Kind | ArrayLike, axis: SupportsIndex = -1) -> Kind:
     """
     array = tensor_like("softmax", x)
     if array.ndim == 0:
-        raise ValueError(
-            message("softmax", "a 0-d array", "at least one axis", "Use x.reshape(1) for one.")
-        )
+        expected = "at least one axis"
+        raise ValueError(message("softmax", "a 0-d array", expected, "Use x.reshape(1) for one."))
     return apply(SOFTMAX, (array,), {"axis": one_axis("softmax", axis, array.ndim)})
 
 
-def _max(x: Array, *, axis: tuple[int, ...], keepdims: bool) -> Any:
-    return x.max(axis=axis, keepdims=keepdims)
-
-
-def _min(x: Array, *, axis: tuple[int, ...], keepdims: bool) -> Any:
-    return x.min(axis=axis, keepdims=keepdims)
-
-
-def _prod(x: Array, *, axis: tuple[int, ...], keepdims: bool) -> Any:
-    multiply_up: Any = np.multiply.reduce  # NumPy's types do not know a keepdims that varies
-    return multiply_up(x, axis=axis, keepdims=keepdims)
-
-
-def _cumsum(x: Array, *, axis: int) -> Any:
-    return x.cumsum(axis=axis)
-
-
-def _cumprod(x: Array, *, axis: int) -> Any:
-    return x.cumprod(axis=axis)
-
-
-MAX = Op("max", _max)
-MIN = Op("min", _min)
-PROD = Op("prod", _prod, takes_complex=True)
-CUMSUM = Op("cumsum", _cumsum, takes_complex=True)
-CUMPROD = Op("cumprod", _cumprod, takes_complex=True)
+MAX = Op("max", np.maximum.reduce)
+MIN = Op("min", np.minimum.reduce)
+PROD = Op("prod", np.multiply.reduce, takes_complex=True)
+CUMSUM = Op("cumsum", np.add.accumulate, takes_complex=True)
+CUMPROD = Op("cumprod", np.multiply.accumulate, takes_complex=True)
 
 
 # Axes
+
+
+def _operand(op: str, a: Any, axis: Any) -> tuple[Any, tuple[int, ...]]:
+    x = tensor_like(op, a, "a")
+    return x, some_axes(op, axis, x.ndim)
 
 
 def last_order(ndim: int, axes: tuple[int, ...]) -> tuple[int, ...]:
@@ -187,10 +178,6 @@ def _count(shape: tuple[int, ...], axes: tuple[int, ...]) -> int:
     return math.prod(shape[a] for a in axes)
 
 
-def _along(axis: int, ndim: int, part: slice) -> tuple[slice, ...]:
-    return (*(slice(None),) * axis, part, *(slice(None),) * (ndim - axis - 1))
-
-
 def _missing(x: Any) -> Any:
     """Return where a tensor is NaN."""
     return np.isnan(numbers(x))
@@ -201,10 +188,7 @@ def _missing(x: Any) -> Any:
 
 @implements(np.max, np.amax)
 def max(a: Kind | ArrayLike, axis: Axes = None, keepdims: bool = False) -> Kind:
-    """Maximum over all elements or over some axes, as `numpy.max`.
-
-    The gradient goes to the largest element, in equal parts where several are; and to the NaNs
-    where there are any, as the result is NaN.
+    """Maximum, as `numpy.max`; where several are largest, or NaN, they share the gradient evenly.
 
     >>> tg.max([[1.0, 5.0], [3.0, 4.0]], axis=1).data
     array([5., 4.])
@@ -214,10 +198,7 @@ def max(a: Kind | ArrayLike, axis: Axes = None, keepdims: bool = False) -> Kind:
 
 @implements(np.min, np.amin)
 def min(a: Kind | ArrayLike, axis: Axes = None, keepdims: bool = False) -> Kind:
-    """Minimum over all elements or over some axes, as `numpy.min`.
-
-    The gradient goes to the smallest element, in equal parts where several are; and to the NaNs
-    where there are any, as the result is NaN.
+    """Minimum, as `numpy.min`; where several are smallest, or NaN, they share the gradient evenly.
 
     >>> tg.min([[1.0, 5.0], [3.0, 4.0]], axis=1).data
     array([1., 3.])
@@ -226,16 +207,10 @@ def min(a: Kind | ArrayLike, axis: Axes = None, keepdims: bool = False) -> Kind:
 
 
 def _extreme(op: Op, a: Any, axis: Any, keepdims: bool) -> Any:
-    x = tensor_like(op.name, a, "a")
-    axes = some_axes(op.name, axis, x.ndim)
+    x, axes = _operand(op.name, a, axis)
     if not _count(x.shape, axes) and all(kept_shape(x.shape, axes)):
-        raise ValueError(
-            message(
-                op.name,
-                f"shape {x.shape} with axis {axis}",
-                "at least one element along the axes to search",
-            )
-        )
+        expected = "at least one element along the axes to search"
+        raise ValueError(message(op.name, f"shape {x.shape} with axis {axis}", expected))
     return apply(op, (x,), {"axis": axes, "keepdims": bool(keepdims)})
 
 
@@ -247,14 +222,14 @@ def ptp(a: Kind | ArrayLike, axis: Axes = None, keepdims: bool = False) -> Kind:
     4.0
     """
     x = tensor_like("ptp", a, "a")
-    return elementwise.sub(max(x, axis, keepdims), min(x, axis, keepdims))
+    return sub(max(x, axis, keepdims), min(x, axis, keepdims))
 
 
 @implements(np.nanmax)
 def nanmax(a: Kind | ArrayLike, axis: Axes = None, keepdims: bool = False) -> Kind:
     """Maximum of what is not NaN, as `numpy.nanmax`; equal elements share the gradient evenly.
 
-    Where every element is NaN so is the result, without a warning, and the gradient is zero.
+    Of NaNs alone it is NaN, without a warning, and the gradient is zero.
 
     >>> tg.nanmax([1.0, float("nan"), 3.0]).item()
     3.0
@@ -266,7 +241,7 @@ def nanmax(a: Kind | ArrayLike, axis: Axes = None, keepdims: bool = False) -> Ki
 def nanmin(a: Kind | ArrayLike, axis: Axes = None, keepdims: bool = False) -> Kind:
     """Minimum of what is not NaN, as `numpy.nanmin`; equal elements share the gradient evenly.
 
-    Where every element is NaN so is the result, without NumPy's warning, and the gradient is zero.
+    Of NaNs alone it is NaN, without a warning, and the gradient is zero.
 
     >>> tg.nanmin([1.0, float("nan"), 3.0]).item()
     1.0
@@ -275,8 +250,7 @@ def nanmin(a: Kind | ArrayLike, axis: Axes = None, keepdims: bool = False) -> Ki
 
 
 def _present_extreme(op: Op, worst: float, name: str, a: Any, axis: Any, keepdims: bool) -> Any:
-    x = tensor_like(name, a, "a")
-    axes = some_axes(name, axis, x.ndim)
+    x, axes = _operand(name, a, axis)
     if x.dtype.kind != "f":
         return _extreme(op, x, axis, keepdims)
     missing = _missing(x)
@@ -289,9 +263,7 @@ def _present_extreme(op: Op, worst: float, name: str, a: Any, axis: Any, keepdim
 
 @implements(np.prod)
 def prod(a: Kind | ArrayLike, axis: Axes = None, keepdims: bool = False) -> Kind:
-    """Product of all elements or over some axes, as `numpy.prod`.
-
-    The derivative by an element is the product of the others, exact where elements are zero.
+    """Product, as `numpy.prod`; its gradient is exact where elements are zero.
 
     >>> tg.prod([[1.0, 2.0], [3.0, 4.0]], axis=0).data
     array([3., 8.])
@@ -332,9 +304,7 @@ def _running(op: Op, a: Any, axis: SupportsIndex | None) -> Any:
 
 @implements(np.var)
 def var(a: Kind | ArrayLike, axis: Axes = None, ddof: float = 0, keepdims: bool = False) -> Kind:
-    """Variance over all elements or over some axes, as `numpy.var`.
-
-    The derivative is ``2 (a - mean(a)) / (n - ddof)``, NaN where the result is.
+    """Variance, as `numpy.var`; its derivative is ``2 (a - mean(a)) / (n - ddof)``.
 
     >>> tg.var([1.0, 2.0, 3.0], ddof=1).item()
     1.0
@@ -344,7 +314,7 @@ def var(a: Kind | ArrayLike, axis: Axes = None, ddof: float = 0, keepdims: bool 
 
 @implements(np.std)
 def std(a: Kind | ArrayLike, axis: Axes = None, ddof: float = 0, keepdims: bool = False) -> Kind:
-    """Root of the variance over all elements or over some axes, as `numpy.std`.
+    """Root of the variance, as `numpy.std`.
 
     The derivative is ``(a - mean(a)) / ((n - ddof) std(a))``, 0 or NaN where the result is.
 
@@ -355,29 +325,24 @@ def std(a: Kind | ArrayLike, axis: Axes = None, ddof: float = 0, keepdims: bool 
 
 
 def _variance(name: str, a: Any, axis: Any, ddof: Any, keepdims: bool) -> Any:
-    x = tensor_like(name, a, "a")
-    axes = some_axes(name, axis, x.ndim)
+    x, axes = _operand(name, a, axis)
     count = _count(x.shape, axes)
     freedom = count - as_float(ddof, name, "ddof")
-    deviation = elementwise.sub(x, mean(x, axes, keepdims=True))
-    squares = sum(squared(deviation), axes, keepdims)
-    variance = elementwise.div(squares, freedom if freedom > 0 else 0.0)
+    squares = sum(squared(sub(x, mean(x, axes, keepdims=True))), axes, keepdims)
+    variance = div(squares, freedom if freedom > 0 else 0.0)
     if count == 1 and freedom <= 0:  # 0 / 0, whose derivative is NaN though the 0 does not move
-        total = elementwise.real(sum(x, axes, keepdims))
-        return elementwise.add(variance, elementwise.mul(total, math.nan))
+        return add(variance, mul(real(sum(x, axes, keepdims)), math.nan))
     return variance
 
 
 def squared(x: Any) -> Any:
     """Return the square of each element's size."""
-    if not is_complex(x):
-        return elementwise.mul(x, x)
-    return elementwise.real(elementwise.mul(x, elementwise.conj(x)))
+    return real(mul(x, conj(x))) if is_complex(x) else mul(x, x)
 
 
 def _root(variance: Any) -> Any:
     """Return the square root; what is 0 is a constant to it, as the slope there is infinite."""
-    return elementwise.sqrt(where(numbers(variance) == 0, 0.0, variance))
+    return sqrt(where(numbers(variance) == 0, 0.0, variance))
 
 
 # Passing over NaN
@@ -401,14 +366,12 @@ def nanmean(a: Kind | ArrayLike, axis: Axes = None, keepdims: bool = False) -> K
     2.0
     """
     total, count, _ = _present("nanmean", a, axis, keepdims)
-    return elementwise.div(total, count)
+    return div(total, count)
 
 
 @implements(np.nanvar)
 def nanvar(a: Kind | ArrayLike, axis: Axes = None, ddof: float = 0, keepdims: bool = False) -> Kind:
-    """Variance of what is not NaN, as `numpy.nanvar`; no gradient flows to NaNs.
-
-    The derivative is ``2 (a - mean(a)) / (n - ddof)``, NaN where the result is.
+    """`var` of what is not NaN, as `numpy.nanvar`; no gradient flows to NaNs.
 
     >>> tg.nanvar([1.0, float("nan"), 3.0]).item()
     1.0
@@ -418,9 +381,7 @@ def nanvar(a: Kind | ArrayLike, axis: Axes = None, ddof: float = 0, keepdims: bo
 
 @implements(np.nanstd)
 def nanstd(a: Kind | ArrayLike, axis: Axes = None, ddof: float = 0, keepdims: bool = False) -> Kind:
-    """Root of the variance of what is not NaN, as `numpy.nanstd`; no gradient flows to NaNs.
-
-    The derivative is ``(a - mean(a)) / ((n - ddof) std(a))``, 0 or NaN where the result is.
+    """`std` of what is not NaN, as `numpy.nanstd`; no gradient flows to NaNs.
 
     >>> tg.nanstd([1.0, float("nan"), 3.0]).item()
     1.0
@@ -430,8 +391,7 @@ def nanstd(a: Kind | ArrayLike, axis: Axes = None, ddof: float = 0, keepdims: bo
 
 def _present(name: str, a: Any, axis: Any, keepdims: bool) -> tuple[Any, Any, Any]:
     """Return the sum of what is not NaN, how many there are, and where NaN is."""
-    x = tensor_like(name, a, "a")
-    axes = some_axes(name, axis, x.ndim)
+    x, axes = _operand(name, a, axis)
     missing = _missing(x)
     total = sum(where(missing, 0, x), axes, keepdims)
     count = np.sum(~missing, axis=axes, keepdims=keepdims)
@@ -440,18 +400,15 @@ def _present(name: str, a: Any, axis: Any, keepdims: bool) -> tuple[Any, Any, An
 
 
 def _present_variance(name: str, a: Any, axis: Any, ddof: Any, keepdims: bool) -> Any:
-    x = tensor_like(name, a, "a")
-    axes = some_axes(name, axis, x.ndim)
+    x, axes = _operand(name, a, axis)
     total, count, missing = _present(name, x, axes, keepdims=True)
-    mean = elementwise.div(total, np.maximum(count, 1))
-    deviation = where(missing, 0.0, elementwise.sub(x, mean))
+    deviation = where(missing, 0.0, sub(x, div(total, np.maximum(count, 1))))
     squares = sum(squared(deviation), axes, keepdims)
     freedom = count.reshape(squares.shape) - as_float(ddof, name, "ddof")
     known = np.where(freedom > 0, 0.0, math.nan).astype(count.dtype)
-    variance = elementwise.div(squares, freedom.astype(count.dtype) + known)
+    variance = div(squares, freedom.astype(count.dtype) + known)
     # NaN has the derivative NaN, though the squares of one element do not move.
-    total = elementwise.real(reshape(total, squares.shape))
-    return elementwise.add(variance, elementwise.mul(total, known))
+    return add(variance, mul(real(reshape(total, squares.shape)), known))
 
 
 # Means
@@ -487,8 +444,7 @@ def average(
     >>> tg.average([1.0, 2.0], weights=[3.0, 1.0]).item()
     1.25
     """
-    x = tensor_like("average", a, "a")
-    axes = some_axes("average", axis, x.ndim)
+    x, axes = _operand("average", a, axis)
     if weights is None:
         middle = mean(x, axes, keepdims)
         scale = tensor_like("average", np.asarray(_count(x.shape, axes), middle.dtype))
@@ -496,13 +452,10 @@ def average(
         w = _aligned(tensor_like("average", weights, "weights"), x.shape, axis)
         scale = sum(w, axes, keepdims)
         if not peek(scale).all():
-            raise ZeroDivisionError(
-                message("average", "weights that add up to zero", "a sum other than zero")
-            )
-        middle = elementwise.div(sum(elementwise.mul(x, w), axes, keepdims), scale)
-    if not returned:
-        return middle
-    return middle, elementwise.mul(scale, np.ones(middle.shape, scale.dtype))
+            received = "weights that add up to zero"
+            raise ZeroDivisionError(message("average", received, "a sum other than zero"))
+        middle = div(sum(mul(x, w), axes, keepdims), scale)
+    return (middle, mul(scale, np.ones(middle.shape, scale.dtype))) if returned else middle
 
 
 def _aligned(w: Any, shape: tuple[int, ...], axis: Any) -> Any:
@@ -513,7 +466,7 @@ def _aligned(w: Any, shape: tuple[int, ...], axis: Any) -> Any:
     if axis is None:
         fix = "Name the weighted axes by axis=."
         raise TypeError(message("average", received, "equal shapes where no axis is given", fix))
-    axes = tuple(one_axis("average", a, len(shape)) for a in int_tuple("average", "axis", axis))
+    axes = ordered_axes("average", "axis", axis, len(shape))
     lengths = tuple(shape[a] for a in axes)
     if w.shape != lengths:
         raise ValueError(message("average", received, f"{shape}, or {lengths} along the axes"))
@@ -534,28 +487,29 @@ def logsumexp(
     >>> tg.logsumexp([1000.0, 0.0]).item()
     1000.0
     """
-    x = tensor_like("logsumexp", a, "a")
-    axes = some_axes("logsumexp", axis, x.ndim)
+    x, axes = _operand("logsumexp", a, axis)
     factors = None if b is None else tensor_like("logsumexp", b, "b")
     if factors is not None:
         check_spreads("logsumexp", "b", factors.shape, x.shape)
-    data = numbers(x) if x.dtype.kind == "f" else numbers(x).astype(np.float64)
-    largest = peak(data, axes)
-    # The derivative with respect to the shift is zero: it is a constant.
-    shift = np.where(np.isfinite(largest), largest, 0.0).astype(data.dtype)
+    shift = shift_along(x, axes)
     with np.errstate(divide="ignore"):  # nothing to sum is -inf
-        powers = elementwise.exp(elementwise.sub(x, shift))
+        powers = exp(sub(x, shift))
         if factors is not None:
-            powers = elementwise.mul(powers, factors)
-        total = elementwise.log(sum(powers, axes, keepdims))
-    return elementwise.add(total, shift.reshape(total.shape))
+            powers = mul(powers, factors)
+        total = log(sum(powers, axes, keepdims))
+    return add(total, shift.reshape(total.shape))
 
 
-def peak(x: Any, axes: tuple[int, ...]) -> Any:
-    """Return the maximum along axes, which are kept; -inf of no elements."""
-    if _count(x.shape, axes):
-        return np.max(x, axis=axes, keepdims=True)
-    return np.full(kept_shape(x.shape, axes), -np.inf, x.dtype)
+def shift_along(x: Any, axes: tuple[int, ...]) -> Any:
+    """Return the maximum along axes, which are kept, or 0 where it is not finite, in floats.
+
+    It is subtracted before `exp`, and a constant: no result depends on it.
+    """
+    data = numbers(x) if x.dtype.kind in "fc" else numbers(x).astype(np.float64)
+    if not _count(x.shape, axes):
+        return np.zeros(kept_shape(x.shape, axes), data.dtype)
+    top = np.max(data, axis=axes, keepdims=True)
+    return np.where(np.isfinite(top), top, np.zeros((), top.dtype))
 
 
 # Order statistics
@@ -563,16 +517,14 @@ def peak(x: Any, axes: tuple[int, ...]) -> Any:
 
 @implements(np.median)
 def median(a: Kind | ArrayLike, axis: Axes = None, keepdims: bool = False) -> Kind:
-    """Middle element in order of size, or the mean of the two in the middle, as `numpy.median`.
+    """Middle element, or the mean of two, as `numpy.median`.
 
-    The gradient goes to the elements chosen; equal ones are in the order in which they stand, and
-    where the result is NaN a NaN gets it.
+    The gradient goes to the elements chosen; where the result is NaN a NaN gets it.
 
     >>> tg.median([5.0, 1.0, 2.0, 4.0]).item()
     3.0
     """
-    x = tensor_like("median", a, "a")
-    axes = some_axes("median", axis, x.ndim)
+    x, axes = _operand("median", a, axis)
     n = _count(x.shape, axes)
     if n == 0:
         return mean(x, axes, keepdims)
@@ -582,10 +534,9 @@ def median(a: Kind | ArrayLike, axis: Axes = None, keepdims: bool = False) -> Ki
 
 @implements(np.quantile)
 def quantile(a: Kind | ArrayLike, q: ArrayLike, axis: Axes = None, keepdims: bool = False) -> Kind:
-    """Quantiles by linear interpolation, as `numpy.quantile`.
+    """Quantiles by linear interpolation, as `numpy.quantile`, of constant ``q``.
 
-    The gradient goes to the two elements between which a quantile lies, by their share in it; equal
-    ones are in the order in which they stand. A ``q`` that needs a gradient is refused.
+    The gradient goes to the two elements between which a quantile lies, by their share in it.
 
     >>> tg.quantile([1.0, 2.0, 5.0], [0.5, 0.75]).data
     array([2. , 3.5])
@@ -606,8 +557,7 @@ def percentile(
 
 
 def _quantile(name: str, a: Any, q: Any, whole: int, axis: Any, keepdims: bool) -> Any:
-    x = tensor_like(name, a, "a")
-    axes = some_axes(name, axis, x.ndim)
+    x, axes = _operand(name, a, axis)
     if getattr(q, "requires_grad", False):
         fix = "Write q.detach()."
         raise TypeError(message(name, "a 'q' that needs a gradient", "a constant", fix))
@@ -625,9 +575,9 @@ def _quantile(name: str, a: Any, q: Any, whole: int, axis: Any, keepdims: bool) 
     ranks = np.concatenate([below, np.ceil(place)]).astype(np.int64)
     picked = _ranked(x, axes, ranks)
     low, high = (getitem(picked, (..., part)) for part in np.s_[: place.size, place.size :])
-    found = elementwise.add(low, elementwise.mul(elementwise.sub(high, low), place - below))
+    found = add(low, mul(sub(high, low), place - below))
     if found.ndim > 1 and levels.ndim:
-        found = transpose(found, (found.ndim - 1, *range(found.ndim - 1)))
+        found = moveaxis(found, -1, 0)
     shape = kept_shape(x.shape, axes) if keepdims else picked.shape[:-1]
     return reshape(found, (*levels.shape, *shape))
 
@@ -674,10 +624,16 @@ def diff(
     parts = [part for part in parts if part is not None]
     if times and len(parts) > 1:
         x = concat(parts, along)
-    after, before = (_along(along, x.ndim, part) for part in np.s_[1:, :-1])
     for _ in range(times):
-        x = elementwise.sub(getitem(x, after), getitem(x, before))
+        after, before = _neighbours(x, along)
+        x = sub(after, before)
     return x
+
+
+def _neighbours(x: Any, axis: int) -> tuple[Any, Any]:
+    """Return all elements but the first along an axis, and all but the last."""
+    whole = (slice(None),) * axis
+    return getitem(x, (*whole, slice(1, None))), getitem(x, (*whole, slice(None, -1)))
 
 
 def _edge(value: Any, argument: str, x: Any, axis: int) -> Any:
@@ -687,7 +643,7 @@ def _edge(value: Any, argument: str, x: Any, axis: int) -> Any:
     edge = tensor_like("diff", value, argument)
     slab = kept_shape(x.shape, (axis,))
     if edge.ndim == 0:
-        return elementwise.mul(edge, np.ones(slab, edge.dtype))
+        return mul(edge, np.ones(slab, edge.dtype))
     if edge.ndim != x.ndim or kept_shape(edge.shape, (axis,)) != slab:
         expected = f"a number, or the shape {x.shape} but for axis {axis}"
         raise ValueError(message("diff", f"{argument!r} of shape {edge.shape}", expected))
@@ -715,9 +671,8 @@ def trapezoid(
         width = diff(places, axis=axis if places.ndim > 1 else -1)
         if places.ndim == 1:
             width = reshape(width, (width.size, *(1,) * (heights.ndim - along - 1)))
-    after, before = (_along(along, heights.ndim, part) for part in np.s_[1:, :-1])
-    pairs = elementwise.add(getitem(heights, after), getitem(heights, before))
-    return sum(elementwise.div(elementwise.mul(width, pairs), 2.0), axis=along)
+    after, before = _neighbours(heights, along)
+    return sum(div(mul(width, add(after, before)), 2.0), axis=along)
 
 
 # Without a gradient: plain arrays, and operations in a captured step

@@ -1,30 +1,52 @@
-"""Functions known at points: grids, polynomials, interpolation and finite differences."""
+"""Functions known at points: grids, polynomials, interpolation, differences, statistics."""
 
 # mypy: disable-error-code="no-any-return"
 
 from __future__ import annotations
 
 import operator
-from typing import TYPE_CHECKING, Any, Literal, SupportsIndex
+from typing import Any, Literal, SupportsIndex
 
 import numpy as np
 import numpy.typing as npt
 
 from tapegraph.arrays.axes import some_axes
 from tapegraph.errors import message
-from tapegraph.ops.elementwise import add, astype, div, floor, mod, mul, sub, where
+from tapegraph.ops.elementwise import (
+    add,
+    astype,
+    clip,
+    conj,
+    div,
+    floor,
+    mod,
+    mul,
+    real,
+    sqrt,
+    sub,
+    where,
+)
 from tapegraph.ops.index import getitem, take
-from tapegraph.ops.reduce import diff
-from tapegraph.ops.shape import broadcast_to, concat, moveaxis, ravel, reshape
+from tapegraph.ops.linalg import diagonal, matmul
+from tapegraph.ops.reduce import diff, mean, sum
+from tapegraph.ops.shape import (
+    atleast_2d,
+    broadcast_arrays,
+    broadcast_to,
+    concat,
+    expand_dims,
+    moveaxis,
+    ravel,
+    reshape,
+    squeeze,
+    transpose,
+)
 from tapegraph.recording.node import as_float
-from tapegraph.recording.numpy_functions import implements, numbers
+from tapegraph.recording.numpy_functions import detached, implements, numbers
 from tapegraph.recording.record import tensor_like
-from tapegraph.typed import ArrayLike, Axes
+from tapegraph.typed import ArrayLike, Axes, Kind
 
-if TYPE_CHECKING:
-    from tapegraph.typed import Kind
-
-__all__ = ["gradient", "interp", "linspace", "meshgrid", "polyval"]
+__all__ = ["corrcoef", "cov", "gradient", "interp", "linspace", "meshgrid", "polyval"]
 
 
 @implements(np.linspace)
@@ -47,8 +69,8 @@ def linspace(
     if count < 0:
         raise ValueError(message("linspace", f"num={num}", "an integer, at least 0"))
     common = np.result_type(*(x.dtype for x in ends if hasattr(x, "dtype")), 1.0)
-    ndim = max(getattr(x, "ndim", 0) for x in ends)
     parts = np.linspace(0.0, 1.0, count, endpoint=endpoint).astype(common)
+    ndim = max(getattr(x, "ndim", 0) for x in ends)
     parts = parts.reshape((count,) + (1,) * ndim)
     first, last = ends
     points: Any = add(mul(first, 1.0 - parts), mul(last, parts))
@@ -69,14 +91,11 @@ def meshgrid(
     sparse: bool = False,
     indexing: Literal["xy", "ij"] = "xy",
 ) -> tuple[Kind, ...]:
-    """Coordinates of a grid from those along its sides, as `numpy.meshgrid`.
-
-    Whether they are copies makes no difference: tensors are not written into.
+    """Coordinates of a grid from those along its sides, as `numpy.meshgrid`; copied or not.
 
     >>> x, y = tg.meshgrid([1.0, 2.0], [3.0, 4.0])
-    >>> y.data
-    array([[3., 3.],
-           [4., 4.]])
+    >>> y.data.tolist()
+    [[3.0, 3.0], [4.0, 4.0]]
     """
     if indexing not in ("xy", "ij"):
         raise ValueError(message("meshgrid", f"indexing={indexing!r}", "'xy' or 'ij'"))
@@ -84,16 +103,10 @@ def meshgrid(
     places = list(range(len(sides)))
     if indexing == "xy" and len(sides) > 1:
         places[:2] = [1, 0]
-    full = [0] * len(sides)
-    for side, place in zip(sides, places, strict=True):
-        full[place] = side.size
     grids = []
     for side, place in zip(sides, places, strict=True):
-        own = [1] * len(sides)
-        own[place] = side.size
-        grid = reshape(side, tuple(own))
-        grids.append(grid if sparse else broadcast_to(grid, tuple(full)))
-    return tuple(grids)
+        grids.append(reshape(side, (1,) * place + (side.size,) + (1,) * (len(sides) - 1 - place)))
+    return tuple(grids) if sparse else broadcast_arrays(*grids)
 
 
 @implements(np.polyval)
@@ -127,7 +140,7 @@ def interp(
 ) -> Kind:
     """Values between known points by straight lines, as `numpy.interp`; float32 stays float32.
 
-    The derivative at a point is that of the line to its right, and outside it is zero.
+    The derivative is that of the line to the right, and zero outside.
 
     >>> x = tg.param([0.5, 2.0])
     >>> tg.interp(x, [0.0, 1.0, 3.0], [0.0, 10.0, 14.0]).data
@@ -152,12 +165,12 @@ def interp(
         knots = concat([sub(before, length), knots, add(after, length)])
         values = concat([getitem(values, last), values, getitem(values, first)])
         left = right = None
-    below = numbers(at) < numbers(getitem(knots, 0))
-    above = numbers(at) > numbers(getitem(knots, -1))
-    inside = getitem(values, 0)
+    lowest, lowest_value = getitem(knots, 0), getitem(values, 0)
+    below, above = numbers(at) < numbers(lowest), numbers(at) > numbers(getitem(knots, -1))
+    inside = lowest_value
     if knots.shape[0] > 1:
         # Where it is outside, a line would be followed to nowhere.
-        kept = where(np.logical_or(below, above), getitem(knots, 0), at)
+        kept = where(np.logical_or(below, above), lowest, at)
         ends = np.searchsorted(numbers(knots), numbers(kept), side="right")
         ends = np.minimum(np.maximum(ends, 1), knots.shape[0] - 1)
         x0, x1 = take(knots, ends - 1), take(knots, ends)
@@ -165,7 +178,7 @@ def interp(
         width = sub(x1, x0)
         share = div(sub(kept, x0), where(numbers(width) != 0, width, 1.0))
         inside = add(y0, mul(sub(y1, y0), share))
-    inside = where(below, getitem(values, 0) if left is None else left, inside)
+    inside = where(below, lowest_value if left is None else left, inside)
     return where(above, getitem(values, -1) if right is None else right, inside)
 
 
@@ -233,3 +246,95 @@ def _rise(values: Any, spacing: Any, axis: int, edge_order: int) -> Any:
 
 def _part(x: Any, start: int | None, stop: int | None) -> Any:
     return getitem(x, (..., slice(start, stop)))
+
+
+# Statistics
+
+
+@implements(np.cov)
+def cov(
+    m: Kind | ArrayLike,
+    y: Kind | ArrayLike | None = None,
+    rowvar: bool = True,
+    bias: bool = False,
+    ddof: int | None = None,
+    fweights: ArrayLike | None = None,
+    aweights: ArrayLike | None = None,
+) -> Kind:
+    """Covariances of variables, one a row, as `numpy.cov`; weights carry no gradient.
+
+    Too few observations are an error where NumPy warns, and float32 stays float32.
+
+    >>> tg.cov([[1.0, 3.0], [2.0, 8.0]]).data.tolist()
+    [[2.0, 6.0], [6.0, 18.0]]
+    """
+    name = "cov"
+    rows = _variables(name, m, rowvar)
+    if y is not None:
+        rows = concat([rows, _variables(name, y, rowvar)], axis=0)
+    n = rows.shape[1]
+    free = (0 if bias else 1) if ddof is None else ddof
+    weights: Any = None
+    for argument, given in (("fweights", fweights), ("aweights", aweights)):
+        if given is not None:
+            if getattr(given, "requires_grad", False):
+                received = f"{argument} that need a gradient"
+                raise TypeError(message(name, received, "constants", "Pass w.detach()."))
+            w = np.asarray(detached(given))
+            if w.shape != (n,) or (w < 0).any():
+                received = f"{argument} of shape {w.shape}"
+                expected = f"one weight an observation, {n}, none below 0"
+                raise ValueError(message(name, received, expected))
+            weights = w if weights is None else weights * w
+    total = n if weights is None else weights.sum()
+    lost = free
+    if aweights is not None and total > 0:
+        lost = free * (weights * np.asarray(detached(aweights))).sum() / total
+    if total - lost <= 0:
+        received = f"{total} observations with ddof={free}"
+        raise ValueError(message(name, received, "more observations than degrees of freedom lost"))
+    if weights is None:
+        weighed = centred = sub(rows, mean(rows, 1, keepdims=True))
+    else:
+        shares = weights.astype(rows.real.dtype if rows.dtype.kind == "c" else rows.dtype)
+        centred = sub(rows, div(sum(mul(rows, shares), 1, keepdims=True), float(total)))
+        weighed = mul(centred, shares)
+    return squeeze(div(matmul(centred, conj(transpose(weighed))), float(total - lost)))
+
+
+@implements(np.corrcoef)
+def corrcoef(x: Kind | ArrayLike, y: Kind | ArrayLike | None = None, rowvar: bool = True) -> Kind:
+    """Correlations of variables, one a row, as `numpy.corrcoef`.
+
+    >>> tg.corrcoef([[1.0, 3.0], [2.0, 8.0]]).data.round(12)
+    array([[1., 1.],
+           [1., 1.]])
+    """
+    c: Any = cov(x, y, rowvar)
+    if c.ndim == 0:
+        return div(c, c)
+    spread = sqrt(real(diagonal(c)))
+    found = div(c, mul(expand_dims(spread, 1), spread))
+    return found if found.dtype.kind == "c" else clip(found, -1.0, 1.0)
+
+
+def _variables(name: str, value: Any, rowvar: bool) -> Any:
+    x = tensor_like(name, value)
+    if x.ndim > 2:
+        raise ValueError(message(name, f"an array of shape {x.shape}", "at most two axes"))
+    if x.dtype.kind not in "fc":
+        x = mul(x, 1.0)
+    rows = atleast_2d(x)
+    return transpose(rows) if not rowvar and x.ndim == 2 else rows
+
+
+@implements(np.histogram)
+def _histogram(
+    a: Any, bins: Any = 10, range: Any = None, density: Any = None, weights: Any = None
+) -> Any:
+    """Count as NumPy does, in plain arrays: counts are steps, which have no gradient."""
+    if getattr(weights, "requires_grad", False):
+        received = "weights that need a gradient"
+        fix = "Pass w.detach(), or add them up with a mask for each bin."
+        raise TypeError(message("histogram", received, "constants", fix))
+    return np.histogram(detached(a), detached(bins), detached(range), density, detached(weights))

@@ -6,20 +6,27 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Literal, SupportsIndex, overload
+from typing import Any, Literal, SupportsIndex, overload
 
 import numpy as np
 
-from tapegraph.arrays.axes import int_tuple, one_axis, some_axes
+from tapegraph.arrays.axes import int_tuple, one_axis, ordered_axes, some_axes
 from tapegraph.errors import kind_of, message
 from tapegraph.recording import node as nodes
 from tapegraph.recording.numpy_functions import implements
 from tapegraph.recording.op import Op
 from tapegraph.recording.record import apply, remember, tensor_like
-from tapegraph.typed import Array, ArrayLike, Axes, Nested, Operand, Shape, SupportsArray
-
-if TYPE_CHECKING:
-    from tapegraph.typed import Kind, Tensor
+from tapegraph.typed import (
+    Array,
+    ArrayLike,
+    Axes,
+    Kind,
+    Nested,
+    Operand,
+    Shape,
+    SupportsArray,
+    Tensor,
+)
 
 __all__ = [
     "append",
@@ -50,20 +57,14 @@ __all__ = [
 ]
 
 
-def _transpose(x: Array, *, axes: tuple[int, ...]) -> Any:
-    return x.transpose(axes)
-
-
-def _reshape(x: Array, *, shape: tuple[int, ...]) -> Any:
-    return x.reshape(shape)
-
-
 def _concat(*arrays: Array, axis: int) -> Any:
     return np.concatenate(arrays, axis=axis)
 
 
-TRANSPOSE = Op("transpose", _transpose, takes_complex=True)
-RESHAPE = Op("reshape", _reshape, takes_complex=True)
+TRANSPOSE = Op("transpose", lambda x, *, axes: x.transpose(axes), takes_complex=True)
+RESHAPE = Op("reshape", lambda x, *, shape: x.reshape(shape), takes_complex=True)
+BROADCAST_TO = Op("broadcast_to", np.broadcast_to, takes_complex=True)
+CONCAT = Op("concat", _concat, promotes=True, takes_complex=True)
 
 
 def alias(x: Any, own: bool = False) -> Any:
@@ -81,9 +82,6 @@ def alias(x: Any, own: bool = False) -> Any:
     return remember(nodes.tensor_class, RESHAPE, array, (x,), {"shape": array.shape})
 
 
-CONCAT = Op("concat", _concat, promotes=True, takes_complex=True)
-
-
 @implements(np.transpose)
 def transpose(a: Kind | ArrayLike, axes: Sequence[SupportsIndex] | None = None) -> Kind:
     """Permute the axes, as `numpy.transpose`; reverse them where no order is given.
@@ -95,17 +93,10 @@ def transpose(a: Kind | ArrayLike, axes: Sequence[SupportsIndex] | None = None) 
     if axes is None:
         order = tuple(reversed(range(x.ndim)))
     else:
-        order = tuple(
-            one_axis("transpose", a, x.ndim) for a in int_tuple("transpose", "axes", axes)
-        )
+        order = ordered_axes("transpose", "axes", axes, x.ndim)
         if sorted(order) != list(range(x.ndim)):
-            raise ValueError(
-                message(
-                    "transpose",
-                    f"axes {axes} for shape {x.shape}",
-                    f"a permutation of all {x.ndim} axes",
-                )
-            )
+            received = f"axes {axes} for shape {x.shape}"
+            raise ValueError(message("transpose", received, f"a permutation of all {x.ndim} axes"))
     return apply(TRANSPOSE, (x,), {"axes": order})
 
 
@@ -134,13 +125,9 @@ def _full_shape(old: tuple[int, ...], shape: Any) -> tuple[int, ...]:
         (i,) = unknown
         new = (*new[:i], size // known, *new[i + 1 :])
     elif unknown or known != size or any(n < 0 for n in new):
-        raise ValueError(
-            message(
-                "reshape",
-                f"shape {old} ({size} elements) and new shape {new}",
-                "the same number of elements, and at most one -1",
-            )
-        )
+        received = f"shape {old} ({size} elements) and new shape {new}"
+        expected = "the same number of elements, and at most one -1"
+        raise ValueError(message("reshape", received, expected))
     return new
 
 
@@ -153,27 +140,18 @@ def concat(
     >>> tg.concat([[1.0], [2.0, 3.0]]).data
     array([1., 2., 3.])
     """
-    parts = _sequence("concat", arrays)
+    parts = tensors_of("concat", arrays)
     if axis is None:
         parts, axis = [reshape(p, (p.size,)) for p in parts], 0
     shapes = [p.shape for p in parts]
     if not parts or not shapes[0]:
-        raise ValueError(
-            message("concat", f"arrays of shapes {shapes}", "at least one array of 1-D or more")
-        )
+        received = f"arrays of shapes {shapes}"
+        raise ValueError(message("concat", received, "at least one array of 1-D or more"))
     along = one_axis("concat", axis, len(shapes[0]))
     if len({(len(s), s[:along], s[along + 1 :]) for s in shapes}) > 1:
-        raise ValueError(
-            message("concat", f"arrays of shapes {shapes}", f"equal shapes but for axis {along}")
-        )
+        received = f"arrays of shapes {shapes}"
+        raise ValueError(message("concat", received, f"equal shapes but for axis {along}"))
     return apply(CONCAT, tuple(parts), {"axis": along})
-
-
-def _broadcast_to(x: Array, *, shape: tuple[int, ...]) -> Any:
-    return np.broadcast_to(x, shape)
-
-
-BROADCAST_TO = Op("broadcast_to", _broadcast_to, takes_complex=True)
 
 
 # Another shape, the same elements
@@ -181,9 +159,7 @@ BROADCAST_TO = Op("broadcast_to", _broadcast_to, takes_complex=True)
 
 @implements(np.ravel)
 def ravel(a: Kind | ArrayLike, order: Literal["C", "F"] = "C") -> Kind:
-    """Lay the elements out in one axis, as `numpy.ravel`, row by row or column by column.
-
-    The orders "A" and "K" are refused: how a tensor lies in memory is not part of its value.
+    """Lay the elements out in one axis, as `numpy.ravel`, by rows ("C") or columns ("F").
 
     >>> tg.ravel([[1.0, 2.0], [3.0, 4.0]]).data
     array([1., 2., 3., 4.])
@@ -206,9 +182,8 @@ def squeeze(a: Kind | ArrayLike, axis: Axes = None) -> Kind:
         return reshape(x, tuple(n for n in x.shape if n != 1))
     dropped = some_axes("squeeze", axis, x.ndim)
     if any(x.shape[a] != 1 for a in dropped):
-        raise ValueError(
-            message("squeeze", f"axis {axis} of shape {x.shape}", "axes of length 1 alone")
-        )
+        received = f"axis {axis} of shape {x.shape}"
+        raise ValueError(message("squeeze", received, "axes of length 1 alone"))
     return reshape(x, tuple(n for a, n in enumerate(x.shape) if a not in dropped))
 
 
@@ -316,18 +291,11 @@ def moveaxis(a: Kind | ArrayLike, source: Shape, destination: Shape) -> Kind:
     (2, 1, 1)
     """
     x = tensor_like("moveaxis", a, "a")
-    moved, places = (
-        tuple(one_axis("moveaxis", a, x.ndim) for a in int_tuple("moveaxis", argument, value))
-        for argument, value in (("source", source), ("destination", destination))
-    )
+    moved = ordered_axes("moveaxis", "source", source, x.ndim)
+    places = ordered_axes("moveaxis", "destination", destination, x.ndim)
     if len({len(moved), len(places), len(set(moved)), len(set(places))}) > 1:
-        raise ValueError(
-            message(
-                "moveaxis",
-                f"source {source} and destination {destination}",
-                "as many places as axes, each once",
-            )
-        )
+        received = f"source {source} and destination {destination}"
+        raise ValueError(message("moveaxis", received, "as many places as axes, each once"))
     order = [a for a in range(x.ndim) if a not in moved]
     for place, a in sorted(zip(places, moved, strict=True)):
         order.insert(place, a)
@@ -370,21 +338,15 @@ def matrix_transpose(x: Kind | ArrayLike) -> Kind:
 def broadcast_to(array: Kind | ArrayLike, shape: Shape) -> Kind:
     """Repeat an array to another shape, as `numpy.broadcast_to`; gradients of the copies add up.
 
-    >>> tg.broadcast_to([1.0, 2.0], (2, 2)).data
-    array([[1., 2.],
-           [1., 2.]])
+    >>> tg.broadcast_to([1.0, 2.0], (2, 2)).data.tolist()
+    [[1.0, 2.0], [1.0, 2.0]]
     """
     x = tensor_like("broadcast_to", array, "array")
     new = int_tuple("broadcast_to", "shape", shape)
     before = len(new) - x.ndim
     if before < 0 or any(n not in (1, m) for n, m in zip(x.shape, new[before:], strict=True)):
-        raise ValueError(
-            message(
-                "broadcast_to",
-                f"shape {x.shape} and new shape {new}",
-                "lengths that are 1 or those of the new shape, axis by axis from the last",
-            )
-        )
+        expected = "lengths that are 1 or those of the new shape, axis by axis from the last"
+        raise ValueError(message("broadcast_to", f"shape {x.shape} and new shape {new}", expected))
     if min(new, default=0) < 0:
         raise ValueError(message("broadcast_to", f"new shape {new}", "lengths of 0 or more"))
     return apply(BROADCAST_TO, (x,), {"shape": new})
@@ -392,22 +354,19 @@ def broadcast_to(array: Kind | ArrayLike, shape: Shape) -> Kind:
 
 @implements(np.broadcast_arrays)
 def broadcast_arrays(*args: Kind | ArrayLike) -> tuple[Kind, ...]:
-    """Repeat arrays to the shape that they have together, as `numpy.broadcast_arrays`.
-
-    Gradients of the copies add up.
+    """Repeat to a common shape, as `numpy.broadcast_arrays`; gradients of the copies add up.
 
     >>> [a.shape for a in tg.broadcast_arrays([1.0, 2.0], [[3.0]])]
     [(1, 2), (1, 2)]
     """
     name = "broadcast_arrays"
-    parts = [tensor_like(name, x, f"arrays[{i}]") for i, x in enumerate(args)]
+    parts = tensors_of(name, args)
     shapes = [p.shape for p in parts]
     try:
         common = np.broadcast_shapes(*shapes)
     except ValueError:
-        raise ValueError(
-            message(name, f"arrays of shapes {shapes}", "shapes that broadcast together")
-        ) from None
+        received = f"arrays of shapes {shapes}"
+        raise ValueError(message(name, received, "shapes that broadcast together")) from None
     return tuple(p if p.shape == common else broadcast_to(p, common) for p in parts)
 
 
@@ -426,13 +385,10 @@ def tile(A: Kind | ArrayLike, reps: Shape) -> Kind:
     if set(times) <= {1}:
         return broadcast_to(x, x.shape)
     # An axis before each repeated one holds its copies.
-    before: list[int] = []
-    copied: list[int] = []
-    for count, length in zip(times, x.shape, strict=True):
-        before.extend((length,) if count == 1 else (1, length))
-        copied.extend((length,) if count == 1 else (count, length))
-    full = tuple(n * count for n, count in zip(x.shape, times, strict=True))
-    return reshape(broadcast_to(reshape(x, tuple(before)), tuple(copied)), full)
+    pairs = list(zip(times, x.shape, strict=True))
+    before = tuple(k for count, n in pairs for k in ((n,) if count == 1 else (1, n)))
+    copied = tuple(k for count, n in pairs for k in ((n,) if count == 1 else (count, n)))
+    return reshape(broadcast_to(reshape(x, before), copied), tuple(n * k for k, n in pairs))
 
 
 # Joining
@@ -445,11 +401,10 @@ concatenate = concat
 def stack(arrays: Sequence[Kind | ArrayLike] | SupportsArray, axis: SupportsIndex = 0) -> Kind:
     """Join arrays along a new axis, as `numpy.stack`.
 
-    >>> tg.stack([[1.0, 2.0], [3.0, 4.0]], axis=1).data
-    array([[1., 3.],
-           [2., 4.]])
+    >>> tg.stack([[1.0, 2.0], [3.0, 4.0]], axis=1).data.tolist()
+    [[1.0, 3.0], [2.0, 4.0]]
     """
-    parts = _sequence("stack", arrays)
+    parts = tensors_of("stack", arrays)
     shapes = [p.shape for p in parts]
     if len(set(shapes)) != 1:
         received = f"arrays of shapes {shapes}"
@@ -465,7 +420,7 @@ def vstack(tup: Sequence[Kind | ArrayLike] | SupportsArray) -> Kind:
     >>> tg.vstack([[1.0, 2.0], [3.0, 4.0]]).shape
     (2, 2)
     """
-    return concat([at_least("vstack", x, 2) for x in _sequence("vstack", tup)], 0)
+    return concat([at_least("vstack", x, 2) for x in tensors_of("vstack", tup)], 0)
 
 
 @implements(np.hstack)
@@ -475,7 +430,7 @@ def hstack(tup: Sequence[Kind | ArrayLike] | SupportsArray) -> Kind:
     >>> tg.hstack([[1.0, 2.0], [3.0]]).data
     array([1., 2., 3.])
     """
-    parts = [at_least("hstack", x, 1) for x in _sequence("hstack", tup)]
+    parts = [at_least("hstack", x, 1) for x in tensors_of("hstack", tup)]
     return concat(parts, 0 if parts and parts[0].ndim == 1 else 1)
 
 
@@ -486,18 +441,17 @@ def dstack(tup: Sequence[Kind | ArrayLike] | SupportsArray) -> Kind:
     >>> tg.dstack([[1.0, 2.0], [3.0, 4.0]]).shape
     (1, 2, 2)
     """
-    return concat([_at_least_3d(x) for x in _sequence("dstack", tup)], 2)
+    return concat([_at_least_3d(x) for x in tensors_of("dstack", tup)], 2)
 
 
 @implements(np.column_stack)
 def column_stack(tup: Sequence[Kind | ArrayLike] | SupportsArray) -> Kind:
     """Join arrays as the columns of a matrix, as `numpy.column_stack`.
 
-    >>> tg.column_stack([[1.0, 2.0], [3.0, 4.0]]).data
-    array([[1., 3.],
-           [2., 4.]])
+    >>> tg.column_stack([[1.0, 2.0], [3.0, 4.0]]).data.tolist()
+    [[1.0, 3.0], [2.0, 4.0]]
     """
-    parts = _sequence("column_stack", tup)
+    parts = tensors_of("column_stack", tup)
     return concat([reshape(x, (x.size, 1)) if x.ndim < 2 else x for x in parts], 1)
 
 
@@ -506,15 +460,13 @@ def block(arrays: Operand | Nested[Operand]) -> Tensor:
     """Put an array together from nested lists of blocks, as `numpy.block`.
 
     >>> one, two = tg.param([[1.0]]), tg.param([[2.0]])
-    >>> tg.block([[one, two], [two, one]]).data
-    array([[1., 2.],
-           [2., 1.]])
+    >>> tg.block([[one, two], [two, one]]).data.tolist()
+    [[1.0, 2.0], [2.0, 1.0]]
     """
     depths, ndim = _nesting(arrays)
     if len(depths) != 1:
-        raise ValueError(
-            message("block", f"lists nested {sorted(depths)} deep", "lists of equal depth, filled")
-        )
+        received = f"lists nested {sorted(depths)} deep"
+        raise ValueError(message("block", received, "lists of equal depth, filled"))
     (depth,) = depths
     return _joined_blocks(arrays, depth, max(depth, ndim))
 
@@ -547,10 +499,11 @@ def append(
     return concatenate([arr, values], axis)
 
 
-def _sequence(name: str, arrays: Any) -> list[Any]:
+def tensors_of(name: str, arrays: Any, argument: str = "arrays") -> list[Any]:
+    """Return the arrays of a sequence as tensors."""
     try:
         given = list(arrays)
     except TypeError:
         fix = f"Write tg.{name}([a, b])."
         raise TypeError(message(name, kind_of(arrays), "a sequence of arrays", fix)) from None
-    return [tensor_like(name, x, f"arrays[{i}]") for i, x in enumerate(given)]
+    return [tensor_like(name, x, f"{argument}[{i}]") for i, x in enumerate(given)]

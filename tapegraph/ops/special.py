@@ -8,21 +8,18 @@ import importlib
 import math
 import operator
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from tapegraph.arrays.axes import some_axes
 from tapegraph.errors import kind_of, message
 from tapegraph.ops.elementwise import exp, log, log1p, logaddexp, mul, neg, sigmoid, sub
-from tapegraph.ops.reduce import logsumexp, peak, sum
+from tapegraph.ops.reduce import logsumexp, shift_along, sum
 from tapegraph.recording.numpy_functions import SCIPY, numbers
 from tapegraph.recording.op import Op
 from tapegraph.recording.record import apply, binary, tensor_like, unary
-from tapegraph.typed import Array, ArrayLike, Axes
-
-if TYPE_CHECKING:
-    from tapegraph.typed import Kind
+from tapegraph.typed import Array, ArrayLike, Axes, Kind
 
 __all__ = [
     "beta",
@@ -81,9 +78,7 @@ def _narrowed(out: Any, *arrays: Any) -> Any:
 
 @unary("erf", _scipy("erf"), takes_complex=True)
 def erf(x: Kind | ArrayLike, /) -> Kind:
-    """Error function of each element, as `scipy.special.erf`, which it needs.
-
-    The derivative is ``2/sqrt(pi) exp(-x^2)``.
+    """Error function, as `scipy.special.erf`, by SciPy; its slope is ``2/sqrt(pi) exp(-x^2)``.
 
     >>> tg.special.erf(0.0).item()
     0.0
@@ -92,9 +87,7 @@ def erf(x: Kind | ArrayLike, /) -> Kind:
 
 @unary("erfc", _scipy("erfc"), takes_complex=True)
 def erfc(x: Kind | ArrayLike, /) -> Kind:
-    """``1 - erf(x)`` of each element, as `scipy.special.erfc`, which it needs.
-
-    The derivative is ``-2/sqrt(pi) exp(-x^2)``.
+    """``1 - erf(x)``, as `scipy.special.erfc`, by SciPy; its slope is ``-2/sqrt(pi) exp(-x^2)``.
 
     >>> tg.special.erfc(0.0).item()
     1.0
@@ -103,7 +96,7 @@ def erfc(x: Kind | ArrayLike, /) -> Kind:
 
 @unary("erfcx", _scipy("erfcx"))
 def erfcx(x: Kind | ArrayLike, /) -> Kind:
-    """``exp(x^2) erfc(x)`` of each element, as `scipy.special.erfcx`, which it needs.
+    """``exp(x^2) erfc(x)``, as `scipy.special.erfcx`, by SciPy.
 
     The derivative is ``2 x erfcx(x) - 2/sqrt(pi)``.
 
@@ -114,7 +107,7 @@ def erfcx(x: Kind | ArrayLike, /) -> Kind:
 
 @unary("erfinv", _scipy("erfinv"))
 def erfinv(x: Kind | ArrayLike, /) -> Kind:
-    """Inverse of the error function of each element, as `scipy.special.erfinv`, which it needs.
+    """Inverse of `erf`, as `scipy.special.erfinv`, by SciPy.
 
     The derivative is ``sqrt(pi)/2 exp(erfinv(x)^2)``, infinite at -1 and 1.
 
@@ -125,9 +118,7 @@ def erfinv(x: Kind | ArrayLike, /) -> Kind:
 
 @unary("gamma", _scipy("gamma"))
 def gamma(x: Kind | ArrayLike, /) -> Kind:
-    """Gamma function of each element, as `scipy.special.gamma`, which it needs.
-
-    The derivative is ``gamma(x) digamma(x)``.
+    """Gamma function, as `scipy.special.gamma`, by SciPy; its slope is ``gamma(x) digamma(x)``.
 
     >>> tg.special.gamma(5.0).item()
     24.0
@@ -136,9 +127,7 @@ def gamma(x: Kind | ArrayLike, /) -> Kind:
 
 @unary("gammaln", _scipy("gammaln"))
 def gammaln(x: Kind | ArrayLike, /) -> Kind:
-    """Logarithm of the gamma function's absolute value, as `scipy.special.gammaln`, which it needs.
-
-    The derivative is ``digamma(x)``.
+    """``log(abs(gamma(x)))``, as `scipy.special.gammaln`, by SciPy; its slope is ``digamma(x)``.
 
     >>> tg.special.gammaln(1.0).item()
     0.0
@@ -147,9 +136,7 @@ def gammaln(x: Kind | ArrayLike, /) -> Kind:
 
 @unary("gammasgn", _scipy("gammasgn"))
 def gammasgn(x: Kind | ArrayLike, /) -> Kind:
-    """Sign of the gamma function of each element, as `scipy.special.gammasgn`, which it needs.
-
-    The derivative is 0 everywhere.
+    """Sign of `gamma`, as `scipy.special.gammasgn`, by SciPy; the derivative is 0 everywhere.
 
     >>> tg.special.gammasgn([-0.5, 0.5]).data
     array([-1.,  1.])
@@ -157,9 +144,7 @@ def gammasgn(x: Kind | ArrayLike, /) -> Kind:
 
 
 def loggamma(x: Kind | ArrayLike, /) -> Kind:
-    """Logarithm of the gamma function of each element, as `scipy.special.loggamma`; it needs SciPy.
-
-    NaN below zero, where it is complex. The derivative is ``digamma(x)``.
+    """``log(gamma(x))``, NaN below 0, as `scipy.special.loggamma`, by SciPy; slope ``digamma(x)``.
 
     >>> tg.special.loggamma(1.0).item()
     0.0
@@ -186,9 +171,9 @@ POLYGAMMA = Op("polygamma", _polygamma)
 
 
 def polygamma(n: int, x: Kind | ArrayLike) -> Kind:
-    """Differentiate ``n`` times the digamma function, as `scipy.special.polygamma`; it needs SciPy.
+    """Differentiate `digamma` ``n`` times, as `scipy.special.polygamma`, by SciPy, for one ``n``.
 
-    The derivative is ``polygamma(n + 1, x)``. The order is one integer, not an array of them.
+    The derivative is ``polygamma(n + 1, x)``.
 
     >>> round(tg.special.polygamma(1, 1.0).item(), 6)
     1.644934
@@ -204,9 +189,7 @@ def polygamma(n: int, x: Kind | ArrayLike) -> Kind:
 
 
 def digamma(x: Kind | ArrayLike, /) -> Kind:
-    """Digamma function, the slope of `gammaln`, as `scipy.special.digamma`; it needs SciPy.
-
-    The derivative is ``polygamma(1, x)``.
+    """Slope of `gammaln`, as `scipy.special.digamma`, by SciPy; its own is ``polygamma(1, x)``.
 
     >>> round(tg.special.digamma(1.0).item(), 6)
     -0.577216
@@ -219,7 +202,7 @@ psi = digamma
 
 @binary("betaln", _scipy("betaln"))
 def betaln(x1: Kind | ArrayLike, x2: Kind | ArrayLike, /) -> Kind:
-    """Logarithm of the beta function's absolute value, as `scipy.special.betaln`, which it needs.
+    """``log(abs(beta(x1, x2)))``, as `scipy.special.betaln`, by SciPy.
 
     The derivative with respect to ``x1`` is ``digamma(x1) - digamma(x1 + x2)``.
 
@@ -230,7 +213,7 @@ def betaln(x1: Kind | ArrayLike, x2: Kind | ArrayLike, /) -> Kind:
 
 @binary("beta", _scipy("beta"))
 def beta(x1: Kind | ArrayLike, x2: Kind | ArrayLike, /) -> Kind:
-    """Beta function of each pair of elements, as `scipy.special.beta`, which it needs.
+    """Beta function, as `scipy.special.beta`, by SciPy.
 
     The derivative with respect to ``x1`` is ``beta(x1, x2) (digamma(x1) - digamma(x1 + x2))``.
 
@@ -240,9 +223,7 @@ def beta(x1: Kind | ArrayLike, x2: Kind | ArrayLike, /) -> Kind:
 
 
 def ndtr(x: Kind | ArrayLike, /) -> Kind:
-    """Cumulative distribution of the standard normal, as `scipy.special.ndtr`; it needs SciPy.
-
-    The derivative is the density, ``exp(-x^2 / 2) / sqrt(2 pi)``.
+    """Cumulative normal distribution, as `scipy.special.ndtr`, by SciPy; its slope is the density.
 
     >>> tg.special.ndtr(0.0).item()
     0.5
@@ -252,7 +233,7 @@ def ndtr(x: Kind | ArrayLike, /) -> Kind:
 
 @unary("log_ndtr", _scipy("log_ndtr"))
 def log_ndtr(x: Kind | ArrayLike, /) -> Kind:
-    """Logarithm of `ndtr` of each element, as `scipy.special.log_ndtr`, which it needs.
+    """Logarithm of `ndtr`, as `scipy.special.log_ndtr`, by SciPy.
 
     The derivative is the density over the distribution, ``sqrt(2/pi) / erfcx(-x / sqrt(2))``.
 
@@ -262,7 +243,7 @@ def log_ndtr(x: Kind | ArrayLike, /) -> Kind:
 
 
 def expit(x: Kind | ArrayLike, /) -> Kind:
-    """Logistic function of each element, as `scipy.special.expit` and `tapegraph.sigmoid`.
+    """Logistic function, as `scipy.special.expit` and `tapegraph.sigmoid`.
 
     >>> tg.special.expit(0.0).item()
     0.5
@@ -271,9 +252,7 @@ def expit(x: Kind | ArrayLike, /) -> Kind:
 
 
 def log_expit(x: Kind | ArrayLike, /) -> Kind:
-    """Logarithm of `expit` of each element, as `scipy.special.log_expit`.
-
-    The derivative is ``expit(-x)``.
+    """Logarithm of `expit`, as `scipy.special.log_expit`; the derivative is ``expit(-x)``.
 
     >>> tg.special.log_expit([-1000.0, 1000.0]).data
     array([-1000.,    -0.])
@@ -305,24 +284,16 @@ def softplus(x: Kind | ArrayLike, /) -> Kind:
     return logaddexp(x, 0.0)
 
 
-def _shift(x: Any, axes: tuple[int, ...]) -> Any:
-    """Return the maximum to subtract along axes: no result depends on it, so it is a constant."""
-    top = peak(numbers(x), axes)
-    return np.where(np.isfinite(top), top, np.zeros((), top.dtype))
-
-
 def log_softmax(x: Kind | ArrayLike, axis: Axes = None) -> Kind:
-    """Logarithm of the softmax, ``x - logsumexp(x)``, as `scipy.special.log_softmax`.
-
-    The derivative of element ``i`` by element ``j`` is ``(i == j) - softmax(x)[j]``.
+    """``x - logsumexp(x)``, as `scipy.special.log_softmax`; slopes ``(i == j) - softmax(x)[j]``.
 
     >>> tg.log_softmax([0.0, 0.0]).data
     array([-0.69314718, -0.69314718])
     """
     array = tensor_like("log_softmax", x)
     axes = some_axes("log_softmax", axis, array.ndim)
-    shifted = sub(array, _shift(array, axes))
-    return sub(shifted, log(sum(exp(shifted), axis=axes, keepdims=True)))
+    shifted = array - shift_along(array, axes)
+    return shifted - log(sum(exp(shifted), axis=axes, keepdims=True))
 
 
 # With the logarithm
@@ -343,10 +314,9 @@ def _log_times(logarithm: Callable[[Any], Any]) -> Callable[[Any, Any], Any]:
 
 @binary("xlogy", _log_times(np.log))
 def xlogy(x1: Kind | ArrayLike, x2: Kind | ArrayLike, /) -> Kind:
-    """``x1 log(x2)`` of each pair, and 0 where ``x1`` is 0, as `scipy.special.xlogy`.
+    """``x1 log(x2)``, and 0 where ``x1`` is 0, as `scipy.special.xlogy`.
 
-    The derivative with respect to ``x1`` is ``log(x2)``, and 0 where ``x1`` is 0 and ``x2`` is not
-    positive; that with respect to ``x2`` is ``x1 / x2``, and 0 where ``x1`` is 0.
+    The derivatives are ``log(x2)``, 0 where ``x1`` is 0 and ``x2`` not positive, and ``x1 / x2``.
 
     >>> tg.special.xlogy([0.0, 2.0], [0.0, 1.0]).data
     array([0., 0.])
@@ -355,10 +325,9 @@ def xlogy(x1: Kind | ArrayLike, x2: Kind | ArrayLike, /) -> Kind:
 
 @binary("xlog1py", _log_times(np.log1p))
 def xlog1py(x1: Kind | ArrayLike, x2: Kind | ArrayLike, /) -> Kind:
-    """``x1 log(1 + x2)`` of each pair, and 0 where ``x1`` is 0, as `scipy.special.xlog1py`.
+    """``x1 log(1 + x2)``, and 0 where ``x1`` is 0, as `scipy.special.xlog1py`.
 
-    The derivative with respect to ``x1`` is ``log(1 + x2)``, and 0 where ``x1`` is 0 and ``x2`` at
-    most -1; that with respect to ``x2`` is ``x1 / (1 + x2)``, and 0 where ``x1`` is 0.
+    The derivatives are as of `xlogy`, with ``1 + x2`` for ``x2``.
 
     >>> tg.special.xlog1py([0.0, 2.0], [-1.0, 0.0]).data
     array([0., 0.])
@@ -373,9 +342,7 @@ def _entr(x: Array) -> Any:
 
 @unary("entr", _entr)
 def entr(x: Kind | ArrayLike, /) -> Kind:
-    """Entropy of each element, ``-x log(x)``, as `scipy.special.entr`.
-
-    The derivative is ``-log(x) - 1``: infinite at 0, and NaN below.
+    """Entropy, ``-x log(x)``, as `scipy.special.entr`; its slope is ``-log(x) - 1``, NaN below 0.
 
     >>> tg.special.entr([0.0, -1.0]).data
     array([  0., -inf])
@@ -407,9 +374,7 @@ def bessel(op: Op, n: int, x: Any) -> Any:
 
 
 def i0(x: Kind | ArrayLike, /) -> Kind:
-    """Bessel function, modified, of order 0, as `scipy.special.i0`; it needs SciPy.
-
-    The derivative is ``i1(x)``.
+    """Bessel function, modified, of order 0: `scipy.special.i0`, by SciPy; its slope is ``i1(x)``.
 
     >>> tg.special.i0(0.0).item()
     1.0
@@ -418,7 +383,7 @@ def i0(x: Kind | ArrayLike, /) -> Kind:
 
 
 def i1(x: Kind | ArrayLike, /) -> Kind:
-    """Bessel function, modified, of order 1, as `scipy.special.i1`; it needs SciPy.
+    """Bessel function, modified, of order 1: `scipy.special.i1`, by SciPy.
 
     The derivative is ``(I0(x) + I2(x)) / 2``, which is ``i0(x) - i1(x) / x``.
 
@@ -429,9 +394,7 @@ def i1(x: Kind | ArrayLike, /) -> Kind:
 
 
 def j0(x: Kind | ArrayLike, /) -> Kind:
-    """Bessel function of order 0, as `scipy.special.j0`; it needs SciPy.
-
-    The derivative is ``-j1(x)``.
+    """Bessel function of order 0, as `scipy.special.j0`, by SciPy; its slope is ``-j1(x)``.
 
     >>> tg.special.j0(0.0).item()
     1.0
@@ -440,7 +403,7 @@ def j0(x: Kind | ArrayLike, /) -> Kind:
 
 
 def j1(x: Kind | ArrayLike, /) -> Kind:
-    """Bessel function of order 1, as `scipy.special.j1`; it needs SciPy.
+    """Bessel function of order 1, as `scipy.special.j1`, by SciPy.
 
     The derivative is ``(J0(x) - J2(x)) / 2``, which is ``j0(x) - j1(x) / x``.
 

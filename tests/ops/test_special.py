@@ -57,6 +57,13 @@ def scipy_special():
     return pytest.importorskip("scipy.special")
 
 
+def test_log_softmax_of_small_integers_does_not_wrap():
+    for dtype in (np.uint8, np.int8, np.int64):
+        given = np.array([0, 5, 120], dtype)
+        for function in (special.log_softmax, special.logsumexp):
+            np.testing.assert_array_equal(function(given).data, function(given * 1.0).data)
+
+
 def close(dtype):
     if dtype == np.float64:
         return {"rtol": 1e-14, "atol": 1e-15}
