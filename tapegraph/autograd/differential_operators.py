@@ -11,12 +11,33 @@ import numpy as np
 import numpy.typing as npt
 
 from tapegraph.autograd import core
-from tapegraph.autograd.typed import of_numbers
-from tapegraph.autograd.vspaces import vspace
-from tapegraph.autograd.wrap_util import unary_to_nary
+from tapegraph.autograd.core import vspace
+from tapegraph.autograd.wrap_util import of_numbers, unary_to_nary
 from tapegraph.errors import message, warn
 from tapegraph.pytree import mapped
-from tapegraph.transforms.checkpoint import checkpoint as checkpoint
+from tapegraph.transforms.checkpoint import checkpoint
+
+__all__ = [
+    "checkpoint",
+    "deriv",
+    "elementwise_grad",
+    "grad",
+    "grad_and_aux",
+    "grad_named",
+    "hessian",
+    "hessian_tensor_product",
+    "hessian_vector_product",
+    "holomorphic_grad",
+    "jacobian",
+    "make_ggnvp",
+    "make_hvp",
+    "make_jvp",
+    "make_vjp",
+    "multigrad_dict",
+    "tensor_jacobian_product",
+    "value_and_grad",
+    "vector_jacobian_product",
+]
 
 # Of functions of one argument, by the names that they have in autograd's module.
 _make_vjp, _make_jvp = core.make_vjp, core.make_jvp
@@ -33,8 +54,6 @@ def grad(fun: Callable[..., Any], x: Any) -> Any:
 
     :raises TypeError: ``fun`` does not return one real number.
 
-    >>> import tapegraph.autograd.numpy as np
-    >>> from tapegraph.autograd import grad
     >>> print(grad(np.sin)(0.0), grad(grad(grad(np.sin)))(0.0))
     1.0 -1.0
     """
@@ -98,16 +117,15 @@ def _slopes(fun: Callable[..., Any], x: Any) -> Any:
     if not shape:
         return vjp(1.0)
     rows = [vjp(unit) for unit in vspace(value).standard_basis()]
-    return (
-        np.reshape(np.stack(rows), shape + np.shape(x)) if rows else np.zeros(shape + np.shape(x))
-    )
+    whole = shape + np.shape(x)
+    return np.reshape(np.stack(rows), whole) if rows else np.zeros(whole)
 
 
 @unary_to_nary
 def holomorphic_grad(fun: Callable[..., Any], x: Any) -> Any:
     """Return the derivative of a holomorphic function, at each element.
 
-    - Warns UserWarning: The argument is real.
+    A real argument is taken with a UserWarning.
     """
     if not vspace(x).iscomplex:
         warn("holomorphic_grad: received a real argument; expected a complex one", UserWarning)

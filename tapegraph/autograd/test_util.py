@@ -6,8 +6,7 @@ import itertools
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from tapegraph.autograd.core import make_jvp, make_vjp
-from tapegraph.autograd.vspaces import vspace
+from tapegraph.autograd.core import make_jvp, make_vjp, vspace
 from tapegraph.autograd.wrap_util import get_name, unary_to_nary
 
 TOL = RTOL = EPS = 1e-6

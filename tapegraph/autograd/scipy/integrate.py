@@ -7,10 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from tapegraph.autograd.core import make_vjp
+from tapegraph.autograd.core import defvjp_argnums, make_vjp
 from tapegraph.autograd.misc.flatten import flatten
-from tapegraph.autograd.primitives import defvjp_argnums
-from tapegraph.autograd.scipy.of_scipy import passed_on, primitive_of
+from tapegraph.autograd.scipy import passed_on, primitive_of
 
 odeint = primitive_of("integrate", "odeint")
 
@@ -69,5 +68,4 @@ defvjp_argnums(odeint, _vjps)
 
 
 def __getattr__(name: str) -> Any:
-    """Return SciPy's function of a name."""
     return passed_on("integrate", name)
