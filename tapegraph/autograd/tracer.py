@@ -102,7 +102,8 @@ def register_notrace(trace_type: type, primitive_fun: Callable[..., Any]) -> Non
     :param primitive_fun: Made by `primitive`, or a function of `tapegraph.autograd.numpy`.
     :raises TypeError: The type is another.
     """
-    rules = {VJPNode: primitive_vjps, JVPNode: primitive_jvps}.get(trace_type)
+    by_type: dict[type, Any] = {VJPNode: primitive_vjps, JVPNode: primitive_jvps}
+    rules = by_type.get(trace_type)
     if rules is None:
         received = f"the class {trace_type.__name__}"
         raise TypeError(message("register_notrace", received, "VJPNode or JVPNode"))

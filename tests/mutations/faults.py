@@ -1029,7 +1029,7 @@ FAULTS = (
     Fault(
         "checkpoints",
         "saves-memory-as-it-lies",
-        "tapegraph/saving/structure.py",
+        "tapegraph/saving/checkpoints.py",
         ', order="C", copy=False)',
         ", copy=False)",
         "tests/saving/test_checkpoints.py -k layout",
@@ -2441,15 +2441,15 @@ FAULTS = (
     Fault(
         "ranks",
         "parameters-without-an-optimizer-stay-apart",
-        "tapegraph/distributed/on_workers.py",
-        "        send_out(self._comm, params)\n",
+        "tapegraph/distributed/data_parallel.py",
+        "        _send_out(self._comm, params)\n",
         "",
         f"{STRATEGY} -k as_they_step",
     ),
     Fault(
         "ranks",
         "a-change-by-hand-is-let-through",
-        "tapegraph/distributed/on_workers.py",
+        "tapegraph/distributed/data_parallel.py",
         "            if id(p) not in averaged:",
         "            if id(p) not in averaged and not params:",
         f"{STRATEGY} -k would_differ",
@@ -2465,7 +2465,7 @@ FAULTS = (
     Fault(
         "ranks",
         "a-step-is-let-into-another-program",
-        "tapegraph/distributed/on_workers.py",
+        "tapegraph/distributed/data_parallel.py",
         "        if inside and AVERAGING.value() is not self._shared:",
         "        if inside and AVERAGING.value() is self._shared:",
         f"{STRATEGY} -k no_part",
@@ -2684,7 +2684,7 @@ FAULTS = (
     Fault(
         "data",
         "an-order-is-drawn-once-for-all-loops",
-        "tapegraph/data/batches.py",
+        "tapegraph/data.py",
         "        return iter(self.epoch())\n",
         "        return iter(vars(self).setdefault('_first', self.epoch()))\n",
         "tests/data/test_batches.py -k loops_differ",
@@ -2692,7 +2692,7 @@ FAULTS = (
     Fault(
         "data",
         "the-short-batch-is-kept",
-        "tapegraph/data/rows.py",
+        "tapegraph/data.py",
         "self._full + (left > 0 and not drop_last)",
         "self._full + (left > 0)",
         "tests/data/test_batches.py -k drop_last",
@@ -2700,7 +2700,7 @@ FAULTS = (
     Fault(
         "data",
         "a-whole-array-is-read-for-a-batch",
-        "tapegraph/data/rows.py",
+        "tapegraph/data.py",
         "return np.take(self._array, self._order[start:stop], axis=0)",
         "return np.array(self._array)[self._order[start:stop]]",
         "tests/data/test_batches.py -k disk",

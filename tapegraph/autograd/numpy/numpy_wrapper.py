@@ -355,7 +355,8 @@ for _submodule in ("fft", "linalg", "random"):
 _NAMES |= {
     name: _Integer(kind.__name__, (kind,), {"__module__": "numpy", "of_numpy": kind})
     for name, kind in _NAMES.items()
-    if isinstance(kind, type) and issubclass(kind, np.integer) and kind is not np.timedelta64
+    if isinstance(kind, type) and issubclass(kind, np.integer)
+    if not issubclass(kind, np.timedelta64)
 }
 _NAMES |= {
     "array_from_args": array_from_args,
