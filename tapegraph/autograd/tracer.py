@@ -89,7 +89,7 @@ def notrace_primitive(f_raw: F) -> F:
 
     @functools.wraps(f_raw)
     def wrapped(*args: Any, **kwargs: Any) -> Any:
-        return f_raw(*map(_plain, args), **{k: _plain(v) for k, v in kwargs.items()})
+        return _on_plain(f_raw, args, kwargs)
 
     wrapped.fun = f_raw  # type: ignore[attr-defined]
     return cast("F", wrapped)
@@ -159,7 +159,7 @@ def called(fun: Any, f_raw: Any, entry: Op, args: tuple[Any, ...], kwargs: dict[
     if _untraced in (primitive_jvps.get(fun), primitive_vjps.get(fun)):
         forward = any(type(x) is Dual for _, x in leaves(args))
         if (primitive_jvps if forward else primitive_vjps).get(fun) is _untraced:
-            return f_raw(*map(_plain, args), **{k: _plain(v) for k, v in kwargs.items()})
+            return _on_plain(f_raw, args, kwargs)
     if holds_box(kwargs):
         if not any(map(holds_box, args)):  # the function itself is differentiated then
             return f_raw(*args, **kwargs)
@@ -170,8 +170,7 @@ def called(fun: Any, f_raw: Any, entry: Op, args: tuple[Any, ...], kwargs: dict[
     tags = [x.tag for _, x in leaves(args) if type(x) is Dual]
     if tags and RECORDING.value():
         return _with_tangent(fun, max(tags), args, kwargs)
-    values = tuple(map(_plain, args))
-    out = f_raw(*values, **{k: _plain(v) for k, v in kwargs.items()})
+    out = _on_plain(f_raw, args, kwargs)
     if not RECORDING.value() or not any(map(holds_box, args)):
         return out
     return _Call(fun, entry.name, args, kwargs, out).on_tape(entry)
@@ -187,6 +186,10 @@ def _by_position(f_raw: Any, args: Any, kwargs: Any) -> tuple[tuple[Any, ...], d
     return bound.args, bound.kwargs
 
 
+def _on_plain(f_raw: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    return f_raw(*map(_plain, args), **{k: _plain(v) for k, v in kwargs.items()})
+
+
 def _plain(x: Any) -> Any:
     """Return an argument without its levels; one that holds no tensor is the same object."""
     if isinstance(x, CONTAINERS):
@@ -197,7 +200,8 @@ def _plain(x: Any) -> Any:
 def _with_tangent(fun: Any, tag: int, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Call a primitive on the values of a level of forward mode, and its rule beside it."""
     rule = primitive_jvps.get(fun)
-    duals = [i for i, x in enumerate(args) if any(_of_level(leaf, tag) for _, leaf in leaves(x))]
+    at_tag = [any(type(x) is Dual and x.tag == tag for _, x in leaves(arg)) for arg in args]
+    duals = list(compress(range(len(args)), at_tag))
     if rule is None:
         raise undefined("JVP", fun, f"arguments {duals}")
     primals, tangents = list(args), []
@@ -208,24 +212,15 @@ def _with_tangent(fun: Any, tag: int, args: tuple[Any, ...], kwargs: dict[str, A
     tangent = rule(tuple(duals), tangents, ans, tuple(primals), kwargs)
     if tangent is None:
         return ans
-    along = matched(name_of(fun), tangent, ans, "the tangent", "the result")
-    pairs = list(zip(leaves(ans), along, strict=True))
     several = isinstance(ans, CONTAINERS)
-    return replaced(
-        ans,
-        (
-            x if several and not _is_inexact(x) else _dual(name_of(fun), x, t, tag)
-            for (_, x), (_, t) in pairs
-        ),
-    )
 
+    def moved(x: Any, t: Any) -> Any:
+        whole = several and np.asarray(getval(x)).dtype.kind not in "fc"
+        return x if whole else _dual(name_of(fun), x, t, tag)
 
-def _is_inexact(x: Any) -> bool:
-    return bool(np.asarray(getval(x)).dtype.kind in "fc")
-
-
-def _of_level(x: Any, tag: int) -> bool:
-    return type(x) is Dual and x.tag == tag
+    along = matched(name_of(fun), tangent, ans, "the tangent", "the result")
+    pairs = zip(leaves(ans), along, strict=True)
+    return replaced(ans, (moved(x, t) for (_, x), (_, t) in pairs))
 
 
 def _tangent(x: Any, tag: int) -> Any:

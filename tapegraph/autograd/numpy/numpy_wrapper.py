@@ -16,7 +16,13 @@ from typing import Any
 import numpy as np
 
 from tapegraph.autograd.boxes import TENSORS, getval, holds_tensor
-from tapegraph.autograd.tracer import called, entry_of, primitive_jvps, primitive_vjps
+from tapegraph.autograd.tracer import (
+    called,
+    entry_of,
+    notrace_primitive,
+    primitive_jvps,
+    primitive_vjps,
+)
 from tapegraph.errors import message
 from tapegraph.ops import shape as _shape
 from tapegraph.ops.index import scatter
@@ -42,8 +48,6 @@ OF_SEVERAL = {
     np.stack,
     np.vstack,
 }
-# Of these, lists in lists are arrays beside arrays.
-OF_NESTED = {np.block}
 # Step functions and questions, which have no derivative: tensors are given to them as plain arrays.
 WITHOUT_GRADIENT = frozenset(
     "digitize fix floor_divide iscomplex isneginf isposinf isreal lexsort matrix_rank "
@@ -69,10 +73,11 @@ def wrapped(function: Callable[..., Any]) -> Callable[..., Any]:
     """Wrap one of NumPy's functions, or of SciPy's."""
     title = getattr(function, "__name__", "function")
     entry = entry_of(title)
-    several, nested = function in OF_SEVERAL, function in OF_NESTED
-    recording, without_gradient = RECORDINGS.get(function), title in WITHOUT_GRADIENT
+    constant = notrace_primitive(function) if title in WITHOUT_GRADIENT else None
+    recording = RECORDINGS.get(function, constant)
+    several = function in OF_SEVERAL
     names = BY_NAME.get(function, ())
-    by_numpy = not (several or nested or without_gradient) and recording is None
+    by_numpy = not several and recording is None
 
     @functools.wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
@@ -93,13 +98,8 @@ def wrapped(function: Callable[..., Any]) -> Callable[..., Any]:
             rules = primitive_jvps if _is_forward(args) else primitive_vjps
             if call in rules:
                 return called(call, function, entry, args, kwargs)
-        if without_gradient:
-            plain = (mapped(getval, x) if holds_tensor(x) else x for x in args)
-            return function(*plain, **{k: mapped(getval, v) for k, v in kwargs.items()})
         if recording is not None:
             return recording(*args, **kwargs)
-        if nested:
-            return function(*args, **kwargs)
         return function(
             *(_given(x, several) for x in args),
             **{k: _given(v, several) for k, v in kwargs.items()},
@@ -312,6 +312,7 @@ _JOINING = (np.array, np.asarray, np.asanyarray, np.ascontiguousarray, np.asfort
 RECORDINGS: dict[Any, Callable[..., Any]] = {
     **dict.fromkeys(_JOINING, _array),
     np.bincount: _bincount,
+    np.block: np.block,  # whose lists in lists are arrays beside arrays
     np.full: _full,
     np.full_like: _full_like,
     np.histogram: _histogram,
