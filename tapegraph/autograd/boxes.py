@@ -55,10 +55,7 @@ def holds_box(x: Any) -> bool:
 
 
 def getval(x: Any) -> Any:
-    """Return the plain value under all levels of differentiation, and anything else as it is.
-
-    :raises ConcretizationError: It belongs to a captured program.
-    """
+    """Return the plain value under all levels; a captured one is a ConcretizationError."""
     while type(x) is Dual:
         x = x.primal
     if type(x) is not Tensor:
@@ -116,10 +113,7 @@ class OfTraced(type):
 
 
 class ArrayBox(metaclass=OfTraced):
-    """Stands for tensors that a gradient flows through, and duals, in `isinstance`.
-
-    Their plain value is ``x._value``.
-    """
+    """Stands for traced tensors and duals in `isinstance`; their plain value is ``x._value``."""
 
     kinds = TENSORS
 
@@ -203,10 +197,7 @@ class VJPNode(Node):
 
 
 class JVPNode(Node):
-    """The derivative that a traced value of forward mode carries.
-
-    :ivar g: The derivative.
-    """
+    """What a traced value of forward mode carries: its derivative ``g``."""
 
     def initialize_root(self, g: Any = None) -> None:
         """Take the derivative."""
@@ -286,10 +277,7 @@ def backward_pass(g: Any, end_node: VJPNode) -> Any:
 
 
 def trace(start_node: Node, fun: Callable[[Any], Any], x: Any) -> tuple[Any, Any]:
-    """Return the value of a function at a point, and its node.
-
-    The node is None, with a UserWarning, of a value that does not depend on the point.
-    """
+    """Return a function's value at a point, and its node: None, with a warning, of a constant."""
     with trace_stack.new_trace() as level:
         end = fun(new_box(x, level, start_node))
     if type(end) is Dual:

@@ -86,8 +86,7 @@ def defvjp_argnums(fun: Callable[..., Any], vjpmaker: Rule) -> None:
 def defjvp(fun: Callable[..., Any], *jvpfuns: Rule | str | None, argnums: Any = None) -> None:
     """Define the Jacobian-vector products of a primitive, argument by argument.
 
-    :param fun: Made by `primitive`, or a function of `tapegraph.autograd.numpy`. The last
-        definition wins.
+    :param fun: As `defvjp` takes it.
     :param *jvpfuns: ``jvp(g, ans, *args, **kwargs)`` gives the tangent of the result for the
         tangent ``g`` of the argument. ``"same"`` for a function that is linear in the argument,
         None for zero.
@@ -140,10 +139,9 @@ def _of(rules: dict[int, Any], argnum: int, kind: str, fun: Any) -> Any:
 
 
 def primitive(f_raw: F) -> F:
-    """Make a function one operation, as `tapegraph.autograd.extend.primitive` does.
+    """Make a function one operation, as `extend.primitive` does, with autograd's first methods.
 
-    The result also has the methods that rules were defined by before `defvjp`: ``defgrad``,
-    ``defvjp`` and ``defvjp_is_zero``, which warn.
+    ``defgrad``, ``defvjp`` and ``defvjp_is_zero`` defined rules before `defvjp` did; they warn.
     """
     fun: Any = tracer.primitive(f_raw)
     makers: dict[int, Rule | None] = {}
@@ -154,19 +152,15 @@ def primitive(f_raw: F) -> F:
         defvjp(fun, *makers.values(), argnums=list(makers))
 
     def defgrad(gradfun: Rule, argnum: int = 0) -> None:
-        """Define a product by ``gradfun(ans, *args, **kwargs)``, a function of the cotangent."""
         define("defgrad", {argnum: gradfun})
 
     def old_defvjp(vjpmaker: Rule, argnum: int = 0) -> None:
-        """Define a product by ``vjpmaker(g, ans, vs, gvs, *args, **kwargs)``."""
-
         def maker(ans: Any, *args: Any, **kwargs: Any) -> Rule:
             return lambda g: vjpmaker(g, ans, vspace(args[argnum]), vspace(g), *args, **kwargs)
 
         define("defvjp", {argnum: maker})
 
     def defvjp_is_zero(argnums: Sequence[int] = (0,)) -> None:
-        """Declare that the derivative by some arguments is zero."""
         define("defvjp_is_zero", dict.fromkeys(argnums))
 
     fun.defgrad, fun.defvjp, fun.defvjp_is_zero = defgrad, old_defvjp, defvjp_is_zero
@@ -190,7 +184,6 @@ def make_vjp(fun: Callable[[Any], Any], x: Any) -> tuple[Callable[[Any], Any], A
     value = mapped(settled, value)
 
     def vjp(g: Any) -> Any:
-        """Return the cotangent of the argument."""
         g = mapped(_conjugated, _like("make_vjp", g, value, "the function's result"))
         return mapped(lambda x: settled(_conjugated(x)), pullback(g))
 
@@ -200,10 +193,7 @@ def make_vjp(fun: Callable[[Any], Any], x: Any) -> tuple[Callable[[Any], Any], A
 def value_and_gradient(op: str, fun: Callable[[Any], Any], x: Any) -> tuple[Any, Any]:
     """Return the value of a function of one number at a point, and its gradient.
 
-    Of a value that does not depend on the point the gradient is zero; a UserWarning says so.
-
     :param op: Who asks, for messages.
-    :param fun, x: As `make_vjp` takes them.
     :raises TypeError: The function does not return one real number.
     """
     lifted = Lifted("vjp", _point("make_vjp", x), "primals[0]")
@@ -229,29 +219,17 @@ def value_and_gradient(op: str, fun: Callable[[Any], Any], x: Any) -> tuple[Any,
 
 
 def make_jacobian(fun: Callable[[Any], Any], x: Any) -> Any:
-    """Return the Jacobian of a function at a point.
-
-    All rows are one reverse pass, unless an outer derivative records each. Of a value that does not
-    depend on the point it is zero; a UserWarning says so.
-
-    :param fun, x: As `make_vjp` takes them.
-    """
+    """Return the Jacobian at a point: one reverse pass, unless an outer derivative records rows."""
     found = in_rows(_watched("jacobian", fun), 0, "reverse")(_point("jacobian", x))
     return mapped(lambda block: _array(settled(_conjugated(block))), found)
 
 
 def make_jvp(fun: Callable[[Any], Any], x: Any) -> Callable[[Any], tuple[Any, Any]]:
-    """Return the function that takes a direction to the value and its derivative along it.
-
-    Of a value that does not depend on the point the derivative is zero; a UserWarning says so.
-
-    :param fun, x: As `make_vjp` takes them.
-    """
+    """Return the function that takes a direction to the value and its derivative along it."""
     x = _point("make_jvp", x)
     watched = _watched("make_jvp", fun)
 
     def jvp(g: Any) -> tuple[Any, Any]:
-        """Return the value, and the derivative along a direction."""
         form: Any = None
 
         def run(*inside: Any) -> tuple[Any, ...]:
@@ -314,10 +292,7 @@ def _array(x: Any) -> Any:
 
 
 def _like(op: str, g: Any, value: Any, of: str) -> Any:
-    """Return a direction in the structure of a value, of its shapes where it broadcasts to them.
-
-    :raises ValueError: It does not, or the structures differ.
-    """
+    """Return a direction in the structure of a value, of its shapes where it broadcasts to them."""
     pairs = zip(matched(op, g, value, "the direction", of), leaves(value), strict=True)
     return replaced(value, (_shaped(op, path, a, np.shape(b)) for (path, a), (_, b) in pairs))
 

@@ -62,20 +62,14 @@ def grad(fun: Callable[..., Any], x: Any) -> Any:
 
 @unary_to_nary
 def value_and_grad(fun: Callable[..., Any], x: Any) -> tuple[Any, Any]:
-    """Return the value of a function of one number, and its gradient.
-
-    :raises TypeError: ``fun`` does not return one real number.
-    """
+    """Return the value of a function of one number, and its gradient, as `grad` does."""
     return core.value_and_gradient("value_and_grad", fun, x)
 
 
 @of_numbers
 @unary_to_nary
 def elementwise_grad(fun: Callable[..., Any], x: Any) -> Any:
-    """Return the gradient of the sum of a function's results.
-
-    Where the function works element by element, that is its derivative at each.
-    """
+    """Return the gradient of the sum of results: of element-wise functions the derivative."""
     vjp, value = core.make_vjp(fun, x)
     if vspace(value).iscomplex:
         fix = "Use holomorphic_grad, or take np.real or np.abs of it."
@@ -93,10 +87,7 @@ def deriv(fun: Callable[..., Any], x: Any) -> Any:
 
 @unary_to_nary
 def jacobian(fun: Callable[..., Any], x: Any) -> npt.NDArray[Any]:
-    """Return the Jacobian of a function of an array, of the result's shape and then the argument's.
-
-    One reverse pass for all elements of the result.
-    """
+    """Return the Jacobian, of the result's shape and then the argument's: one reverse pass."""
     return core.make_jacobian(fun, x)  # type: ignore[no-any-return]
 
 
@@ -123,10 +114,7 @@ def _slopes(fun: Callable[..., Any], x: Any) -> Any:
 
 @unary_to_nary
 def holomorphic_grad(fun: Callable[..., Any], x: Any) -> Any:
-    """Return the derivative of a holomorphic function, at each element.
-
-    A real argument is taken with a UserWarning.
-    """
+    """Return the derivative of a holomorphic function, at each element; a real one warns."""
     if not vspace(x).iscomplex:
         warn("holomorphic_grad: received a real argument; expected a complex one", UserWarning)
     return elementwise_grad(lambda x: np.real(fun(x)))(x)

@@ -147,18 +147,20 @@ def name_of(fun: Any) -> str:
 
 
 def entry_of(name: str) -> Op:
-    """Return the operation of a primitive: it saves the call, whose rules are found when it runs.
-
-    Its name is no identifier, as those of the library's operations and of `tapegraph.defop` are.
-    """
+    """Return the operation of a primitive: it saves the call, whose rules are found later."""
+    # Its name is no identifier, as those of the library's operations and of `tapegraph.defop` are.
     return Op(f"primitive {name}", saves=True, rules=Rules(_swept, None, None, _recorded))
+
+
+def rules_for(args: tuple[Any, ...]) -> dict[Any, Rule]:
+    """Return the rules of the mode that arguments are traced in."""
+    return primitive_jvps if any(type(x) is Dual for _, x in leaves(args)) else primitive_vjps
 
 
 def called(fun: Any, f_raw: Any, entry: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Call a primitive with tensors or duals among its arguments."""
     if _untraced in (primitive_jvps.get(fun), primitive_vjps.get(fun)):
-        forward = any(type(x) is Dual for _, x in leaves(args))
-        if (primitive_jvps if forward else primitive_vjps).get(fun) is _untraced:
+        if rules_for(args).get(fun) is _untraced:
             return _on_plain(f_raw, args, kwargs)
     if holds_box(kwargs):
         if not any(map(holds_box, args)):  # the function itself is differentiated then

@@ -14,10 +14,7 @@ from tapegraph.pytree import leaves, mapped, matched, replaced
 
 
 class VSpace:
-    """The vector space that a value belongs to; subclass it for a type of your own.
-
-    :param value: An element of the space.
-    """
+    """The vector space that a value belongs to; subclass it for a type of your own."""
 
     mappings: ClassVar[dict[type, Callable[[Any], Any]]] = {}
     iscomplex = False
@@ -163,10 +160,7 @@ class ComplexArrayVSpace(ArrayVSpace):
 
 
 class ContainerVSpace(VSpace):
-    """Dicts, lists and tuples of elements of other spaces: their product.
-
-    :ivar shape: The same structure, of the spaces.
-    """
+    """Dicts, lists and tuples of elements of other spaces; its ``shape`` is one of the spaces."""
 
     def __init__(self, value: Any) -> None:
         self.shape = mapped(vspace, value)

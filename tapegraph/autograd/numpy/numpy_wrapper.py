@@ -22,15 +22,15 @@ from tapegraph.autograd.tracer import (
     notrace_primitive,
     primitive_jvps,
     primitive_vjps,
+    rules_for,
 )
 from tapegraph.errors import message
 from tapegraph.ops import shape as _shape
 from tapegraph.ops.index import scatter
-from tapegraph.pytree import leaves, mapped
+from tapegraph.pytree import mapped
 from tapegraph.recording.capture_mode import capturing
 from tapegraph.recording.numpy_functions import COUNTERPARTS
 from tapegraph.recording.record import tensor_like
-from tapegraph.tensors.dual import Dual
 from tapegraph.tensors.tensor import Tensor
 
 # Of these, a list holds several arrays; of the others it is one.
@@ -94,10 +94,8 @@ def wrapped(function: Callable[..., Any]) -> Callable[..., Any]:
             args += tuple(kwargs.pop(name) for name in names[len(args) :] if name in kwargs)
         if not (any(map(holds_tensor, args)) or holds_tensor(kwargs)):
             return function(*args, **kwargs)
-        if call in primitive_vjps or call in primitive_jvps:
-            rules = primitive_jvps if _is_forward(args) else primitive_vjps
-            if call in rules:
-                return called(call, function, entry, args, kwargs)
+        if (call in primitive_vjps or call in primitive_jvps) and call in rules_for(args):
+            return called(call, function, entry, args, kwargs)
         if recording is not None:
             return recording(*args, **kwargs)
         return function(
@@ -125,10 +123,6 @@ def publish(module: ModuleType, namespace: dict[str, Any]) -> None:
     namespace.update(names, __all__=sorted(names), __getattr__=functools.partial(getattr, module))
 
 
-def _is_forward(args: tuple[Any, ...]) -> bool:
-    return any(type(x) is Dual for _, x in leaves(args))
-
-
 def _listed(x: Any) -> Any:
     """Return an iterable of arrays as a list: NumPy wants a sequence, and looks at it twice."""
     if isinstance(x, (list, tuple, str, np.ndarray, *TENSORS)) or not isinstance(x, Iterable):
@@ -147,7 +141,6 @@ def _given(x: Any, several: bool) -> Any:
 
 
 def _array(object: Any, dtype: Any = None, **options: Any) -> Any:
-    """Record ``np.array``: tensors in nested lists are stacked."""
     ndmin = options.pop("ndmin", 0)
     for name in ("copy", "order", "subok"):
         options.pop(name, None)
@@ -162,12 +155,11 @@ def _array(object: Any, dtype: Any = None, **options: Any) -> Any:
 
 
 def _full(shape: Any, fill_value: Any, dtype: Any = None, **options: Any) -> Any:
-    """Record ``np.full`` of a traced number."""
     return np.broadcast_to(_array(fill_value, dtype), shape)
 
 
 def _full_like(a: Any, fill_value: Any, dtype: Any = None, *, shape: Any = None, **_: Any) -> Any:
-    """Record ``np.full_like`` of a traced number; the array gives its shape and dtype alone."""
+    """Record a traced number in the shape of an array, which itself may be traced."""
     shape = np.shape(a) if shape is None else shape
     if holds_tensor(fill_value):
         return _full(shape, fill_value, dtype)
@@ -175,7 +167,6 @@ def _full_like(a: Any, fill_value: Any, dtype: Any = None, *, shape: Any = None,
 
 
 def _real_if_close(a: Any, tol: float = 100) -> Any:
-    """Record ``np.real_if_close``: the real part, where the imaginary one is next to nothing."""
     a = joined(a)
     if np.iscomplexobj(a) and not np.iscomplexobj(np.real_if_close(getval(a), tol)):
         return np.real(a)
@@ -236,21 +227,16 @@ def _convert(x: Any, dtype: Any, *, copy: bool = True) -> Any:
 
 
 def _isscalar(element: Any) -> bool:
-    """Return what ``np.isscalar`` gives of the plain value."""
     return bool(np.isscalar(getval(element)))
 
 
 class ByIndex:
-    """`r_` or `c_` that also takes tensors.
-
-    NumPy joins the positions of the elements; the elements are taken at what it gives.
-    """
+    """`r_` or `c_` of tensors: NumPy joins positions, and elements are taken at what it gives."""
 
     def __init__(self, joining: Any) -> None:
         self._joining = joining
 
     def __getitem__(self, key: Any) -> Any:
-        """Join what stands in the brackets."""
         if not holds_tensor(key):
             return self._joining[key]
         parts: list[Any] = []
@@ -275,12 +261,9 @@ class ByIndex:
 
 
 def make_diagonal(D: Any, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Any:
-    """Return arrays with given diagonals: the transpose of ``np.diagonal``.
+    """Return arrays (..., n, n) with diagonals (..., n): the transpose of ``np.diagonal``.
 
-    :param D: The diagonals, along the last axis, of shape (..., n).
-    :param offset, axis1, axis2: 0, -1 and -2: the diagonal goes to two new last axes.
-    :returns: Of shape (..., n, n).
-    :raises NotImplementedError: For another place.
+    :raises NotImplementedError: ``offset``, ``axis1`` and ``axis2`` are not 0, -1 and -2.
     """
     if (offset, axis1, axis2) != (0, -1, -2):
         received = f"offset={offset}, axis1={axis1}, axis2={axis2}"

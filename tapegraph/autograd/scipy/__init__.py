@@ -33,10 +33,7 @@ def __getattr__(name: str) -> Any:
 
 
 def of_scipy(module: str, name: str) -> Any:
-    """Return what SciPy's module, or distribution, of a name has.
-
-    :raises ImportError: If SciPy is missing.
-    """
+    """Return what SciPy's module, or distribution, has by a name; raise where SciPy is missing."""
     package, *inside = module.split(".")
     try:
         found: Any = importlib.import_module(f"scipy.{package}")
@@ -164,10 +161,7 @@ def _everywhere(condition: Any) -> bool:
 
 
 def checked(module: str, name: str, *args: Any, **options: Any) -> Any:
-    """Return SciPy's value of a function, for its shape and for the errors that it raises.
-
-    :raises ValueError: As SciPy does, also of the kind LinAlgError.
-    """
+    """Return SciPy's value of a function, for its shape and for the ValueErrors that it raises."""
     try:
         return of_scipy(module, name)(*(mapped(peek, x) for x in args), **options)
     except ValueError as error:
