@@ -120,7 +120,7 @@ def exp_of(logarithm: F) -> F:
         return np.exp(logarithm(*args, **kwargs))
 
     call.__name__ = logarithm.__name__[3:]  # after "log"
-    call.__doc__ = (logarithm.__doc__ or "").replace("the logarithm of ", "")
+    call.__doc__ = f"Return the exponential of `{logarithm.__name__}`."
     return cast("F", call)
 
 

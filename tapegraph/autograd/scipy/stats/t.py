@@ -29,8 +29,6 @@ def _logpdf(z: Any, df: Any) -> Any:
 
 
 pdf = _of_stats(exp_of(logpdf))
-
-
 _cdf = primitive_of("stats.t", "cdf", x0=lambda ans, z, df: pdf(z, df))
 _logcdf = primitive_of("stats.t", "logcdf", x0=lambda ans, z, df: np.exp(logpdf(z, df) - ans))
 
