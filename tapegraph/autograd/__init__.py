@@ -6,65 +6,18 @@
 array([0.    , 0.6397])
 """
 
-from __future__ import annotations
-
-from tapegraph.autograd import core, extend, misc, numpy, test_util, tracer, util, wrap_util
-from tapegraph.autograd.builtins import dict, isinstance, list, tuple, type
-from tapegraph.autograd.deprecated import primitive
-from tapegraph.autograd.differential_operators import (
-    checkpoint,
-    deriv,
-    elementwise_grad,
-    grad,
-    grad_and_aux,
-    grad_named,
-    hessian,
-    hessian_tensor_product,
-    hessian_vector_product,
-    holomorphic_grad,
-    jacobian,
-    make_ggnvp,
-    make_hvp,
-    make_jvp,
-    make_vjp,
-    multigrad_dict,
-    tensor_jacobian_product,
-    value_and_grad,
-    vector_jacobian_product,
-)
-
-__all__ = [
-    "wrap_util",
-    "util",
-    "tracer",
-    "test_util",
-    "numpy",
-    "misc",
-    "extend",
-    "core",
-    "checkpoint",
-    "deriv",
-    "dict",
-    "elementwise_grad",
-    "grad",
-    "grad_and_aux",
-    "grad_named",
-    "hessian",
-    "hessian_tensor_product",
-    "hessian_vector_product",
-    "holomorphic_grad",
-    "isinstance",
-    "jacobian",
-    "list",
-    "make_ggnvp",
-    "make_hvp",
-    "make_jvp",
-    "make_vjp",
-    "multigrad_dict",
-    "primitive",
-    "tensor_jacobian_product",
-    "tuple",
-    "type",
-    "value_and_grad",
-    "vector_jacobian_product",
-]
+from tapegraph.autograd import core as core
+from tapegraph.autograd import extend as extend
+from tapegraph.autograd import misc as misc
+from tapegraph.autograd import numpy as numpy
+from tapegraph.autograd import test_util as test_util
+from tapegraph.autograd import tracer as tracer
+from tapegraph.autograd import util as util
+from tapegraph.autograd import wrap_util as wrap_util
+from tapegraph.autograd.builtins import dict as dict
+from tapegraph.autograd.builtins import isinstance as isinstance
+from tapegraph.autograd.builtins import list as list
+from tapegraph.autograd.builtins import tuple as tuple
+from tapegraph.autograd.builtins import type as type
+from tapegraph.autograd.core import primitive as primitive
+from tapegraph.autograd.differential_operators import *

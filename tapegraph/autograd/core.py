@@ -1,41 +1,35 @@
-"""`make_vjp` and `make_jvp` of functions of one argument, and what defines primitives.
+"""Rules of primitives, and `make_vjp` and `make_jvp` of functions of one argument.
 
 Cotangents of complex numbers are autograd's, ``dL/dx - i dL/dy``: the conjugates of ours.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
 
 import numpy as np
 
-from tapegraph.autograd.deprecated import primitive as primitive
-from tapegraph.autograd.nodes import INDEPENDENT
-from tapegraph.autograd.nodes import JVPNode as JVPNode
-from tapegraph.autograd.nodes import VJPNode as VJPNode
-from tapegraph.autograd.nodes import backward_pass as backward_pass
-from tapegraph.autograd.primitives import SparseObject as SparseObject
-from tapegraph.autograd.primitives import def_linear as def_linear
-from tapegraph.autograd.primitives import defjvp as defjvp
-from tapegraph.autograd.primitives import defjvp_argnum as defjvp_argnum
-from tapegraph.autograd.primitives import defjvp_argnums as defjvp_argnums
-from tapegraph.autograd.primitives import defvjp as defvjp
-from tapegraph.autograd.primitives import defvjp_argnum as defvjp_argnum
-from tapegraph.autograd.primitives import defvjp_argnums as defvjp_argnums
-from tapegraph.autograd.primitives import primitive_jvps as primitive_jvps
-from tapegraph.autograd.primitives import primitive_vjps as primitive_vjps
-from tapegraph.autograd.traced import CONTAINERS, holds_box, settled
-from tapegraph.autograd.traced import getval as getval
+from tapegraph.autograd import tracer
+from tapegraph.autograd.boxes import CONTAINERS, INDEPENDENT, holds_box, settled
+from tapegraph.autograd.boxes import JVPNode as JVPNode
+from tapegraph.autograd.boxes import VJPNode as VJPNode
+from tapegraph.autograd.boxes import backward_pass as backward_pass
+from tapegraph.autograd.numpy.numpy_vspaces import VSpace as VSpace
+from tapegraph.autograd.numpy.numpy_vspaces import vspace as vspace
 from tapegraph.autograd.tracer import Box as Box
 from tapegraph.autograd.tracer import Node as Node
+from tapegraph.autograd.tracer import Rule, name_of, undefined
+from tapegraph.autograd.tracer import SparseObject as SparseObject
+from tapegraph.autograd.tracer import getval as getval
 from tapegraph.autograd.tracer import isbox as isbox
+from tapegraph.autograd.tracer import primitive_jvps as primitive_jvps
+from tapegraph.autograd.tracer import primitive_vjps as primitive_vjps
 from tapegraph.autograd.tracer import toposort as toposort
 from tapegraph.autograd.tracer import trace as trace
 from tapegraph.autograd.util import func as func
 from tapegraph.autograd.util import subval as subval
-from tapegraph.autograd.vspaces import VSpace as VSpace
-from tapegraph.autograd.vspaces import vspace as vspace
 from tapegraph.errors import kind_of, message, warn
 from tapegraph.pytree import leaves, mapped, matched, replaced
 from tapegraph.transforms.jacobian import jacobian as in_rows
@@ -44,27 +38,154 @@ from tapegraph.transforms.levels import NUMBER_TYPES, Lifted, flowing, next_tag,
 from tapegraph.transforms.reverse import Pullback, recording
 from tapegraph.transforms.vjp import vjp as reverse
 
+F = TypeVar("F", bound=Callable[..., Any])
+
+VSpace.register(SparseObject, lambda x: x.vs)
+
+
+# Rules
+
+
+def defvjp(fun: Callable[..., Any], *vjpmakers: Rule | None, argnums: Any = None) -> None:
+    """Define the vector-Jacobian products of a primitive, argument by argument.
+
+    :param fun: Made by `primitive`, or a function of `tapegraph.autograd.numpy`. The last
+        definition wins.
+    :param *vjpmakers: ``maker(ans, *args, **kwargs)`` returns the function from the cotangent of
+        the result to that of the argument, written in `tapegraph.autograd.numpy`. None for a zero
+        derivative.
+    :param argnums: The positions that the makers are for; 0, 1, 2, ... where not given.
+    """
+    makers = _by_argnum("defvjp", fun, vjpmakers, argnums)
+
+    def one(argnum: int, ans: Any, args: Any, kwargs: Any) -> Any:
+        maker = _of(makers, argnum, "VJP", fun)
+        return None if maker is None else maker(ans, *args, **kwargs)
+
+    defvjp_argnum(fun, one)
+
+
+def defvjp_argnum(fun: Callable[..., Any], vjpmaker: Rule) -> None:
+    """Define the products by one ``maker(argnum, ans, args, kwargs)`` for every argument."""
+
+    def rule(wanted: Sequence[int], ans: Any, args: Any, kwargs: Any) -> Rule:
+        vjps = [vjpmaker(argnum, ans, args, kwargs) for argnum in wanted]
+        return lambda g: [None if vjp is None else vjp(g) for vjp in vjps]
+
+    primitive_vjps[fun] = rule
+
+
+def defvjp_argnums(fun: Callable[..., Any], vjpmaker: Rule) -> None:
+    """Define the products by ``maker(argnums, ans, args, kwargs)``, for several arguments at once.
+
+    What the maker returns takes a cotangent, and gives one for each of ``argnums``.
+    """
+    primitive_vjps[fun] = vjpmaker
+
+
+def defjvp(fun: Callable[..., Any], *jvpfuns: Rule | str | None, argnums: Any = None) -> None:
+    """Define the Jacobian-vector products of a primitive, argument by argument.
+
+    :param fun: As `defvjp` takes it.
+    :param *jvpfuns: ``jvp(g, ans, *args, **kwargs)`` gives the tangent of the result for the
+        tangent ``g`` of the argument. ``"same"`` for a function that is linear in the argument,
+        None for zero.
+    :param argnums: The positions that the rules are for; 0, 1, 2, ... where not given.
+    """
+    rules = _by_argnum("defjvp", fun, jvpfuns, argnums)
+
+    def one(argnum: int, g: Any, ans: Any, args: Any, kwargs: Any) -> Any:
+        jvp = _of(rules, argnum, "JVP", fun)
+        if jvp == "same":
+            return fun(*subval(args, argnum, g), **kwargs)
+        return None if jvp is None else jvp(g, ans, *args, **kwargs)
+
+    defjvp_argnum(fun, one)
+
+
+def defjvp_argnum(fun: Callable[..., Any], jvpmaker: Rule) -> None:
+    """Define the products by one ``jvp(argnum, g, ans, args, kwargs)`` for every argument."""
+
+    def rule(wanted: Sequence[int], gs: Sequence[Any], ans: Any, args: Any, kwargs: Any) -> Any:
+        found = [jvpmaker(i, g, ans, args, kwargs) for i, g in zip(wanted, gs, strict=True)]
+        found = [part for part in found if part is not None]
+        return functools.reduce(vspace(ans).add, found) if found else None
+
+    primitive_jvps[fun] = rule
+
+
+def defjvp_argnums(fun: Callable[..., Any], jvpmaker: Rule) -> None:
+    """Define the products by ``jvp(argnums, gs, ans, args, kwargs)``, for all arguments at once."""
+    primitive_jvps[fun] = jvpmaker
+
+
+def def_linear(fun: Callable[..., Any]) -> None:
+    """Declare that a function is linear in each of its arguments."""
+    defjvp_argnum(fun, lambda i, g, ans, args, kwargs: fun(*subval(args, i, g), **kwargs))
+
+
+def _by_argnum(op: str, fun: Any, rules: Sequence[Any], argnums: Any) -> dict[int, Any]:
+    for rule in rules:
+        if not (rule is None or callable(rule) or (op == "defjvp" and rule == "same")):
+            received = f"{kind_of(rule)} for {name_of(fun)}"
+            raise TypeError(message(op, received, "a function, or None for a zero derivative"))
+    return dict(zip(range(len(rules)) if argnums is None else argnums, rules))  # noqa: B905
+
+
+def _of(rules: dict[int, Any], argnum: int, kind: str, fun: Any) -> Any:
+    if argnum not in rules:
+        raise undefined(kind, fun, f"argument {argnum}")
+    return rules[argnum]
+
+
+def primitive(f_raw: F) -> F:
+    """Make a function one operation, as `extend.primitive` does, with autograd's first methods.
+
+    ``defgrad``, ``defvjp`` and ``defvjp_is_zero`` defined rules before `defvjp` did; they warn.
+    """
+    fun: Any = tracer.primitive(f_raw)
+    makers: dict[int, Rule | None] = {}
+
+    def define(name: str, found: dict[int, Rule | None]) -> None:
+        warn(f"{name}: deprecated, as in autograd; write defvjp(fun, maker, ...)", UserWarning)
+        makers.update(found)
+        defvjp(fun, *makers.values(), argnums=list(makers))
+
+    def defgrad(gradfun: Rule, argnum: int = 0) -> None:
+        define("defgrad", {argnum: gradfun})
+
+    def old_defvjp(vjpmaker: Rule, argnum: int = 0) -> None:
+        def maker(ans: Any, *args: Any, **kwargs: Any) -> Rule:
+            return lambda g: vjpmaker(g, ans, vspace(args[argnum]), vspace(g), *args, **kwargs)
+
+        define("defvjp", {argnum: maker})
+
+    def defvjp_is_zero(argnums: Sequence[int] = (0,)) -> None:
+        define("defvjp_is_zero", dict.fromkeys(argnums))
+
+    fun.defgrad, fun.defvjp, fun.defvjp_is_zero = defgrad, old_defvjp, defvjp_is_zero
+    return fun  # type: ignore[no-any-return]
+
+
+# Derivatives of functions of one argument
+
 
 def make_vjp(fun: Callable[[Any], Any], x: Any) -> tuple[Callable[[Any], Any], Any]:
     """Return the pullback of a function at a point, and the function's value.
 
-    - fun (callable): Of one argument.
-    - x: A number, an array, or dicts, lists and tuples of them.
-    - Returns vjp (callable): Takes a cotangent in the structure of the value; gives one in the
-      structure of ``x``.
-    - Returns value: Of the function.
-    - Warns UserWarning: The value does not depend on ``x``: the pullback gives zeros.
+    Of a value that does not depend on the point, the pullback gives zeros; a UserWarning says so.
+
+    :param fun: Takes one argument.
+    :param x: A number, an array, or dicts, lists and tuples of them.
+    :returns: From a cotangent in the structure of the value to one in the structure of ``x``; and
+        the value.
     """
-    _check_numbers("make_vjp", x)
-    run = _Watched(fun)
-    value, pullback = reverse(run, with_shapes(x))
-    run.warn("make_vjp")
+    value, pullback = reverse(_watched("make_vjp", fun), _point("make_vjp", x))
     value = mapped(settled, value)
 
     def vjp(g: Any) -> Any:
-        """Return the cotangent of the argument."""
-        g = mapped(conjugated, _like("make_vjp", g, value, "the function's result"))
-        return mapped(lambda x: settled(conjugated(x)), pullback(g))
+        g = mapped(_conjugated, _like("make_vjp", g, value, "the function's result"))
+        return mapped(lambda x: settled(_conjugated(x)), pullback(g))
 
     return vjp, value
 
@@ -72,19 +193,13 @@ def make_vjp(fun: Callable[[Any], Any], x: Any) -> tuple[Callable[[Any], Any], A
 def value_and_gradient(op: str, fun: Callable[[Any], Any], x: Any) -> tuple[Any, Any]:
     """Return the value of a function of one number at a point, and its gradient.
 
-    - op (str): Who asks, for messages.
-    - fun (callable): Of one argument.
-    - x: A number, an array, or dicts, lists and tuples of them.
-    - Raises TypeError: The function does not return one real number.
-    - Warns UserWarning: The value does not depend on ``x``: the gradient is zero.
+    :param op: Who asks, for messages.
+    :raises TypeError: The function does not return one real number.
     """
-    _check_numbers("make_vjp", x)
-    run = _Watched(fun)
-    lifted = Lifted("vjp", with_shapes(x), "primals[0]")
+    lifted = Lifted("vjp", _point("make_vjp", x), "primals[0]")
     level = next_tag()
     with recording():
-        out = run(lifted.inside)
-    run.warn("make_vjp")
+        out = _watched("make_vjp", fun)(lifted.inside)
     if not holds_box(out):
         vspace(out)  # which refuses what is no number
     y = None if isinstance(out, CONTAINERS) else result("vjp", out, level)
@@ -100,69 +215,46 @@ def value_and_gradient(op: str, fun: Callable[[Any], Any], x: Any) -> tuple[Any,
         value, grads = flowing(pullback.value), pullback()
     else:
         value, grads = np.array(y._array), arrays
-    return settled(value), mapped(settled, lifted.regrouped(map(conjugated, grads)))
+    return settled(value), mapped(settled, lifted.regrouped(map(_conjugated, grads)))
 
 
 def make_jacobian(fun: Callable[[Any], Any], x: Any) -> Any:
-    """Return the Jacobian of a function at a point.
-
-    All rows are one reverse pass, unless an outer derivative records each.
-
-    - fun (callable): Of one argument.
-    - x: A number, an array, or dicts, lists and tuples of them.
-    - Warns UserWarning: The value does not depend on ``x``: the Jacobian is zero.
-    """
-    _check_numbers("jacobian", x)
-    run = _Watched(fun)
-    found = in_rows(run, 0, "reverse")(with_shapes(x))
-    run.warn("jacobian")
-    return mapped(lambda block: _array(settled(conjugated(block))), found)
+    """Return the Jacobian at a point: one reverse pass, unless an outer derivative records rows."""
+    found = in_rows(_watched("jacobian", fun), 0, "reverse")(_point("jacobian", x))
+    return mapped(lambda block: _array(settled(_conjugated(block))), found)
 
 
 def make_jvp(fun: Callable[[Any], Any], x: Any) -> Callable[[Any], tuple[Any, Any]]:
-    """Return the function that takes a direction to the value and its derivative along it.
-
-    :param fun: Of one argument.
-    :param x: A number, an array, or dicts, lists and tuples of them.
-    """
-    _check_numbers("make_jvp", x)
-    primals = tuple(leaf for _, leaf in leaves(with_shapes(x)))
+    """Return the function that takes a direction to the value and its derivative along it."""
+    x = _point("make_jvp", x)
+    watched = _watched("make_jvp", fun)
 
     def jvp(g: Any) -> tuple[Any, Any]:
-        """Return the value, and the derivative along a direction."""
         form: Any = None
 
         def run(*inside: Any) -> tuple[Any, ...]:
             nonlocal form
-            form = fun(replaced(x, iter(inside)))
-            if not holds_box(form):
-                warn(f"{INDEPENDENT}: make_jvp gives zeros", UserWarning)
+            form = watched(replaced(x, iter(inside)))
             return tuple(leaf for _, leaf in leaves(form))
 
+        primals = tuple(leaf for _, leaf in leaves(x))
         tangents = tuple(leaf for _, leaf in leaves(_like("make_jvp", g, x, "the argument")))
         values, slopes = forward(run, primals, tangents)
-        value, slope = (replaced(form, map(settled, found)) for found in (values, slopes))
-        return value, slope
+        return replaced(form, map(settled, values)), replaced(form, map(settled, slopes))
 
     return jvp
 
 
-class _Watched:
-    """A function of one argument that remembers whether its result depended on anything traced."""
+def _watched(op: str, fun: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """Return a function that warns, as autograd does, of a result that depends on nothing."""
 
-    def __init__(self, fun: Callable[[Any], Any]) -> None:
-        self._fun = fun
-        self._depends = True
-
-    def __call__(self, x: Any) -> Any:
-        out = self._fun(x)
-        self._depends = holds_box(out)
+    def run(x: Any) -> Any:
+        out = fun(x)
+        if not holds_box(out):
+            warn(f"{INDEPENDENT}: {op} gives zeros", UserWarning)
         return out
 
-    def warn(self, op: str) -> None:
-        """Warn as autograd does, if it did not."""
-        if not self._depends:
-            warn(f"{INDEPENDENT}: {op} gives zeros", UserWarning)
+    return run
 
 
 def with_shapes(x: Any) -> Any:
@@ -172,7 +264,23 @@ def with_shapes(x: Any) -> Any:
     return mapped(lambda leaf: np.asarray(leaf) if isinstance(leaf, NUMBER_TYPES) else leaf, x)
 
 
-def conjugated(x: Any) -> Any:
+def _point(op: str, x: Any) -> Any:
+    """Return where to differentiate, with arrays for numbers; refuse what is none."""
+    if type(x) is np.ndarray and x.dtype.char in "fdFD":  # as most are
+        return x
+    for path, leaf in leaves(x, "the argument"):
+        if isinstance(leaf, (float, int, complex)):
+            continue
+        dtype = getattr(leaf, "dtype", np.dtype(object))
+        if dtype.kind in "iub" or dtype.char in "fdFD":
+            continue
+        fix = "Convert other floats first: x.astype(np.float64)." if dtype.kind in "fc" else ""
+        expected = "numbers (bool, integer, float32, float64, complex64 or complex128)"
+        raise TypeError(message(op, f"{kind_of(leaf)} for {path}", expected, fix))
+    return with_shapes(x)
+
+
+def _conjugated(x: Any) -> Any:
     """Return a cotangent in the other library's convention, a real one as it is."""
     if type(x) is np.ndarray and x.dtype.kind != "c" or not np.iscomplexobj(x):
         return x
@@ -183,25 +291,8 @@ def _array(x: Any) -> Any:
     return np.asarray(x) if isinstance(x, np.generic) else x
 
 
-def _check_numbers(op: str, x: Any) -> None:
-    if type(x) is np.ndarray and x.dtype.char in "fdFD":  # as most are
-        return
-    for path, leaf in leaves(x, "the argument"):
-        if isinstance(leaf, (float, int, complex)):
-            continue
-        dtype = getattr(leaf, "dtype", np.dtype(object))
-        if dtype.kind in "iub" or dtype.char in "fdFD":
-            continue
-        fix = "Convert other floats first: x.astype(np.float64)." if dtype.kind in "fc" else ""
-        expected = "numbers (bool, integer, float32, float64, complex64 or complex128)"
-        raise TypeError(message(op, f"{kind_of(leaf)} for {path}", expected, fix))
-
-
 def _like(op: str, g: Any, value: Any, of: str) -> Any:
-    """Return a direction in the structure of a value, of its shapes where it broadcasts to them.
-
-    :raises ValueError: It does not, or the structures differ.
-    """
+    """Return a direction in the structure of a value, of its shapes where it broadcasts to them."""
     pairs = zip(matched(op, g, value, "the direction", of), leaves(value), strict=True)
     return replaced(value, (_shaped(op, path, a, np.shape(b)) for (path, a), (_, b) in pairs))
 

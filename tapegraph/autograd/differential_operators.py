@@ -11,12 +11,33 @@ import numpy as np
 import numpy.typing as npt
 
 from tapegraph.autograd import core
-from tapegraph.autograd.typed import of_numbers
-from tapegraph.autograd.vspaces import vspace
-from tapegraph.autograd.wrap_util import unary_to_nary
+from tapegraph.autograd.core import vspace
+from tapegraph.autograd.wrap_util import of_numbers, unary_to_nary
 from tapegraph.errors import message, warn
 from tapegraph.pytree import mapped
-from tapegraph.transforms.checkpoint import checkpoint as checkpoint
+from tapegraph.transforms.checkpoint import checkpoint
+
+__all__ = [
+    "checkpoint",
+    "deriv",
+    "elementwise_grad",
+    "grad",
+    "grad_and_aux",
+    "grad_named",
+    "hessian",
+    "hessian_tensor_product",
+    "hessian_vector_product",
+    "holomorphic_grad",
+    "jacobian",
+    "make_ggnvp",
+    "make_hvp",
+    "make_jvp",
+    "make_vjp",
+    "multigrad_dict",
+    "tensor_jacobian_product",
+    "value_and_grad",
+    "vector_jacobian_product",
+]
 
 # Of functions of one argument, by the names that they have in autograd's module.
 _make_vjp, _make_jvp = core.make_vjp, core.make_jvp
@@ -33,8 +54,6 @@ def grad(fun: Callable[..., Any], x: Any) -> Any:
 
     :raises TypeError: ``fun`` does not return one real number.
 
-    >>> import tapegraph.autograd.numpy as np
-    >>> from tapegraph.autograd import grad
     >>> print(grad(np.sin)(0.0), grad(grad(grad(np.sin)))(0.0))
     1.0 -1.0
     """
@@ -43,20 +62,14 @@ def grad(fun: Callable[..., Any], x: Any) -> Any:
 
 @unary_to_nary
 def value_and_grad(fun: Callable[..., Any], x: Any) -> tuple[Any, Any]:
-    """Return the value of a function of one number, and its gradient.
-
-    :raises TypeError: ``fun`` does not return one real number.
-    """
+    """Return the value of a function of one number, and its gradient, as `grad` does."""
     return core.value_and_gradient("value_and_grad", fun, x)
 
 
 @of_numbers
 @unary_to_nary
 def elementwise_grad(fun: Callable[..., Any], x: Any) -> Any:
-    """Return the gradient of the sum of a function's results.
-
-    Where the function works element by element, that is its derivative at each.
-    """
+    """Return the gradient of the sum of results: of element-wise functions the derivative."""
     vjp, value = core.make_vjp(fun, x)
     if vspace(value).iscomplex:
         fix = "Use holomorphic_grad, or take np.real or np.abs of it."
@@ -74,10 +87,7 @@ def deriv(fun: Callable[..., Any], x: Any) -> Any:
 
 @unary_to_nary
 def jacobian(fun: Callable[..., Any], x: Any) -> npt.NDArray[Any]:
-    """Return the Jacobian of a function of an array, of the result's shape and then the argument's.
-
-    One reverse pass for all elements of the result.
-    """
+    """Return the Jacobian, of the result's shape and then the argument's: one reverse pass."""
     return core.make_jacobian(fun, x)  # type: ignore[no-any-return]
 
 
@@ -98,17 +108,13 @@ def _slopes(fun: Callable[..., Any], x: Any) -> Any:
     if not shape:
         return vjp(1.0)
     rows = [vjp(unit) for unit in vspace(value).standard_basis()]
-    return (
-        np.reshape(np.stack(rows), shape + np.shape(x)) if rows else np.zeros(shape + np.shape(x))
-    )
+    whole = shape + np.shape(x)
+    return np.reshape(np.stack(rows), whole) if rows else np.zeros(whole)
 
 
 @unary_to_nary
 def holomorphic_grad(fun: Callable[..., Any], x: Any) -> Any:
-    """Return the derivative of a holomorphic function, at each element.
-
-    - Warns UserWarning: The argument is real.
-    """
+    """Return the derivative of a holomorphic function, at each element; a real one warns."""
     if not vspace(x).iscomplex:
         warn("holomorphic_grad: received a real argument; expected a complex one", UserWarning)
     return elementwise_grad(lambda x: np.real(fun(x)))(x)

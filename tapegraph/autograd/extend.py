@@ -1,39 +1,18 @@
 """What defines functions with derivatives of their own, and vector spaces."""
 
-from __future__ import annotations
-
-from tapegraph.autograd.nodes import JVPNode, VJPNode
-from tapegraph.autograd.numpy.numpy_boxes import ArrayBox as Box
-from tapegraph.autograd.primitives import (
-    SparseObject,
-    def_linear,
-    defjvp,
-    defjvp_argnum,
-    defjvp_argnums,
-    defvjp,
-    defvjp_argnum,
-    defvjp_argnums,
-    notrace_primitive,
-    primitive,
-    register_notrace,
-)
-from tapegraph.autograd.vspaces import VSpace, vspace
-
-__all__ = [
-    "Box",
-    "JVPNode",
-    "SparseObject",
-    "VJPNode",
-    "VSpace",
-    "def_linear",
-    "defjvp",
-    "defjvp_argnum",
-    "defjvp_argnums",
-    "defvjp",
-    "defvjp_argnum",
-    "defvjp_argnums",
-    "notrace_primitive",
-    "primitive",
-    "register_notrace",
-    "vspace",
-]
+from tapegraph.autograd.core import JVPNode as JVPNode
+from tapegraph.autograd.core import SparseObject as SparseObject
+from tapegraph.autograd.core import VJPNode as VJPNode
+from tapegraph.autograd.core import VSpace as VSpace
+from tapegraph.autograd.core import def_linear as def_linear
+from tapegraph.autograd.core import defjvp as defjvp
+from tapegraph.autograd.core import defjvp_argnum as defjvp_argnum
+from tapegraph.autograd.core import defjvp_argnums as defjvp_argnums
+from tapegraph.autograd.core import defvjp as defvjp
+from tapegraph.autograd.core import defvjp_argnum as defvjp_argnum
+from tapegraph.autograd.core import defvjp_argnums as defvjp_argnums
+from tapegraph.autograd.core import vspace as vspace
+from tapegraph.autograd.tracer import Box as Box
+from tapegraph.autograd.tracer import notrace_primitive as notrace_primitive
+from tapegraph.autograd.tracer import primitive as primitive
+from tapegraph.autograd.tracer import register_notrace as register_notrace

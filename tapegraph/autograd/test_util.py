@@ -6,8 +6,7 @@ import itertools
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from tapegraph.autograd.core import make_jvp, make_vjp
-from tapegraph.autograd.vspaces import vspace
+from tapegraph.autograd.core import make_jvp, make_vjp, vspace
 from tapegraph.autograd.wrap_util import get_name, unary_to_nary
 
 TOL = RTOL = EPS = 1e-6
@@ -51,19 +50,13 @@ def check_vjp(f: Callable[[Any], Any], x: Any) -> None:
 
 
 def check_jvp(f: Callable[[Any], Any], x: Any) -> None:
-    """Check the derivative of a function at a point along a random direction.
-
-    :raises AssertionError: It differs from central differences.
-    """
+    """Check the derivative of a function at a point along a random direction, as `check_vjp`."""
     direction = vspace(x).randn()
     check_equivalent(make_jvp(f, x)(direction)[1], make_numerical_jvp(f, x)(direction))
 
 
 def check_equivalent(x: Any, y: Any) -> None:
-    """Check that two values have one structure and, along a random direction, the same numbers.
-
-    :raises AssertionError: They differ.
-    """
+    """Check that two values have one structure and, along a random direction, the same numbers."""
     _check_space(x, y, "check_equivalent")
     direction = vspace(x).randn()
     first, second = (vspace(x).inner_prod(part, direction) for part in (x, y))
@@ -84,8 +77,6 @@ def check_grads(
 
     ``check_grads(f, argnum=0, modes=["fwd", "rev"], order=2)`` is a function of what ``f`` takes.
 
-    :param f: The function.
-    :param x: Where to check.
     :param modes: ``"fwd"`` and ``"rev"``: which are checked, and combined at higher orders.
     :param order: Up to which order.
     :raises AssertionError: A derivative differs.

@@ -1,25 +1,386 @@
-"""What tells traced values from plain ones, and what traces by hand."""
+"""`primitive`: any Python function as one entry of the tape; and what else traces by hand.
+
+The rules of a primitive (`tapegraph.autograd.core`) are written in `tapegraph.autograd.numpy`. On
+arrays they compute; on tensors they record, and so they are differentiated again.
+"""
 
 from __future__ import annotations
 
-from tapegraph.autograd.nodes import Node, TraceStack, new_box, trace, trace_stack
-from tapegraph.autograd.numpy.numpy_boxes import ArrayBox as Box
-from tapegraph.autograd.primitives import notrace_primitive, primitive, register_notrace
-from tapegraph.autograd.traced import getval, isbox
-from tapegraph.autograd.util import subvals, toposort
+import functools
+import inspect
+from collections.abc import Callable, Iterator, Sequence
+from itertools import compress, repeat
+from typing import Any, TypeVar, cast
 
-__all__ = [
-    "Box",
-    "Node",
-    "TraceStack",
-    "getval",
-    "isbox",
-    "new_box",
-    "notrace_primitive",
-    "primitive",
-    "register_notrace",
-    "subvals",
-    "toposort",
-    "trace",
-    "trace_stack",
-]
+import numpy as np
+
+from tapegraph.autograd.boxes import (
+    CONTAINERS,
+    ArrayBox,
+    JVPNode,
+    VJPNode,
+    holds_box,
+    holds_tensor,
+    number,
+    without_constants,
+)
+from tapegraph.autograd.boxes import Node as Node
+from tapegraph.autograd.boxes import TraceStack as TraceStack
+from tapegraph.autograd.boxes import getval as getval
+from tapegraph.autograd.boxes import isbox as isbox
+from tapegraph.autograd.boxes import new_box as new_box
+from tapegraph.autograd.boxes import trace as trace
+from tapegraph.autograd.boxes import trace_stack as trace_stack
+from tapegraph.autograd.util import subvals as subvals
+from tapegraph.autograd.util import toposort as toposort
+from tapegraph.errors import kind_of, message
+from tapegraph.pytree import leaves, mapped, matched, replaced
+from tapegraph.recording.node import as_leaf
+from tapegraph.recording.op import NO_ATTRS, Op, Rules
+from tapegraph.recording.record import remember, tensor_like
+from tapegraph.recording.scopes import RECORDING
+from tapegraph.tensors.dual import Dual, dual_of, parts
+from tapegraph.tensors.tensor import Tensor
+
+Box = ArrayBox
+Rule = Callable[..., Any]
+F = TypeVar("F", bound=Callable[..., Any])
+# By the function that `primitive` returned: ``rule(argnums, ans, args, kwargs)`` gives a function
+# of the cotangent, and ``rule(argnums, tangents, ans, args, kwargs)`` the tangent of the result.
+primitive_vjps: dict[Any, Rule] = {}
+primitive_jvps: dict[Any, Rule] = {}
+
+
+def primitive(f_raw: F) -> F:
+    """Make a function one operation, whose derivatives `defvjp` and `defjvp` define.
+
+    :param f_raw: Takes and returns any Python values. Where an argument is traced, or is a list,
+        tuple or dict that holds what is, the function is given plain values, and what it returns (a
+        number, an array, or lists, tuples and dicts of them) is traced.
+    :raises NotImplementedError: When differentiated: no rule was defined for the function, or for a
+        traced argument.
+    :raises TypeError: When called: a keyword argument is traced that has no position in the
+        signature, beside one by position, or the result is nothing to differentiate.
+
+    >>> from tapegraph.autograd import grad
+    >>> from tapegraph.autograd.extend import defvjp, primitive
+    >>> @primitive
+    ... def cube(x):
+    ...     return x * x * x
+    >>> defvjp(cube, lambda ans, x: lambda g: g * 3.0 * x**2)
+    >>> print(grad(cube)(2.0), grad(grad(cube))(2.0))
+    12.0 12.0
+    """
+    name = getattr(f_raw, "__name__", type(f_raw).__name__)
+    entry = entry_of(name)
+
+    @functools.wraps(f_raw)
+    def wrapped(*args: Any, **kwargs: Any) -> Any:
+        if any(map(holds_tensor, args)) or holds_tensor(kwargs):
+            return called(wrapped, f_raw, entry, args, kwargs)
+        return f_raw(*args, **kwargs)
+
+    wrapped.fun = f_raw  # type: ignore[attr-defined]
+    return cast("F", wrapped)
+
+
+def notrace_primitive(f_raw: F) -> F:
+    """Make a function run on plain values, so that no derivative flows through it."""
+
+    @functools.wraps(f_raw)
+    def wrapped(*args: Any, **kwargs: Any) -> Any:
+        return _on_plain(f_raw, args, kwargs)
+
+    wrapped.fun = f_raw  # type: ignore[attr-defined]
+    return cast("F", wrapped)
+
+
+def register_notrace(trace_type: type, primitive_fun: Callable[..., Any]) -> None:
+    """Let a primitive run on plain values, and give plain ones, in one kind of derivative.
+
+    :param trace_type: ``VJPNode`` for reverse mode, or ``JVPNode`` for forward mode.
+    :param primitive_fun: Made by `primitive`, or a function of `tapegraph.autograd.numpy`.
+    :raises TypeError: The type is another.
+    """
+    by_type: dict[type, Any] = {VJPNode: primitive_vjps, JVPNode: primitive_jvps}
+    rules = by_type.get(trace_type)
+    if rules is None:
+        received = f"the class {trace_type.__name__}"
+        raise TypeError(message("register_notrace", received, "VJPNode or JVPNode"))
+    rules[primitive_fun] = _untraced
+
+
+def _untraced(*_: Any) -> Any:
+    """Stand for a rule where a call is not recorded."""
+
+
+class SparseObject:
+    """A gradient that a rule returns as what adds it to an array, instead of as an array.
+
+    :param vs: Of the argument.
+    :param mut_add: Takes an array of that space, adds the gradient to it in place, and returns it.
+    """
+
+    def __init__(self, vs: Any, mut_add: Callable[[Any], Any]) -> None:
+        self.vs = vs
+        self.mut_add = mut_add
+
+
+def _dense(x: Any) -> Any:
+    return x.mut_add(x.vs.zeros()) if isinstance(x, SparseObject) else x
+
+
+# Calls
+
+
+def undefined(kind: str, fun: Any, where: str) -> NotImplementedError:
+    """Return the error of a rule that is missing."""
+    name = name_of(fun)
+    fix = f"Define it: def{kind.lower()}({name}, ...)."
+    expected = f"a {kind} that is defined for it"
+    return NotImplementedError(message(name, f"a derivative by {where}", expected, fix))
+
+
+def name_of(fun: Any) -> str:
+    """Return what messages call a primitive."""
+    return getattr(fun, "__name__", repr(fun))
+
+
+def entry_of(name: str) -> Op:
+    """Return the operation of a primitive: it saves the call, whose rules are found later."""
+    # Its name is no identifier, as those of the library's operations and of `tapegraph.defop` are.
+    return Op(f"primitive {name}", saves=True, rules=Rules(_swept, None, None, _recorded))
+
+
+def rules_for(args: tuple[Any, ...]) -> dict[Any, Rule]:
+    """Return the rules of the mode that arguments are traced in."""
+    return primitive_jvps if any(type(x) is Dual for _, x in leaves(args)) else primitive_vjps
+
+
+def called(fun: Any, f_raw: Any, entry: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Call a primitive with tensors or duals among its arguments."""
+    if _untraced in (primitive_jvps.get(fun), primitive_vjps.get(fun)):
+        if rules_for(args).get(fun) is _untraced:
+            return _on_plain(f_raw, args, kwargs)
+    if holds_box(kwargs):
+        if not any(map(holds_box, args)):  # the function itself is differentiated then
+            return f_raw(*args, **kwargs)
+        args, kwargs = _by_position(f_raw, args, kwargs)
+        if holds_box(kwargs):
+            fix = "Pass it by position, where rules can find it."
+            raise TypeError(message(entry.name, "a traced keyword argument", "plain ones", fix))
+    tags = [x.tag for _, x in leaves(args) if type(x) is Dual]
+    if tags and RECORDING.value():
+        return _with_tangent(fun, max(tags), args, kwargs)
+    out = _on_plain(f_raw, args, kwargs)
+    if not RECORDING.value() or not any(map(holds_box, args)):
+        return out
+    return _Call(fun, entry.name, args, kwargs, out).on_tape(entry)
+
+
+def _by_position(f_raw: Any, args: Any, kwargs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Return the arguments of a call with those by position that have one in the signature."""
+    try:
+        bound = inspect.signature(f_raw).bind(*args, **kwargs)
+    except ValueError:  # written in C, without one
+        return args, kwargs
+    bound.apply_defaults()
+    return bound.args, bound.kwargs
+
+
+def _on_plain(f_raw: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    return f_raw(*map(_plain, args), **{k: _plain(v) for k, v in kwargs.items()})
+
+
+def _plain(x: Any) -> Any:
+    """Return an argument without its levels; one that holds no tensor is the same object."""
+    if isinstance(x, CONTAINERS):
+        return mapped(getval, x) if holds_tensor(x) else x
+    return getval(x)
+
+
+def _with_tangent(fun: Any, tag: int, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Call a primitive on the values of a level of forward mode, and its rule beside it."""
+    rule = primitive_jvps.get(fun)
+    at_tag = [any(type(x) is Dual and x.tag == tag for _, x in leaves(arg)) for arg in args]
+    duals = list(compress(range(len(args)), at_tag))
+    if rule is None:
+        raise undefined("JVP", fun, f"arguments {duals}")
+    primals, tangents = list(args), []
+    for i in duals:
+        primals[i] = without_constants(mapped(lambda x: parts(x, tag)[0], args[i]))
+        tangents.append(without_constants(mapped(lambda x: _tangent(x, tag), args[i])))
+    ans = fun(*primals, **kwargs)
+    tangent = rule(tuple(duals), tangents, ans, tuple(primals), kwargs)
+    if tangent is None:
+        return ans
+    several = isinstance(ans, CONTAINERS)
+
+    def moved(x: Any, t: Any) -> Any:
+        whole = several and np.asarray(getval(x)).dtype.kind not in "fc"
+        return x if whole else _dual(name_of(fun), x, t, tag)
+
+    along = matched(name_of(fun), tangent, ans, "the tangent", "the result")
+    pairs = zip(leaves(ans), along, strict=True)
+    return replaced(ans, (moved(x, t) for (_, x), (_, t) in pairs))
+
+
+def _tangent(x: Any, tag: int) -> Any:
+    primal, tangent = parts(x, tag)
+    return np.zeros(np.shape(primal)) if tangent is None else tangent
+
+
+def _dual(name: str, primal: Any, tangent: Any, tag: int) -> Any:
+    x, t = (tensor_like(name, _at_most_double(p), "a result") for p in (primal, tangent))
+    if x.dtype.kind not in "fc":
+        x = x * 1.0
+    if t.shape != x.shape or t.dtype != x.dtype:
+        t = t + as_leaf(np.zeros(x.shape, x.dtype))
+    if t.shape != x.shape:
+        received = f"a tangent of shape {t.shape}"
+        raise ValueError(message(name, received, f"the result's shape {x.shape}"))
+    return dual_of(x, t, tag)
+
+
+def _at_most_double(x: Any) -> Any:
+    """Return numbers of more than double precision in that, which some of SciPy's give."""
+    kind = getattr(getattr(x, "dtype", None), "char", "")
+    return x.astype({"g": np.float64, "G": np.complex128}[kind]) if kind in ("g", "G") else x
+
+
+_TRACED = object()
+
+
+class _Call:
+    """One call of a primitive that is on the tape.
+
+    Kept are its arguments, with a mark in the place of every tensor, and the form of its result.
+    """
+
+    def __init__(self, fun: Any, name: str, args: Any, kwargs: Any, out: Any) -> None:
+        self._fun, self._name, self._kwargs = fun, name, kwargs
+        boxes = [(i, x) for i, arg in enumerate(args) for _, x in leaves(arg) if isbox(x)]
+        self.inputs = tuple(x for _, x in boxes)
+        self._argnums = [i for i, _ in boxes]  # where each of them stands
+        self._args = [_marked(x) if holds_box(x) else _plain(x) for x in args]
+        self._form = out
+        self._several = isinstance(out, CONTAINERS)
+        self._arrays = [self._result(x) for _, x in leaves(out)]
+        self._vjps: dict[tuple[int, ...], Rule] = {}
+
+    def on_tape(self, entry: Op) -> Any:
+        """Record the call, and return its result as tensors."""
+        flat = [a for a in self._arrays if a is not None]
+        if not self._several:
+            packed = flat[0]
+        elif flat:
+            packed = np.concatenate([a.ravel() for a in flat])
+        else:
+            return self._form
+        node = remember(Tensor, entry, packed, self.inputs, NO_ATTRS)
+        node._saved = self
+        return self._unpacked(node)
+
+    def gradients(self, needs: Sequence[bool], g: Any, y: Any, inputs: Any) -> list[Any]:
+        """Return the cotangent of each input, None where there is none."""
+        args = self._filled(inputs)
+        wanted = tuple(dict.fromkeys(compress(self._argnums, needs)))
+        recorded = isinstance(g, Tensor)
+        vjp = None if recorded else self._vjps.get(wanted)
+        if vjp is None:
+            rule = primitive_vjps.get(self._fun)
+            if rule is None:
+                raise undefined("VJP", self._fun, f"arguments {list(wanted)}")
+            vjp = rule(wanted, self._unpacked(y), args, self._kwargs)
+            if not recorded:  # the same for every cotangent of the call
+                self._vjps[wanted] = vjp
+        found = map(_dense, vjp(self._unpacked(g, np.zeros_like)))
+        rows: dict[int, Iterator[Any]] = {
+            i: repeat(None) if part is None else self._by_input(i, part)
+            for i, part in zip(wanted, found, strict=True)
+        }
+        grads: list[Any] = []
+        for argnum, needed, x in zip(self._argnums, needs, inputs, strict=True):
+            grad = next(rows[argnum]) if argnum in rows else None
+            missing = grad is None or not needed
+            grads.append(None if missing else self._checked(argnum, grad, x.shape, recorded))
+        return grads
+
+    def _by_input(self, argnum: int, grad: Any) -> Iterator[Any]:
+        """Yield the part of an argument's gradient for each tensor in the argument."""
+        form = self._args[argnum]
+        given = matched(self._name, grad, form, "the gradient", f"argument {argnum}")
+        for (_, part), (_, mark) in zip(given, leaves(form), strict=True):
+            if mark is _TRACED:
+                yield part
+
+    def _result(self, x: Any) -> Any:
+        """Return a result as an array of floats; None for one that has no derivative."""
+        if isbox(x):
+            fix = "Pass what it is computed from as an argument."
+            raise TypeError(message(self._name, "a traced result", "a plain one", fix))
+        if isinstance(x, (np.ndarray, np.generic, float, int, complex)):
+            array = np.array(x)
+            if array.dtype.kind in "fc":
+                return _at_most_double(array)
+            if array.dtype.kind in "biu" and not self._several:
+                return array.astype(np.float64)
+        if self._several:
+            return None  # whole numbers beside floats are indices, and stay whole
+        raise TypeError(message(self._name, f"a result, {kind_of(x)}", "numbers"))
+
+    def _unpacked(self, packed: Any, beside: Callable[[Any], Any] | None = None) -> Any:
+        """Return what `on_tape` joined, or the same of a cotangent, in the form of the result."""
+        if not self._several:
+            return packed if isinstance(packed, Tensor) else number(packed)
+        return replaced(self._form, self._split(packed, beside))
+
+    def _split(self, packed: Any, beside: Callable[[Any], Any] | None) -> Iterator[Any]:
+        """Yield the parts; those without a derivative as they are, or as ``beside`` of them."""
+        start = 0
+        for array, (_, x) in zip(self._arrays, leaves(self._form), strict=True):
+            if array is None:
+                yield beside(x) if beside and isinstance(x, np.ndarray) else x
+            else:
+                stop = start + array.size
+                part = packed[start:stop].reshape(array.shape)
+                start = stop
+                # A real array beside a complex one is real again.
+                yield number(np.real(part) if array.dtype.kind == "f" else part)
+
+    def _filled(self, inputs: Sequence[Any]) -> tuple[Any, ...]:
+        """Return the arguments, with operands in the places of the tensors."""
+        operands = (x if isinstance(x, Tensor) else number(x) for x in inputs)
+        return tuple(
+            mapped(lambda x: next(operands) if x is _TRACED else x, argument)
+            if i in self._argnums
+            else argument
+            for i, argument in enumerate(self._args)
+        )
+
+    def _checked(self, argnum: int, grad: Any, shape: tuple[int, ...], recorded: bool) -> Any:
+        """Return a gradient as an array or tensor that the sweep can sum to the input's shape."""
+        grad = grad if recorded and isinstance(grad, Tensor) else np.asarray(getval(grad))
+        if grad.dtype.kind not in "fcbiu":
+            received = f"{kind_of(grad)} as the gradient by argument {argnum}"
+            raise TypeError(message(self._name, received, "numbers"))
+        try:
+            common = np.broadcast_shapes(grad.shape, shape)
+        except ValueError:
+            received = f"a gradient of shape {grad.shape} by argument {argnum}"
+            expected = f"the argument's shape {shape}"
+            raise ValueError(message(self._name, received, expected)) from None
+        return grad if common == grad.shape else np.broadcast_to(grad, common)
+
+
+def _marked(x: Any) -> Any:
+    return mapped(lambda leaf: _TRACED if isbox(leaf) else getval(leaf), x)
+
+
+def _swept(needs: list[bool], g: Any, y: Any, *inputs: Any, saved: _Call) -> list[Any]:
+    found = saved.gradients(needs, np.array(g), y, inputs)
+    return [None if x is None else np.array(x) for x in found]
+
+
+def _recorded(needs: list[bool], g: Any, y: Any, *inputs: Any, saved: _Call) -> list[Any]:
+    return saved.gradients(needs, g, y, inputs)

@@ -36,7 +36,6 @@ def toposort(
 ) -> Iterator[Any]:
     """Yield a node and all before it, each after everything that was computed from it.
 
-    :param end_node: Where to begin.
     :param parents: Gives what a node was computed from; ``node.parents`` where not given.
     """
     waiting: dict[Any, int] = {}
@@ -63,10 +62,7 @@ def quick_grad_check(
     kwargs: dict[str, Any] | None = None,
     **_: Any,
 ) -> None:
-    """Check the gradient of a function by its first argument against central differences.
-
-    :raises AssertionError: It differs.
-    """
+    """Check the gradient of a function by its first argument, as `check_grads` does."""
     from tapegraph.autograd.test_util import check_grads  # which needs what needs this module
 
     warn("quick_grad_check: deprecated, as in autograd; write check_grads", UserWarning)

@@ -1,23 +1,66 @@
-"""From an operator on functions of one argument to one on functions of several."""
+"""From an operator on functions of one argument to one on functions of several, and their types."""
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
-from typing import Any, TypeVar, cast
+from collections.abc import Callable, Sequence
+from typing import Any, Concatenate, Literal, Protocol, TypeVar, cast, overload
 
-from tapegraph.autograd.typed import Nary
+import numpy as np
+import numpy.typing as npt
+
 from tapegraph.errors import check_callable
 from tapegraph.transforms.levels import check_positions, positions
+from tapegraph.typed import P
 
 R = TypeVar("R")
+R_co = TypeVar("R_co", covariant=True)
+Position = int | Sequence[int]
+
+
+class Derivative(Protocol[P]):
+    """A derivative by the first argument, which decides what comes out."""
+
+    @overload
+    def __call__(self, x: float, /, *args: P.args, **kwargs: P.kwargs) -> np.float64: ...
+    @overload
+    def __call__(
+        self, x: npt.NDArray[Any], /, *args: P.args, **kwargs: P.kwargs
+    ) -> npt.NDArray[Any]: ...
+    @overload
+    def __call__(self, x: Any, /, *args: P.args, **kwargs: P.kwargs) -> Any: ...
+
+
+class OfNumbers(Protocol):
+    """The type of `grad` and `elementwise_grad`."""
+
+    @overload
+    def __call__(
+        self, fun: Callable[Concatenate[Any, P], Any], argnum: Literal[0] = 0
+    ) -> Derivative[P]: ...
+    @overload
+    def __call__(self, fun: Callable[..., Any], argnum: Position) -> Callable[..., Any]: ...
+
+
+class Nary(Protocol[R_co]):
+    """The type of an operator on functions of several arguments, by what it gives at a point."""
+
+    def __call__(
+        self, fun: Callable[..., Any], argnum: Position = 0, *op_args: Any, **op_kwargs: Any
+    ) -> Callable[..., R_co]:
+        """Return the function of several arguments."""
+
+
+def of_numbers(operator: Callable[..., Any]) -> OfNumbers:
+    """Type an operator whose results are as its arguments are."""
+    return cast("OfNumbers", operator)
 
 
 def unary_to_nary(unary_operator: Callable[..., R]) -> Nary[R]:
     """Make an operator ``op(fun, x)`` on functions of one argument one on functions of several.
 
     :param unary_operator: Takes a function of one argument, and the argument.
-    :param Returns: ``op(fun, argnum=0)``, a function of what ``fun`` takes. For a list or tuple of
+    :returns: ``op(fun, argnum=0)`` gives a function of what ``fun`` takes. For a list or tuple of
         positions the operator's argument is the tuple of those arguments. Negative ones count from
         the end.
     """
@@ -36,10 +79,7 @@ def unary_to_nary(unary_operator: Callable[..., R]) -> Nary[R]:
 
             def unary(x: Any) -> Any:
                 given = list(args)
-                if not several:
-                    given[wanted[0]] = x
-                    return fun(*given, **kwargs)
-                for place, value in zip(wanted, x, strict=True):
+                for place, value in zip(wanted, x if several else (x,), strict=True):
                     given[place] = value
                 return fun(*given, **kwargs)
 

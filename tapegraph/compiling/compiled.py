@@ -680,5 +680,5 @@ def compile(
     if strategy is None:
         return compiled
     # By a string: it stands above, and is loaded when it is asked for.
-    on_workers = importlib.import_module("tapegraph.distributed.on_workers")
-    return on_workers.under_strategy(compiled, strategy)
+    distributed = importlib.import_module("tapegraph.distributed.data_parallel")
+    return distributed.under_strategy(compiled, strategy)

@@ -12,8 +12,7 @@ import numpy as np
 
 from tapegraph import pytree
 from tapegraph.compiling.arguments import ArgSpec, of_call
-from tapegraph.data.batches import Batches, Epoch
-from tapegraph.data.rows import ArrayRows, Rows
+from tapegraph.data import ArrayRows, Batches, Epoch, Rows
 from tapegraph.errors import kind_of, message
 from tapegraph.recording.lost_gradients import DIFFERENTIATING
 from tapegraph.recording.node import Node, as_array, as_leaf

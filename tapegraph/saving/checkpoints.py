@@ -1,9 +1,15 @@
-"""`save` and `load`: a tree to a file and back, into a model where wanted, all of it or nothing."""
+"""`save` and `load`: a tree to a file and back, into a model where wanted, all of it or nothing.
+
+A tree stands in a file as named arrays and JSON. There a dict is ``{"dict": {...}}``, a tuple
+``{"tuple": [...]}``, an array ``{"array": name}``, a NumPy scalar ``{"scalar": name}``; all else is
+itself.
+"""
 
 from __future__ import annotations
 
+import json
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from operator import setitem
 from types import EllipsisType
@@ -15,17 +21,20 @@ from tapegraph.arrays.buffers import own
 from tapegraph.errors import kind_of, message, path_of
 from tapegraph.optim.optimizer import Optimizer
 from tapegraph.optim.saved import changes_to
-from tapegraph.pytree import named
+from tapegraph.pytree import named, parts_of
 from tapegraph.recording.capture_mode import check_outside
 from tapegraph.recording.changes import Change, make, new_numbers, together
 from tapegraph.recording.node import Node
-from tapegraph.saving import files, formats
-from tapegraph.saving.structure import HELD, Flattened, built, is_leaf, nodes, numbers_of
+from tapegraph.recording.op import CLEARED
+from tapegraph.saving import files
 from tapegraph.scalars.state import DATA
 from tapegraph.tensors.value import Value
+from tapegraph.typed import Array
 
 # Under which the structure stands among the metadata.
 _KEY = "tapegraph"
+# What is looked for in a tree that is saved, or that a file is loaded into.
+_HELD = (Node, Value, np.ndarray, Optimizer)
 
 
 def save(
@@ -58,23 +67,19 @@ def save(
     >>> saved["model"], saved["epoch"], saved["optimizer"]["lr"]
     ({'w': array([1., 2.]), 'b': array(0.5)}, 3, [0.1, None])
     """
-    import json
-
     check_outside("save", "Call it between the runs.")
     name = path_of("save", path, "Write tg.save(path, tree).")
-    suffix = formats.suffix_of("save", name)
+    suffix = files.suffix_of("save", name)
     given = {} if metadata is None else metadata
-    text = dict(given) if isinstance(given, Mapping) else {_KEY: ""}
-    if _KEY in text or not all(isinstance(x, str) for pair in text.items() for x in pair):
-        received = f"metadata {given!r}"
+    pairs = given.items() if isinstance(given, Mapping) else [(given, None)]
+    if not all(isinstance(x, str) for pair in pairs for x in pair) or _KEY in given:
+        received = f"metadata {metadata!r}"
         expected = f"a dict of strings to strings, without the key {_KEY!r}"
         raise TypeError(message("save", received, expected, "Write json.dumps(value)."))
-    if suffix == formats.SAFETENSORS:
-        formats.package("save")
     _check_is_tree("save", tree)
-    flat = Flattened("save", tree, partial(formats.check_dtype, "save", suffix))
-    text[_KEY] = json.dumps(flat.structure)
-    write = formats.write_npz if suffix == formats.NPZ else formats.write_safetensors
+    flat = _Flattened(tree, partial(files.check_dtype, suffix))
+    text = {**given, _KEY: json.dumps(flat.structure)}
+    write = files.write_npz if suffix == files.NPZ else files.write_safetensors
     try:
         files.write_file("save", name, partial(write, arrays=flat.arrays, text=text))
     except OSError as error:
@@ -128,20 +133,16 @@ def load(
     >>> model["w"]
     Tensor([1., 2.], op='param')
     """
-    import json
-
     check_outside("load", "Call it between the runs.")
     _check_is_tree("load", into)
     name = path_of("load", path, "Write tg.load(path, into=tree).")
-    suffix = formats.suffix_of("load", name)
-    if suffix == formats.SAFETENSORS:
-        formats.package("load")
-    read = formats.read_npz if suffix == formats.NPZ else formats.read_safetensors
-    data = files.read_file("load", name)
+    suffix = files.suffix_of("load", name)
+    read = files.read_npz if suffix == files.NPZ else files.read_safetensors
+    data = files.read_file(name)
     try:
         arrays, text = read(data)
         structure = text.pop(_KEY, None)
-        tree = arrays if structure is None else built(json.loads(structure), arrays)
+        tree = arrays if structure is None else _built(json.loads(structure), arrays)
     except Exception as error:  # whatever the bytes make a reader stumble over
         received = f"{name!r}, which is malformed ({type(error).__name__}: {error})"
         raise ValueError(message("load", received, f"a whole {suffix} file")) from error
@@ -152,17 +153,17 @@ def load(
 
 def _changes(path: str, tree: Any, into: Any) -> Iterator[Change]:
     """Yield what gives the numbers of a tree to a model, everything checked."""
-    found = dict(nodes(tree))
+    found = dict(_nodes(tree))
     arrays = {name: part for name, part in found.items() if isinstance(part, np.ndarray)}
     places: dict[int, tuple[Any, list[str]]] = {}
-    for name, leaf in named("load", into, (*HELD, EllipsisType)):
+    for name, leaf in named("load", into, (*_HELD, EllipsisType)):
         key = id(name) if leaf is ... else id(leaf)
         places.setdefault(key, (leaf, []))[1].append(name)
     taken: set[int] = set()
     for leaf, names in places.values():
         given = [name for name in names if name in found]
         if not given and leaf is not ...:
-            if not is_leaf(leaf):  # an object may keep what it has computed
+            if not _is_leaf(leaf):  # an object may keep what it has computed
                 continue
             raise ValueError(_other(path, f"no {names[0]!r}", "one that has it"))
         if leaf is ... or isinstance(leaf, Optimizer):
@@ -187,10 +188,10 @@ def _filled(path: str, leaf: Any, names: list[str], arrays: list[Any]) -> list[C
     if any(other.tobytes() != array.tobytes() for other in arrays[1:]):
         received = f"different numbers for {' and '.join(map(repr, names))}"
         raise ValueError(_other(path, received, "the same, as they are one tensor here"))
-    if not is_leaf(leaf):
+    if not _is_leaf(leaf):
         fix = "Load into what it was computed from."
         raise TypeError(message("load", f"a result at {name!r}", "leaves in `into`", fix))
-    held = numbers_of(leaf)
+    held = _numbers_of(leaf)
     if array.shape != held.shape:
         raise ValueError(_other(path, f"shape {array.shape} for {name!r}", f"shape {held.shape}"))
     if array.dtype != held.dtype:
@@ -206,3 +207,113 @@ def _filled(path: str, leaf: Any, names: list[str], arrays: list[Any]) -> list[C
 
 def _other(path: str, received: str, expected: str, fix: str = "") -> str:
     return message("load", f"{path!r} with {received}", expected, fix)
+
+
+# Trees
+
+
+class _Flattened:
+    """The arrays of a tree, by name, and its structure.
+
+    A tensor or array that stands in several places is there once, by its first name.
+    """
+
+    def __init__(self, tree: Any, check: Callable[[str, Any], None]) -> None:
+        self._check = check
+        self._names: dict[int, tuple[str, Any]] = {}  # and the array, so that no other gets its id
+        self.arrays: files.NamedArrays = {}
+        self.structure = self._of(tree, "")
+
+    def _of(self, value: Any, name: str) -> Any:
+        if isinstance(value, Optimizer):
+            return self._of(value.state_dict(), name)
+        if isinstance(value, (Node, Value, np.ndarray)):
+            return {"array": self._array(value, name)}
+        if isinstance(value, np.generic):
+            return {"scalar": self._array(value, name)}
+        if value is None or isinstance(value, (str, int, float)):
+            return value
+        parts = parts_of(value) or ()
+        if isinstance(value, (list, tuple)):
+            row = [self._of(part, _join(name, key)) for key, part in parts]
+            return {"tuple": row} if isinstance(value, tuple) else row
+        if not isinstance(value, Mapping):  # an object, by the paths inside
+            found = named("save", value, _HELD) if parts else []
+            parts = [(key, leaf) for key, leaf in found if _is_leaf(leaf)]
+            if not parts:
+                expected = "tensors, arrays, numbers, strings, and what holds them"
+                received = f"{kind_of(value)} at {name!r}"
+                raise TypeError(message("save", received, expected))
+        made = {}
+        for key, part in parts:
+            if not isinstance(key, str):
+                received = f"{key!r} as a name in {name!r}"
+                raise TypeError(message("save", received, "names that are strings"))
+            made[key] = self._of(part, _join(name, key))
+        return {"dict": made}
+
+    def _array(self, value: Any, name: str) -> str:
+        if id(value) in self._names:
+            return self._names[id(value)][0]
+        if name in self.arrays or name in ("", files.TEXT) or "\0" in name:
+            received = f"a second {name!r}" if name in self.arrays else f"an array named {name!r}"
+            raise ValueError(message("save", received, "a path of its own", "Rename its key."))
+        if isinstance(value, np.ma.MaskedArray):
+            received = f"a masked array at {name!r}, whose mask would be dropped"
+            raise TypeError(message("save", received, "an array without a mask"))
+        array = _numbers_of(value)
+        self._check(name, array.dtype)
+        # The writer of safetensors takes any memory for C-ordered.
+        self.arrays[name] = array.astype(array.dtype.newbyteorder("<"), order="C", copy=False)
+        self._names[id(value)] = name, value
+        return name
+
+
+def _is_leaf(x: Any) -> bool:
+    """Return whether it is something that was not computed from others."""
+    if isinstance(x, Node):
+        return not x._inputs and x._op is not CLEARED
+    return not (isinstance(x, Value) and x.args)
+
+
+def _numbers_of(leaf: Any) -> Array:
+    """Return the numbers of a tensor, Value or array, which the caller must not change."""
+    held = leaf._array if isinstance(leaf, Node) else leaf
+    return np.asarray(held.data if isinstance(held, Value) else held)
+
+
+def _built(structure: Any, arrays: files.NamedArrays) -> Any:
+    """Return the tree again, or raise where structure and arrays do not belong together."""
+    missing = set(arrays)
+    tree = _part(structure, arrays, missing)
+    if missing:
+        raise ValueError(f"it has no place for {sorted(missing)}")
+    return tree
+
+
+def _part(node: Any, arrays: files.NamedArrays, missing: set[str]) -> Any:
+    if isinstance(node, list):
+        return [_part(part, arrays, missing) for part in node]
+    if not isinstance(node, dict):
+        return node
+    ((kind, held),) = node.items()
+    if kind == "dict":
+        return {key: _part(part, arrays, missing) for key, part in held.items()}
+    if kind == "tuple":
+        return tuple(_part(part, arrays, missing) for part in held)
+    if kind not in ("array", "scalar"):
+        raise ValueError(f"{kind!r} is no kind of structure")
+    missing.discard(held)
+    return arrays[held] if kind == "array" else arrays[held][()]
+
+
+def _nodes(tree: Any, name: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield everything in a loaded tree by its path, dicts and lists too."""
+    yield name, tree
+    if isinstance(tree, (dict, list, tuple)):
+        for key, part in parts_of(tree) or ():
+            yield from _nodes(part, _join(name, key))
+
+
+def _join(name: str, key: Any) -> str:
+    return f"{name}.{key}" if name else str(key)

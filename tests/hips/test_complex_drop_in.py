@@ -7,8 +7,8 @@ import pytest
 
 import tapegraph.autograd.numpy as np
 from tapegraph.autograd import grad, jacobian, make_jvp
+from tapegraph.autograd.core import primitive_vjps
 from tapegraph.autograd.extend import defjvp, defvjp, primitive
-from tapegraph.autograd.primitives import primitive_vjps
 
 RNG = numpy.random.default_rng(5)
 

@@ -18,7 +18,7 @@ from tapegraph.autograd import (
     tracer,
     util,
 )
-from tapegraph.autograd.core import JVPNode, VJPNode, backward_pass
+from tapegraph.autograd.core import JVPNode, VJPNode, backward_pass, primitive_jvps, primitive_vjps
 from tapegraph.autograd.differential_operators import _make_jvp, _make_vjp
 from tapegraph.autograd.extend import (
     Box,
@@ -33,7 +33,6 @@ from tapegraph.autograd.numpy.numpy_boxes import ArrayBox
 from tapegraph.autograd.numpy.numpy_jvps import broadcast, broadcast_f
 from tapegraph.autograd.numpy.numpy_vspaces import ArrayVSpace, ComplexArrayVSpace
 from tapegraph.autograd.numpy.numpy_wrapper import _astype
-from tapegraph.autograd.primitives import primitive_jvps, primitive_vjps
 from tapegraph.autograd.tracer import Node, isbox, new_box, toposort, trace, trace_stack
 from tapegraph.autograd.util import func
 

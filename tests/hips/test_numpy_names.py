@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import types
 from collections import OrderedDict
 
@@ -10,7 +11,7 @@ import pytest
 
 import tapegraph.autograd.numpy as np
 from tapegraph.autograd import grad, jacobian
-from tapegraph.autograd.scipy import of_scipy, special
+from tapegraph.autograd.scipy import special
 from tests.quick import in_one
 
 X = numpy.array([0.3, -0.7, 1.9])
@@ -27,6 +28,11 @@ def test_every_name_is_there(module):
             assert value == expected and issubclass(expected, value)
         else:
             assert value is expected or value.fun is expected
+
+
+def test_names_are_of_one_module():
+    names = np.numpy_wrapper
+    assert all(getattr(names, name) is getattr(np, name) for name in names.__all__)
 
 
 def test_plain_arguments_are_numpys_business():
@@ -254,7 +260,7 @@ def test_scipy_is_asked_for_by_name_where_it_is_missing(monkeypatch):
     def missing(name):
         raise ImportError(name)
 
-    monkeypatch.setattr(of_scipy.importlib, "import_module", missing)
+    monkeypatch.setattr(importlib, "import_module", missing)
     with pytest.raises(ImportError, match="pip install scipy"):
         special.gammainc(1.0, 2.0)
     with pytest.raises(ImportError, match=r"scipy\.special\.erf"):

@@ -71,3 +71,8 @@ def test_a_weighted_logarithm_of_a_sum_of_exponentials(x):
     numpy.testing.assert_allclose(value, expected, rtol=1e-14)
     if numpy.isfinite(expected):
         numpy.testing.assert_allclose(slope, weights * numpy.exp(x - expected), rtol=1e-12)
+
+
+def test_scipys_modules_are_attributes_of_the_package(run_python):
+    done = run_python("import tapegraph.autograd.scipy as s; print(s.stats.norm, s.linalg.expm)")
+    assert done.returncode == 0, done.stderr

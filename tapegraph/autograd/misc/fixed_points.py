@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from tapegraph.autograd.core import make_vjp
-from tapegraph.autograd.primitives import defvjp, primitive
-from tapegraph.autograd.vspaces import vspace
+from tapegraph.autograd.core import defvjp, make_vjp, vspace
+from tapegraph.autograd.tracer import primitive
 
 
 @primitive

@@ -55,7 +55,7 @@ def sgd(
     :param callback: ``callback(x, i, g)``, before every step.
     :param num_iters: How many steps.
     :param step_size, mass: As above.
-    :param Returns: Where it ended.
+    :returns: Where it ended.
     """
     velocity = np.zeros(len(x))
     for i in range(num_iters):

@@ -1,4 +1,4 @@
-"""`const_graph`, by name."""
+"""`const_graph`."""
 
 from __future__ import annotations
 
@@ -10,8 +10,7 @@ from typing import Any
 def const_graph(fun: Callable[..., Any], *args: Any, **kwargs: Any) -> Callable[..., Any]:
     """Return a function with its first arguments given.
 
-    What autograd records once, and then runs without the function's Python code, is the function
-    itself here: the same values, at every call those of its present inputs. `tapegraph.compile`
-    records a step once.
+    autograd records it once and runs the record; here the function itself runs, at every call.
+    `tapegraph.compile` records a step once.
     """
     return functools.wraps(fun)(functools.partial(fun, *args, **kwargs))

@@ -23,10 +23,10 @@ if TYPE_CHECKING:
     # What type checkers are told of a name is what NumPy tells of it.
     from numpy import *  # type: ignore[no-redef]
 
-    from tapegraph.autograd.numpy.undispatched import array_from_args as array_from_args
-    from tapegraph.autograd.numpy.undispatched import concatenate_args as concatenate_args
-    from tapegraph.autograd.numpy.undispatched import make_diagonal as make_diagonal
-    from tapegraph.autograd.numpy.undispatched import metadata as metadata
+    from tapegraph.autograd.numpy.numpy_wrapper import array_from_args as array_from_args
+    from tapegraph.autograd.numpy.numpy_wrapper import concatenate_args as concatenate_args
+    from tapegraph.autograd.numpy.numpy_wrapper import make_diagonal as make_diagonal
+    from tapegraph.autograd.numpy.numpy_wrapper import metadata as metadata
 
     row_stack = vstack  # noqa: F405
 else:

@@ -13,7 +13,7 @@ def unbroadcast_f(target: Any, f: Callable[[Any], Any]) -> Callable[[Any], Any]:
 
     :param target: The argument.
     :param f: From the cotangent of the result to one of its shape.
-    :param Returns: The same, summed over what was broadcast.
+    :returns: The same, summed over what was broadcast.
     """
     shape = np.shape(target)
     return lambda g: _summed(f(g), shape)

@@ -1,7 +1,231 @@
-"""The vector spaces of arrays."""
+"""Vector spaces of values: which zeros, bases and inner products go with arrays and structures."""
 
 from __future__ import annotations
 
-from tapegraph.autograd.vspaces import ArrayVSpace, ComplexArrayVSpace
+from collections.abc import Callable, Iterator
+from operator import methodcaller
+from typing import Any, ClassVar
 
-__all__ = ["ArrayVSpace", "ComplexArrayVSpace"]
+import numpy as np
+
+from tapegraph.autograd.boxes import TENSORS
+from tapegraph.errors import kind_of, message
+from tapegraph.pytree import leaves, mapped, matched, replaced
+
+
+class VSpace:
+    """The vector space that a value belongs to; subclass it for a type of your own."""
+
+    mappings: ClassVar[dict[type, Callable[[Any], Any]]] = {}
+    iscomplex = False
+
+    def __init__(self, value: Any) -> None:
+        pass
+
+    @classmethod
+    def register(cls, value_type: type, vspace_maker: Callable[[Any], Any] | None = None) -> None:
+        """Register a type whose values belong to this space, or to what a function makes of one."""
+        VSpace.mappings[value_type] = cls if vspace_maker is None else vspace_maker
+
+    def zeros(self) -> Any:
+        """Return the zero of the space."""
+        raise self._undefined("zeros")
+
+    def ones(self) -> Any:
+        """Return the element whose coordinates are all one."""
+        raise self._undefined("ones")
+
+    def standard_basis(self) -> Iterator[Any]:
+        """Yield the unit vectors."""
+        raise self._undefined("standard_basis")
+
+    def randn(self) -> Any:
+        """Return an element of normally distributed coordinates, from NumPy's global generator."""
+        raise self._undefined("randn")
+
+    def add(self, x_prev: Any, x_new: Any) -> Any:
+        """Return the sum of two elements."""
+        return self._add(x_prev, x_new)
+
+    def mut_add(self, x_prev: Any, x_new: Any) -> Any:
+        """Return the sum of two elements, of which the first may be None for zero."""
+        return x_new if x_prev is None else self._add(x_prev, x_new)
+
+    def scalar_mul(self, x: Any, a: Any) -> Any:
+        """Return an element times a number."""
+        return self._scalar_mul(x, a)
+
+    def inner_prod(self, x: Any, y: Any) -> Any:
+        """Return the inner product of two elements."""
+        return self._inner_prod(x, y)
+
+    def covector(self, x: Any) -> Any:
+        """Return the covector of an element: for real numbers, the element."""
+        return self._covector(x)
+
+    def _add(self, x: Any, y: Any) -> Any:
+        return x + y
+
+    def _scalar_mul(self, x: Any, a: Any) -> Any:
+        return x * a
+
+    def _inner_prod(self, x: Any, y: Any) -> Any:
+        raise self._undefined("inner_prod")
+
+    def _covector(self, x: Any) -> Any:
+        return x
+
+    def _undefined(self, name: str) -> NotImplementedError:
+        return NotImplementedError(f"{type(self).__name__}: {name} is not defined")
+
+    def __eq__(self, other: object) -> bool:
+        return type(self) is type(other) and self.__dict__ == other.__dict__
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.__dict__})"
+
+
+class ArrayVSpace(VSpace):
+    """Arrays of one shape and dtype; numbers are those of shape ()."""
+
+    def __init__(self, value: Any) -> None:
+        array = value if isinstance(value, TENSORS) else np.asarray(value)
+        self.shape: Any = array.shape
+        self.dtype = array.dtype
+
+    @property
+    def size(self) -> int:
+        """The dimension of the space."""
+        return int(np.prod(self.shape))
+
+    @property
+    def ndim(self) -> int:
+        """The number of axes."""
+        return len(self.shape)
+
+    def zeros(self) -> Any:
+        """Return the array of zeros."""
+        return np.zeros(self.shape, self.dtype)
+
+    def ones(self) -> Any:
+        """Return the array of ones."""
+        return np.ones(self.shape, self.dtype)
+
+    def standard_basis(self) -> Iterator[Any]:
+        """Yield the arrays with a single one."""
+        for place in np.ndindex(*self.shape):
+            unit = self.zeros()
+            unit[place] = 1
+            yield unit
+
+    def randn(self) -> Any:
+        """Return an array of normally distributed numbers, from NumPy's global generator."""
+        return np.asarray(np.random.randn(*self.shape)).astype(self.dtype)  # noqa: NPY002
+
+    def _inner_prod(self, x: Any, y: Any) -> Any:
+        return np.dot(np.ravel(x), np.ravel(y))
+
+
+class ComplexArrayVSpace(ArrayVSpace):
+    """Complex arrays of one shape and dtype, a space over the real numbers."""
+
+    iscomplex = True
+
+    @property
+    def size(self) -> int:
+        """The dimension of the space: two for each element."""
+        return 2 * super().size
+
+    def ones(self) -> Any:
+        """Return the array of which both parts are one."""
+        return super().ones() * (1 + 1j)
+
+    def standard_basis(self) -> Iterator[Any]:
+        """Yield the arrays with a single one, or a single imaginary unit."""
+        for unit in super().standard_basis():
+            yield unit
+            yield unit * 1j
+
+    def randn(self) -> Any:
+        """Return an array of normally distributed parts, from NumPy's global generator."""
+        return (super().randn() + 1j * super().randn()).astype(self.dtype)
+
+    def _inner_prod(self, x: Any, y: Any) -> Any:
+        return np.real(np.dot(np.conj(np.ravel(x)), np.ravel(y)))
+
+    def _covector(self, x: Any) -> Any:
+        return np.conj(x)
+
+
+class ContainerVSpace(VSpace):
+    """Dicts, lists and tuples of elements of other spaces; its ``shape`` is one of the spaces."""
+
+    def __init__(self, value: Any) -> None:
+        self.shape = mapped(vspace, value)
+
+    @property
+    def size(self) -> int:
+        """The dimension of the space."""
+        return sum(part.size for part in self._parts())
+
+    def zeros(self) -> Any:
+        """Return the structure of zeros."""
+        return mapped(methodcaller("zeros"), self.shape)
+
+    def ones(self) -> Any:
+        """Return the structure of ones."""
+        return mapped(methodcaller("ones"), self.shape)
+
+    def standard_basis(self) -> Iterator[Any]:
+        """Yield the structures with a single one."""
+        for place, part in enumerate(self._parts()):
+            for unit in part.standard_basis():
+                found = [other.zeros() for other in self._parts()]
+                found[place] = unit
+                yield replaced(self.shape, iter(found))
+
+    def randn(self) -> Any:
+        """Return a structure of normally distributed numbers, from NumPy's global generator."""
+        return mapped(methodcaller("randn"), self.shape)
+
+    def _parts(self) -> list[Any]:
+        return [part for _, part in leaves(self.shape)]
+
+    def _of_parts(self, function: Callable[..., Any], *elements: Any) -> Iterator[Any]:
+        """Return a function of each part's space and of the parts of elements."""
+        rows = (matched("vspace", x, self.shape, "the element", "the space") for x in elements)
+        return map(function, self._parts(), *([part for _, part in row] for row in rows))
+
+    def _add(self, x: Any, y: Any) -> Any:
+        return replaced(self.shape, self._of_parts(lambda part, a, b: part.add(a, b), x, y))
+
+    def _scalar_mul(self, x: Any, a: Any) -> Any:
+        return replaced(self.shape, self._of_parts(lambda part, b: part.scalar_mul(b, a), x))
+
+    def _covector(self, x: Any) -> Any:
+        return replaced(self.shape, self._of_parts(lambda part, a: part.covector(a), x))
+
+    def _inner_prod(self, x: Any, y: Any) -> Any:
+        return sum(self._of_parts(lambda part, a, b: part.inner_prod(a, b), x, y))
+
+
+def vspace(value: Any) -> Any:
+    """Return the vector space that a value belongs to.
+
+    :param value: A number, an array, a traced value, dicts, lists and tuples of them, or a value of
+        a type that was registered with `VSpace.register`.
+    :raises TypeError: It belongs to none.
+
+    >>> vspace({"w": [1.0, 2.0], "b": 3.0}).size
+    3
+    """
+    maker = VSpace.mappings.get(type(value))
+    if maker is not None:
+        return maker(value)
+    if isinstance(value, (dict, list, tuple)):
+        return ContainerVSpace(value)
+    if isinstance(value, (*TENSORS, np.ndarray, np.number, float, complex)):
+        return ComplexArrayVSpace(value) if np.iscomplexobj(value) else ArrayVSpace(value)
+    raise TypeError(message("vspace", kind_of(value), "numbers, and structures of them"))

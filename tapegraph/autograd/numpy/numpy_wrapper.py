@@ -1,44 +1,361 @@
-"""The names of `tapegraph.autograd.numpy`: NumPy's, wrapped, and a few of autograd's own."""
+"""The names of `tapegraph.autograd.numpy`: NumPy's, thinly wrapped, and a few of autograd's.
+
+On plain arguments a function is NumPy's own. A call that holds a tensor goes to NumPy too, which
+hands it to what records. Only lists that hold tensors are made tensors first, since NumPy does not
+look into them; and what NumPy does not dispatch is recorded here.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import functools
+from collections import OrderedDict
+from collections.abc import Callable, Iterable
+from types import ModuleType
+from typing import Any
 
-import numpy as _np
+import numpy as np
 
-from tapegraph.autograd.numpy.integers import INTEGERS
-from tapegraph.autograd.numpy.undispatched import (
-    RECORDINGS,
-    WITHOUT_GRADIENT,
-    ByIndex,
-    array_from_args,
-    concatenate_args,
-    make_diagonal,
-    metadata,
+from tapegraph.autograd.boxes import TENSORS, getval, holds_tensor
+from tapegraph.autograd.tracer import (
+    called,
+    entry_of,
+    notrace_primitive,
+    primitive_jvps,
+    primitive_vjps,
+    rules_for,
 )
-from tapegraph.autograd.numpy.undispatched import astype as _convert
-from tapegraph.autograd.numpy.wrapping import wrap_namespace, wrapped
+from tapegraph.errors import message
+from tapegraph.ops import shape as _shape
+from tapegraph.ops.index import scatter
+from tapegraph.pytree import mapped
+from tapegraph.recording.capture_mode import capturing
+from tapegraph.recording.numpy_functions import COUNTERPARTS
+from tapegraph.recording.record import tensor_like
+from tapegraph.tensors.tensor import Tensor
 
-_NAMES = wrap_namespace(_np, RECORDINGS, WITHOUT_GRADIENT)
+# Of these, a list holds several arrays; of the others it is one.
+OF_SEVERAL = {
+    np.broadcast_arrays,
+    np.choose,
+    np.column_stack,
+    np.concatenate,
+    np.dstack,
+    np.einsum,
+    np.hstack,
+    np.linalg.multi_dot,
+    np.meshgrid,
+    np.select,
+    np.stack,
+    np.vstack,
+}
+# Step functions and questions, which have no derivative: tensors are given to them as plain arrays.
+WITHOUT_GRADIENT = frozenset(
+    "digitize fix floor_divide iscomplex isneginf isposinf isreal lexsort matrix_rank "
+    "tril_indices_from triu_indices_from".split()
+)
+# autograd's dicts give lists of their values, and so every function takes such a view.
+_VIEWS: tuple[type, ...] = (type({}.values()), type(OrderedDict().values()))
+# NumPy takes these by position alone, autograd by name too.
+BY_NAME = {np.where: ("condition", "x", "y")}
+_PLAIN = frozenset((Tensor, np.ndarray, float, int))
+_UFUNC = ("accumulate", "at", "identity", "nargs", "nin", "nout", "outer", "reduce", "reduceat")
+
+
+def joined(value: Any) -> Any:
+    """Return a nested list of tensors and numbers as one tensor."""
+    if isinstance(value, (list, tuple)):
+        return _shape.stack([joined(part) for part in value])
+    return value
+
+
+@functools.cache  # two names of one function stay one, which may be given rules
+def wrapped(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Wrap one of NumPy's functions, or of SciPy's."""
+    title = getattr(function, "__name__", "function")
+    entry = entry_of(title)
+    constant = notrace_primitive(function) if title in WITHOUT_GRADIENT else None
+    recording = RECORDINGS.get(function, constant)
+    several = function in OF_SEVERAL
+    names = BY_NAME.get(function, ())
+    by_numpy = not several and recording is None
+
+    @functools.wraps(function)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        if by_numpy and not kwargs and function in COUNTERPARTS and capturing() is None:
+            kinds = set(map(type, args))
+            if Tensor in kinds and kinds <= _PLAIN:  # what NumPy's dispatch would come to
+                if call not in primitive_vjps and call not in primitive_jvps:
+                    return COUNTERPARTS[function](*args)
+        if several:
+            args = tuple(map(_listed, args))
+        elif args and type(args[0]) in _VIEWS and any(map(holds_tensor, args[0])):
+            args = (list(args[0]), *args[1:])
+        if names and kwargs:
+            args += tuple(kwargs.pop(name) for name in names[len(args) :] if name in kwargs)
+        if not (any(map(holds_tensor, args)) or holds_tensor(kwargs)):
+            return function(*args, **kwargs)
+        if (call in primitive_vjps or call in primitive_jvps) and call in rules_for(args):
+            return called(call, function, entry, args, kwargs)
+        if recording is not None:
+            return recording(*args, **kwargs)
+        return function(
+            *(_given(x, several) for x in args),
+            **{k: _given(v, several) for k, v in kwargs.items()},
+        )
+
+    call.fun = function  # type: ignore[attr-defined]
+    if isinstance(function, np.ufunc):
+        for name in _UFUNC:
+            setattr(call, name, getattr(function, name))
+    return call
+
+
+def wrapped_names(module: ModuleType) -> dict[str, Any]:
+    """Return the public names of one of NumPy's modules, its functions wrapped."""
+    names = {name: getattr(module, name) for name in module.__all__ if hasattr(module, name)}
+    functions = {n: f for n, f in names.items() if callable(f) and not isinstance(f, type)}
+    return names | {name: wrapped(function) for name, function in functions.items()}
+
+
+def publish(module: ModuleType, namespace: dict[str, Any]) -> None:
+    """Give a module of ours the names of one of NumPy's, of which the public are wrapped."""
+    names = wrapped_names(module)
+    namespace.update(names, __all__=sorted(names), __getattr__=functools.partial(getattr, module))
+
+
+def _listed(x: Any) -> Any:
+    """Return an iterable of arrays as a list: NumPy wants a sequence, and looks at it twice."""
+    if isinstance(x, (list, tuple, str, np.ndarray, *TENSORS)) or not isinstance(x, Iterable):
+        return x
+    return list(x)
+
+
+def _given(x: Any, several: bool) -> Any:
+    """Return an argument as NumPy's dispatch sees the tensors in it."""
+    if not isinstance(x, (list, tuple)) or not holds_tensor(x):
+        return x
+    return type(x)(map(joined, x)) if several else joined(x)
+
+
+# What NumPy does not dispatch
+
+
+def _array(object: Any, dtype: Any = None, **options: Any) -> Any:
+    ndmin = options.pop("ndmin", 0)
+    for name in ("copy", "order", "subok"):
+        options.pop(name, None)
+    if options:
+        given = ", ".join(f"{k}=" for k in options)
+        raise TypeError(message("numpy.array", f"{given} with a tensor", "dtype= and ndmin="))
+    x = tensor_like("numpy.array", joined(object), "object")
+    if dtype is not None and np.dtype(dtype).kind != "O":  # autograd computes on with objects
+        x = x.astype(dtype)
+    missing = ndmin - x.ndim
+    return np.reshape(x, (1,) * missing + x.shape) if missing > 0 else x
+
+
+def _full(shape: Any, fill_value: Any, dtype: Any = None, **options: Any) -> Any:
+    return np.broadcast_to(_array(fill_value, dtype), shape)
+
+
+def _full_like(a: Any, fill_value: Any, dtype: Any = None, *, shape: Any = None, **_: Any) -> Any:
+    """Record a traced number in the shape of an array, which itself may be traced."""
+    shape = np.shape(a) if shape is None else shape
+    if holds_tensor(fill_value):
+        return _full(shape, fill_value, dtype)
+    return np.full(shape, fill_value, np.result_type(a) if dtype is None else dtype)
+
+
+def _real_if_close(a: Any, tol: float = 100) -> Any:
+    a = joined(a)
+    if np.iscomplexobj(a) and not np.iscomplexobj(np.real_if_close(getval(a), tol)):
+        return np.real(a)
+    return a
+
+
+def _bincount(x: Any, weights: Any = None, minlength: int = 0) -> Any:
+    """Record ``np.bincount``: linear in the weights; the places are whole numbers."""
+    places = mapped(getval, x)
+    counts = np.bincount(places, minlength=minlength)
+    return counts if weights is None else _weighed(places, weights, counts.size)
+
+
+def _histogram(
+    a: Any, bins: Any = 10, range: Any = None, density: bool | None = None, weights: Any = None
+) -> tuple[Any, Any]:
+    """Record ``np.histogram``: linear in the weights, and with edges that move with the ends."""
+    a = joined(a)
+    plain, places = np.ravel(getval(a)), mapped(getval, bins)
+    counts, edges = np.histogram(plain, places, mapped(getval, range))
+    if weights is not None:
+        if np.shape(weights) != np.shape(a):
+            received = f"weights of shape {np.shape(weights)}"
+            raise ValueError(message("numpy.histogram", received, f"the shape of a, {np.shape(a)}"))
+        inside = (plain >= edges[0]) & (plain <= edges[-1])
+        bin_of = np.searchsorted(edges, plain[inside], side="right") - 1
+        bin_of = np.minimum(bin_of, counts.size - 1)  # the last bin is closed
+        counts = _weighed(bin_of, np.ravel(joined(weights))[inside], counts.size)
+    edges = _edges(a, bins, range, edges)
+    return (counts / np.diff(edges) / np.sum(counts) if density else counts), edges
+
+
+def _weighed(places: Any, weights: Any, size: int) -> Any:
+    weights = joined(weights)
+    if np.shape(weights) != np.shape(places):
+        received = f"weights of shape {np.shape(weights)}"
+        raise ValueError(message("numpy.bincount", received, f"shape {np.shape(places)}"))
+    if holds_tensor(weights):
+        return scatter(weights, places, (size,))
+    return np.bincount(places, weights, size)
+
+
+def _edges(a: Any, bins: Any, range: Any, edges: Any) -> Any:
+    """Return the edges of a histogram, traced where what they are made of is."""
+    if holds_tensor(bins):
+        return joined(bins)
+    ends = ((a.min(), a.max()) if np.size(a) else (0.0, 1.0)) if range is None else tuple(range)
+    if np.ndim(bins) or not holds_tensor(ends):
+        return edges
+    first, last = ends
+    half = 0.5 if getval(first) == getval(last) else 0.0  # NumPy's, for a single number
+    return np.linspace(first - half, last + half, len(edges))
+
+
+def _convert(x: Any, dtype: Any, *, copy: bool = True) -> Any:
+    """Return an array in another dtype, as ``np.astype`` does from NumPy 2.1 on."""
+    return x.astype(dtype, copy=copy)
+
+
+def _isscalar(element: Any) -> bool:
+    return bool(np.isscalar(getval(element)))
+
+
+class ByIndex:
+    """`r_` or `c_` of tensors: NumPy joins positions, and elements are taken at what it gives."""
+
+    def __init__(self, joining: Any) -> None:
+        self._joining = joining
+
+    def __getitem__(self, key: Any) -> Any:
+        if not holds_tensor(key):
+            return self._joining[key]
+        parts: list[Any] = []
+        start = 0
+        places: list[Any] = []
+        for item in key if isinstance(key, tuple) else (key,):
+            if isinstance(item, str):
+                places.append(item)
+                continue
+            x = (
+                np.r_[mapped(getval, item)]
+                if isinstance(item, slice)
+                else tensor_like("numpy.r_", joined(item), "an item")
+            )
+            parts.append(np.ravel(x))
+            places.append(np.arange(start, start + x.size).reshape(x.shape))
+            start += x.size
+        return np.concatenate(parts)[self._joining[tuple(places)]]
+
+    def __len__(self) -> int:
+        return 0
+
+
+def make_diagonal(D: Any, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Any:
+    """Return arrays (..., n, n) with diagonals (..., n): the transpose of ``np.diagonal``.
+
+    :raises NotImplementedError: ``offset``, ``axis1`` and ``axis2`` are not 0, -1 and -2.
+    """
+    if (offset, axis1, axis2) != (0, -1, -2):
+        received = f"offset={offset}, axis1={axis1}, axis2={axis2}"
+        raise NotImplementedError(message("make_diagonal", received, "0, -1 and -2"))
+    D = joined(D) if holds_tensor(D) else np.asarray(D)
+    return np.expand_dims(D, -1) * np.eye(D.shape[-1])
+
+
+def concatenate_args(axis: int, *args: Any) -> Any:
+    """Join arrays along an axis: ``np.concatenate`` with the arrays as arguments."""
+    return np.concatenate([joined(x) for x in args] if holds_tensor(args) else args, axis)
+
+
+def array_from_args(array_args: Any, array_kwargs: Any, *args: Any) -> Any:
+    """Make an array of its elements: ``np.array`` with the elements as arguments."""
+    if holds_tensor(args):
+        return _array(list(args), *array_args, **array_kwargs)
+    return np.array(args, *array_args, **array_kwargs)
+
+
+def metadata(A: Any) -> tuple[Any, ...]:
+    """Return the shape, number of axes and dtype of an array, and whether it is complex."""
+    A = A if isinstance(A, TENSORS) else np.asarray(A)
+    return A.shape, A.ndim, A.dtype, np.iscomplexobj(A)
+
+
+# What serves NumPy's functions where an argument is a tensor or holds one.
+_JOINING = (np.array, np.asarray, np.asanyarray, np.ascontiguousarray, np.asfortranarray)
+RECORDINGS: dict[Any, Callable[..., Any]] = {
+    **dict.fromkeys(_JOINING, _array),
+    np.bincount: _bincount,
+    np.block: np.block,  # whose lists in lists are arrays beside arrays
+    np.full: _full,
+    np.full_like: _full_like,
+    np.histogram: _histogram,
+    np.isscalar: _isscalar,
+    np.real_if_close: _real_if_close,
+}
+
+
+# Integers
+
+
+class _Integer(type):
+    """The type of a subclass that is its base to `isinstance`, `issubclass` and ``==``.
+
+    A call gives the plain numbers of a traced value: ``np.int64(x)``.
+    """
+
+    of_numpy: type[Any]
+
+    def __call__(cls, value: Any = 0, *args: Any) -> Any:
+        return cls.of_numpy(getval(value), *args)
+
+    def __instancecheck__(cls, instance: Any) -> bool:
+        return isinstance(instance, cls.of_numpy)
+
+    def __subclasscheck__(cls, subclass: type) -> bool:
+        return issubclass(subclass, cls.of_numpy)
+
+    def __eq__(cls, other: object) -> bool:
+        return other is cls or other is cls.of_numpy
+
+    def __hash__(cls) -> int:
+        return hash(cls.of_numpy)
+
+
+# The names
+
+_NAMES = wrapped_names(np)
+for _submodule in ("fft", "linalg", "random"):
+    _NAMES.pop(_submodule, None)
+_NAMES |= {
+    name: _Integer(kind.__name__, (kind,), {"__module__": "numpy", "of_numpy": kind})
+    for name, kind in _NAMES.items()
+    if isinstance(kind, type) and issubclass(kind, np.integer)
+    if not issubclass(kind, np.timedelta64)
+}
 _NAMES |= {
     "array_from_args": array_from_args,
-    "c_": ByIndex(_np.c_),
+    "c_": ByIndex(np.c_),
     "concatenate_args": concatenate_args,
     "make_diagonal": make_diagonal,
     "metadata": metadata,
-    "r_": ByIndex(_np.r_),
+    "r_": ByIndex(np.r_),
     "row_stack": _NAMES["vstack"],
-    **INTEGERS,
 }
-for _submodule in ("fft", "linalg", "random"):
-    _NAMES.pop(_submodule, None)
-_astype = _NAMES.get(_convert.__name__) or wrapped(_convert)
+_astype = _NAMES.get(np.ndarray.astype.__name__) or wrapped(_convert)
+__all__ = sorted(_NAMES)
 
-if TYPE_CHECKING:
-    # What type checkers are told of a name is what NumPy tells of it.
-    from numpy import *
 
-    row_stack = vstack  # noqa: F405
-else:
-    __all__ = sorted(_NAMES)
-    globals().update(_NAMES)
+def __getattr__(name: str) -> Any:
+    if name not in _NAMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return _NAMES[name]

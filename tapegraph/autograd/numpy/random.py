@@ -1,19 +1,12 @@
 """`numpy.random`: NumPy's own; a traced parameter of a distribution is an error."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as _np
+from numpy.random import *
+from numpy.random import __all__ as __all__
 
-_NAMES = {name: getattr(_np.random, name) for name in _np.random.__all__}
+if not TYPE_CHECKING:
 
-if TYPE_CHECKING:
-    from numpy.random import *
-else:
-    __all__ = sorted(_NAMES)
-    globals().update(_NAMES)
-
-    def __getattr__(name: str) -> Any:
-        """Return what else NumPy has by a name, as it is."""
+    def __getattr__(name: str) -> object:
         return getattr(_np.random, name)

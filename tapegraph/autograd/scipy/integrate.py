@@ -7,10 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from tapegraph.autograd.core import make_vjp
+from tapegraph.autograd.core import defvjp_argnums, make_vjp
 from tapegraph.autograd.misc.flatten import flatten
-from tapegraph.autograd.primitives import defvjp_argnums
-from tapegraph.autograd.scipy.of_scipy import passed_on, primitive_of
+from tapegraph.autograd.scipy import passed_on, primitive_of
 
 odeint = primitive_of("integrate", "odeint")
 
@@ -31,20 +30,19 @@ def _vjps(
         w = g[-1]
         by_first_time: Any = 0.0
         by_time: list[Any] = []
-        by_parameters: Any = flatten(parameters)[0] * 0.0
-        shape = flatten(parameters)[1]
+        numbers, structured = flatten(parameters)
+        by_parameters = structured(numbers * 0.0)
         for i in range(len(t) - 1, 0, -1):
             moved = np.dot(_vector(func(ans[i], t[i], *parameters)), g[i])
             by_time.insert(0, moved)
             by_first_time = by_first_time - moved
-            start, unflatten = flatten((ans[i], w, by_first_time, shape(by_parameters)))
+            start, unflatten = flatten((ans[i], w, by_first_time, by_parameters))
             back = _adjoint(func, unflatten)
             end = odeint(back, start, np.stack([t[i], t[i - 1]]), (parameters,), **kwargs)[1]
-            _, w, by_first_time, found = unflatten(end)
-            by_parameters = flatten(found)[0]
+            _, w, by_first_time, by_parameters = unflatten(end)
             w = w + g[i - 1]
         times = np.stack([by_first_time, *by_time])
-        every = (None, w, times, shape(by_parameters))
+        every = (None, w, times, by_parameters)
         return [every[i] for i in argnums]
 
     return vjp
@@ -69,5 +67,4 @@ defvjp_argnums(odeint, _vjps)
 
 
 def __getattr__(name: str) -> Any:
-    """Return SciPy's function of a name."""
     return passed_on("integrate", name)

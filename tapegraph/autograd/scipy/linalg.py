@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from tapegraph.autograd.primitives import defjvp, defvjp
-from tapegraph.autograd.scipy.of_scipy import formula_of, passed_on, primitive_of
+from tapegraph.autograd.core import defjvp, defvjp
+from tapegraph.autograd.scipy import formula_of, passed_on, primitive_of
 
 _in_linalg = formula_of("linalg")
 
@@ -76,5 +76,4 @@ def solve_banded(l_and_u: tuple[int, int], ab: Any, b: Any, **_: Any) -> Any:
 
 
 def __getattr__(name: str) -> Any:
-    """Return SciPy's function of a name."""
     return passed_on("linalg", name)

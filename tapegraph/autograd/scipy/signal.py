@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from tapegraph.autograd.scipy.of_scipy import formula_of, passed_on
+from tapegraph.autograd.scipy import formula_of, passed_on
 from tapegraph.errors import message
 from tapegraph.ops import fft
 
@@ -25,7 +25,7 @@ def convolve(
     :param dot_axes: Which axes of each are summed over.
     :param mode: {"full", "same", "valid"}. Every overlap; of these the middle ones, as many as
         ``A`` has elements; or only complete ones, where ``B`` is the smaller along every axis.
-    :param Returns: Its axes are the others of ``A``, the others of ``B``, and the convolved ones.
+    :returns: Its axes are the others of ``A``, the others of ``B``, and the convolved ones.
     :raises ValueError: The mode is another, or ``B`` is larger than ``A`` and the mode is
         ``"valid"``.
     """
@@ -69,5 +69,4 @@ fftconvolve = formula_of("signal")(fft.fftconvolve)
 
 
 def __getattr__(name: str) -> Any:
-    """Return SciPy's function of a name."""
     return passed_on("signal", name)

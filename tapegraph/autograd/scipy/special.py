@@ -3,41 +3,43 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
-from tapegraph.autograd.scipy.of_scipy import formula_of, passed_on, primitive_of, slopes
+from tapegraph.autograd.scipy import formula_of, passed_on, primitive_of
 from tapegraph.ops import special as ops
 from tapegraph.recording.record import tensor_like
 
 _in_special = formula_of("special")
 
-betainc = primitive_of("special", "betainc")
-slopes(
-    betainc,
+
+def _primitive(name: str, **slopes: Callable[..., Any]) -> Any:
+    return primitive_of("special", name, **slopes)
+
+
+betainc = _primitive(
+    "betainc",
     x2=lambda ans, a, b, x: np.exp(ops.xlogy(a - 1, x) + ops.xlog1py(b - 1, -x) - ops.betaln(a, b)),
 )
-erfcinv = primitive_of("special", "erfcinv")
-slopes(erfcinv, x0=lambda ans, x: -0.5 * math.sqrt(math.pi) * np.exp(ans**2))
-gammainc = primitive_of("special", "gammainc")
-slopes(gammainc, x1=lambda ans, a, x: np.exp(-x + ops.xlogy(a - 1, x) - ops.gammaln(a)))
-gammaincc = primitive_of("special", "gammaincc")
-slopes(gammaincc, x1=lambda ans, a, x: -np.exp(-x + ops.xlogy(a - 1, x) - ops.gammaln(a)))
-rgamma = primitive_of("special", "rgamma")
-slopes(rgamma, x0=lambda ans, x: -ops.psi(x) * ans)
+erfcinv = _primitive("erfcinv", x0=lambda ans, x: -0.5 * math.sqrt(math.pi) * np.exp(ans**2))
+gammainc = _primitive("gammainc", x1=lambda ans, a, x: _gamma_density(a, x))
+gammaincc = _primitive("gammaincc", x1=lambda ans, a, x: -_gamma_density(a, x))
+rgamma = _primitive("rgamma", x0=lambda ans, x: -ops.psi(x) * ans)
 
-jn = primitive_of("special", "jn")
-slopes(jn, x1=lambda ans, n, x: 0.5 * (jn(n - 1, x) - jn(n + 1, x)))
-yn = primitive_of("special", "yn")
-slopes(yn, x1=lambda ans, n, x: 0.5 * (yn(n - 1, x) - yn(n + 1, x)))
-y0, y1 = primitive_of("special", "y0"), primitive_of("special", "y1")
-slopes(y0, x0=lambda ans, x: -y1(x))
-slopes(y1, x0=lambda ans, x: 0.5 * (y0(x) - yn(2, x)))
-iv = primitive_of("special", "iv")
-slopes(iv, x1=lambda ans, n, x: 0.5 * (iv(n - 1, x) + iv(n + 1, x)))
-ive = primitive_of("special", "ive")
-slopes(ive, x1=lambda ans, n, x: 0.5 * (ive(n - 1, x) + ive(n + 1, x)) - np.sign(x) * ans)
+jn: Any = _primitive("jn", x1=lambda ans, n, x: 0.5 * (jn(n - 1, x) - jn(n + 1, x)))
+yn: Any = _primitive("yn", x1=lambda ans, n, x: 0.5 * (yn(n - 1, x) - yn(n + 1, x)))
+y0: Any = _primitive("y0", x0=lambda ans, x: -y1(x))
+y1: Any = _primitive("y1", x0=lambda ans, x: 0.5 * (y0(x) - yn(2, x)))
+iv: Any = _primitive("iv", x1=lambda ans, n, x: 0.5 * (iv(n - 1, x) + iv(n + 1, x)))
+ive: Any = _primitive(
+    "ive", x1=lambda ans, n, x: 0.5 * (ive(n - 1, x) + ive(n + 1, x)) - np.sign(x) * ans
+)
+
+
+def _gamma_density(a: Any, x: Any) -> Any:
+    return np.exp(-x + ops.xlogy(a - 1, x) - ops.gammaln(a))
 
 
 @_in_special
@@ -66,5 +68,4 @@ def logsumexp(a: Any, axis: Any = None, b: Any = None, keepdims: bool = False) -
 
 
 def __getattr__(name: str) -> Any:
-    """Return SciPy's function of a name: ``erf``, ``gammaln``, ``expit`` and so on."""
     return passed_on("special", name)

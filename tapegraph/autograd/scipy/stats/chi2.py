@@ -4,11 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-
-from tapegraph.autograd.scipy.of_scipy import formula_of, passed_on
+from tapegraph.autograd.scipy import array_of, exp_of, formula_of, passed_on
 from tapegraph.autograd.scipy.stats import gamma
-from tapegraph.autograd.scipy.stats.support import array_of
 
 _of_stats = formula_of("stats.chi2")
 
@@ -19,10 +16,7 @@ def logpdf(x: Any, df: Any, loc: Any = 0.0, scale: Any = 1.0) -> Any:
     return gamma.logpdf(x, 0.5 * array_of(df), loc, 2.0 * array_of(scale))
 
 
-@_of_stats
-def pdf(x: Any, df: Any, loc: Any = 0.0, scale: Any = 1.0) -> Any:
-    """Return the density."""
-    return np.exp(logpdf(x, df, loc, scale))
+pdf = _of_stats(exp_of(logpdf))
 
 
 @_of_stats
@@ -32,5 +26,4 @@ def cdf(x: Any, df: Any, loc: Any = 0.0, scale: Any = 1.0) -> Any:
 
 
 def __getattr__(name: str) -> Any:
-    """Return SciPy's method of a name."""
     return passed_on("stats.chi2", name)

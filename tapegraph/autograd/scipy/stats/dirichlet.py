@@ -6,8 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from tapegraph.autograd.scipy.of_scipy import formula_of, passed_on
-from tapegraph.autograd.scipy.stats.support import array_of, checked
+from tapegraph.autograd.scipy import array_of, checked, exp_of, formula_of, passed_on
 from tapegraph.ops.special import gammaln, xlogy
 
 _of_stats = formula_of("stats.dirichlet")
@@ -28,12 +27,8 @@ def logpdf(x: Any, alpha: Any) -> Any:
     return np.reshape(norm + np.sum(xlogy(weights - 1.0, x), axis=0), shape)
 
 
-@_of_stats
-def pdf(x: Any, alpha: Any) -> Any:
-    """Return the density, of components along the first axis."""
-    return np.exp(logpdf(x, alpha))
+pdf = _of_stats(exp_of(logpdf))
 
 
 def __getattr__(name: str) -> Any:
-    """Return SciPy's method of a name."""
     return passed_on("stats.dirichlet", name)

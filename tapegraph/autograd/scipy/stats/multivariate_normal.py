@@ -7,10 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from tapegraph.autograd.numpy.undispatched import array
-from tapegraph.autograd.scipy.of_scipy import formula_of, passed_on
-from tapegraph.autograd.scipy.stats.support import checked
-from tapegraph.autograd.traced import getval, isbox
+from tapegraph.autograd.boxes import getval, isbox
+from tapegraph.autograd.scipy import array_of, checked, exp_of, formula_of, passed_on
 from tapegraph.errors import message
 from tapegraph.pytree import mapped
 from tapegraph.recording.numpy_functions import peek
@@ -35,10 +33,7 @@ def logpdf(x: Any, mean: Any = None, cov: Any = 1.0, allow_singular: bool = Fals
     return np.reshape(-0.5 * (squares + n * math.log(2 * math.pi) + logdet), shape)
 
 
-@_of_stats
-def pdf(x: Any, mean: Any = None, cov: Any = 1.0, allow_singular: bool = False) -> Any:
-    """Return the density, of vectors along the last axis."""
-    return np.exp(logpdf(x, mean, cov, allow_singular))
+pdf = _of_stats(exp_of(logpdf))
 
 
 @_of_stats
@@ -85,7 +80,7 @@ def _checked(name: str, x: Any, mean: Any, cov: Any, **options: Any) -> Any:
 def _arguments(x: Any, mean: Any, cov: Any) -> tuple[Any, Any, Any]:
     """Return the arguments as tensors: vectors along a last axis, and a matrix."""
     x, mean, cov = (
-        tensor_like("multivariate_normal", array(0.0 if part is None else part))
+        tensor_like("multivariate_normal", array_of(0.0 if part is None else part))
         for part in (x, mean, cov)
     )
     n = max(cov.shape[-1] if cov.ndim else 1, mean.shape[-1] if mean.ndim else 1)
@@ -97,5 +92,4 @@ def _arguments(x: Any, mean: Any, cov: Any) -> tuple[Any, Any, Any]:
 
 
 def __getattr__(name: str) -> Any:
-    """Return SciPy's method of a name."""
     return passed_on("stats.multivariate_normal", name)

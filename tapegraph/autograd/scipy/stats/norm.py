@@ -7,8 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from tapegraph.autograd.scipy.of_scipy import formula_of, passed_on
-from tapegraph.autograd.scipy.stats.support import standard
+from tapegraph.autograd.scipy import exp_of, formula_of, passed_on, standard
 from tapegraph.ops.special import log_ndtr, ndtr
 
 _of_stats = formula_of("stats.norm")
@@ -21,10 +20,7 @@ def logpdf(x: Any, loc: Any = 0.0, scale: Any = 1.0) -> Any:
     return -0.5 * z**2 - np.log(scale) - 0.5 * math.log(2 * math.pi)
 
 
-@_of_stats
-def pdf(x: Any, loc: Any = 0.0, scale: Any = 1.0) -> Any:
-    """Return the density."""
-    return np.exp(logpdf(x, loc, scale))
+pdf = _of_stats(exp_of(logpdf))
 
 
 @_of_stats
@@ -52,5 +48,4 @@ def logsf(x: Any, loc: Any = 0.0, scale: Any = 1.0) -> Any:
 
 
 def __getattr__(name: str) -> Any:
-    """Return SciPy's method of a name."""
     return passed_on("stats.norm", name)

@@ -7,8 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from tapegraph.autograd.scipy.of_scipy import formula_of, passed_on, primitive_of, slopes
-from tapegraph.autograd.scipy.stats.support import INF, standard
+from tapegraph.autograd.scipy import INF, exp_of, formula_of, passed_on, primitive_of, standard
 from tapegraph.ops.special import betaln
 
 _of_stats = formula_of("stats.t")
@@ -29,16 +28,9 @@ def _logpdf(z: Any, df: Any) -> Any:
     return norm - 0.5 * (df + 1.0) * np.log1p(z**2 / df)
 
 
-@_of_stats
-def pdf(x: Any, df: Any, loc: Any = 0.0, scale: Any = 1.0) -> Any:
-    """Return the density."""
-    return np.exp(logpdf(x, df, loc, scale))
-
-
-_cdf = primitive_of("stats.t", "cdf")
-slopes(_cdf, x0=lambda ans, z, df: pdf(z, df))
-_logcdf = primitive_of("stats.t", "logcdf")
-slopes(_logcdf, x0=lambda ans, z, df: np.exp(logpdf(z, df) - ans))
+pdf = _of_stats(exp_of(logpdf))
+_cdf = primitive_of("stats.t", "cdf", x0=lambda ans, z, df: pdf(z, df))
+_logcdf = primitive_of("stats.t", "logcdf", x0=lambda ans, z, df: np.exp(logpdf(z, df) - ans))
 
 
 @_of_stats
@@ -56,5 +48,4 @@ def logcdf(x: Any, df: Any, loc: Any = 0.0, scale: Any = 1.0) -> Any:
 
 
 def __getattr__(name: str) -> Any:
-    """Return SciPy's method of a name."""
     return passed_on("stats.t", name)

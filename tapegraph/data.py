@@ -1,8 +1,9 @@
-"""Batches of arrays, in order or shuffled."""
+"""Training data in batches: `batches` for a loop, `epoch` for ``step.scan``."""
 
 from __future__ import annotations
 
 import operator
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any, TypeAlias
@@ -10,12 +11,85 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from tapegraph import pytree, random
-from tapegraph.data.rows import BatchRows
 from tapegraph.errors import kind_of, message
 from tapegraph.recording.node import Node, as_array
 from tapegraph.typed import Array
 
+__all__ = ["Batches", "Epoch", "batches", "epoch"]
+
 Rng: TypeAlias = "int | np.random.Generator | None"  # NumPy loads its generators when asked
+
+
+class Rows(ABC):
+    """An array's rows, each of which is an array of its own."""
+
+    @abstractmethod
+    def __len__(self) -> int: ...
+
+    @abstractmethod
+    def row(self, place: int) -> Array:
+        """Return one row."""
+
+    @abstractmethod
+    def block(self, start: int, stop: int) -> Array:
+        """Return some rows, all of one shape, as one array."""
+
+    def alike(self, start: int) -> int:
+        """Return how many rows from one on have its shape."""
+        return len(self) - start
+
+
+class ArrayRows(Rows):
+    """The rows of an array."""
+
+    def __init__(self, array: Array) -> None:
+        self._array = array
+
+    def __len__(self) -> int:
+        return len(self._array)
+
+    def row(self, place: int) -> Array:
+        """Return one row."""
+        return self._array[place]  # type: ignore[no-any-return]
+
+    def block(self, start: int, stop: int) -> Array:
+        """Return some rows."""
+        return self._array[start:stop]
+
+
+class BatchRows(Rows):
+    """The rows of an array, a batch at a time; the last batch may be a short one.
+
+    :param order: Where the rows stand in the array; None for as they stand there.
+    """
+
+    def __init__(self, array: Array, order: Array | None, size: int, *, drop_last: bool) -> None:
+        self._array = array
+        self._order = order
+        self._size = size
+        self._full, left = divmod(len(array), size)
+        self._count = self._full + (left > 0 and not drop_last)
+
+    def __len__(self) -> int:
+        return self._count
+
+    def alike(self, start: int) -> int:
+        """Return how many batches from one on have its shape."""
+        return self._full - start if start < self._full else 1
+
+    def row(self, place: int) -> Array:
+        """Return one batch."""
+        return self._rows(place * self._size, (place + 1) * self._size)
+
+    def block(self, start: int, stop: int) -> Array:
+        """Return some batches."""
+        rows = self._rows(start * self._size, stop * self._size)
+        return rows.reshape(stop - start, -1, *rows.shape[1:])
+
+    def _rows(self, start: int, stop: int) -> Array:
+        if self._order is None:
+            return self._array[start:stop]
+        return np.take(self._array, self._order[start:stop], axis=0)
 
 
 class Epoch:
@@ -77,8 +151,8 @@ def batches(
     :param shuffle: Whether each loop takes the rows in another order.
     :param rng: Draws the orders; an int seeds one of its own. Without it `tapegraph.random` does.
     :param drop_last: Whether to leave out the last batch where it has fewer rows.
-    :returns: Batches. An iterable with a length. It yields arrays where there is one argument, and
-        tuples of several.
+    :returns: An iterable with a length. It yields arrays where there is one argument, and tuples of
+        several.
     :raises TypeError, ValueError: An argument is no array, or the arrays have other numbers of
         rows, or fewer than one batch.
 
@@ -113,8 +187,7 @@ def epoch(
     Without ``shuffle`` nothing is copied. A short last batch is run apart, after the others.
 
     :param *arrays, size, shuffle, rng, drop_last: As `batches` takes them.
-    :returns: Epoch. An iterable with a length. To ``scan`` it stands for the arguments that a batch
-        has.
+    :returns: An iterable with a length. To ``scan`` it stands for the arguments that a batch has.
     :raises TypeError, ValueError: As `batches` raises them.
 
     >>> step = tg.compile(lambda x, y: np.sum(x * y))

@@ -1,7 +1,8 @@
-"""Boxes, nodes and traces by hand, as autograd's own operators are written with them.
+"""What is traced, and the nodes behind it, as autograd's own operators are written with them.
 
-A box is a tensor of the tape or a dual, and its node a view of it. `new_box` starts what a pass
-back ends at; what is recorded, and how it is differentiated, stays the tape's business.
+A box is a tensor of the tape that a gradient flows through, or a dual, and its node a view of it.
+`new_box` starts what a pass back ends at; what is recorded, and how it is differentiated, stays the
+tape's business.
 """
 
 from __future__ import annotations
@@ -12,27 +13,127 @@ from typing import Any
 
 import numpy as np
 
-from tapegraph.autograd.traced import CONTAINERS, isbox, settled
 from tapegraph.differentiation.gradients import Region
 from tapegraph.errors import kind_of, message, warn
 from tapegraph.ops.elementwise import conj
-from tapegraph.pytree import leaves, replaced
-from tapegraph.recording.op import NO_ATTRS, Op, Rules
+from tapegraph.pytree import leaves, mapped, replaced
+from tapegraph.recording.capture_mode import forbid_read, is_captured
+from tapegraph.recording.lost_gradients import DIFFERENTIATING
+from tapegraph.recording.op import NO_ATTRS, PARAM, Op, Rules
 from tapegraph.recording.record import remember
 from tapegraph.tensors.dual import Dual, direction, dual_of, lifted
 from tapegraph.tensors.tensor import Tensor
 from tapegraph.transforms.levels import next_tag
 from tapegraph.transforms.reverse import Pullback
 
+TENSORS = (Tensor, Dual)
+CONTAINERS = (list, tuple, dict)
+
 # What autograd says too, so that filters of the warning find it.
 INDEPENDENT = "Output seems independent of input"
 
 
-class Node:
-    """A place in a graph. The tape makes the places: there are `VJPNode` and `JVPNode`, no others.
+def isbox(x: Any) -> bool:
+    """Return whether a derivative flows through a value: autograd calls such values boxes."""
+    return type(x) is Dual or (type(x) is Tensor and x.requires_grad)
 
-    A subclass can be written, but no box be made with it.
+
+def holds_tensor(x: Any) -> bool:
+    """Return whether a value is a tensor or dual, or a list, tuple or dict that holds one."""
+    if isinstance(x, TENSORS):
+        return True
+    if isinstance(x, (list, tuple)):
+        return any(map(holds_tensor, x))
+    return isinstance(x, dict) and any(map(holds_tensor, x.values()))
+
+
+def holds_box(x: Any) -> bool:
+    """Return whether a value is traced, or a list, tuple or dict that holds what is."""
+    if isinstance(x, CONTAINERS):
+        return any(isbox(leaf) for _, leaf in leaves(x))
+    return isbox(x)
+
+
+def getval(x: Any) -> Any:
+    """Return the plain value under all levels; a captured one is a ConcretizationError."""
+    while type(x) is Dual:
+        x = x.primal
+    if type(x) is not Tensor:
+        return x
+    fix = "Compute with tapegraph.autograd.numpy alone; in place of a @primitive use tg.defop."
+    forbid_read(x, "a plain value", fix)
+    return number(np.array(x._array))
+
+
+def number(x: Any) -> Any:
+    """Return an array of no axes as a NumPy number, and anything else as it is."""
+    return x[()] if isinstance(x, np.ndarray) and x.ndim == 0 else x
+
+
+def without_constants(x: Any) -> Any:
+    """Return a structure in which tensors that nothing flows through are plain arrays."""
+    return mapped(lambda leaf: leaf if isbox(leaf) else getval(leaf), x)
+
+
+def settled(x: Any) -> Any:
+    """Return what a transform gives: plain, unless something can still flow through it.
+
+    What was recorded for a level that has ended is no reason to stay a tensor; a `tapegraph.param`
+    that it depends on is.
     """
+    if type(x) is not Tensor:
+        return number(x)
+    if is_captured(x):
+        return x
+    reads_parameter = (node._op is PARAM for node in _ancestors(x))
+    if x.requires_grad and (DIFFERENTIATING.value() or any(reads_parameter)):
+        return x
+    return getval(x)
+
+
+def _ancestors(x: Any) -> Iterator[Any]:
+    """Yield a tensor and all that it was computed from, as far as a gradient flows."""
+    seen: set[int] = set()
+    pending = [x]
+    while pending:
+        node = pending.pop()
+        if id(node) not in seen and getattr(node, "_requires_grad", False):
+            seen.add(id(node))
+            yield node
+            pending.extend(node._inputs)
+
+
+class OfTraced(type):
+    """The type of a class whose instances are traced, or hold what is, and are of its kinds."""
+
+    kinds: tuple[type, ...]
+
+    def __instancecheck__(cls, instance: Any) -> bool:
+        return isinstance(instance, cls.kinds) and holds_box(instance)
+
+
+class ArrayBox(metaclass=OfTraced):
+    """Stands for traced tensors and duals in `isinstance`; their plain value is ``x._value``."""
+
+    kinds = TENSORS
+
+    @classmethod
+    def register(cls, value_type: type) -> None:
+        """Declare that values of a type are traced, as numbers and all kinds of arrays are.
+
+        :raises TypeError: The type is no number and no array.
+        """
+        if not issubclass(value_type, (float, int, np.number, np.ndarray)):
+            received = f"the class {value_type.__name__}"
+            fix = "Trace arrays, or lists, tuples and dicts of them."
+            raise TypeError(message("Box.register", received, "a class of real arrays", fix))
+
+
+# Nodes
+
+
+class Node:
+    """A place in a graph: a `VJPNode` or a `JVPNode`. Of a subclass no box can be made."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         name = type(self).__name__
@@ -47,14 +148,11 @@ class Node:
         return root
 
     def initialize_root(self, *args: Any, **kwargs: Any) -> None:
-        """Take what `new_root` was given."""
+        """Take what `new_root` was given; a subclass says what."""
 
 
 class VJPNode(Node):
-    """Where a traced value stands on the tape, for passes back.
-
-    It has ``parents``, the nodes of what its value was computed from; one of `new_box` has none.
-    """
+    """Where a traced value stands on the tape, for passes back; one of `new_box` has no parents."""
 
     # Of a root what `new_box` made, or None before; of another the tensor.
     _held: Any = None
@@ -71,7 +169,7 @@ class VJPNode(Node):
 
     @property
     def parents(self) -> list[VJPNode]:
-        """Of what the value was computed from."""
+        """The nodes of what the value was computed from."""
         return [VJPNode._of(x) for x in self._inputs()]
 
     def vjp(self, g: Any) -> tuple[Any, ...]:
@@ -80,10 +178,9 @@ class VJPNode(Node):
         if not inputs:
             return ()
         seed = direction("vjp", g, "the cotangent", self._held)
-        ends = min(x._seq for x in inputs)
-        region = Region([self._held], inputs, since=ends)
+        region = Region([self._held], inputs, since=min(x._seq for x in inputs))
         found = region.gradients([conj(seed)], record=seed.requires_grad)
-        return tuple(_plain(conj(x)) for x in found)
+        return tuple(x if isbox(x) else settled(x) for x in map(conj, found))
 
     def _inputs(self) -> list[Any]:
         found = () if self._is_root else self._held._inputs
@@ -100,13 +197,10 @@ class VJPNode(Node):
 
 
 class JVPNode(Node):
-    """The derivative that a traced value of forward mode carries.
-
-    :ivar g: The derivative.
-    """
+    """What a traced value of forward mode carries: its derivative ``g``."""
 
     def initialize_root(self, g: Any = None) -> None:
-        """Take the direction that the derivative is along."""
+        """Take the derivative."""
         self.g = g
 
 
@@ -118,7 +212,7 @@ class TraceStack:
 
     @contextmanager
     def new_trace(self) -> Iterator[int]:
-        """Open a trace, for a ``with`` statement, and give its number."""
+        """Open a trace for a ``with`` statement, which is given its number."""
         self.top += 1
         try:
             yield self.top
@@ -136,12 +230,10 @@ def new_box(value: Any, trace: int, node: Node) -> Any:
         of them.
     :param trace: What ``box._trace`` is to be, of this box and of what is computed from it.
     :param node: From ``VJPNode.new_root()``, for passes back, or ``JVPNode.new_root(direction)``.
-    :param Returns: Or the structure of them, with ``_trace`` and ``_node`` too.
+    :returns: A box, or the structure of them, which has ``_trace`` and ``_node`` too.
     :raises TypeError: The node is of another class, or the value is not numeric.
     :raises ValueError: The node is in use already.
 
-    >>> import tapegraph.autograd.numpy as np
-    >>> from tapegraph.autograd.core import VJPNode, backward_pass
     >>> x = new_box(2.0, 0, VJPNode.new_root())
     >>> print(backward_pass(1.0, (x * np.exp(x))._node).round(3))
     22.167
@@ -165,13 +257,13 @@ def backward_pass(g: Any, end_node: VJPNode) -> Any:
 
     :param g: The cotangent of the result, of its shape; it may be traced itself.
     :param end_node: ``result._node``.
-    :param Returns: The box whose trace is open: of boxes in boxes the last whose pass back is still
-        to come.
+    :returns: That of the box whose trace is open: of boxes in boxes the last whose pass back is
+        still to come.
     :raises TypeError: The node is no VJPNode, or its value does not depend on a box of `new_box`.
     """
     if type(end_node) is not VJPNode:
-        received = kind_of(end_node)
-        raise TypeError(message("backward_pass", received, "the _node of a traced result"))
+        expected = "the _node of a traced result"
+        raise TypeError(message("backward_pass", kind_of(end_node), expected))
     root = _root(end_node)
     if root is None:
         fix = "Trace it from new_box(x, 0, VJPNode.new_root()), or use make_vjp."
@@ -179,57 +271,42 @@ def backward_pass(g: Any, end_node: VJPNode) -> Any:
         raise TypeError(message("backward_pass", received, "one that depends on a box", fix))
     if end_node == root:
         return g
-    end = end_node._held
-    seed = direction("backward_pass", g, "g", end)
-    targets = [x for _, x in leaves(root._held)]
-    found = Pullback(end, targets)(conj(seed))
+    seed = direction("backward_pass", g, "g", end_node._held)
+    found = Pullback(end_node._held, _begun_at(root))(conj(seed))
     return replaced(root._held, (_after(conj(x), root) for x in found))
 
 
 def trace(start_node: Node, fun: Callable[[Any], Any], x: Any) -> tuple[Any, Any]:
-    """Return the value of a function at a point, and the node of it; None if it has none.
-
-    - Warns UserWarning: The value does not depend on the point.
-    """
-    with trace_stack.new_trace() as number:
-        end = fun(new_box(x, number, start_node))
+    """Return a function's value at a point, and its node: None, with a warning, of a constant."""
+    with trace_stack.new_trace() as level:
+        end = fun(new_box(x, level, start_node))
     if type(end) is Dual:
         return settled(end.primal), _node_of(end)
     if isbox(end) and _root(VJPNode._of(end)) == start_node:
-        targets = [x for _, x in leaves(start_node._held)]  # type: ignore[attr-defined]
-        return _after(Pullback(end, targets).value, start_node), _node_of(end)
+        return _after(Pullback(end, _begun_at(start_node)).value, start_node), _node_of(end)
     warn(f"{INDEPENDENT}: trace gives no node", UserWarning)
     return end, None
 
 
 def _root(node: VJPNode) -> VJPNode | None:
     """Return the root that was made last of those that a node's value belongs to."""
-    seen: set[int] = set()
-    ended: set[Any] = set()
-    found: list[Any] = []
-    pending = [] if node._is_root else [node._held]
-    while pending:
-        x = pending.pop()
-        if id(x) in seen or not isbox(x):
-            continue
-        seen.add(id(x))
-        if x._op is BOX:
-            found.append(x)
-        elif x._op is AFTER:
-            ended.add(x._saved)
-        pending.extend(x._inputs)
     if node._is_root:
         return node
-    open_ones = (x for x in found if x._saved not in ended)
-    newest: Any = max(open_ones, key=lambda x: x._seq, default=None)
+    before = list(_ancestors(node._held))
+    ended = {x._saved for x in before if x._op is AFTER}
+    open_ones = (x for x in before if x._op is BOX and x._saved not in ended)
+    newest = max(open_ones, key=lambda x: x._seq, default=None)
     return None if newest is None else newest._saved
+
+
+def _begun_at(root: Any) -> list[Any]:
+    """Return the boxes that a root stands for."""
+    return [x for _, x in leaves(root._held)]
 
 
 def _after(x: Any, root: Node) -> Any:
     """Return a result as one outside of a trace: plain, unless outer derivatives flow through."""
-    if not isbox(x):
-        return settled(x)
-    return _entered(AFTER, x, root)
+    return _entered(AFTER, x, root) if isbox(x) else settled(x)
 
 
 def _entered(op: Op, x: Any, root: Node) -> Any:
@@ -252,11 +329,6 @@ def _moved(value: Any, g: Any) -> tuple[Any, Any]:
         raise TypeError(message("new_box", received, "a number or array", "Use make_jvp."))
     x = lifted("new_box", value, "the value")
     return x, direction("new_box", np.ones(x.shape) if g is None else g, "the direction", x)
-
-
-def _plain(x: Any) -> Any:
-    """Return a constant as a plain array or number, and what is traced as it is."""
-    return x if x is None or isbox(x) else settled(x)
 
 
 class _Boxed:
