@@ -65,6 +65,10 @@ class _Layout:
         for part, cell in self._cells.items():
             self._rows[self._ranks[part]].append(cell)
         paths = {ends: self._path(*ends) for ends in self._edges}
+        for row, below in pairwise(self._rows):
+            for cell in below:
+                if not cell.above and not cell.below:  # linked to nothing: under the others
+                    cell.above.append(row[len(row) // 2])
         _order(self._rows)
         _place(self._rows)
         scene = Scene(*self._labels.header(), [*self._boxes.values()])
@@ -287,7 +291,7 @@ def _draw(row: list[_Cell], near: Callable[[_Cell], list[_Cell]]) -> None:
 
 
 def _pull(near: _Cell, cell: _Cell) -> float:
-    if not near.above:
+    if not near.above or not cell.above:
         return _TO_LEAF
     return 1.0 if near.box or cell.box else _STRAIGHT
 
