@@ -2524,7 +2524,7 @@ FAULTS = (
     Fault(
         "export",
         "a-length-that-follows-the-batch-has-no-base",
-        "lowering/export/function.py",
+        "lowering/export.py",
         "Size(batch) * value.per + value.base",
         "Size(batch) * value.per",
         FREE,
@@ -2542,7 +2542,7 @@ FAULTS = (
     Fault(
         "export",
         "no-grad-lets-a-gradient-through",
-        "lowering/export/function.py",
+        "lowering/export.py",
         "tf.stop_gradient(result) if op.differentiable != () else result",
         "result",
         f"{EXPORT} -k does_not_flow",
@@ -2551,7 +2551,7 @@ FAULTS = (
     Fault(
         "export",
         "infinities-stay-in-value-and-gradients",
-        "lowering/export/saved_model.py",
+        "lowering/export.py",
         "if not any(op.rules for op in function.recorded.program.ops):",
         "if False:",
         f"{EXPORT} -k absorb",
@@ -2560,7 +2560,7 @@ FAULTS = (
     Fault(
         "export",
         "numbers-of-the-graph-are-not-compared",
-        "lowering/export/saved_model.py",
+        "lowering/export.py",
         "        _compare(got.numpy(), value)\n",
         "        pass\n",
         f"{EXPORT} -k found_out",
@@ -2569,7 +2569,7 @@ FAULTS = (
     Fault(
         "export",
         "a-batch-that-has-fewer-rows-is-no-error-in-onnx",
-        "tapegraph/exporting/onnx_rows.py",
+        "tapegraph/exporting/onnx.py",
         "x.reshaped(out.shape, exactly=free)",
         "x.reshaped(out.shape)",
         f"{ONNX} -k fewer",
@@ -2577,7 +2577,7 @@ FAULTS = (
     Fault(
         "export",
         "a-place-beyond-a-table-is-its-last-in-onnx",
-        "tapegraph/exporting/onnx_rows.py",
+        "tapegraph/exporting/onnx.py",
         "where(inside, x.like(high))",
         "where(inside, x.like(-1))",
         f"{ONNX} -k beyond",
@@ -2585,7 +2585,7 @@ FAULTS = (
     Fault(
         "export",
         "an-extreme-passes-over-nan-in-onnx",
-        "tapegraph/exporting/onnx_rows.py",
+        "tapegraph/exporting/onnx.py",
         'where(math.nan, y) if x.dtype.kind == "f" else y',
         'where(math.nan, y) if x.dtype.kind == "i" else y',
         f"{ONNX} -k nan",
@@ -2593,7 +2593,7 @@ FAULTS = (
     Fault(
         "export",
         "float64-goes-where-onnxruntime-has-none",
-        "tapegraph/exporting/onnx_graph.py",
+        "tapegraph/exporting/onnx.py",
         "if kind in _FLOAT32 and given != np.float32:",
         "if False:",
         f"{ONNX} -k refused",
@@ -2601,7 +2601,7 @@ FAULTS = (
     Fault(
         "export",
         "a-name-stands-for-two-in-onnx",
-        "tapegraph/exporting/onnx_model.py",
+        "tapegraph/exporting/onnx.py",
         "if taken.count(name) > 1:",
         "if False:",
         f"{ONNX} -k refused",
@@ -2609,7 +2609,7 @@ FAULTS = (
     Fault(
         "export",
         "a-length-that-follows-the-batch-has-no-base-in-onnx",
-        "tapegraph/exporting/onnx_graph.py",
+        "tapegraph/exporting/onnx.py",
         "(grown + value.base if value.base else grown)",
         "grown",
         f"{ONNX} -k any_batch",
