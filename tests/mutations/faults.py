@@ -2816,7 +2816,7 @@ FAULTS = (
     Fault(
         "pictures",
         "parity-hides-a-difference",
-        "tapegraph/commands/parity.py",
+        "tapegraph/commands/machine.py",
         'return Compared(name, "both", float("nan"), False, str(error))',
         'return Compared(name, "both", float("nan"), True, str(error))',
         "tests/commands/test_command_line.py",
