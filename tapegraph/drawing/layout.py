@@ -182,10 +182,13 @@ class _Layout:
         left, right = _sides(self._rows, scene.frames)
         width = max(right - left, scene.header_width)
         by = MARGIN + (width - (right - left)) / 2 - left
-        for shape in (*scene.boxes, *scene.frames, *chain(*self._rows)):
+        shapes: list[Box | Frame] = [*scene.boxes, *scene.frames]
+        for shape in shapes:
             shape.x += by
-        ends = [shape.y + shape.height for shape in (*scene.boxes, *scene.frames)]
-        scene.width, scene.height = width + 2 * MARGIN, max(ends, default=scene.top) + MARGIN
+        for cell in chain(*self._rows):
+            cell.x += by
+        scene.width = width + 2 * MARGIN
+        scene.height = max((s.y + s.height for s in shapes), default=scene.top) + MARGIN
 
     def _edges_down(self, paths: dict[Ends, list[_Cell]]) -> Iterator[Edge]:
         """Yield the edges: straight beside the boxes of a rank, and curved between ranks."""
@@ -232,16 +235,16 @@ def _order(rows: list[list[_Cell]]) -> None:
         if not fewest:
             break
         down = sweep % 2 == 0
-        for row in rows[1:] if down else rows[-2::-1]:
-            _sort(row, rows, down)
+        for beside, row in pairwise(rows if down else rows[::-1]):
+            _sort(row, beside, down)
         now = _crossings(rows)
         if now < fewest:
             best, fewest = [row[:] for row in rows], now
     rows[:] = best
 
 
-def _sort(row: list[_Cell], rows: list[list[_Cell]], down: bool) -> None:
-    place = {cell: (n + 0.5) / len(row) for row in rows for n, cell in enumerate(row)}
+def _sort(row: list[_Cell], beside: list[_Cell], down: bool) -> None:
+    place = {cell: (n + 0.5) / len(r) for r in (row, beside) for n, cell in enumerate(r)}
 
     def middle(cell: _Cell) -> float:
         ends = [place[near] for near in (cell.above if down else cell.below)]
