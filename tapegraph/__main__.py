@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from tapegraph.commands import bench, functions, info, parity, printed_table, styled
+from tapegraph.commands import functions, machine, printed_table, styled
 from tapegraph.drawing.picture import draw
 
 
@@ -19,7 +19,7 @@ def main(arguments: list[str] | None = None) -> int:
     """Run the command line and return its exit status."""
     options = _parser().parse_args(arguments)
     try:
-        return int(options.run(options))
+        return int(options.run(options) or 0)
     except (ValueError, TypeError, RuntimeError, ModuleNotFoundError) as error:
         print(styled(f"tapegraph {options.command}: {error}", "bad"), file=sys.stderr)
         return 2
@@ -50,54 +50,50 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _info(options: argparse.Namespace) -> int:
-    _print_either(options, info.facts(), "\n".join(info.info()))
-    return 0
+def _info(options: argparse.Namespace) -> None:
+    _print_either(options, machine.facts(), "\n".join(machine.info()))
 
 
-def _functions(options: argparse.Namespace) -> int:
+def _functions(options: argparse.Namespace) -> None:
     if options.markdown:
         print(functions.page())
-        return 0
-    _print_table(options, functions._HEADER, functions.function_rows())
-    return 0
+    else:
+        _print_table(options, functions.HEADER, functions.function_rows())
 
 
-def _parity(options: argparse.Namespace) -> int:
-    compared, left_out = parity.compare(options.name)
+def _parity(options: argparse.Namespace) -> bool:
+    compared, left_out = machine.compare(options.name)
     wrong = [one for one in compared if not one.agrees]
     if options.json:
         print(json.dumps({"compared": [one._asdict() for one in compared], "left_out": left_out}))
-        return 1 if wrong else 0
-    print(printed_table([parity._HEADER, *(one.row() for one in compared)], markdown=False))
+        return bool(wrong)
+    print(printed_table([machine.COMPARED, *(one.row() for one in compared)], markdown=False))
     for one in wrong:
         print(f"\n{one.function}: {one.message}")
     print(f"\n{len(compared)} functions compared, {len(wrong)} differ.")
     if left_out:
         print(f"Not compared, for they take other arguments: {', '.join(left_out)}.")
-    return 1 if wrong else 0
+    return bool(wrong)
 
 
-def _bench(options: argparse.Namespace) -> int:
+def _bench(options: argparse.Namespace) -> None:
     if not options.seconds > 0:
         raise ValueError(f"received --seconds {options.seconds}; expected a positive number")
-    timed = bench.measure(options.seconds)
+    timed = machine.measure(options.seconds)
     if options.json:
-        print(json.dumps({"workload": bench.WORKLOAD, "ways": [one._asdict() for one in timed]}))
-        return 0
-    print(f"One step of {bench.WORKLOAD}.\n")
-    _print_table(options, bench._HEADER, [one.row(timed[0].seconds) for one in timed])
-    return 0
+        print(json.dumps({"workload": machine.WORKLOAD, "ways": [one._asdict() for one in timed]}))
+    else:
+        print(f"One step of {machine.WORKLOAD}.\n")
+        _print_table(options, machine.TIMED, [one.row(timed[0].seconds) for one in timed])
 
 
-def _draw(options: argparse.Namespace) -> int:
+def _draw(options: argparse.Namespace) -> None:
     drawing = draw(_found(options.target), boxes=options.boxes)
     if options.out:
         drawing.save(options.out, theme=options.theme)
     width, height = drawing.size
     known = {"title": drawing.title, "boxes": drawing.boxes, "width": width, "height": height}
     _print_either(options, {**known, "path": options.out}, options.out or str(drawing))
-    return 0
 
 
 def _found(target: str) -> Any:

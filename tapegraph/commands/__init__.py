@@ -1,24 +1,17 @@
-"""What ``python -m tapegraph`` does, a command a file, and how commands print."""
+"""What ``python -m tapegraph`` does, and how commands print."""
 
 from __future__ import annotations
 
 import os
 import sys
-from typing import Any
 
 _STYLES = {"bold": "1", "good": "32", "bad": "31"}
 
 
-def has_colours(stream: Any = None) -> bool:
-    """Return whether a stream shows colours, and nobody asked for none by ``NO_COLOR``."""
-    stream = sys.stdout if stream is None else stream
-    wanted = not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
-    return wanted and bool(stream.isatty())
-
-
 def styled(text: str, style: str) -> str:
     """Return a text ``bold``, ``good`` or ``bad`` where colours are shown, else as it is."""
-    return f"\x1b[{_STYLES[style]}m{text}\x1b[0m" if has_colours() else text
+    wanted = not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+    return f"\x1b[{_STYLES[style]}m{text}\x1b[0m" if wanted and sys.stdout.isatty() else text
 
 
 def printed_table(rows: list[tuple[str, ...]], *, markdown: bool) -> str:

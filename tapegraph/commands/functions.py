@@ -16,8 +16,8 @@ from tapegraph.lowering import GAPS
 from tapegraph.recording import numpy_functions
 from tapegraph.recording.op import Op
 
-_HEADER = ("NumPy", "tapegraph", "records", "engine")
-_INTRODUCTION = """\
+HEADER = ("NumPy", "tapegraph", "records", "engine")
+_PAGE = """\
 # Which NumPy functions differentiate
 
 Call NumPy's functions on tensors as on arrays: they run eagerly, are recorded, and differentiate.
@@ -26,56 +26,48 @@ gradient: *both* is TensorFlow or native, as you choose; a tape that holds an op
 lowering runs *native*. Typed code should call `tg.*`, as NumPy's stubs know arrays alone.
 
 This page is written by `python -m tapegraph functions --markdown`, here with NumPy {version}.
-"""
-_PLAIN = """\
-## Plain results
 
-These carry no gradient: on tensors they give plain arrays, indices and truth values.
-"""
-_METHODS = """\
+{functions}
+
 ## Methods of ufuncs
 
 `outer` works for each differentiable ufunc of two arrays. These are the functions beside them:
-"""
-_REASONS = """\
+
+{methods}
+
+## Plain results
+
+These carry no gradient: on tensors they give plain arrays, indices and truth values.
+
+{plain}.
+
 ## Native operations, and why
-"""
-_OTHERS = """\
+
+{reasons}
+
 ## Nothing is lost in silence
 
 Any other NumPy function raises a `TypeError` that names it. Compute without a gradient by
 `tensor.detach().numpy()`, or register a rule for it with `tg.defop`. Arrays made of tensors, `out=`
 and assignments to elements are errors that say what to write instead: see
-[what is recorded, and what is refused](recording.md).
-"""
+[what is recorded, and what is refused](recording.md)."""
 
 
 def page() -> str:
     """Return the page "Which NumPy functions differentiate"."""
     names = _names()
-    plain = sorted(names[f][0] for f in numpy_functions.PLAIN if f in names)
     methods = [
         (f"`{names[called][0]}.{method}`", f"`{names[function][0]}`")
         for (called, method), function in numpy_functions.METHODS.items()
         if function in numpy_functions.COUNTERPARTS
     ]
-    reasons = [f"- `{op}` {why}." for op, why in sorted(GAPS.items())]
-    return "\n".join(
-        [
-            _INTRODUCTION.format(version=".".join(np.__version__.split(".")[:2])),
-            printed_table([_HEADER, *function_rows()], markdown=True),
-            "",
-            _METHODS,
-            printed_table([("method", "is"), *methods], markdown=True),
-            "",
-            _PLAIN,
-            ", ".join(f"`{name}`" for name in plain) + ".",
-            "",
-            _REASONS,
-            *reasons,
-            "",
-            _OTHERS.rstrip(),
-        ]
+    plain = sorted(names[f][0] for f in numpy_functions.PLAIN if f in names)
+    return _PAGE.format(
+        version=".".join(np.__version__.split(".")[:2]),
+        functions=printed_table([HEADER, *function_rows()], markdown=True),
+        methods=printed_table([("method", "is"), *methods], markdown=True),
+        plain=", ".join(f"`{name}`" for name in plain),
+        reasons="\n".join(f"- `{op}` {why}." for op, why in sorted(GAPS.items())),
     )
 
 

@@ -13,116 +13,175 @@ that it recorded. What would be too many boxes is folded step by step, and no fu
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from itertools import groupby
 
 import numpy as np
 
-from tapegraph.drawing.repetitions import find_repetition
-from tapegraph.drawing.sketch import MIXED, Folded, Part, Sketch
+from tapegraph.drawing.sketch import Sketch
 
-# So many repetitions are folded at most.
-_FOLDS = 256
+# The title of a box of operations that have nothing in common.
+MIXED = "operations"
 # A function's stretch of so many operations is worth a box.
 _STRETCH = 3
 # Into so many boxes a frame is cut at least.
 _LEFT = 3
+# A repetition must spare so many boxes, and such a share of all. What is tried at most, for a graph
+# without any: comparisons, and repetitions of what is alike.
+_SPARED, _SHARE = 4, 1 / 64
+_WORK, _CANDIDATES = 50_000_000, 256
 _REGIONS = ("forward", "backward", "update")
 
 
-def fold(sketch: Sketch, most: int) -> Folded:
-    """Fold a sketch until it has about so many boxes at most."""
-    return _Folding(sketch, most).folded()
+@dataclass(eq=False)  # each is one of its own, and may be a key
+class Part:
+    """A box, or a frame around parts."""
+
+    members: list[int] = field(default_factory=list)  # what a box draws: operations or a leaf
+    title: str = ""  # of a frame or a closed box; none of a box that shows its members
+    times: int = 1  # how often a frame repeats, or a box stands side by side
+    parts: list[Part] = field(default_factory=list)  # what a frame holds
+
+    @property
+    def is_frame(self) -> bool:
+        """Whether it is drawn around others."""
+        return not self.members
+
+    @property
+    def heading(self) -> str:
+        """What stands above a frame."""
+        often = f"× {self.times:,}" if self.times > 1 else ""
+        return "  ".join(filter(None, (self.title, often)))
+
+    def boxes(self) -> list[Part]:
+        """Return all boxes inside, itself if it is one."""
+        return [box for part in self.parts for box in part.boxes()] if self.is_frame else [self]
+
+    def all_members(self) -> list[int]:
+        """Return the members of all boxes inside."""
+        return [i for box in self.boxes() for i in box.members]
+
+    def frames(self) -> list[Part]:
+        """Return a frame and all frames inside, each before those that it holds."""
+        return [self, *(f for part in self.parts if part.is_frame for f in part.frames())]
+
+    def around(self) -> dict[Part, list[Part]]:
+        """Return by box inside the frames that it stands in, the outermost first."""
+        found: dict[Part, list[Part]] = {}
+        for frame in self.frames():
+            for box in frame.boxes():
+                found.setdefault(box, []).append(frame)
+        return found
 
 
-class _Folding:
+class Folding:
+    """A sketch as parts, folded until there are about so many boxes at most.
+
+    :ivar base: By vertex, the one that is drawn for it, as a rule itself.
+    :ivar alike: By vertex that is drawn, all that it stands for, in order.
+    :ivar inscribed: The leaves that are written into their reader's box.
+    """
+
     def __init__(self, sketch: Sketch, most: int) -> None:
         self.sketch = sketch
-        self.most = most
-        self.vertices = sketch.vertices
-        self.readers = sketch.readers()
-        self.stages = self._stages()
-        self._parent = list(range(len(sketch)))
-        operations = sorted(sketch.operations(), key=self.stages.__getitem__)  # a stable sort
-        self._merge_derivatives(operations)
-        self.root = Part(parts=[Part([i]) for i in operations if self._base(i) == i])
-        self.inscribed = {i for i, v in enumerate(self.vertices) if v.kind == "number"}
-
-    def folded(self) -> Folded:
-        if self.sketch.is_step:
+        self._most = most
+        self._vertices = sketch.vertices
+        self._readers = sketch.readers()
+        self._stages = self._find_stages()
+        self.base = list(range(len(self._vertices)))
+        self.alike = {i: [i] for i in self.base}
+        self.inscribed = {i for i, v in enumerate(self._vertices) if v.kind == "number"}
+        operations = [i for i in self.base if not self._vertices[i].is_leaf]
+        operations.sort(key=self._stages.__getitem__)
+        backwards: dict[tuple[int, ...], int] = {}
+        for i in operations:
+            if self._vertices[i].kind == "gradient":  # one box for all that one backward gives
+                self._merge(backwards.setdefault(self._vertices[i].inputs, i), i)
+        self.root = Part(parts=[Part([i]) for i in operations if self.base[i] == i])
+        if sketch.is_step:
             self._into_regions()
-        if len(self.vertices) - len(self.inscribed) > self.most:
-            self._inscribe()
-            for step in self._steps():
-                step()
-            self._bound_leaves()
-        base = list(map(self._base, range(len(self.vertices))))
-        _add_leaves(self.sketch, self.root, base, self.inscribed)
-        return Folded(self.sketch, self.root, base, self.inscribed)
+        if len(self._vertices) - len(self.inscribed) > most:
+            self._fold()
+        for group in self.alike.values():
+            group.sort()
+        self._add_leaves()
 
-    def _steps(self) -> list[Callable[[], None]]:
-        """Return how to fold, gently first: a graph of numbers is wide, one of arrays is long."""
-        last = [self._cut_updates, self._functions, self._levels, self._cut]
-        if self.sketch.of_numbers:
-            return [self._levels, self._repeats, self._chains, *last]
-        return [self._repeats, self._subroutines, self._chains, *last]
-
-    def _base(self, i: int) -> int:
-        """Return the vertex that is drawn for one."""
-        parent = self._parent
-        while parent[i] != i:
-            parent[i] = parent[parent[i]]
-            i = parent[i]
-        return i
+    def _fold(self) -> None:
+        """Fold it, gently first."""
+        self._inscribe()
+        if self.sketch.of_numbers:  # whose graph is wide; one of arrays is long
+            self._levels()
+        self._repeats()
+        self._functions(least=2)
+        self._chains()
+        self._functions(least=1)
+        self._levels()
+        self._cut()
+        self._bound_leaves()
 
     def _merge(self, mine: int, theirs: int) -> None:
         """Draw one vertex for another, and for all that this one was drawn for."""
-        self._parent[self._base(theirs)] = self._base(mine)
+        mine, theirs = self.base[mine], self.base[theirs]
+        if mine != theirs:
+            for i in self.alike[theirs]:
+                self.base[i] = mine
+            self.alike[mine] += self.alike.pop(theirs)
 
     def _surplus(self) -> int:
         """Return how many boxes there are too many."""
-        return len(self.root.boxes()) - self.most
+        return len(self.root.boxes()) - self._most
+
+    def _links(self, parts: list[Part]) -> tuple[list[set[int]], list[set[int]]]:
+        """Return which of some parts each reads, by their places, and which read it.
+
+        What is elsewhere is -1, and what is inscribed is nowhere.
+        """
+        place = {i: n for n, part in enumerate(parts) for i in part.all_members()}
+        drawn = [place.get(base, -1) for base in self.base]
+        reads: list[set[int]] = [set() for _ in parts]
+        read_by: list[set[int]] = [set() for _ in parts]
+        for reader, vertex in zip(drawn, self._vertices, strict=True):
+            for x in vertex.inputs:
+                if drawn[x] != reader and x not in self.inscribed:
+                    if reader >= 0:
+                        reads[reader].add(drawn[x])
+                    if drawn[x] >= 0:
+                        read_by[drawn[x]].add(reader)
+        return reads, read_by
 
     # Regions of a step
 
-    def _stages(self) -> list[int]:
+    def _find_stages(self) -> list[int]:
         """Return of each vertex how many backwards it comes after, twice; odd inside of one.
 
         What only an update reads belongs to it, though it reads no gradient itself.
         """
         stages: list[int] = []
-        for vertex in self.vertices:
+        for vertex in self._vertices:
             stage = max((stages[i] for i in vertex.inputs), default=0)
             stages.append(stage + (stage % 2 != (vertex.kind == "gradient")) * bool(vertex.inputs))
         last = max(stages, default=0)
         for i in reversed(range(len(stages))):
-            vertex = self.vertices[i]
+            vertex = self._vertices[i]
             if vertex.kind == "gradient" or vertex.is_result or vertex.is_leaf:
                 continue
-            latest = [stages[r] - (self.vertices[r].kind == "gradient") for r in self.readers[i]]
+            latest = [stages[r] - (self._vertices[r].kind == "gradient") for r in self._readers[i]]
             wanted = min(latest, default=last if vertex.writes else stages[i])
             stages[i] = max(stages[i], wanted - wanted % 2)
         return stages
 
-    def _merge_derivatives(self, operations: Sequence[int]) -> None:
-        """Let one box stand for all that one backward gives."""
-        first: dict[tuple[int, ...], int] = {}
-        for i in operations:
-            if self.vertices[i].kind == "gradient":
-                y, _, *seed = self.vertices[i].inputs
-                self._merge(first.setdefault((y, *seed), i), i)
-
     def _into_regions(self) -> None:
         def title(part: Part) -> str:
-            stage = self.stages[part.members[0]]
+            stage = self._stages[part.members[0]]
             return _REGIONS[stage if stage < 2 else 2 - stage % 2]
 
-        runs = groupby(self.root.parts, title)
-        regions = [Part(title=name, parts=list(run)) for name, run in runs]
-        for frame in regions:
-            if frame.title == "backward" and len(frame.parts) == 1:
-                frame.members, frame.parts = frame.parts[0].members, []
+        regions = []
+        for name, run in groupby(self.root.parts, title):
+            parts = list(run)
+            alone = name == "backward" and len(parts) == 1
+            regions.append(Part(parts[0].members, name) if alone else Part(title=name, parts=parts))
         if len(regions) > 1:
             self.root.parts = regions
 
@@ -130,11 +189,10 @@ class _Folding:
 
     def _inscribe(self) -> None:
         """Write leaves that one operation reads into its box."""
-        for leaf, readers in enumerate(self.readers):
-            vertex = self.vertices[leaf]
+        for leaf, readers in enumerate(self._readers):
+            vertex = self._vertices[leaf]
             if vertex.is_leaf and not vertex.is_result and vertex.kind != "input":
-                bases = {self._base(r) for r in readers if self.vertices[r].kind != "gradient"}
-                if len(bases) <= 1 or self.sketch.is_step:
+                if self.sketch.is_step or len({self.base[r] for r in readers}) <= 1:
                     self.inscribed.add(leaf)
 
     # 2. Repetitions
@@ -142,50 +200,42 @@ class _Folding:
     def _repeats(self) -> None:
         """Fold what repeats, in the longest frame first, and there what spares most."""
         done: set[Part] = set()
-        for _ in range(_FOLDS):
-            frames = [frame for frame in self.root.frames() if frame not in done]
-            if self._surplus() <= 0 or not frames:
-                break
-            frame = max(frames, key=lambda f: len(f.parts))
+        while self._surplus() > 0 and (left := [f for f in self.root.frames() if f not in done]):
+            frame = max(left, key=lambda f: len(f.parts))
             if not self._repeat_in(frame):
                 done.add(frame)
-        self._draw_starts()
-
-    def _draw_starts(self) -> None:
-        """Draw the leaves that a first round reads where the next ones read what was computed."""
-        for i, vertex in enumerate(self.vertices):
-            base = self._base(i)
-            for mine, theirs in zip(self.vertices[base].inputs, vertex.inputs, strict=False):
-                if not self.vertices[theirs].is_leaf:
+        # Where the next rounds read what was computed, the leaf that the first one reads is drawn.
+        for base, vertex in zip(self.base, self._vertices, strict=True):
+            for mine, theirs in zip(self._vertices[base].inputs, vertex.inputs, strict=False):
+                if not self._vertices[theirs].is_leaf:
                     self.inscribed.discard(mine)
 
     def _repeat_in(self, frame: Part) -> bool:
         """Fold one repetition: of the same types, but in an update of whatever types there are."""
         parts = frame.parts
-        exact = self.stages[frame.all_members()[0]] < 2
-        found = find_repetition(
-            self.sketch, parts, self._base, lambda part: self._token(part, exact)
-        )
+        exact = self._stages[parts[0].all_members()[0]] < 2
+        kinds = [self._kind(part, exact) for part in parts]
+        found = _find_repetition(kinds, *self._links(parts))
         if found is None:
             return False
         start, period, times = found
+        end = start + period * times
         body = parts[start : start + period]
-        for n in range(1, times):
-            for one, other in zip(body, parts[start + n * period :], strict=False):
+        for n in range(start + period, end, period):
+            for one, other in zip(body, parts[n:end], strict=False):
                 self._stands_for(one, other)
         if period == 1 and not body[0].is_frame:
             body[0].times *= times
         else:
             body = [Part(times=times, parts=body)]
-        parts[start : start + period * times] = body
+        parts[start:end] = body
         return True
 
-    def _token(self, part: Part, exact: bool) -> object:
+    def _kind(self, part: Part, exact: bool) -> object:
         if part.is_frame:
-            return (part.times, *(self._token(p, exact) for p in part.parts))
-        vertex = self.vertices[part.members[0]]
-        kind = (vertex.dtype, vertex.shape) if exact else ()
-        return vertex.op, len(vertex.inputs), part.times, kind
+            return (part.times, *(self._kind(p, exact) for p in part.parts))
+        vertex = self._vertices[part.members[0]]
+        return vertex.op, len(vertex.inputs), part.times, vertex.type if exact else ""
 
     def _stands_for(self, one: Part, other: Part) -> None:
         """Draw one part for another that is like it, with the leaves that only that one reads."""
@@ -193,108 +243,70 @@ class _Folding:
         own = {mine for mine, _ in pairs}
         for mine, theirs in pairs:
             self._merge(mine, theirs)
-        for pair in pairs:
-            inputs = (self.vertices[i].inputs for i in pair)
-            for leaf, gone in zip(*inputs, strict=True):
-                if self._is_only_read_by(leaf, own) and self._is_only_read_by(gone, own):
+        for mine, theirs in pairs:
+            inputs = zip(self._vertices[mine].inputs, self._vertices[theirs].inputs, strict=True)
+            for leaf, gone in inputs:
+                if self._is_read_by(leaf, own) and self._is_read_by(gone, own):
                     self._merge(leaf, gone)
 
-    def _is_only_read_by(self, leaf: int, operations: set[int]) -> bool:
-        if not self.vertices[leaf].is_leaf or leaf in self.inscribed:
+    def _is_read_by(self, leaf: int, operations: set[int]) -> bool:
+        """Return whether a vertex is a leaf that is drawn, and that only some operations read."""
+        if not self._vertices[leaf].is_leaf or leaf in self.inscribed:
             return False
-        return all(self._base(r) in operations for r in self.readers[leaf])
+        return {self.base[r] for r in self._readers[leaf]} <= operations
 
     # 3. Functions
 
-    def _subroutines(self) -> None:
-        """Make one box of each stretch of a function that there are several of."""
-        if self._surplus() > 0:
-            stretches = self._stretches()
-            often = Counter(self._kind_of(name, parts) for name, parts in stretches)
-            self._close(s for s in stretches if often[self._kind_of(*s)] > 1)
+    def _functions(self, least: int) -> None:
+        """Make one box of each stretch that one function recorded, the short kinds first.
 
-    def _functions(self) -> None:
-        """Make one box of each stretch of a function, the short ones first."""
-        left = self._surplus()
-        chosen = []
-        for name, parts in sorted(self._stretches(), key=lambda s: len(s[1])):
-            if left > 0:
-                chosen.append((name, parts))
-                left -= len(parts) - 1
-        self._close(chosen)
-
-    def _close(self, stretches: Iterable[tuple[str, list[Part]]]) -> None:
-        """Make one box of each of some stretches."""
-        first: dict[Part, Part] = {}
-        gone: set[Part] = set()
-        for name, parts in stretches:
-            first[parts[0]] = _closed(parts, name)
-            gone.update(parts[1:])
-        for frame in self.root.frames():
-            frame.parts = [first.get(part, part) for part in frame.parts if part not in gone]
-
-    def _stretches(self) -> list[tuple[str, list[Part]]]:
-        """Return the longest stretches that one function recorded, with its name."""
-        found = []
+        ``least`` is how many there are to be of a kind: of the same function and operations.
+        """
+        kinds: dict[object, list[tuple[Part, list[Part]]]] = {}
         for frame in self.root.frames():
             for name, run in groupby(frame.parts, self._function_of):
                 parts = list(run)
                 if name and _STRETCH <= len(parts) < len(frame.parts):
-                    found.append((name, parts))
-        return found
-
-    def _kind_of(self, name: str, parts: Sequence[Part]) -> object:
-        return (name, *(self.vertices[i].op for part in parts for i in part.members))
+                    ops = (self._vertices[i].op for part in parts for i in part.members)
+                    kinds.setdefault((name, *ops), []).append((frame, parts))
+        for stretches in sorted(kinds.values(), key=lambda found: len(found[0][1])):
+            if self._surplus() > 0 and len(stretches) >= least:
+                for frame, parts in stretches:
+                    at = frame.parts.index(parts[0])
+                    box = _closed(parts, self._function_of(parts[0]))
+                    frame.parts[at : at + len(parts)] = [box]
 
     def _function_of(self, part: Part) -> str:
         if part.is_frame or part.times > 1 or part.title:
             return ""
-        names = {self.vertices[i].function for i in part.members}
+        names = {self._vertices[i].function for i in part.members}
         return names.pop() if len(names) == 1 else ""
 
     # 4. Chains
 
     def _chains(self) -> None:
         """Write operations that only the next one reads, and that reads nothing else, as lines."""
-        reads, readers = self._links()
+        boxes, around = self.root.boxes(), self.root.around()
+        reads, read_by = self._links(boxes)
+        gone: set[Part] = set()
+        for n, part in enumerate(boxes):
+            if len(reads[n]) == 1:
+                (before,) = reads[n]
+                one = boxes[before]
+                if before >= 0 and read_by[before] == {n} and around[one] == around[part]:
+                    if self._may_follow(part, one):
+                        one.members += part.members
+                        part.members = one.members
+                        reads[n] = reads[before]
+                        gone.add(one)
         for frame in self.root.frames():
-            inside, gone = set(frame.parts), set[Part]()
-            for part in frame.parts:
-                if part.is_frame or len(reads[part]) != 1:
-                    continue
-                (before,) = reads[part]
-                if not isinstance(before, Part) or before not in inside:
-                    continue
-                if readers[before] == {part} and self._may_follow(part, before):
-                    before.members.extend(part.members)
-                    part.members = before.members
-                    reads[part] = reads[before]
-                    gone.add(before)
             frame.parts = [part for part in frame.parts if part not in gone]
-
-    def _links(self) -> tuple[dict[Part, set[Part | int]], dict[Part, set[Part]]]:
-        """Return by box what it reads, boxes and leaves, and which boxes read it."""
-        box = self.root.box_of()
-        reads: dict[Part, set[Part | int]] = {part: set() for part in box.values()}
-        readers: dict[Part, set[Part]] = {part: set() for part in box.values()}
-        for i, vertex in enumerate(self.vertices):
-            mine = box.get(self._base(i))
-            if mine is None:
-                continue
-            for x in vertex.inputs:
-                theirs = box.get(self._base(x))
-                if theirs is None and x not in self.inscribed:
-                    reads[mine].add(x)  # a leaf, which is drawn
-                elif theirs is not None and theirs is not mine:
-                    reads[mine].add(theirs)
-                    readers[theirs].add(mine)
-        return reads, readers
 
     def _may_follow(self, part: Part, before: Part) -> bool:
         """Return whether two boxes may be one, of which the latter alone reads the former."""
         if part.title or before.title or part.times != before.times:
             return False
-        last = self.vertices[before.members[-1]]
+        last = self._vertices[before.members[-1]]
         return not last.is_result and not last.writes
 
     # 5. What is still too much
@@ -302,65 +314,74 @@ class _Folding:
     def _levels(self) -> None:
         """Make one box of the operations of one kind at one depth, frame by frame."""
         for frame in self.root.frames():
-            if self._surplus() <= 0:
-                return
-            if any(part.is_frame for part in frame.parts):
+            if self._surplus() <= 0 or any(part.is_frame for part in frame.parts):
                 continue
-            depth: dict[Part, int] = {}
-            place = {self._base(i): part for part in frame.parts for i in part.members}
-            for part in frame.parts:
-                bases = {self._base(x) for i in part.members for x in self.vertices[i].inputs}
-                read = {place[base] for base in bases if base in place} - {part}
-                depth[part] = 1 + max((depth[p] for p in read), default=0)
-            first: dict[object, Part] = {}
-            for part in sorted(frame.parts, key=depth.__getitem__):
-                ops = tuple(self.vertices[i].op for i in part.members)
-                one = first.setdefault((depth[part], part.title, ops), part)
+            reads, _ = self._links(frame.parts)
+            depth: list[int] = []
+            first: dict[tuple[int, str, tuple[str, ...]], Part] = {}
+            for n, part in enumerate(frame.parts):
+                depth.append(1 + max((depth[m] for m in reads[n] if 0 <= m < n), default=0))
+                ops = tuple(self._vertices[i].op for i in part.members)
+                one = first.setdefault((depth[n], part.title, ops), part)
                 if one is not part:
                     for mine, theirs in zip(one.members, part.members, strict=True):
                         self._merge(mine, theirs)
                     one.times += part.times
-            frame.parts = list(first.values())
+            frame.parts = [first[kind] for kind in sorted(first, key=lambda kind: kind[0])]
         if self.sketch.of_numbers:
             self._merge_leaves()
 
     def _merge_leaves(self) -> None:
         """Let one leaf stand for all of its kind that the same boxes read."""
-        box = self.root.box_of()
         known: dict[object, int] = {}
-        for leaf, readers in enumerate(self.readers):
-            if self.vertices[leaf].is_leaf and leaf not in self.inscribed:
-                by = frozenset(box.get(self._base(r)) for r in readers)
-                self._merge(known.setdefault((self.vertices[leaf].kind, by), leaf), leaf)
-
-    def _bound_leaves(self) -> None:
-        """Draw no more leaves than boxes."""
-        leaves = [i for i, v in enumerate(self.vertices) if v.is_leaf]
-        for fold in (self._merge_leaves, lambda: self.inscribed.update(leaves)):
-            if len(set(map(self._base, leaves)) - self.inscribed) > self.most:
-                fold()
-
-    def _cut_updates(self) -> None:
-        """Cut the updates of a step first, which are alike in all of them."""
-        if self.sketch.is_step:
-            self._cut_in([part for part in self.root.parts if part.title == "update"])
+        box_of = {i: box for box in self.root.boxes() for i in box.members}
+        for leaf, readers in enumerate(self._readers):
+            if self._vertices[leaf].is_leaf and leaf not in self.inscribed:
+                by = frozenset(box_of.get(self.base[r]) for r in readers)
+                self._merge(known.setdefault((self._vertices[leaf].kind, by), leaf), leaf)
 
     def _cut(self) -> None:
-        """Cut what is left into stretches of equal length, each one box."""
-        self._cut_in([self.root])
-
-    def _cut_in(self, roots: list[Part]) -> None:
-        """Cut the longest frame there is in some of them, again and again."""
+        """Cut the longest frame there is into stretches of equal length, each one box."""
         while (surplus := self._surplus()) > 0:
-            frames = [frame for root in roots for frame in root.frames()]
-            if not frames:
-                return
-            frame = max(frames, key=lambda f: len(f.parts))
+            frame = max(self.root.frames(), key=lambda f: len(f.parts))
             length = len(frame.parts)
             stretches = np.array_split(np.arange(length), max(_LEFT, length - surplus))
             if len(stretches) >= length:
                 return
             frame.parts = [_closed([frame.parts[i] for i in stretch]) for stretch in stretches]
+
+    # Leaves that are boxes
+
+    def _bound_leaves(self) -> None:
+        """Draw no more leaves than boxes."""
+        leaves = [i for i, v in enumerate(self._vertices) if v.is_leaf]
+        if len({self.base[i] for i in leaves} - self.inscribed) > self._most:
+            self.inscribed.update(leaves)
+
+    def _add_leaves(self) -> None:
+        """Draw a leaf before the first box that reads it, in the frames that have its rounds.
+
+        A leaf that is one for all rounds of what repeats stands outside of it.
+        """
+        around = self.root.around()
+        order = {box: n for n, box in enumerate(around)}
+        box_of = {i: box for box in around for i in box.members}
+        before: dict[Part, list[Part]] = {}
+        for leaf, alike in self.alike.items():
+            if not self._vertices[leaf].is_leaf or leaf in self.inscribed:
+                continue
+            readers = {box_of[self.base[r]] for i in alike for r in self._readers[i]}
+            if not readers:
+                self.root.parts.append(Part([leaf], times=len(alike)))
+                continue
+            first = min(readers, key=order.__getitem__)
+            frames = [f for f in around[first] if all(f in around[box] for box in readers)]
+            while (rounds := math.prod(f.times for f in frames)) > len(alike):
+                frames.pop()
+            inside = [*around[first], first][len(frames)]
+            before.setdefault(inside, []).append(Part([leaf], times=len(alike) // rounds))
+        for frame in self.root.frames():
+            frame.parts = [p for part in frame.parts for p in (*before.get(part, ()), part)]
 
 
 def _closed(parts: list[Part], title: str = MIXED) -> Part:
@@ -370,38 +391,72 @@ def _closed(parts: list[Part], title: str = MIXED) -> Part:
     return Part([i for part in parts for i in part.all_members()], title=title)
 
 
-def _add_leaves(sketch: Sketch, root: Part, base: list[int], inscribed: set[int]) -> None:
-    """Draw the leaves that are boxes: in the innermost frame around all readers, before the first.
+# Finding what repeats
 
-    A leaf that is one for all rounds of what repeats stands outside of it.
+
+def _find_repetition(
+    kinds: Sequence[object], reads: Sequence[set[int]], read_by: Sequence[set[int]]
+) -> tuple[int, int, int] | None:
+    """Return start, period and times of what repeats and spares most boxes, or None.
+
+    Parts of one kind are alike. Which ones each reads, and which read it, is told by their places;
+    -1 is elsewhere.
     """
-    paths = {i: path for path in root.paths() for i in path[-1].members}
-    order = {path[-1]: n for n, path in enumerate(paths.values())}
-    drawn = [v.is_leaf and base[i] not in inscribed for i, v in enumerate(sketch.vertices)]
-    alike = Counter(base[i] for i, is_drawn in enumerate(drawn) if is_drawn)
-    readers: dict[int, list[list[Part]]] = {}
-    for i, vertex in enumerate(sketch.vertices):
-        if drawn[i]:
-            readers.setdefault(base[i], [])
-        for x in vertex.inputs if vertex.kind != "gradient" else ():
-            if drawn[x]:
-                readers.setdefault(base[x], []).append(paths[base[i]])
-    before: dict[Part, list[Part]] = {}
-    for leaf, read_in in readers.items():
-        first = min(read_in, key=lambda path: order[path[-1]], default=[root, root])
-        depth = _common(read_in) if read_in else 1
-        while depth > 1 and first[depth - 1].times > 1 and alike[leaf] == 1:
-            depth -= 1
-        times = 1 if first[depth - 1].times > 1 else alike[leaf]
-        before.setdefault(first[depth], []).append(Part([leaf], times=times))
-    for frame in root.frames():
-        frame.parts = [p for part in frame.parts for p in (*before.get(part, ()), part)]
-    root.parts += before.get(root, ())
+    tried: list[tuple[int, int, int]] = []
+    for _, minus, begin, length in sorted(_runs(kinds), reverse=True):
+        period, end = -minus, begin + length
+        # A shorter period has more rounds of the same, and stands before.
+        if any(period % p == 0 and b <= begin and end <= e for p, b, e in tried):
+            continue
+        starts = range(begin, begin + length % period + 1)
+        start = min(starts, key=lambda n: _handed_on(read_by, n, n + period))
+        places = range(start, start + length // period * period)
+        if _is_loop(places, period, reads, read_by):
+            return start, period, length // period
+        tried.append((period, begin, end))
+        if len(tried) == _CANDIDATES:
+            break
+    return None
 
 
-def _common(paths: list[list[Part]]) -> int:
-    """Return how many frames there are around all of some boxes."""
-    depth = 0
-    while paths[0][depth].is_frame and all(path[depth] is paths[0][depth] for path in paths):
-        depth += 1
-    return depth
+def _runs(kinds: Sequence[object]) -> list[tuple[int, int, int, int]]:
+    """Return what is spared, the period negated, start and length of each run that repeats."""
+    numbers: dict[object, int] = {}
+    tokens = np.array([numbers.setdefault(kind, len(numbers)) for kind in kinds])
+    found = []
+    n = len(tokens)
+    least = max(_SPARED, int(n * _SHARE))
+    for period in range(1, min(n // 2, _WORK // max(n, 1)) + 1):
+        same = tokens[:-period] == tokens[period:]
+        ends = np.flatnonzero(np.diff(np.concatenate(([0], same.view(np.int8), [0]))))
+        starts, lengths = ends[::2], ends[1::2] - ends[::2] + period
+        spared = (lengths // period - 1) * period
+        for i in np.flatnonzero(spared >= least).tolist():  # two rounds at least
+            found.append((int(spared[i]), -period, int(starts[i]), int(lengths[i])))
+    return found
+
+
+def _handed_on(read_by: Sequence[set[int]], start: int, end: int) -> int:
+    """Return how many results of a round go on to the next: few, where it begins well."""
+    return sum(any(r >= end for r in read_by[n]) for n in range(start, end))
+
+
+def _is_loop(
+    places: range, period: int, reads: Sequence[set[int]], read_by: Sequence[set[int]]
+) -> bool:
+    """Return whether rounds are wired alike, and in a row or else side by side."""
+
+    def wired(begin: int, low: int) -> tuple[frozenset[int], ...]:
+        """Return what a round reads of a stretch of one period, from where it begins."""
+        stretch = range(begin + low, begin + low + period)
+        parts = range(begin, begin + period)
+        return tuple(frozenset(x - begin for x in reads[n] if x in stretch) for n in parts)
+
+    inside = {wired(begin, 0) for begin in places[::period]}
+    before = {wired(begin, -period) for begin in places[period::period]}
+    if len(inside) > 1 or len(before) > 1:
+        return False
+    return any(before.pop()) or all(
+        len({frozenset(read_by[n].difference(places)) for n in places[offset::period]}) == 1
+        for offset in range(period)
+    )

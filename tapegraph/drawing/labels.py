@@ -10,11 +10,12 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from tapegraph.drawing.sketch import MIXED, Folded, Part, Vertex
+from tapegraph.drawing.folding import MIXED, Folding, Part
+from tapegraph.drawing.sketch import Vertex
 
-# Of a line in characters, and of a box in lines; a monospaced character, in parts of the font's
-# size, as wide as the widest of the fonts that are asked for.
-_LONGEST, _MOST_LINES = 42, 12
+# Of a line in a box and above the picture in characters, and of a box in lines; a monospaced
+# character, in parts of the font's size, as wide as the widest of the fonts that are asked for.
+_LONGEST, _WIDEST, _MOST_LINES = 42, 90, 12
 CHARACTER = 0.61
 # How what is written in a box is set.
 _NAME, _CALL, _TYPE, _VALUE, _GRADIENT, _NOTE = "name", "call", "type", "value", "slope", "note"
@@ -46,24 +47,38 @@ def columns(text: str) -> int:
 class Labels:
     """Writes the boxes of a folded sketch."""
 
-    def __init__(self, folded: Folded) -> None:
-        self._folded = folded
-        self._vertices = folded.sketch.vertices
-        self._alike = folded.alike()
+    def __init__(self, folding: Folding) -> None:
+        self._folding = folding
+        self._vertices = folding.sketch.vertices
+        self._alike = folding.alike
         dtypes = Counter(v.dtype for v in self._vertices if v.dtype and v.kind != "number")
-        self.dtype = dtypes.most_common(1)[0][0] if dtypes else ""
+        self._dtype = dtypes.most_common(1)[0][0] if dtypes else ""
         # A picture of nothing but single operations has room for all there is to say.
-        self._is_full = all(self._vertices[i].kind == "number" for i in folded.inscribed)
+        self._is_full = all(self._vertices[i].kind == "number" for i in folding.inscribed)
+
+    def header(self) -> tuple[str, list[str]]:
+        """Return the title, and what is said of all of it."""
+        sketch = self._folding.sketch
+        trained = [v for v in self._vertices if v.kind == "param"]
+        operations = sum(not v.is_leaf for v in self._vertices)
+        what = "Value" if sketch.of_numbers else "parameter"
+        counted = f"{_many(operations, 'operation')}, {_many(len(trained), what)}"
+        if trained and not sketch.of_numbers:
+            counted += f" of {_many(sum(math.prod(v.shape or ()) for v in trained), 'number')}"
+        if self._dtype:
+            counted += f", {self._dtype}"
+        title, *facts = (short(text, _WIDEST) for text in (sketch.title, *sketch.facts, counted))
+        return title, facts
 
     def lines(self, part: Part) -> list[TextLine]:
         """Return what stands in a box."""
         often = f" × {part.times:,}" if part.times > 1 else ""
-        first, last = self._vertices[part.members[0]], self._vertices[part.members[-1]]
+        last = self._vertices[part.members[-1]]
         if last.kind == "gradient":
-            return self._of_backward(part)
+            return self._of_backward(part, last)
         if part.title:
             lines = self._of_closed(part, often)
-        elif first.is_leaf:
+        elif last.is_leaf:
             lines = [_line(self._leaves_name(self._alike[part.members[0]]) + often, _NAME)]
         elif len(part.members) == 1:
             lines = [_line(self._call(part.members[0]) + often, _NAME)]
@@ -78,7 +93,7 @@ class Labels:
                 lines.insert(0, _line(often, _NAME))
         kinds = {self._type(self._vertices[i]) for i in self._alike[part.members[-1]]}
         kind = kinds.pop() if len(kinds) == 1 else "several shapes"
-        if kind and not (first.is_leaf and kind == lines[0].text):
+        if kind and kind != lines[0].text:
             lines.append(_line(f"→ {kind}" if len(part.members) > 1 else kind, _TYPE))
         lines += self._numbers(part)
         told = {self._vertices[i].writes for m in part.members for i in self._alike[m]}
@@ -89,9 +104,8 @@ class Labels:
 
     def places(self, i: int) -> dict[int, str]:
         """Return by operand how edges are told apart, where it counts which comes first."""
-        vertex = self._vertices[i]
-        drawn = [(n, x) for n, x in enumerate(vertex.inputs, 1) if x not in self._folded.inscribed]
-        places = {x: str(n) for n, x in drawn}
+        vertex, inscribed = self._vertices[i], self._folding.inscribed
+        places = {x: str(n) for n, x in enumerate(vertex.inputs, 1) if x not in inscribed}
         counts = vertex.op not in _COMMUTE and vertex.kind != "gradient" and len(places) > 1
         return places if counts else {}
 
@@ -112,16 +126,13 @@ class Labels:
 
     # Parts of it
 
-    def _of_backward(self, part: Part) -> list[TextLine]:
-        alike = [i for m in part.members for i in self._alike[m]]
-        sources = {self._vertices[i].inputs[1] for i in alike}
-        y = self._vertices[self._vertices[alike[0]].inputs[0]]
+    def _of_backward(self, part: Part, gradient: Vertex) -> list[TextLine]:
+        sources = {self._vertices[i].source for m in part.members for i in self._alike[m]}
+        y = self._vertices[gradient.inputs[0]]
         count = f"by {len(sources):,} tensors" if len(sources) > 1 else "by one tensor"
-        return [
-            _line(part.title or y.name or y.op, _NAME),
-            _line(f"gradients of {y.name or y.op}", _NOTE),
-            _line(count, _NOTE),
-        ]
+        title = part.title or y.name or y.op
+        notes = (f"gradients of {y.name or y.op}", count)
+        return [_line(title, _NAME), *(_line(note, _NOTE) for note in notes)]
 
     def _of_closed(self, part: Part, often: str) -> list[TextLine]:
         """Return the lines of a box of many operations: what it is, and which they are."""
@@ -139,39 +150,33 @@ class Labels:
         """Return an operation with the operands that are written into its box."""
         vertex = self._vertices[i]
         name = f"{vertex.name} = {vertex.op}" if vertex.name else vertex.op
-        if not any(x in self._folded.inscribed for x in vertex.inputs):
+        if self._folding.inscribed.isdisjoint(vertex.inputs):
             return name
-        operands = []
+        operands = [_SLOT] * len(vertex.inputs)
         for n, x in enumerate(vertex.inputs):
-            if x in self._folded.inscribed:
+            if x in self._folding.inscribed:
                 found = dict.fromkeys(self._vertices[j].inputs[n] for j in self._alike[i])
-                operands.append(self._leaves_name(list(found)))
-            else:
-                operands.append(_SLOT)
+                operands[n] = self._leaves_name(list(found))
         if len(operands) > 4:
             operands[3:] = ["…"]
         return f"{name}({', '.join(operands)})"
 
     def _leaves_name(self, leaves: Sequence[int]) -> str:
-        first, last = self._vertices[leaves[0]], self._vertices[leaves[-1]]
-        if len(leaves) == 1 or first.name == last.name:
-            if first.name:
-                return first.name
-            if len(leaves) == 1:
-                number = _number(first.value) if not self._is_full or first.kind == "number" else ""
-                return number or first.op
+        found = [self._vertices[i] for i in leaves]
+        first, last = found[0], found[-1]
         if first.name and last.name:
             return _range(first.name, last.name)
-        values = [self._vertices[i].value for i in leaves]
-        if all(isinstance(value, (int, float)) for value in values):
-            return _span(values)
-        texts = set(map(_number, values))
+        if self._is_full and len(found) == 1 and first.kind != "number":
+            return first.op  # whose number has a line of its own
+        if all(isinstance(v.value, (int, float)) for v in found):
+            return _span([v.value for v in found])
+        texts = {_number(v.value) for v in found}
         return (texts.pop() if len(texts) == 1 else "") or first.op
 
     def _type(self, vertex: Vertex) -> str:
         if vertex.shape is None:
             return ""
-        if vertex.dtype == self.dtype:
+        if vertex.dtype == self._dtype:
             return "" if vertex.shape == () and vertex.value is not None else str(vertex.shape)
         return vertex.dtype if vertex.shape == () else vertex.type
 
@@ -199,6 +204,8 @@ def _span(numbers: Sequence[float]) -> str:
 
 def _range(first: str, last: str) -> str:
     """Return the names from one to another: ``layers.0…3.w`` where they differ in a number."""
+    if first == last:
+        return first
     prefix = os.path.commonprefix([first, last]).rstrip("0123456789")
     rest, other = first[len(prefix) :], last[len(prefix) :]
     suffix = os.path.commonprefix([rest[::-1], other[::-1]])[::-1].lstrip("0123456789")
@@ -217,6 +224,10 @@ def short(text: str, most: int = _LONGEST) -> str:
     """Return a text in one line, and not so long that it would make the picture wide."""
     text = printable(" ".join(text.split()))
     return text if len(text) <= most else text[: most - 1] + "…"
+
+
+def _many(count: int, noun: str) -> str:
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
 
 def _line(text: str, role: str) -> TextLine:

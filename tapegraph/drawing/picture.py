@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from tapegraph.drawing.composing import compose
-from tapegraph.drawing.folding import fold
-from tapegraph.drawing.formats import graphviz, save_png, svg, text
-from tapegraph.drawing.scene import Theme, colours
-from tapegraph.drawing.sketching import sketch
+from tapegraph.drawing.folding import Folding, Part
+from tapegraph.drawing.layout import lay_out
+from tapegraph.drawing.scene import LIGHT, Box, Theme, colours, save_png, svg
+from tapegraph.drawing.sketch import sketch
 from tapegraph.errors import kind_of, message, path_of
 
 __all__ = ["Drawing", "draw"]
 
 # More boxes than that nobody can read.
 _MOST = 1000
+# A line of text, in characters.
+_WIDTH = 110
 
 
 class Drawing:
@@ -31,9 +32,9 @@ class Drawing:
     """
 
     def __init__(self, what: Any, names: Any, boxes: int) -> None:
-        folded = fold(sketch(what, names), boxes)
-        self._folded = folded
-        self._scene = compose(folded)
+        folding = Folding(sketch(what, names), boxes)
+        self._folding = folding
+        self._scene = lay_out(folding)
         self.title = self._scene.title
         self.size = (round(self._scene.width), round(self._scene.height))
         self.boxes = len(self._scene.boxes)
@@ -50,7 +51,34 @@ class Drawing:
 
     def dot(self) -> str:
         """Return the graph in Graphviz's language, as a ``.dot`` file has it."""
-        return graphviz(self._scene, self._folded.root)
+        return "\n".join(self._dot()) + "\n"
+
+    def _dot(self) -> Iterator[str]:
+        scene = self._scene
+        boxes = {box.part: box for box in scene.boxes}
+        number = {part: n for n, part in enumerate(boxes)}
+
+        def inside(frame: Part, indent: str) -> Iterator[str]:
+            for part in frame.parts:
+                if part.is_frame:
+                    yield f"{indent}subgraph cluster_{number[part.boxes()[0]]}_{len(indent)} {{"
+                    yield f"{indent}  label={_quoted([part.heading])};"
+                    yield from inside(part, indent + "  ")
+                    yield f"{indent}}}"
+                else:
+                    yield f"{indent}n{number[part]} [{_attributes(boxes[part])}];"
+
+        yield "digraph tapegraph {"
+        yield f"  label={_quoted([scene.title, *scene.facts])};"
+        yield '  labelloc="t";'
+        yield '  node [shape="box", style="rounded,filled", fontname="monospace", fontsize="11"];'
+        yield from inside(self._folding.root, "  ")
+        for edge in scene.edges:
+            tail, head = (number[part] for part in edge.ends)
+            options = [f"headlabel={_quoted([edge.label])}"] if edge.label else []
+            options += ['style="dashed"', 'constraint="false"'] if edge.again else []
+            yield f"  n{tail} -> n{head} [{', '.join(options)}];"
+        yield "}"
 
     def save(
         self, path: str | os.PathLike[str], *, theme: Theme | None = None, scale: float = 2.0
@@ -93,10 +121,43 @@ class Drawing:
         return {"image/svg+xml": self.svg(), "text/plain": str(self)}
 
     def __str__(self) -> str:
-        return text(self._scene, self._folded.root)
+        scene = self._scene
+        boxes = {box.part: box for box in scene.boxes}
+        number = {part: n for n, part in enumerate(boxes, 1)}
+        reads: dict[Part, list[int]] = {}
+        for edge in scene.edges:
+            if not edge.again:
+                tail, head = edge.ends
+                reads.setdefault(head, []).append(number[tail])
+
+        def inside(frame: Part, indent: str) -> Iterator[str]:
+            for part in frame.parts:
+                if part.is_frame:
+                    yield f"{indent}{part.heading}"
+                    yield from inside(part, indent + "    ")
+                    continue
+                of = "".join(f" [{n}]" for n in reads.get(part, ()))
+                whole = "  ".join(line.text for line in boxes[part].lines)
+                line = f"{indent}{number[part]:>3}  {whole}" + (f"  of{of}" if of else "")
+                yield line if len(line) <= _WIDTH else line[: _WIDTH - 1] + "…"
+
+        return "\n".join([scene.title, *scene.facts, *inside(self._folding.root, "")])
 
     def __repr__(self) -> str:
         return f"<drawing of {self.title}: {self.boxes} boxes; save it, or print it>"
+
+
+def _attributes(box: Box) -> str:
+    fill, line = LIGHT[box.kind], LIGHT[f"{'result' if box.is_result else box.kind}-line"]
+    label = _quoted([line.text for line in box.lines])
+    return f'label={label}, fillcolor="{fill}", color="{line}"'
+
+
+def _quoted(lines: list[str]) -> str:
+    """Return lines as one string in quotes, in which Graphviz finds no escape of its own."""
+    safe = (line.replace("\\", "\\\\").replace('"', '\\"') for line in lines)
+    text = "\\n".join(" ".join(line.split()) for line in safe)
+    return f'"{text}"'
 
 
 def draw(what: Any, *, names: Any = None, boxes: int = 24) -> Drawing:

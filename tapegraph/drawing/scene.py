@@ -1,198 +1,26 @@
-"""Where everything in a picture is, frames, boxes with their lines and edges, and its colours."""
+"""A picture: boxes, frames and edges in their places, and in colours, as SVG and as PNG."""
 
 from __future__ import annotations
 
 import typing
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Literal, NamedTuple
+from html import escape
+from itertools import pairwise
+from typing import Any, Literal, NamedTuple
 
-from tapegraph.drawing.labels import CHARACTER, SIZES, TextLine, columns
-from tapegraph.drawing.layered import Point
-from tapegraph.drawing.sketch import Part
+from tapegraph.drawing.folding import Part
+from tapegraph.drawing.labels import CHARACTER, SIZES, TextLine, columns, printable
 from tapegraph.errors import message
 
-PAD_X, PAD_Y = 10.0, 5.0  # inside a box
-LINE = 1.28  # the height of a line, in parts of its size
+_LEAST = 44.0  # the width of a box, around which a frame is wide enough for its title
+_PAD_X, _PAD_Y = 10.0, 5.0  # inside a box
+_LINE = 1.28  # the height of a line, in parts of its size
 MARGIN = 14.0  # inside a frame, and around the picture
-TITLE, TITLE_SIZE = 20.0, 11.0  # above what a frame holds
-HEADER_SIZE, FACT_SIZE = 14.0, 11.0
+TITLE = 28.0  # the room above what a frame holds
+_HEADER_SIZE, _FACT_SIZE = 14.0, 11.0
 HEAD = 5.0  # the length of an arrow's head
-# The key to the kinds of boxes: what each is called there.
-KEY = {
-    "input": "argument",
-    "param": "parameter",
-    "constant": "constant",
-    "operation": "operation",
-    "function": "function, folded",
-    "gradient": "gradients",
-    "result": "result",
-}
-
-
-class Rect(NamedTuple):
-    """A rectangle with round corners; of a result the border has another colour."""
-
-    kind: str
-    corner: Point
-    width: float
-    height: float
-    radius: float
-    is_result: bool = False
-    thick: float = 1.0  # its border, where no style says so
-
-
-class Text(NamedTuple):
-    """A line of text on its baseline, from a place on or around it."""
-
-    text: str
-    place: Point
-    size: float
-    role: str
-    is_centred: bool = False
-
-
-@dataclass
-class Box:
-    """A box: what it shows, and where; the corner is the left upper one."""
-
-    part: Part
-    kind: str
-    lines: list[TextLine]
-    width: float
-    height: float
-    is_result: bool
-    details: str
-    corner: Point = Point(0.0, 0.0)
-
-    def shapes(self) -> Iterator[Rect | Text]:
-        """Yield what is drawn: of one that stands for several a stack of two."""
-        thick = 2.2 if self.is_result else 1.0
-        for by in (3.0, 0.0) if self.part.times > 1 else (0.0,):
-            corner = _moved(self.corner, Point(by, by))
-            yield Rect(self.kind, corner, self.width, self.height, 6, self.is_result, thick)
-        x, y = self.corner.x + self.width / 2, self.corner.y + PAD_Y
-        for line in self.lines:
-            size = SIZES[line.role]
-            y += size * LINE
-            yield Text(line.text, Point(x, y - size * 0.36), size, line.role, True)
-
-
-@dataclass
-class Frame:
-    """A frame around boxes."""
-
-    part: Part
-    width: float
-    height: float
-    corner: Point = Point(0.0, 0.0)
-
-
-@dataclass
-class Edge:
-    """An edge through points, in pairs between which it is straight; ``again`` leads back up."""
-
-    points: list[Point]
-    has_head: bool = True
-    again: bool = False
-    label: str = ""
-    ends: tuple[Part, Part] | None = None
-
-    def pieces(self) -> list[tuple[Point, ...]]:
-        """Return where it begins, and each piece up to the head: an end, or two handles and one."""
-        points = self.points
-        x, y = points[-1]
-        if self.again:
-            points = [*points[:-1], Point(x + HEAD, y)]
-        elif self.has_head:
-            points = [Point(p.x, min(p.y, y - HEAD)) for p in points]
-        last = points[0]
-        found: list[tuple[Point, ...]] = [(last,)]
-        for n, p in enumerate(points[1:], 1):
-            if n % 2 or self.again or abs(p.x - last.x) < 0.05:
-                found.append((p,))
-            else:
-                half = (last.y + p.y) / 2
-                found.append((Point(last.x, half), Point(p.x, half), p))
-            last = p
-        return found
-
-    def head(self) -> list[Point]:
-        """Return the corners of its arrow's head, none where it has none."""
-        x, y = self.points[-1]
-        if not self.has_head:
-            return []
-        if self.again:
-            return [Point(x, y), Point(x + HEAD + 1, y - 3), Point(x + HEAD + 1, y + 3)]
-        return [Point(x, y), Point(x - 3, y - HEAD - 1), Point(x + 3, y - HEAD - 1)]
-
-
-@dataclass
-class Scene:
-    """A whole picture."""
-
-    title: str
-    facts: list[str]
-    width: float = 0.0
-    height: float = 0.0
-    frames: list[Frame] = field(default_factory=list)
-    boxes: list[Box] = field(default_factory=list)
-    edges: list[Edge] = field(default_factory=list)
-    # The kinds of boxes that there are, in the order of the key to them, and where that stands.
-    kinds: list[str] = field(default_factory=list)
-    key: float = 0.0
-
-    def shapes(self) -> Iterator[Rect | Edge | Text]:
-        """Yield all that is drawn around and below boxes."""
-        for frame in self.frames:
-            yield Rect("frame", frame.corner, frame.width, frame.height, 8)
-        for kind, x in self._keys():
-            is_result = kind == "result"
-            fill = "operation" if is_result else kind
-            yield Rect(fill, Point(x, self.key - 9), 12, 12, 3, is_result)
-        yield from self.edges
-        yield from (text for text in self.texts() if text.text)
-
-    def texts(self) -> Iterator[Text]:
-        """Yield all that is written outside of boxes."""
-        yield Text(self.title, Point(MARGIN, MARGIN + HEADER_SIZE), HEADER_SIZE, "name")
-        for n, fact in enumerate(self.facts):
-            y = MARGIN + HEADER_SIZE * 1.5 + (n + 0.8) * FACT_SIZE * 1.45
-            yield Text(fact, Point(MARGIN, y), FACT_SIZE, "type")
-        for kind, x in self._keys():
-            yield Text(KEY[kind], Point(x + 18, self.key + 1), FACT_SIZE, "type")
-        for frame in self.frames:
-            place = Point(frame.corner.x + 12, frame.corner.y + 15)
-            yield Text(frame.part.heading, place, TITLE_SIZE, "title")
-        for edge in self.edges:
-            x, y = edge.points[-1]
-            yield Text(edge.label, Point(x + 5, y - 3), 8.5, "type")
-
-    def _keys(self) -> Iterator[tuple[str, float]]:
-        """Yield the kinds of boxes, with where the key to each begins."""
-        x = MARGIN
-        for kind in self.kinds:
-            yield kind, x
-            x += key_width(kind)
-
-    def shift(self, by: Point) -> None:
-        """Move all of it."""
-        placed: list[Frame | Box] = [*self.frames, *self.boxes]
-        for shape in placed:
-            shape.corner = _moved(shape.corner, by)
-        for edge in self.edges:
-            edge.points = [_moved(p, by) for p in edge.points]
-
-
-def key_width(kind: str) -> float:
-    """Return how much room the key to a kind of boxes takes."""
-    return 34 + columns(KEY[kind]) * FACT_SIZE * CHARACTER
-
-
-def _moved(point: Point, by: Point) -> Point:
-    return Point(point.x + by.x, point.y + by.y)
-
-
+FONTS = "ui-monospace, SFMono-Regular, Menlo, Consolas, 'DejaVu Sans Mono', monospace"
 Theme = Literal["light", "dark"]
 
 # Light and dark: of a kind of box fill and border, and of everything else.
@@ -219,8 +47,16 @@ _COLOURS = {
     "result-line": ("#1f2430", "#ffffff"),
 }
 LIGHT, DARK = ({name: pair[n] for name, pair in _COLOURS.items()} for n in (0, 1))
-# The kinds of boxes.
-KINDS = ("operation", "param", "constant", "input", "function", "gradient")
+# The kinds of boxes, and what each is called in the key to them.
+KINDS = {
+    "input": "argument",
+    "param": "parameter",
+    "constant": "constant",
+    "operation": "operation",
+    "function": "function, folded",
+    "gradient": "gradients",
+}
+_KEY = {**KINDS, "result": "result"}
 # The colour of what is written, by its role.
 INK = {"type": "faint", "note": "faint", "title": "faint", "slope": "slope"}
 
@@ -230,3 +66,317 @@ def colours(theme: Theme) -> dict[str, str]:
     if theme not in typing.get_args(Theme):
         raise ValueError(message("draw", f"theme={theme!r}", "'light', 'dark' or None"))
     return DARK if theme == "dark" else LIGHT
+
+
+class Point(NamedTuple):
+    """A place in a picture; y grows downwards."""
+
+    x: float
+    y: float
+
+
+class Rect(NamedTuple):
+    """A rectangle with round corners; of a result the border has another colour."""
+
+    kind: str
+    x: float
+    y: float
+    width: float
+    height: float
+    radius: float
+    is_result: bool = False
+
+
+class Text(NamedTuple):
+    """A line of text on its baseline, from a place on or around it."""
+
+    text: str
+    x: float
+    y: float
+    size: float
+    role: str
+    is_centred: bool = False
+
+
+@dataclass
+class Box:
+    """A box, what it shows, and the left upper corner."""
+
+    part: Part
+    kind: str
+    lines: list[TextLine]
+    details: str
+    is_result: bool
+    x: float = 0.0
+    y: float = 0.0
+
+    @property
+    def width(self) -> float:
+        """Room for the widest line."""
+        return max(_LEAST, *(line.width + 2 * _PAD_X for line in self.lines))
+
+    @property
+    def height(self) -> float:
+        """Room for all lines."""
+        return sum(SIZES[line.role] * _LINE for line in self.lines) + 2 * _PAD_Y
+
+    def shapes(self) -> Iterator[Rect | Text]:
+        """Yield what is drawn: of one that stands for several a stack of two."""
+        for by in (3.0, 0.0) if self.part.times > 1 else (0.0,):
+            size = self.width, self.height
+            yield Rect(self.kind, self.x + by, self.y + by, *size, 6, self.is_result)
+        y = self.y + _PAD_Y
+        for text, role in self.lines:
+            y += SIZES[role] * _LINE
+            x, baseline = self.x + self.width / 2, y - SIZES[role] * 0.36
+            yield Text(text, x, baseline, SIZES[role], role, True)
+
+
+@dataclass
+class Frame:
+    """A frame around boxes, and the left upper corner."""
+
+    part: Part
+    x: float
+    y: float
+    width: float
+    height: float
+
+
+@dataclass
+class Edge:
+    """An edge through points, in pairs between which it is straight; ``again`` leads back up."""
+
+    ends: tuple[Part, Part]
+    points: list[Point]
+    label: str = ""
+    again: bool = False
+
+    def pieces(self) -> list[tuple[Point, ...]]:
+        """Return where it begins, and each piece up to the head: an end, or two handles and one."""
+        *way, (x, y) = self.points
+        found: list[tuple[Point, ...]] = [(way[0],)]
+        for n, (last, p) in enumerate(pairwise([*way, Point(x, y - HEAD)])):
+            if n % 2 == 0 or self.again or abs(p.x - last.x) < 0.05:
+                found.append((p,))
+            else:
+                half = (last.y + p.y) / 2
+                found.append((Point(last.x, half), Point(p.x, half), p))
+        return found
+
+    def head(self) -> list[Point]:
+        """Return the corners of its arrow's head."""
+        x, y = self.points[-1]
+        return [Point(x, y), Point(x - 3, y - HEAD - 1), Point(x + 3, y - HEAD - 1)]
+
+
+@dataclass
+class Scene:
+    """A whole picture."""
+
+    title: str
+    facts: list[str]
+    boxes: list[Box]
+    frames: list[Frame] = field(default_factory=list)
+    edges: list[Edge] = field(default_factory=list)
+    width: float = 0.0
+    height: float = 0.0
+
+    @property
+    def kinds(self) -> list[str]:
+        """The kinds of boxes that there are, in the order of the key to them."""
+        found = {box.kind for box in self.boxes} | {"result" for box in self.boxes if box.is_result}
+        return [kind for kind in _KEY if kind in found]
+
+    @property
+    def key(self) -> float:
+        """The baseline of the key."""
+        return MARGIN + _HEADER_SIZE * 1.5 + len(self.facts) * _FACT_SIZE * 1.45 + _FACT_SIZE
+
+    @property
+    def top(self) -> float:
+        """Where the graph begins, below what is written above it."""
+        return self.key + _FACT_SIZE + MARGIN
+
+    @property
+    def header_width(self) -> float:
+        """How wide is what is written above the graph."""
+        facts = max((columns(fact) for fact in self.facts), default=0) * _FACT_SIZE
+        written = max(columns(self.title) * _HEADER_SIZE, facts) * CHARACTER
+        return max(written, sum(map(_key_width, self.kinds)))
+
+    def shapes(self) -> Iterator[Rect | Edge | Text]:
+        """Yield all that is drawn around and below boxes."""
+        for f in self.frames:
+            yield Rect("frame", f.x, f.y, f.width, f.height, 8)
+            if f.part.heading:
+                yield Text(f.part.heading, f.x + 12, f.y + 15, _FACT_SIZE, "title")
+        yield Text(self.title, MARGIN, MARGIN + _HEADER_SIZE, _HEADER_SIZE, "name")
+        for n, fact in enumerate(self.facts):
+            y = MARGIN + _HEADER_SIZE * 1.5 + (n + 0.8) * _FACT_SIZE * 1.45
+            yield Text(fact, MARGIN, y, _FACT_SIZE, "type")
+        x = MARGIN
+        for kind in self.kinds:
+            is_result = kind == "result"
+            fill = "operation" if is_result else kind
+            yield Rect(fill, x, self.key - 9, 12, 12, 3, is_result)
+            yield Text(_KEY[kind], x + 18, self.key + 1, _FACT_SIZE, "type")
+            x += _key_width(kind)
+        for edge in self.edges:
+            yield edge
+            if edge.label:
+                x, y = edge.points[-1]
+                yield Text(edge.label, x + 5, y - 3, 8.5, "type")
+
+
+def _key_width(kind: str) -> float:
+    return 34 + columns(_KEY[kind]) * _FACT_SIZE * CHARACTER
+
+
+# SVG: light or dark as who looks at it prefers; every text in it is escaped
+
+
+def svg(scene: Scene, theme: Theme | None = None) -> str:
+    """Return a picture as SVG: of one theme, or of both."""
+    return "\n".join(_svg(scene, theme)) + "\n"
+
+
+def _svg(scene: Scene, theme: Theme | None) -> Iterator[str]:
+    width, height = f"{scene.width:.0f}", f"{scene.height:.0f}"
+    yield (
+        '<svg xmlns="http://www.w3.org/2000/svg" class="tapegraph" role="img" '
+        f'width="{width}" height="{height}" viewBox="0 0 {width} {height}" '
+        f'font-family="{FONTS}" style="max-width: 100%; height: auto">'
+    )
+    yield f"<title>{_escaped(scene.title)}</title>"
+    yield f"<style>{_style(theme)}</style>"
+    yield f'<rect class="ground" width="{width}" height="{height}"/>'
+    for shape in scene.shapes():
+        yield from _elements(shape)
+    for box in scene.boxes:
+        yield f"<g><title>{_escaped(box.details)}</title>"
+        for shape in box.shapes():
+            yield from _elements(shape)
+        yield "</g>"
+    yield "</svg>"
+
+
+def _elements(shape: Rect | Text | Edge) -> Iterator[str]:
+    if isinstance(shape, Rect):
+        kind = "frame" if shape.kind == "frame" else f"box {shape.kind}"
+        kind += " result" if shape.is_result else ""
+        place = f'x="{shape.x:.1f}" y="{shape.y:.1f}"'
+        place += f' width="{shape.width:.1f}" height="{shape.height:.1f}"'
+        yield f'<rect class="{kind}" {place} rx="{shape.radius}"/>'
+    elif isinstance(shape, Text):
+        anchor = "middle" if shape.is_centred else "start"
+        place = f'x="{shape.x:.1f}" y="{shape.y:.1f}" font-size="{shape.size}"'
+        place += f' text-anchor="{anchor}"'
+        yield f'<text class="{shape.role}" {place}>{_escaped(shape.text)}</text>'
+    else:
+        (start,), *pieces = shape.pieces()
+        path = f"M{start.x:.1f} {start.y:.1f}"
+        for piece in pieces:
+            places = " ".join(f"{p.x:.1f} {p.y:.1f}" for p in piece)
+            path += ("L" if len(piece) == 1 else "C") + places
+        yield f'<path class="edge{" again" if shape.again else ""}" d="{path}"/>'
+        corners = "L".join(f"{p.x:.1f} {p.y:.1f}" for p in shape.head())
+        yield f'<path class="head" d="M{corners}z"/>'
+
+
+def _style(theme: Theme | None) -> str:
+    """Return the rules: of both themes where none is chosen, for the one that is preferred."""
+    if theme is not None:
+        return _rules(colours(theme))
+    return f"{_rules(LIGHT)} @media (prefers-color-scheme: dark) {{{_rules(DARK)}}}"
+
+
+def _rules(colour: Mapping[str, str]) -> str:
+    """Return the rules of a theme, for this picture alone: a page takes them for its own."""
+    rules = {
+        ".ground": f"fill: {colour['ground']}",
+        "text": f"fill: {colour['ink']}",
+        ".name, .tapegraph .title": "font-weight: 600",
+        ".edge": f"fill: none; stroke: {colour['edge']}; stroke-width: 1.2",
+        ".again": "stroke-dasharray: 4 3",
+        ".head": f"fill: {colour['edge']}",
+        ".frame": f"fill: {colour['frame']}; stroke: {colour['frame-line']}",
+    }
+    rules |= {f".{role}": f"fill: {colour[ink]}" for role, ink in INK.items()}
+    rules |= {
+        f".box.{kind}": f"fill: {colour[kind]}; stroke: {colour[f'{kind}-line']}" for kind in KINDS
+    }
+    rules[".box.result"] = f"stroke: {colour['result-line']}; stroke-width: 2.2"
+    return " ".join(f".tapegraph {selector} {{{rule}}}" for selector, rule in rules.items())
+
+
+def _escaped(text: str) -> str:
+    return escape(printable(text))
+
+
+# PNG, drawn by Matplotlib (the extra ``draw``) as it is laid out
+
+
+def save_png(scene: Scene, path: str, theme: Theme, scale: float) -> None:
+    """Write a picture, of so many dots for each of its units; Matplotlib has to be installed."""
+    try:
+        from matplotlib import rc_context
+        from matplotlib.backends.backend_agg import FigureCanvasAgg
+        from matplotlib.figure import Figure
+    except ModuleNotFoundError as error:
+        fix = 'Install it with: pip install "tapegraph[draw]"; .svg and .dot need nothing.'
+        received = f"a path that ends in .png, without {error.name}"
+        text = message("save", received, "Matplotlib to be installed", fix)
+        raise ModuleNotFoundError(text, name=error.name) from None
+    # A unit of the picture is a point, of which there are 72 in an inch.
+    width, height = round(scene.width), round(scene.height)
+    figure = Figure(figsize=(width / 72, height / 72), dpi=72 * scale)
+    canvas: Any = FigureCanvasAgg(figure)
+    axes = figure.add_axes((0, 0, 1, 1))
+    axes.set(xlim=(0, width), ylim=(height, 0))
+    axes.axis("off")
+    colour = colours(theme)
+    figure.patch.set_facecolor(colour["ground"])
+    for shape in scene.shapes():
+        _put(axes, shape, colour)
+    for box in scene.boxes:
+        for shape in box.shapes():
+            _put(axes, shape, colour)
+    with rc_context({"text.hinting": "none"}):  # which would make small letters wider
+        canvas.print_png(path)
+
+
+def _put(axes: Any, shape: Rect | Text | Edge, colour: Mapping[str, str]) -> None:
+    from matplotlib.patches import FancyBboxPatch, PathPatch, Polygon
+    from matplotlib.path import Path
+
+    if isinstance(shape, Rect):
+        style = f"round,pad=0,rounding_size={shape.radius}"
+        line = colour[f"{'result' if shape.is_result else shape.kind}-line"]
+        patch = FancyBboxPatch((shape.x, shape.y), shape.width, shape.height, boxstyle=style)
+        patch.set(fc=colour[shape.kind], ec=line, lw=2.2 if shape.is_result else 1.0, zorder=1)
+        axes.add_patch(patch)
+    elif isinstance(shape, Text):
+        axes.text(
+            shape.x,
+            shape.y,
+            shape.text,
+            ha="center" if shape.is_centred else "left",
+            va="baseline",
+            fontsize=shape.size,
+            color=colour[INK.get(shape.role, "ink")],
+            family="monospace",
+            weight="bold" if shape.role in ("name", "title") else "normal",
+            parse_math=False,
+            zorder=3,
+        )
+    else:
+        (start,), *pieces = shape.pieces()
+        points, codes = [start], [Path.MOVETO]
+        for piece in pieces:
+            points += piece
+            codes += [Path.LINETO] if len(piece) == 1 else [Path.CURVE4] * 3
+        dashes = (0, (4, 3)) if shape.again else "-"
+        path = Path(points, codes)
+        axes.add_patch(PathPatch(path, fill=False, ec=colour["edge"], lw=1.2, ls=dashes, zorder=2))
+        axes.add_patch(Polygon(shape.head(), fc=colour["edge"], lw=0, zorder=2))

@@ -1,14 +1,33 @@
-"""What a picture is made of: vertices in the order of recording, and the parts that show them."""
+"""Sketches of what can be drawn, results, tapes, programs, `Value`s and compiled steps: graphs."""
 
 from __future__ import annotations
 
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
 
+import numpy as np
+
+from tapegraph.compiling.compiled import Compiled, Latest, latest
+from tapegraph.differentiation import stored
+from tapegraph.errors import kind_of, message
+from tapegraph.pytree import named
+from tapegraph.recording import op as ops
+from tapegraph.recording.capture_mode import capturing
+from tapegraph.recording.linearize import linearize
+from tapegraph.recording.node import Node
+from tapegraph.recording.program import Program, Recording
+from tapegraph.recording.remote import is_remote
+from tapegraph.recording.tape import Tape
+from tapegraph.tensors.value import Value
+
 # What a vertex is: an operation, what several backwards give, or one of the kinds of leaves.
 Kind: TypeAlias = Literal["operation", "gradient", "param", "constant", "input", "state", "number"]
-# The title of a box of operations that have nothing in common.
-MIXED = "operations"
+_KINDS: dict[ops.Op, Kind] = {ops.INPUT: "input", ops.PARAM: "param", ops.SCALAR: "number"}
+# A value or gradient of so many numbers is small: it is shown.
+_SMALL = 4
+_EXPECTED = "a tensor, a Value, a list of them, a tape, a program or a compiled step"
 
 
 @dataclass
@@ -27,6 +46,7 @@ class Vertex:
     attrs: dict[str, Any] = field(default_factory=dict)
     where: str = ""
     function: str = ""  # the user's, that recorded it
+    source: int | None = None  # of a gradient: what it is taken by
     writes: str = ""  # what the result is stored in when the step ends
     is_result: bool = False
 
@@ -51,13 +71,6 @@ class Sketch:
     is_step: bool = False  # drawn in regions: forward, backward and update
     of_numbers: bool = False  # its vertices are `Value`s
 
-    def __len__(self) -> int:
-        return len(self.vertices)
-
-    def operations(self) -> list[int]:
-        """Return the places of what is no leaf, in the order of recording."""
-        return [i for i, v in enumerate(self.vertices) if not v.is_leaf]
-
     def readers(self) -> list[list[int]]:
         """Return by whom each vertex is read, each reader once."""
         found: list[list[int]] = [[] for _ in self.vertices]
@@ -67,62 +80,197 @@ class Sketch:
         return found
 
 
-@dataclass(eq=False)  # each is one of its own, and may be a key
-class Part:
-    """A box, or a frame around parts."""
-
-    members: list[int] = field(default_factory=list)  # what a box draws: operations or a leaf
-    title: str = ""  # of a frame or a closed box; none of a box that shows its members
-    times: int = 1  # how often a frame repeats, or a box stands side by side
-    parts: list[Part] = field(default_factory=list)  # what a frame holds
-
-    @property
-    def is_frame(self) -> bool:
-        """Whether it is drawn around others."""
-        return bool(self.parts)
-
-    @property
-    def heading(self) -> str:
-        """What stands above a frame."""
-        often = f"× {self.times:,}" if self.times > 1 else ""
-        return "  ".join(filter(None, (self.title, often)))
-
-    def paths(self) -> list[list[Part]]:
-        """Return the way to each box inside, from here on."""
-        return [[self, *path] for part in self.parts for path in part.paths()] or [[self]]
-
-    def boxes(self) -> list[Part]:
-        """Return all boxes inside, itself if it is one."""
-        return [path[-1] for path in self.paths()]
-
-    def box_of(self) -> dict[int, Part]:
-        """Return by member the box inside that shows it."""
-        return {i: box for box in self.boxes() for i in box.members}
-
-    def all_members(self) -> list[int]:
-        """Return the members of all boxes inside."""
-        return [i for box in self.boxes() for i in box.members]
-
-    def frames(self) -> list[Part]:
-        """Return all frames inside and itself, the outermost first."""
-        found = [self] if self.is_frame else []
-        for frame in found:  # grows while it is walked
-            found += [part for part in frame.parts if part.is_frame]
-        return found
+def sketch(what: Any, names: Any) -> Sketch:
+    """Return the graph of something, with the names that it was given."""
+    if capturing() is not None:
+        fix = "Draw the step itself, outside: tg.draw(step)."
+        raise RuntimeError(message("draw", "a call inside a compiled step", "one outside", fix))
+    known = _names(names)
+    if isinstance(what, Compiled):
+        return _of_compiled(what, known)
+    if isinstance(what, Tape):
+        return _of_recording(what.recording(), known, "the tape")
+    if isinstance(what, Recording):
+        return _of_recording(what, known, "a recording")
+    if isinstance(what, Program):
+        return _of_program(what)
+    roots = list(what) if isinstance(what, (list, tuple)) else [what]
+    if roots and all(isinstance(root, Value) for root in roots):
+        return _of_values(roots, known)
+    if not roots or not all(isinstance(root, Node) for root in roots):
+        hint = "Draw what it was computed to: the result of an operation."
+        hint = "Draw its .primal." if hasattr(what, "primal") else hint
+        raise TypeError(message("draw", kind_of(what), _EXPECTED, hint))
+    for root in roots:
+        if root._op is ops.CLEARED:
+            received = f"a result of shape {root.shape} that tape_reset() has cleared"
+            fix = "Draw before tape_reset(), or run the forward again."
+            raise RuntimeError(message("draw", received, "a recorded one", fix))
+    return _of_recording(linearize(roots), known, _title(roots, known))
 
 
-@dataclass
-class Folded:
-    """A sketch as parts."""
+def _names(names: Any) -> dict[int, str]:
+    """Return the names of tensors and Values, by id."""
+    if names is None:
+        return {}
+    if isinstance(names, Mapping) or not isinstance(names, (str, Node, Value)):
+        found = named("draw", names, (Node, Value))
+        if found or not names:
+            return {id(leaf): name for name, leaf in reversed(found)}
+    expected = "a dict of names to tensors or Values, or a model"
+    raise TypeError(message("draw", f"{kind_of(names)} for 'names'", expected))
 
-    sketch: Sketch
-    root: Part
-    base: list[int]  # by vertex, the one that is drawn for it, as a rule itself
-    inscribed: set[int]  # the leaves that are written into their reader's box
 
-    def alike(self) -> dict[int, list[int]]:
-        """Return by vertex that is drawn all that it stands for, in order."""
-        found: dict[int, list[int]] = {}
-        for vertex, base in enumerate(self.base):
-            found.setdefault(base, []).append(vertex)
-        return found
+def _text(known: Mapping[int, str], node: Any) -> str:
+    """Return the name of a tensor or Value: the one given to draw, or its own."""
+    return known.get(id(node)) or getattr(node, "name", None) or getattr(node, "label", "") or ""
+
+
+def _title(roots: Sequence[Any], known: Mapping[int, str]) -> str:
+    return ", ".join(_text(known, root) or f"result of {root.op}" for root in roots[:3])
+
+
+def _small(value: Any) -> Any:
+    """Return a number, or an array of few numbers on at most one axis; None of any other."""
+    if isinstance(value, (bool, int, float, complex)):
+        return value
+    if isinstance(value, np.ndarray) and value.ndim <= 1 and 0 < value.size <= _SMALL:
+        return value.tolist()
+    return None
+
+
+# Tensors, and programs of tensors
+
+
+def _of_recording(recording: Recording, known: dict[int, str], title: str) -> Sketch:
+    sketch = _of_program(recording.program)
+    sketch.title = title
+    for slot, node in enumerate(recording.nodes):
+        vertex = sketch.vertices[slot]
+        vertex.value = _small(recording.values[slot])
+        if node is None:
+            continue
+        vertex.name = _text(known, node)
+        vertex.where = recording.where(slot)
+        vertex.function = _function(node)
+        gradient = stored.read(node) if isinstance(node, Node) else None
+        if isinstance(gradient, np.ndarray) and gradient.size:
+            vertex.gradient = _small(gradient)
+            if vertex.gradient is None:
+                vertex.norm = float(np.linalg.norm(gradient))
+    return sketch
+
+
+def _of_program(program: Program) -> Sketch:
+    """Return the graph of a program: its structure alone."""
+    vertices = []
+    for slot, op in enumerate(program.ops):
+        inputs = program.inputs[slot]
+        vertex = Vertex("operation" if inputs else _KINDS.get(op, "constant"), op.name, inputs)
+        if op in ops.DERIVATIVES:
+            vertex.kind, vertex.source = "gradient", inputs[1]
+            vertex.inputs = program.backward_of(slot)
+        vertex.shape, vertex.dtype = program.shapes[slot], str(program.dtypes[slot])
+        vertex.attrs = program.attrs[slot]
+        vertices.append(vertex)
+    for slot in program.outputs:
+        vertices[slot].is_result = True
+    return Sketch(vertices, "a program")
+
+
+def _function(node: Any) -> str:
+    """Return the name of the user's function that recorded a node, or ``""`` of a module's line."""
+    code = getattr(node, "_code", None)
+    whole = getattr(code, "co_qualname", getattr(code, "co_name", ""))  # Python 3.10 has the latter
+    parts = [part for part in whole.split(".") if not part.startswith("<")]
+    if parts and parts[-1] in ("__call__", "forward") and len(parts) > 1:
+        return str(parts[-2])  # a layer is known by its class
+    return str(parts[-1]) if parts else ""
+
+
+# Values
+
+
+def _of_values(roots: Sequence[Value], known: dict[int, str]) -> Sketch:
+    found = _in_order(roots)
+    place = {id(value): i for i, value in enumerate(found)}
+    touched = any(value.grad for value in found)  # a gradient of 0 says nothing before a backward
+    vertices = [
+        Vertex(
+            "operation" if value.args else "param",  # a number that was an operand is one too
+            value.op if value.args else "value",
+            tuple(place[id(x)] for x in value.args),
+            name=_text(known, value),
+            value=value.data,
+            gradient=value.grad if touched else None,
+        )
+        for value in found
+    ]
+    for root in roots:
+        vertices[place[id(root)]].is_result = True
+    return Sketch(vertices, _title(roots, known), of_numbers=True)
+
+
+def _in_order(roots: Sequence[Value]) -> list[Value]:
+    """Return all that some Values were computed from, each after its operands."""
+    found: dict[int, Value] = {}
+    pending = [*reversed(roots)]
+    while pending:
+        value = pending[-1]
+        missing = [x for x in value.args if id(x) not in found]
+        if missing:
+            pending += reversed(missing)
+        else:
+            found[id(value)] = pending.pop()
+    return list(found.values())
+
+
+# Compiled steps
+
+
+def _of_compiled(step: Compiled, known: dict[int, str]) -> Sketch:
+    last = latest(step)
+    if last is None:
+        fix = "Call it first, and draw it then."
+        raise RuntimeError(message("draw", "a step that was not called yet", "a trace", fix))
+    trace = last.trace
+    program = trace.recording.program
+    sketch = _of_recording(trace.recording, {}, step.__name__)
+    sketch.is_step = True
+    sketch.facts = _facts(last)
+    for slot, vertex in enumerate(sketch.vertices):
+        vertex.is_result = slot in program.outputs[: trace.count]
+    for slot, node in trace.state.items():
+        vertex = sketch.vertices[slot]
+        vertex.name = _text(known, node)
+        if not node._requires_grad:
+            vertex.kind, vertex.op = "state", "state"
+        vertex.value = None if is_remote(node) else _small(node._array)  # remote: not fetched
+    for slot in trace.sources:
+        vertex, position = sketch.vertices[slot], trace.arguments.get(slot)
+        vertex.attrs = {}
+        if position is None:  # a learning rate, or what is computed from floats
+            vertex.kind, vertex.op = "state", "number" if vertex.shape == () else "numbers"
+        elif position < len(last.names):
+            vertex.name = last.names[position]
+    for update in program.updates:
+        leaf = sketch.vertices[update.leaf]
+        sketch.vertices[update.slot].writes = leaf.name or leaf.op
+    return sketch
+
+
+def _facts(last: Latest) -> list[str]:
+    trace, programs = last.trace, last.programs
+    program = trace.recording.program
+    state = f"{len(trace.state)} tensors of state, {len(program.updates)} of them updated"
+    facts = [last.text, f"{len(program)} entries, {state}"]
+    if programs is None:
+        return [*facts, "recorded once; compiled in its second call"]
+    nbytes = programs.native.nbytes + sum(part.nbytes for part in trace.levels)
+    compiled = f"{_bytes(nbytes)} of native buffers, compiled in {programs.seconds:.2g} s"
+    return [*facts, f"engine: {programs.ran or 'none yet'}", compiled]
+
+
+def _bytes(count: int) -> str:
+    unit = min(int(math.log(max(count, 1), 1000)), 3)
+    return f"{count / 1000**unit:.3g} {('bytes', 'kB', 'MB', 'GB')[unit]}"

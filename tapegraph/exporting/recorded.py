@@ -1,4 +1,4 @@
-"""A function recorded for batches of several sizes, and what in it follows the size.
+"""A function recorded for batches of several sizes, what in it follows the size, and its names.
 
 Each recording knows its own lengths alone. What differs between those of two sizes and grows evenly
 from one to the next, also to a third, is a free length; what differs otherwise is refused.
@@ -6,19 +6,21 @@ from one to the next, also to a third, is a free length; what differs otherwise 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from tapegraph.capture.capture import Capture
+from tapegraph.compiling.arguments import positional_names
 from tapegraph.errors import kind_of, message
-from tapegraph.pytree import leaves
+from tapegraph.pytree import described, leaves
 from tapegraph.recording.changes import make, together
-from tapegraph.recording.node import Node
+from tapegraph.recording.node import Node, numeric
 from tapegraph.recording.op import INPUT, PARAM, SCALAR
 from tapegraph.recording.program import Program, Recording, identity
-from tapegraph.typed import Array
+from tapegraph.tensors.parameters import collected
+from tapegraph.typed import Array, Pytree
 
 # That follow each other, so that what a length grows by is a whole number.
 TWO_SIZES = (4, 5)
@@ -56,61 +58,114 @@ class Recorded(NamedTuple):
 class FreeFunction:
     """A function recorded for batches of several sizes, with free lengths where they differ.
 
-    :param arrays, runs: The arguments of each size, and what they recorded.
+    :ivar op: Who asks for it, for messages.
+    :ivar arrays, runs: The arguments of each size, and what they recorded.
     :ivar program: That of the first size, with a `Length` in place of each number that follows.
     :ivar parameters: Those that the function read, by slot.
     """
 
     def __init__(
-        self,
-        op: str,
-        f: Callable[..., Any],
-        arrays: Sequence[Array],
-        batched: Sequence[bool],
+        self, op: str, f: Callable[..., Any], arrays: Sequence[Array], batched: Sequence[bool]
     ) -> None:
-        self._op = op
+        self.op = op
+        self._f = f
         self.batched = list(batched)
         self._sizes = _sizes_of(arrays, batched)
         self.arrays = [_of_size(arrays, batched, size) for size in self._sizes]
-        self.runs = [self._record(f, given, arrays) for given in self.arrays]
+        self.runs = [self._record(given, arrays) for given in self.arrays]
         self.recording = self.runs[0].recording
-        self.program = _free_program(op, f, self.runs, self._sizes)
+        self.program = self._free_program()
         self.parameters = {
             slot: self.recording.nodes[slot]
             for slot in self.program.fed
             if self.program.ops[slot] is PARAM and self.recording.nodes[slot]._requires_grad
         }
 
-    def _record(
-        self, f: Callable[..., Any], arrays: list[Array], examples: Sequence[Array]
-    ) -> Recorded:
+    def _record(self, arrays: list[Array], examples: Sequence[Array]) -> Recorded:
         try:
-            return _record(self._op, f, arrays)
-        except _Failed as failed:
-            error = failed.error
+            return _record(self.op, self._f, arrays)
+        except (ValueError, IndexError) as error:
             if not any(self.batched):
-                raise error from None
-            try:
-                _record(self._op, f, examples)
-            except _Failed as whatever_the_size:
-                raise whatever_the_size.error from None
-            size = len(arrays[self.batched.index(True)])
-            fix = "Write what holds for any batch, as reshape(-1, n), or pass batch=False."
-            received = f"a function that fails for a batch of {size}: {error}"
-            expected = "one that takes batches of any size"
-            raise ValueError(message(self._op, received, expected, fix)) from error
+                raise
+            failed = error
+        _record(self.op, self._f, examples)  # which raises what fails for any size
+        size = len(arrays[self.batched.index(True)])
+        fix = "Write what holds for any batch, as reshape(-1, n), or pass batch=False."
+        received = f"a function that fails for a batch of {size}: {failed}"
+        expected = "one that takes batches of any size"
+        raise ValueError(message(self.op, received, expected, fix)) from failed
 
     def constant(self, slot: int) -> Any:
         """Return an array that each recording has, or what follows the batch in its place."""
         return _followed_constant([run.recording.values[slot] for run in self.runs], self._sizes)
 
+    def _free_program(self) -> Program:
+        """Return the program of several sizes, with a `Length` in place of each that follows.
 
-class _Failed(Exception):
-    """The function raised an error, which may be for the size of the batch."""
+        :raises ValueError: The function does something else for another size; names the first such
+            line.
+        """
+        programs = [run.recording.program for run in self.runs]
+        first, least = programs[0], min(map(len, programs))
+        for slot in range(least):
+            kinds = {
+                (p.ops[slot], p.inputs[slot], p.dtypes[slot], len(p.shapes[slot]), *p.attrs[slot])
+                for p in programs
+            }
+            if len(kinds) > 1:
+                fix = "A loop or branch over the batch is one for its size: write array operations."
+                raise self._refusal(slot, "another operation", fix)
+        if len({len(p) for p in programs}) > 1:
+            fix = "A loop over the batch is one for its size: write array operations."
+            raise self._refusal(least - 1, "more operations after this one", fix)
+        shapes, attrs = [], []
+        for slot, op in enumerate(first.ops):
+            try:
+                shapes.append(_followed([p.shapes[slot] for p in programs], self._sizes))
+                values = [tuple(p.attrs[slot].values()) for p in programs]
+                followed = _followed(values, self._sizes)
+                attrs.append(dict(zip(first.attrs[slot], followed, strict=True)))
+            except _Differs as error:
+                fix = "Lengths must grow evenly with the batch."
+                raise self._refusal(slot, str(error), fix) from None
+            if not first.inputs[slot] and op is not INPUT:
+                self._check_constant(slot)
+        return retyped(first, attrs, shapes)
 
-    def __init__(self, error: Exception) -> None:
-        super().__init__(error)
-        self.error = error
+    def _check_constant(self, slot: int) -> None:
+        """Refuse a number or an array that is another for another batch, but for whole places."""
+        found = [run.recording.values[slot] for run in self.runs]
+        program = self.recording.program
+        if program.ops[slot] is SCALAR:
+            if len({repr(identity(x)) for x in found}) > 1:
+                text = ", then ".join(map(repr, found))
+                fix = "Write mean() for a sum over len(x), or pass batch=False."
+                raise self._refusal(slot, f"the number {text}", fix)
+            return
+        readers = [op for op, read in zip(program.ops, program.inputs, strict=True) if slot in read]
+        try:
+            followed = _followed_constant(found, self._sizes)
+            # Further inputs beside one that alone carries a gradient say where.
+            if isinstance(followed, Places) and any(op.differentiable != (True,) for op in readers):
+                raise _Differs
+        except _Differs:
+            fix = "Compute it from an argument, pass it as one, or pass batch=False."
+            what = f"an array of shape {found[0].shape} with other numbers"
+            raise self._refusal(slot, what, fix) from None
+
+    def _refusal(self, slot: int, what: str, fix: str) -> ValueError:
+        why = (
+            "for another batch" if any(self.batched) else "in another call with the same arguments"
+        )
+        recordings = [run.recording for run in self.runs]
+        places = [_place(r, slot) for r in recordings if slot < len(r)]
+        received = f"{_name(self._f)}, which has {what} {why}: {max(places, key=len)}"
+        return ValueError(message(self.op, received, "the same program each time", fix))
+
+
+def retyped(p: Program, attrs: list[dict[str, Any]], shapes: list[Any]) -> Program:
+    """Return a program with other attributes and shapes."""
+    return Program(p.ops, p.inputs, attrs, shapes, p.dtypes, p.needs, p.leaves, p.outputs, p.wanted)
 
 
 def _record(op: str, f: Callable[..., Any], arrays: Sequence[Array]) -> Recorded:
@@ -118,10 +173,7 @@ def _record(op: str, f: Callable[..., Any], arrays: Sequence[Array]) -> Recorded
     capture = Capture()
     with capture:
         inputs = [capture.input(array) for array in arrays]
-        try:
-            result = f(*inputs)
-        except (ValueError, IndexError) as error:
-            raise _Failed(error) from error
+        result = f(*inputs)
         tensors = [_result(op, x) for _, x in leaves(result, "the result")]
         recording = capture.recording(tensors)
     make(together(capture.undo))
@@ -167,77 +219,6 @@ def _sizes_of(arrays: Sequence[Array], batched: Sequence[bool]) -> tuple[int, ..
         return (0, 0)
     own = len(arrays[list(batched).index(True)])
     return (*TWO_SIZES, max(own, TWO_SIZES[1] + 2))
-
-
-def _free_program(
-    op: str, f: Callable[..., Any], runs: Sequence[Recorded], sizes: Sequence[int]
-) -> Program:
-    """Return the program of several sizes, with a `Length` in place of each number that follows.
-
-    :raises ValueError: The function does something else for another size; names the first such
-        line.
-    """
-    first = runs[0].recording
-    programs = [run.recording.program for run in runs]
-
-    def refuse(slot: int, what: str, fix: str) -> ValueError:
-        why = "for another batch" if any(sizes) else "in another call with the same arguments"
-        places = [_place(r.recording, slot) for r in runs if slot < len(r.recording)]
-        received = f"{_name(f)}, which has {what} {why}: {max(places, key=len)}"
-        return ValueError(message(op, received, "the same program each time", fix))
-
-    for slot in range(min(map(len, programs))):
-        columns = {
-            (p.ops[slot], p.inputs[slot], p.dtypes[slot], len(p.shapes[slot])) for p in programs
-        }
-        if len(columns) > 1 or len({tuple(p.attrs[slot]) for p in programs}) > 1:
-            fix = "A loop or branch over the batch is one for its size: write array operations."
-            raise refuse(slot, "another operation", fix)
-    if len({len(p) for p in programs}) > 1:
-        fix = "A loop over the batch is one for its size: write array operations."
-        raise refuse(min(map(len, programs)) - 1, "more operations after this one", fix)
-
-    shapes, attrs = [], []
-    for slot in range(len(first)):
-        fix = "Lengths must grow evenly with the batch."
-        try:
-            shapes.append(_followed([p.shapes[slot] for p in programs], sizes))
-            keys = tuple(programs[0].attrs[slot])
-            values = [tuple(p.attrs[slot].values()) for p in programs]
-            attrs.append(dict(zip(keys, _followed(values, sizes), strict=True)))
-        except _Differs as error:
-            raise refuse(slot, str(error), fix) from None
-        if not programs[0].inputs[slot] and programs[0].ops[slot] is not INPUT:
-            _check_constant(runs, slot, sizes, refuse)
-    p = programs[0]
-    columns_kept = (p.needs, p.leaves, p.outputs, p.wanted)
-    return Program(p.ops, p.inputs, attrs, shapes, p.dtypes, *columns_kept)
-
-
-def _check_constant(
-    runs: Sequence[Recorded],
-    slot: int,
-    sizes: Sequence[int],
-    refuse: Callable[[int, str, str], ValueError],
-) -> None:
-    """Refuse a number or an array that is another for another batch, but for whole places."""
-    found = [run.recording.values[slot] for run in runs]
-    if runs[0].recording.program.ops[slot] is SCALAR:
-        if len({repr(identity(x)) for x in found}) > 1:
-            text = ", then ".join(map(repr, found))
-            fix = "Write mean() for a sum over len(x), or pass batch=False."
-            raise refuse(slot, f"the number {text}", fix)
-        return
-    program = runs[0].recording.program
-    readers = [op for op, read in zip(program.ops, program.inputs, strict=True) if slot in read]
-    try:
-        followed = _followed_constant(found, sizes)
-        # Further inputs beside one that alone carries a gradient say where.
-        if isinstance(followed, Places) and any(op.differentiable != (True,) for op in readers):
-            raise _Differs
-    except _Differs:
-        fix = "Compute it from an argument, pass it as one, or pass batch=False."
-        raise refuse(slot, f"an array of shape {found[0].shape} with other numbers", fix) from None
 
 
 def _followed_constant(found: Sequence[Array], sizes: Sequence[int]) -> Any:
@@ -291,3 +272,92 @@ def _place(recording: Recording, slot: int) -> str:
         return recording.describe(slot)
     readers = [i for i, inputs in enumerate(program.inputs) if slot in inputs]
     return f"read by {recording.describe(readers[0])}" if readers else "the result"
+
+
+# What a model calls its inputs, its outputs and its parameters
+
+
+class Arguments(NamedTuple):
+    """A function's arguments: their names, examples of them, and which begin with the batch."""
+
+    names: list[str]
+    arrays: list[Array]
+    batched: list[bool]
+
+
+def arguments_of(op: str, f: Callable[..., Any], examples: Sequence[Any], batch: bool) -> Arguments:
+    """Return the arguments that examples stand for; a batch is as long as the first of them."""
+    if not examples:
+        fix = "Pass one per argument: tg.export(f, path, x)."
+        raise TypeError(message(op, "no examples", "an array per argument", fix))
+    names = positional_names(f)[: len(examples)]
+    names += [f"input_{i}" for i in range(len(names), len(examples))]
+    arrays = [numeric(x, op, name) for x, name in zip(examples, names, strict=True)]
+    lengths = [len(x) for x in arrays if x.ndim]
+    if batch and not (lengths and lengths[0]):
+        received = "examples of shapes " + ", ".join(str(x.shape) for x in arrays)
+        fix = "Pass an example with a leading axis, or batch=False."
+        raise ValueError(message(op, received, "a batch of one or more", fix))
+    batched = [batch and x.ndim > 0 and len(x) == lengths[0] for x in arrays]
+    return Arguments(names, arrays, batched)
+
+
+def output_names(op: str, result: Any) -> list[str]:
+    """Return the names of what a function returns: ``output``, or a dict's keys."""
+    if isinstance(result, Mapping):
+        names = list(result)
+        parts = list(result.values())
+    elif isinstance(result, (list, tuple)):
+        names = [f"output_{i}" for i in range(len(result))]
+        parts = list(result)
+    else:
+        return ["output"]
+    if not all(isinstance(name, str) for name in names) or not all(
+        isinstance(part, Node) for part in parts
+    ):
+        expected = "a tensor, or a dict, list or tuple of tensors, keyed by names"
+        raise TypeError(message(op, f"a result of structure {described(result)}", expected))
+    return names
+
+
+class ParameterNames:
+    """The names of the parameters in ``params``, or of all that are asked for without it."""
+
+    def __init__(self, op: str, params: Pytree) -> None:
+        self._op = op
+        self._all = params is None
+        self._named: dict[str, Node] = {}
+        self._names: dict[int, str] = {}
+        if self._all:
+            return
+        found = collected(op, params)
+        if not found:
+            expected = "a dict, list or object that holds parameters"
+            raise TypeError(message(op, f"{kind_of(params)} for params", expected))
+        for path, param in found.items():
+            if not isinstance(param, Node):
+                received = f"{kind_of(param)} at {path} of params"
+                raise TypeError(message(op, received, "tensors, as tg.param makes them"))
+            if id(param) not in self._names:
+                is_number = path.replace(".", "").isdigit()  # of a place in a list
+                self._add(param, param.name if is_number else path)
+
+    @property
+    def given(self) -> list[Node]:
+        """The parameters that have a name by now, in order."""
+        return list(self._named.values())
+
+    def of(self, param: Node) -> str | None:
+        """Return the name of a parameter; None of one that is to stay a constant."""
+        if self._all and id(param) not in self._names:
+            self._add(param, param.name)
+        return self._names.get(id(param))
+
+    def _add(self, param: Node, name: str | None) -> None:
+        name = name or f"parameter_{len(self._named)}"
+        if name in self._named:
+            fix = "Give them names of their own with tg.param(name=), or pass params as a dict."
+            received = f"two parameters named {name!r}"
+            raise ValueError(message(self._op, received, "one name each", fix))
+        self._named[name] = param
+        self._names[id(param)] = name

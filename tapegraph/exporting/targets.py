@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 from tapegraph.errors import check_callable, path_of
-from tapegraph.exporting.names import arguments_of
+from tapegraph.exporting.recorded import arguments_of
 from tapegraph.typed import ArrayLike, Pytree
 
 _FORM = "Write tg.export(f, path, x), with an example for each argument of f."
@@ -72,7 +72,7 @@ def export(
     # By a string: the core knows no engine, and `import tapegraph` loads none.
     check_callable("export", f, fix=_FORM)
     where = path_of("export", path, _FORM)
-    name = "exporting.onnx_model" if where.endswith(".onnx") else "lowering.export.saved_model"
+    name = "exporting.onnx" if where.endswith(".onnx") else "lowering.export"
     target = importlib.import_module(f"tapegraph.{name}")
     target.export(f, where, arguments_of("export", f, examples, batch), params)
 
@@ -98,4 +98,4 @@ def function(f: Callable[..., Any], params: Pytree = None) -> Any:
     [(2, 2), (1, 2)]
     """
     check_callable("function", f)
-    return importlib.import_module("tapegraph.lowering.export.function").function(f, params)
+    return importlib.import_module("tapegraph.lowering.export").function(f, params)

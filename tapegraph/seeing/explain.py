@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tapegraph.compiling.compiled import Compiled
 from tapegraph.engines import registry
 from tapegraph.engines.auto import KNOWN
 from tapegraph.engines.backend import get_backend
 from tapegraph.engines.explained import COMPILED, advice, capital, choice, costs
-from tapegraph.errors import kind_of
-from tapegraph.errors import message as message
+from tapegraph.errors import kind_of, message
 from tapegraph.interrupts import raise_interrupt
 from tapegraph.recording.linearize import History, entry_name
 from tapegraph.recording.node import Node
+from tapegraph.tensors.tensor import Tensor
 from tapegraph.tensors.value import Value
-
-if TYPE_CHECKING:
-    from tapegraph.tensors.tensor import Tensor
 
 # So many parameters are named.
 _NAMED = 6

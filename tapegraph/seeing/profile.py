@@ -5,11 +5,11 @@ from __future__ import annotations
 import linecache
 import os
 import threading
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from html import escape
+from collections.abc import Iterable, Iterator, Sequence
 from time import perf_counter
 from typing import Any, NamedTuple
 
+from tapegraph import markup
 from tapegraph.engines import registry
 from tapegraph.errors import user_line
 from tapegraph.recording.kernels import Watched
@@ -144,15 +144,38 @@ class profile(Watched):
         with open(path, "w", encoding="utf-8") as file:
             json.dump(names, file)
 
-    @property
-    def _tables(self) -> dict[str, list[Spent]]:
-        return {"operation": self.operations, "line": self.lines, "node of TensorFlow": self.nodes}
+    def _summary(self) -> str:
+        shares = [
+            f"{part} {_seconds(seconds)} ({_percent(seconds, self.seconds)})"
+            for part, seconds in self.parts.items()
+            if seconds
+        ]
+        return f"{_seconds(self.seconds)}: {', '.join(shares)}"
+
+    def _tables(self) -> Iterator[list[tuple[str, ...]]]:
+        """Yield the header and the rows of each table that has any."""
+        tables = {
+            "operation": self.operations,
+            "line": self.lines,
+            "node of TensorFlow": self.nodes,
+        }
+        for header, spent in tables.items():
+            if spent:
+                yield [("time", "share", "calls", header), *_rows(self.seconds, spent)]
 
     def __str__(self) -> str:
-        return _text(self.parts, self._tables)
+        told = [self._summary()]
+        for rows in self._tables():
+            widths = [max(len(row[i]) for row in rows) for i in range(3)]
+            told.append("")
+            for *numbers, name in rows:
+                cells = [cell.rjust(w) for cell, w in zip(numbers, widths, strict=True)]
+                told.append("  ".join([*cells, name]).rstrip())
+        return "\n".join(told)
 
     def _repr_html_(self) -> str:
-        return _html(self.parts, self._tables)
+        tables = [markup.html_table(rows, header) for header, *rows in self._tables()]
+        return markup.heading("profile", self._summary()) + "".join(tables)
 
 
 def _event(name: str, start: float, seconds: float, thread: Any, first: float) -> dict[str, Any]:
@@ -302,51 +325,10 @@ class _Log(Watcher):
         self._pause(now)
 
 
-# What is shown: the parts, and the operations and lines that took longest
+# What is shown: the operations and lines that took longest
 
 
-def _text(parts: Mapping[str, float], tables: Mapping[str, Sequence[Spent]]) -> str:
-    """Return the tables as aligned text."""
-    told = [_summary(parts)]
-    for header, spent in tables.items():
-        if spent:
-            rows = [("time", "share", "calls", header), *_rows(parts, spent)]
-            widths = [max(len(row[i]) for row in rows) for i in range(3)]
-            told += [""]
-            for *numbers, name in rows:
-                cells = [cell.rjust(w) for cell, w in zip(numbers, widths, strict=True)]
-                told.append("  ".join([*cells, name]).rstrip())
-    return "\n".join(told)
-
-
-def _html(parts: Mapping[str, float], tables: Mapping[str, Sequence[Spent]]) -> str:
-    """Return the tables as HTML."""
-    told = [f"<p>{escape(_summary(parts))}</p>"]
-    for header, spent in tables.items():
-        if spent:
-            head = "".join(f"<th>{name}</th>" for name in ("time", "share", "calls", header))
-            body = "".join(
-                "<tr>"
-                + "".join(f"<td>{escape(cell)}</td>" for cell in numbers)
-                + f'<td style="text-align: left"><code>{escape(name)}</code></td></tr>'
-                for *numbers, name in _rows(parts, spent)
-            )
-            told.append(f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>")
-    return "\n".join(told)
-
-
-def _summary(parts: Mapping[str, float]) -> str:
-    whole = sum(parts.values())
-    shares = [
-        f"{part} {_seconds(seconds)} ({_percent(seconds, whole)})"
-        for part, seconds in parts.items()
-        if seconds
-    ]
-    return f"{_seconds(whole)}: {', '.join(shares)}"
-
-
-def _rows(parts: Mapping[str, float], spent: Sequence[Spent]) -> Iterator[tuple[str, ...]]:
-    whole = sum(parts.values())
+def _rows(whole: float, spent: Sequence[Spent]) -> Iterator[tuple[str, ...]]:
     rest = spent[_ROWS:]
     for name, seconds, calls in spent[:_ROWS]:
         yield _seconds(seconds), _percent(seconds, whole), str(calls), _shown(name)

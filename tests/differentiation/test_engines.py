@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 import tapegraph as tg
-from tapegraph.commands.info import info
+from tapegraph.commands.machine import info
 from tapegraph.engines import auto, backend, registry, tuner
 from tapegraph.engines.engine import Engine, EngineDeclined, Outcome
 from tapegraph.typed import Backend

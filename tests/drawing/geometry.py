@@ -35,14 +35,13 @@ def inside(scene: Scene) -> None:
     for shape in (*scene.boxes, *scene.frames):
         left, top, right, bottom = edges(shape)
         assert 0 <= left and 0 <= top and right <= scene.width and bottom <= scene.height
-    for text in scene.texts():
-        left, width = text.place.x, columns(text.text) * text.size * WIDTH_OF_A_LETTER
-        assert 0 <= left and left + width <= scene.width
+    for text in (shape for shape in scene.shapes() if isinstance(shape, Text)):
+        width = columns(text.text) * text.size * WIDTH_OF_A_LETTER
+        assert 0 <= text.x and text.x + width <= scene.width
 
 
 def edges(shape: Box | Frame) -> tuple[float, float, float, float]:
-    x, y = shape.corner
-    return x, y, x + shape.width, y + shape.height
+    return shape.x, shape.y, shape.x + shape.width, shape.y + shape.height
 
 
 def overlap(one: Box | Frame, other: Box | Frame) -> bool:
@@ -56,15 +55,15 @@ def within(one: Box | Frame, other: Box | Frame) -> bool:
 
 
 def text_fits(box: Box) -> None:
-    below = box.corner.y
+    below = box.y
     lines = [shape for shape in box.shapes() if isinstance(shape, Text)]
     assert len(lines) == len(box.lines)
     for line in lines:
         assert columns(line.text) * line.size * WIDTH_OF_A_LETTER <= box.width
         # The letters of a line are below the last one's.
-        assert line.place.y - 0.75 * line.size >= below
-        below = line.place.y + 0.2 * line.size
-    assert below <= box.corner.y + box.height
+        assert line.y - 0.75 * line.size >= below
+        below = line.y + 0.2 * line.size
+    assert below <= box.y + box.height
 
 
 def points_of(edge: Edge) -> np.ndarray:
@@ -100,5 +99,5 @@ def links(drawing) -> set[tuple[str, str]]:
     return {
         (named[id(edge.ends[0])], named[id(edge.ends[1])])
         for edge in drawing._scene.edges
-        if edge.ends is not None and not edge.again
+        if not edge.again
     }

@@ -60,7 +60,7 @@ def test_each_entry_and_each_input_of_the_tape_is_drawn():
     drawing = tg.draw(loss)
     entries = [entry for entry in tg.tape() if entry.op != "scalar"]  # a number is inscribed
     assert drawing.boxes == len(entries) == 14
-    drawn = [edge.ends for edge in drawing._scene.edges if edge.ends]
+    drawn = drawing._scene.edges
     numbers = {entry.slot for entry in tg.tape() if entry.op == "scalar"}
     read = [slot for entry in entries for slot in entry.inputs if slot not in numbers]
     assert len(drawn) == len(read) == 13
@@ -151,13 +151,15 @@ def test_a_loop_is_drawn_once_with_how_often(times):
     assert frames(drawing) == [f"× {times}"]
     (frame,) = drawing._scene.frames
     operations = [i for box in frame.part.boxes() for i in box.members]
-    vertices = drawing._folded.sketch.vertices
+    vertices = drawing._folding.sketch.vertices
     assert sorted(vertices[i].op for i in operations) == ["add", "exp", "matmul", "mul", "tanh"]
     # What stands for all rounds stands for each operation of them, and for nothing else.
-    alike = drawing._folded.alike()
+    alike = drawing._folding.alike
     assert [len(alike[i]) for i in operations] == [times] * 5
     assert f"w0…{times - 1}" in str(drawing)
-    assert sum(edge.again for edge in drawing._scene.edges) == 1  # the next round reads x again
+    # The next round reads x again, for the product and for the sum.
+    again = [edge.ends[1].members[0] for edge in drawing._scene.edges if edge.again]
+    assert sorted(vertices[i].op for i in again) == ["add", "mul"]
     check(drawing)
 
 
@@ -167,7 +169,7 @@ def test_a_round_begins_where_the_least_goes_on_to_the_next():
         h = h + tg.exp(tg.tanh(h @ w))
     drawing = tg.draw(tg.sum(tg.exp(tg.tanh(h @ w)) * 2.0), boxes=6)
     (frame,) = drawing._scene.frames
-    vertices = drawing._folded.sketch.vertices
+    vertices = drawing._folding.sketch.vertices
     # What comes after the last round begins like one, so that a round could begin there too; but
     # from it the sum alone goes on.
     inside = [vertices[i].op for box in frame.part.boxes() for i in box.members]
@@ -239,7 +241,7 @@ def test_a_gpt_of_four_layers_fits_a_screen(monkeypatch):
     assert drawing.boxes <= 24
     width, height = drawing.size
     assert width <= 1000 and height <= 1200
-    alike = drawing._folded.alike()
+    alike = drawing._folding.alike
     (frame,) = drawing._scene.frames
     assert {len(alike[i]) for box in frame.part.boxes() for i in box.members} == {4}
     for name in ("Wq0…3", "Wo0…3", "V0…3", "letter", "guess"):
@@ -269,7 +271,7 @@ def test_values_fold_by_depth():
     assert drawing.boxes <= 8
     check(drawing)
     whole = tg.draw(x[0], boxes=1000)
-    assert whole.boxes == len(drawing._folded.sketch)
+    assert whole.boxes == len(drawing._folding.sketch.vertices)
     check(whole)
 
 
@@ -289,9 +291,10 @@ def test_a_graph_without_any_order_is_bounded(boxes):
     assert drawing.boxes <= 2 * boxes + 3
     check(drawing)
     # Nothing is lost: every operation is drawn, or something else for it.
-    folded = drawing._folded
-    shown = {i for part in folded.root.boxes() for i in part.members}
-    assert all(folded.base[i] in shown for i in folded.sketch.operations())
+    folding = drawing._folding
+    shown = {i for part in folding.root.boxes() for i in part.members}
+    vertices = folding.sketch.vertices
+    assert all(folding.base[i] in shown for i, v in enumerate(vertices) if not v.is_leaf)
 
 
 def random_graph(seed: int):
@@ -320,7 +323,7 @@ def test_random_graphs_are_legible(thorough):
 def test_all_edges_that_are_not_folded_are_drawn():
     for seed in range(8):
         drawing = tg.draw(random_graph(seed), boxes=500)
-        vertices = drawing._folded.sketch.vertices
+        vertices = drawing._folding.sketch.vertices
         wanted = {
             (x, i)
             for i, vertex in enumerate(vertices)
@@ -489,7 +492,7 @@ def test_dot_says_the_same():
     drawing = tg.draw(looped(5) + tg.sin(tg.param(1.0, name=NASTY)), boxes=8)
     nodes, edges = parsed_dot(drawing.dot())
     assert len(nodes) == drawing.boxes
-    assert len(edges) == sum(edge.ends is not None for edge in drawing._scene.edges)
+    assert len(edges) == len(drawing._scene.edges)
     assert {end for edge in edges for end in edge} <= nodes.keys()
     assert "subgraph cluster" in drawing.dot()
     (label,) = parsed_dot(tg.draw(tg.param(1.0, name='q"\\n')).dot())[0].values()

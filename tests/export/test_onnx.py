@@ -14,7 +14,7 @@ from exported_models import attention, conv_net, embedded, mlp
 from free_programs import PROGRAMS
 
 import tapegraph as tg
-from tapegraph.exporting.onnx_rows import ROWS
+from tapegraph.exporting.onnx import ROWS
 from tapegraph.recording.op import OPS
 from tests.cases import CASES, WITHOUT_GRADIENT
 from tests.quick import a_few_each, check_each, each_operation, thinned

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import tapegraph as tg
-from tapegraph.commands.info import info
+from tapegraph.commands.machine import info
 from tapegraph.recording import kernels
 from tests.cases import CASES
 

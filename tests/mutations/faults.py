@@ -2524,7 +2524,7 @@ FAULTS = (
     Fault(
         "export",
         "a-length-that-follows-the-batch-has-no-base",
-        "lowering/export/function.py",
+        "lowering/export.py",
         "Size(batch) * value.per + value.base",
         "Size(batch) * value.per",
         FREE,
@@ -2542,7 +2542,7 @@ FAULTS = (
     Fault(
         "export",
         "no-grad-lets-a-gradient-through",
-        "lowering/export/function.py",
+        "lowering/export.py",
         "tf.stop_gradient(result) if op.differentiable != () else result",
         "result",
         f"{EXPORT} -k does_not_flow",
@@ -2551,7 +2551,7 @@ FAULTS = (
     Fault(
         "export",
         "infinities-stay-in-value-and-gradients",
-        "lowering/export/saved_model.py",
+        "lowering/export.py",
         "if not any(op.rules for op in function.recorded.program.ops):",
         "if False:",
         f"{EXPORT} -k absorb",
@@ -2560,7 +2560,7 @@ FAULTS = (
     Fault(
         "export",
         "numbers-of-the-graph-are-not-compared",
-        "lowering/export/saved_model.py",
+        "lowering/export.py",
         "        _compare(got.numpy(), value)\n",
         "        pass\n",
         f"{EXPORT} -k found_out",
@@ -2569,7 +2569,7 @@ FAULTS = (
     Fault(
         "export",
         "a-batch-that-has-fewer-rows-is-no-error-in-onnx",
-        "tapegraph/exporting/onnx_rows.py",
+        "tapegraph/exporting/onnx.py",
         "x.reshaped(out.shape, exactly=free)",
         "x.reshaped(out.shape)",
         f"{ONNX} -k fewer",
@@ -2577,7 +2577,7 @@ FAULTS = (
     Fault(
         "export",
         "a-place-beyond-a-table-is-its-last-in-onnx",
-        "tapegraph/exporting/onnx_rows.py",
+        "tapegraph/exporting/onnx.py",
         "where(inside, x.like(high))",
         "where(inside, x.like(-1))",
         f"{ONNX} -k beyond",
@@ -2585,7 +2585,7 @@ FAULTS = (
     Fault(
         "export",
         "an-extreme-passes-over-nan-in-onnx",
-        "tapegraph/exporting/onnx_rows.py",
+        "tapegraph/exporting/onnx.py",
         'where(math.nan, y) if x.dtype.kind == "f" else y',
         'where(math.nan, y) if x.dtype.kind == "i" else y',
         f"{ONNX} -k nan",
@@ -2593,7 +2593,7 @@ FAULTS = (
     Fault(
         "export",
         "float64-goes-where-onnxruntime-has-none",
-        "tapegraph/exporting/onnx_graph.py",
+        "tapegraph/exporting/onnx.py",
         "if kind in _FLOAT32 and given != np.float32:",
         "if False:",
         f"{ONNX} -k refused",
@@ -2601,7 +2601,7 @@ FAULTS = (
     Fault(
         "export",
         "a-name-stands-for-two-in-onnx",
-        "tapegraph/exporting/onnx_model.py",
+        "tapegraph/exporting/onnx.py",
         "if taken.count(name) > 1:",
         "if False:",
         f"{ONNX} -k refused",
@@ -2609,7 +2609,7 @@ FAULTS = (
     Fault(
         "export",
         "a-length-that-follows-the-batch-has-no-base-in-onnx",
-        "tapegraph/exporting/onnx_graph.py",
+        "tapegraph/exporting/onnx.py",
         "(grown + value.base if value.base else grown)",
         "grown",
         f"{ONNX} -k any_batch",
@@ -2728,25 +2728,25 @@ FAULTS = (
     Fault(
         "pictures",
         "rounds-of-a-loop-miscounted",
-        "tapegraph/drawing/repetitions.py",
-        "found = Repetition(wiring.start(start, length, period), period, length // period)",
-        "found = Repetition(wiring.start(start, length, period), period, length // period - 1)",
+        "tapegraph/drawing/folding.py",
+        "return start, period, length // period\n",
+        "return start, period, length // period - 1\n",
         DRAW,
     ),
     Fault(
         "pictures",
         "rounds-begin-anywhere",
-        "tapegraph/drawing/repetitions.py",
-        "return min(range(start, start + length % period + 1), key=handed_on)",
-        "return start + length % period",
+        "tapegraph/drawing/folding.py",
+        "start = min(starts, key=lambda n: _handed_on(read_by, n, n + period))",
+        "start = starts[-1]",
         DRAW,
     ),
     Fault(
         "pictures",
         "what-is-read-differently-is-a-loop",
-        "tapegraph/drawing/repetitions.py",
-        "return in_a_row or self._are_read_alike(found)",
-        "return True",
+        "tapegraph/drawing/folding.py",
+        "return any(before.pop()) or all(",
+        "return True or all(",
         DRAW,
     ),
     Fault(
@@ -2761,8 +2761,8 @@ FAULTS = (
         "pictures",
         "a-chain-takes-what-others-read",
         "tapegraph/drawing/folding.py",
-        "if readers[before] == {part} and self._may_follow(part, before):",
-        "if self._may_follow(part, before):",
+        "if before >= 0 and read_by[before] == {n} and around[one] == around[part]:",
+        "if before >= 0 and around[one] == around[part]:",
         DRAW,
     ),
     Fault(
@@ -2776,7 +2776,7 @@ FAULTS = (
     Fault(
         "pictures",
         "boxes-overlap",
-        "tapegraph/drawing/layered.py",
+        "tapegraph/drawing/layout.py",
         "while len(blocks) > 1 and blocks[-2][0] > blocks[-1][0]:",
         "while False:",
         DRAW,
@@ -2784,15 +2784,15 @@ FAULTS = (
     Fault(
         "pictures",
         "edges-without-lanes",
-        "tapegraph/drawing/layered.py",
-        "for rank in range(ranks[link.tail] + 1, ranks[link.head]):",
-        "for rank in ():",
+        "tapegraph/drawing/layout.py",
+        "for row in self._rows[self._ranks[tail] + 1 : self._ranks[head]]:",
+        "for row in ():",
         DRAW,
     ),
     Fault(
         "pictures",
         "names-are-markup",
-        "tapegraph/drawing/formats.py",
+        "tapegraph/drawing/scene.py",
         "return escape(printable(text))",
         "return printable(text)",
         DRAW,
@@ -2800,7 +2800,7 @@ FAULTS = (
     Fault(
         "pictures",
         "dot-without-escapes",
-        "tapegraph/drawing/formats.py",
+        "tapegraph/drawing/picture.py",
         """safe = (line.replace("\\\\", "\\\\\\\\").replace('"', '\\\\"') for line in lines)""",
         """safe = (line.replace('"', '\\\\"') for line in lines)""",
         DRAW,
@@ -2816,7 +2816,7 @@ FAULTS = (
     Fault(
         "pictures",
         "parity-hides-a-difference",
-        "tapegraph/commands/parity.py",
+        "tapegraph/commands/machine.py",
         'return Compared(name, "both", float("nan"), False, str(error))',
         'return Compared(name, "both", float("nan"), True, str(error))',
         "tests/commands/test_command_line.py",

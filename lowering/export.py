@@ -1,17 +1,26 @@
-"""A recorded function as TensorFlow nodes, with its parameters in variables."""
+"""Functions of arrays as TensorFlow's own: SavedModels, and functions for use inside TensorFlow."""
 
 from __future__ import annotations
 
 import inspect
+import os
 import re
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from tapegraph.errors import message
-from tapegraph.exporting.names import ParameterNames
-from tapegraph.exporting.recorded import FreeFunction, Length, Places
+from tapegraph.exporting.recorded import (
+    Arguments,
+    FreeFunction,
+    Length,
+    ParameterNames,
+    Places,
+    output_names,
+    retyped,
+)
 from tapegraph.lowering.rows.rules import Size, ints, reshaped, scalar
 from tapegraph.lowering.runtime import tensorflow
 from tapegraph.lowering.translate import emit_entry, row_of
@@ -19,6 +28,7 @@ from tapegraph.lowering.unsupported import NotLowered
 from tapegraph.pytree import replaced
 from tapegraph.recording.op import INPUT
 from tapegraph.recording.program import Recording
+from tapegraph.testing import PARITY_TOLERANCE
 from tapegraph.typed import Array, Pytree
 
 
@@ -48,35 +58,14 @@ class Variables:
 
 
 class Function:
-    """A function of arrays, recorded for arguments of some types.
+    """A recorded function, to be emitted in graphs, with its parameters in variables."""
 
-    :param op: Who asks, for messages.
-    :param f: The function.
-    :param arrays: Arguments of the right shapes and dtypes.
-    :param batched: Which of them have a free leading axis.
-    :param variables: Where the parameters are.
-    :ivar recorded: What was recorded for batches of several sizes.
-    """
-
-    def __init__(
-        self,
-        op: str,
-        f: Callable[..., Any],
-        arrays: Sequence[Array],
-        batched: Sequence[bool],
-        variables: Variables,
-    ) -> None:
-        self._op = op
-        self._variables = variables
-        self.recorded = recorded = FreeFunction(op, f, arrays, batched)
-        _check_nodes(op, recorded.recording)
+    def __init__(self, recorded: FreeFunction, variables: Variables) -> None:
+        self.recorded = recorded
+        _check_nodes(recorded.op, recorded.recording)
         # Each is made in the order of reading.
-        found = recorded.parameters.items()
-        self._state = {s: p for s, p in found if variables.of(p) is not None}
-
-    def __call__(self, feeds: Sequence[Any]) -> Any:
-        """Emit it in the graph that is being traced; return its result, in the function's form."""
-        return replaced(self.recorded.runs[0].result, iter(self.results(feeds)))
+        made = {slot: variables.of(param) for slot, param in recorded.parameters.items()}
+        self._state = {slot: made[slot] for slot in made if made[slot] is not None}
 
     def results(self, feeds: Sequence[Any], *, strong_zero: bool = False) -> list[Any]:
         """Emit it; return its results in order."""
@@ -86,10 +75,10 @@ class Function:
             first = feeds[self.recorded.batched.index(True)]
             batch = tf.shape(first, out_type=tf.int64)[0]
         tensors = self._leaves(feeds, batch)
-        program = self._of_batch(batch)
-        recording = self.recorded.recording
+        p, recording = self.recorded.program, self.recorded.recording
+        attrs = [{name: _sized(value, batch) for name, value in a.items()} for a in p.attrs]
+        program = retyped(p, attrs, [_sized(shape, batch) for shape in p.shapes])
         numbers = {slot: recording.values[slot] for slot in program.scalars}
-        describe = recording.describe
         for slot, op in enumerate(program.ops):
             if not program.inputs[slot]:
                 continue
@@ -102,15 +91,15 @@ class Function:
                     numbers,
                     strong_zero=strong_zero,
                     whole=True,
-                    describe=describe,
+                    describe=recording.describe,
                 )
             except (TypeError, ValueError) as error:
                 if batch is None:
                     raise
                 expected = "an operation that TensorFlow has for it"
-                received = f"{describe(slot)}, for batches of any size"
+                received = f"{recording.describe(slot)}, for batches of any size"
                 fix = f"Pass batch=False. ({type(error).__name__}: {error})"
-                raise NotLowered(message(self._op, received, expected, fix)) from error
+                raise NotLowered(message(self.recorded.op, received, expected, fix)) from error
             if not program.needs[slot] and any(program.needs[i] for i in program.inputs[slot]):
                 result = tf.stop_gradient(result) if op.differentiable != () else result
             tensors[slot] = result
@@ -121,25 +110,14 @@ class Function:
         program = self.recorded.program
         tensors: list[Any] = [None] * len(program)
         for slot in program.fed:
-            if program.ops[slot] is INPUT:
-                continue
             if slot in self._state:
-                tensors[slot] = self._variables.of(self._state[slot]).read_value()
-                continue
-            tensors[slot] = _constant(self.recorded.constant(slot), batch)
+                tensors[slot] = self._state[slot].read_value()
+            elif program.ops[slot] is not INPUT:
+                tensors[slot] = _constant(self.recorded.constant(slot), batch)
         for place, feed in zip(self.recorded.runs[0].inputs, feeds, strict=True):
             if place is not None:
                 tensors[place] = feed
         return tensors
-
-    def _of_batch(self, batch: Any) -> Any:
-        """Return the program with the lengths of this batch."""
-        p = self.recorded.program
-        shapes = [_sized(shape, batch) for shape in p.shapes]
-        attrs = [{name: _sized(value, batch) for name, value in a.items()} for a in p.attrs]
-        return type(p)(
-            p.ops, p.inputs, attrs, shapes, p.dtypes, p.needs, p.leaves, p.outputs, p.wanted
-        )
 
 
 def _constant(found: Any, batch: Any) -> Any:
@@ -174,7 +152,8 @@ def function(f: Callable[..., Any], params: Pytree = None) -> Any:
         if given.kwargs:
             received = f"the keyword-only argument {next(iter(given.kwargs))!r}"
             raise TypeError(message("function", received, "positional arguments"))
-        return Function("function", f, *_stand_ins(feeds), variables)(feeds)
+        made = Function(FreeFunction("function", f, *_stand_ins(feeds)), variables)
+        return replaced(made.recorded.runs[0].result, iter(made.results(feeds)))
 
     traced.__name__ = re.sub(r"\W", "_", getattr(f, "__name__", "function")) or "function"
     made = tf.function(traced, autograph=False)
@@ -221,3 +200,98 @@ def _check_nodes(op: str, recording: Recording) -> None:
                 raise NotLowered(
                     message(op, received, "operations with a node in TensorFlow", fix)
                 ) from None
+
+
+# SavedModels
+
+
+def export(
+    f: Callable[..., Any],
+    path: str | os.PathLike[str],
+    arguments: Arguments,
+    params: Pytree,
+) -> None:
+    """Write a SavedModel; see `tapegraph.export`."""
+    tf = tensorflow()
+    names, arrays, batched = arguments
+    variables = Variables("export", params)
+    function = Function(FreeFunction("export", f, arrays, batched), variables)
+    outputs = output_names("export", function.recorded.runs[0].result)
+    types = [
+        tf.TensorSpec((None, *x.shape[1:]) if free else x.shape, x.dtype, name=name)
+        for x, free, name in zip(arrays, batched, names, strict=True)
+    ]
+
+    def serve(*feeds: Any) -> dict[str, Any]:
+        return dict(zip(outputs, function.results(feeds), strict=True))
+
+    def differentiated(feeds: Sequence[Any], *, strong_zero: bool) -> list[Any]:
+        with tf.GradientTape() as tape:
+            (loss,) = function.results(feeds, strong_zero=strong_zero)
+        sources = list(variables.by_name.values())
+        zero = tf.UnconnectedGradients.ZERO
+        found = tape.gradient(loss, sources, unconnected_gradients=zero)
+        return [loss, *map(tf.convert_to_tensor, found)]
+
+    def value_and_gradients(*feeds: Any) -> dict[str, Any]:
+        found = differentiated(feeds, strong_zero=False)
+        if not any(op.rules for op in function.recorded.program.ops):
+            # As in tapegraph, a zero absorbs what it meets where a gradient is no number.
+            right = ~tf.reduce_any([tf.reduce_any(tf.math.is_nan(g)) for g in found])
+            absorbing = partial(differentiated, feeds, strong_zero=True)
+            found = tf.cond(right, lambda: found, absorbing)
+        names = ["loss", *(f"gradient_{name}" for name in variables.by_name)]
+        return dict(zip(names, found, strict=True))
+
+    def traced(compute: Callable[..., Any]) -> Any:
+        compute.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
+            [inspect.Parameter(name, inspect.Parameter.POSITIONAL_OR_KEYWORD) for name in names]
+        )
+        return tf.function(compute, input_signature=types, autograph=False)
+
+    module = tf.Module()
+    module.parameters = variables.by_name
+    module.serve = traced(serve)
+    signatures = {"serving_default": module.serve, "serve": module.serve}
+    (first, *others) = function.recorded.runs[0].values
+    if not others and first.shape == () and first.dtype.kind == "f" and variables.by_name:
+        module.value_and_gradients = traced(value_and_gradients)
+        signatures["value_and_gradients"] = module.value_and_gradients
+    module.__call__ = module.serve
+    _check(module.serve, function, variables)
+    tf.saved_model.save(
+        module,
+        os.fspath(path),
+        signatures=signatures,
+        options=tf.saved_model.SaveOptions(experimental_custom_gradients=True),
+    )
+
+
+def _check(serve: Any, function: Function, variables: Variables) -> None:
+    """Refuse a graph that gives other numbers than the function, at the last of its sizes."""
+    tf = tensorflow()
+    inputs, wanted = function.recorded.arrays[-1], function.recorded.runs[-1].values
+    feeds = list(map(tf.constant, inputs))
+    for got, value in zip(serve(*feeds).values(), wanted, strict=True):
+        _compare(got.numpy(), value)
+    try:
+        with tf.GradientTape() as tape:
+            tape.watch([x for x in feeds if x.dtype.is_floating])
+            found = serve(*feeds)
+        tape.gradient(found, [*feeds, *variables.by_name.values()])
+    except LookupError:  # an operation that has none in TensorFlow
+        return
+    except (TypeError, ValueError) as error:
+        received = "a function whose gradient has no nodes for batches of any size"
+        fix = f"Pass batch=False. ({type(error).__name__}: {error})"
+        expected = "operations that TensorFlow differentiates"
+        raise NotLowered(message("export", received, expected, fix)) from error
+
+
+def _compare(got: Array, wanted: Array) -> None:
+    relative, absolute = PARITY_TOLERANCE.get(wanted.dtype.name, (0.0, 0.0))
+    if not np.allclose(got, wanted, relative, absolute, equal_nan=True):
+        worst = np.max(np.abs(got - wanted))
+        received = f"numbers of TensorFlow's that are off by {worst:.3g}"
+        fix = "Check the lowering of your own operations."
+        raise RuntimeError(message("export", received, "those of the function", fix))

@@ -1,1 +1,0 @@
-"""Functions of arrays as TensorFlow's own: SavedModels, and functions for use inside TensorFlow."""

@@ -1,0 +1,333 @@
+"""Layered layout: boxes on ranks, each below what it reads, with few crossings and straight edges.
+
+The steps are those of Sugiyama, Tagawa and Toda (1981). What a frame holds has ranks of its own, so
+that a frame is a rectangle around them. Where each box stands on its rank is found by least
+squares: it is drawn to its neighbours, and pooling adjacent violators keeps boxes apart.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right, insort
+from collections import Counter
+from collections.abc import Callable, Iterator
+from itertools import chain, groupby, pairwise
+from typing import TypeAlias
+
+from tapegraph.drawing.folding import Folding, Part
+from tapegraph.drawing.labels import Labels
+from tapegraph.drawing.scene import HEAD, MARGIN, TITLE, Box, Edge, Frame, Point, Scene
+
+# Between boxes of a rank, between ranks, between edges that pass each other, and between lines that
+# lead back to the next round.
+_GAP, _RANK_GAP, _LANE, _BESIDE = 18.0, 18.0, 10.0, 8.0
+_SWEEPS = 8
+# How straight the inner pieces of a long edge want to be, and what leads from a leaf.
+_STRAIGHT, _TO_LEAF = 4.0, 0.3
+
+Ends: TypeAlias = tuple[Part, Part]  # the boxes that an edge leads from and to
+
+
+class _Cell:
+    """A box on its rank, or the lane of an edge that passes by."""
+
+    __slots__ = ("above", "below", "bottom", "box", "top", "width", "x")
+
+    def __init__(self, box: Box | None = None) -> None:
+        self.box = box
+        self.width = box.width if box else _LANE
+        self.x = 0.0  # of the middle
+        self.top = self.bottom = 0.0  # of the rank
+        self.above: list[_Cell] = []
+        self.below: list[_Cell] = []
+
+
+def lay_out(folding: Folding) -> Scene:
+    """Return the picture of a folded sketch."""
+    return _Layout(folding).scene()
+
+
+class _Layout:
+    def __init__(self, folding: Folding) -> None:
+        self._folding = folding
+        self._labels = Labels(folding)
+        self._edges: dict[Ends, str] = {}  # with their labels
+        self._again: dict[Ends, Part] = {}  # to the next round, with the frame that repeats
+        self._boxes = {part: self._box(part) for part in folding.root.boxes()}
+        self._cells = {part: _Cell(box) for part, box in self._boxes.items()}
+        self._reads: dict[Part, list[Part]] = {part: [] for part in self._cells}
+        self._ranks: dict[Part, int] = {}
+        self._rows: list[list[_Cell]] = []
+
+    def scene(self) -> Scene:
+        self._link()
+        count = self._rank(self._folding.root.parts, 0)
+        self._rows = [[] for _ in range(count)]
+        for part, cell in self._cells.items():
+            self._rows[self._ranks[part]].append(cell)
+        paths = {ends: self._path(*ends) for ends in self._edges}
+        for row, below in pairwise(self._rows):
+            for cell in below:
+                if not cell.above and not cell.below:  # linked to nothing: under the others
+                    cell.above.append(row[len(row) // 2])
+        _order(self._rows)
+        _place(self._rows)
+        scene = Scene(*self._labels.header(), [*self._boxes.values()])
+        self._stack(scene.top)
+        scene.frames = self._frames()
+        self._centre(scene)
+        scene.edges = [*self._edges_down(paths), *self._edges_again(scene.frames)]
+        return scene
+
+    def _box(self, part: Part) -> Box:
+        vertices = [self._folding.sketch.vertices[i] for i in part.members]
+        kind: str = vertices[-1].kind
+        if part.title and kind != "gradient":
+            kind = "function"
+        kind = {"state": "param", "number": "constant"}.get(kind, kind)
+        is_result = any(vertex.is_result for vertex in vertices)
+        return Box(part, kind, self._labels.lines(part), self._labels.details(part), is_result)
+
+    # Who is linked to whom, on which rank
+
+    def _link(self) -> None:
+        around, base = self._folding.root.around(), self._folding.base
+        order = {i: n for n, i in enumerate(self._folding.root.all_members())}
+        box_of = {i: part for part in self._cells for i in part.members}
+        for i, vertex in enumerate(self._folding.sketch.vertices):
+            mine = box_of.get(base[i])
+            if mine is None:
+                continue
+            places = self._labels.places(i) if len(mine.members) == 1 and mine.times == 1 else {}
+            for x in vertex.inputs:
+                theirs = box_of.get(base[x])
+                if theirs is None:
+                    continue
+                if order[base[x]] >= order[base[i]]:
+                    frame = [f for f in around[mine] if f in around[theirs]][-1]
+                    if frame.times > 1 and (theirs is not mine or mine.times == 1):
+                        self._again[theirs, mine] = frame
+                elif theirs is not mine:
+                    self._edges[theirs, mine] = places.get(x, "")
+        for tail, head in self._edges:
+            self._reads[head].append(tail)
+
+    def _rank(self, parts: list[Part], first: int) -> int:
+        """Give boxes ranks from a first one on: under all they read, and leaves close to a reader.
+
+        :returns: The next rank, which is free.
+        """
+        for is_frame, run in groupby(parts, lambda part: part.is_frame):
+            if is_frame:
+                for frame in run:
+                    first = self._rank(frame.parts, first)
+                continue
+            boxes = list(run)
+            for box in boxes:
+                self._ranks[box] = max([first, *(self._ranks[x] + 1 for x in self._reads[box])])
+            last = max(self._ranks[box] for box in boxes)
+            for box in boxes:
+                if not self._reads[box]:
+                    near = (self._ranks[x] - 1 for x in boxes if box in self._reads[x])
+                    self._ranks[box] = min(near, default=last)
+            first = last + 1
+        return first
+
+    def _path(self, tail: Part, head: Part) -> list[_Cell]:
+        """Give an edge a lane on each rank that it passes, and make the neighbours known."""
+        path = [self._cells[tail]]
+        for row in self._rows[self._ranks[tail] + 1 : self._ranks[head]]:
+            row.append(_Cell())
+            path.append(row[-1])
+        path.append(self._cells[head])
+        for above, below in pairwise(path):
+            above.below.append(below)
+            below.above.append(above)
+        return path
+
+    # Where everything is
+
+    def _stack(self, y: float) -> None:
+        """Put ranks below each other, with room for the frames that begin and end there."""
+        held = [[self._ranks[box] for box in f.boxes()] for f in self._folding.root.frames()[1:]]
+        begin, end = Counter(map(min, held)), Counter(map(max, held))
+        for n, row in enumerate(self._rows):
+            # Where an edge goes far to the side it needs room to do so.
+            aside = max((abs(cell.x - near.x) for cell in row for near in cell.above), default=0.0)
+            y += begin[n] * TITLE + (_RANK_GAP + min(aside / 14, 24.0) if n else 0.0)
+            height = max(cell.box.height for cell in row if cell.box)
+            for cell in row:
+                cell.top, cell.bottom = y, y + height
+                if cell.box:
+                    cell.box.x = cell.x - cell.width / 2
+                    cell.box.y = y + (height - cell.box.height) / 2
+            y += height + end[n] * MARGIN
+
+    def _frames(self) -> list[Frame]:
+        """Return the frames, each around all that its ranks hold, the outermost first."""
+        found: list[Frame] = []
+        for part in reversed(self._folding.root.frames()[1:]):
+            ranks = [self._ranks[box] for box in part.boxes()]
+            rows = self._rows[min(ranks) : max(ranks) + 1]
+            inside = [frame for frame in found if frame.part in part.parts]
+            left, right = _sides(rows, inside)
+            top = min([rows[0][0].top, *(frame.y for frame in inside)]) - TITLE
+            bottom = max([rows[-1][0].bottom, *(f.y + f.height for f in inside)]) + MARGIN
+            lines = len({tail for (tail, _), frame in self._again.items() if frame is part})
+            width = right - left + 2 * MARGIN + _BESIDE * lines
+            found.append(Frame(part, left - MARGIN, top, width, bottom - top))
+        return found[::-1]
+
+    def _centre(self, scene: Scene) -> None:
+        """Move the graph below the middle of what is written above it."""
+        left, right = _sides(self._rows, scene.frames)
+        width = max(right - left, scene.header_width)
+        by = MARGIN + (width - (right - left)) / 2 - left
+        shapes: list[Box | Frame] = [*scene.boxes, *scene.frames]
+        for shape in shapes:
+            shape.x += by
+        for cell in chain(*self._rows):
+            cell.x += by
+        scene.width = width + 2 * MARGIN
+        scene.height = max((s.y + s.height for s in shapes), default=scene.top) + MARGIN
+
+    def _edges_down(self, paths: dict[Ends, list[_Cell]]) -> Iterator[Edge]:
+        """Yield the edges: straight beside the boxes of a rank, and curved between ranks."""
+        entries = _entries(paths)
+        for ends, path in paths.items():
+            tail, *lanes, head = path
+            source, sink, enters = self._boxes[ends[0]], self._boxes[ends[1]], entries[ends]
+            points = [Point(tail.x, source.y + source.height), Point(tail.x, tail.bottom)]
+            for lane in lanes:
+                points += [Point(lane.x, lane.top), Point(lane.x, lane.bottom)]
+            points += [Point(enters, head.top - HEAD), Point(enters, sink.y)]
+            yield Edge(ends, points, self._edges[ends])
+
+    def _edges_again(self, frames: list[Frame]) -> Iterator[Edge]:
+        """Yield the edges to the next round, which go up at the right side of a frame."""
+        for frame in frames:
+            edges = [ends for ends, part in self._again.items() if part is frame.part]
+            tails = list(dict.fromkeys(tail for tail, _ in edges))
+            for tail, head in edges:
+                source, sink = self._boxes[tail], self._boxes[head]
+                start, end = source.x + source.width - 8.0, sink.x + sink.width - 8.0
+                side = frame.x + frame.width - _BESIDE * (1 + tails.index(tail))
+                low, high = self._cells[tail].bottom + 6.0, self._cells[head].top - 10.0
+                points = [(start, source.y + source.height), (start, low), (side, low)]
+                points += [(side, high), (end, high), (end, sink.y)]
+                yield Edge((tail, head), [Point(*p) for p in points], again=True)
+
+
+def _sides(rows: list[list[_Cell]], frames: list[Frame]) -> tuple[float, float]:
+    """Return how far ranks and frames reach to the left and to the right."""
+    cells = list(chain(*rows))
+    left = min([c.x - c.width / 2 for c in cells] + [f.x for f in frames], default=0.0)
+    right = [c.x + c.width / 2 for c in cells] + [f.x + f.width for f in frames]
+    return left, max(right, default=0.0)
+
+
+# The order on each rank
+
+
+def _order(rows: list[list[_Cell]]) -> None:
+    """Sort each rank by the middle of what it is linked to, down and up, and keep the best."""
+    best, fewest = [row[:] for row in rows], _crossings(rows)
+    for sweep in range(_SWEEPS):
+        if not fewest:
+            break
+        down = sweep % 2 == 0
+        for beside, row in pairwise(rows if down else rows[::-1]):
+            _sort(row, beside, down)
+        now = _crossings(rows)
+        if now < fewest:
+            best, fewest = [row[:] for row in rows], now
+    rows[:] = best
+
+
+def _sort(row: list[_Cell], beside: list[_Cell], down: bool) -> None:
+    place = {cell: (n + 0.5) / len(r) for r in (row, beside) for n, cell in enumerate(r)}
+
+    def middle(cell: _Cell) -> float:
+        ends = [place[near] for near in (cell.above if down else cell.below)]
+        return sum(ends) / len(ends) if ends else place[cell]
+
+    row.sort(key=middle)
+
+
+def _crossings(rows: list[list[_Cell]]) -> int:
+    """Count how often edges cross between ranks."""
+    total = 0
+    for upper, lower in pairwise(rows):
+        place = {cell: n for n, cell in enumerate(lower)}
+        seen: list[int] = []  # sorted
+        for cell in upper:
+            ends = sorted(place[near] for near in cell.below)
+            total += sum(len(seen) - bisect_right(seen, end) for end in ends)
+            for end in ends:
+                insort(seen, end)
+    return total
+
+
+# The place on each rank
+
+
+def _place(rows: list[list[_Cell]]) -> None:
+    """Draw each cell to its neighbours, above and below in turn, and keep boxes apart."""
+    for row in rows:
+        _settle(row, [0.0] * len(row), [1.0] * len(row))
+    for sweep in range(3 * _SWEEPS):
+        down = sweep % 2 == 0
+        for row in rows if down else reversed(rows):
+            _draw(row, (lambda c: c.above or c.below) if down else (lambda c: c.below or c.above))
+    for sweep in range(_SWEEPS):
+        for row in rows if sweep % 2 else reversed(rows):
+            _draw(row, lambda c: c.above + c.below)
+
+
+def _draw(row: list[_Cell], near: Callable[[_Cell], list[_Cell]]) -> None:
+    wishes, weights = [], []
+    for cell in row:
+        pulls = [(n.x, _pull(n, cell)) for n in near(cell)]
+        total = sum(weight for _, weight in pulls)
+        wishes.append(sum(x * weight for x, weight in pulls) / total if total else cell.x)
+        weights.append(total or 0.1)
+    _settle(row, wishes, weights)
+
+
+def _pull(near: _Cell, cell: _Cell) -> float:
+    if not near.above or not cell.above:
+        return _TO_LEAF
+    return 1.0 if near.box or cell.box else _STRAIGHT
+
+
+def _settle(row: list[_Cell], wishes: list[float], weights: list[float]) -> None:
+    """Place the cells of a rank as close to their wishes as they fit, in the sense of squares."""
+    offsets = [0.0]
+    for one, other in pairwise(row):
+        gap = _GAP if one.box and other.box else _LANE
+        offsets.append(offsets[-1] + (one.width + other.width) / 2 + gap)
+    blocks: list[list[float]] = []  # mean, weight, count: pooled while they would overlap
+    for wish, weight, offset in zip(wishes, weights, offsets, strict=True):
+        blocks.append([wish - offset, weight, 1])
+        while len(blocks) > 1 and blocks[-2][0] > blocks[-1][0]:
+            mean, total, count = blocks.pop()
+            last = blocks[-1]
+            last[0] = (last[0] * last[1] + mean * total) / (last[1] + total)
+            last[1] += total
+            last[2] += count
+    means = [mean for mean, _, count in blocks for _ in range(int(count))]
+    for cell, mean, offset in zip(row, means, offsets, strict=True):
+        cell.x = mean + offset
+
+
+def _entries(paths: dict[Ends, list[_Cell]]) -> dict[Ends, float]:
+    """Return where each edge enters its box: in the order in which they come, apart."""
+    coming: dict[_Cell, list[Ends]] = {}
+    for ends, path in paths.items():
+        coming.setdefault(path[-1], []).append(ends)
+    found = {}
+    for head, edges in coming.items():
+        edges.sort(key=lambda ends: paths[ends][-2].x)
+        step = min(16.0, (head.width - 16.0) / len(edges))
+        for n, ends in enumerate(edges):
+            found[ends] = head.x + (n - (len(edges) - 1) / 2) * step
+    return found

@@ -1,0 +1,490 @@
+"""A recorded function as an ONNX file, for inference: of opset 18.
+
+A rule ``rule(out, *inputs, **attrs)`` adds an operation's nodes and returns a result, of which
+``out`` has the shape and dtype.
+"""
+
+from __future__ import annotations
+
+import importlib
+import math
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from itertools import count
+from typing import Any
+
+import numpy as np
+
+from tapegraph.errors import message
+from tapegraph.exporting.recorded import (
+    Arguments,
+    FreeFunction,
+    Length,
+    ParameterNames,
+    Places,
+    output_names,
+)
+from tapegraph.ops.elementwise import GELU_CUBIC, GELU_SCALE, LN2, LN10
+from tapegraph.recording.op import INPUT
+from tapegraph.recording.program import touches_complex
+from tapegraph.saving import files
+from tapegraph.typed import Pytree
+
+# Nodes that onnxruntime has for float32 alone.
+_FLOAT32 = set("Acos Acosh Asin Asinh Atan Atanh AveragePool Conv Cosh Det Erf Sinh Tan".split())
+# Those that give truths, or places, whatever their inputs are.
+_TRUTHS = set("Equal Greater GreaterOrEqual IsNaN Less LessOrEqual".split())
+_PLACES = set("ArgMax ArgMin Shape TopK".split())
+
+
+class NoNode(Exception):
+    """There is no node for an operation, or not for its dtype."""
+
+
+class OnnxGraph:
+    """The nodes and constants of a model, and the length of its batch."""
+
+    def __init__(self, onnx: Any, taken: Iterable[str]) -> None:
+        self._onnx = onnx
+        self.type_of = onnx.helper.np_dtype_to_tensor_dtype  # ONNX's number of a dtype
+        self._taken = set(taken)
+        self._numbers = count()
+        self.nodes: list[Any] = []
+        self.initializers: list[Any] = []
+        self.batch: Any = None
+        self.stem = "batch"  # of new names: the operation that they belong to
+
+    def constant(self, value: Any, dtype: Any, name: str | None = None) -> Wire:
+        """Return a constant."""
+        name, array = name or self._new("constant"), np.array(value, dtype, order="C")
+        self.initializers.append(self._onnx.numpy_helper.from_array(array, name))
+        return Wire(self, name, array.dtype, array.shape)
+
+    def node(self, kind: str, *inputs: Wire, dtype: Any = None, at: int = 0, **attrs: Any) -> Wire:
+        """Add a node, and return its result, the first or the one in a place."""
+        given = inputs[kind == "Where"].dtype
+        if kind in _FLOAT32 and given != np.float32:
+            raise NoNode(f"onnxruntime has {kind} for float32 alone, in which it can be exported")
+        names = [self._new(self.stem) for _ in range(at + 1)]
+        make, wires = self._onnx.helper.make_node, [x.name for x in inputs]
+        self.nodes.append(make(kind, wires, names, names[-1], **attrs))
+        other = "bool" if kind in _TRUTHS else "int64" if kind in _PLACES else given
+        return Wire(self, names[-1], np.dtype(dtype or other))
+
+    def _new(self, stem: str) -> str:
+        return next(n for i in self._numbers if (n := f"{stem}_{i}") not in self._taken)
+
+    def ints(self, values: Iterable[Any]) -> Wire:
+        """Return whole numbers side by side; the model finds out each `Length` among them."""
+        values = list(values)
+        if not any(isinstance(n, Length) for n in values):
+            return self.constant(values, np.int64)
+        parts = [self.number(n, np.int64).node("Reshape", self.ints([1])) for n in values]
+        return self.node("Concat", *parts, axis=0)
+
+    def number(self, value: Any, dtype: Any) -> Wire:
+        """Return a number, or a `Length`, in a dtype."""
+        if not isinstance(value, Length):
+            return self.constant(value, dtype)
+        grown: Wire = self.batch if value.per == 1 else self.batch * value.per
+        return (grown + value.base if value.base else grown).to(dtype)
+
+
+def _formula(kind: str) -> Callable[..., Wire]:
+    return lambda self, *others: self.node(kind, *others)
+
+
+@dataclass(frozen=True, eq=False)
+class Wire:
+    """A value of the graph, whose formulas add nodes; the shapes of operands alone are known."""
+
+    graph: OnnxGraph
+    name: str
+    dtype: np.dtype[Any]
+    shape: tuple[Any, ...] = ()
+
+    __add__, __sub__, __mul__, __truediv__ = map(_formula, ("Add", "Sub", "Mul", "Div"))
+    __and__, __or__, __lt__, __gt__ = map(_formula, ("And", "Or", "Less", "Greater"))
+    __le__, __ge__, equal = map(_formula, ("LessOrEqual", "GreaterOrEqual", "Equal"))
+    __neg__, __invert__ = map(_formula, ("Neg", "Not"))
+
+    def node(self, kind: str, *others: Any, **attrs: Any) -> Wire:
+        """Add a node of which this is the first input."""
+        wires = (x if isinstance(x, Wire) else self.like(x) for x in others)
+        return self.graph.node(kind, self, *wires, **attrs)
+
+    def like(self, value: Any) -> Wire:
+        """Return a number, or a `Length`, in this dtype."""
+        return self.graph.number(value, self.dtype)
+
+    def to(self, dtype: Any) -> Wire:
+        """Return it in another dtype."""
+        if self.dtype == dtype:
+            return self
+        cast = self.node("Cast", dtype=dtype, to=self.graph.type_of(np.dtype(dtype)))
+        return replace(cast, shape=self.shape)
+
+    def over(self, kind: str, axes: Iterable[int], keepdims: bool = True) -> Wire:
+        """Reduce it over axes; over none it stays."""
+        attrs = {"keepdims": int(keepdims), "noop_with_empty_axes": 1}
+        return self.node(kind, self.graph.ints(axes), **attrs)
+
+    def reshaped(self, shape: tuple[Any, ...], *, exactly: bool = False) -> Wire:
+        """Return it in another shape, of which the model checks each length if it is to."""
+        if not exactly and 0 not in shape and sum(isinstance(n, Length) for n in shape) == 1:
+            shape = tuple(-1 if isinstance(n, Length) else n for n in shape)
+        return self.node("Reshape", self.graph.ints(shape), allowzero=int(0 in shape or exactly))
+
+    def where(self, x: Any, y: Any) -> Wire:
+        """Return ``x`` where this is true, and ``y``, no Python number, elsewhere."""
+        return self.node("Where", x if isinstance(x, Wire) else y.like(x), y)
+
+    def is_nan(self) -> Wire:
+        """Return where it is no number; an integer always is."""
+        return self.node("IsNaN") if self.dtype.kind == "f" else ~self.equal(self)
+
+
+# The rules
+
+Rule = Callable[..., Wire]
+
+
+def _one(kind: str) -> Rule:
+    return lambda out, x, *others: x.node(kind, *others)
+
+
+def _truths(kind: str) -> Rule:
+    return lambda out, x, *others: x.to(bool).node(kind, *(y.to(bool) for y in others))
+
+
+def _gelu(out: Wire, x: Wire) -> Wire:
+    bend = ((x * x * (GELU_SCALE * GELU_CUBIC) + GELU_SCALE) * x).node("Tanh")
+    return (bend + 1.0) * 0.5 * x
+
+
+def _log1p(out: Wire, x: Wire) -> Wire:
+    """Emit ``log(1 + x)`` times ``x`` by what rounding ``1 + x`` left of it."""
+    whole = x + 1.0
+    left, log = whole - 1.0, whole.node("Log")
+    none = left.equal(0.0)
+    return none.where(x, (left >= math.inf).where(log, log * (x / none.where(1.0, left))))
+
+
+def _logaddexp(out: Wire, a: Wire, b: Wire) -> Wire:
+    gap = a.equal(b).where(0.0, a - b)  # not inf - inf
+    return a.node("Max", b) + _log1p(out, (-gap.node("Abs")).node("Exp"))
+
+
+def _mod(out: Wire, a: Wire, b: Wire) -> Wire:
+    """Emit C's remainder, with the divisor added where its sign is another."""
+    if a.dtype.kind != "f":
+        return a.node("Mod", b)
+    rest = a.node("Mod", b, fmod=1)
+    return (rest * b.node("Sign") < 0.0).where(rest + b, rest)
+
+
+def _floor_divide(out: Wire, a: Wire, b: Wire) -> Wire:
+    """Emit NumPy's whole part, which goes with the remainder: that of 1.0 // 0.1 is 9."""
+    if a.dtype.kind != "f":
+        return (a - _mod(out, a, b)) / b
+    rest = a.node("Mod", b, fmod=1)
+    parts = (a - rest) / b - (rest * b.node("Sign") < 0.0).to(a.dtype)
+    low = parts.node("Floor")
+    return b.equal(0.0).where(a / b, low + (parts - low > 0.5).to(a.dtype))
+
+
+def _round(out: Wire, x: Wire, *, decimals: int) -> Wire:
+    if decimals <= 0:
+        return (x / 10.0**-decimals).node("Round") * 10.0**-decimals
+    return (x * 10.0**decimals).node("Round") / x.like(10.0**decimals)
+
+
+def _reduced(kind: str) -> Rule:
+    return lambda out, x, *, axis, keepdims: x.to(out.dtype).over(kind, axis, keepdims)
+
+
+def _some(x: Wire, axis: Iterable[int], keepdims: bool = True) -> Wire:
+    return x.to(np.int32).over("ReduceSum", axis, keepdims) > 0
+
+
+def _extreme(kind: str) -> Rule:
+    """Return the rule of the largest or the smallest, or of a NaN, which the node passes over."""
+
+    def rule(out: Wire, x: Wire, *, axis: tuple[int, ...], keepdims: bool) -> Wire:
+        y = x.over(kind, axis, keepdims)
+        return _some(x.is_nan(), axis, keepdims).where(math.nan, y) if x.dtype.kind == "f" else y
+
+    return rule
+
+
+def _place(kind: str) -> Rule:
+    """Return the rule of the first place of the largest or the smallest, or of a NaN."""
+
+    def rule(out: Wire, x: Wire, *, axis: int | None, keepdims: bool) -> Wire:
+        x = x.to(np.int32) if x.dtype == bool else x
+        x, along = (x.reshaped((-1,)), 0) if axis is None else (x, axis)
+        nan = x.is_nan()
+        first = nan.to(np.int32).node("ArgMax", axis=along)
+        return _some(nan, [along]).where(first, x.node(kind, axis=along)).reshaped(out.shape)
+
+    return rule
+
+
+def _norm(out: Wire, x: Wire, *, axis: tuple[int, ...], keepdims: bool, ord: float) -> Wire:
+    if math.isinf(ord):
+        rule = _extreme("ReduceMax" if ord > 0 else "ReduceMin")
+        return rule(out, x.node("Abs"), axis=axis, keepdims=keepdims)
+    powers = x * x if ord == 2 else x.node("Abs").node("Pow", ord)
+    total = powers.over("ReduceSum", axis, keepdims)
+    return total.node("Sqrt") if ord == 2 else total.node("Pow", 1.0 / ord)
+
+
+def _getitem(out: Wire, x: Wire, begin: Wire, end: Wire, *, plan: tuple[Any, ...]) -> Wire:
+    ints, kept = out.graph.ints, [i for i, part in enumerate(plan) if part is not None]
+    free = any(isinstance(n, Length) for n in x.shape)
+    if len(kept) < len(plan):
+        begin, end = begin.node("Gather", ints(kept)), end.node("Gather", ints(kept))
+    if kept:
+        steps = [plan[i][1] if isinstance(plan[i], tuple) else 1 for i in kept]
+        if free and min(steps) > 0:
+            end = end.node("Max", 0)  # -1, as of x[:-3] for a batch of 2, would be the last
+        x = x.node("Slice", begin, end, ints(range(len(kept))), ints(steps))
+    # A batch that has fewer rows than are taken is an error.
+    plain = not free and all(isinstance(part, tuple) for part in plan)
+    return x if plain else x.reshaped(out.shape, exactly=free)
+
+
+def _index(out: Wire, x: Wire, *arrays: Wire, plan: tuple[str, ...]) -> Wire:
+    axes = [i for i, part in enumerate(plan) if part == "array"]
+    if len(axes) == 1:
+        return x.node("Gather", arrays[0].to(np.int64), axis=axes[0])
+    rest = [i for i, part in enumerate(plan) if part != "array"]
+    rank = len(out.shape) - len(rest)
+    # NumPy puts the indexed axes first where they stand apart, and in their place otherwise.
+    before = axes[0] if rest and axes == list(range(axes[0], axes[-1] + 1)) else 0
+    shape = out.shape[before : before + rank]
+    full = [a.to(np.int64).node("Expand", out.graph.ints(shape)) for a in arrays]
+    places = out.graph.node("Concat", *(a.reshaped((*shape, 1)) for a in full), axis=rank)
+    taken = x.node("Transpose", perm=axes + rest).node("GatherND", places)
+    order = [*range(rank, rank + before), *range(rank), *range(rank + before, len(out.shape))]
+    return taken.node("Transpose", perm=order)
+
+
+def _within(out: Wire, x: Wire, *, low: int, high: int) -> Wire:
+    x = x.to(np.int64)
+    inside = (x < 0).where(x + high, x)
+    return ((x >= low) & (x < high)).where(inside, x.like(high))  # else what gathers by it fails
+
+
+def _argsort(out: Wire, x: Wire, *, axis: int) -> Wire:
+    """Emit the stable order, NaN last, of which TopK knows nothing."""
+
+    def order(x: Wire) -> Wire:
+        count = out.graph.ints([out.shape[axis]])
+        return x.node("TopK", count, at=1, axis=axis, largest=0)
+
+    if x.dtype.kind != "f":
+        return order(x.to(np.int32) if x.dtype == bool else x)
+    first = order(x.is_nan().where(math.inf, x))
+    behind = x.is_nan().to(np.int32).node("GatherElements", first, axis=axis)
+    return first.node("GatherElements", order(behind), axis=axis)
+
+
+def _roll(out: Wire, x: Wire, *, shift: tuple[Any, ...], axis: tuple[int, ...]) -> Wire:
+    ints = out.graph.ints
+    for distance, along in zip(shift, axis, strict=True):
+        cut = -ints([distance]).node("Mod", ints([out.shape[along]]))
+        tail = x.node("Slice", cut, ints([np.iinfo(np.int64).max]), ints([along]))
+        x = tail.node("Concat", x.node("Slice", ints([0]), cut, ints([along])), axis=along)
+    return x
+
+
+def _einsum(out: Wire, *operands: Wire, spec: str) -> Wire:
+    if any(0 in x.shape for x in operands):  # of which onnxruntime 1.23 crashes
+        return out.like(0).node("Expand", out.graph.ints(out.shape))
+    return out.graph.node("Einsum", *(x.to(out.dtype) for x in operands), equation=spec)
+
+
+def _pool(kind: str) -> Rule:
+    return lambda out, x, *, ksize, stride, pad: x.node(
+        kind, kernel_shape=ksize, strides=stride, pads=(*pad, *pad)
+    )
+
+
+def _layer_norm(out: Wire, x: Wire, *affine: Wire, eps: float) -> Wire:
+    x, gamma, beta = (part.to(out.dtype) for part in (x, *affine))
+    if out.dtype == np.float32 and gamma.shape == beta.shape == x.shape[-1:]:
+        return x.node("LayerNormalization", gamma, beta, epsilon=eps)
+    centred = x - x.over("ReduceMean", [len(x.shape) - 1])
+    variance = (centred * centred).over("ReduceMean", [len(x.shape) - 1])
+    return centred / (variance + eps).node("Sqrt") * gamma + beta
+
+
+# Those that are one node, of the same name or another; and formulas, by their names.
+_SAME = (
+    "add sub mul div pow neg sin cos tan sinh cosh exp log sqrt tanh sigmoid relu abs sign floor "
+    "ceil equal less greater erf det"
+)
+_OTHER = (
+    "arcsin=Asin arccos=Acos arctan=Atan arcsinh=Asinh arccosh=Acosh arctanh=Atanh maximum=Max "
+    "minimum=Min rint=Round less_equal=LessOrEqual greater_equal=GreaterOrEqual detach=Identity "
+    "matmul=MatMul batch_matmul=MatMul"
+)
+_FORMULAS = _gelu, _log1p, _logaddexp, _mod, _floor_divide, _round, _norm, _einsum, _layer_norm
+_MOVES = _getitem, _index, _within, _argsort, _roll
+ROWS: dict[str, Rule] = {
+    **{op: _one(op.capitalize()) for op in _SAME.split()},
+    **{op: _one(kind) for op, kind in (pair.split("=") for pair in _OTHER.split())},
+    **{rule.__name__[1:]: rule for rule in (*_FORMULAS, *_MOVES)},
+    **{f"logical_{kind.lower()}": _truths(kind) for kind in ("And", "Or", "Xor", "Not")},
+    "silu": lambda out, x: x * x.node("Sigmoid"),
+    "cbrt": lambda out, x: x.node("Sign") * x.node("Abs").node("Pow", 1.0 / 3.0),
+    "log2": lambda out, x: x.node("Log") / x.like(LN2),
+    "log10": lambda out, x: x.node("Log") / x.like(LN10),
+    "exp2": lambda out, x: x.like(2.0).node("Pow", x),
+    "expm1": lambda out, x: (x * 0.5).node("Tanh") * (x.node("Exp") + 1.0),  # precise near 0
+    "fmax": lambda out, a, b: ((a >= b) | b.is_nan()).where(a, b),
+    "fmin": lambda out, a, b: ((a <= b) | b.is_nan()).where(a, b),
+    "trunc": lambda out, x: x.node("Sign") * x.node("Abs").node("Floor"),
+    "astype": lambda out, x, *, dtype: x.to(np.dtype(dtype)),
+    "where": lambda out, cond, a, b: cond.to(bool).where(a, b),
+    "not_equal": lambda out, a, b: ~a.equal(b),
+    "isnan": lambda out, x: x.is_nan(),
+    "isinf": lambda out, x: (x - x).is_nan() & ~x.is_nan(),
+    "isfinite": lambda out, x: ~(x - x).is_nan(),
+    "sum": _reduced("ReduceSum"),
+    "mean": _reduced("ReduceMean"),
+    "prod": _reduced("ReduceProd"),
+    "max": _extreme("ReduceMax"),
+    "min": _extreme("ReduceMin"),
+    "any": lambda out, x, *, axis, keepdims: _some(x.to(bool), axis, keepdims),
+    "all": lambda out, x, *, axis, keepdims: ~_some(~x.to(bool), axis, keepdims),
+    "argmax": _place("ArgMax"),
+    "argmin": _place("ArgMin"),
+    "softmax": lambda out, x, *, axis: x.node("Softmax", axis=axis),
+    "cumsum": lambda out, x, *, axis: x.node("CumSum", out.graph.constant(axis, np.int64)),
+    "transpose": lambda out, x, *, axes: x.node("Transpose", perm=axes) if axes else x,
+    "reshape": lambda out, x, *, shape: x.reshaped(shape),
+    "broadcast_to": lambda out, x, *, shape: x.node("Expand", out.graph.ints(shape)),
+    "concat": lambda out, *parts, axis: out.graph.node("Concat", *parts, axis=axis),
+    "tensor_slice": lambda out, x, begin, *, size: _getitem(
+        out, x, begin, begin + out.graph.ints(size), plan=tuple((n, 1) for n in size)
+    ),
+    "gather": lambda out, x, places, *, axis: x.node("Gather", places.to(np.int64), axis=axis),
+    "argpartition": lambda out, x, *, kth, axis: _argsort(out, x, axis=axis),
+    "conv2d": lambda out, x, k, *, stride, pad, dilation: x.to(out.dtype).node(
+        "Conv", k.to(out.dtype), strides=stride, pads=(*pad, *pad), dilations=dilation
+    ),
+    "max_pool2d": _pool("MaxPool"),
+    "avg_pool2d": _pool("AveragePool"),
+}
+
+
+# The file
+
+
+def export(f: Callable[..., Any], path: str, arguments: Arguments, params: Pytree) -> None:
+    """Write an ONNX file; see `tapegraph.export`."""
+    try:
+        onnx = importlib.import_module("onnx")
+    except ImportError:
+        fix = 'Install it: pip install "tapegraph[onnx]"; or name a folder, for a SavedModel.'
+        received = "a path that ends in .onnx in an environment without onnx"
+        raise ImportError(message("export", received, "the package onnx", fix)) from None
+    recorded = FreeFunction("export", f, arguments.arrays, arguments.batched)
+    named = ParameterNames("export", params)
+    parameters = {slot: named.of(param) for slot, param in recorded.parameters.items()}
+    outputs = output_names("export", recorded.runs[0].result)
+    taken = [*arguments.names, *filter(None, parameters.values()), *outputs]
+    for name in taken:
+        if taken.count(name) > 1:
+            received = f"{name!r} as the name of two inputs, parameters or outputs"
+            fix = "Rename the parameter, with tg.param(name=), or the key of the output."
+            raise ValueError(message("export", received, "one name each", fix))
+    graph, program = OnnxGraph(onnx, taken), recorded.program
+
+    def typed(name: str, dtype: Any, shape: tuple[Any, ...]) -> Any:
+        lengths = [{(1, 0): "batch"}.get(n) if isinstance(n, Length) else n for n in shape]
+        return onnx.helper.make_tensor_value_info(name, graph.type_of(dtype), lengths)
+
+    inputs = []
+    for name, x, free in zip(*arguments, strict=True):
+        inputs.append(typed(name, x.dtype, (Length(1, 0), *x.shape[1:]) if free else x.shape))
+        if free and graph.batch is None:
+            graph.batch = Wire(graph, name, x.dtype).node("Shape", end=1).reshaped(())
+    wires = _emitted(graph, recorded, parameters, arguments.names)
+    results = []
+    for name, slot in zip(outputs, program.outputs, strict=True):
+        graph.nodes.append(onnx.helper.make_node("Identity", [wires[slot].name], [name], name))
+        results.append(typed(name, program.dtypes[slot], program.shapes[slot]))
+    model = onnx.helper.make_model(
+        onnx.helper.make_graph(graph.nodes, "function", inputs, results, graph.initializers),
+        opset_imports=[onnx.helper.make_opsetid("", 18)],  # which onnxruntime has since 1.14
+        ir_version=8,
+        producer_name="tapegraph",
+    )
+    onnx.checker.check_model(model, full_check=True)
+    files.write_file("export", path, lambda beside: onnx.save_model(model, beside))
+
+
+def _emitted(
+    graph: OnnxGraph, recorded: FreeFunction, parameters: dict[int, Any], names: Sequence[str]
+) -> list[Any]:
+    """Return the value of every slot; None of a Python number."""
+    program = recorded.program
+    wires: list[Any] = [None] * len(program)
+    for slot in program.fed:
+        if program.ops[slot] is not INPUT:
+            wires[slot] = _constant(graph, recorded, slot, parameters.get(slot))
+    for name, place in zip(names, recorded.runs[0].inputs, strict=True):
+        if place is not None:
+            wires[place] = Wire(graph, name, program.dtypes[place], program.shapes[place])
+    for slot, op in enumerate(program.ops):
+        if not program.inputs[slot]:
+            continue
+        graph.stem, row = op.name, ROWS.get(op.name)
+        out = Wire(graph, "", program.dtypes[slot], program.shapes[slot])
+        try:
+            if row is None or touches_complex(program, slot):
+                raise NoNode("no nodes stand for it, or none for its dtype")
+            if 0 in out.shape and not any(isinstance(n, Length) for n in out.shape):
+                wires[slot] = graph.constant(np.zeros(out.shape), out.dtype)  # nodes fail for none
+                continue
+            found = row(out, *_operands(graph, recorded, slot, wires), **program.attrs[slot])
+        except NoNode as error:
+            received = f"{recorded.recording.describe(slot)}: {error}"
+            expected, fix = "operations with nodes in ONNX", "Name a folder, for a SavedModel."
+            raise NotImplementedError(message("export", received, expected, fix)) from None
+        wires[slot] = Wire(graph, found.to(out.dtype).name, out.dtype, out.shape)
+    return wires
+
+
+def _constant(graph: OnnxGraph, recorded: FreeFunction, slot: int, name: str | None) -> Wire:
+    """Return a parameter, a constant, or whole numbers that follow the batch."""
+    dtype, shape = recorded.program.dtypes[slot], recorded.program.shapes[slot]
+    found = recorded.constant(slot)
+    if isinstance(found, np.ndarray):
+        return graph.constant(found, dtype, name)
+    if isinstance(found, Places):
+        steps = graph.constant(0, np.int64).node("Range", found.length, 1)
+        along = tuple(-1 if axis == found.axis else 1 for axis in range(len(shape)))
+        first, step = (graph.constant(part, np.int64) for part in (found.first, found.step))
+        wire = first + step * steps.reshaped(along)
+    else:
+        wire = graph.ints(found if shape else [found]).reshaped(shape)
+    return Wire(graph, wire.to(dtype).name, dtype, shape)
+
+
+def _operands(graph: OnnxGraph, recorded: FreeFunction, slot: int, wires: list[Any]) -> list[Wire]:
+    """Return an entry's inputs, in the dtype in which NumPy computes it."""
+    program, values = recorded.program, recorded.recording.values
+    op, inputs, wanted = program.ops[slot], program.inputs[slot], program.dtypes[slot]
+    converted = op.promotes and (op.differentiable or (True,) * len(inputs))
+    if op.differentiable == () and len(inputs) > 1:  # a comparison, whose result is of another kind
+        kinds = (values[i] if wires[i] is None else program.dtypes[i] for i in inputs)
+        wanted, converted = np.result_type(*kinds), (True,) * len(inputs)
+    operands = []
+    for position, i in enumerate(inputs):
+        wire = graph.constant(values[i], wanted) if wires[i] is None else wires[i]
+        operands.append(wire.to(wanted) if converted and converted[position] else wire)
+    return operands
