@@ -7,6 +7,7 @@ later consumer read it, and nothing else walks a graph. A `Recording` is what on
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
+from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -27,6 +28,7 @@ class Update(NamedTuple):
     slot: int
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class Program:
     """Operations in the order of execution, as parallel columns indexed by slot.
 
@@ -44,44 +46,17 @@ class Program:
     recording holds beside its values.
     """
 
-    __slots__ = (
-        "_key",
-        "attrs",
-        "dtypes",
-        "inputs",
-        "leaves",
-        "needs",
-        "ops",
-        "outputs",
-        "shapes",
-        "updates",
-        "wanted",
-    )
-
-    def __init__(
-        self,
-        ops: list[Op],
-        inputs: list[tuple[int, ...]],
-        attrs: list[dict[str, Any]],
-        shapes: list[tuple[int, ...]],
-        dtypes: list[np.dtype[Any]],
-        needs: list[bool],
-        leaves: list[int],
-        outputs: tuple[int, ...],
-        wanted: list[int],
-        updates: tuple[Update, ...] = (),
-    ) -> None:
-        self.ops = ops
-        self.inputs = inputs
-        self.attrs = attrs
-        self.shapes = shapes
-        self.dtypes = dtypes
-        self.needs = needs
-        self.leaves = leaves
-        self.outputs = outputs
-        self.wanted = wanted
-        self.updates = updates
-        self._key: Key | None = None
+    ops: list[Op]
+    inputs: list[tuple[int, ...]]
+    attrs: list[dict[str, Any]]
+    shapes: list[tuple[int, ...]]
+    dtypes: list[np.dtype[Any]]
+    needs: list[bool]
+    leaves: list[int]
+    outputs: tuple[int, ...]
+    wanted: list[int]
+    updates: tuple[Update, ...] = ()
+    _key: Key | None = field(default=None, init=False)
 
     def __len__(self) -> int:
         return len(self.ops)
@@ -173,7 +148,7 @@ class Program:
         return (self.entry(slot) for slot in range(len(self)))
 
     def __str__(self) -> str:
-        return aligned_columns([_HEADER, *self.rows()])
+        return _aligned([_HEADER, *self.rows()])
 
     def _repr_html_(self) -> str:
         return markup.heading("Program", f"{len(self):,} entries") + markup.html_table(
@@ -184,7 +159,7 @@ class Program:
 _HEADER: tuple[str, ...] = ("slot", "op", "inputs", "attrs", "shape", "dtype", "grad")
 
 
-def aligned_columns(rows: list[tuple[str, ...]]) -> str:
+def _aligned(rows: list[tuple[str, ...]]) -> str:
     """Return rows, the first of which is the header, as aligned columns."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return "\n".join(
@@ -222,15 +197,13 @@ class _Origin:
         self._lasti = getattr(node, "_lasti", 0)
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class Recording:
     """A program with the values of one run, and the names and source lines of its entries."""
 
-    __slots__ = ("nodes", "program", "values")
-
-    def __init__(self, program: Program, values: list[Any], nodes: list[Any]) -> None:
-        self.program = program
-        self.values = values
-        self.nodes = nodes
+    program: Program
+    values: list[Any]
+    nodes: list[Any]
 
     def saved(self, slot: int) -> Any:
         """Return what the slot's operation saved for its gradient: its further outputs."""
@@ -285,7 +258,7 @@ class Recording:
         )
 
     def __str__(self) -> str:
-        return aligned_columns([(*_HEADER, "name", "where"), *self.rows()])
+        return _aligned([(*_HEADER, "name", "where"), *self.rows()])
 
     def _repr_html_(self) -> str:
         rows, header = self.rows(), (*_HEADER, "name", "where")
