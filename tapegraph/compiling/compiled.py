@@ -31,8 +31,7 @@ from tapegraph.compiling.scan_arguments import Calls
 from tapegraph.compiling.trace import Trace, TraceMismatchError, mismatch
 from tapegraph.compiling.xla_option import checked_option as checked_xla
 from tapegraph.errors import add_note, kind_of, message, warn
-from tapegraph.interrupts import raise_interrupt
-from tapegraph.locks import Lock
+from tapegraph.interrupts import Lock, raise_interrupt
 from tapegraph.progress import counted, logger
 from tapegraph.pytree import leaves
 from tapegraph.recording import capture_mode

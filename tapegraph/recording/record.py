@@ -18,12 +18,12 @@ from tapegraph.errors import ORIGINS, USER, kind_of, message, user_frame, user_l
 from tapegraph.numpy_warnings import watched
 from tapegraph.recording import capture_mode, numpy_functions
 from tapegraph.recording import node as nodes
-from tapegraph.recording.kernels import OTHERS, computed, recorded
 from tapegraph.recording.node import as_leaf, new, next_seq, numeric
 from tapegraph.recording.op import NO_ATTRS, Op
 from tapegraph.recording.remote import restore
 from tapegraph.recording.scopes import RECORDING
 from tapegraph.recording.tape import CURRENT, current
+from tapegraph.recording.watchers import OTHERS, computed, recorded
 from tapegraph.typed import Array
 
 F = TypeVar("F", bound=Callable[..., Any])

@@ -16,12 +16,11 @@ from tapegraph.differentiation.jvps.rules import value as array_of
 from tapegraph.errors import message
 from tapegraph.ops.elementwise import real
 from tapegraph.recording import lost_gradients
-from tapegraph.recording.kernels import unwatched
 from tapegraph.recording.node import as_leaf
 from tapegraph.recording.op import DEFINED, OPS, Attrs, Op
 from tapegraph.recording.record import ELEMENTWISE, apply, keep_parts, operand, tensor_like
 from tapegraph.recording.scopes import RECORDING
-from tapegraph.recording.watchers import WATCHING
+from tapegraph.recording.watchers import WATCHING, unwatched
 from tapegraph.tensors.array_methods import ArrayMethods
 from tapegraph.tensors.tensor import Tensor
 from tapegraph.tensors.value import Value

@@ -183,7 +183,6 @@ ROOMS = (
     "errors",
     "other_names",
     "interrupts",
-    "locks",
     "markup",
     "progress",
     "typed",
