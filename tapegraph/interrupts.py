@@ -70,7 +70,7 @@ class Lock:
 
     def __init__(self) -> None:
         self._lock: Any = threading.RLock()
-        _all.add(self)
+        _locks.add(self)
 
     def __call__(self) -> Any:
         """Return what a ``with`` takes."""
@@ -81,11 +81,11 @@ class Lock:
         self._lock = threading.RLock()
 
 
-_all: WeakSet[Lock] = WeakSet()
+_locks: WeakSet[Lock] = WeakSet()
 
 
 def _renew_all() -> None:
-    for lock in list(_all):
+    for lock in list(_locks):
         lock.renew()
 
 

@@ -209,17 +209,17 @@ def linearize(
         op = node._op
         if reads is not None and not slots and op not in (INPUT, PARAM):
             op = CONSTANT  # whatever made it
-        needs = node._requires_grad
-        if needs and (op is PARAM or node._retains):
+        flows = node._requires_grad
+        if flows and (op is PARAM or node._retains):
             wanted.append(len(rows))
         slot_of[id(node)] = len(rows)
         x = node._array
-        rows.append((op, tuple(slots), node._attrs, x.shape, x.dtype, needs, x, node))
+        rows.append((op, tuple(slots), node._attrs, x.shape, x.dtype, flows, x, node))
     columns: list[Any] = [*map(list, zip(*rows, strict=True))] or [[] for _ in range(8)]
-    *columns, values, recorded = columns
+    ops, inputs, attrs, shapes, dtypes, needs, values, recorded = columns
     outputs = tuple(slot_of[id(root)] for root in roots)
     changes = tuple(Update(slot_of[id(leaf)], slot_of[id(value)]) for leaf, value in updates)
-    program = Program(*columns, leaves, outputs, wanted, changes)
+    program = Program(ops, inputs, attrs, shapes, dtypes, needs, leaves, outputs, wanted, changes)
     return Recording(program, values, recorded)
 
 

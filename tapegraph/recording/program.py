@@ -146,6 +146,10 @@ class Program:
             if op in DERIVATIVES and self.backward_of(slot) == backward
         ]
 
+    def describe(self, slot: int) -> str:
+        """Name a slot for a message."""
+        return f"{self.ops[slot].name} of shape {self.shapes[slot]}"
+
 
 class _Origin:
     """What messages say of a recorded object that is gone."""

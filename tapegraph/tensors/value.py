@@ -13,14 +13,13 @@ from __future__ import annotations
 
 import math
 import operator
-import os
-import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
 
 import numpy as np
 
 from tapegraph.errors import message
+from tapegraph.interrupts import Lock
 from tapegraph.recording.capture_mode import ConcretizationError, capturing
 from tapegraph.recording.lost_gradients import to_number
 from tapegraph.recording.node import Node
@@ -39,6 +38,26 @@ _new = object.__new__
 # Bound once, as every recorded operation asks: the `no_grad` blocks entered here, as a rule none.
 _entered = RECORDING.entered.get
 _recording = RECORDING.value
+
+
+def _reflected(op: str, compute: Callable[..., Value]) -> Callable[[Value, Number], Value]:
+    """Make an operator for operands in the other order."""
+
+    def reflect(self: Value, other: Number) -> Value:
+        number = _constant(op, other)
+        return NotImplemented if number is None else compute(number, self)
+
+    return reflect
+
+
+def _comparison(compare: Callable[[Any, Any], bool]) -> Callable[[Value, object], bool]:
+    """Make a comparison by value, with Values and numbers."""
+
+    def compared(self: Value, other: object) -> bool:
+        number = _peer(self, other)
+        return NotImplemented if number is None else compare(self._data, number)
+
+    return compared
 
 
 class Value:
@@ -208,20 +227,22 @@ class Value:
         >>> x.grad, y.grad
         (4.0, 2.0)
         """
+        global _sweeping
         recorder = current_recorder()
-        with _turn.lock:
-            if _turn.taken:  # only this thread can see that: it holds the lock
+        lock = _turn()
+        with lock:
+            if _sweeping is lock:  # only this thread can see that: it holds the lock
                 received = "a call inside a running backward() of the same thread"
                 fix = "A signal handler or finaliser made it: call it after that one has returned."
                 raise RuntimeError(message("Value.backward", received, "one at a time", fix))
-            _turn.taken = True
+            _sweeping = lock
             try:
                 if recorder is None:
                     _sweep(self)
                 else:
                     recorder.backward(self, _in_order(self))
             finally:
-                _turn.taken = False
+                _sweeping = None
 
     def zero_grad(self) -> None:
         """Set ``grad`` to 0.0.
@@ -254,19 +275,11 @@ class Value:
         number = _constant("add", other)
         return NotImplemented if number is None else self + number
 
-    def __radd__(self, other: Number) -> Value:
-        number = _constant("add", other)
-        return NotImplemented if number is None else number + self
-
     def __sub__(self, other: Value | Number) -> Value:
         if isinstance(other, Value):
             return _binary("sub", self, other, self._data - other._data, 1.0, -1.0)
         number = _constant("sub", other)
         return NotImplemented if number is None else self - number
-
-    def __rsub__(self, other: Number) -> Value:
-        number = _constant("sub", other)
-        return NotImplemented if number is None else number - self
 
     def __mul__(self, other: Value | Number) -> Value:
         if isinstance(other, Value):
@@ -286,10 +299,6 @@ class Value:
         number = _constant("mul", other)
         return NotImplemented if number is None else self * number
 
-    def __rmul__(self, other: Number) -> Value:
-        number = _constant("mul", other)
-        return NotImplemented if number is None else number * self
-
     def __truediv__(self, other: Value | Number) -> Value:
         if isinstance(other, Value):
             x, y = self._data, other._data
@@ -300,10 +309,6 @@ class Value:
         number = _constant("div", other)
         return NotImplemented if number is None else self / number
 
-    def __rtruediv__(self, other: Number) -> Value:
-        number = _constant("div", other)
-        return NotImplemented if number is None else number / self
-
     def __pow__(self, other: Value | Number) -> Value:
         if isinstance(other, Value):
             x, y = self._data, other._data
@@ -312,9 +317,11 @@ class Value:
         number = _constant("pow", other)
         return NotImplemented if number is None else self**number
 
-    def __rpow__(self, other: Number) -> Value:
-        number = _constant("pow", other)
-        return NotImplemented if number is None else number**self
+    __radd__ = _reflected("add", __add__)
+    __rsub__ = _reflected("sub", __sub__)
+    __rmul__ = _reflected("mul", __mul__)
+    __rtruediv__ = _reflected("div", __truediv__)
+    __rpow__ = _reflected("pow", __pow__)
 
     def __neg__(self) -> Value:
         return _unary("neg", self, -self._data, -1.0)
@@ -420,29 +427,12 @@ class Value:
     # Equality looks at the number, so hashing must not: nodes are told apart by identity.
     __hash__ = object.__hash__
 
-    def __eq__(self, other: object) -> bool:
-        number = _peer(self, other)
-        return NotImplemented if number is None else self._data == number
-
-    def __ne__(self, other: object) -> bool:
-        number = _peer(self, other)
-        return NotImplemented if number is None else self._data != number
-
-    def __lt__(self, other: Value | Number) -> bool:
-        number = _peer(self, other)
-        return NotImplemented if number is None else self._data < number
-
-    def __le__(self, other: Value | Number) -> bool:
-        number = _peer(self, other)
-        return NotImplemented if number is None else self._data <= number
-
-    def __gt__(self, other: Value | Number) -> bool:
-        number = _peer(self, other)
-        return NotImplemented if number is None else self._data > number
-
-    def __ge__(self, other: Value | Number) -> bool:
-        number = _peer(self, other)
-        return NotImplemented if number is None else self._data >= number
+    __eq__ = _comparison(operator.eq)
+    __ne__ = _comparison(operator.ne)
+    __lt__ = _comparison(operator.lt)
+    __le__ = _comparison(operator.le)
+    __gt__ = _comparison(operator.gt)
+    __ge__ = _comparison(operator.ge)
 
     def __bool__(self) -> bool:
         _forbid_read("bool", self)
@@ -778,21 +768,9 @@ def _not_a_number(where: str, received: object) -> str:
 # -- the reverse sweep -----------------------------------------------------------------------
 
 
-class _Turn:
-    """One sweep at a time: a sweep keeps its notes on the nodes, which threads may share."""
-
-    def __init__(self) -> None:
-        self.reset()
-
-    def reset(self) -> None:
-        self.lock = threading.RLock()
-        self.taken = False
-
-
-_turn = _Turn()
-if hasattr(os, "register_at_fork"):
-    # A child forked while another thread held the lock would wait for it for ever.
-    os.register_at_fork(after_in_child=_turn.reset)
+# One sweep at a time: a sweep keeps its notes on the nodes, which threads may share.
+_turn = Lock()
+_sweeping: Any = None  # the lock that the sweep holds: a forked child has another one
 
 
 def _in_order(root: Value) -> list[Value]:
@@ -884,8 +862,9 @@ def _sweep(root: Value) -> None:
             if not left:
                 push(arg)
 
-    for watcher in WATCHING.value():
-        watcher.numbers_swept([(node, node._cot) for node in nodes])
+    if _entered():  # as where somebody looks on
+        for watcher in WATCHING.value():
+            watcher.numbers_swept([(node, node._cot) for node in nodes])
     rest = iter(nodes)
     try:
         _add_up(rest)
