@@ -153,7 +153,7 @@ def unary(
                 return _without_gradient(cls, op, out, (x,), NO_ATTRS)
             return remember(cls, op, out, (x,), NO_ATTRS)
 
-        return _registered(name, forward, _dressed(record, stub))
+        return _registered(name, forward, functools.update_wrapper(record, stub))
 
     return decorate
 
@@ -240,7 +240,7 @@ def binary(
                 return _without_gradient(cls, op, out, (x1, x2), NO_ATTRS)
             return remember(cls, op, out, (x1, x2), NO_ATTRS)
 
-        return _registered(name, called, _dressed(record, stub))
+        return _registered(name, called, functools.update_wrapper(record, stub))
 
     return decorate
 
@@ -332,15 +332,6 @@ def _registered(name: str, forward: Any, record: Any) -> Any:
     ELEMENTWISE[name] = record
     if isinstance(forward, np.ufunc):
         numpy_functions.implements(forward)(record)
-    return record
-
-
-def _dressed(record: Any, stub: Any) -> Any:
-    record.__name__ = stub.__name__
-    record.__qualname__ = stub.__qualname__
-    record.__doc__ = stub.__doc__
-    record.__module__ = stub.__module__
-    record.__annotations__ = stub.__annotations__
     return record
 
 

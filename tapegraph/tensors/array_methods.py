@@ -22,8 +22,9 @@ import numpy.typing as npt
 from tapegraph.errors import message
 from tapegraph.ops import elementwise, index, linalg, reduce, shape
 from tapegraph.other_names import OtherLibraries, takes_other_keywords, translated
-from tapegraph.recording import lost_gradients, numpy_functions
+from tapegraph.recording import numpy_functions
 from tapegraph.recording.capture_mode import is_captured
+from tapegraph.recording.lost_gradients import refused, to_number
 from tapegraph.typed import ArrayLike, Axes, Operand, Shape, SupportsArray
 
 if TYPE_CHECKING:
@@ -177,11 +178,11 @@ class ArrayMethods(OtherLibraries):
     # Refused, by type checkers too: nothing changes in place
 
     if not TYPE_CHECKING:
-        fill = lost_gradients.fill
-        partition = lost_gradients.partition
-        put = lost_gradients.put
-        resize = lost_gradients.resize
-        sort = lost_gradients.sort
+        fill = refused("fill", "Write x = np.full_like(x, value).")
+        partition = refused("partition", "Write x = np.partition(x, kth).")
+        put = refused("put", "Write x = np.where(mask, value, x).")
+        resize = refused("resize", "Write x = np.reshape(x, shape).")
+        sort = refused("sort", "Write x = np.sort(x).")
 
     # Shape
 
@@ -364,7 +365,7 @@ class ArrayMethods(OtherLibraries):
         """Return the elements as nested lists of Python numbers, which carry no gradient."""
         array = numpy_functions.detached(self)
         if self.requires_grad:  # type: ignore[attr-defined]
-            lost_gradients.to_number("Tensor", "tolist", "tensor.numpy().tolist()")
+            to_number("Tensor", "tolist", "tensor.numpy().tolist()")
         return array.tolist()
 
 
