@@ -359,11 +359,6 @@ def _refused(name: str, x: Any, y: Any, error: Exception) -> Exception:
         pass
     else:  # an integer to a negative power
         return ValueError(f"{name}: {error} (at {user_line()})")
-    return ValueError(
-        message(
-            name,
-            f"shapes {np.shape(x)} and {np.shape(y)}",
-            "shapes that broadcast together (equal, or 1, axis by axis from the last)",
-            "Reshape one of them.",
-        )
-    )
+    received = f"shapes {np.shape(x)} and {np.shape(y)}"
+    expected = "shapes that broadcast together (equal, or 1, axis by axis from the last)"
+    return ValueError(message(name, received, expected, "Reshape one of them."))

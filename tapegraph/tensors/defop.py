@@ -302,9 +302,8 @@ def _gradients(
 def _gradient(name: str, position: int, part: Any, y: Array, x: Array) -> Array:
     grad: Array = np.array(part)  # a copy: the rule may keep the array, or write to it later
     if grad.dtype.kind not in ("fiubc" if "c" in (x.dtype.kind, y.dtype.kind) else "fiub"):
-        raise TypeError(
-            message(name, f"{kind_of(grad)} for input {position} from vjp", "real numbers")
-        )
+        received = f"{kind_of(grad)} for input {position} from vjp"
+        raise TypeError(message(name, received, "real numbers"))
     if grad.shape == x.shape or (grad.shape == y.shape and _broadcasts(x.shape, y.shape)):
         return grad
     received = f"a gradient of shape {grad.shape} for input {position} from vjp"
