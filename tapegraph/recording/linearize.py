@@ -43,19 +43,6 @@ class History:
         was recorded.
     """
 
-    __slots__ = (
-        "_length",
-        "_recording",
-        "_since",
-        "ends",
-        "entries",
-        "flows",
-        "kept",
-        "outside",
-        "wanted",
-        "ys",
-    )
-
     def __init__(
         self,
         ys: Sequence[Node],

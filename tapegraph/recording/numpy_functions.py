@@ -337,6 +337,7 @@ class _Taken(NamedTuple):
     takes: Mapping[str, inspect.Parameter]
 
 
+@functools.cache
 def _taken(called: Any, recording: Callable[..., Any]) -> _Taken | None:
     """Compare the arguments of two functions; None where ours takes whatever is given."""
     try:
@@ -361,15 +362,12 @@ def _is_one_place(theirs: inspect.Parameter, ours: inspect.Parameter) -> bool:
 
 def _adapted(called: Any, recording: Callable[..., Any]) -> Callable[..., Any]:
     """Return ``recording`` under NumPy's own signature, which is looked at when first needed."""
-    looked, taken = False, None
 
     @functools.wraps(recording)
     def adapted(*args: Any, **options: Any) -> Any:
-        nonlocal looked, taken
         if len(args) <= 1 and not options:
             return recording(*args)
-        if not looked:
-            looked, taken = True, _taken(called, recording)
+        taken = _taken(called, recording)
         if taken is None or (len(args) <= taken.places and options.keys() <= taken.names):
             return recording(*args, **options)
         positional: list[Any] = []
