@@ -43,7 +43,6 @@ def in_handler(outer: FrameType | None) -> bool:
 
 
 def _handlers() -> set[CodeType]:
-    """Return the code of the handlers that are written in Python."""
     codes = {_code(signal.getsignal(number)) for number in signal.valid_signals()}
     return {code for code in codes if code is not None}
 

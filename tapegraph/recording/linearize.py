@@ -90,7 +90,6 @@ class History:
                 self._only_to_targets()
 
     def _check(self, leaves: list[Any]) -> None:
-        """Refuse what cannot be differentiated any more."""
         oldest = self.entries[-1]._seq if self.entries else 0
         changed = set()
         for leaf in leaves:

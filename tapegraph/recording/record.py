@@ -246,12 +246,9 @@ def binary(
 
 
 def apply(op: Op, inputs: tuple[Any, ...], attrs: dict[str, Any] = NO_ATTRS) -> Any:
-    """Run an operation on its operands and record it if a gradient can flow.
+    """Run an operation, and record it if a gradient can flow.
 
-    :param op: The operation.
-    :param inputs: Tensors, Python scalars, or values with arithmetic of their own (`Dual`,
-        `Value`); arrays have been wrapped by the caller with `operand`.
-    :param attrs: Normalised, hashable attributes.
+    Its inputs are what `operand` returns; its attributes are normalised and hashable.
     """
     handler = foreign(inputs)
     if handler is not None:
@@ -328,7 +325,6 @@ def _without_gradient(
 
 
 def _registered(name: str, forward: Any, record: Any) -> Any:
-    """Serve the operation's name, and NumPy's ufunc, by the function that records it."""
     ELEMENTWISE[name] = record
     if isinstance(forward, np.ufunc):
         numpy_functions.implements(forward)(record)

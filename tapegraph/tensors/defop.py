@@ -236,7 +236,6 @@ def _read_only(array: Any) -> Any:
 
 
 def _real_numbers_alone(name: str, received: str) -> TypeError:
-    """Return the error of complex numbers in an operation that is of real ones."""
     fix = "Take x.real, or give tg.defop takes_complex=True once its rules conjugate."
     return TypeError(message(name, received, "real numbers", fix))
 
@@ -315,7 +314,6 @@ def _conjugated(x: Any) -> Any:
 
 
 def _broadcasts(shape: tuple[int, ...], to: tuple[int, ...]) -> bool:
-    """Return whether one shape broadcasts to another."""
     try:
         return np.broadcast_shapes(shape, to) == to
     except ValueError:

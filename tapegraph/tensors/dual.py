@@ -39,8 +39,6 @@ class Dual(ArrayMethods):
     :param tag: The level it belongs to.
     :ivar primal, tangent: The two parts; duals where levels are nested.
     :ivar tag: The level.
-    :ivar data: The value under all levels.
-    :ivar shape, dtype, ndim, size: As of the value.
     :raises TypeError: A part is not numeric, or is a `Value`.
     :raises ValueError: The shapes of the parts differ, or a part belongs to the same or a higher
         level.

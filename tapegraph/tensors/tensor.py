@@ -57,15 +57,6 @@ class Tensor(ArrayMethods, Node, recorded=True):
     operators take tensors, arrays, lists and numbers on either side; comparisons are by value and
     give plain arrays; hashing is by identity.
 
-    :ivar data: The value. In-place writes to a leaf's data are seen by the tape; a result's is
-        read-only.
-    :ivar grad: The gradient added up so far; None before the first backward.
-    :ivar shape, dtype, ndim, size: As of the array.
-    :ivar name: The name given by the user.
-    :ivar op: The operation that made it; ``"param"`` or ``"constant"`` for a leaf.
-    :ivar inputs: The tensors and Python numbers it was computed from.
-    :ivar requires_grad: Whether a gradient flows to or through it.
-
     >>> x = tg.param([1.0, 2.0])
     >>> y = (x**2).sum()
     >>> y.backward()
@@ -80,7 +71,7 @@ class Tensor(ArrayMethods, Node, recorded=True):
     @property
     @captured_by(CapturedTensor.data)
     def data(self) -> Array:
-        """The value, as an array whose writes the tape knows of."""
+        """The value; the tape sees what is written into a leaf's, and a result's is read-only."""
         return guarded(self)
 
     @data.setter
@@ -143,7 +134,7 @@ class Tensor(ArrayMethods, Node, recorded=True):
 
     @property
     def op(self) -> str:
-        """The name of the operation that made it."""
+        """The name of the operation that made it; ``"param"`` or ``"constant"`` for a leaf."""
         return self._op.name
 
     @property
@@ -217,7 +208,6 @@ class Tensor(ArrayMethods, Node, recorded=True):
 
     @captured_by(CapturedTensor.replaced_by)
     def _replaced_by(self, result: Tensor) -> Tensor:
-        """Return what ``x += y`` makes of x."""
         return result
 
     # Differentiation
@@ -240,8 +230,6 @@ class Tensor(ArrayMethods, Node, recorded=True):
 
         What was recorded from it before refuses to differentiate from then on.
 
-        :param requires_grad: Whether gradients shall flow to it.
-        :returns: Tensor. The tensor itself.
         :raises RuntimeError: The tensor is a result.
         :raises TypeError: Its elements are not floating-point numbers.
         :raises ConcretizationError: It is an argument of a compiled function that was given a
@@ -409,8 +397,7 @@ def param(data: ArrayLike, dtype: npt.DTypeLike | None = None, name: str | None 
 
     :param data: Numbers of any shape. Lists, Python numbers, integers and bools become float64,
         with complex numbers complex128; an array of floats or complex numbers keeps its dtype.
-    :param dtype: {np.float32, np.float64, np.complex64, np.complex128}. The element type to convert
-        to.
+    :param dtype: Float32, float64, complex64 or complex128, to convert to.
     :param name: Shown in messages, in the tape's table and by ``repr``.
     :returns: Tensor with ``requires_grad`` true.
     :raises TypeError: The data are not numbers, the dtype is not one of those, or it would drop an
@@ -438,7 +425,6 @@ def param(data: ArrayLike, dtype: npt.DTypeLike | None = None, name: str | None 
 
 
 def _as_parameter(node: Tensor, frame: FrameType) -> None:
-    """Make a leaf one to differentiate with respect to, and put it on the tape."""
     node._op = PARAM
     node._requires_grad = True
     node._code, node._lasti = frame.f_code, frame.f_lasti
@@ -478,7 +464,6 @@ def _constant(array: Array, data: Any) -> Tensor:
 
 
 def _leaf(data: Array, is_param: bool, name: str | None) -> Tensor:
-    """Make a leaf again from what a pickle holds."""
     leaf = param(data) if is_param else tensor(data)
     leaf.name = name
     return leaf

@@ -63,12 +63,13 @@ def _comparison(compare: Callable[[Any, Any], bool]) -> Callable[[Value, object]
 class Value:
     """A differentiable number.
 
-    Parameters: ``data``, a number (Python, NumPy, a 0-d array or constant tensor), kept as a float;
-    ``label``, a name for people. Raises ``TypeError`` if ``data`` is not a number.
-
     Arithmetic follows IEEE 754 as NumPy does: ``Value(1.0) / 0`` is inf, and nothing raises. Under
     ``tg.no_grad()`` results are leaves: nothing is recorded. Comparison is by value; hashing and
     the graph are by identity: two equal Values are two nodes.
+
+    :param data: A number: Python's, NumPy's, a 0-d array or constant tensor; kept as a float.
+    :param label: A name for people.
+    :raises TypeError: ``data`` is not a number.
 
     >>> x = tg.Value(3.0, label="x")
     >>> y = x * x + 2 * x
@@ -129,12 +130,8 @@ class Value:
     def data(self) -> float:
         """The number; settable on a leaf, which leaves every graph recorded before as it was.
 
-        Setting raises ``TypeError`` for what is not a number, ``AttributeError`` on a result.
-
-        >>> w = tg.Value(3.0)
-        >>> w.data -= 0.5
-        >>> w.data
-        2.5
+        :raises TypeError: It is set to what is not a number.
+        :raises AttributeError: It is set on a result.
         """
         return _read(self, DATA) if _entered() else self._data
 
@@ -150,13 +147,7 @@ class Value:
     def grad(self) -> float:
         """The gradient summed over every ``backward()`` so far; 0.0 at first, settable.
 
-        Setting raises ``TypeError`` for what is not a number.
-
-        >>> x = tg.Value(3.0)
-        >>> (x * x).backward()
-        >>> x.grad
-        6.0
-        >>> x.grad = 0.0
+        :raises TypeError: It is set to what is not a number.
         """
         return _read(self, GRAD) if _entered() else self._grad
 
@@ -166,10 +157,9 @@ class Value:
 
     @property
     def label(self) -> str:
-        """A name for people, shown by ``repr``; setting raises ``TypeError`` unless a str.
+        """A name for people, shown by ``repr``.
 
-        >>> tg.Value(3.0, label="x").label
-        'x'
+        :raises TypeError: It is set to what is not a str.
         """
         return getattr(self, "_label", "")
 
@@ -219,8 +209,9 @@ class Value:
         """Add d self / d node to the ``grad`` of every node that self was computed from.
 
         Each call computes its own derivatives, so calling twice adds the same amounts twice. A
-        zero derivative adds exactly zero even where a local derivative is inf or NaN. Raises
-        ``RuntimeError`` if a signal handler or finaliser calls it inside a running ``backward()``.
+        zero derivative adds exactly zero even where a local derivative is inf or NaN.
+
+        :raises RuntimeError: A signal handler or finaliser calls it inside a running one.
 
         >>> x, y = tg.Value(2.0), tg.Value(3.0)
         >>> (x * y + x).backward()
@@ -245,14 +236,7 @@ class Value:
                 _sweeping = None
 
     def zero_grad(self) -> None:
-        """Set ``grad`` to 0.0.
-
-        >>> x = tg.Value(2.0)
-        >>> x.backward()
-        >>> x.zero_grad()
-        >>> x.grad
-        0.0
-        """
+        """Set ``grad`` to 0.0."""
         _write(self, GRAD, 0.0)
 
     # -- arithmetic --------------------------------------------------------------------------
@@ -492,14 +476,7 @@ class Value:
     def __tapegraph_apply__(
         name: str, inputs: tuple[Value | Number, ...], attrs: Mapping[str, object]
     ) -> Value:
-        """Apply the operation ``name`` as ``tg.exp(v)`` and its kin do when an input is a Value.
-
-        Parameters: ``name``, an operation's name; ``inputs``, Values and numbers, at least one a
-        Value; ``attrs``, which must be empty. Raises ``TypeError`` for an operation on arrays.
-
-        >>> tg.exp(tg.Value(0.0)).data
-        1.0
-        """
+        """Apply the operation ``name`` as ``tg.exp(v)`` and its kin do when an input is a Value."""
         rule = _SCALAR_OPS.get(name)
         if rule is None:
             hint = "Add Values up with tg.vsum(values). " if name == "sum" else ""
@@ -564,7 +541,6 @@ def _aside(op: str, args: tuple[Value, ...], data: float, slopes: tuple[float, .
 
 
 def _sum(operands: tuple[Value, ...], total: float) -> Value:
-    """Record a sum of any number of operands."""
     out = _leaf(total)
     out._many = operands
     out._op = "sum"
@@ -572,7 +548,6 @@ def _sum(operands: tuple[Value, ...], total: float) -> Value:
 
 
 def _leaf(data: float) -> Value:
-    """Make a node that was computed from none."""
     out = _new(Value)
     out._a = out._b = out._mark = None
     out._many = ()
@@ -601,7 +576,6 @@ def _copied(node: Value, out: Value, copies: Mapping[int, Value]) -> Value:
 
 
 def _unary(op: str, a: Value, data: float, da: float) -> Value:
-    """Record ``op(a) = data`` with d data / d a = ``da``."""
     if _entered():
         return _aside(op, (a,), data, (da,))
     out = _new(Value)
@@ -615,7 +589,6 @@ def _unary(op: str, a: Value, data: float, da: float) -> Value:
 
 
 def _binary(op: str, a: Value, b: Value, data: float, da: float, db: float) -> Value:
-    """Record ``op(a, b) = data`` with its two partial derivatives."""
     if _entered():
         return _aside(op, (a, b), data, (da, db))
     out = _new(Value)
@@ -697,7 +670,6 @@ def _read(value: Value, name: str) -> Any:
 
 
 def _write(value: Value, name: str, data: object) -> None:
-    """Give a Value or its gradient another number."""
     number = _as_float(data)
     recorder = current_recorder()
     if recorder is None:
@@ -739,7 +711,6 @@ def _constant(op: str, other: object) -> Value | None:
 
 
 def _operand(op: str, x: object) -> Value:
-    """Return an operand that must be a Value or a number as a Value."""
     value = x if isinstance(x, Value) else _constant(op, x)
     if value is None:
         raise TypeError(_not_a_number(op, x))
@@ -747,7 +718,6 @@ def _operand(op: str, x: object) -> Value:
 
 
 def _not_a_number(where: str, received: object) -> str:
-    """Return what was received, what was expected and what to do about it."""
     kind = type(received).__name__
     if isinstance(received, Value):
         fix = "Use the Value itself, or its .data for a new leaf with the same number."
@@ -888,7 +858,6 @@ def _gelu(x: Value) -> Value:
 
 
 def _silu(x: Value) -> Value:
-    """Return x sigmoid(x)."""
     return x * x.sigmoid()
 
 
