@@ -30,8 +30,6 @@ from tapegraph.scalars.datum import Datum
 from tapegraph.scalars.recorder import Recorder, current_recorder
 from tapegraph.scalars.state import DATA, GRAD
 
-__all__ = ["Value", "vsum"]
-
 Number: TypeAlias = "float | np.floating[Any] | np.integer[Any] | np.bool_"
 
 _new = object.__new__
