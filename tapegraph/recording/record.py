@@ -153,7 +153,7 @@ def unary(
                 return _without_gradient(cls, op, out, (x,), NO_ATTRS)
             return remember(cls, op, out, (x,), NO_ATTRS)
 
-        return _registered(name, forward, functools.update_wrapper(record, stub))
+        return _registered(name, forward, record, stub)
 
     return decorate
 
@@ -240,7 +240,7 @@ def binary(
                 return _without_gradient(cls, op, out, (x1, x2), NO_ATTRS)
             return remember(cls, op, out, (x1, x2), NO_ATTRS)
 
-        return _registered(name, called, functools.update_wrapper(record, stub))
+        return _registered(name, called, record, stub)
 
     return decorate
 
@@ -324,7 +324,10 @@ def _without_gradient(
     return node
 
 
-def _registered(name: str, forward: Any, record: Any) -> Any:
+def _registered(name: str, forward: Any, record: Any, stub: Any) -> Any:
+    # Not `functools.wraps`, by whose ``__wrapped__`` the stub is found and not what records.
+    for attribute in functools.WRAPPER_ASSIGNMENTS:
+        setattr(record, attribute, getattr(stub, attribute))
     ELEMENTWISE[name] = record
     if isinstance(forward, np.ufunc):
         numpy_functions.implements(forward)(record)
