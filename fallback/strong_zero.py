@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from tapegraph.arrays.strong_product import strong_product
+from tapegraph.arrays.strong_zeros import strong_product
 from tapegraph.typed import Array
 
 

@@ -13,10 +13,9 @@ from tapegraph.fallback.strong_tensor import as_tensor
 from tapegraph.fallback.strong_zero import to_ndarray
 from tapegraph.fallback.sweep import Arrays, StrongArrays
 from tapegraph.numpy_warnings import quietly
-from tapegraph.recording.kernels import unwatched
 from tapegraph.recording.node import Node
 from tapegraph.recording.program import Recording
-from tapegraph.recording.watchers import WATCHING, AskStrong
+from tapegraph.recording.watchers import WATCHING, AskStrong, unwatched
 from tapegraph.typed import Array
 
 

@@ -9,8 +9,7 @@ from operator import attrgetter
 from typing import Any
 
 from tapegraph.engines.engine import EngineDeclined
-from tapegraph.interrupts import raise_interrupt
-from tapegraph.locks import Lock
+from tapegraph.interrupts import Lock, raise_interrupt
 
 # As in pyproject.toml: the first that runs on NumPy 2. Of later ones it is asked what they have.
 MINIMUM = (2, 18)

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from tapegraph.locks import Lock
+from tapegraph.interrupts import Lock
 
 LEVEL = "TF_CPP_MIN_LOG_LEVEL"
 FATAL_ONLY = "3"

@@ -1,4 +1,4 @@
-"""What signal handlers do in the midst of the library's work, told from what the program does.
+"""What signal handlers and forks do in the midst of the library's work, and locks that bear both.
 
 A handler runs wherever the program happens to be. What it raises looks like an error of the code
 there, and what it reads like a read of a step that is being recorded.
@@ -6,10 +6,13 @@ there, and what it reads like a read of a step that is being recorded.
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
+import threading
 from types import CodeType, FrameType, FunctionType
 from typing import Any
+from weakref import WeakSet
 
 
 def raise_interrupt(error: BaseException) -> None:
@@ -40,7 +43,6 @@ def in_handler(outer: FrameType | None) -> bool:
 
 
 def _handlers() -> set[CodeType]:
-    """Return the code of the handlers that are written in Python."""
     codes = {_code(signal.getsignal(number)) for number in signal.valid_signals()}
     return {code for code in codes if code is not None}
 
@@ -52,3 +54,39 @@ def _code(handler: Any) -> CodeType | None:
     if not isinstance(handler, FunctionType):
         handler = vars(type(handler)).get("__call__")
     return handler.__code__ if isinstance(handler, FunctionType) else None
+
+
+class Lock:
+    """A mutual exclusion of threads, as in ``with lock():``; a forked child gets it released.
+
+    A fork copies a lock as it is, without the thread that would release it. A signal handler runs
+    in the thread that it interrupts, and may take the lock that this holds again. A call gives the
+    plain lock, which a ``with`` takes in one piece: in an ``__enter__`` written in Python an
+    interrupt could fall behind the taking, and it would stay taken for good.
+    """
+
+    __slots__ = ("__weakref__", "_lock")
+
+    def __init__(self) -> None:
+        self._lock: Any = threading.RLock()
+        _locks.add(self)
+
+    def __call__(self) -> Any:
+        """Return what a ``with`` takes."""
+        return self._lock
+
+    def renew(self) -> None:
+        """Release it, whoever holds it."""
+        self._lock = threading.RLock()
+
+
+_locks: WeakSet[Lock] = WeakSet()
+
+
+def _renew_all() -> None:
+    for lock in list(_locks):
+        lock.renew()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_renew_all)

@@ -179,7 +179,6 @@ def _along(given: Any, form: Any, path: str) -> Iterator[tuple[str, Any]]:
 
 
 def _pairs(given: Any, form: Any, path: str) -> list[tuple[Any, Any, str]]:
-    """Return the parts of two structures in the order of the second, and the path of each."""
     if isinstance(form, dict):
         return [(given[key], form[key], f"{path}[{key!r}]") for key in form]
     if isinstance(form, (list, tuple)):

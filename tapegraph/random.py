@@ -29,7 +29,7 @@ import numpy.typing as npt
 
 from tapegraph.arrays import axes
 from tapegraph.errors import kind_of, message, user_frame
-from tapegraph.locks import Lock
+from tapegraph.interrupts import Lock
 from tapegraph.recording.capture_mode import (
     capturing,
     check_fixed,

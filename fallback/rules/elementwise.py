@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from tapegraph.arrays.bit_select import select_bits
+from tapegraph.arrays.strong_zeros import select_bits
 from tapegraph.differentiation.slopes import SLOPES
 from tapegraph.fallback.rules import Rule, rows_of
 from tapegraph.fallback.strong_zero import StrongZero, to_ndarray

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from tapegraph.arrays.bit_select import select_bits
+from tapegraph.arrays.strong_zeros import select_bits
 from tapegraph.fallback.rules import Joint, Row
 from tapegraph.fallback.strong_zero import to_ndarray
 from tapegraph.ops.index import scatter

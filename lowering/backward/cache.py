@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tapegraph.errors import message
-from tapegraph.locks import Lock
+from tapegraph.interrupts import Lock
 from tapegraph.recording.program import Key, Recording, scalar_bits
 
 

@@ -15,7 +15,7 @@ import numpy as np
 from tapegraph.arrays.buffers import keep_freed_memory
 from tapegraph.arrays.row_sparse import RowSparse, has_nan
 from tapegraph.engines.tuner import CLOCK
-from tapegraph.locks import Lock
+from tapegraph.interrupts import Lock
 from tapegraph.lowering.calls import DirectCall, to_numpy, to_tensorflow
 from tapegraph.lowering.runtime import tensorflow
 from tapegraph.lowering.translate import emit, specs

@@ -8,7 +8,7 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
-from tapegraph.arrays.strong_product import strong_product
+from tapegraph.arrays.strong_zeros import strong_product
 from tapegraph.differentiation.slopes import SLOPES, Linear
 from tapegraph.lowering.rows.graph_tracer import GraphTracer, by_slopes, tensor_of
 from tapegraph.lowering.rows.linalg import strong_zero_einsum

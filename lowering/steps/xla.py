@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tapegraph.errors import message, warn
-from tapegraph.locks import Lock
+from tapegraph.interrupts import Lock
 from tapegraph.lowering.steps import agreement
 from tapegraph.recording.lost_gradients import strict
 from tapegraph.recording.program import Recording

@@ -15,9 +15,8 @@ def one_axis(op: str, axis: Any, ndim: int) -> int:
     except TypeError:
         raise TypeError(message(op, f"axis {kind_of(axis)}", "an integer axis")) from None
     if not -ndim <= number < ndim:
-        raise ValueError(
-            message(op, f"axis {number}", f"an axis in [{-ndim}, {ndim}) for a {ndim}-D array")
-        )
+        expected = f"an axis in [{-ndim}, {ndim}) for a {ndim}-D array"
+        raise ValueError(message(op, f"axis {number}", expected))
     return number % ndim
 
 
@@ -45,9 +44,8 @@ def int_tuple(op: str, argument: str, value: Any) -> tuple[int, ...]:
             return (operator.index(value),)
         return tuple(operator.index(v) for v in value)
     except TypeError:
-        raise TypeError(
-            message(op, f"{kind_of(value)} for {argument!r}", "an integer or a tuple of integers")
-        ) from None
+        received = f"{kind_of(value)} for {argument!r}"
+        raise TypeError(message(op, received, "an integer or a tuple of integers")) from None
 
 
 def pair(op: str, argument: str, value: Any, least: int) -> tuple[int, int]:
@@ -56,11 +54,6 @@ def pair(op: str, argument: str, value: Any, least: int) -> tuple[int, int]:
     if len(numbers) == 1:
         numbers *= 2
     if len(numbers) != 2 or min(numbers) < least:
-        raise ValueError(
-            message(
-                op,
-                f"{argument}={value!r}",
-                f"an integer or a pair (height, width), each at least {least}",
-            )
-        )
+        expected = f"an integer or a pair (height, width), each at least {least}"
+        raise ValueError(message(op, f"{argument}={value!r}", expected))
     return numbers[0], numbers[1]

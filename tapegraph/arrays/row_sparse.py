@@ -16,9 +16,8 @@ from tapegraph.typed import Array
 class RowSparse:
     """A sum of rows: zero but for ``values[i]`` added at row ``rows[i]``, repeated rows adding up.
 
-    - rows (ndarray of int64, shape (n,)): Row numbers, in any order, repeated or not.
-    - values (ndarray, shape (n, ...)): What is added to each.
-
+    :param rows: Row numbers of shape (n,), in any order, repeated or not.
+    :param values: Of shape (n, ...): what is added to each.
     :param shape: Of the table.
     """
 

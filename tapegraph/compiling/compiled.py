@@ -26,18 +26,16 @@ from tapegraph.compiling.explained import explained
 from tapegraph.compiling.guards import View, look
 from tapegraph.compiling.programs import Programs
 from tapegraph.compiling.real_calls import real_call
-from tapegraph.compiling.results import Results
+from tapegraph.compiling.results import Results, as_numbers, is_derivative_function
 from tapegraph.compiling.scan_arguments import Calls
 from tapegraph.compiling.trace import Trace, TraceMismatchError, mismatch
 from tapegraph.compiling.xla_option import checked_option as checked_xla
 from tapegraph.errors import add_note, kind_of, message, warn
-from tapegraph.interrupts import raise_interrupt
-from tapegraph.locks import Lock
+from tapegraph.interrupts import Lock, raise_interrupt
 from tapegraph.progress import counted, logger
 from tapegraph.pytree import leaves
 from tapegraph.recording import capture_mode
 from tapegraph.recording.changes import Undo, make, take_back, together
-from tapegraph.recording.derivatives import as_numbers, is_derivative_function
 from tapegraph.recording.lost_gradients import DIFFERENTIATING
 from tapegraph.recording.node import Node
 from tapegraph.recording.remote import is_remote

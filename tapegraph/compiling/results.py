@@ -1,9 +1,12 @@
-"""The results of many calls, stacked."""
+"""What compiled functions give: results of many calls, stacked; of derivatives plain numbers."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from itertools import repeat
-from typing import Any
+from types import FunctionType
+from typing import Any, TypeVar
+from weakref import WeakSet
 
 import numpy as np
 
@@ -11,9 +14,14 @@ from tapegraph import pytree
 from tapegraph.errors import kind_of, message
 from tapegraph.ops.shape import concat, reshape
 from tapegraph.recording.node import Node, as_leaf
+from tapegraph.recording.remote import restore
 from tapegraph.tensors.value import Value
 
+F = TypeVar("F", bound=Callable[..., Any])
 _NUMBERS = (bool, int, float, complex, np.generic, np.ndarray)
+
+# The functions that `tapegraph.grad` and the like return, which give plain numbers for such.
+_DERIVATIVES: WeakSet[Callable[..., Any]] = WeakSet()
 
 
 class Results:
@@ -104,3 +112,27 @@ def _finished(column: Any, is_tensor: bool) -> Any:
     if is_tensor:
         return concat(column)
     return column if isinstance(column[0], Value) else column[0]
+
+
+def derivative_function(f: F) -> F:
+    """Note that a function returns plain numbers where it is given no tensor."""
+    _DERIVATIVES.add(f)
+    return f
+
+
+def is_derivative_function(f: Any) -> bool:
+    """Return whether `derivative_function` has noted a function, or that of a method."""
+    f = getattr(f, "__func__", f)
+    return isinstance(f, FunctionType) and f in _DERIVATIVES  # other callables may have no hash
+
+
+def as_numbers(result: Any) -> Any:
+    """Return a structure with floats and arrays in place of its tensors."""
+    return pytree.mapped(_as_number, result)
+
+
+def _as_number(x: Any) -> Any:
+    if not isinstance(x, Node):
+        return x
+    array = np.array(restore(x))  # an engine may have kept its numbers
+    return array.item() if array.shape == () else array

@@ -11,7 +11,7 @@ import numpy as np
 
 from tapegraph.arrays.row_sparse import RowSparse
 from tapegraph.errors import message
-from tapegraph.locks import Lock
+from tapegraph.interrupts import Lock
 from tapegraph.numpy_warnings import quietly
 from tapegraph.recording.changes import Change, make, set_gradient, together
 from tapegraph.recording.node import Node

@@ -20,8 +20,7 @@ from tapegraph.engines.engine import Engine
 from tapegraph.engines.fallback_policy import Failure, account
 from tapegraph.engines.pace import pace
 from tapegraph.engines.tuner import CLOCK, NEVER, Account, Candidate, Stage, Tuner
-from tapegraph.interrupts import raise_interrupt
-from tapegraph.locks import Lock
+from tapegraph.interrupts import Lock, raise_interrupt
 from tapegraph.recording.linearize import History
 from tapegraph.recording.program import Key
 

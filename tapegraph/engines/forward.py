@@ -13,9 +13,9 @@ from tapegraph.engines.engine import EngineDeclined
 from tapegraph.errors import message, warn
 from tapegraph.interrupts import raise_interrupt
 from tapegraph.recording.capture_mode import capturing
-from tapegraph.recording.kernels import OTHERS
 from tapegraph.recording.op import Attrs, Op
 from tapegraph.recording.scopes import Scope, Setting
+from tapegraph.recording.watchers import OTHERS
 from tapegraph.typed import Array, Forward
 
 _VARIABLE = "TAPEGRAPH_FORWARD"

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import cast
 
 from tapegraph.engines.engine import Engine
-from tapegraph.locks import Lock
+from tapegraph.interrupts import Lock
 
 AUTO = "auto"
 NATIVE = "native"

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
-from tapegraph.locks import Lock
+from tapegraph.interrupts import Lock
 
 NEVER = float("inf")
 

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tapegraph.arrays.axes import int_tuple
-from tapegraph.arrays.bit_select import chosen
+from tapegraph.arrays.strong_zeros import chosen
 from tapegraph.errors import kind_of, message
 from tapegraph.numpy_warnings import watched
 from tapegraph.recording.capture_mode import is_captured

@@ -43,19 +43,6 @@ class History:
         was recorded.
     """
 
-    __slots__ = (
-        "_length",
-        "_recording",
-        "_since",
-        "ends",
-        "entries",
-        "flows",
-        "kept",
-        "outside",
-        "wanted",
-        "ys",
-    )
-
     def __init__(
         self,
         ys: Sequence[Node],
@@ -103,7 +90,6 @@ class History:
                 self._only_to_targets()
 
     def _check(self, leaves: list[Any]) -> None:
-        """Refuse what cannot be differentiated any more."""
         oldest = self.entries[-1]._seq if self.entries else 0
         changed = set()
         for leaf in leaves:
@@ -190,16 +176,10 @@ def linearize(
                 found.append(x)
     found.sort(key=RECORDED_AT)
 
-    ops: list[Op] = []
-    inputs: list[tuple[int, ...]] = []
-    attrs: list[dict[str, Any]] = []
-    shapes: list[tuple[int, ...]] = []
-    dtypes: list[Any] = []
-    needs: list[bool] = []
+    # Slot by slot what the columns of a program hold, and a value and the object that has it.
+    rows: list[tuple[Any, ...]] = []
     leaves: list[int] = []
     wanted: list[int] = []
-    values: list[Any] = []
-    recorded: list[Any] = []
     slot_of: dict[int, int] = {}
     for node in found:
         slots = []
@@ -207,33 +187,22 @@ def linearize(
             if type(x) is cls or type(x) not in DTYPES:
                 slots.append(slot_of[id(x)])
             else:
-                slots.append(len(ops))
-                leaves.append(len(ops))
-                ops.append(SCALAR)
-                inputs.append(())
-                attrs.append(NO_ATTRS)
-                shapes.append(())
-                dtypes.append(DTYPES[type(x)])
-                needs.append(False)
-                values.append(x)
-                recorded.append(None)
+                slots.append(len(rows))
+                leaves.append(len(rows))
+                rows.append((SCALAR, (), NO_ATTRS, (), DTYPES[type(x)], False, x, None))
         if not slots:
-            leaves.append(len(ops))
+            leaves.append(len(rows))
         op = node._op
         if reads is not None and not slots and op not in (INPUT, PARAM):
             op = CONSTANT  # whatever made it
-        if node._requires_grad and (op is PARAM or node._retains):
-            wanted.append(len(ops))
-        slot_of[id(node)] = len(ops)
-        value = node._array
-        ops.append(op)
-        inputs.append(tuple(slots))
-        attrs.append(node._attrs)
-        shapes.append(value.shape)
-        dtypes.append(value.dtype)
-        needs.append(node._requires_grad)
-        values.append(value)
-        recorded.append(node)
+        flows = node._requires_grad
+        if flows and (op is PARAM or node._retains):
+            wanted.append(len(rows))
+        slot_of[id(node)] = len(rows)
+        x = node._array
+        rows.append((op, tuple(slots), node._attrs, x.shape, x.dtype, flows, x, node))
+    columns: list[Any] = [*map(list, zip(*rows, strict=True))] or [[] for _ in range(8)]
+    ops, inputs, attrs, shapes, dtypes, needs, values, recorded = columns
     outputs = tuple(slot_of[id(root)] for root in roots)
     changes = tuple(Update(slot_of[id(leaf)], slot_of[id(value)]) for leaf, value in updates)
     program = Program(ops, inputs, attrs, shapes, dtypes, needs, leaves, outputs, wanted, changes)

@@ -71,42 +71,28 @@ def raise_cause(error: ValueError) -> None:
 
 def to_array(kind: str) -> TypeError:
     """Return the error of a conversion to an array that would lose a gradient."""
-    return TypeError(
-        message(
-            "numpy.asarray",
-            f"a {kind} that needs a gradient, which an array would lose",
-            "plain numbers",
-            "Join results by np.stack, write np.where for an assignment to elements of an array "
-            "(z[:2] = x), call NumPy's or tapegraph's functions on them "
-            "(tg.special.polygamma for SciPy's, tapegraph.autograd.scipy.stats.norm for its "
-            "densities), or write x.detach().numpy() to go on without a "
-            "gradient.",
-        )
+    received = f"a {kind} that needs a gradient, which an array would lose"
+    fix = (
+        "Join results by np.stack, write np.where for an assignment to elements of an array "
+        "(z[:2] = x), call NumPy's or tapegraph's functions on them (tg.special.polygamma for "
+        "SciPy's, tapegraph.autograd.scipy.stats.norm for its densities), or write "
+        "x.detach().numpy() to go on without a gradient."
     )
+    return TypeError(message("numpy.asarray", received, "plain numbers", fix))
 
 
 def not_joined(op: str, argument: str, value: Any) -> TypeError:
     """Return the error of a list that holds tensors, where an array was expected."""
-    return TypeError(
-        message(
-            op,
-            f"{argument!r}, a {type(value).__name__} of tensors that need a gradient",
-            "one array or tensor",
-            "Join them first: np.stack(tensors).",
-        )
-    )
+    received = f"{argument!r}, a {type(value).__name__} of tensors that need a gradient"
+    fix = "Join them first: np.stack(tensors)."
+    return TypeError(message(op, received, "one array or tensor", fix))
 
 
 def not_detached(op: str, argument: str, value: Any) -> TypeError:
     """Return the error of a tensor that needs a gradient where only its numbers can be kept."""
-    return TypeError(
-        message(
-            op,
-            f"{kind_of(value)} that needs a gradient for {argument!r}",
-            "plain numbers",
-            "Write tensor.detach() to go on without its gradient.",
-        )
-    )
+    received = f"{kind_of(value)} that needs a gradient for {argument!r}"
+    fix = "Write tensor.detach() to go on without its gradient."
+    return TypeError(message(op, received, "plain numbers", fix))
 
 
 def refused(name: str, fix: str) -> Callable[..., NoReturn]:
@@ -115,17 +101,9 @@ def refused(name: str, fix: str) -> Callable[..., NoReturn]:
     def method(self: Any, *args: Any, **options: Any) -> NoReturn:
         kind = type(self).__name__
         received = f"a {kind}, whose elements cannot be written"
-        raise TypeError(
-            message(f"{kind}.{name}", received, "an operation that gives a new one", fix)
-        )
+        expected = "an operation that gives a new one"
+        raise TypeError(message(f"{kind}.{name}", received, expected, fix))
 
     method.__name__ = method.__qualname__ = name
     method.__doc__ = f"Refuse ndarray's in-place {name}. {fix}"
     return method
-
-
-fill = refused("fill", "Write x = np.full_like(x, value).")
-partition = refused("partition", "Write x = np.partition(x, kth).")
-put = refused("put", "Write x = np.where(mask, value, x).")
-resize = refused("resize", "Write x = np.reshape(x, shape).")
-sort = refused("sort", "Write x = np.sort(x).")

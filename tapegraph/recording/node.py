@@ -137,16 +137,10 @@ def numeric(data: Any, op: str, argument: str, *, widens: bool = True) -> Array:
         return own(array)
     if widens and array.dtype.name in HALF:
         return own(array, np.float32)
-    fix = "Convert it first, for instance with np.asarray(data, dtype=np.float64)."
     received = f"dtype {array.dtype}" if kind in "fc" else kind_of(data)
-    raise TypeError(
-        message(
-            op,
-            f"{received} for {argument!r}",
-            "numbers (bool, integer, float32, float64, complex64 or complex128)",
-            fix,
-        )
-    )
+    expected = "numbers (bool, integer, float32, float64, complex64 or complex128)"
+    fix = "Convert it first, for instance with np.asarray(data, dtype=np.float64)."
+    raise TypeError(message(op, f"{received} for {argument!r}", expected, fix))
 
 
 def as_array(data: Any, op: str, argument: str) -> Any:
@@ -157,10 +151,8 @@ def as_array(data: Any, op: str, argument: str) -> Any:
         if isinstance(data, (list, tuple)) and _holds_recorded(data):
             raise not_joined(op, argument, data) from None
         if "inhomogeneous" in str(error):
-            fix = "Give every row the same length."
-            raise ValueError(
-                message(op, f"ragged data for {argument!r}", "a rectangular array", fix)
-            ) from error
+            received, fix = f"ragged data for {argument!r}", "Give every row the same length."
+            raise ValueError(message(op, received, "a rectangular array", fix)) from error
         if not hasattr(type(data), "__array__"):
             raise
         raise _gives_no_numbers(data, op, argument, error) from error

@@ -39,8 +39,22 @@ _EMPTY = inspect.Parameter.empty
 COUNTERPARTS: dict[Any, Callable[..., Any]] = {}
 # The functions that record SciPy's ufuncs, by name: SciPy itself is not imported for them.
 SCIPY: dict[str, Callable[..., Any]] = {}
+# Functions that tell of shapes and dtypes alone.
+DESCRIPTIONS: set[Any] = {
+    np.shape,
+    np.ndim,
+    np.size,
+    np.result_type,
+    np.array_repr,
+    np.array_str,
+    np.array2string,
+    np.iscomplexobj,
+    np.isrealobj,
+    np.can_cast,
+    np.min_scalar_type,
+}
 # Functions whose results carry no gradient: they run on plain arrays and give plain arrays.
-PLAIN: set[Any] = {
+PLAIN: set[Any] = DESCRIPTIONS | {
     np.isnan,
     np.isinf,
     np.isfinite,
@@ -59,20 +73,11 @@ PLAIN: set[Any] = {
     np.bitwise_or,
     np.bitwise_xor,
     np.invert,
-    np.shape,
-    np.ndim,
-    np.size,
     np.array_equal,
     np.allclose,
     np.isclose,
     np.all,
     np.any,
-    np.result_type,
-    np.array_repr,
-    np.array_str,
-    np.array2string,
-    np.iscomplexobj,
-    np.isrealobj,
     np.argmax,
     np.argmin,
     np.nanargmax,
@@ -85,24 +90,8 @@ PLAIN: set[Any] = {
     np.count_nonzero,
     np.searchsorted,
     np.digitize,
-    np.can_cast,
-    np.min_scalar_type,
 }
-# Of those, the ones that tell of shapes and dtypes alone.
-DESCRIPTIONS: set[Any] = {
-    np.shape,
-    np.ndim,
-    np.size,
-    np.result_type,
-    np.array_repr,
-    np.array_str,
-    np.array2string,
-    np.iscomplexobj,
-    np.isrealobj,
-    np.can_cast,
-    np.min_scalar_type,
-}
-# And those that are operations in a captured step: the functions that record them.
+# Those of them that are operations in a captured step: the functions that record them.
 WITHOUT_GRADIENT: dict[Any, Callable[..., Any]] = {}
 # A ufunc's method and the NumPy function that it is.
 METHODS: dict[tuple[Any, str], Any] = {
@@ -164,7 +153,9 @@ _SUM_AT = "Write x = tg.add_at(x, indices, values), which adds up at repeated pl
 _FIX = "Write tensor.detach().numpy() to compute without a gradient, or register it with tg.defop."
 
 
-def implements(*functions: Any) -> Callable[[F], F]:
+def implements(
+    *functions: Any, table: dict[Any, Callable[..., Any]] = COUNTERPARTS
+) -> Callable[[F], F]:
     """Register the function that records NumPy's ``functions``.
 
     Parameters of the two are matched by name, the first by position; an argument that the
@@ -173,7 +164,7 @@ def implements(*functions: Any) -> Callable[[F], F]:
 
     def register(recording: F) -> F:
         for function in functions:
-            COUNTERPARTS[function] = _adapted(function, recording)
+            table[function] = _adapted(function, recording)
         return recording
 
     return register
@@ -181,13 +172,7 @@ def implements(*functions: Any) -> Callable[[F], F]:
 
 def without_gradient(*functions: Any) -> Callable[[F], F]:
     """Register the function that records ``functions`` in a captured step."""
-
-    def register(recording: F) -> F:
-        for function in functions:
-            WITHOUT_GRADIENT[function] = _adapted(function, recording)
-        return recording
-
-    return register
+    return implements(*functions, table=WITHOUT_GRADIENT)
 
 
 def array_ufunc(called: Any, method: str, inputs: tuple[Any, ...], options: dict[str, Any]) -> Any:
@@ -226,7 +211,7 @@ def array_function(called: Any, args: tuple[Any, ...], options: dict[str, Any]) 
 
 def is_known(called: Any) -> bool:
     """Return whether NumPy's function or ufunc takes tensors."""
-    return _recording(called) is not None or called in PLAIN or called in DESCRIPTIONS
+    return _recording(called) is not None or called in PLAIN
 
 
 def met_with(value: Any, others: Iterable[Any]) -> Any:
@@ -296,6 +281,10 @@ def _run(called: Any, name: str, args: tuple[Any, ...], options: dict[str, Any])
     raise TypeError(message(name, "a tensor, for which it has no gradient", "an array", fix))
 
 
+def _described(value: Any) -> Any:
+    return value._array if isinstance(value, Node) else detached(value)
+
+
 def _tuple(value: Any) -> tuple[Any, ...]:
     return value if isinstance(value, tuple) else (value,)
 
@@ -307,7 +296,7 @@ def detached(value: Any) -> Any:
     """
     fix = "Write np.where for a choice by numbers; shapes cannot depend on them."
     forbid_read(value, "a plain array", fix)
-    return _plain(value)
+    return peek(value)
 
 
 def numbers(value: Any) -> Any:
@@ -331,16 +320,8 @@ def peek(value: Any) -> Any:
 
     A program that is captured does not repeat the check.
     """
-    return _plain(value)
-
-
-def _described(value: Any) -> Any:
-    return value._array if isinstance(value, Node) else detached(value)
-
-
-def _plain(value: Any) -> Any:
     if isinstance(value, (list, tuple)):
-        return type(value)(map(_plain, value))
+        return type(value)(map(peek, value))
     if isinstance(value, Node):
         return value._array
     detach = getattr(value, "detach", None)
@@ -356,6 +337,7 @@ class _Taken(NamedTuple):
     takes: Mapping[str, inspect.Parameter]
 
 
+@functools.cache
 def _taken(called: Any, recording: Callable[..., Any]) -> _Taken | None:
     """Compare the arguments of two functions; None where ours takes whatever is given."""
     try:
@@ -380,15 +362,12 @@ def _is_one_place(theirs: inspect.Parameter, ours: inspect.Parameter) -> bool:
 
 def _adapted(called: Any, recording: Callable[..., Any]) -> Callable[..., Any]:
     """Return ``recording`` under NumPy's own signature, which is looked at when first needed."""
-    looked, taken = False, None
 
     @functools.wraps(recording)
     def adapted(*args: Any, **options: Any) -> Any:
-        nonlocal looked, taken
         if len(args) <= 1 and not options:
             return recording(*args)
-        if not looked:
-            looked, taken = True, _taken(called, recording)
+        taken = _taken(called, recording)
         if taken is None or (len(args) <= taken.places and options.keys() <= taken.names):
             return recording(*args, **options)
         positional: list[Any] = []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import KW_ONLY, dataclass
 from typing import Any, NamedTuple
 
 Attrs = Mapping[str, Any]
@@ -24,6 +25,11 @@ class Rules(NamedTuple):
     recorded: Callable[..., Any] | None = None
 
 
+def _no_forward(*arrays: Any, **attrs: Any) -> Any:
+    raise NotImplementedError("a leaf has no forward")
+
+
+@dataclass(slots=True, eq=False, repr=False)
 class Op:
     """An operation: its name in the table, and its forward on NumPy arrays.
 
@@ -37,47 +43,25 @@ class Op:
     :param rules: Its own rules, of an operation that is not in the library's tables.
     """
 
-    __slots__ = (
-        "differentiable",
-        "forward",
-        "name",
-        "promotes",
-        "rules",
-        "saves",
-        "takes_complex",
-    )
+    name: str
+    forward: Callable[..., Any] = _no_forward
+    _: KW_ONLY
+    saves: bool = False
+    differentiable: tuple[bool, ...] | None = None
+    promotes: bool = False
+    takes_complex: bool = False
+    rules: Rules | None = None
 
-    def __init__(
-        self,
-        name: str,
-        forward: Callable[..., Any] | None = None,
-        *,
-        saves: bool = False,
-        differentiable: tuple[bool, ...] | None = None,
-        promotes: bool = False,
-        takes_complex: bool = False,
-        rules: Rules | None = None,
-    ) -> None:
-        self.name = name
-        self.forward: Callable[..., Any] = forward if forward is not None else _no_forward
-        self.saves = saves
-        self.differentiable = differentiable
-        self.promotes = promotes
-        self.takes_complex = takes_complex
-        self.rules = rules
-        if forward is None:
+    def __post_init__(self) -> None:
+        if self.forward is _no_forward:
             return
-        table = OPS if rules is None else DEFINED
-        if name in OPS or name in DEFINED:
-            raise ValueError(f"Op: the name {name!r} is taken; expected a new one")
-        table[name] = self
+        if self.name in OPS or self.name in DEFINED:
+            raise ValueError(f"Op: the name {self.name!r} is taken; expected a new one")
+        table = OPS if self.rules is None else DEFINED
+        table[self.name] = self
 
     def __repr__(self) -> str:
         return f"Op({self.name!r})"
-
-
-def _no_forward(*arrays: Any, **attrs: Any) -> Any:
-    raise NotImplementedError("a leaf has no forward")
 
 
 # The library's operations, and those that users have registered.

@@ -7,6 +7,7 @@ later consumer read it, and nothing else walks a graph. A `Recording` is what on
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
+from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -27,6 +28,43 @@ class Update(NamedTuple):
     slot: int
 
 
+_HEADER = ("slot", "op", "inputs", "attrs", "shape", "dtype", "grad", "name", "where")
+
+
+class Entry(NamedTuple):
+    """One row of a tape: an operation, the slots it reads, its attributes and its result's type.
+
+    ``where`` is the user's own ``file:line``; ``value`` is the array computed when recorded.
+    """
+
+    slot: int
+    op: str
+    inputs: tuple[int, ...]
+    attrs: Attrs
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+    requires_grad: bool
+    name: str | None
+    where: str
+    value: Any
+
+    def cells(self) -> tuple[str, ...]:
+        """Return the row as text; of a scalar, its value stands where attributes do."""
+        attrs = ", ".join(f"{k}={v}" for k, v in self.attrs.items())
+        return (
+            f"%{self.slot}",
+            self.op,
+            " ".join(f"%{i}" for i in self.inputs),
+            repr(self.value) if self.op == SCALAR.name else attrs,
+            str(self.shape),
+            str(self.dtype),
+            "yes" if self.requires_grad else "",
+            self.name or "",
+            self.where,
+        )
+
+
+@dataclass(slots=True, eq=False, repr=False)
 class Program:
     """Operations in the order of execution, as parallel columns indexed by slot.
 
@@ -44,44 +82,17 @@ class Program:
     recording holds beside its values.
     """
 
-    __slots__ = (
-        "_key",
-        "attrs",
-        "dtypes",
-        "inputs",
-        "leaves",
-        "needs",
-        "ops",
-        "outputs",
-        "shapes",
-        "updates",
-        "wanted",
-    )
-
-    def __init__(
-        self,
-        ops: list[Op],
-        inputs: list[tuple[int, ...]],
-        attrs: list[dict[str, Any]],
-        shapes: list[tuple[int, ...]],
-        dtypes: list[np.dtype[Any]],
-        needs: list[bool],
-        leaves: list[int],
-        outputs: tuple[int, ...],
-        wanted: list[int],
-        updates: tuple[Update, ...] = (),
-    ) -> None:
-        self.ops = ops
-        self.inputs = inputs
-        self.attrs = attrs
-        self.shapes = shapes
-        self.dtypes = dtypes
-        self.needs = needs
-        self.leaves = leaves
-        self.outputs = outputs
-        self.wanted = wanted
-        self.updates = updates
-        self._key: Key | None = None
+    ops: list[Op]
+    inputs: list[tuple[int, ...]]
+    attrs: list[dict[str, Any]]
+    shapes: list[tuple[int, ...]]
+    dtypes: list[np.dtype[Any]]
+    needs: list[bool]
+    leaves: list[int]
+    outputs: tuple[int, ...]
+    wanted: list[int]
+    updates: tuple[Update, ...] = ()
+    _key: Key | None = field(default=None, init=False)
 
     def __len__(self) -> int:
         return len(self.ops)
@@ -139,77 +150,6 @@ class Program:
         """Name a slot for a message."""
         return f"{self.ops[slot].name} of shape {self.shapes[slot]}"
 
-    def rows(self) -> list[tuple[str, ...]]:
-        """Return the columns as text, one row per slot."""
-        return [
-            (
-                f"%{slot}",
-                op.name,
-                " ".join(f"%{i}" for i in self.inputs[slot]),
-                ", ".join(f"{k}={v}" for k, v in self.attrs[slot].items()),
-                str(self.shapes[slot]),
-                str(self.dtypes[slot]),
-                "yes" if self.needs[slot] else "",
-            )
-            for slot, op in enumerate(self.ops)
-        ]
-
-    def entry(self, slot: int) -> Entry:
-        """Return one slot as a readable row, without what a run knows: name, line and value."""
-        return Entry(
-            slot=slot,
-            op=self.ops[slot].name,
-            inputs=self.inputs[slot],
-            attrs=MappingProxyType(self.attrs[slot]),
-            shape=self.shapes[slot],
-            dtype=self.dtypes[slot],
-            requires_grad=self.needs[slot],
-            name=None,
-            where="",
-            value=None,
-        )
-
-    def __iter__(self) -> Iterator[Entry]:
-        return (self.entry(slot) for slot in range(len(self)))
-
-    def __str__(self) -> str:
-        return aligned_columns([_HEADER, *self.rows()])
-
-    def _repr_html_(self) -> str:
-        return markup.heading("Program", f"{len(self):,} entries") + markup.html_table(
-            self.rows(), _HEADER
-        )
-
-
-_HEADER: tuple[str, ...] = ("slot", "op", "inputs", "attrs", "shape", "dtype", "grad")
-
-
-def aligned_columns(rows: list[tuple[str, ...]]) -> str:
-    """Return rows, the first of which is the header, as aligned columns."""
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    return "\n".join(
-        "  ".join(cell.ljust(w) for cell, w in zip(row, widths, strict=True)).rstrip()
-        for row in rows
-    )
-
-
-class Entry(NamedTuple):
-    """One row of a tape: an operation, the slots it reads, its attributes and its result's type.
-
-    ``where`` is the user's own ``file:line``; ``value`` is the array computed when recorded.
-    """
-
-    slot: int
-    op: str
-    inputs: tuple[int, ...]
-    attrs: Attrs
-    shape: tuple[int, ...]
-    dtype: np.dtype[Any]
-    requires_grad: bool
-    name: str | None
-    where: str
-    value: Any
-
 
 class _Origin:
     """What messages say of a recorded object that is gone."""
@@ -222,15 +162,13 @@ class _Origin:
         self._lasti = getattr(node, "_lasti", 0)
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class Recording:
     """A program with the values of one run, and the names and source lines of its entries."""
 
-    __slots__ = ("nodes", "program", "values")
-
-    def __init__(self, program: Program, values: list[Any], nodes: list[Any]) -> None:
-        self.program = program
-        self.values = values
-        self.nodes = nodes
+    program: Program
+    values: list[Any]
+    nodes: list[Any]
 
     def saved(self, slot: int) -> Any:
         """Return what the slot's operation saved for its gradient: its further outputs."""
@@ -270,11 +208,22 @@ class Recording:
 
     def entry(self, slot: int) -> Entry:
         """Return one slot as a readable row."""
-        known = {"name": self.name(slot), "where": self.where(slot), "value": self.values[slot]}
-        return self.program.entry(slot)._replace(**known)
+        program = self.program
+        return Entry(
+            slot=slot,
+            op=program.ops[slot].name,
+            inputs=program.inputs[slot],
+            attrs=MappingProxyType(program.attrs[slot]),
+            shape=program.shapes[slot],
+            dtype=program.dtypes[slot],
+            requires_grad=program.needs[slot],
+            name=self.name(slot),
+            where=self.where(slot),
+            value=self.values[slot],
+        )
 
     def __iter__(self) -> Iterator[Entry]:
-        return (self.entry(slot) for slot in range(len(self)))
+        return map(self.entry, range(len(self)))
 
     def describe(self, slot: int) -> str:
         """Name a slot for a message: operation, name or shape, and the user's line."""
@@ -285,22 +234,15 @@ class Recording:
         )
 
     def __str__(self) -> str:
-        return aligned_columns([(*_HEADER, "name", "where"), *self.rows()])
+        rows = [_HEADER, *(entry.cells() for entry in self)]
+        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+        lines = [map(str.ljust, row, widths) for row in rows]
+        return "\n".join("  ".join(line).rstrip() for line in lines)
 
     def _repr_html_(self) -> str:
-        rows, header = self.rows(), (*_HEADER, "name", "where")
-        return markup.heading("Recording", f"{len(self):,} entries") + markup.html_table(
-            rows, header
-        )
-
-    def rows(self) -> list[tuple[str, ...]]:
-        """Return the columns as text, one row per slot, with names and lines."""
-        rows: list[tuple[str, ...]] = []
-        for slot, row in enumerate(self.program.rows()):
-            if self.program.ops[slot] is SCALAR:  # its value stands where attributes do
-                row = (*row[:3], repr(self.values[slot]), *row[4:])
-            rows.append((*row, self.name(slot) or "", self.where(slot)))
-        return rows
+        rows = [entry.cells() for entry in self]
+        title = markup.heading("Recording", f"{len(self):,} entries")
+        return title + markup.html_table(rows, _HEADER)
 
 
 def touches_complex(program: Program, slot: int) -> bool:

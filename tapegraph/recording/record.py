@@ -18,12 +18,12 @@ from tapegraph.errors import ORIGINS, USER, kind_of, message, user_frame, user_l
 from tapegraph.numpy_warnings import watched
 from tapegraph.recording import capture_mode, numpy_functions
 from tapegraph.recording import node as nodes
-from tapegraph.recording.kernels import OTHERS, computed, recorded
 from tapegraph.recording.node import as_leaf, new, next_seq, numeric
 from tapegraph.recording.op import NO_ATTRS, Op
 from tapegraph.recording.remote import restore
 from tapegraph.recording.scopes import RECORDING
 from tapegraph.recording.tape import CURRENT, current
+from tapegraph.recording.watchers import OTHERS, computed, recorded
 from tapegraph.typed import Array
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -153,7 +153,7 @@ def unary(
                 return _without_gradient(cls, op, out, (x,), NO_ATTRS)
             return remember(cls, op, out, (x,), NO_ATTRS)
 
-        return _registered(name, forward, _dressed(record, stub))
+        return _registered(name, forward, record, stub)
 
     return decorate
 
@@ -240,18 +240,15 @@ def binary(
                 return _without_gradient(cls, op, out, (x1, x2), NO_ATTRS)
             return remember(cls, op, out, (x1, x2), NO_ATTRS)
 
-        return _registered(name, called, _dressed(record, stub))
+        return _registered(name, called, record, stub)
 
     return decorate
 
 
 def apply(op: Op, inputs: tuple[Any, ...], attrs: dict[str, Any] = NO_ATTRS) -> Any:
-    """Run an operation on its operands and record it if a gradient can flow.
+    """Run an operation, and record it if a gradient can flow.
 
-    :param op: The operation.
-    :param inputs: Tensors, Python scalars, or values with arithmetic of their own (`Dual`,
-        `Value`); arrays have been wrapped by the caller with `operand`.
-    :param attrs: Normalised, hashable attributes.
+    Its inputs are what `operand` returns; its attributes are normalised and hashable.
     """
     handler = foreign(inputs)
     if handler is not None:
@@ -327,20 +324,13 @@ def _without_gradient(
     return node
 
 
-def _registered(name: str, forward: Any, record: Any) -> Any:
-    """Serve the operation's name, and NumPy's ufunc, by the function that records it."""
+def _registered(name: str, forward: Any, record: Any, stub: Any) -> Any:
+    # Not `functools.wraps`, by whose ``__wrapped__`` the stub is found and not what records.
+    for attribute in functools.WRAPPER_ASSIGNMENTS:
+        setattr(record, attribute, getattr(stub, attribute))
     ELEMENTWISE[name] = record
     if isinstance(forward, np.ufunc):
         numpy_functions.implements(forward)(record)
-    return record
-
-
-def _dressed(record: Any, stub: Any) -> Any:
-    record.__name__ = stub.__name__
-    record.__qualname__ = stub.__qualname__
-    record.__doc__ = stub.__doc__
-    record.__module__ = stub.__module__
-    record.__annotations__ = stub.__annotations__
     return record
 
 
@@ -368,11 +358,6 @@ def _refused(name: str, x: Any, y: Any, error: Exception) -> Exception:
         pass
     else:  # an integer to a negative power
         return ValueError(f"{name}: {error} (at {user_line()})")
-    return ValueError(
-        message(
-            name,
-            f"shapes {np.shape(x)} and {np.shape(y)}",
-            "shapes that broadcast together (equal, or 1, axis by axis from the last)",
-            "Reshape one of them.",
-        )
-    )
+    received = f"shapes {np.shape(x)} and {np.shape(y)}"
+    expected = "shapes that broadcast together (equal, or 1, axis by axis from the last)"
+    return ValueError(message(name, received, expected, "Reshape one of them."))

@@ -1,9 +1,6 @@
 """Settings that hold inside a ``with`` block: whether operations record, and which engine runs.
 
-A setting lives in a context variable, so threads and asyncio tasks do not see each other's. It
-holds from the moment a block is entered until it is left, whoever runs meanwhile: a generator that
-yields inside its block hands the setting to its caller, as a test fixture means to. In a decorated
-generator or coroutine function it holds while the function's own code runs.
+A setting lives in a context variable, so threads and asyncio tasks do not see each other's.
 """
 
 from __future__ import annotations
@@ -168,8 +165,7 @@ def no_grad(fn: Callable[..., Any] | None = None) -> Any:
     decorated generator or coroutine function it holds while the function's own code runs.
 
     :param fn: The function to wrap.
-    :returns: Scope or callable. What ``with`` enters and a decorator is, or the wrapped function
-        where one is given.
+    :returns: What ``with`` enters and a decorator is, or the wrapped function where one is given.
 
     >>> x = tg.param(2.0)
     >>> with tg.no_grad():

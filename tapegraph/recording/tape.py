@@ -129,8 +129,7 @@ def _task() -> Any:
 def tape() -> Tape:
     """Return the tape of this thread or task.
 
-    :returns: Tape. ``len(tape)`` entries; iteration gives rows with ``.op .inputs .attrs .shape
-        .dtype .requires_grad``; ``str(tape)`` is a table.
+    :returns: `Tape`, whose ``str`` is a table of its entries.
 
     >>> tg.tape_reset()
     >>> x = tg.param([1.0, 2.0], name="x")

@@ -10,11 +10,10 @@ import numpy as np
 
 from tapegraph.arrays.row_sparse import RowSparse, is_finite
 from tapegraph.errors import message
-from tapegraph.recording.kernels import Watched
 from tapegraph.recording.op import Op
 from tapegraph.recording.program import Recording
 from tapegraph.recording.tape import current
-from tapegraph.recording.watchers import AskReal, AskStrong, Watcher
+from tapegraph.recording.watchers import AskReal, AskStrong, Watched, Watcher
 from tapegraph.typed import Array
 
 # So many elements on either side of the first that is not finite are shown.

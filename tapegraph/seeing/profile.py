@@ -12,10 +12,9 @@ from typing import Any, NamedTuple
 from tapegraph import markup
 from tapegraph.engines import registry
 from tapegraph.errors import user_line
-from tapegraph.recording.kernels import Watched
 from tapegraph.recording.op import Op
 from tapegraph.recording.program import Recording
-from tapegraph.recording.watchers import Watcher
+from tapegraph.recording.watchers import Watched, Watcher
 
 # What time is spent on, in the order in which it is told.
 _FORWARD, _RECORDING, _ENGINE, _UPDATE, _COMPILING, _ELSEWHERE = _PARTS = (

@@ -22,9 +22,10 @@ import numpy.typing as npt
 from tapegraph.errors import message
 from tapegraph.ops import elementwise, index, linalg, reduce, shape
 from tapegraph.other_names import OtherLibraries, takes_other_keywords, translated
-from tapegraph.recording import lost_gradients, numpy_functions
+from tapegraph.recording import numpy_functions
 from tapegraph.recording.capture_mode import is_captured
-from tapegraph.typed import ArrayLike, Axes, Index, Operand, Shape, SupportsArray
+from tapegraph.recording.lost_gradients import refused, to_number
+from tapegraph.typed import ArrayLike, Axes, Operand, Shape, SupportsArray
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -62,14 +63,6 @@ class Reflected(Protocol):
 
 
 _numpy: Any = np  # whose stubs know arrays alone
-_COMPARISONS = {
-    "__eq__": np.equal,
-    "__ne__": np.not_equal,
-    "__lt__": np.less,
-    "__le__": np.less_equal,
-    "__gt__": np.greater,
-    "__ge__": np.greater_equal,
-}
 
 
 def _method(function: Callable[Concatenate[Any, P], Any]) -> Method[P]:
@@ -89,6 +82,17 @@ def _reflected(function: Callable[[Any, Any], Any]) -> Reflected:
         return function(other, self)
 
     return cast("Reflected", reflect)
+
+
+def _comparison(name: str, ufunc: np.ufunc) -> Callable[[Any, object], npt.NDArray[np.bool_]]:
+    """Make a comparison by value: ndarray's of a name, and in a captured step the ufunc's entry."""
+
+    def compare(self: Any, other: object) -> Any:
+        if is_captured(self, other):
+            return numpy_functions.WITHOUT_GRADIENT[ufunc](self, other)
+        return getattr(numpy_functions.detached(self), name)(numpy_functions.detached(other))
+
+    return compare
 
 
 class ArrayMethods(OtherLibraries):
@@ -119,6 +123,8 @@ class ArrayMethods(OtherLibraries):
     __floordiv__ = _operator(elementwise.floor_divide)
     __matmul__ = _operator(linalg.matmul)
     __neg__ = _method(elementwise.neg)
+    __abs__ = _method(elementwise.abs)
+    __getitem__ = _method(index.getitem)
 
     __radd__ = _reflected(elementwise.add)
     __rsub__ = _reflected(elementwise.sub)
@@ -138,42 +144,20 @@ class ArrayMethods(OtherLibraries):
     def __rdivmod__(self: Any, other: Operand) -> tuple[Any, Any]:
         return other // self, other % self
 
-    def __abs__(self) -> Self:
-        return elementwise.abs(self)
-
     def __round__(self, decimals: int = 0) -> Tensor:
         return elementwise.round(self, decimals)
-
-    def __getitem__(self, key: Index) -> Self:
-        return index.getitem(self, key)
 
     def __iter__(self) -> Iterator[Self]:
         if not self.ndim:  # type: ignore[attr-defined]
             raise TypeError(message("iter", f"a 0-d {type(self).__name__}", "at least one axis"))
         return (self[i] for i in range(len(self)))  # type: ignore[arg-type]
 
-    def _compared(self, other: object, name: str) -> npt.NDArray[np.bool_]:
-        if is_captured(self, other):
-            return numpy_functions.WITHOUT_GRADIENT[_COMPARISONS[name]](self, other)  # type: ignore[no-any-return]
-        return getattr(numpy_functions.detached(self), name)(numpy_functions.detached(other))  # type: ignore[no-any-return]
-
-    def __eq__(self, other: object) -> npt.NDArray[np.bool_]:  # type: ignore[override]
-        return self._compared(other, "__eq__")
-
-    def __ne__(self, other: object) -> npt.NDArray[np.bool_]:  # type: ignore[override]
-        return self._compared(other, "__ne__")
-
-    def __lt__(self, other: Operand) -> npt.NDArray[np.bool_]:
-        return self._compared(other, "__lt__")
-
-    def __le__(self, other: Operand) -> npt.NDArray[np.bool_]:
-        return self._compared(other, "__le__")
-
-    def __gt__(self, other: Operand) -> npt.NDArray[np.bool_]:
-        return self._compared(other, "__gt__")
-
-    def __ge__(self, other: Operand) -> npt.NDArray[np.bool_]:
-        return self._compared(other, "__ge__")
+    __eq__ = _comparison("__eq__", np.equal)  # type: ignore[assignment]
+    __ne__ = _comparison("__ne__", np.not_equal)  # type: ignore[assignment]
+    __lt__ = _comparison("__lt__", np.less)
+    __le__ = _comparison("__le__", np.less_equal)
+    __gt__ = _comparison("__gt__", np.greater)
+    __ge__ = _comparison("__ge__", np.greater_equal)
 
     # Of masks, which are tensors in a captured step
 
@@ -194,11 +178,11 @@ class ArrayMethods(OtherLibraries):
     # Refused, by type checkers too: nothing changes in place
 
     if not TYPE_CHECKING:
-        fill = lost_gradients.fill
-        partition = lost_gradients.partition
-        put = lost_gradients.put
-        resize = lost_gradients.resize
-        sort = lost_gradients.sort
+        fill = refused("fill", "Write x = np.full_like(x, value).")
+        partition = refused("partition", "Write x = np.partition(x, kth).")
+        put = refused("put", "Write x = np.where(mask, value, x).")
+        resize = refused("resize", "Write x = np.reshape(x, shape).")
+        sort = refused("sort", "Write x = np.sort(x).")
 
     # Shape
 
@@ -240,11 +224,8 @@ class ArrayMethods(OtherLibraries):
         """Give another shape, as a tuple or one length an argument; see `tapegraph.reshape`."""
         return shape.reshape(self, lengths[0] if len(lengths) == 1 else lengths)
 
-    def flatten(self, order: Literal["C", "F"] = "C") -> Self:
-        """Return the elements in one axis; see `tapegraph.ravel`."""
-        return shape.ravel(self, order)
-
     ravel = _method(shape.ravel)
+    flatten = ravel
     squeeze = _method(shape.squeeze)
     swapaxes = _method(shape.swapaxes)
     repeat = _method(index.repeat)
@@ -384,7 +365,7 @@ class ArrayMethods(OtherLibraries):
         """Return the elements as nested lists of Python numbers, which carry no gradient."""
         array = numpy_functions.detached(self)
         if self.requires_grad:  # type: ignore[attr-defined]
-            lost_gradients.to_number("Tensor", "tolist", "tensor.numpy().tolist()")
+            to_number("Tensor", "tolist", "tensor.numpy().tolist()")
         return array.tolist()
 
 

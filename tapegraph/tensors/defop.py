@@ -236,7 +236,6 @@ def _read_only(array: Any) -> Any:
 
 
 def _real_numbers_alone(name: str, received: str) -> TypeError:
-    """Return the error of complex numbers in an operation that is of real ones."""
     fix = "Take x.real, or give tg.defop takes_complex=True once its rules conjugate."
     return TypeError(message(name, received, "real numbers", fix))
 
@@ -302,9 +301,8 @@ def _gradients(
 def _gradient(name: str, position: int, part: Any, y: Array, x: Array) -> Array:
     grad: Array = np.array(part)  # a copy: the rule may keep the array, or write to it later
     if grad.dtype.kind not in ("fiubc" if "c" in (x.dtype.kind, y.dtype.kind) else "fiub"):
-        raise TypeError(
-            message(name, f"{kind_of(grad)} for input {position} from vjp", "real numbers")
-        )
+        received = f"{kind_of(grad)} for input {position} from vjp"
+        raise TypeError(message(name, received, "real numbers"))
     if grad.shape == x.shape or (grad.shape == y.shape and _broadcasts(x.shape, y.shape)):
         return grad
     received = f"a gradient of shape {grad.shape} for input {position} from vjp"
@@ -316,7 +314,6 @@ def _conjugated(x: Any) -> Any:
 
 
 def _broadcasts(shape: tuple[int, ...], to: tuple[int, ...]) -> bool:
-    """Return whether one shape broadcasts to another."""
     try:
         return np.broadcast_shapes(shape, to) == to
     except ValueError:

@@ -16,12 +16,11 @@ from tapegraph.differentiation.jvps.rules import value as array_of
 from tapegraph.errors import message
 from tapegraph.ops.elementwise import real
 from tapegraph.recording import lost_gradients
-from tapegraph.recording.kernels import unwatched
 from tapegraph.recording.node import as_leaf
 from tapegraph.recording.op import DEFINED, OPS, Attrs, Op
 from tapegraph.recording.record import ELEMENTWISE, apply, keep_parts, operand, tensor_like
 from tapegraph.recording.scopes import RECORDING
-from tapegraph.recording.watchers import WATCHING
+from tapegraph.recording.watchers import WATCHING, unwatched
 from tapegraph.tensors.array_methods import ArrayMethods
 from tapegraph.tensors.tensor import Tensor
 from tapegraph.tensors.value import Value
@@ -40,8 +39,6 @@ class Dual(ArrayMethods):
     :param tag: The level it belongs to.
     :ivar primal, tangent: The two parts; duals where levels are nested.
     :ivar tag: The level.
-    :ivar data: The value under all levels.
-    :ivar shape, dtype, ndim, size: As of the value.
     :raises TypeError: A part is not numeric, or is a `Value`.
     :raises ValueError: The shapes of the parts differ, or a part belongs to the same or a higher
         level.
@@ -63,14 +60,9 @@ class Dual(ArrayMethods):
         self.tag = tag
         for part in (self.primal, self.tangent):
             if type(part) is Dual and part.tag >= tag:
-                raise ValueError(
-                    message(
-                        "Dual",
-                        f"a part of level {part.tag} in a dual of level {tag}",
-                        "parts of lower levels",
-                        "Nest derivatives with tg.jvp or tg.grad.",
-                    )
-                )
+                received = f"a part of level {part.tag} in a dual of level {tag}"
+                fix = "Nest derivatives with tg.jvp or tg.grad."
+                raise ValueError(message("Dual", received, "parts of lower levels", fix))
 
     @staticmethod
     def __tapegraph_apply__(name: str, inputs: tuple[Any, ...], attrs: Attrs) -> Any:
@@ -151,7 +143,7 @@ class Dual(ArrayMethods):
         return f"Dual({_text(self.primal)}, tangent={_text(self.tangent)})"
 
     def __format__(self, spec: str) -> str:
-        return format(self.item(), spec) if spec and self.size == 1 else format(str(self), spec)
+        return format(self.item() if spec and self.size == 1 else str(self), spec)
 
     if not TYPE_CHECKING:  # type checkers are to refuse these too
 
@@ -169,10 +161,8 @@ class Dual(ArrayMethods):
             raise lost_gradients.not_a_number("Dual", "tolist", "dual.numpy().tolist()")
 
         def __setitem__(self, key: Any, value: Any) -> NoReturn:
-            fix = "Use np.where or np.concatenate."
-            raise TypeError(
-                message("setitem", "an assignment to elements of a Dual", "a new dual", fix)
-            )
+            received, fix = "an assignment to elements of a Dual", "Use np.where or np.concatenate."
+            raise TypeError(message("setitem", received, "a new dual", fix))
 
 
 def dual_of(primal: Any, tangent: Any, tag: int) -> Dual:
@@ -208,13 +198,10 @@ def _rule(name: str) -> tuple[Op, Callable[..., Any]]:
     op = OPS.get(name) or DEFINED[name]
     rule = JVPS.get(name) if op.rules is None else op.rules.jvp
     if rule is None:
-        where = (
-            "a row to tapegraph/differentiation/jvps" if op.rules is None else "jvp= to tg.defop"
-        )
-        fix = f"Add {where}, or use tg.backward."
-        raise NotImplementedError(
-            message(name, "a Dual", "an operation with a forward-mode rule", fix)
-        )
+        row = "a row to tapegraph/differentiation/jvps"
+        fix = f"Add {row if op.rules is None else 'jvp= to tg.defop'}, or use tg.backward."
+        expected = "an operation with a forward-mode rule"
+        raise NotImplementedError(message(name, "a Dual", expected, fix))
     return op, rule
 
 

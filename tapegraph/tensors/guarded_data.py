@@ -28,22 +28,19 @@ class GuardedArray(np.ndarray[Any, Any]):
         self._owner = getattr(source, "_owner", None) if view else None
 
     def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **kwargs: Any) -> Any:
+        at = method == "at"
+        written = inputs[:1] if at else kwargs.get("out", ())
+        computed = [np.array(x) if isinstance(x, GuardedArray) else x for x in written]
+        if at:
+            inputs = (computed[0], *inputs[1:])
+        elif written:
+            kwargs["out"] = tuple(computed)
         plain = [x.view(np.ndarray) if isinstance(x, GuardedArray) else x for x in inputs]
-        out = kwargs.get("out", ())
-        targets = [x for x in out if isinstance(x, GuardedArray)]
-        if method == "at" and isinstance(inputs[0], GuardedArray):
-            targets.append(inputs[0])
-            plain[0] = np.array(plain[0])
-            getattr(ufunc, method)(*plain, **kwargs)
-            targets[0][...] = plain[0]
-            return None
-        if targets:
-            kwargs["out"] = tuple(np.array(x) if isinstance(x, GuardedArray) else x for x in out)
         result = getattr(ufunc, method)(*plain, **kwargs)
-        for target, computed in zip(out, kwargs.get("out", ()), strict=True):
+        for target, numbers in zip(written, computed, strict=True):
             if isinstance(target, GuardedArray):
-                target[...] = computed
-        return targets[0] if len(out) == 1 and targets else result
+                target[...] = numbers
+        return written[0] if len(written) == 1 and not at else result
 
     def __setitem__(self, key: Any, value: Any) -> None:
         owner = self._owner
@@ -132,20 +129,10 @@ def _base(view: Array) -> Any:
 def _check_writable(owner: Node, view: Array) -> None:
     label = f"'{owner.name}'" if owner.name else f"of shape {owner._array.shape}"
     if owner._inputs or owner._op is CLEARED:
-        raise ValueError(
-            message(
-                "data",
-                f"a write to the result {label} of {owner._op.name}",
-                "writes to parameters and constants only",
-                "Change a copy: tensor.data.copy().",
-            )
-        )
+        received = f"a write to the result {label} of {owner._op.name}"
+        fix = "Change a copy: tensor.data.copy()."
+        raise ValueError(message("data", received, "writes to parameters and constants only", fix))
     if _base(view) is not owner._array:
-        raise ValueError(
-            message(
-                "data",
-                f"a write to an earlier array of {owner._op.name} {label}",
-                "the present one",
-                "Read tensor.data again after assign() or an optimizer's step.",
-            )
-        )
+        received = f"a write to an earlier array of {owner._op.name} {label}"
+        fix = "Read tensor.data again after assign() or an optimizer's step."
+        raise ValueError(message("data", received, "the present one", fix))

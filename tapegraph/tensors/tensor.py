@@ -57,15 +57,6 @@ class Tensor(ArrayMethods, Node, recorded=True):
     operators take tensors, arrays, lists and numbers on either side; comparisons are by value and
     give plain arrays; hashing is by identity.
 
-    :ivar data: The value. In-place writes to a leaf's data are seen by the tape; a result's is
-        read-only.
-    :ivar grad: The gradient added up so far; None before the first backward.
-    :ivar shape, dtype, ndim, size: As of the array.
-    :ivar name: The name given by the user.
-    :ivar op: The operation that made it; ``"param"`` or ``"constant"`` for a leaf.
-    :ivar inputs: The tensors and Python numbers it was computed from.
-    :ivar requires_grad: Whether a gradient flows to or through it.
-
     >>> x = tg.param([1.0, 2.0])
     >>> y = (x**2).sum()
     >>> y.backward()
@@ -80,7 +71,7 @@ class Tensor(ArrayMethods, Node, recorded=True):
     @property
     @captured_by(CapturedTensor.data)
     def data(self) -> Array:
-        """The value, as an array whose writes the tape knows of."""
+        """The value; the tape sees what is written into a leaf's, and a result's is read-only."""
         return guarded(self)
 
     @data.setter
@@ -117,10 +108,9 @@ class Tensor(ArrayMethods, Node, recorded=True):
         self._grad = array
 
     def _check_fits(self, grad: Any) -> None:
-        if grad.shape != self._array.shape:
-            raise ValueError(
-                message("grad", f"shape {grad.shape}", f"the tensor's shape {self._array.shape}")
-            )
+        if grad.shape != self.shape:
+            expected = f"the tensor's shape {self.shape}"
+            raise ValueError(message("grad", f"shape {grad.shape}", expected))
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -144,7 +134,7 @@ class Tensor(ArrayMethods, Node, recorded=True):
 
     @property
     def op(self) -> str:
-        """The name of the operation that made it."""
+        """The name of the operation that made it; ``"param"`` or ``"constant"`` for a leaf."""
         return self._op.name
 
     @property
@@ -164,10 +154,12 @@ class Tensor(ArrayMethods, Node, recorded=True):
         :raises ValueError: There is not exactly one element.
         """
         if self._array.size != 1:
-            raise ValueError(
-                message("item", f"a tensor of shape {self.shape}", "exactly one element")
-            )
+            raise self._not_one("item")
         return self._array.item()  # type: ignore[no-any-return]
+
+    def _not_one(self, op: str, fix: str = "") -> ValueError:
+        received = f"a tensor of shape {self.shape}"
+        return ValueError(message(op, received, "exactly one element", fix))
 
     @captured_by(CapturedTensor.numpy)
     def numpy(self) -> Array:
@@ -210,15 +202,12 @@ class Tensor(ArrayMethods, Node, recorded=True):
         try:
             return own(np.broadcast_to(array, self.shape), self.dtype)
         except ValueError:
-            raise ValueError(
-                message(
-                    "assign", f"a value of shape {array.shape}", f"the tensor's shape {self.shape}"
-                )
-            ) from None
+            received = f"a value of shape {array.shape}"
+            expected = f"the tensor's shape {self.shape}"
+            raise ValueError(message("assign", received, expected)) from None
 
     @captured_by(CapturedTensor.replaced_by)
     def _replaced_by(self, result: Tensor) -> Tensor:
-        """Return what ``x += y`` makes of x."""
         return result
 
     # Differentiation
@@ -241,8 +230,6 @@ class Tensor(ArrayMethods, Node, recorded=True):
 
         What was recorded from it before refuses to differentiate from then on.
 
-        :param requires_grad: Whether gradients shall flow to it.
-        :returns: Tensor. The tensor itself.
         :raises RuntimeError: The tensor is a result.
         :raises TypeError: Its elements are not floating-point numbers.
         :raises ConcretizationError: It is an argument of a compiled function that was given a
@@ -257,10 +244,9 @@ class Tensor(ArrayMethods, Node, recorded=True):
         self._check_is_leaf("requires_grad_", "a leaf, made by tg.tensor or tg.param", fix)
         wanted = bool(requires_grad)
         if wanted and self.dtype.kind not in "fc":
+            received = f"a tensor of dtype {self.dtype}"
             fix = 'Convert it first: tensor.astype("float64").'
-            raise TypeError(
-                message("requires_grad_", f"a tensor of dtype {self.dtype}", "floats", fix)
-            )
+            raise TypeError(message("requires_grad_", received, "floats", fix))
         if wanted != self._requires_grad:
             self._set_requires_grad(wanted)
         return self
@@ -291,9 +277,8 @@ class Tensor(ArrayMethods, Node, recorded=True):
         :raises RuntimeError: The tensor needs no gradient.
         """
         if not self._requires_grad:
-            raise RuntimeError(
-                message("retain_grad", "a tensor that needs no gradient", "a recorded result")
-            )
+            received = "a tensor that needs no gradient"
+            raise RuntimeError(message("retain_grad", received, "a recorded result"))
         self._retains = True
 
     # Conversions
@@ -308,17 +293,14 @@ class Tensor(ArrayMethods, Node, recorded=True):
     @captured_by(CapturedTensor.bool)
     def __bool__(self) -> bool:
         if self._array.size != 1:
-            raise ValueError(
-                message("bool", f"a tensor of shape {self.shape}", "exactly one element", _CHOICE)
-            )
+            raise self._not_one("bool", _CHOICE)
         return bool(self._array.item())
 
     @captured_by(CapturedTensor.number)
     def _number(self, kind: str) -> Any:
         """Return the only element for a conversion, such as math's functions make."""
         if self._array.size != 1:
-            received, expected = f"a tensor of shape {self.shape}", "exactly one element"
-            raise ValueError(message(kind, received, expected, _NOT_MATH))
+            raise self._not_one(kind, _NOT_MATH)
         return self.item()
 
     def __float__(self) -> float:
@@ -367,16 +349,13 @@ class Tensor(ArrayMethods, Node, recorded=True):
 
     @captured_by(CapturedTensor.format)
     def __format__(self, spec: str) -> str:
-        return (
-            format(self._array.item(), spec) if spec and self.size == 1 else format(str(self), spec)
-        )
+        return format(self._array.item() if spec and self.size == 1 else str(self), spec)
 
     @captured_by(CapturedTensor.reduce)
     def __reduce__(self) -> Any:
         if self._inputs or self._op is CLEARED:
-            raise TypeError(
-                message("pickle", f"a result of {self.op}", "a leaf", "Pickle tensor.detach().")
-            )
+            fix = "Pickle tensor.detach()."
+            raise TypeError(message("pickle", f"a result of {self.op}", "a leaf", fix))
         return _leaf, (self._array, self._op is PARAM, self.name)
 
     def __copy__(self) -> Tensor:
@@ -397,14 +376,10 @@ class Tensor(ArrayMethods, Node, recorded=True):
     if not TYPE_CHECKING:  # type checkers are to refuse it too
 
         def __setitem__(self, key: Any, value: Any) -> NoReturn:
-            raise TypeError(
-                message(
-                    "setitem",
-                    "an assignment to elements of a tensor",
-                    "an operation that gives a new tensor",
-                    "Use tg.where or tg.concat, or tensor.data[...] = value on a leaf.",
-                )
-            )
+            received = "an assignment to elements of a tensor"
+            expected = "an operation that gives a new tensor"
+            fix = "Use tg.where or tg.concat, or tensor.data[...] = value on a leaf."
+            raise TypeError(message("setitem", received, expected, fix))
 
 
 class RemoteTensor(Tensor, remote=True):
@@ -422,8 +397,7 @@ def param(data: ArrayLike, dtype: npt.DTypeLike | None = None, name: str | None 
 
     :param data: Numbers of any shape. Lists, Python numbers, integers and bools become float64,
         with complex numbers complex128; an array of floats or complex numbers keeps its dtype.
-    :param dtype: {np.float32, np.float64, np.complex64, np.complex128}. The element type to convert
-        to.
+    :param dtype: Float32, float64, complex64 or complex128, to convert to.
     :param name: Shown in messages, in the tape's table and by ``repr``.
     :returns: Tensor with ``requires_grad`` true.
     :raises TypeError: The data are not numbers, the dtype is not one of those, or it would drop an
@@ -436,7 +410,12 @@ def param(data: ArrayLike, dtype: npt.DTypeLike | None = None, name: str | None 
     data = settled(data, np.float64)
     array = numeric(_numbers(data), "param", "data", widens=False)
     if dtype is not None:
-        array = own(_cast("param", array, _float_type(dtype)))
+        wanted: np.dtype[Any] = np.dtype(dtype)
+        if wanted.char not in "fdFD":
+            expected = "float32, float64, complex64 or complex128"
+            fix = "Other types have no gradient."
+            raise TypeError(message("param", f"dtype {wanted}", expected, fix))
+        array = own(_cast("param", array, wanted))
     elif array.dtype.kind not in "fc":
         array = own(array, np.float64)
     node = _constant(array, data)
@@ -446,7 +425,6 @@ def param(data: ArrayLike, dtype: npt.DTypeLike | None = None, name: str | None 
 
 
 def _as_parameter(node: Tensor, frame: FrameType) -> None:
-    """Make a leaf one to differentiate with respect to, and put it on the tape."""
     node._op = PARAM
     node._requires_grad = True
     node._code, node._lasti = frame.f_code, frame.f_lasti
@@ -486,7 +464,6 @@ def _constant(array: Array, data: Any) -> Tensor:
 
 
 def _leaf(data: Array, is_param: bool, name: str | None) -> Tensor:
-    """Make a leaf again from what a pickle holds."""
     leaf = param(data) if is_param else tensor(data)
     leaf.name = name
     return leaf
@@ -496,12 +473,3 @@ def _cast(op: str, array: Array, dtype: np.dtype[Any]) -> Array:
     """Return an array in another dtype, which drops no imaginary part."""
     keep_parts(op, "data", array.dtype, dtype)
     return array.astype(dtype, copy=False)
-
-
-def _float_type(dtype: Any) -> np.dtype[Any]:
-    wanted: np.dtype[Any] = np.dtype(dtype)
-    if wanted.char not in "fdFD":
-        expected = "float32, float64, complex64 or complex128"
-        fix = "Other types have no gradient."
-        raise TypeError(message("param", f"dtype {wanted}", expected, fix))
-    return wanted

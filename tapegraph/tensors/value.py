@@ -13,14 +13,13 @@ from __future__ import annotations
 
 import math
 import operator
-import os
-import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
 
 import numpy as np
 
 from tapegraph.errors import message
+from tapegraph.interrupts import Lock
 from tapegraph.recording.capture_mode import ConcretizationError, capturing
 from tapegraph.recording.lost_gradients import to_number
 from tapegraph.recording.node import Node
@@ -31,8 +30,6 @@ from tapegraph.scalars.datum import Datum
 from tapegraph.scalars.recorder import Recorder, current_recorder
 from tapegraph.scalars.state import DATA, GRAD
 
-__all__ = ["Value", "vsum"]
-
 Number: TypeAlias = "float | np.floating[Any] | np.integer[Any] | np.bool_"
 
 _new = object.__new__
@@ -41,15 +38,36 @@ _entered = RECORDING.entered.get
 _recording = RECORDING.value
 
 
+def _reflected(op: str, compute: Callable[..., Value]) -> Callable[[Value, Number], Value]:
+    """Make an operator for operands in the other order."""
+
+    def reflect(self: Value, other: Number) -> Value:
+        number = _constant(op, other)
+        return NotImplemented if number is None else compute(number, self)
+
+    return reflect
+
+
+def _comparison(compare: Callable[[Any, Any], bool]) -> Callable[[Value, object], bool]:
+    """Make a comparison by value, with Values and numbers."""
+
+    def compared(self: Value, other: object) -> bool:
+        number = _peer(self, other)
+        return NotImplemented if number is None else compare(self._data, number)
+
+    return compared
+
+
 class Value:
     """A differentiable number.
-
-    Parameters: ``data``, a number (Python, NumPy, a 0-d array or constant tensor), kept as a float;
-    ``label``, a name for people. Raises ``TypeError`` if ``data`` is not a number.
 
     Arithmetic follows IEEE 754 as NumPy does: ``Value(1.0) / 0`` is inf, and nothing raises. Under
     ``tg.no_grad()`` results are leaves: nothing is recorded. Comparison is by value; hashing and
     the graph are by identity: two equal Values are two nodes.
+
+    :param data: A number: Python's, NumPy's, a 0-d array or constant tensor; kept as a float.
+    :param label: A name for people.
+    :raises TypeError: ``data`` is not a number.
 
     >>> x = tg.Value(3.0, label="x")
     >>> y = x * x + 2 * x
@@ -110,12 +128,8 @@ class Value:
     def data(self) -> float:
         """The number; settable on a leaf, which leaves every graph recorded before as it was.
 
-        Setting raises ``TypeError`` for what is not a number, ``AttributeError`` on a result.
-
-        >>> w = tg.Value(3.0)
-        >>> w.data -= 0.5
-        >>> w.data
-        2.5
+        :raises TypeError: It is set to what is not a number.
+        :raises AttributeError: It is set on a result.
         """
         return _read(self, DATA) if _entered() else self._data
 
@@ -131,13 +145,7 @@ class Value:
     def grad(self) -> float:
         """The gradient summed over every ``backward()`` so far; 0.0 at first, settable.
 
-        Setting raises ``TypeError`` for what is not a number.
-
-        >>> x = tg.Value(3.0)
-        >>> (x * x).backward()
-        >>> x.grad
-        6.0
-        >>> x.grad = 0.0
+        :raises TypeError: It is set to what is not a number.
         """
         return _read(self, GRAD) if _entered() else self._grad
 
@@ -147,10 +155,9 @@ class Value:
 
     @property
     def label(self) -> str:
-        """A name for people, shown by ``repr``; setting raises ``TypeError`` unless a str.
+        """A name for people, shown by ``repr``.
 
-        >>> tg.Value(3.0, label="x").label
-        'x'
+        :raises TypeError: It is set to what is not a str.
         """
         return getattr(self, "_label", "")
 
@@ -200,38 +207,34 @@ class Value:
         """Add d self / d node to the ``grad`` of every node that self was computed from.
 
         Each call computes its own derivatives, so calling twice adds the same amounts twice. A
-        zero derivative adds exactly zero even where a local derivative is inf or NaN. Raises
-        ``RuntimeError`` if a signal handler or finaliser calls it inside a running ``backward()``.
+        zero derivative adds exactly zero even where a local derivative is inf or NaN.
+
+        :raises RuntimeError: A signal handler or finaliser calls it inside a running one.
 
         >>> x, y = tg.Value(2.0), tg.Value(3.0)
         >>> (x * y + x).backward()
         >>> x.grad, y.grad
         (4.0, 2.0)
         """
+        global _sweeping
         recorder = current_recorder()
-        with _turn.lock:
-            if _turn.taken:  # only this thread can see that: it holds the lock
+        lock = _turn()
+        with lock:
+            if _sweeping is lock:  # only this thread can see that: it holds the lock
                 received = "a call inside a running backward() of the same thread"
                 fix = "A signal handler or finaliser made it: call it after that one has returned."
                 raise RuntimeError(message("Value.backward", received, "one at a time", fix))
-            _turn.taken = True
+            _sweeping = lock
             try:
                 if recorder is None:
                     _sweep(self)
                 else:
                     recorder.backward(self, _in_order(self))
             finally:
-                _turn.taken = False
+                _sweeping = None
 
     def zero_grad(self) -> None:
-        """Set ``grad`` to 0.0.
-
-        >>> x = tg.Value(2.0)
-        >>> x.backward()
-        >>> x.zero_grad()
-        >>> x.grad
-        0.0
-        """
+        """Set ``grad`` to 0.0."""
         _write(self, GRAD, 0.0)
 
     # -- arithmetic --------------------------------------------------------------------------
@@ -254,19 +257,11 @@ class Value:
         number = _constant("add", other)
         return NotImplemented if number is None else self + number
 
-    def __radd__(self, other: Number) -> Value:
-        number = _constant("add", other)
-        return NotImplemented if number is None else number + self
-
     def __sub__(self, other: Value | Number) -> Value:
         if isinstance(other, Value):
             return _binary("sub", self, other, self._data - other._data, 1.0, -1.0)
         number = _constant("sub", other)
         return NotImplemented if number is None else self - number
-
-    def __rsub__(self, other: Number) -> Value:
-        number = _constant("sub", other)
-        return NotImplemented if number is None else number - self
 
     def __mul__(self, other: Value | Number) -> Value:
         if isinstance(other, Value):
@@ -286,10 +281,6 @@ class Value:
         number = _constant("mul", other)
         return NotImplemented if number is None else self * number
 
-    def __rmul__(self, other: Number) -> Value:
-        number = _constant("mul", other)
-        return NotImplemented if number is None else number * self
-
     def __truediv__(self, other: Value | Number) -> Value:
         if isinstance(other, Value):
             x, y = self._data, other._data
@@ -300,10 +291,6 @@ class Value:
         number = _constant("div", other)
         return NotImplemented if number is None else self / number
 
-    def __rtruediv__(self, other: Number) -> Value:
-        number = _constant("div", other)
-        return NotImplemented if number is None else number / self
-
     def __pow__(self, other: Value | Number) -> Value:
         if isinstance(other, Value):
             x, y = self._data, other._data
@@ -312,9 +299,11 @@ class Value:
         number = _constant("pow", other)
         return NotImplemented if number is None else self**number
 
-    def __rpow__(self, other: Number) -> Value:
-        number = _constant("pow", other)
-        return NotImplemented if number is None else number**self
+    __radd__ = _reflected("add", __add__)
+    __rsub__ = _reflected("sub", __sub__)
+    __rmul__ = _reflected("mul", __mul__)
+    __rtruediv__ = _reflected("div", __truediv__)
+    __rpow__ = _reflected("pow", __pow__)
 
     def __neg__(self) -> Value:
         return _unary("neg", self, -self._data, -1.0)
@@ -420,29 +409,12 @@ class Value:
     # Equality looks at the number, so hashing must not: nodes are told apart by identity.
     __hash__ = object.__hash__
 
-    def __eq__(self, other: object) -> bool:
-        number = _peer(self, other)
-        return NotImplemented if number is None else self._data == number
-
-    def __ne__(self, other: object) -> bool:
-        number = _peer(self, other)
-        return NotImplemented if number is None else self._data != number
-
-    def __lt__(self, other: Value | Number) -> bool:
-        number = _peer(self, other)
-        return NotImplemented if number is None else self._data < number
-
-    def __le__(self, other: Value | Number) -> bool:
-        number = _peer(self, other)
-        return NotImplemented if number is None else self._data <= number
-
-    def __gt__(self, other: Value | Number) -> bool:
-        number = _peer(self, other)
-        return NotImplemented if number is None else self._data > number
-
-    def __ge__(self, other: Value | Number) -> bool:
-        number = _peer(self, other)
-        return NotImplemented if number is None else self._data >= number
+    __eq__ = _comparison(operator.eq)
+    __ne__ = _comparison(operator.ne)
+    __lt__ = _comparison(operator.lt)
+    __le__ = _comparison(operator.le)
+    __gt__ = _comparison(operator.gt)
+    __ge__ = _comparison(operator.ge)
 
     def __bool__(self) -> bool:
         _forbid_read("bool", self)
@@ -502,14 +474,7 @@ class Value:
     def __tapegraph_apply__(
         name: str, inputs: tuple[Value | Number, ...], attrs: Mapping[str, object]
     ) -> Value:
-        """Apply the operation ``name`` as ``tg.exp(v)`` and its kin do when an input is a Value.
-
-        Parameters: ``name``, an operation's name; ``inputs``, Values and numbers, at least one a
-        Value; ``attrs``, which must be empty. Raises ``TypeError`` for an operation on arrays.
-
-        >>> tg.exp(tg.Value(0.0)).data
-        1.0
-        """
+        """Apply the operation ``name`` as ``tg.exp(v)`` and its kin do when an input is a Value."""
         rule = _SCALAR_OPS.get(name)
         if rule is None:
             hint = "Add Values up with tg.vsum(values). " if name == "sum" else ""
@@ -574,7 +539,6 @@ def _aside(op: str, args: tuple[Value, ...], data: float, slopes: tuple[float, .
 
 
 def _sum(operands: tuple[Value, ...], total: float) -> Value:
-    """Record a sum of any number of operands."""
     out = _leaf(total)
     out._many = operands
     out._op = "sum"
@@ -582,7 +546,6 @@ def _sum(operands: tuple[Value, ...], total: float) -> Value:
 
 
 def _leaf(data: float) -> Value:
-    """Make a node that was computed from none."""
     out = _new(Value)
     out._a = out._b = out._mark = None
     out._many = ()
@@ -611,7 +574,6 @@ def _copied(node: Value, out: Value, copies: Mapping[int, Value]) -> Value:
 
 
 def _unary(op: str, a: Value, data: float, da: float) -> Value:
-    """Record ``op(a) = data`` with d data / d a = ``da``."""
     if _entered():
         return _aside(op, (a,), data, (da,))
     out = _new(Value)
@@ -625,7 +587,6 @@ def _unary(op: str, a: Value, data: float, da: float) -> Value:
 
 
 def _binary(op: str, a: Value, b: Value, data: float, da: float, db: float) -> Value:
-    """Record ``op(a, b) = data`` with its two partial derivatives."""
     if _entered():
         return _aside(op, (a, b), data, (da, db))
     out = _new(Value)
@@ -707,7 +668,6 @@ def _read(value: Value, name: str) -> Any:
 
 
 def _write(value: Value, name: str, data: object) -> None:
-    """Give a Value or its gradient another number."""
     number = _as_float(data)
     recorder = current_recorder()
     if recorder is None:
@@ -749,7 +709,6 @@ def _constant(op: str, other: object) -> Value | None:
 
 
 def _operand(op: str, x: object) -> Value:
-    """Return an operand that must be a Value or a number as a Value."""
     value = x if isinstance(x, Value) else _constant(op, x)
     if value is None:
         raise TypeError(_not_a_number(op, x))
@@ -757,7 +716,6 @@ def _operand(op: str, x: object) -> Value:
 
 
 def _not_a_number(where: str, received: object) -> str:
-    """Return what was received, what was expected and what to do about it."""
     kind = type(received).__name__
     if isinstance(received, Value):
         fix = "Use the Value itself, or its .data for a new leaf with the same number."
@@ -778,21 +736,9 @@ def _not_a_number(where: str, received: object) -> str:
 # -- the reverse sweep -----------------------------------------------------------------------
 
 
-class _Turn:
-    """One sweep at a time: a sweep keeps its notes on the nodes, which threads may share."""
-
-    def __init__(self) -> None:
-        self.reset()
-
-    def reset(self) -> None:
-        self.lock = threading.RLock()
-        self.taken = False
-
-
-_turn = _Turn()
-if hasattr(os, "register_at_fork"):
-    # A child forked while another thread held the lock would wait for it for ever.
-    os.register_at_fork(after_in_child=_turn.reset)
+# One sweep at a time: a sweep keeps its notes on the nodes, which threads may share.
+_turn = Lock()
+_sweeping: Any = None  # the lock that the sweep holds: a forked child has another one
 
 
 def _in_order(root: Value) -> list[Value]:
@@ -884,8 +830,9 @@ def _sweep(root: Value) -> None:
             if not left:
                 push(arg)
 
-    for watcher in WATCHING.value():
-        watcher.numbers_swept([(node, node._cot) for node in nodes])
+    if _entered():  # as where somebody looks on
+        for watcher in WATCHING.value():
+            watcher.numbers_swept([(node, node._cot) for node in nodes])
     rest = iter(nodes)
     try:
         _add_up(rest)
@@ -909,7 +856,6 @@ def _gelu(x: Value) -> Value:
 
 
 def _silu(x: Value) -> Value:
-    """Return x sigmoid(x)."""
     return x * x.sigmoid()
 
 

@@ -8,9 +8,9 @@ from typing import Any, Concatenate, Literal, overload
 
 import numpy as np
 
+from tapegraph.compiling.results import derivative_function
 from tapegraph.errors import check_callable, message
 from tapegraph.pytree import mapped
-from tapegraph.recording.derivatives import derivative_function
 from tapegraph.tensors.dual import Dual
 from tapegraph.tensors.tensor import Tensor
 from tapegraph.transforms.levels import (

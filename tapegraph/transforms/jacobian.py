@@ -8,11 +8,11 @@ from typing import Any, Literal
 
 import numpy as np
 
+from tapegraph.compiling.results import derivative_function
 from tapegraph.errors import check_callable, kind_of, message
 from tapegraph.ops import elementwise, shape
 from tapegraph.pytree import leaves, matched, replaced
 from tapegraph.random import Repeated
-from tapegraph.recording.derivatives import derivative_function
 from tapegraph.recording.node import as_leaf
 from tapegraph.tensors.dual import dual_of
 from tapegraph.transforms.grad import Gradient

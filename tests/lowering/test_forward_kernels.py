@@ -10,7 +10,7 @@ import pytest
 
 import tapegraph as tg
 from tapegraph.commands.machine import info
-from tapegraph.recording import kernels
+from tapegraph.recording import watchers
 from tests.cases import CASES
 
 if importlib.util.find_spec("tensorflow") is None:
@@ -44,7 +44,7 @@ def ran(monkeypatch):
 
     monkeypatch.setattr(forwards, "forward", noting)
     yield found
-    kernels.OTHERS.clear()  # as before anybody chose
+    watchers.OTHERS.clear()  # as before anybody chose
 
 
 def evaluated(case, dtype):
@@ -178,7 +178,7 @@ def test_a_kernel_that_fails_leaves_it_to_numpy_and_says_so(monkeypatch):
     said = "exp: received MemoryError of the kernel of tensorflow: the device is full"
     with tg.use_forward("tensorflow", threshold=0), pytest.warns(RuntimeWarning, match=said):
         assert tg.exp(np.zeros(3)).data.tolist() == [1.0, 1.0, 1.0]
-    kernels.OTHERS.clear()
+    watchers.OTHERS.clear()
 
 
 def test_without_tensorflow_the_choice_is_an_error(monkeypatch):
@@ -191,4 +191,4 @@ def test_without_tensorflow_the_choice_is_an_error(monkeypatch):
     with tg.use_forward("tensorflow", threshold=0):
         with pytest.raises(runtime.Unavailable, match="not installed"):
             tg.exp(np.zeros(3))
-    kernels.OTHERS.clear()
+    watchers.OTHERS.clear()

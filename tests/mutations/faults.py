@@ -2020,7 +2020,7 @@ FAULTS = (
     Fault(
         "locks",
         "held-for-ever-in-a-forked-child",
-        "tapegraph/locks.py",
+        "tapegraph/interrupts.py",
         "    os.register_at_fork(after_in_child=_renew_all)",
         "    pass",
         "tests/recording/test_concurrency.py -k fork",

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import tapegraph as tg
-from tapegraph.recording.kernels import OTHERS
+from tapegraph.recording.watchers import OTHERS
 
 
 @pytest.fixture(params=["native", "tensorflow"])

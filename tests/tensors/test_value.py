@@ -804,8 +804,8 @@ def test_a_child_forked_during_a_backward_stays_usable(run_python):
 
         x = Value(3.0)
         out = x * x
-        with value._turn.lock:
-            value._turn.taken = True
+        with value._turn():
+            value._sweeping = value._turn()
             child = os.fork()
             if child == 0:
                 try:

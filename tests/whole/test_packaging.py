@@ -183,7 +183,6 @@ ROOMS = (
     "errors",
     "other_names",
     "interrupts",
-    "locks",
     "markup",
     "progress",
     "typed",
@@ -321,7 +320,6 @@ OF_EACH_ROOM = {
     *("EAGER", "LAST_ATTRS", "ENGINE", "gradients", "jacobian", "export", "function"),
     *("avg_pool2d", "max_pool2d", "conv2d", "cofactors", "permuted"),
     *("divide", "log", "power", "relu", "sigmoid"),  # of Python's floats
-    *("partition", "sort"),  # in place, which is refused
 }
 
 
