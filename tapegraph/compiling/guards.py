@@ -12,9 +12,10 @@ of the elements of large arrays and containers. Real calls find those.
 
 from __future__ import annotations
 
+import dis
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
-from functools import partial
+from functools import lru_cache, partial
 from itertools import islice
 from operator import attrgetter, is_, itemgetter
 from types import CodeType, FunctionType, MethodType, ModuleType
@@ -22,7 +23,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tapegraph.compiling.code_names import NONE, CodeNames, names_of, union
 from tapegraph.errors import LIBRARY, ORIGINS, USER
 from tapegraph.recording.node import Node
 from tapegraph.recording.program import identity
@@ -44,6 +44,22 @@ _FUNCTIONS = (FunctionType, MethodType, partial)
 Get = Callable[[Any], tuple[Any, ...]]
 # Of an owner and a key: what replaces the entry.
 Put = Callable[[Any, Any], Callable[[Any], Any]]
+
+
+class CodeNames(NamedTuple):
+    """The names in some code.
+
+    :ivar globals: Names of globals, and of built-in functions.
+    :ivar reads: Names of attributes whose value is used, and strings that may be one (``getattr``).
+    :ivar calls: Names of attributes that are called at once, such as methods.
+    """
+
+    globals: frozenset[str]
+    reads: frozenset[str]
+    calls: frozenset[str]
+
+
+NO_NAMES = CodeNames(frozenset(), frozenset(), frozenset())
 
 
 class Same:
@@ -148,7 +164,7 @@ class View:
 
 
 def look(
-    function: Any, known: CodeNames = NONE, fed: frozenset[str] = frozenset()
+    function: Any, known: CodeNames = NO_NAMES, fed: frozenset[str] = frozenset()
 ) -> tuple[View, CodeNames]:
     """Walk over what a function sees.
 
@@ -464,3 +480,42 @@ def _text(mark: Any) -> str:
     if isinstance(mark, (tuple, frozenset)) and mark:
         return "an array" if isinstance(mark, tuple) and len(mark) == 3 else "others"
     return "none"
+
+
+# The names in code
+
+
+@lru_cache(maxsize=4096)
+def names_of(code: CodeType) -> CodeNames:
+    """Return the names in a function's code, and in that of the functions it defines.
+
+    :param code: That of a function.
+
+    >>> def f(model, x):
+    ...     return model.scale * x.sum() + offset
+    >>> names = names_of(f.__code__)
+    >>> sorted(names.globals), sorted(names.reads), sorted(names.calls)
+    (['offset'], ['scale'], ['sum'])
+    """
+    names: tuple[set[str], set[str], set[str]] = (set(), set(), set())
+    for step in dis.get_instructions(code):
+        if step.opname in ("LOAD_GLOBAL", "LOAD_NAME"):
+            names[0].add(step.argval)
+        elif step.opname == "LOAD_METHOD":
+            names[2].add(step.argval)
+        elif step.opname in ("LOAD_ATTR", "LOAD_SUPER_ATTR"):
+            names[2 if _is_call(step) else 1].add(step.argval)
+    if names[0] & {"getattr", "hasattr"}:
+        names[1].update(text for text in code.co_consts if isinstance(text, str))
+    inner = (names_of(part) for part in code.co_consts if isinstance(part, CodeType))
+    return union([CodeNames(*map(frozenset, names)), *inner])
+
+
+def union(parts: Iterable[CodeNames]) -> CodeNames:
+    """Return all the names of some parts."""
+    return CodeNames(*(frozenset().union(*which) for which in zip(NO_NAMES, *parts, strict=True)))
+
+
+def _is_call(step: dis.Instruction) -> bool:
+    """Return whether an attribute is loaded to be called at once, as Python 3.12 marks it."""
+    return "NULL|self" in step.argrepr

@@ -11,8 +11,7 @@ from weakref import ref
 import numpy as np
 
 from tapegraph.arrays.row_sparse import RowSparse
-from tapegraph.capture.capture import MAYBE_ZEROED, ZEROED, Capture, RunDependent
-from tapegraph.capture.leaked import leaked
+from tapegraph.capture.capture import MAYBE_ZEROED, ZEROED, Capture, RunDependent, leaked
 from tapegraph.compiling.arguments import (
     FLOAT,
     RESULT,
@@ -23,18 +22,24 @@ from tapegraph.compiling.arguments import (
     flattened,
     rebuilt,
 )
-from tapegraph.compiling.float_arg import FloatArg, Inputs
 from tapegraph.compiling.guards import FedPlace
-from tapegraph.compiling.sources import Converted, GradientBefore, Reader, Reading
+from tapegraph.compiling.inputs import (
+    Converted,
+    FloatArg,
+    GradientBefore,
+    Inputs,
+    Reader,
+    Reading,
+)
 from tapegraph.differentiation import stored
 from tapegraph.errors import message
 from tapegraph.recording.changes import Change, Undo, make, set_gradient, together
 from tapegraph.recording.node import Node, as_leaf
 from tapegraph.recording.op import ALL_REDUCE, INPUT, SCALAR
 from tapegraph.recording.program import Program, Recording, identity
+from tapegraph.recording.remote import is_remote
 from tapegraph.scalars.datum import Datum
-from tapegraph.scalars.depths import Levels
-from tapegraph.scalars.numbers import Numbers
+from tapegraph.scalars.numbers import Levels, Numbers
 from tapegraph.scalars.recorder import NUMBERS, recorder_of
 from tapegraph.scalars.state import ScalarState
 from tapegraph.tensors.value import Value
@@ -152,13 +157,21 @@ class Trace:
                 self.constants[slot] = self.recording.values[slot]
                 self._made_inside[slot] = ref(node)
 
-    @property
-    def guards(self) -> list[tuple[int, bool]]:
-        """Which state had a gradient when that decided what was recorded."""
-        return [(id(node), had) for node, had in self._guarded]
+    def is_comparable_to(self, later: Trace) -> bool:
+        """Return whether another call was captured under the same conditions, which hold now."""
+        mine, theirs = ([(id(node), had) for node, had in t._guarded] for t in (self, later))
+        return mine == theirs and self.holds()
 
-    def guards_hold(self) -> bool:
-        """Return whether it is so now."""
+    def holds(self) -> bool:
+        """Return whether state is of the recorded types, and has gradients where it had."""
+        program = self.recording.program
+        for slot, node in self.state.items():
+            if not is_remote(node):  # there it keeps its type
+                array = node._array
+                if array.shape != program.shapes[slot] or array.dtype != program.dtypes[slot]:
+                    return False
+            if node._requires_grad != program.needs[slot]:
+                return False
         return all(_has_gradient(node) == had for node, had in self._guarded)
 
     @property
@@ -291,7 +304,8 @@ class Trace:
         mine, theirs = self.recording, other.recording
         a, b = mine.program, theirs.program
         if self.results != other.results or not _same(self._plain, other._plain):
-            return f"it returned {self._text()}, and then {other._text()}"
+            returned = as_written(self.results), as_written(other.results)
+            return f"it returned {returned[0]}, and then {returned[1]}"
         difference = self._differs_in_numbers(other)
         if difference is not None:
             return difference
@@ -326,9 +340,6 @@ class Trace:
         if self.numbers != other.numbers:
             return f"{self.numbers!r}, and then others, of other Values from outside"
         return None
-
-    def _text(self) -> str:
-        return as_written(self.results)
 
 
 def _entry_of(program: Program, slot: int) -> tuple[Any, ...]:

@@ -27,6 +27,9 @@ class Datum:
     __array_ufunc__ = None
     __pandas_priority__ = 10_000
 
+    requires_grad = False  # gradients flow through Values
+    shape: tuple[int, ...] = ()
+
     def __init__(self, recorder: Recorder, index: int) -> None:
         self._recorder = recorder
         self._index = index
@@ -56,16 +59,6 @@ class Datum:
     def detach(self) -> Any:
         """Return the number as a tensor."""
         return self._recorder.tensor([self._index])[0]
-
-    @property
-    def requires_grad(self) -> bool:
-        """False: gradients flow through Values."""
-        return False
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """That of a number."""
-        return ()
 
     def __pos__(self) -> Datum:
         return self

@@ -1,24 +1,31 @@
-"""`FloatArg`: a float argument of a compiled function, which takes the dtype of what it meets."""
+"""What a captured call is given: the leaves that stand for it, and where a run finds their values.
+
+A float stands as a `FloatArg`, which takes the dtype of what it meets.
+"""
 
 from __future__ import annotations
 
 import operator
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from tapegraph.capture.capture import Capture
 from tapegraph.compiling.arguments import LeafSpec
-from tapegraph.compiling.sources import Argument, Reader
+from tapegraph.differentiation import stored
 from tapegraph.errors import message
 from tapegraph.recording import numpy_functions
 from tapegraph.recording.capture_mode import BY_VALUE, ConcretizationError
+from tapegraph.recording.node import Node
 from tapegraph.recording.op import OPS, Attrs
 from tapegraph.recording.program import identity
 from tapegraph.recording.record import ELEMENTWISE, apply
 from tapegraph.tensors.array_methods import ArrayMethods
 
+# Gives a leaf's value in a run, from the arguments and from what every run reads anew.
+Reader = Callable[[list[Any], list[Any]], Any]
 # Python's own arithmetic, which every run does anew: a tuple of the name and the operands.
 Expression = tuple[Any, ...]
 _ARITHMETIC: dict[str, Callable[..., Any]] = {
@@ -31,6 +38,51 @@ _ARRAYS = (
     "np.stack([k, x]) for np.array([k, x]); in place of a list of numbers pass an array."
 )
 _FUNCTIONS = f"Write np.sqrt(k) for math.sqrt(k), and so on. {BY_VALUE}"
+
+
+@dataclass(slots=True)
+class Argument:
+    """An argument's array or float."""
+
+    position: int
+
+    def __call__(self, given: list[Any], read: list[Any]) -> Any:
+        """Return it for one run."""
+        return given[self.position]
+
+
+@dataclass(slots=True)
+class Reading:
+    """What every run reads anew, such as a learning rate or random numbers."""
+
+    position: int
+
+    def __call__(self, given: list[Any], read: list[Any]) -> Any:
+        """Return it for one run."""
+        return read[self.position]
+
+
+@dataclass(slots=True)
+class GradientBefore:
+    """The gradient that a leaf has when a run begins."""
+
+    leaf: Node
+
+    def __call__(self, given: list[Any], read: list[Any]) -> Any:
+        """Return it for one run."""
+        return stored.read(self.leaf)
+
+
+@dataclass(slots=True)
+class Converted:
+    """What another source gives, in another dtype."""
+
+    source: Reader
+    dtype: Any
+
+    def __call__(self, given: list[Any], read: list[Any]) -> Any:
+        """Return it for one run."""
+        return np.asarray(self.source(given, read), self.dtype)
 
 
 def evaluated(expression: Any, given: list[Any]) -> Any:
@@ -103,6 +155,11 @@ class FloatArg(ArrayMethods):
 
     __slots__ = ("_expression", "_inputs_of", "_reads", "_value")
 
+    requires_grad = False
+    shape: tuple[int, ...] = ()
+    ndim, size, imag = 0, 1, 0.0  # type: ignore[assignment]
+    dtype = np.dtype(np.float64)  # until it meets an array
+
     def __init__(
         self,
         inputs: Inputs,
@@ -173,39 +230,9 @@ class FloatArg(ArrayMethods):
         return self.tensor()
 
     @property
-    def requires_grad(self) -> bool:
-        """False: it is an argument."""
-        return False
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """That of a number."""
-        return ()
-
-    @property
-    def ndim(self) -> int:
-        """0."""
-        return 0
-
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        """float64, until it meets an array."""
-        return np.dtype(np.float64)
-
-    @property
-    def size(self) -> int:
-        """1."""
-        return 1
-
-    @property
     def real(self) -> FloatArg:
         """The number itself, as of a float."""
         return self
-
-    @property
-    def imag(self) -> float:  # type: ignore[override]
-        """0.0, as of a float."""
-        return 0.0
 
     def conjugate(self) -> FloatArg:
         """Return the number itself, as of a float."""
@@ -219,12 +246,6 @@ class FloatArg(ArrayMethods):
         if digits is None:  # which gives an int
             return round(self.read("round", "Write np.round(k)."))
         return self._computed("round", (self, digits))
-
-    def __divmod__(self, other: Any) -> tuple[Any, Any]:
-        return self // other, self % other
-
-    def __rdivmod__(self, other: Any) -> tuple[Any, Any]:
-        return other // self, other % self
 
     def _computed(self, name: str, operands: tuple[Any, ...]) -> FloatArg:
         """Return what Python makes of numbers, as a number of the program."""
