@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Sequence
-from functools import partial
+from dataclasses import dataclass
+from functools import cached_property, partial
 from types import CodeType
 from typing import Any
 
@@ -25,6 +26,7 @@ _FOLD = "fold"
 CodePlace = tuple[CodeType, int] | None
 
 
+@dataclass(eq=False, repr=False)
 class Numbers:
     """A function of vectors, number by number.
 
@@ -37,35 +39,17 @@ class Numbers:
     :param places: The code object and offset that recorded each, for messages.
     """
 
-    __slots__ = ("_levels", "args", "constants", "exports", "given", "kinds", "places")
+    kinds: list[str]
+    args: list[tuple[int, ...]]
+    constants: dict[int, float]
+    exports: list[int]
+    given: int
+    places: list[CodePlace]
 
-    def __init__(
-        self,
-        kinds: list[str],
-        args: list[tuple[int, ...]],
-        constants: dict[int, float],
-        exports: list[int],
-        given: int,
-        places: list[CodePlace],
-    ) -> None:
-        self.kinds = kinds
-        self.args = args
-        self.constants = constants
-        self.exports = exports
-        self.given = given
-        self.places = places
-        self._levels: Levels | None = None
-
-    @property
+    @cached_property
     def levels(self) -> Levels:
         """The program as it is run."""
-        if self._levels is None:
-            self._levels = Levels(self.kinds, self.args, self.constants, self.exports, self.given)
-        return self._levels
-
-    def run(self, vectors: Sequence[Array]) -> Array:
-        """Return the numbers asked for."""
-        return self.levels.run(vectors)
+        return Levels(self)
 
     def __len__(self) -> int:
         return len(self.kinds)
@@ -111,16 +95,10 @@ class Numbers:
 class Levels:
     """A program of `Numbers`, ready to run; it owns its memory, so one run at a time."""
 
-    def __init__(
-        self,
-        kinds: list[str],
-        args: list[tuple[int, ...]],
-        constants: dict[int, float],
-        exports: list[int],
-        given: int,
-    ) -> None:
-        self._count = len(kinds)
-        operands = _folded(kinds, args, exports)
+    def __init__(self, numbers: Numbers) -> None:
+        kinds, count = numbers.kinds, len(numbers)
+        self._count = count
+        operands = _folded(kinds, numbers.args, numbers.exports)
         depths = _depths(operands)
         self.depth = max(depths.values(), default=0)
         groups: dict[tuple[Any, ...], list[int]] = defaultdict(list)
@@ -130,14 +108,13 @@ class Levels:
         order = sorted(groups)
 
         # Where each number lies: given ones, constants, results, and what cotangents pass on.
-        count = len(kinds)
         zero, nothing = count, count + 1  # 0.0, where totals begin; -0.0, which adds nothing
         positions = np.zeros(count + 2, np.intp)
         for i, kind in enumerate(kinds):
             if kind == GIVEN:
-                (positions[i],) = args[i]
-        self._given = given
-        known = {**constants, zero: 0.0, nothing: -0.0}
+                (positions[i],) = numbers.args[i]
+        self._given = numbers.given
+        known = {**numbers.constants, zero: 0.0, nothing: -0.0}
         stop = self._given
         for i in known:
             positions[i] = stop
@@ -155,12 +132,12 @@ class Levels:
         self._pool = pool = np.zeros(stop)
         for i, number in known.items():
             pool[positions[i]] = number
-        self._exports = positions[exports]
+        self.nbytes = pool.nbytes
+        self._exports = positions[numbers.exports]
 
         # The calls in order, and which of them differ where zero must stay zero.
         self._calls: list[tuple[Callable[..., Any], tuple[Any, ...]]] = []
         self._strong: list[tuple[int, Array, Array]] = []
-        scratch = _Scratch(pool)
         for key in order:
             _, kind, width = key
             out, members = pool[places[key]], groups[key]
@@ -170,26 +147,32 @@ class Levels:
                 rows = [tuple(zero if x is None else x for x in row) for row in rows]
             found = positions[np.array(rows, np.intp)]
             if kind == PYTHON_SUM or (kind == _FOLD and width > 2):
-                matrix = self._read(scratch, found.T)
+                matrix = self._operand(found.T)
                 self._calls.append((python_sums if kind == PYTHON_SUM else _added, (matrix, out)))
                 continue
-            columns = [self._read(scratch, column) for column in found.T]
+            columns = [self._operand(column) for column in found.T]
             run = np.add if kind == _FOLD else SCALAR_OPS[kind].vector or SCALAR_OPS[kind].run
             if kind == WEIGHED:
                 self._strong.append((len(self._calls), columns[1], out))
             self._calls.append((run, (*columns, out)))
         self.calls = len(self._calls)
-        self.nbytes = pool.nbytes + scratch.nbytes
 
     def __len__(self) -> int:
         return self._count
 
-    def _read(self, scratch: _Scratch, positions: Array) -> Array:
-        """Return where an operand is found: in place, or gathered by a call before."""
-        array, call = scratch.operand(positions)
-        if call is not None:
-            self._calls.append((call, ()))
-        return array
+    def _operand(self, positions: Array) -> Array:
+        """Return the array that holds an operand: in place, or gathered by a call before."""
+        flat = np.ascontiguousarray(positions).reshape(-1)
+        first, steps = int(flat[0]), np.diff(flat)
+        if flat.size == 1 or (steps == 1).all():
+            return self._pool[first : first + flat.size].reshape(positions.shape)
+        if positions.ndim == 1 and not steps.any():
+            return self._pool[first : first + 1]
+        buffer = np.empty(flat.size)
+        self.nbytes += buffer.nbytes + flat.nbytes
+        # With any other mode `take` would fill a copy first.
+        self._calls.append((partial(self._pool.take, flat, None, buffer, "clip"), ()))
+        return buffer.reshape(positions.shape)
 
     def run(self, vectors: Sequence[Array]) -> Array:
         """Return the numbers asked for, in an array of their own."""
@@ -212,28 +195,6 @@ class Levels:
             if at in weighed:
                 cotangent, out = weighed[at]
                 out[np.broadcast_to(cotangent == 0.0, out.shape)] = 0.0
-
-
-class _Scratch:
-    """Operands of calls, as views of the pool or gathered from it."""
-
-    def __init__(self, pool: Array) -> None:
-        self._pool = pool
-        self.nbytes = 0
-
-    def operand(self, positions: Array) -> tuple[Array, Callable[[], Any] | None]:
-        """Return the array that holds an operand, and what fills it, if anything has to."""
-        flat = np.ascontiguousarray(positions).reshape(-1)
-        first, steps = int(flat[0]), np.diff(flat)
-        if flat.size == 1 or (steps == 1).all():
-            return self._pool[first : first + flat.size].reshape(positions.shape), None
-        if positions.ndim == 1 and not steps.any():
-            return self._pool[first : first + 1], None
-        buffer = np.empty(flat.size)
-        self.nbytes += buffer.nbytes + flat.nbytes
-        # With any other mode `take` would fill a copy first.
-        fill = partial(self._pool.take, flat, None, buffer, "clip")
-        return buffer.reshape(positions.shape), fill
 
 
 def _folded(
