@@ -1986,7 +1986,7 @@ FAULTS = (
     Fault(
         "compile",
         "no-gradient-reaches-the-rows-of-a-plan",
-        "fallback/plan/interpreter.py",
+        "fallback/plan/compiler.py",
         "        self.flows = [flow and slot in reached for slot, flow in enumerate(flows)]",
         "        self.flows = [flow and slot in wanted for slot, flow in enumerate(flows)]",
         "tests/compiling/test_jacobians.py -k eagerly",
@@ -1994,7 +1994,7 @@ FAULTS = (
     Fault(
         "compile",
         "no-jacobian-on-the-way-to-a-second-look",
-        "fallback/plan/interpreter.py",
+        "fallback/plan/compiler.py",
         "(backward.jacobian if op is JACOBIAN else backward.gradients)(run)",
         "backward.gradients(run)",
         "tests/compiling/test_jacobians.py -k second_look",
