@@ -54,9 +54,8 @@ class Compiler:
             number = slot in self.numbers
             self.of[slot] = value if number else Feed(value, hint=f"{_VALUE}{slot}")
         self._gradients: dict[tuple[int, ...], dict[int, Var]] = {}
-        moving = sgd_updates(self.program).values()
-        self._products = {d.product: d for d in moving}
-        self._differences = {d.difference: d for d in moving}
+        moves = sgd_updates(self.program).values()
+        self._moves = {slot: move for move in moves for slot in (move.product, move.difference)}
         self._readers = self.program.readers()
 
     def compile(self) -> Source:
@@ -66,19 +65,17 @@ class Compiler:
             if not program.inputs[slot]:
                 continue
             self.builder.op, self.builder.place = op.name, self.recording.where(slot)
+            move = self._moves.get(slot)
             if op in DERIVATIVES:
                 key = program.backward_of(slot)
                 if key not in self._gradients:
                     self._gradients[key] = self._derivatives(op, key)
                 self.of[slot] = self._gradients[key][program.inputs[slot][1]]
-            elif slot in self._products and self._is_rows(self._products[slot].gradient):
-                continue  # its only reader is the next
-            elif slot in self._differences and self._is_rows(self._differences[slot].gradient):
-                gradient, scale = (self.of[i] for i in self._differences[slot][:2])
-                update = Instr(RowUpdate, (gradient, scale))
-                self.of[slot] = self.builder.emit(update, f"{_VALUE}{slot}")
-            else:
+            elif move is None or not isinstance(self.of[move.gradient].value, RowSparse):
                 self._forward(slot)
+            elif slot == move.difference:  # which alone reads the product
+                update = Instr(RowUpdate, (self.of[move.gradient], self.of[move.scale]))
+                self.of[slot] = self.builder.emit(update, f"{_VALUE}{slot}")
         outputs = [self.of[slot] for slot in program.outputs]
         updates = [self.of[update.slot] for update in program.updates]
         results = [*outputs, *updates]
@@ -112,11 +109,8 @@ class Compiler:
         return {
             program.inputs[slot][1]
             for slot in program.gradients_of(key)
-            if self._readers[slot] <= self._products.keys()
+            if self._readers[slot] <= self._moves.keys()
         }
-
-    def _is_rows(self, slot: int) -> bool:
-        return isinstance(self.of[slot].value, RowSparse)
 
     def _forward(self, slot: int) -> None:
         program, op, attrs = self.program, self.program.ops[slot], self.program.attrs[slot]

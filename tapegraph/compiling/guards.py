@@ -89,38 +89,28 @@ class FedPlace(NamedTuple):
     """Where a function finds a float that is fed: read anew for every call.
 
     :ivar name: What the user calls it.
-    :ivar get, owner, position: What gives it, among others.
+    :ivar read: Gives what is there now.
     :ivar put: Leaves another object there: a call of what is written in C.
     """
 
     name: str
-    get: Get
-    owner: Any
-    position: int
+    read: Callable[[], Any]
     put: Callable[[Any], Any]
 
-    def read(self) -> Any:
-        """Return what is there now."""
-        return self.get(self.owner)[self.position]
 
-
-class View:
+class View(NamedTuple):
     """What a function saw at one time.
 
-    - key (tuple of (str, object)): What the user calls each thing (``self.training``,
-      ``sizes[0]``), and what it was: a number or string with its type, `Same` for an object, the
-      contents of an array. Two views with equal keys are of the same state of affairs.
-
+    :ivar key: What the user calls each thing (``self.training``, ``sizes[0]``), and what it was: a
+        number or string with its type, `Same` for an object, the contents of an array. Two views
+        with equal keys are of the same state of affairs.
     :ivar fed: The floats whose numbers do not count.
     """
 
-    __slots__ = ("_arrays", "_checks", "fed", "key")
-
-    def __init__(self, walk: _Walk) -> None:
-        self.key = tuple(walk.seen)
-        self.fed = walk.fed
-        self._checks = walk.checks
-        self._arrays = walk.arrays
+    key: tuple[tuple[str, Any], ...]
+    fed: list[FedPlace]
+    checks: list[Check]
+    arrays: list[tuple[Any, Any]]
 
     def holds(self) -> bool:
         """Return whether the function sees the very same objects, and arrays as they were.
@@ -128,11 +118,11 @@ class View:
         A number made anew, of the same value, is another object: then `look` decides.
         """
         try:
-            for get, owner, values in self._checks:
+            for get, owner, values in self.checks:
                 now = get(owner)
                 if len(now) != len(values) or not all(map(is_, now, values)):
                     return False
-            for array, before in self._arrays:
+            for array, before in self.arrays:
                 if contents(array) != before:
                     return False
             return True
@@ -185,7 +175,7 @@ def look(
         walk.value(function, "")
         found = union([known, *map(names_of, walk.codes)])
         if found == known:
-            return View(walk), found
+            return View(tuple(walk.seen), walk.fed, walk.checks, walk.arrays), found
         known = found  # other names may lead further
 
 
@@ -260,7 +250,8 @@ class _Walk:
         for i, (name, value) in enumerate(zip(names, values[first:], strict=True)):
             if put is not None and name in self._may_be_fed and type(value) is float:
                 fed.append(first + i)
-                self.fed.append(FedPlace(name, get, owner, first + i, put(owner, keys[i])))
+                read = partial(_at, first + i, get, owner)
+                self.fed.append(FedPlace(name, read, put(owner, keys[i])))
                 self._see(name, FED)
             else:
                 self.value(value, name, depth)
@@ -413,6 +404,10 @@ def _contents(cells: Any) -> tuple[Any, ...]:
         return tuple(map(_CELL, cells or ()))
     except ValueError:
         return tuple(getattr(cell, "cell_contents", _NOTHING) for cell in cells)
+
+
+def _at(position: int, get: Get, owner: Any) -> Any:
+    return get(owner)[position]
 
 
 def _without(get: Get, positions: Sequence[int], owner: Any) -> tuple[Any, ...]:

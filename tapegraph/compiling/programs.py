@@ -59,7 +59,7 @@ class Programs:
         self._length = len(trace.recording)
         self._name = name
         self._xla = xla
-        with self._told(registry.NATIVE):
+        with self._announced(registry.NATIVE):
             native = registry.engine(registry.NATIVE)
             self.native: Any = native.whole(trace.recording, trace.state)
         self.seconds = CLOCK.now() - start
@@ -105,7 +105,7 @@ class Programs:
         name, failure = self._choose()
         if name == registry.NATIVE or name in self._others:
             return self._run(name, failure, given, undo)
-        with self._told(name):  # the first run counts: it prepares the graph
+        with self._announced(name):  # the first run counts: it prepares the graph
             return self._run(name, failure, given, undo)
 
     def write(self, folder: str | os.PathLike[str]) -> None:
@@ -124,7 +124,7 @@ class Programs:
                 f"{self._name} in {registry.engine(name).title}", start, CLOCK.now() - start
             )
 
-    def _told(self, name: str) -> AbstractContextManager[None]:
+    def _announced(self, name: str) -> AbstractContextManager[None]:
         """Announce that it is compiled, where that takes long."""
         try:
             engine = registry.engine(name)
@@ -254,7 +254,7 @@ class Programs:
         """Run the loop of an engine; return how many runs stand."""
         trace, first = self._trace, name not in self._pace
         program: Any
-        with self._told(name) if first else nullcontext():
+        with self._announced(name) if first else nullcontext():
             program, imported, compiled = self._made(name)
         if program is None:
             return 0
