@@ -92,7 +92,6 @@ class PlanTracer(NDArrayOperatorsMixin):
         out: Any = None,
         **traits: Any,
     ) -> Any:
-        """Add an instruction, and return its result as a tracer."""
         tracers: list[PlanTracer] = []
 
         def given(x: Any) -> Any:

@@ -203,7 +203,6 @@ class Capture:
         self._stands_for(leaf, as_leaf(leaf._array.copy()))
 
     def _stands_for(self, leaf: Node, value: Node) -> None:
-        """Let a leaf stand for a value from now on."""
         attrs = {"shape": value._array.shape}
         node = remember(nodes.tensor_class, OPS["reshape"], value._array, (value,), attrs)
         node._requires_grad = leaf._requires_grad
@@ -321,7 +320,6 @@ class Capture:
         return node if version is None else version.value
 
     def _reads(self, node: Node) -> tuple[Any, ...]:
-        """Return what an entry of the program reads."""
         if self.is_state(node):
             return ()  # how it was made is no part of this program
         return tuple(self._value(x, node._seq) for x in node._inputs)

@@ -66,8 +66,6 @@ _disabled: ContextVar[bool] = ContextVar("tapegraph_compile_disabled", default=F
 def compile_disabled() -> Iterator[None]:
     """Run compiled functions eagerly inside the block, as ``TAPEGRAPH_COMPILE=0`` does for good.
 
-    :returns: Context manager.
-
     >>> with tg.compile_disabled():
     ...     tg.compile(lambda x: x * 2.0)(3.0)
     6.0

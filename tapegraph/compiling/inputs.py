@@ -96,7 +96,6 @@ def evaluated(expression: Any, given: list[Any]) -> Any:
 
 
 def _arguments_of(expression: Any) -> frozenset[int]:
-    """Return which of the arguments' arrays and floats an expression is of."""
     if type(expression) is not tuple:
         return frozenset()
     name, *operands = expression
@@ -111,7 +110,7 @@ class Inputs:
     def __init__(self, capture: Capture, given: list[Any]) -> None:
         self.capture = capture
         self.sources: list[tuple[Reader, Any]] = []
-        self.positions: dict[int, int] = {}  # of the arrays, by the id of what stands for each
+        self.positions: dict[int, int] = {}  # of arguments, by the id of what stands for each
         self.floats: dict[Any, Any] = {}
         self._given = given
         self._left = iter(range(len(given)))
@@ -129,11 +128,6 @@ class Inputs:
         elif leaf.kind[0] == "tensor":
             self.capture.tensors_of_caller.add(id(tensor))
         return tensor
-
-    def position(self, leaf: Any) -> int | None:
-        """Return which argument a leaf stands for, None of what is computed or read anew."""
-        kind, at = leaf._attrs.get("number", (None, None))[:2]
-        return at if kind == "argument" else self.positions.get(id(leaf))
 
     def float(self, position: int, reads: dict[int, bool] | None = None) -> FloatArg:
         """Return what stands for a float, which may be read where that is noted in ``reads``."""
@@ -221,6 +215,8 @@ class FloatArg(ArrayMethods):
             source = lambda given, read: np.asarray(evaluated(expression, given), kind)  # noqa: E731
             inputs.sources.append((source, leaf))
             inputs.floats[key] = leaf
+            if expression[0] == "argument":
+                inputs.positions[id(leaf)] = expression[1]
         return inputs.floats[key]
 
     __tapegraph_float__ = tensor

@@ -306,7 +306,6 @@ class Programs:
         return max(1, _MOST_BYTES // max(size, 1))
 
     def _rows(self, program: WholeProgram, block: CallBlock, runs: int) -> list[Any]:
-        """Return what a loop is given for each leaf."""
         trace = self._trace
         read = trace.read_ahead(runs)
         values: list[Any] = []

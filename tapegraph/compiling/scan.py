@@ -54,8 +54,6 @@ class Each(Rows):
 
 
 class _TensorRows(ArrayRows):
-    """The rows of a constant tensor."""
-
     def row(self, place: int) -> Any:
         return as_leaf(self._array[place])
 
@@ -171,7 +169,6 @@ class CallBlock:
 
 
 def _given(rows: Rows, place: int, first: Any) -> Any:
-    """Return the array or float that a call is given, of the type of the first one's."""
     if isinstance(first, np.ndarray):
         return np.asarray(rows.block(place, place + 1)[0], first.dtype)
     return rows.row(place)
@@ -208,7 +205,6 @@ def _check_rows(path: str, array: Array) -> None:
 
 
 def _common(lengths: dict[str, int]) -> int:
-    """Return how many calls there are."""
     if len(set(lengths.values())) > 1:
         received = ", ".join(f"{n} for {path}" for path, n in lengths.items())
         raise ValueError(message("scan", f"rows: {received}", "as many of each"))
@@ -270,7 +266,6 @@ class Results:
         return []
 
     def _put(self, place: int, path: str, leaf: Any, calls: int | None) -> None:
-        """Keep the values of a leaf in the next calls."""
         column, count = self._columns[place], calls or 1
         if isinstance(leaf, Node) != self._tensors[place]:
             self._refuse(f"{kind_of(leaf)} for {path}", "the same kind")

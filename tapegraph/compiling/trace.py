@@ -56,16 +56,15 @@ class TraceMismatchError(RuntimeError):
 class Trace:
     """A recorded call.
 
-    - recording: The program, whose outputs are the results and then the gradients of state.
-    - results (ArgSpec): Of what the function returns.
-    - gradients (list of (Node, object)): The state whose gradient is touched, and what it is left
-      with: `COMPUTED`, or what `Capture.gradients` has for none and for zero.
-
+    :ivar recording: The program, whose outputs are the results and then the gradients of state.
+    :ivar results: The structure of what the function returns.
+    :ivar gradients: The state whose gradient is touched, and what it is left with: `COMPUTED`, or
+        what `Capture.gradients` has for none and for zero.
     :ivar draws: Whether runs draw random numbers.
     :ivar averages: Whether they average over processes.
     :ivar sources: What gives the value of each leaf that changes from run to run, by slot: it takes
         the arguments' arrays and floats, and what `read` gives.
-    :param arguments: Which of the arguments' arrays and floats a leaf stands for, by slot.
+    :ivar arguments: Which of the arguments' arrays and floats a leaf stands for, by slot.
     :ivar constants: The arrays that are the same in every run, by slot.
     :ivar numbers: What is read and written of Values, if there are any.
     :ivar read_floats: The names of fed floats that were read as plain numbers, so that they cannot
@@ -149,7 +148,7 @@ class Trace:
             node = self.recording.nodes[slot]
             if program.ops[slot] is INPUT:
                 self.sources[slot] = by_id[id(node)]
-                if (position := inputs.position(node)) is not None:
+                if (position := inputs.positions.get(id(node))) is not None:
                     self.arguments[slot] = position
             elif capture.is_state(node):
                 self.state[slot] = node
@@ -177,16 +176,11 @@ class Trace:
     @property
     def repeats(self) -> bool:
         """Whether a run leaves what the next run of the program is to find."""
+        left = {id(node): grad for node, grad in self.gradients}
+        found = [(left.get(id(node), MAYBE_ZEROED), had) for node, had in self._guarded]
         return self.carried is not None and all(
-            self._has_then(node, had) == had for node, had in self._guarded
+            grad is MAYBE_ZEROED or (grad is not None) == had for grad, had in found
         )
-
-    def _has_then(self, node: Node, had: bool) -> bool:
-        """Return whether state has a gradient after a run."""
-        for touched, left in self.gradients:
-            if touched is node:
-                return left is not None and (left is not MAYBE_ZEROED or had)
-        return had
 
     @cached_property
     def carried(self) -> dict[int, int | None] | None:

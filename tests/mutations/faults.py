@@ -1474,7 +1474,7 @@ FAULTS = (
         "scan-of-a-program-that-becomes-another",
         "tapegraph/compiling/trace.py",
         "return self.carried is not None and all(\n"
-        "            self._has_then(node, had) == had for node, had in self._guarded\n"
+        "            grad is MAYBE_ZEROED or (grad is not None) == had for grad, had in found\n"
         "        )",
         "return self.carried is not None",
         f"{SCAN} -k another",
