@@ -66,6 +66,8 @@ _disabled: ContextVar[bool] = ContextVar("tapegraph_compile_disabled", default=F
 def compile_disabled() -> Iterator[None]:
     """Run compiled functions eagerly inside the block, as ``TAPEGRAPH_COMPILE=0`` does for good.
 
+    :returns: Context manager.
+
     >>> with tg.compile_disabled():
     ...     tg.compile(lambda x: x * 2.0)(3.0)
     6.0
@@ -117,11 +119,7 @@ class _Entry:
 
 
 class Compiled:
-    """A compiled function; `tg.compile` makes it.
-
-    :ivar traces: How many recordings it holds: of combinations of arguments, and of what it sees
-        besides.
-    """
+    """A compiled function; `tg.compile` makes it."""
 
     _workers: Any = None  # whose gradients are averaged
 
@@ -183,7 +181,7 @@ class Compiled:
 
     @property
     def traces(self) -> int:
-        """How many combinations of arguments have been recorded."""
+        """How many recordings it holds: of arguments, and of what it sees besides."""
         return len(self._entries)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:

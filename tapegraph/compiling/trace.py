@@ -385,7 +385,7 @@ def _same(before: list[Any], after: list[Any]) -> bool:
             return value.shape, value.dtype.str, value.tobytes()
         return identity(value)
 
-    return len(before) == len(after) and list(map(bits, before)) == list(map(bits, after))
+    return list(map(bits, before)) == list(map(bits, after))
 
 
 def _entry(recording: Recording, slot: int) -> str:
