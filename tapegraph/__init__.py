@@ -16,7 +16,7 @@ _find_siblings()
 
 from tapegraph import data, optim, random
 from tapegraph.compiling.compiled import compile, compile_disabled
-from tapegraph.compiling.scan_arguments import each
+from tapegraph.compiling.scan import each
 from tapegraph.compiling.trace import TraceMismatchError
 from tapegraph.differentiation.backward import backward
 from tapegraph.differentiation.gradients import gradients

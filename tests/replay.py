@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from tapegraph.fallback.plan.interpreter import interpret
+from tapegraph.fallback.plan.compiler import interpret
 from tapegraph.recording.program import Program
 
 

@@ -18,7 +18,7 @@ import numpy as np
 from tapegraph.arrays.buffers import keep_freed_memory
 from tapegraph.engines.tuner import CLOCK
 from tapegraph.fallback.plan.codegen import TELL, telling
-from tapegraph.fallback.plan.compiler import compile_plan
+from tapegraph.fallback.plan.compiler import Compiler
 from tapegraph.numpy_warnings import quietly
 from tapegraph.recording.program import Recording
 from tapegraph.recording.watchers import WATCHING, Watcher
@@ -49,7 +49,7 @@ class Plan:
         # How a sum is rounded depends on the order in memory; a real call takes arguments in C's.
         self._types = [(v.dtype, "C" if v.flags.c_contiguous else "K") for v in values]
         with np.errstate(all="ignore"):
-            source = compile_plan(recording)
+            source = Compiler(recording).compile()
         self.source, self.nbytes = source.text, source.nbytes
         self._body, self._names, self._long = source.body, source.names, source.long
         file = f"{PLAN} {next(_numbers)}>"

@@ -42,18 +42,18 @@ class Names:
         """Return the name of a value."""
         if isinstance(var, Constant):
             return self.refer(var.value, var.hint)
-        name = self._of.get(id(var))
-        if name is None:
-            name = self._of[id(var)] = self._unused(var.hint)
-        return name
+        return self._named(var, var.hint)
 
     def refer(self, value: Any, hint: str) -> str:
         """Return the name of something that the plan holds."""
-        name = self._of.get(id(value))
-        if name is None:
-            name = self._of[id(value)] = self._unused(hint)
-            self.known[name] = value
+        name = self._named(value, hint)
+        self.known[name] = value
         return name
+
+    def _named(self, thing: Any, hint: str) -> str:
+        if id(thing) not in self._of:
+            self._of[id(thing)] = self._unused(hint)
+        return self._of[id(thing)]
 
     def _unused(self, hint: str) -> str:
         """Return a name like the hint; short ones are numbered."""
@@ -244,7 +244,6 @@ class Source:
     # Arguments
 
     def _tree(self, value: Any) -> str:
-        """Write an argument."""
         if isinstance(value, Var):
             return self._names.of(value)
         if type(value) in (tuple, list):

@@ -1,8 +1,11 @@
-"""From a captured program to the instructions of a plan: forwards, and the backwards in it."""
+"""From a captured program to the instructions of a plan: forwards, and the backwards in it.
+
+What a plan does after a NaN, and for the rows of a Jacobian, runs parts of the program again.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from operator import add, getitem
 from typing import Any
 
@@ -10,27 +13,34 @@ import numpy as np
 
 from tapegraph.arrays.row_sparse import RowSparse, has_nan
 from tapegraph.capture.sgd_updates import RowUpdate, sgd_updates
+from tapegraph.fallback.batch_sweep import jacobian
 from tapegraph.fallback.plan.codegen import Source
-from tapegraph.fallback.plan.interpreter import Backward, JacobianRows, RecomputeStrong
 from tapegraph.fallback.plan.ir import Builder, Constant, Feed, Instr, NanCheck, Var, live
 from tapegraph.fallback.plan.memory import by_lifetime
 from tapegraph.fallback.plan.tracer import Untraceable, run_on_tracers
 from tapegraph.fallback.rules import Joint
-from tapegraph.fallback.sweep import Arrays, conjugated, in_dtype, unbroadcast
+from tapegraph.fallback.sweep import (
+    Arrays,
+    conjugated,
+    gradients,
+    in_dtype,
+    strong_gradients,
+    unbroadcast,
+)
 from tapegraph.recording.op import ALL_REDUCE, DERIVATIVES, JACOBIAN, Op
-from tapegraph.recording.program import Recording
+from tapegraph.recording.program import Program, Recording
 from tapegraph.recording.record import ELEMENTWISE
+from tapegraph.typed import Array
+
+Sweep = Callable[[Recording, Sequence[Array]], list[Array]]
 
 # What a plan calls a value until the text is written: a slot's number follows.
 _VALUE, _SAVED, _GRAD, _FOUND = "v", "s", "g", "d"
 
 
-def compile_plan(recording: Recording) -> Source:
-    """Return the plan of a captured program, made by running it on the recorded values."""
-    return _Compiler(recording).compile()
+class Compiler:
+    """Compiles one captured program, by running it on the recorded values."""
 
-
-class _Compiler:
     def __init__(self, recording: Recording) -> None:
         self.recording = recording
         self.program = recording.program
@@ -44,30 +54,28 @@ class _Compiler:
             number = slot in self.numbers
             self.of[slot] = value if number else Feed(value, hint=f"{_VALUE}{slot}")
         self._gradients: dict[tuple[int, ...], dict[int, Var]] = {}
-        moving = sgd_updates(self.program).values()
-        self._products = {d.product: d for d in moving}
-        self._differences = {d.difference: d for d in moving}
+        moves = sgd_updates(self.program).values()
+        self._moves = {slot: move for move in moves for slot in (move.product, move.difference)}
         self._readers = self.program.readers()
 
     def compile(self) -> Source:
+        """Return the plan."""
         program = self.program
         for slot, op in enumerate(program.ops):
             if not program.inputs[slot]:
                 continue
             self.builder.op, self.builder.place = op.name, self.recording.where(slot)
+            move = self._moves.get(slot)
             if op in DERIVATIVES:
                 key = program.backward_of(slot)
                 if key not in self._gradients:
                     self._gradients[key] = self._derivatives(op, key)
                 self.of[slot] = self._gradients[key][program.inputs[slot][1]]
-            elif slot in self._products and self._is_rows(self._products[slot].gradient):
-                continue  # its only reader is the next
-            elif slot in self._differences and self._is_rows(self._differences[slot].gradient):
-                gradient, scale = (self.of[i] for i in self._differences[slot][:2])
-                update = Instr(RowUpdate, (gradient, scale))
-                self.of[slot] = self.builder.emit(update, f"{_VALUE}{slot}")
-            else:
+            elif move is None or not isinstance(self.of[move.gradient].value, RowSparse):
                 self._forward(slot)
+            elif slot == move.difference:  # which alone reads the product
+                update = Instr(RowUpdate, (self.of[move.gradient], self.of[move.scale]))
+                self.of[slot] = self.builder.emit(update, f"{_VALUE}{slot}")
         outputs = [self.of[slot] for slot in program.outputs]
         updates = [self.of[update.slot] for update in program.updates]
         results = [*outputs, *updates]
@@ -101,11 +109,8 @@ class _Compiler:
         return {
             program.inputs[slot][1]
             for slot in program.gradients_of(key)
-            if self._readers[slot] <= self._products.keys()
+            if self._readers[slot] <= self._moves.keys()
         }
-
-    def _is_rows(self, slot: int) -> bool:
-        return isinstance(self.of[slot].value, RowSparse)
 
     def _forward(self, slot: int) -> None:
         program, op, attrs = self.program, self.program.ops[slot], self.program.attrs[slot]
@@ -149,7 +154,7 @@ class _Compiler:
 class _Variables(Arrays):
     """The sweep of one backward, and its arithmetic: what the rules call is noted."""
 
-    def __init__(self, compiler: _Compiler, backward: Backward) -> None:
+    def __init__(self, compiler: Compiler, backward: Backward) -> None:
         whole = compiler.recording
         super().__init__(Recording(backward.region, whole.values, whole.nodes))
         self.compiler = compiler
@@ -265,3 +270,155 @@ def _named(var: Var, hint: str) -> Var:
     if var.hint == "t":
         var.hint = hint
     return var
+
+
+# Parts of a program, run again
+
+
+class Run(Recording):
+    """The values of a program in one run, without recorded objects."""
+
+    __slots__ = ("_saved",)
+
+    def __init__(self, program: Program, values: list[Any], saved: dict[int, Any]) -> None:
+        super().__init__(program, values, [None] * len(values))
+        self._saved = saved
+
+    def saved(self, slot: int) -> Any:
+        """Return what the slot's operation saved for its gradient."""
+        return self._saved[slot]
+
+    def of(self, program: Program) -> Run:
+        """Return the same values of a part of the program."""
+        return Run(program, self.values, self._saved)
+
+
+class Backward:
+    """One backward in a program: the gradients of a result with respect to some slots.
+
+    ``flows`` says of each slot whether a gradient flows from ``y`` through it to a target; ``rows``
+    are the targets whose gradient may be `RowSparse`; ``region`` is the program up to ``y``, of
+    which the targets are leaves.
+    """
+
+    def __init__(self, program: Program, key: tuple[int, ...], rows: Collection[int] = ()) -> None:
+        self.rows = set(rows)
+        self.y, self.seed = key[0], (key[1] if len(key) > 1 else None)
+        found = (program.inputs[slot][1] for slot in program.gradients_of(key))
+        self.targets = list(dict.fromkeys(found))
+        end, wanted = self.y + 1, set(self.targets)
+        inputs = [() if slot in wanted else program.inputs[slot] for slot in range(end)]
+        flows = [False] * end
+        for slot in range(end):
+            flows[slot] = slot in wanted or (
+                program.needs[slot]
+                and program.ops[slot] not in DERIVATIVES
+                and any(flows[i] for i in inputs[slot])
+            )
+        reached = {self.y}
+        for slot in range(self.y, -1, -1):
+            if slot in reached:
+                reached.update(i for i in inputs[slot] if flows[i])
+        self.flows = [flow and slot in reached for slot, flow in enumerate(flows)]
+        self.region = Program(
+            program.ops[:end],
+            inputs,
+            program.attrs[:end],
+            program.shapes[:end],
+            program.dtypes[:end],
+            self.flows,
+            [slot for slot in program.leaves if slot < end],
+            (self.y,),
+            [slot for slot in self.targets if slot < end],
+        )
+
+    def gradients(self, run: Run, sweep: Sweep = gradients) -> dict[int, Any]:
+        """Return the gradient of each target."""
+        values = run.values
+        seed = np.ones_like(values[self.y]) if self.seed is None else values[self.seed]
+        swept = sweep(run.of(self.region), [seed])
+        found = dict(zip(self.region.wanted, swept, strict=True))
+        return {slot: self._read(slot, found.get(slot), values) for slot in self.targets}
+
+    def _read(self, slot: int, grad: Any, values: list[Any]) -> Any:
+        if grad is None:
+            return np.zeros_like(values[slot])
+        if isinstance(grad, RowSparse):
+            return grad if slot in self.rows else grad.dense()
+        return np.asarray(grad)
+
+    def jacobian(self, run: Run) -> dict[int, Any]:
+        """Return the Jacobian by each target, all of which come before ``y``."""
+        rows = dict(zip(self.region.wanted, jacobian(run.of(self.region)), strict=True))
+        return {slot: rows[slot] for slot in self.targets}
+
+
+def interpret(program: Program, leaves: Mapping[int, Any], end: int | None = None) -> Run:
+    """Compute a program's slots, or those up to an end, in NumPy."""
+    values: list[Any] = [None] * len(program)
+    saved: dict[int, Any] = {}
+    run = Run(program, values, saved)
+    grads: dict[tuple[int, ...], dict[int, Any]] = {}
+    for slot, op in enumerate(program.ops[:end]):
+        inputs = program.inputs[slot]
+        if not inputs:
+            values[slot] = leaves[slot]
+        elif op in DERIVATIVES:
+            key = program.backward_of(slot)
+            if key not in grads:
+                backward = Backward(program, key)
+                grads[key] = (backward.jacobian if op is JACOBIAN else backward.gradients)(run)
+            values[slot] = np.array(grads[key][inputs[1]])
+        else:
+            out = op.forward(*(values[i] for i in inputs), **program.attrs[slot])
+            if op.saves:
+                out, saved[slot] = out
+            values[slot] = np.asarray(out)
+    return run
+
+
+class RecomputeStrong:
+    """Computes the gradients of one backward from the leaves of the program, with strong zeros.
+
+    A plan calls it where it has met a NaN, which may be 0 * inf: the sweep that follows gives zero
+    there. What the plan computed on the way is gone by then, so that it is computed once more.
+    """
+
+    def __init__(self, program: Program, numbers: dict[int, Any], backward: Backward) -> None:
+        self._program = program
+        self._numbers = numbers
+        self._backward = backward
+        self._end = max(backward.y, -1 if backward.seed is None else backward.seed) + 1
+        self.leaves = [slot for slot in program.fed if slot < self._end]
+
+    def __call__(self, *arrays: Array) -> list[Any]:
+        """Return the gradients, one a target."""
+        leaves = self._numbers | dict(zip(self.leaves, arrays, strict=True))
+        run = interpret(self._program, leaves, self._end)
+        return list(self._backward.gradients(run, strong_gradients).values())
+
+
+class JacobianRows:
+    """Computes the Jacobian of one result from the values of the program, many rows at a time.
+
+    It takes the values of the slots ``reads``, and then what the operations of ``saves`` saved; it
+    is ``opaque`` where a user's own operation is among them.
+    """
+
+    def __init__(self, numbers: dict[int, Any], backward: Backward) -> None:
+        self._backward = backward
+        self._numbers = numbers
+        region = backward.region
+        swept = [slot for slot, flows in enumerate(backward.flows) if flows and region.inputs[slot]]
+        read = {i for slot in swept for i in (slot, *region.inputs[slot])} | {backward.y}
+        self.reads = sorted(read - numbers.keys())
+        self.saves = [slot for slot in swept if region.ops[slot].saves]
+        self.opaque = any(region.ops[slot].rules is not None for slot in swept)
+
+    def __call__(self, *given: Any) -> list[Array]:
+        """Return the Jacobian by each target."""
+        region = self._backward.region
+        known = self._numbers | dict(zip(self.reads, given, strict=False))
+        values = [known.get(slot) for slot in range(len(region))]
+        saved = dict(zip(self.saves, given[len(self.reads) :], strict=True))
+        return list(self._backward.jacobian(Run(region, values, saved)).values())

@@ -242,7 +242,6 @@ def concrete(tree: Any) -> Any:
 
 
 def _key(tree: Any) -> Any:
-    """Return what two trees share where they mean the same."""
     if isinstance(tree, (tuple, list)):
         return (type(tree), *map(_key, tree))
     if isinstance(tree, dict):

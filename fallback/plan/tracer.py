@@ -44,6 +44,16 @@ class Untraceable(Exception):
     """A function does more with an array than a plan can write down."""
 
 
+def _of_value(name: str) -> Any:
+    """Make a property that the recorded value has."""
+    return property(lambda self: getattr(self.var.value, name))
+
+
+def _method(name: str) -> Any:
+    """Make a method whose call becomes an instruction."""
+    return lambda self, *args: self._emit(name, (self, *args))
+
+
 class PlanTracer(NDArrayOperatorsMixin):
     """Stands for an array in code that is run to be written down.
 
@@ -58,25 +68,11 @@ class PlanTracer(NDArrayOperatorsMixin):
 
     # Its type
 
-    @property
-    def shape(self) -> tuple[int, ...]:
-        return self.var.value.shape  # type: ignore[no-any-return]
-
-    @property
-    def strides(self) -> tuple[int, ...]:
-        return self.var.value.strides  # type: ignore[no-any-return]
-
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        return self.var.value.dtype  # type: ignore[no-any-return]
-
-    @property
-    def ndim(self) -> int:
-        return len(self.shape)
-
-    @property
-    def size(self) -> int:
-        return self.var.value.size  # type: ignore[no-any-return]
+    shape = _of_value("shape")
+    strides = _of_value("strides")
+    dtype = _of_value("dtype")
+    ndim = _of_value("ndim")
+    size = _of_value("size")
 
     @property
     def real(self) -> Any:
@@ -96,7 +92,6 @@ class PlanTracer(NDArrayOperatorsMixin):
         out: Any = None,
         **traits: Any,
     ) -> Any:
-        """Add an instruction, and return its result as a tracer."""
         tracers: list[PlanTracer] = []
 
         def given(x: Any) -> Any:
@@ -169,40 +164,30 @@ class PlanTracer(NDArrayOperatorsMixin):
     def mean(self, axis: Any = None, keepdims: bool = False) -> Any:
         return self._emit(np.mean, (self,), {"axis": axis, "keepdims": keepdims}, takes_out=True)
 
-    def reshape(self, *shape: Any) -> Any:
-        return self._method("reshape", *shape)
-
-    def transpose(self, *axes: Any) -> Any:
-        return self._method("transpose", *axes)
-
-    def swapaxes(self, a: int, b: int) -> Any:
-        return self._method("swapaxes", a, b)
-
-    def ravel(self, order: str = "C") -> Any:
-        return self._method("ravel", order)
+    reshape = _method("reshape")
+    transpose = _method("transpose")
+    swapaxes = _method("swapaxes")
+    ravel = _method("ravel")
 
     def view(self, dtype: Any) -> Any:
         if dtype is np.ndarray:
             return self
-        return self._method("view", np.dtype(dtype))
+        return self._emit("view", (self, np.dtype(dtype)))
 
     def astype(self, dtype: Any, copy: bool = True) -> Any:
-        return self._method("astype", np.dtype(dtype), copy=copy)
+        return self._emit("astype", (self, np.dtype(dtype)), {"copy": copy})
 
     def take(self, indices: Any, axis: Any = None) -> Any:
         return self._emit("take", (self, indices), {"axis": axis}, may_raise=True)
 
     @property
     def T(self) -> Any:
-        return self._method("transpose")
+        return self.transpose()
 
     def __getitem__(self, key: Any) -> Any:
         parts = key if isinstance(key, tuple) else (key,)
         basic = all(p is None or p is ... or type(p) in (int, slice) for p in parts)
         return self._emit(getitem, (self, key), may_raise=not basic)
-
-    def _method(self, name: str, *args: Any, **kwargs: Any) -> Any:
-        return self._emit(name, (self, *args), kwargs)
 
     # What would let a number out
 

@@ -11,15 +11,16 @@ from __future__ import annotations
 import sys
 from abc import ABC, abstractmethod
 from collections import Counter, deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextvars import Token
 from functools import partial
 from types import FrameType
 from typing import Any, NamedTuple
+from weakref import ref
 
 import numpy as np
 
-from tapegraph.errors import message
+from tapegraph.errors import line_of, message
 from tapegraph.recording import node as nodes
 from tapegraph.recording.capture_mode import CAPTURE, ConcretizationError, forbid_read
 from tapegraph.recording.changes import Undo, make, old_numbers, together
@@ -28,7 +29,9 @@ from tapegraph.recording.node import Node, as_leaf, mark_changed, next_seq, nume
 from tapegraph.recording.op import CONSTANT, INPUT, OPS
 from tapegraph.recording.program import Recording
 from tapegraph.recording.record import remember
+from tapegraph.recording.remote import offload
 from tapegraph.recording.scopes import RECORDING
+from tapegraph.recording.tape import clear, current
 from tapegraph.typed import Array
 
 
@@ -200,7 +203,6 @@ class Capture:
         self._stands_for(leaf, as_leaf(leaf._array.copy()))
 
     def _stands_for(self, leaf: Node, value: Node) -> None:
-        """Let a leaf stand for a value from now on."""
         attrs = {"shape": value._array.shape}
         node = remember(nodes.tensor_class, OPS["reshape"], value._array, (value,), attrs)
         node._requires_grad = leaf._requires_grad
@@ -318,7 +320,6 @@ class Capture:
         return node if version is None else version.value
 
     def _reads(self, node: Node) -> tuple[Any, ...]:
-        """Return what an entry of the program reads."""
         if self.is_state(node):
             return ()  # how it was made is no part of this program
         return tuple(self._value(x, node._seq) for x in node._inputs)
@@ -347,3 +348,34 @@ class Capture:
 def _dense(held: Any, leaf: Node) -> Array:
     dense = getattr(held, "dense", None)
     return dense() if dense is not None else np.zeros_like(leaf._array)
+
+
+# Tensors that a recorded call left behind in an attribute or a list, as no later run makes them
+# anew: their numbers would stay those of the first calls. They can be read until a run takes the
+# place of the function; from then on reading them is an error.
+
+
+def leaked(since: int, inputs: Iterable[ref[Node]]) -> list[ref[Node]]:
+    """Return the live results that were recorded after a point in time, and the live inputs."""
+    current().prune()  # of what the call recorded, hardly anything is left
+    results = [node for node in current().live() if node._inputs and node._seq > since]
+    return [*map(ref, results), *(held for held in inputs if held() is not None)]
+
+
+def expire(tensors: list[ref[Node]], name: str) -> None:
+    """Make it an error to read tensors of a function's recorded calls."""
+    for held in tensors:
+        node = held()
+        if node is not None:
+            what = f"a result of {node._op.name}" if node._inputs else "an input"
+            code = getattr(node, "_code", None)
+            place = "" if code is None else f", recorded at {line_of(code, node._lasti)}"
+            received = f"{what} of an earlier call{place}"
+            if node._inputs:
+                clear(node)
+            offload(node, partial(_refuse, name, received), comes_back=False)
+
+
+def _refuse(name: str, received: str) -> Any:
+    expected = "what the function returns: runs of its program make no other tensors"
+    raise RuntimeError(message(f"compile: {name}", received, expected, "Return it."))

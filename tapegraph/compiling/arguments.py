@@ -12,6 +12,7 @@ import numpy as np
 
 from tapegraph.compiling.guards import Same
 from tapegraph.errors import kind_of, message
+from tapegraph.pytree import leaves
 from tapegraph.recording.node import HALF, Node, as_array, numeric
 
 ArgSpec = Any
@@ -193,24 +194,10 @@ def call_text(name: str, names: list[str], structure: ArgSpec) -> str:
 
 def leaf_names(names: list[str], structure: ArgSpec) -> list[str]:
     """Return a name for each array and float of a call, in order: ``x``, ``batch['labels']``."""
-    _, ((_, positional), (_, named)) = structure
-    found: list[str] = []
-    for i, part in enumerate(positional):
-        _name_leaves(names[i] if i < len(names) else f"args[{i}]", part, found)
-    for key, part in named:
-        _name_leaves(key.value, part, found)
-    return found
-
-
-def _name_leaves(name: str, structure: ArgSpec, found: list[str]) -> None:
-    if isinstance(structure, LeafSpec):
-        found.append(name)
-    elif not isinstance(structure, Static) and structure[0] is not Node:
-        kind, content = structure
-        keyed = kind in (dict, OrderedDict)
-        parts = ((key.value, part) for key, part in content) if keyed else enumerate(content)
-        for key, part in parts:
-            _name_leaves(f"{name}[{key!r}]", part, found)
+    args, kwargs = rebuilt(structure, lambda _: LeafSpec)
+    given = {names[i] if i < len(names) else f"args[{i}]": x for i, x in enumerate(args)}
+    parts = (part for name, x in (given | kwargs).items() for part in leaves(x, name))
+    return [path for path, leaf in parts if leaf is LeafSpec]
 
 
 def _named(name: str, structure: ArgSpec) -> str:

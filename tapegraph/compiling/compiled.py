@@ -12,6 +12,7 @@ from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from dataclasses import dataclass, field
 from threading import get_ident
 from types import FunctionType, MethodType
 from typing import Any, Literal, NamedTuple, TypeVar, get_args, overload
@@ -19,28 +20,23 @@ from typing import Any, Literal, NamedTuple, TypeVar, get_args, overload
 import numpy as np
 
 from tapegraph import markup, random
-from tapegraph.capture.leaked import expire
+from tapegraph.capture.capture import expire
 from tapegraph.compiling.arguments import call_text, leaf_names, of_call, positional_names
-from tapegraph.compiling.code_names import NONE
-from tapegraph.compiling.explained import explained
-from tapegraph.compiling.guards import View, look
+from tapegraph.compiling.guards import NO_NAMES, View, look
 from tapegraph.compiling.programs import Programs
-from tapegraph.compiling.real_calls import real_call
-from tapegraph.compiling.results import Results, as_numbers, is_derivative_function
-from tapegraph.compiling.scan_arguments import Calls
+from tapegraph.compiling.scan import Calls, Results
 from tapegraph.compiling.trace import Trace, TraceMismatchError, mismatch
-from tapegraph.compiling.xla_option import checked_option as checked_xla
 from tapegraph.errors import add_note, kind_of, message, warn
 from tapegraph.interrupts import Lock, raise_interrupt
 from tapegraph.progress import counted, logger
-from tapegraph.pytree import leaves
+from tapegraph.pytree import leaves, mapped
 from tapegraph.recording import capture_mode
 from tapegraph.recording.changes import Undo, make, take_back, together
 from tapegraph.recording.lost_gradients import DIFFERENTIATING
 from tapegraph.recording.node import Node
-from tapegraph.recording.remote import is_remote
+from tapegraph.recording.remote import restore
 from tapegraph.recording.scopes import RECORDING
-from tapegraph.recording.watchers import AskReal, is_watched
+from tapegraph.recording.watchers import WATCHING, AskReal, is_watched
 from tapegraph.typed import Xla
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -48,8 +44,9 @@ F = TypeVar("F", bound=Callable[..., Any])
 VerifyEvery = int | Literal["doubling"] | None
 OnRetrace = Literal["allow", "raise"]
 
-_VARIABLE = "TAPEGRAPH_COMPILE"
-_USUAL = {"divide": "warn", "over": "warn", "under": "ignore", "invalid": "warn"}
+# What a plan, too, can do about an overflow.
+_MILD = frozenset(("ignore", "warn"))
+_XLA: dict[str, Xla] = {"1": True, "0": False, "auto": "auto", "": "auto"}
 # So many traces in hardly more calls are said, once.
 _MANY = 8
 # The attribute of an instance that holds its compiled methods; and of how many instances that
@@ -61,6 +58,8 @@ _NOT_ONE_CALL = {
     "the asynchronous function": inspect.iscoroutinefunction,
     "the asynchronous generator function": inspect.isasyncgenfunction,
 }
+# The functions that `tapegraph.grad` and the like return, which give plain numbers for such.
+_DERIVATIVES: weakref.WeakSet[Callable[..., Any]] = weakref.WeakSet()
 _disabled: ContextVar[bool] = ContextVar("tapegraph_compile_disabled", default=False)
 
 
@@ -81,16 +80,27 @@ def compile_disabled() -> Iterator[None]:
         _disabled.reset(token)
 
 
-def _enabled() -> bool:
-    return not _disabled.get() and os.environ.get(_VARIABLE, "1") not in ("", "0")
+def _runs_plainly() -> bool:
+    """Return whether a compiled function runs as it is here."""
+    # Inside another recording it is a part of that, and a transform differentiates it.
+    if capture_mode.capturing() is not None or DIFFERENTIATING.value() or _disabled.get():
+        return True
+    if os.environ.get("TAPEGRAPH_COMPILE", "1") in ("", "0"):
+        return True
+    return not _MILD.issuperset(np.geterr().values())
 
 
-def _checks_floats() -> bool:
-    """Return whether NumPy does more about overflow than warn, which a plan would not."""
-    how = np.geterr()
-    return how != _USUAL and not set(how.values()) <= {"ignore", "warn"}
+def _xla_of_environment() -> Xla:
+    text = os.environ.get("TAPEGRAPH_XLA", "")
+    if text not in _XLA:
+        raise ValueError(f"TAPEGRAPH_XLA: received {text!r}; expected '1', '0' or 'auto'")
+    return _XLA[text]
 
 
+_default_xla = _xla_of_environment()
+
+
+@dataclass(slots=True, eq=False)
 class _Entry:
     """What is known of one combination of arguments, and of what the function sees besides them.
 
@@ -98,35 +108,19 @@ class _Entry:
     program since the last.
     """
 
-    __slots__ = (
-        "arguments",
-        "calls",
-        "leaked",
-        "programs",
-        "real",
-        "reason",
-        "trace",
-        "unchecked",
-        "view",
-    )
-
-    def __init__(self, arguments: Any, view: View, reason: str, real: int) -> None:
-        self.arguments = arguments
-        self.view = view
-        self.reason = reason
-        self.leaked: list[weakref.ref[Node]] = []  # what recorded calls left behind
-        self.trace: Trace | None = None
-        self.programs: Programs | None = None
-        self.calls = self.unchecked = 0
-        self.real = real
+    arguments: Any
+    view: View
+    reason: str
+    real: int
+    calls: int = 0
+    unchecked: int = 0
+    trace: Trace | None = None
+    programs: Programs | None = None
+    leaked: list[weakref.ref[Node]] = field(default_factory=list)  # what recorded calls left behind
 
 
 class Compiled:
-    """A compiled function; `tg.compile` makes it.
-
-    :ivar traces: How many recordings it holds: of combinations of arguments, and of what it sees
-        besides.
-    """
+    """A compiled function; `tg.compile` makes it."""
 
     _workers: Any = None  # whose gradients are averaged
 
@@ -140,22 +134,19 @@ class Compiled:
     ) -> None:
         self._fn = fn
         self._options: tuple[Any, ...] = (max_traces, verify_every, on_retrace, xla)
-        self._max_traces = max_traces
-        self._verify_every = verify_every
-        self._on_retrace = on_retrace
-        self._xla = xla
+        self._max_traces, self._verify_every, self._on_retrace, self._xla = self._options
         self._entries: list[_Entry] = []  # the last called one is last
-        self._names = NONE  # that a look at what the function sees goes by
+        self._names = NO_NAMES  # that a look at what the function sees goes by
         self._calls = self._made = 0
         # Of the floats it sees, those whose numbers change, and those that can only count by value.
         self._fed: frozenset[str] = frozenset()
         self._by_value: frozenset[str] = frozenset()
         self._parameters = positional_names(fn)
-        self._is_derivative = is_derivative_function(fn)
+        self._is_derivative = _is_derivative(fn)
         self._lock = Lock()
         self._runs_in: int | None = None  # the thread
         # Of instances that have no attributes of their own: by identity, as they may be equal.
-        self._bound: OrderedDict[int, Compiled] = OrderedDict()
+        self._bound: OrderedDict[Any, Compiled] = OrderedDict()
         functools.update_wrapper(self, fn, updated=())
         if isinstance(fn, FunctionType):  # an object's attributes are its own
             vars(self).update({k: v for k, v in vars(fn).items() if not hasattr(self, k)})
@@ -164,23 +155,21 @@ class Compiled:
     def __get__(self, instance: Any, owner: Any = None) -> Any:
         if instance is None:
             return self
+        steps: Any
+        key: Any
         try:
             attributes = instance.__dict__
         except AttributeError:
-            return self._held_by(self._bound, instance, most=_MOST_BOUND)
-        steps = attributes.get(_STEPS)
-        if steps is None or steps.owner() is not instance:  # none, or those of a copied one
-            steps = attributes[_STEPS] = _Steps(instance)
-        return self._held_by(steps, instance)
-
-    def _held_by(self, steps: Any, instance: Any, most: int | None = None) -> Compiled:
-        """Return the compiled method of an instance: one as long as there is the instance."""
-        key = id(self) if most is None else id(instance)
+            steps, key = self._bound, id(instance)
+        else:
+            steps, key = attributes.get(_STEPS), self
+            if steps is None or steps.owner() is not instance:  # none, or those of a copied one
+                steps = attributes[_STEPS] = _Steps(instance)
         if key not in steps:
             steps[key] = type(self)(MethodType(self._fn, instance), *self._options)
-            if most is not None and len(steps) > most:
-                steps.popitem(last=False)
-        return steps[key]  # type: ignore[no-any-return]
+            if len(self._bound) > _MOST_BOUND:
+                self._bound.popitem(last=False)
+        return steps[key]
 
     def __reduce__(self) -> Any:
         """Go by name, as functions do, or else as the function and the options, without traces."""
@@ -193,14 +182,12 @@ class Compiled:
 
     @property
     def traces(self) -> int:
-        """How many combinations of arguments have been recorded."""
+        """How many recordings it holds: of arguments, and of what it sees besides."""
         return len(self._entries)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Call the function, or the program that stands for it."""
-        # Inside another recording it is a part of that, and a transform differentiates it.
-        part = capture_mode.capturing() is not None or DIFFERENTIATING.value()
-        if part or not _enabled() or _checks_floats():
+        if _runs_plainly():
             return self._fn(*args, **kwargs)
         found: list[tuple[str, Any]] = []
         structure = of_call(args, kwargs, found)
@@ -238,21 +225,21 @@ class Compiled:
         entry.calls += 1
         if entry.view.fed:
             given = [*given, *(place.read() for place in entry.view.fed)]
-        if entry.programs is None or not _still_holds(entry.trace):
-            entry.real = self._next_real(entry.calls)
-            return self._record(entry, structure, given, undo)
-        if entry.calls == entry.real or _is_looked_at(entry.trace):
-            entry.real = self._next_real(entry.calls)
-            return self._verified(entry, structure, given, undo)
+        trace = entry.trace
+        if trace is None or not trace.holds():
+            entry.programs, entry.unchecked = None, 0
+        real = entry.programs is None or entry.calls == entry.real or _is_looked_at(trace)
+        if trace is None or real:
+            return self._real(entry, structure, given, undo)
         entry.unchecked += 1
         self._expire(entry)
-        if entry.trace is not None and entry.trace.draws:
+        if trace.draws:
             random.come_back(undo)
         try:
             return self._run(entry, structure, given, undo)
         except AskReal:
             take_back(undo)
-            return self._verified(entry, structure, given, undo)
+            return self._real(entry, structure, given, undo)
 
     def _run(self, entry: _Entry, structure: Any, given: list[Any], undo: Undo) -> Any:
         """Run the program; where it refuses what was given, let a real call say why."""
@@ -272,10 +259,7 @@ class Compiled:
     def _entry(self, arguments: Any) -> _Entry:
         """Return what is known of some arguments and what the function sees now."""
         self._calls += 1
-        entries = self._entries
-        if entries and entries[-1].arguments == arguments and entries[-1].view.holds():
-            return entries[-1]
-        for entry in reversed(entries[:-1]):
+        for entry in reversed(self._entries):
             if entry.arguments == arguments and entry.view.holds():
                 break
         else:
@@ -291,8 +275,9 @@ class Compiled:
                 return self._new_entry(arguments, view, alike)
             entry = known
             entry.view = view
-        self._entries.remove(entry)
-        self._entries.append(entry)
+        if entry is not self._entries[-1]:
+            self._entries.remove(entry)
+            self._entries.append(entry)
         return entry
 
     def _look(self) -> View:
@@ -317,22 +302,19 @@ class Compiled:
                 message(f"compile: {self.__name__}", received, "the calls it has a trace of", fix)
             )
         self._made += 1
+        text = call_text(self.__name__, self._parameters, arguments[0])
         if self._made == _MANY and self._made > 0.75 * self._calls:
-            text = call_text(self.__name__, self._parameters, arguments[0])
             received = (
                 f"{self._made} new traces in {self._calls} calls; the last for {text}: {reason}"
             )
             fix = (
                 "Pass what changes as a float or an array, or keep it in a tensor: none is stale, "
+                "but nothing is compiled."
             )
-            fix += "but nothing is compiled."
-            warn(
-                message(f"compile: {self.__name__}", received, "calls like earlier ones", fix),
-                RuntimeWarning,
-            )
+            told = message(f"compile: {self.__name__}", received, "calls like earlier ones", fix)
+            warn(told, RuntimeWarning)
         entry = _Entry(arguments, view, reason, self._next_real(0))
         self._entries.append(entry)
-        text = call_text(self.__name__, self._parameters, arguments[0])
         logger().info("compile: %s: a new trace for %s: %s", self.__name__, text, reason)
         if len(self._entries) > self._max_traces:
             del self._entries[0]
@@ -360,38 +342,33 @@ class Compiled:
             self._count_by_value((place.name for place in fed), entry)
             return Trace(self._fn, structure, given[: len(given) - len(fed)], undo)
 
-    @real_call
-    def _record(self, entry: _Entry, structure: Any, given: list[Any], undo: Undo) -> Any:
-        """Make a real call; the second one that is like the first makes the plan."""
-        before, left = entry.trace, entry.leaked
-        entry.trace, entry.programs, entry.leaked = None, None, []
-        trace, programs = self._traced(entry, structure, given, undo), None
-        if before is not None and before.guards == trace.guards and _still_holds(before):
-            difference = before.differs_from(trace)
-            if difference is not None:
-                raise mismatch(self.__name__, difference)
-            programs = Programs(trace, self.__name__, self._xla)
-        result = trace.first()
-        left = trace.leaked(left)
-        entry.trace, entry.programs, entry.leaked = trace, programs, left
-        if trace.read_floats:
-            self._count_by_value(trace.read_floats, entry)
-        return result
-
-    @real_call
-    def _verified(self, entry: _Entry, structure: Any, given: list[Any], undo: Undo) -> Any:
-        """Make a real call and compare it with the recording; go on with the recording."""
-        trace = self._traced(entry, structure, given, undo)
-        difference = entry.trace.differs_from(trace) if entry.trace is not None else None
-        if difference is not None:
-            entry.programs = entry.trace = None
-            raise mismatch(self.__name__, difference, entry.unchecked)
-        entry.unchecked = 0
-        result = trace.first()
-        entry.leaked = trace.leaked(entry.leaked)
-        if trace.read_floats:
-            self._count_by_value(trace.read_floats, entry)
-        return result
+    def _real(self, entry: _Entry, structure: Any, given: list[Any], undo: Undo) -> Any:
+        """Make a real call, and compare it with the recording; the second one makes the plan."""
+        entry.real = self._next_real(entry.calls)
+        watchers = WATCHING.value()
+        for watcher in watchers:
+            watcher.real_call_starts(self.__name__)
+        try:
+            trace = self._traced(entry, structure, given, undo)
+            kept, programs = entry.trace, entry.programs
+            if kept is not None and (programs is not None or kept.is_comparable_to(trace)):
+                difference = kept.differs_from(trace)
+                if difference is not None:
+                    entry.trace = entry.programs = None
+                    raise mismatch(self.__name__, difference, entry.unchecked)
+                if programs is None:
+                    programs = Programs(trace, self.__name__, self._xla)
+            result = trace.first()
+            entry.leaked = trace.leaked(entry.leaked)
+            if entry.programs is None:
+                entry.trace, entry.programs = trace, programs
+            entry.unchecked = 0
+            if trace.read_floats:
+                self._count_by_value(trace.read_floats, entry)
+            return result
+        finally:
+            for watcher in watchers:
+                watcher.real_call_ends()
 
     def scan(self, *args: Any, length: int | None = None, **kwargs: Any) -> Any:
         """Call the function once for each row of its array arguments, in one go.
@@ -419,8 +396,7 @@ class Compiled:
         >>> add.scan(np.array([1.0, 2.0, 3.0]))
         Tensor([1., 3., 6.])
         """
-        part = capture_mode.capturing() is not None or DIFFERENTIATING.value()
-        plain = part or not _enabled() or _checks_floats()
+        plain = _runs_plainly()
         calls = Calls(args, kwargs, length, recorded=plain)
         results = Results(len(calls), recorded=plain)
         with counted(f"scan of {self.__name__}", len(calls)) as progress:
@@ -442,7 +418,7 @@ class Compiled:
     def _as_eagerly(result: Any, args: Any, kwargs: Any) -> Any:
         """Return what a derivative gives: numbers for numbers, tensors for tensors."""
         plain = not any(isinstance(x, Node) for _, x in leaves((args, kwargs)))
-        return as_numbers(result) if plain else result
+        return mapped(_as_number, result) if plain else result
 
     def _next(self, calls: Calls, results: Results, undo: Undo) -> None:
         """Make the next calls of a scan: all that are alike, up to one that is to be a real one."""
@@ -450,7 +426,7 @@ class Compiled:
         entry = self._entry((block.structure, RECORDING.value()))
         runs = block.count if not entry.real else min(block.count, entry.real - entry.calls - 1)
         trace, programs = entry.trace, entry.programs
-        repeats = trace is not None and _still_holds(trace) and trace.repeats
+        repeats = trace is not None and trace.holds() and trace.repeats
         if runs > 1 and programs is not None and repeats and not _is_looked_at(trace):
             self._expire(entry)
             block.and_fed([place.read() for place in entry.view.fed])
@@ -480,12 +456,7 @@ class Compiled:
 
         :raises RuntimeError: It has not been called three times yet.
         """
-        for entry in reversed(self._entries):
-            if entry.programs is not None:
-                return str(entry.programs.native.source)
-        raise RuntimeError(
-            message("source", "a step that has no plan yet", "two calls alike", "Call it first.")
-        )
+        return str(self._latest_programs("source", "plan").native.source)
 
     def write(self, folder: str | os.PathLike[str]) -> None:
         """Write the graph of the combination of arguments that was last called, for TensorBoard.
@@ -495,17 +466,33 @@ class Compiled:
 
         :raises RuntimeError: It has not been called three times yet, or TensorFlow cannot run it.
         """
+        self._latest_programs("write", "graph").write(folder)
+
+    def _latest_programs(self, op: str, what: str) -> Programs:
         for entry in reversed(self._entries):
             if entry.programs is not None:
-                entry.programs.write(folder)
-                return
-        raise RuntimeError(
-            message("write", "a step that has no graph yet", "two calls alike", "Call it first.")
-        )
+                return entry.programs
+        received = f"a step that has no {what} yet"
+        raise RuntimeError(message(op, received, "two calls alike", "Call it first."))
 
     def explain(self) -> str:
         """Describe its traces: engine and reason of each, what others cost, what to change."""
-        return explained(self, self._entries, self._max_traces, self._parameters)
+        lines = [f"{self.__name__}: {len(self._entries)} of {self._max_traces} traces"]
+        if not self._entries:
+            lines.append("It has not been called, or was reset: two calls alike make its program.")
+        for entry in self._entries:
+            structure, recording = entry.arguments
+            text = call_text(self.__name__, self._parameters, structure)
+            line = f"- {text}{'' if recording else ', under no_grad'}: {entry.reason}; "
+            if entry.trace is not None:
+                line += f"{len(entry.trace.recording)} entries, "
+            line += f"{entry.calls} calls, "
+            if entry.programs is None:
+                fix = "Its next call alike is a real one too: the two are compared, and then the "
+                lines += [line + "recorded once", f"  {fix}program runs."]
+            else:
+                lines += [line + entry.programs.told(), f"  {entry.programs.advice()}"]
+        return "\n".join(lines)
 
     def _repr_html_(self) -> str:
         return markup.heading("compiled step", self.__name__) + markup.html_text(self.explain())
@@ -537,7 +524,25 @@ def latest(step: Compiled) -> Latest | None:
     return None
 
 
-class _Steps(dict[int, Compiled]):
+def derivative_function(f: F) -> F:
+    """Note that a function returns plain numbers where it is given no tensor."""
+    _DERIVATIVES.add(f)
+    return f
+
+
+def _is_derivative(f: Any) -> bool:
+    f = getattr(f, "__func__", f)
+    return isinstance(f, FunctionType) and f in _DERIVATIVES  # other callables may have no hash
+
+
+def _as_number(x: Any) -> Any:
+    if not isinstance(x, Node):
+        return x
+    array = np.array(restore(x))  # an engine may have kept its numbers
+    return array.item() if array.shape == () else array
+
+
+class _Steps(dict[Compiled, Compiled]):
     """The compiled methods of one instance, held among its attributes: a copy makes its own."""
 
     def __init__(self, owner: Any = None) -> None:
@@ -553,21 +558,6 @@ def _is_looked_at(trace: Trace | None) -> bool:
     Where processes average, that would be a second average, on this one alone.
     """
     return trace is not None and trace.averages and is_watched()
-
-
-def _still_holds(trace: Trace | None) -> bool:
-    """Return whether state is of the types that were recorded, and has gradients where it had."""
-    if trace is None:
-        return False
-    program = trace.recording.program
-    for slot, node in trace.state.items():
-        if not is_remote(node):  # there it keeps its type
-            array = node._array
-            if array.shape != program.shapes[slot] or array.dtype != program.dtypes[slot]:
-                return False
-        if node._requires_grad != program.needs[slot]:
-            return False
-    return trace.guards_hold()
 
 
 @overload
@@ -674,7 +664,11 @@ def compile(
         raise ValueError(message("compile", f"verify_every={verify_every!r}", expected))
     if on_retrace not in get_args(OnRetrace):
         raise ValueError(message("compile", f"on_retrace={on_retrace!r}", "'allow' or 'raise'"))
-    compiled = Compiled(fn, max_traces, verify_every, on_retrace, checked_xla(xla))
+    if xla is None:
+        xla = _default_xla
+    elif type(xla) is not bool and not (isinstance(xla, str) and xla == "auto"):
+        raise ValueError(message("compile", f"xla={xla!r}", "True, False, 'auto' or None"))
+    compiled = Compiled(fn, max_traces, verify_every, on_retrace, xla)
     if strategy is None:
         return compiled
     # By a string: it stands above, and is loaded when it is asked for.

@@ -12,9 +12,10 @@ of the elements of large arrays and containers. Real calls find those.
 
 from __future__ import annotations
 
+import dis
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
-from functools import partial
+from functools import lru_cache, partial
 from itertools import islice
 from operator import attrgetter, is_, itemgetter
 from types import CodeType, FunctionType, MethodType, ModuleType
@@ -22,7 +23,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tapegraph.compiling.code_names import NONE, CodeNames, names_of, union
 from tapegraph.errors import LIBRARY, ORIGINS, USER
 from tapegraph.recording.node import Node
 from tapegraph.recording.program import identity
@@ -44,6 +44,22 @@ _FUNCTIONS = (FunctionType, MethodType, partial)
 Get = Callable[[Any], tuple[Any, ...]]
 # Of an owner and a key: what replaces the entry.
 Put = Callable[[Any, Any], Callable[[Any], Any]]
+
+
+class CodeNames(NamedTuple):
+    """The names in some code.
+
+    :ivar globals: Names of globals, and of built-in functions.
+    :ivar reads: Names of attributes whose value is used, and strings that may be one (``getattr``).
+    :ivar calls: Names of attributes that are called at once, such as methods.
+    """
+
+    globals: frozenset[str]
+    reads: frozenset[str]
+    calls: frozenset[str]
+
+
+NO_NAMES = CodeNames(frozenset(), frozenset(), frozenset())
 
 
 class Same:
@@ -73,38 +89,28 @@ class FedPlace(NamedTuple):
     """Where a function finds a float that is fed: read anew for every call.
 
     :ivar name: What the user calls it.
-    :ivar get, owner, position: What gives it, among others.
+    :ivar read: Gives what is there now.
     :ivar put: Leaves another object there: a call of what is written in C.
     """
 
     name: str
-    get: Get
-    owner: Any
-    position: int
+    read: Callable[[], Any]
     put: Callable[[Any], Any]
 
-    def read(self) -> Any:
-        """Return what is there now."""
-        return self.get(self.owner)[self.position]
 
-
-class View:
+class View(NamedTuple):
     """What a function saw at one time.
 
-    - key (tuple of (str, object)): What the user calls each thing (``self.training``,
-      ``sizes[0]``), and what it was: a number or string with its type, `Same` for an object, the
-      contents of an array. Two views with equal keys are of the same state of affairs.
-
+    :ivar key: What the user calls each thing (``self.training``, ``sizes[0]``), and what it was: a
+        number or string with its type, `Same` for an object, the contents of an array. Two views
+        with equal keys are of the same state of affairs.
     :ivar fed: The floats whose numbers do not count.
     """
 
-    __slots__ = ("_arrays", "_checks", "fed", "key")
-
-    def __init__(self, walk: _Walk) -> None:
-        self.key = tuple(walk.seen)
-        self.fed = walk.fed
-        self._checks = walk.checks
-        self._arrays = walk.arrays
+    key: tuple[tuple[str, Any], ...]
+    fed: list[FedPlace]
+    checks: list[Check]
+    arrays: list[tuple[Any, Any]]
 
     def holds(self) -> bool:
         """Return whether the function sees the very same objects, and arrays as they were.
@@ -112,11 +118,11 @@ class View:
         A number made anew, of the same value, is another object: then `look` decides.
         """
         try:
-            for get, owner, values in self._checks:
+            for get, owner, values in self.checks:
                 now = get(owner)
                 if len(now) != len(values) or not all(map(is_, now, values)):
                     return False
-            for array, before in self._arrays:
+            for array, before in self.arrays:
                 if contents(array) != before:
                     return False
             return True
@@ -148,7 +154,7 @@ class View:
 
 
 def look(
-    function: Any, known: CodeNames = NONE, fed: frozenset[str] = frozenset()
+    function: Any, known: CodeNames = NO_NAMES, fed: frozenset[str] = frozenset()
 ) -> tuple[View, CodeNames]:
     """Walk over what a function sees.
 
@@ -169,7 +175,7 @@ def look(
         walk.value(function, "")
         found = union([known, *map(names_of, walk.codes)])
         if found == known:
-            return View(walk), found
+            return View(tuple(walk.seen), walk.fed, walk.checks, walk.arrays), found
         known = found  # other names may lead further
 
 
@@ -244,7 +250,8 @@ class _Walk:
         for i, (name, value) in enumerate(zip(names, values[first:], strict=True)):
             if put is not None and name in self._may_be_fed and type(value) is float:
                 fed.append(first + i)
-                self.fed.append(FedPlace(name, get, owner, first + i, put(owner, keys[i])))
+                read = partial(_at, first + i, get, owner)
+                self.fed.append(FedPlace(name, read, put(owner, keys[i])))
                 self._see(name, FED)
             else:
                 self.value(value, name, depth)
@@ -399,6 +406,10 @@ def _contents(cells: Any) -> tuple[Any, ...]:
         return tuple(getattr(cell, "cell_contents", _NOTHING) for cell in cells)
 
 
+def _at(position: int, get: Get, owner: Any) -> Any:
+    return get(owner)[position]
+
+
 def _without(get: Get, positions: Sequence[int], owner: Any) -> tuple[Any, ...]:
     """Return what ``get`` gives, with `FED` for the floats at some positions."""
     values = list(get(owner))
@@ -464,3 +475,42 @@ def _text(mark: Any) -> str:
     if isinstance(mark, (tuple, frozenset)) and mark:
         return "an array" if isinstance(mark, tuple) and len(mark) == 3 else "others"
     return "none"
+
+
+# The names in code
+
+
+@lru_cache(maxsize=4096)
+def names_of(code: CodeType) -> CodeNames:
+    """Return the names in a function's code, and in that of the functions it defines.
+
+    :param code: That of a function.
+
+    >>> def f(model, x):
+    ...     return model.scale * x.sum() + offset
+    >>> names = names_of(f.__code__)
+    >>> sorted(names.globals), sorted(names.reads), sorted(names.calls)
+    (['offset'], ['scale'], ['sum'])
+    """
+    names: tuple[set[str], set[str], set[str]] = (set(), set(), set())
+    for step in dis.get_instructions(code):
+        if step.opname in ("LOAD_GLOBAL", "LOAD_NAME"):
+            names[0].add(step.argval)
+        elif step.opname == "LOAD_METHOD":
+            names[2].add(step.argval)
+        elif step.opname in ("LOAD_ATTR", "LOAD_SUPER_ATTR"):
+            names[2 if _is_call(step) else 1].add(step.argval)
+    if names[0] & {"getattr", "hasattr"}:
+        names[1].update(text for text in code.co_consts if isinstance(text, str))
+    inner = (names_of(part) for part in code.co_consts if isinstance(part, CodeType))
+    return union([CodeNames(*map(frozenset, names)), *inner])
+
+
+def union(parts: Iterable[CodeNames]) -> CodeNames:
+    """Return all the names of some parts."""
+    return CodeNames(*(frozenset().union(*which) for which in zip(NO_NAMES, *parts, strict=True)))
+
+
+def _is_call(step: dis.Instruction) -> bool:
+    """Return whether an attribute is loaded to be called at once, as Python 3.12 marks it."""
+    return "NULL|self" in step.argrepr

@@ -15,15 +15,15 @@ from typing import Any
 
 from tapegraph.arrays.row_sparse import RowSparse
 from tapegraph.capture.sgd_updates import RowUpdate
-from tapegraph.compiling.results import Results
-from tapegraph.compiling.sources import Block, GradientBefore, rows_of_runs
+from tapegraph.compiling.inputs import GradientBefore
+from tapegraph.compiling.scan import CallBlock, Results
 from tapegraph.compiling.trace import Trace
-from tapegraph.engines import registry
+from tapegraph.engines import explained, registry
 from tapegraph.engines.auto import EngineStats
 from tapegraph.engines.backend import LAST, get_backend
 from tapegraph.engines.engine import Engine, EngineDeclined, Many, WholeProgram
 from tapegraph.engines.fallback_policy import Failure, account
-from tapegraph.engines.tuner import CLOCK, NEVER, POLICY, Tuner
+from tapegraph.engines.tuner import CLOCK, NEVER, POLICY
 from tapegraph.errors import message
 from tapegraph.interrupts import raise_interrupt
 from tapegraph.progress import announce
@@ -59,11 +59,10 @@ class Programs:
         self._length = len(trace.recording)
         self._name = name
         self._xla = xla
-        with self._told(registry.NATIVE):
+        with self._announced(registry.NATIVE):
             native = registry.engine(registry.NATIVE)
             self.native: Any = native.whole(trace.recording, trace.state)
         self.seconds = CLOCK.now() - start
-        self._importing = 0.0  # seconds, of these
         self._tell_compiled(registry.NATIVE, start)
         self._last: tuple[str, WholeProgram, str | None] = ("", self.native, None)
         self._others: dict[str, WholeProgram] = {}
@@ -80,39 +79,39 @@ class Programs:
         name, program, reason = self._last
         return name + program.variant if reason is None else f"{name}: {reason}"
 
-    @property
-    def engine(self) -> str:
-        """The name of the engine that ran last; ``""`` before."""
-        return self._last[0]
+    def told(self) -> str:
+        """Return what its buffers take, what making it took, and what ran it."""
+        levels = self._trace.levels
+        nbytes = self.native.nbytes + sum(part.nbytes for part in levels)
+        line = f"{nbytes / 1e6:.3g} MB of native buffers, "
+        if levels:
+            calls = sum(part.calls for part in levels)
+            line += f"{sum(map(len, levels))} numbers of Values in {calls} calls, "
+        return line + f"made in {self.seconds:.3g} s, ran in {self.ran or 'none yet'}"
 
-    @property
-    def tuner(self) -> Tuner | None:
-        """What `auto` has measured of it."""
-        return None if self._structure is None else self._structure.tuner
-
-    @property
-    def refused(self) -> dict[str, str]:
-        """Why engines do not run it, by name: those too that have not been chosen yet."""
+    def advice(self) -> str:
+        """Return why it runs where it does, what other engines cost, and what to change."""
         if self._trace.numbers is not None:
-            return dict.fromkeys(registry.rivals(), _NUMBERS.reason)
-        for name in registry.rivals():
-            if name not in self._others:
-                self._may_run(name)
-        return {name: failure.reason for name, failure in self._failed.items()}
+            refused = dict.fromkeys(registry.rivals(), _NUMBERS.reason)
+        else:
+            self._rivals()
+            refused = {name: failure.reason for name, failure in self._failed.items()}
+        tuner = None if self._structure is None else self._structure.tuner
+        costs = explained.costs(tuner, refused, self._last[0])
+        return " ".join([explained.choice(), *costs, explained.advice(refused, tuner)])
 
     def run(self, given: list[Any], undo: Undo) -> Any:
         """Run the step, and write state: a run that fails changes nothing."""
         name, failure = self._choose()
-        first = name != registry.NATIVE and name not in self._others
-        if not first:
+        if name == registry.NATIVE or name in self._others:
             return self._run(name, failure, given, undo)
-        with self._told(name):  # the first run counts: it prepares the graph
+        with self._announced(name):  # the first run counts: it prepares the graph
             return self._run(name, failure, given, undo)
 
     def write(self, folder: str | os.PathLike[str]) -> None:
         """Write the graph of the engine that has one."""
         for name in registry.rivals():
-            program: Any = self._made(name)
+            program: Any = self._made(name)[0]
             if hasattr(program, "write"):
                 program.write(folder)
                 return
@@ -125,7 +124,7 @@ class Programs:
                 f"{self._name} in {registry.engine(name).title}", start, CLOCK.now() - start
             )
 
-    def _told(self, name: str) -> AbstractContextManager[None]:
+    def _announced(self, name: str) -> AbstractContextManager[None]:
         """Announce that it is compiled, where that takes long."""
         try:
             engine = registry.engine(name)
@@ -137,54 +136,77 @@ class Programs:
         return announce(f"{loading}compiling {self._name} in {engine.title}: {entries}")
 
     def _run(self, name: str, failure: Failure | None, given: list[Any], undo: Undo) -> Any:
-        program, imported, compiled = self.native, 0.0, 0.0
+        trace = self._trace
+        program: WholeProgram | None = self.native
+        imported = compiled = 0.0
         if name != registry.NATIVE:
-            before, imported = self.seconds, -self._importing
-            other = self._made(name)
-            imported += self._importing
-            compiled = self.seconds - before - imported
-            if other is None:
-                name, failure = registry.NATIVE, self._failed[name]
-            else:
-                program = other
-        read = self._trace.read()
-        start, compiled_before = CLOCK.now(), program.compile_seconds
+            program, imported, compiled = self._made(name)
+        if program is None:
+            program, failure, name = self.native, self._failed[name], registry.NATIVE
+        read = trace.read()
+        start, compiling = CLOCK.now(), program.compile_seconds
         ran = program
-        if program is self.native:
-            result, changes = self._computed(program, given, read)
+        written: list[Any] = []
+        then: list[Change] = [partial(written.append, 1), undo.clear]
+        try:
+            if program.keeps_state:
+                values = self._values(program, given, read)
+                outputs = program.run(values, partial(self._kept_by_an_engine, then))
+                result = trace.result([out() for out in outputs[: trace.count]])
+            else:
+                result, changes = self._computed(program, given, read)
+                make(together([*changes, *then]))
+        except Exception as error:
+            if written or program is self.native:
+                raise
+            raise_interrupt(error)
+            # It raises an error of its own where what was given is at fault.
+            result, changes = self._computed(self.native, given, read)
+            failure = self._account(name, error)
+            ran, name = self.native, registry.NATIVE
             make(together([*changes, undo.clear]))
-        else:
-            written: list[Any] = []
-            try:
-                then: list[Change] = [partial(written.append, 1), undo.clear]
-                result = self._committed(program, given, read, then)
-                self._setbacks = 0
-            except Exception as error:
-                if written:
-                    raise
-                raise_interrupt(error)
-                # It raises an error of its own where what was given is at fault.
-                result, changes = self._computed(self.native, given, read)
-                failure = self._account(name, error)
-                ran, name = self.native, registry.NATIVE
-                make(together([*changes, undo.clear]))
-        tried = program.compile_seconds - compiled_before  # a variant of the same program
-        self.seconds += tried
-        took = CLOCK.now() - start - tried
-        if self._structure is not None and get_backend() == registry.AUTO:
-            self._structure.ran(name, took, compiled, besides=imported + tried)
-        reason = None if failure is None else failure.reason
-        self._last = (name, ran, reason)
-        compiled += imported + tried
-        LAST.set((name, reason, self._length, not compiled, compiled, took))
-        if name != registry.NATIVE:
-            for watcher in WATCHING.value():
-                watcher.ran(f"{self._name} in {registry.engine(name).title}", start, took)
+        if ran is not self.native:
+            self._setbacks = 0
+        tried = program.compile_seconds - compiling  # a variant of the same program
+        self._noted(name, ran, failure, start, compiled, imported, tried)
         return result
+
+    def _noted(
+        self,
+        name: str,
+        program: WholeProgram,
+        failure: Failure | None,
+        start: float,
+        compiled: float,
+        imported: float,
+        tried: float,
+        runs: int = 1,
+    ) -> float:
+        """Remember a run that ends now, or so many at once, and return the seconds it took.
+
+        :param compiled, imported, tried: Seconds spent on making the program, on an import, and
+            during the run on a variant of it.
+        """
+        took = CLOCK.now() - start - tried
+        self.seconds += tried
+        besides = imported + tried
+        if self._structure is not None and get_backend() == registry.AUTO:
+            self._structure.ran(name, took, compiled, besides=besides, runs=runs)
+        reason = None if failure is None else failure.reason
+        spent = compiled + besides
+        self._last = (name, program, reason)
+        LAST.set((name, reason, self._length, not spent, spent, took))
+        if name != registry.NATIVE:
+            title = registry.engine(name).title
+            for watcher in WATCHING.value():
+                watcher.ran(f"{self._name} in {title}", start, took)
+        return took
 
     # Many runs
 
-    def run_many(self, block: Block, runs: int, ahead: int, undo: Undo, results: Results) -> int:
+    def run_many(
+        self, block: CallBlock, runs: int, ahead: int, undo: Undo, results: Results
+    ) -> int:
         """Run the step so many times; return how many runs stand.
 
         Where that is fewer, the next one is to be called by itself: it fails, or only the native
@@ -201,8 +223,9 @@ class Programs:
                 stood = self._run_next(name, failure, block.row(done), undo, results)
                 wanted = 1
             else:
-                most = self._most_in_memory()
-                wanted = min(runs - done, self._most_in_time(name), most)
+                most, pace = self._most_in_memory(), self._pace.get(name, NEVER)
+                in_time = _FIRST if pace == NEVER else max(1, int(_LONGEST / pace))
+                wanted = min(runs - done, in_time, most)
                 part, later = block.part(done), min(ahead - done, most)
                 stood = self._run_in_loop(name, part, wanted, later, undo, results)
             done += stood
@@ -226,13 +249,13 @@ class Programs:
         return 1
 
     def _run_in_loop(
-        self, name: str, block: Block, runs: int, ahead: int, undo: Undo, results: Results
+        self, name: str, block: CallBlock, runs: int, ahead: int, undo: Undo, results: Results
     ) -> int:
         """Run the loop of an engine; return how many runs stand."""
-        trace, before, imported = self._trace, self.seconds, -self._importing
-        first = name not in self._pace
-        with self._told(name) if first else nullcontext():
-            program: Any = self._made(name)
+        trace, first = self._trace, name not in self._pace
+        program: Any
+        with self._announced(name) if first else nullcontext():
+            program, imported, compiled = self._made(name)
         if program is None:
             return 0
         if not hasattr(program, "run_many"):
@@ -243,7 +266,7 @@ class Programs:
         then: list[Change] = [partial(written.append, 1), undo.clear]
         if trace.draws:
             come_back(undo)
-        start, compiled = CLOCK.now(), program.compile_seconds
+        start, compiling = CLOCK.now(), program.compile_seconds
         try:
             values = self._rows(program, block, runs)
             outputs = program.run_many(values, runs, many, partial(self._kept_by_an_engine, then))
@@ -253,53 +276,25 @@ class Programs:
             raise_interrupt(error)
             take_back(undo)
             if not isinstance(error, EngineDeclined):
-                return self._run_after(error, name, block, runs, undo, results)
+                for run in range(runs):
+                    if not self._run_next(registry.NATIVE, None, block.row(run), undo, results):
+                        return run  # what was given was at fault
+                self._account(name, error)
+                return runs
             if error.runs_done is None:
                 self._unlooped.add(name)
-                return 0
-            if error.runs_done == 0:
+            if not error.runs_done:
                 return 0
             return self._run_in_loop(name, block, error.runs_done, ahead, undo, results)
         self._setbacks = 0
-        compiled = program.compile_seconds - compiled  # with XLA
-        took = CLOCK.now() - start - compiled
-        imported += self._importing
-        made = self.seconds - before - imported
-        self.seconds += compiled
-        if not first and not compiled:
+        tried = program.compile_seconds - compiling  # with XLA
+        took = self._noted(name, program, None, start, compiled, imported, tried, runs)
+        if not first and not tried:
             self._pace[name] = min(self._pace[name], took / runs)
         self._pace.setdefault(name, NEVER)
-        if self._structure is not None and get_backend() == registry.AUTO:
-            besides = imported + compiled
-            self._structure.ran(name, took, made, besides=besides, runs=runs)
-        self._last = (name, program, None)
-        LAST.set((name, None, self._length, not first, self.seconds - before, took))
-        for watcher in WATCHING.value():
-            watcher.ran(f"{self._name} in {registry.engine(name).title}", start, took)
         stacked = [out()[:runs] for out in outputs[: trace.count]]
-        results.add_rows(trace.result(stacked), runs)
+        results.add(trace.result(stacked), runs)
         return runs
-
-    def _run_after(
-        self,
-        error: Exception,
-        name: str,
-        block: Block,
-        runs: int,
-        undo: Undo,
-        results: Results,
-    ) -> int:
-        """Run natively what an engine failed to; return how many runs stand."""
-        for run in range(runs):
-            if not self._run_next(registry.NATIVE, None, block.row(run), undo, results):
-                return run  # what was given was at fault
-        self._account(name, error)
-        return runs
-
-    def _most_in_time(self, name: str) -> int:
-        """Return how many runs may be made at once, so that it does not take too long."""
-        pace = self._pace.get(name, NEVER)
-        return _FIRST if pace == NEVER else max(1, int(_LONGEST / pace))
 
     def _most_in_memory(self) -> int:
         """Return how many runs may be made at once, so that what they hold is not too much."""
@@ -310,8 +305,7 @@ class Programs:
         )
         return max(1, _MOST_BYTES // max(size, 1))
 
-    def _rows(self, program: WholeProgram, block: Block, runs: int) -> list[Any]:
-        """Return what a loop is given for each leaf."""
+    def _rows(self, program: WholeProgram, block: CallBlock, runs: int) -> list[Any]:
         trace = self._trace
         read = trace.read_ahead(runs)
         values: list[Any] = []
@@ -322,7 +316,7 @@ class Programs:
             elif isinstance(source, GradientBefore):
                 values.append(source([], []))
             else:
-                values.append(rows_of_runs(source, block, read, runs))
+                values.append(block.column(source, read, runs))
         return values
 
     # Engines
@@ -369,23 +363,29 @@ class Programs:
             self._failed.setdefault(name, Failure(str(error)))
         return name not in self._failed
 
-    def _made(self, name: str) -> WholeProgram | None:
-        if name not in self._others:
-            try:
-                start = CLOCK.now()
-                engine = registry.engine(name)
-                if not engine.loaded():
-                    engine.check_whole(self._trace.recording.program)
-                    engine.load()
-                    self._importing += CLOCK.now() - start
-                self._others[name] = engine.whole(
-                    self._trace.recording, self._trace.state, self._xla
-                )
-                self.seconds += CLOCK.now() - start
-                self._tell_compiled(name, start)
-            except Exception as error:
-                self._drop(name, account(name, error))
-        return self._others.get(name)
+    def _made(self, name: str) -> tuple[WholeProgram | None, float, float]:
+        """Return an engine's program, None where there is none; what importing and making it took.
+
+        Both are 0 where it was there.
+        """
+        if name in self._others:
+            return self._others[name], 0.0, 0.0
+        start, imported = CLOCK.now(), 0.0
+        try:
+            engine = registry.engine(name)
+            if not engine.loaded():
+                engine.check_whole(self._trace.recording.program)
+                engine.load()
+                imported = CLOCK.now() - start
+            made = engine.whole(self._trace.recording, self._trace.state, self._xla)
+        except Exception as error:
+            self._drop(name, account(name, error))
+            return None, imported, 0.0
+        took = CLOCK.now() - start
+        self.seconds += took
+        self._others[name] = made
+        self._tell_compiled(name, start)
+        return made, imported, took - imported
 
     def _account(self, name: str, error: Exception) -> Failure:
         """Return why an engine did not run what the native one did."""
@@ -422,18 +422,6 @@ class Programs:
             else:
                 values.append(trace.constants[slot])
         return values
-
-    def _committed(
-        self, program: WholeProgram, given: list[Any], read: list[Any], then: list[Change]
-    ) -> Any:
-        """Run a program, write the state that changed, and return what the function returns."""
-        if program.keeps_state:
-            values = self._values(program, given, read)
-            outputs = program.run(values, partial(self._kept_by_an_engine, then))
-            return self._trace.result([out() for out in outputs[: self._trace.count]])
-        result, changes = self._computed(program, given, read)
-        make(together([*changes, *then]))
-        return result
 
     def _computed(
         self, program: WholeProgram, given: list[Any], read: list[Any]

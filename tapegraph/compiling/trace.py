@@ -11,8 +11,7 @@ from weakref import ref
 import numpy as np
 
 from tapegraph.arrays.row_sparse import RowSparse
-from tapegraph.capture.capture import MAYBE_ZEROED, ZEROED, Capture, RunDependent
-from tapegraph.capture.leaked import leaked
+from tapegraph.capture.capture import MAYBE_ZEROED, ZEROED, Capture, RunDependent, leaked
 from tapegraph.compiling.arguments import (
     FLOAT,
     RESULT,
@@ -23,18 +22,24 @@ from tapegraph.compiling.arguments import (
     flattened,
     rebuilt,
 )
-from tapegraph.compiling.float_arg import FloatArg, Inputs
 from tapegraph.compiling.guards import FedPlace
-from tapegraph.compiling.sources import Converted, GradientBefore, Reader, Reading
+from tapegraph.compiling.inputs import (
+    Converted,
+    FloatArg,
+    GradientBefore,
+    Inputs,
+    Reader,
+    Reading,
+)
 from tapegraph.differentiation import stored
 from tapegraph.errors import message
 from tapegraph.recording.changes import Change, Undo, make, set_gradient, together
 from tapegraph.recording.node import Node, as_leaf
 from tapegraph.recording.op import ALL_REDUCE, INPUT, SCALAR
 from tapegraph.recording.program import Program, Recording, identity
+from tapegraph.recording.remote import is_remote
 from tapegraph.scalars.datum import Datum
-from tapegraph.scalars.depths import Levels
-from tapegraph.scalars.numbers import Numbers
+from tapegraph.scalars.numbers import Levels, Numbers
 from tapegraph.scalars.recorder import NUMBERS, recorder_of
 from tapegraph.scalars.state import ScalarState
 from tapegraph.tensors.value import Value
@@ -51,16 +56,15 @@ class TraceMismatchError(RuntimeError):
 class Trace:
     """A recorded call.
 
-    - recording: The program, whose outputs are the results and then the gradients of state.
-    - results (ArgSpec): Of what the function returns.
-    - gradients (list of (Node, object)): The state whose gradient is touched, and what it is left
-      with: `COMPUTED`, or what `Capture.gradients` has for none and for zero.
-
+    :ivar recording: The program, whose outputs are the results and then the gradients of state.
+    :ivar results: The structure of what the function returns.
+    :ivar gradients: The state whose gradient is touched, and what it is left with: `COMPUTED`, or
+        what `Capture.gradients` has for none and for zero.
     :ivar draws: Whether runs draw random numbers.
     :ivar averages: Whether they average over processes.
     :ivar sources: What gives the value of each leaf that changes from run to run, by slot: it takes
         the arguments' arrays and floats, and what `read` gives.
-    :param arguments: Which of the arguments' arrays and floats a leaf stands for, by slot.
+    :ivar arguments: Which of the arguments' arrays and floats a leaf stands for, by slot.
     :ivar constants: The arrays that are the same in every run, by slot.
     :ivar numbers: What is read and written of Values, if there are any.
     :ivar read_floats: The names of fed floats that were read as plain numbers, so that they cannot
@@ -144,7 +148,7 @@ class Trace:
             node = self.recording.nodes[slot]
             if program.ops[slot] is INPUT:
                 self.sources[slot] = by_id[id(node)]
-                if (position := inputs.position(node)) is not None:
+                if (position := inputs.positions.get(id(node))) is not None:
                     self.arguments[slot] = position
             elif capture.is_state(node):
                 self.state[slot] = node
@@ -152,28 +156,31 @@ class Trace:
                 self.constants[slot] = self.recording.values[slot]
                 self._made_inside[slot] = ref(node)
 
-    @property
-    def guards(self) -> list[tuple[int, bool]]:
-        """Which state had a gradient when that decided what was recorded."""
-        return [(id(node), had) for node, had in self._guarded]
+    def is_comparable_to(self, later: Trace) -> bool:
+        """Return whether another call was captured under the same conditions, which hold now."""
+        mine, theirs = ([(id(node), had) for node, had in t._guarded] for t in (self, later))
+        return mine == theirs and self.holds()
 
-    def guards_hold(self) -> bool:
-        """Return whether it is so now."""
+    def holds(self) -> bool:
+        """Return whether state is of the recorded types, and has gradients where it had."""
+        program = self.recording.program
+        for slot, node in self.state.items():
+            if not is_remote(node):  # there it keeps its type
+                array = node._array
+                if array.shape != program.shapes[slot] or array.dtype != program.dtypes[slot]:
+                    return False
+            if node._requires_grad != program.needs[slot]:
+                return False
         return all(_has_gradient(node) == had for node, had in self._guarded)
 
     @property
     def repeats(self) -> bool:
         """Whether a run leaves what the next run of the program is to find."""
+        left = {id(node): grad for node, grad in self.gradients}
+        found = [(left.get(id(node), MAYBE_ZEROED), had) for node, had in self._guarded]
         return self.carried is not None and all(
-            self._has_then(node, had) == had for node, had in self._guarded
+            grad is MAYBE_ZEROED or (grad is not None) == had for grad, had in found
         )
-
-    def _has_then(self, node: Node, had: bool) -> bool:
-        """Return whether state has a gradient after a run."""
-        for touched, left in self.gradients:
-            if touched is node:
-                return left is not None and (left is not MAYBE_ZEROED or had)
-        return had
 
     @cached_property
     def carried(self) -> dict[int, int | None] | None:
@@ -291,7 +298,8 @@ class Trace:
         mine, theirs = self.recording, other.recording
         a, b = mine.program, theirs.program
         if self.results != other.results or not _same(self._plain, other._plain):
-            return f"it returned {self._text()}, and then {other._text()}"
+            returned = as_written(self.results), as_written(other.results)
+            return f"it returned {returned[0]}, and then {returned[1]}"
         difference = self._differs_in_numbers(other)
         if difference is not None:
             return difference
@@ -326,9 +334,6 @@ class Trace:
         if self.numbers != other.numbers:
             return f"{self.numbers!r}, and then others, of other Values from outside"
         return None
-
-    def _text(self) -> str:
-        return as_written(self.results)
 
 
 def _entry_of(program: Program, slot: int) -> tuple[Any, ...]:
@@ -380,7 +385,7 @@ def _same(before: list[Any], after: list[Any]) -> bool:
             return value.shape, value.dtype.str, value.tobytes()
         return identity(value)
 
-    return len(before) == len(after) and list(map(bits, before)) == list(map(bits, after))
+    return list(map(bits, before)) == list(map(bits, after))
 
 
 def _entry(recording: Recording, slot: int) -> str:

@@ -65,7 +65,7 @@ def _belongs(capture: Any, value: Any) -> bool:
 
 
 def is_float(value: Any) -> bool:
-    """Return whether it is a float that every run gives anew (`tapegraph.compiling.float_arg`)."""
+    """Return whether it is a float that every run gives anew (`tapegraph.compiling.inputs`)."""
     return hasattr(type(value), "__tapegraph_float__")
 
 

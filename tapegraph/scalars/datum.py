@@ -21,20 +21,18 @@ _UNARY = ("neg", "abs")
 class Datum:
     """A number of the program: arithmetic with it is recorded, and anything else refused."""
 
-    __slots__ = ("_index", "_recorder")
+    __slots__ = ("_recorder", "index")
 
     # NumPy's numbers on the left then leave the operation to the methods below.
     __array_ufunc__ = None
     __pandas_priority__ = 10_000
 
+    requires_grad = False  # gradients flow through Values
+    shape: tuple[int, ...] = ()
+
     def __init__(self, recorder: Recorder, index: int) -> None:
         self._recorder = recorder
-        self._index = index
-
-    @property
-    def index(self) -> int:
-        """Which number it is."""
-        return self._index
+        self.index = index  # which number it is
 
     @staticmethod
     def __tapegraph_apply__(name: str, inputs: tuple[Any, ...], attrs: Mapping[str, object]) -> Any:
@@ -47,54 +45,25 @@ class Datum:
         found = [_number(recorder, x) for x in inputs]
         args = tuple(i for i in found if i is not None)
         if name in _BINARY.values() and not attrs and len(args) == len(inputs):
-            data = SCALAR_OPS[name].number(*[recorder.number(i) for i in args])
-            return Datum(recorder, recorder.computed(name, args, data))
+            return _computed(recorder, name, args)
         tensors = [x.detach() if type(x) is Datum else x for x in inputs]
         call = ELEMENTWISE.get(name)
         return call(*tensors) if call else apply(OPS[name], tuple(tensors), dict(attrs))
 
     def detach(self) -> Any:
         """Return the number as a tensor."""
-        return self._recorder.tensor([self._index])[0]
-
-    @property
-    def requires_grad(self) -> bool:
-        """False: gradients flow through Values."""
-        return False
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """That of a number."""
-        return ()
+        return self._recorder.tensor([self.index])[0]
 
     def __pos__(self) -> Datum:
         return self
 
     def _frozen(self, conversion: str) -> NoReturn:
-        received = self._recorder.origin(self._index)
+        received = self._recorder.origin(self.index)
         fix = "Return it and read it outside, or compute with Values."
         raise ConcretizationError(message(conversion, received, "arithmetic with it", fix))
 
-    def __float__(self) -> float:
-        self._frozen("float")
-
-    def __int__(self) -> int:
-        self._frozen("int")
-
-    def __index__(self) -> int:
-        self._frozen("index")
-
-    def __bool__(self) -> bool:
-        self._frozen("bool")
-
-    def __hash__(self) -> int:
-        self._frozen("hash")
-
-    def __format__(self, spec: str) -> str:
-        self._frozen("format")
-
     def __repr__(self) -> str:
-        return f"Datum({self._recorder.number(self._index)!r})"
+        return f"Datum({self._recorder.number(self.index)!r})"
 
 
 def _number(recorder: Recorder, x: Any) -> int | None:
@@ -107,10 +76,15 @@ def _number(recorder: Recorder, x: Any) -> int | None:
     return recorder.constant(float(x)) if isinstance(x, (float, int)) else None
 
 
+def _computed(recorder: Recorder, kind: str, args: tuple[int, ...]) -> Datum:
+    data = SCALAR_OPS[kind].number(*[recorder.number(i) for i in args])
+    return Datum(recorder, recorder.computed(kind, args, data))
+
+
 def _operator(name: str, kind: str, reflected: bool = False) -> Callable[..., Any]:
     def compute(self: Datum, *others: Any) -> Any:
         recorder = self._recorder
-        args = [self._index]
+        args = [self.index]
         for x in others:
             number = getattr(x, "tensor", None)  # of a float argument
             i = _number(recorder, number() if number is not None else x)
@@ -119,8 +93,7 @@ def _operator(name: str, kind: str, reflected: bool = False) -> Callable[..., An
             args.append(i)
         if reflected:
             args.reverse()
-        data = SCALAR_OPS[kind].number(*[recorder.number(i) for i in args])
-        return Datum(recorder, recorder.computed(kind, tuple(args), data))
+        return _computed(recorder, kind, tuple(args))
 
     compute.__name__ = f"__r{name}__" if reflected else f"__{name}__"
     return compute
@@ -140,5 +113,6 @@ for _name, _kind in _BINARY.items():
 for _name in _UNARY:
     setattr(Datum, f"__{_name}__", _operator(_name, _name))
 _WITHOUT = ("eq", "ne", "lt", "le", "gt", "ge", "mod", "rmod", "floordiv", "rfloordiv")
-for _name in (*_WITHOUT, "divmod", "rdivmod", "round", "trunc", "floor", "ceil"):
+_CONVERSIONS = ("float", "int", "index", "bool", "hash", "format")
+for _name in (*_WITHOUT, *_CONVERSIONS, "divmod", "rdivmod", "round", "trunc", "floor", "ceil"):
     setattr(Datum, f"__{_name}__", _refused(_name))

@@ -1,21 +1,32 @@
-"""`Numbers`: a straight-line program on floats, in plain columns, as a capture made it."""
+"""`Numbers`: a straight-line program on floats, in plain columns, as a capture made it.
+
+It runs by `Levels`: what has the same depth and operation is one call on vectors. Sums are added up
+in the order in which they were written, so that a run gives the bits of the recorded call: a chain
+of additions is a column of a matrix whose rows are added one by one.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property, partial
 from types import CodeType
+from typing import Any
 
 import numpy as np
 
 from tapegraph.errors import line_of
 from tapegraph.recording.program import scalar_bits
-from tapegraph.scalars.arithmetic import GIVEN, NUMBER
-from tapegraph.scalars.depths import Levels
+from tapegraph.scalars.arithmetic import ADD, GIVEN, NUMBER, PYTHON_SUM, SCALAR_OPS, TOTAL, WEIGHED
 from tapegraph.typed import Array
 
+_LEAVES = (GIVEN, NUMBER)
+_FOLD = "fold"
 CodePlace = tuple[CodeType, int] | None
 
 
+@dataclass(eq=False, repr=False)
 class Numbers:
     """A function of vectors, number by number.
 
@@ -28,35 +39,17 @@ class Numbers:
     :param places: The code object and offset that recorded each, for messages.
     """
 
-    __slots__ = ("_levels", "args", "constants", "exports", "given", "kinds", "places")
+    kinds: list[str]
+    args: list[tuple[int, ...]]
+    constants: dict[int, float]
+    exports: list[int]
+    given: int
+    places: list[CodePlace]
 
-    def __init__(
-        self,
-        kinds: list[str],
-        args: list[tuple[int, ...]],
-        constants: dict[int, float],
-        exports: list[int],
-        given: int,
-        places: list[CodePlace],
-    ) -> None:
-        self.kinds = kinds
-        self.args = args
-        self.constants = constants
-        self.exports = exports
-        self.given = given
-        self.places = places
-        self._levels: Levels | None = None
-
-    @property
+    @cached_property
     def levels(self) -> Levels:
         """The program as it is run."""
-        if self._levels is None:
-            self._levels = Levels(self.kinds, self.args, self.constants, self.exports, self.given)
-        return self._levels
-
-    def run(self, vectors: Sequence[Array]) -> Array:
-        """Return the numbers asked for."""
-        return self.levels.run(vectors)
+        return Levels(self)
 
     def __len__(self) -> int:
         return len(self.kinds)
@@ -97,3 +90,192 @@ class Numbers:
             if i in self.args[j] and self.kinds[j] != GIVEN:
                 return self._described(j)
         return "the result"
+
+
+class Levels:
+    """A program of `Numbers`, ready to run; it owns its memory, so one run at a time."""
+
+    def __init__(self, numbers: Numbers) -> None:
+        kinds, count = numbers.kinds, len(numbers)
+        self._count = count
+        operands = _folded(kinds, numbers.args, numbers.exports)
+        depths = _depths(operands)
+        self.depth = max(depths.values(), default=0)
+        groups: dict[tuple[Any, ...], list[int]] = defaultdict(list)
+        for i, (kind, read) in operands.items():
+            if kind not in _LEAVES:
+                groups[depths[i], kind, _width(kind, len(read))].append(i)
+        order = sorted(groups)
+
+        # Where each number lies: given ones, constants, results, and what cotangents pass on.
+        zero, nothing = count, count + 1  # 0.0, where totals begin; -0.0, which adds nothing
+        positions = np.zeros(count + 2, np.intp)
+        for i, kind in enumerate(kinds):
+            if kind == GIVEN:
+                (positions[i],) = numbers.args[i]
+        self._given = numbers.given
+        known = {**numbers.constants, zero: 0.0, nothing: -0.0}
+        stop = self._given
+        for i in known:
+            positions[i] = stop
+            stop += 1
+        places: dict[tuple[Any, ...], slice] = {}
+        for weighed in (False, True):
+            if weighed:
+                self._weighed = stop
+            for key in order:
+                if (key[1] == WEIGHED) == weighed:
+                    members = groups[key]
+                    places[key] = slice(stop, stop + len(members))
+                    positions[members] = np.arange(stop, stop + len(members))
+                    stop += len(members)
+        self._pool = pool = np.zeros(stop)
+        for i, number in known.items():
+            pool[positions[i]] = number
+        self.nbytes = pool.nbytes
+        self._exports = positions[numbers.exports]
+
+        # The calls in order, and which of them differ where zero must stay zero.
+        self._calls: list[tuple[Callable[..., Any], tuple[Any, ...]]] = []
+        self._strong: list[tuple[int, Array, Array]] = []
+        for key in order:
+            _, kind, width = key
+            out, members = pool[places[key]], groups[key]
+            rows = [operands[i][1] for i in members]
+            if kind in (_FOLD, PYTHON_SUM):
+                rows = [(*row, *[nothing] * (width - len(row))) for row in rows]
+                rows = [tuple(zero if x is None else x for x in row) for row in rows]
+            found = positions[np.array(rows, np.intp)]
+            if kind == PYTHON_SUM or (kind == _FOLD and width > 2):
+                matrix = self._operand(found.T)
+                self._calls.append((python_sums if kind == PYTHON_SUM else _added, (matrix, out)))
+                continue
+            columns = [self._operand(column) for column in found.T]
+            run = np.add if kind == _FOLD else SCALAR_OPS[kind].vector or SCALAR_OPS[kind].run
+            if kind == WEIGHED:
+                self._strong.append((len(self._calls), columns[1], out))
+            self._calls.append((run, (*columns, out)))
+        self.calls = len(self._calls)
+
+    def __len__(self) -> int:
+        return self._count
+
+    def _operand(self, positions: Array) -> Array:
+        """Return the array that holds an operand: in place, or gathered by a call before."""
+        flat = np.ascontiguousarray(positions).reshape(-1)
+        first, steps = int(flat[0]), np.diff(flat)
+        if flat.size == 1 or (steps == 1).all():
+            return self._pool[first : first + flat.size].reshape(positions.shape)
+        if positions.ndim == 1 and not steps.any():
+            return self._pool[first : first + 1]
+        buffer = np.empty(flat.size)
+        self.nbytes += buffer.nbytes + flat.nbytes
+        # With any other mode `take` would fill a copy first.
+        self._calls.append((partial(self._pool.take, flat, None, buffer, "clip"), ()))
+        return buffer.reshape(positions.shape)
+
+    def run(self, vectors: Sequence[Array]) -> Array:
+        """Return the numbers asked for, in an array of their own."""
+        pool = self._pool
+        if self._given:
+            flat = [x.reshape(-1) for x in vectors]
+            np.concatenate(flat, out=pool[: self._given], casting="unsafe")
+        with np.errstate(all="ignore"):
+            for call, operands in self._calls:
+                call(*operands)
+            if self._strong and np.isnan(pool[self._weighed :]).any():
+                self._run_strong()
+        return pool.take(self._exports)
+
+    def _run_strong(self) -> None:
+        """Run again, and let a zero cotangent pass on zero, whatever the slope is."""
+        weighed = {at: (cotangent, out) for at, cotangent, out in self._strong}
+        for at, (call, operands) in enumerate(self._calls):
+            call(*operands)
+            if at in weighed:
+                cotangent, out = weighed[at]
+                out[np.broadcast_to(cotangent == 0.0, out.shape)] = 0.0
+
+
+def _folded(
+    kinds: list[str], args: list[tuple[int, ...]], exports: list[int]
+) -> dict[int, tuple[str, Sequence[Any]]]:
+    """Return operation and operands of each number, chains of additions as one sum each.
+
+    In the operands of a sum None stands for 0.0.
+    """
+    uses = [0] * len(kinds)
+    for i in exports:
+        uses[i] += 2  # it has to be there
+    for kind, given in zip(kinds, args, strict=True):
+        if kind != GIVEN:
+            for x in given:
+                uses[x] += 1
+    found: dict[int, tuple[str, Sequence[Any]]] = {}
+    terms: dict[int, list[Any]] = {}
+    for i, (kind, given) in enumerate(zip(kinds, args, strict=True)):
+        if kind == TOTAL:
+            terms[i] = [None, *given]
+        elif kind == ADD:
+            a, b = given
+            if a in terms and uses[a] == 1:
+                chain = terms.pop(a)
+                chain.append(b)
+            elif b in terms and uses[b] == 1:  # a + b is b + a, to the bit
+                chain = terms.pop(b)
+                chain.append(a)
+            else:
+                chain = [a, b]
+            terms[i] = chain
+        else:
+            found[i] = kind, given
+    found.update((i, (_FOLD, chain)) for i, chain in terms.items())
+    return dict(sorted(found.items()))
+
+
+def _depths(operands: dict[int, tuple[str, Sequence[Any]]]) -> dict[int, int]:
+    depths: dict[int, int] = {}
+    for i, (kind, given) in operands.items():
+        if kind in _LEAVES:
+            depths[i] = 0
+        else:
+            depths[i] = 1 + max([depths[x] for x in given if x is not None], default=0)
+    return depths
+
+
+def _width(kind: str, count: int) -> int:
+    """Return how many operands a call on vectors takes: sums of like lengths share one."""
+    if kind not in (_FOLD, PYTHON_SUM) or count <= 4:
+        return count
+    unit = 1 << (count.bit_length() - 3)  # at most a quarter more
+    return -(-count // unit) * unit
+
+
+def _added(terms: Array, out: Array) -> None:
+    """Add up the rows of a matrix, each to the sum of those before."""
+    if terms.shape[1] < 8:
+        out[:] = np.add.accumulate(terms, axis=0)[-1]
+        return
+    np.add(terms[0], terms[1], out)
+    for row in terms[2:]:
+        np.add(out, row, out)
+
+
+def python_sums(terms: Array, out: Array) -> None:
+    """Add up the rows of a matrix as Python's `sum` adds up numbers.
+
+    From 3.12 on it keeps what rounding loses, by Neumaier's algorithm, and adds that at the end.
+    """
+    total = terms[0] + 0.0
+    if sum([1.0, 1e16, -1e16]) == 0.0:
+        for row in terms[1:]:
+            np.add(total, row, total)
+        np.copyto(out, total)
+        return
+    lost = np.zeros_like(total)
+    for row in terms[1:]:
+        new = total + row
+        larger = np.abs(total) >= np.abs(row)
+        lost += np.where(larger, (total - new) + row, (row - new) + total)
+        total = new
+    np.copyto(out, np.where((lost != 0.0) & np.isfinite(lost), total + lost, total))

@@ -29,7 +29,7 @@ from tapegraph.typed import Array
 
 NUMBERS, CHOSEN, COPIED = Op("numbers"), Op("chosen"), Op("copied")
 # Not `Op(name, forward)`, which would enter them in the table of what users call.
-NUMBERS.forward = lambda *vectors, numbers: numbers.run(vectors)
+NUMBERS.forward = lambda *vectors, numbers: numbers.levels.run(vectors)
 CHOSEN.forward = lambda vector, positions: vector.take(positions.array)
 COPIED.forward = np.copy
 for _op in (NUMBERS, CHOSEN, COPIED):
@@ -105,7 +105,7 @@ class Recorder:
         """Return a number that is the same in every run."""
         key = number.hex()
         if key not in self._constants:
-            self._constants[key] = self._enter(NUMBER, (), number, stays=False)
+            self._constants[key] = self._enter(NUMBER, (), number)
         return self._constants[key]
 
     def element(self, tensor: Any, position: int = 0) -> int:
@@ -114,15 +114,14 @@ class Recorder:
         if not self._capture.depends(tensor):
             return self.constant(number)
         source, places = self._source(tensor)
-        i = self._enter(GIVEN, (), number, stays=True)
+        i = self._enter(GIVEN, (), number)
         self._elements[i] = (source, int(places.reshape(-1)[position]))
         return i
 
     def _source(self, tensor: Any) -> tuple[Any, Array]:
         """Return what a tensor was picked from by indices, and the places of its numbers there."""
         if self._capture.may_change(tensor):  # before this is run
-            array = tensor._array.copy()
-            copied = _entry(remember(nodes.tensor_class, COPIED, array, (tensor,), {}))
+            copied = _entry(COPIED, tensor._array.copy(), (tensor,))
             return copied, _places(copied)
         if id(tensor) not in self._sources:
             found = tensor, _places(tensor)
@@ -141,22 +140,21 @@ class Recorder:
     def computed(self, kind: str, args: tuple[int, ...], number: float) -> int:
         """Return the result of an operation, which the caller has made."""
         frame = user_frame(sys._getframe(1))
-        stays = any(self._stays[a] for a in args)
-        return self._enter(kind, args, number, stays, (frame.f_code, frame.f_lasti))
+        return self._enter(kind, args, number, (frame.f_code, frame.f_lasti))
 
     def _enter(
-        self, kind: str, args: tuple[int, ...], number: float, stays: bool, place: CodePlace = None
+        self, kind: str, args: tuple[int, ...], number: float, place: CodePlace = None
     ) -> int:
         self._kinds.append(kind)
         self._args.append(args)
         self._data.append(number)
-        self._stays.append(stays)
+        self._stays.append(kind == GIVEN or any(self._stays[a] for a in args))
         self._places.append(place)
         return len(self._kinds) - 1
 
     def _op(self, kind: str, *args: int) -> int:
         data = SCALAR_OPS[kind].number(*[self._data[a] for a in args])
-        return self._enter(kind, args, data, any(self._stays[a] for a in args))
+        return self._enter(kind, args, data)
 
     def stays(self, i: int) -> bool:
         """Return whether a number has to stay in the program: it differs from run to run."""
@@ -188,7 +186,7 @@ class Recorder:
             if id(x) in self._inside:
                 return self.constant(0.0)
             self._held.append(x)
-            table[id(x)] = i = self._enter(GIVEN, (), number_of(x, name), stays=True)
+            table[id(x)] = i = self._enter(GIVEN, (), number_of(x, name))
             self._outside[i] = len(self.state.read_from)
             self.state.read_from.append((x, name))
         return table[id(x)]
@@ -244,7 +242,7 @@ class Recorder:
         data = 0.0
         for i in arrived:
             data += self._data[i]
-        return self._enter(TOTAL, tuple(arrived), data, any(self._stays[i] for i in arrived))
+        return self._enter(TOTAL, tuple(arrived), data)
 
     def _weighed(self, slope: int, cotangent: int) -> int:
         if self._kinds[slope] == NUMBER and abs(self._data[slope]) == 1.0:
@@ -266,15 +264,12 @@ class Recorder:
 
     def tensor(self, numbers: Sequence[int]) -> Any:
         """Return numbers as a vector, an entry of the program."""
-        cls = nodes.tensor_class
-        stop = len(self._kinds)
-        node = _entry(remember(cls, NUMBERS, np.zeros(0), (), {}))
-        self._segments.append(_Segment(stop, node, list(dict.fromkeys(numbers))))
-        segment = self._segments[-1]
-        positions = [segment.position[i] for i in numbers]
+        node = _entry(NUMBERS, np.zeros(0), ())
+        segment = _Segment(len(self._kinds), node, list(dict.fromkeys(numbers)))
+        self._segments.append(segment)
         array = np.array([self._data[i] for i in numbers], np.float64)
-        chosen = Positions(positions)
-        return _entry(remember(cls, CHOSEN, array, (node,), {"positions": chosen}))
+        positions = Positions([segment.position[i] for i in numbers])
+        return _entry(CHOSEN, array, (node,), positions=positions)
 
     def tensors(self, rows: Sequence[Sequence[int]], shape: tuple[int, ...]) -> list[Any]:
         """Return a tensor of a shape for each row of numbers."""
@@ -298,20 +293,15 @@ class Recorder:
     def finish(self) -> None:
         """Settle what each entry computes: it is known only now what the later ones need."""
         self.state.close()
-        self._leaf._array = self.start()
+        start = self._leaf._array = np.zeros(len(self.state.read_from))
+        for i, position in self._outside.items():
+            start[position] = self._data[i]  # what there was before the recording
         self._leaf._attrs = {"state": self.state}
         needed = []
         for k in range(len(self._segments) - 1, -1, -1):
             needed.append(self._needed(k))
         for k, found in enumerate(reversed(needed)):
             self._close(k, sorted(found))
-
-    def start(self) -> Array:
-        """Return what the state was before the recording."""
-        found = np.zeros(len(self.state.read_from))
-        for i, position in self._outside.items():
-            found[position] = self._data[i]
-        return found
 
     def _needed(self, k: int) -> set[int]:
         """Return the numbers of an entry; what an earlier one has, that one is to export."""
@@ -378,7 +368,8 @@ def _places(tensor: Any) -> Array:
     return np.arange(tensor._array.size).reshape(tensor._array.shape)
 
 
-def _entry(node: Any) -> Any:
+def _entry(op: Op, array: Array, inputs: tuple[Any, ...], **attrs: Any) -> Any:
+    node: Any = remember(nodes.tensor_class, op, array, inputs, attrs)
     node._requires_grad = False
     return node
 

@@ -23,8 +23,7 @@ Column = tuple[str, list[Any], Array]
 class ScalarState:
     """Numbers of Values, their gradients, and tensors of one number, such as Adam's means.
 
-    - read_from, written_to (list of (object, str)): What is read, and what is written, once the
-      recording has ended.
+    :ivar read_from, written_to: What is read, and what is written, once the recording has ended.
     """
 
     def __init__(self) -> None:

@@ -8,7 +8,7 @@ from typing import Any, Concatenate, Literal, overload
 
 import numpy as np
 
-from tapegraph.compiling.results import derivative_function
+from tapegraph.compiling.compiled import derivative_function
 from tapegraph.errors import check_callable, message
 from tapegraph.pytree import mapped
 from tapegraph.tensors.dual import Dual

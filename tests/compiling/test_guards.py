@@ -676,6 +676,17 @@ class Named(namedtuple("Named", "w")):
         return self.w * x
 
 
+def test_a_method_that_takes_the_place_of_another_is_not_taken_for_it():
+    class Model:
+        step = None
+
+    model = Model()
+    for k in range(20):
+        Model.step = None  # frees the one before, whose place in memory the next one may take
+        Model.step = tg.compile(lambda self, x, k=k: x + k)
+        assert model.step(1.0) == 1.0 + k
+
+
 def test_instances_without_attributes_or_weak_references():
     slots = Slots()
     slots.w = tg.param(2.0)

@@ -18,7 +18,7 @@ from benchmarks.protocol import Problem
 from benchmarks.workloads import scalar as micrograd
 from tapegraph import Value, vsum
 from tapegraph.recording.op import DEFINED
-from tapegraph.scalars.depths import python_sums
+from tapegraph.scalars.numbers import python_sums
 from tests.quick import in_one, thinned
 
 inf, nan = math.inf, math.nan

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import tapegraph as tg
-from tapegraph.compiling import xla_option
+from tapegraph.compiling import compiled
 
 
 @pytest.mark.parametrize("xla", [1, 0, "yes", "True", 0.5, np.True_, [], "native"])
@@ -24,10 +24,10 @@ def test_other_values_are_refused_where_they_enter(xla):
 )
 def test_the_environment_gives_the_default(monkeypatch, text, option):
     monkeypatch.setenv("TAPEGRAPH_XLA", text)
-    assert xla_option._from_environment() is option
-    monkeypatch.setattr(xla_option, "_default", xla_option._from_environment())
-    assert xla_option.checked_option(None) is option
-    assert xla_option.checked_option(False) is False
+    assert compiled._xla_of_environment() is option
+    monkeypatch.setattr(compiled, "_default_xla", compiled._xla_of_environment())
+    assert tg.compile(_twice)._xla is option
+    assert tg.compile(_twice, xla=False)._xla is False
 
 
 @pytest.mark.thorough

@@ -35,7 +35,6 @@ ALLOWED: dict[str, tuple[set[str] | None, str]] = {
         for name in ("__init__", "autograd/numpy/__init__", "autograd/numpy/numpy_wrapper")
     },
     "tapegraph/autograd/scipy/signal.py": ({"convolve"}, "the name of a function of SciPy's"),
-    "tapegraph/compiling/compiled.py": ({"real"}, "an attribute of a compiled function"),
     **{
         f"tapegraph/scalars/{name}.py": (None, "the scalar engine's own operations, as vectors")
         for name in ("arithmetic", "datum", "recorder")
@@ -57,7 +56,7 @@ ALLOWED: dict[str, tuple[set[str] | None, str]] = {
         {"beta", "gamma", "norm"},
         "distributions, of which some are called alike",
     ),
-    "tapegraph/compiling/float_arg.py": (
+    "tapegraph/compiling/inputs.py": (
         None,
         "Python's own operators, of which some are called alike",
     ),

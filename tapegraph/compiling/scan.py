@@ -1,4 +1,4 @@
-"""The arguments of many calls: which of them have a row for each, and what a call is given."""
+"""Many calls in one: what each is given, a row of the arguments, and the results stacked."""
 
 from __future__ import annotations
 
@@ -6,17 +6,23 @@ import copy
 import operator
 from array import array
 from collections.abc import Sequence
+from itertools import chain, repeat
 from typing import Any
 
 import numpy as np
 
 from tapegraph import pytree
 from tapegraph.compiling.arguments import ArgSpec, of_call
+from tapegraph.compiling.inputs import Argument, Converted, Reader, Reading
 from tapegraph.data import ArrayRows, Batches, Epoch, Rows
 from tapegraph.errors import kind_of, message
+from tapegraph.ops.shape import concat, reshape
 from tapegraph.recording.lost_gradients import DIFFERENTIATING
 from tapegraph.recording.node import Node, as_array, as_leaf
+from tapegraph.tensors.value import Value
 from tapegraph.typed import Array, ArrayLike
+
+_NUMBERS = (bool, int, float, complex, np.generic, np.ndarray)
 
 
 class Each(Rows):
@@ -47,26 +53,8 @@ class Each(Rows):
 
 
 class _TensorRows(ArrayRows):
-    """The rows of a constant tensor."""
-
     def row(self, place: int) -> Any:
         return as_leaf(self._array[place])
-
-
-class _RecordedRows(Rows):
-    """The rows of a tensor, of which the operation that takes them is recorded."""
-
-    def __init__(self, tensor: Any) -> None:
-        self._tensor = tensor
-
-    def __len__(self) -> int:
-        return len(self._tensor)
-
-    def row(self, place: int) -> Any:
-        return self._tensor[place]
-
-    def block(self, start: int, stop: int) -> Any:
-        return self._tensor[start:stop]
 
 
 def each(values: ArrayLike) -> Each:
@@ -104,17 +92,9 @@ class Calls:
             given = argument.epoch() if isinstance(argument, Batches) else argument
             spread += given.trees if isinstance(given, Epoch) else [given]
         self._form = (spread, kwargs)
-        found = [
-            *pytree.leaves(spread, "args"),
-            *pytree.leaves(kwargs, "kwargs"),
-        ]
-        self._leaves = [_leaf(path, value, recorded) for path, value in found]
-        paths = (path for path, _ in found)
-        self.rows = {
-            path: leaf
-            for path, leaf in zip(paths, self._leaves, strict=True)
-            if isinstance(leaf, Rows)
-        }
+        found = chain(pytree.leaves(spread, "args"), pytree.leaves(kwargs, "kwargs"))
+        self._leaves = {path: _leaf(path, value, recorded) for path, value in found}
+        self.rows = {path: x for path, x in self._leaves.items() if isinstance(x, Rows)}
         lengths = {path: len(rows) for path, rows in self.rows.items()}
         if length is not None:
             lengths["length"] = operator.index(length)
@@ -125,7 +105,7 @@ class Calls:
 
     def arguments(self, call: int) -> tuple[list[Any], dict[str, Any]]:
         """Return what the function is given in one call."""
-        values = (x.row(call) if isinstance(x, Rows) else x for x in self._leaves)
+        values = (x.row(call) if isinstance(x, Rows) else x for x in self._leaves.values())
         args, kwargs = pytree.replaced(self._form, values)
         return args, kwargs
 
@@ -170,18 +150,24 @@ class CallBlock:
         pairs = zip(self._rows, self.given, strict=True)
         return [x if rows is None else _given(rows, place, x) for rows, x in pairs]
 
-    def column(self, position: int, runs: int) -> Array | None:
-        """Return an array argument of so many calls, a row for each; None of a float."""
-        rows, first = self._rows[position], self.given[position]
-        if not isinstance(first, np.ndarray):
-            return None
+    def column(self, source: Reader, read: Sequence[list[Any]], runs: int) -> Array:
+        """Return what a source gives in each of so many calls, a row for each.
+
+        :param read: What each reading gives, a list of the calls.
+        """
+        if isinstance(source, Converted):
+            return self.column(source.source, read, runs).astype(source.dtype)
+        if isinstance(source, Reading):
+            return np.array(read[source.position])
+        if not isinstance(source, Argument):  # what is computed of floats
+            return np.array([source(self.row(run), []) for run in range(runs)])
+        rows, first = self._rows[source.position], np.asarray(self.given[source.position])
         if rows is None:
             return np.broadcast_to(first, (runs, *first.shape))
         return np.asarray(rows.block(self._start, self._start + runs), first.dtype)
 
 
 def _given(rows: Rows, place: int, first: Any) -> Any:
-    """Return the array or float that a call is given, of the type of the first one's."""
     if isinstance(first, np.ndarray):
         return np.asarray(rows.block(place, place + 1)[0], first.dtype)
     return rows.row(place)
@@ -199,7 +185,8 @@ def _leaf(path: str, value: Any, recorded: bool) -> Any:
         if value._requires_grad:
             return value
         _check_rows(path, value._array)
-        return _RecordedRows(value) if recorded else _TensorRows(value._array)
+        tensor: Any = value
+        return ArrayRows(tensor) if recorded else _TensorRows(value._array)
     is_array = isinstance(value, (np.ndarray, memoryview, array)) or (
         hasattr(value, "__array__") and not isinstance(value, (np.generic, np.dtype, type))
     )
@@ -217,7 +204,6 @@ def _check_rows(path: str, array: Array) -> None:
 
 
 def _common(lengths: dict[str, int]) -> int:
-    """Return how many calls there are."""
     if len(set(lengths.values())) > 1:
         received = ", ".join(f"{n} for {path}" for path, n in lengths.items())
         raise ValueError(message("scan", f"rows: {received}", "as many of each"))
@@ -228,3 +214,84 @@ def _common(lengths: dict[str, int]) -> int:
     if count < 1:
         raise ValueError(message("scan", f"{count} calls", "1 or more"))
     return count
+
+
+class Results:
+    """What a function returned in many calls: tensors, arrays and numbers, calls as first axis.
+
+    A `Value` of each call is in a list; anything else, such as None, has to be the same in all.
+
+    :param calls: How many there will be.
+    :param recorded: Stack tensors by an operation, through which gradients flow.
+    :ivar count: How many have been taken.
+    """
+
+    def __init__(self, calls: int, *, recorded: bool = False) -> None:
+        self.count = 0
+        self._calls = calls
+        self._recorded = recorded
+        self._form: Any = None
+        self._paths: list[str] = []
+        self._columns: list[Any] = []  # an array, or a list of what the calls gave
+        self._tensors: list[bool] = []
+
+    def add(self, result: Any, calls: int | None = None) -> None:
+        """Take the result of the next call, or of so many, in whose tensors each has a row."""
+        found = list(pytree.leaves(result, "the result"))
+        paths = [path for path, _ in found]
+        if not self.count:
+            self._form = pytree.replaced(result, repeat(None))
+            self._paths = paths
+            self._tensors = [isinstance(leaf, Node) for _, leaf in found]
+            self._columns = [self._column(leaf, calls is not None) for _, leaf in found]
+        elif paths != self._paths:
+            self._refuse(", ".join(paths), ", ".join(self._paths))
+        for place, (path, leaf) in enumerate(found):
+            self._put(place, path, leaf, calls)
+        self.count += calls or 1
+
+    def stacked(self) -> Any:
+        """Return the results of all calls."""
+        found = zip(self._columns, self._tensors, strict=True)
+        return pytree.replaced(self._form, (_finished(*column) for column in found))
+
+    def _column(self, leaf: Any, rows: bool) -> Any:
+        """Return what is to hold the values of a leaf."""
+        if isinstance(leaf, Node) and not self._recorded:
+            shape = leaf._array.shape[1:] if rows else leaf._array.shape
+            return np.empty((self._calls, *shape), leaf._array.dtype)
+        if isinstance(leaf, _NUMBERS):
+            return np.empty((self._calls, *np.shape(leaf)), np.asarray(leaf).dtype)
+        return []
+
+    def _put(self, place: int, path: str, leaf: Any, calls: int | None) -> None:
+        column, count = self._columns[place], calls or 1
+        if isinstance(leaf, Node) != self._tensors[place]:
+            self._refuse(f"{kind_of(leaf)} for {path}", "the same kind")
+        if isinstance(column, list):
+            if not isinstance(leaf, (Node, Value)) and column and column[0] != leaf:
+                self._refuse(f"{leaf!r} for {path}", repr(column[0]))
+            if isinstance(leaf, Node):  # as it is now: it may be state
+                held: Any = leaf
+                leaf = reshape(held, (1, *leaf._array.shape))
+            column.extend([leaf] * count)
+            return
+        array = leaf._array if isinstance(leaf, Node) else np.asarray(leaf)
+        each = array.shape[1:] if calls and self._tensors[place] else array.shape
+        if each != column.shape[1:] or array.dtype != column.dtype:
+            received = f"shape {each} and dtype {array.dtype} for {path}"
+            self._refuse(received, f"shape {column.shape[1:]} and dtype {column.dtype}")
+        column[self.count : self.count + count] = array
+
+    def _refuse(self, received: str, expected: str) -> None:
+        fix = "Return the same from every call, or loop over them."
+        received = f"{received}, from call {self.count}"
+        raise ValueError(message("scan", received, f"{expected}, as from call 0", fix))
+
+
+def _finished(column: Any, is_tensor: bool) -> Any:
+    if not isinstance(column, list):
+        return as_leaf(column) if is_tensor else column
+    if is_tensor:
+        return concat(column)
+    return column if isinstance(column[0], Value) else column[0]

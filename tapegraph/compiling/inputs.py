@@ -1,24 +1,31 @@
-"""`FloatArg`: a float argument of a compiled function, which takes the dtype of what it meets."""
+"""What a captured call is given: the leaves that stand for it, and where a run finds their values.
+
+A float stands as a `FloatArg`, which takes the dtype of what it meets.
+"""
 
 from __future__ import annotations
 
 import operator
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from tapegraph.capture.capture import Capture
 from tapegraph.compiling.arguments import LeafSpec
-from tapegraph.compiling.sources import Argument, Reader
+from tapegraph.differentiation import stored
 from tapegraph.errors import message
 from tapegraph.recording import numpy_functions
 from tapegraph.recording.capture_mode import BY_VALUE, ConcretizationError
+from tapegraph.recording.node import Node
 from tapegraph.recording.op import OPS, Attrs
 from tapegraph.recording.program import identity
 from tapegraph.recording.record import ELEMENTWISE, apply
 from tapegraph.tensors.array_methods import ArrayMethods
 
+# Gives a leaf's value in a run, from the arguments and from what every run reads anew.
+Reader = Callable[[list[Any], list[Any]], Any]
 # Python's own arithmetic, which every run does anew: a tuple of the name and the operands.
 Expression = tuple[Any, ...]
 _ARITHMETIC: dict[str, Callable[..., Any]] = {
@@ -33,6 +40,51 @@ _ARRAYS = (
 _FUNCTIONS = f"Write np.sqrt(k) for math.sqrt(k), and so on. {BY_VALUE}"
 
 
+@dataclass(slots=True)
+class Argument:
+    """An argument's array or float."""
+
+    position: int
+
+    def __call__(self, given: list[Any], read: list[Any]) -> Any:
+        """Return it for one run."""
+        return given[self.position]
+
+
+@dataclass(slots=True)
+class Reading:
+    """What every run reads anew, such as a learning rate or random numbers."""
+
+    position: int
+
+    def __call__(self, given: list[Any], read: list[Any]) -> Any:
+        """Return it for one run."""
+        return read[self.position]
+
+
+@dataclass(slots=True)
+class GradientBefore:
+    """The gradient that a leaf has when a run begins."""
+
+    leaf: Node
+
+    def __call__(self, given: list[Any], read: list[Any]) -> Any:
+        """Return it for one run."""
+        return stored.read(self.leaf)
+
+
+@dataclass(slots=True)
+class Converted:
+    """What another source gives, in another dtype."""
+
+    source: Reader
+    dtype: Any
+
+    def __call__(self, given: list[Any], read: list[Any]) -> Any:
+        """Return it for one run."""
+        return np.asarray(self.source(given, read), self.dtype)
+
+
 def evaluated(expression: Any, given: list[Any]) -> Any:
     """Return an expression's number, from the arguments' arrays and floats."""
     if type(expression) is not tuple:
@@ -44,7 +96,6 @@ def evaluated(expression: Any, given: list[Any]) -> Any:
 
 
 def _arguments_of(expression: Any) -> frozenset[int]:
-    """Return which of the arguments' arrays and floats an expression is of."""
     if type(expression) is not tuple:
         return frozenset()
     name, *operands = expression
@@ -59,7 +110,7 @@ class Inputs:
     def __init__(self, capture: Capture, given: list[Any]) -> None:
         self.capture = capture
         self.sources: list[tuple[Reader, Any]] = []
-        self.positions: dict[int, int] = {}  # of the arrays, by the id of what stands for each
+        self.positions: dict[int, int] = {}  # of arguments, by the id of what stands for each
         self.floats: dict[Any, Any] = {}
         self._given = given
         self._left = iter(range(len(given)))
@@ -77,11 +128,6 @@ class Inputs:
         elif leaf.kind[0] == "tensor":
             self.capture.tensors_of_caller.add(id(tensor))
         return tensor
-
-    def position(self, leaf: Any) -> int | None:
-        """Return which argument a leaf stands for, None of what is computed or read anew."""
-        kind, at = leaf._attrs.get("number", (None, None))[:2]
-        return at if kind == "argument" else self.positions.get(id(leaf))
 
     def float(self, position: int, reads: dict[int, bool] | None = None) -> FloatArg:
         """Return what stands for a float, which may be read where that is noted in ``reads``."""
@@ -102,6 +148,11 @@ class FloatArg(ArrayMethods):
     """
 
     __slots__ = ("_expression", "_inputs_of", "_reads", "_value")
+
+    requires_grad = False
+    shape: tuple[int, ...] = ()
+    ndim, size, imag = 0, 1, 0.0  # type: ignore[assignment]
+    dtype = np.dtype(np.float64)  # until it meets an array
 
     def __init__(
         self,
@@ -164,6 +215,8 @@ class FloatArg(ArrayMethods):
             source = lambda given, read: np.asarray(evaluated(expression, given), kind)  # noqa: E731
             inputs.sources.append((source, leaf))
             inputs.floats[key] = leaf
+            if expression[0] == "argument":
+                inputs.positions[id(leaf)] = expression[1]
         return inputs.floats[key]
 
     __tapegraph_float__ = tensor
@@ -173,39 +226,9 @@ class FloatArg(ArrayMethods):
         return self.tensor()
 
     @property
-    def requires_grad(self) -> bool:
-        """False: it is an argument."""
-        return False
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """That of a number."""
-        return ()
-
-    @property
-    def ndim(self) -> int:
-        """0."""
-        return 0
-
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        """float64, until it meets an array."""
-        return np.dtype(np.float64)
-
-    @property
-    def size(self) -> int:
-        """1."""
-        return 1
-
-    @property
     def real(self) -> FloatArg:
         """The number itself, as of a float."""
         return self
-
-    @property
-    def imag(self) -> float:  # type: ignore[override]
-        """0.0, as of a float."""
-        return 0.0
 
     def conjugate(self) -> FloatArg:
         """Return the number itself, as of a float."""
@@ -219,12 +242,6 @@ class FloatArg(ArrayMethods):
         if digits is None:  # which gives an int
             return round(self.read("round", "Write np.round(k)."))
         return self._computed("round", (self, digits))
-
-    def __divmod__(self, other: Any) -> tuple[Any, Any]:
-        return self // other, self % other
-
-    def __rdivmod__(self, other: Any) -> tuple[Any, Any]:
-        return other // self, other % self
 
     def _computed(self, name: str, operands: tuple[Any, ...]) -> FloatArg:
         """Return what Python makes of numbers, as a number of the program."""
