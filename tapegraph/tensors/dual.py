@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import numpy as np
 
 from tapegraph.differentiation.jvps import JVPS
-from tapegraph.differentiation.jvps.rules import value as array_of
+from tapegraph.differentiation.jvps import value as array_of
 from tapegraph.errors import message
 from tapegraph.ops.elementwise import real
 from tapegraph.recording import lost_gradients
@@ -208,9 +208,8 @@ def _rule(name: str) -> tuple[Op, Callable[..., Any]]:
     op = OPS.get(name) or DEFINED[name]
     rule = JVPS.get(name) if op.rules is None else op.rules.jvp
     if rule is None:
-        where = (
-            "a row to tapegraph/differentiation/jvps" if op.rules is None else "jvp= to tg.defop"
-        )
+        table = "tapegraph/differentiation/jvps.py"
+        where = f"a row to {table}" if op.rules is None else "jvp= to tg.defop"
         fix = f"Add {where}, or use tg.backward."
         raise NotImplementedError(
             message(name, "a Dual", "an operation with a forward-mode rule", fix)

@@ -21,8 +21,6 @@ FAMILY_FOLDERS = {
     Path(folder)
     for folder in (
         "tapegraph/ops",
-        "tapegraph/differentiation/jvps",
-        "tapegraph/differentiation/slopes",
         "fallback/rules",
         "lowering/rows",
     )
@@ -45,6 +43,8 @@ ALLOWED: dict[str, tuple[set[str] | None, str]] = {
         {"where", "detach"},
         "an argument of NumPy's, and the method of tensors",
     ),
+    "tapegraph/differentiation/jvps.py": (None, "the tangent rules of every family"),
+    "tapegraph/differentiation/slopes.py": (None, "the slopes of every family"),
     "tapegraph/capture/capture.py": ({"reshape"}, "what a new value of a leaf is recorded as"),
     "tapegraph/recording/program.py": ({"where"}, "the heading of a column"),
     "tapegraph/optim/update_rules.py": ({"mean"}, "a slot's name"),
