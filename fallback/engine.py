@@ -7,11 +7,10 @@ from typing import Any
 
 from tapegraph.engines.engine import Engine, Outcome
 from tapegraph.engines.registry import NATIVE
-from tapegraph.fallback.batch_sweep import jacobian
+from tapegraph.fallback.batch import jacobian
 from tapegraph.fallback.plan import Plan
 from tapegraph.fallback.recorded_sweep import recorded_gradients
 from tapegraph.fallback.sweep import gradients, gradients_of_history
-from tapegraph.fallback.watched_sweep import watched_gradients, watched_recorded
 from tapegraph.recording.linearize import History
 from tapegraph.recording.node import Node
 from tapegraph.recording.program import Recording
@@ -27,9 +26,7 @@ class Native(Engine):
 
     def run(self, recording: Recording, seeds: Sequence[Array]) -> Outcome:
         """Return the gradients of the wanted slots, given a cotangent per output."""
-        if WATCHING.value():
-            return Outcome(watched_gradients(recording, seeds))
-        return Outcome(gradients(recording, seeds))
+        return Outcome(gradients(recording, seeds, WATCHING.value()))
 
     def differentiate(self, history: History, seeds: Sequence[Array]) -> Outcome:
         """Return the gradients by what is wanted, by a sweep that needs no columns."""
@@ -39,8 +36,6 @@ class Native(Engine):
 
     def recorded(self, recording: Recording, seeds: Sequence[Any]) -> list[Any]:
         """Return the gradients as Tensors, by the sweep that is recorded."""
-        if WATCHING.value():
-            return watched_recorded(recording, seeds)
         return recorded_gradients(recording, seeds)
 
     def jacobian(self, recording: Recording) -> Outcome:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from tapegraph.arrays.row_sparse import RowSparse
-from tapegraph.fallback.batch_sweep import jacobian
+from tapegraph.fallback.batch import jacobian
 from tapegraph.fallback.sweep import gradients, strong_gradients
 from tapegraph.recording.op import DERIVATIVES, JACOBIAN
 from tapegraph.recording.program import Program, Recording

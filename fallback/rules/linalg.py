@@ -7,12 +7,12 @@ from typing import Any
 
 import numpy as np
 
+from tapegraph.differentiation.jvps import by_elements, signed_minors
 from tapegraph.fallback.rules import Joint, Row, Rule
 from tapegraph.fallback.strong_zero import StrongZero, to_ndarray
 from tapegraph.ops.linalg import (
     EIGH,
     adjoint,
-    aligned,
     contract,
     equal_pairs,
     flipped,
@@ -85,11 +85,7 @@ def _contract(spec: str, g: Any, *arrays: Array) -> Any:
     if not isinstance(g, StrongZero) or np.isfinite(out).all():
         return out
     # Element by element the cotangent's zeros absorb what they meet.
-    terms, output = terms_of(spec)
-    labels = output + "".join(sorted(set("".join(terms)) - set(output)))
-    factors = [aligned(x, term, labels) for x, term in zip((g, *arrays), terms, strict=True)]
-    product = math.prod(factors[1:], start=factors[0])
-    return product.sum(axis=tuple(range(len(output), len(labels))))
+    return by_elements(spec, (g, *arrays), lambda factors: math.prod(factors[1:], start=factors[0]))
 
 
 def _convolved(g: Any, y: Array, other: Any) -> Any:
@@ -344,16 +340,7 @@ def _det_recorded(g: Any, y: Any, a: Any) -> Any:
     # Without elements NumPy 2.0 knows no rank.
     if a.size == 0 or np.all(np.linalg.matrix_rank(plain_array(a)) == a.shape[-1]):
         return (g * y)[..., None, None] * flipped(np.linalg.inv(a))
-    return g[..., None, None] * _minors(a)
-
-
-def _minors(a: Any) -> Any:
-    """Return the matrix of cofactors from all minors: of singular matrices too."""
-    n = a.shape[-1]
-    others = np.array([[j for j in range(n) if j != i] for i in range(n)], dtype=np.int64)
-    minors = a[..., others[:, None, :, None], others[None, :, None, :]]
-    signs = (-1.0) ** np.add.outer(np.arange(n), np.arange(n))
-    return np.linalg.det(minors) * signs.astype(a.dtype)
+    return g[..., None, None] * signed_minors(a)
 
 
 def _slogdet_recorded(g: Any, y: Any, a: Any) -> Any:

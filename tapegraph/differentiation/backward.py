@@ -143,9 +143,10 @@ def differentiated(history: History, seeds: list[Array] | None) -> tuple[list[Ar
     Without seeds it is the Jacobian of the one result, whose elements come first: `auto` leaves
     that to the native engine, which has many rows in one sweep.
     """
-    name = get_backend()
-    tuned = name == registry.AUTO
-    chosen, failure, structure = auto.Decision(name, _ASKED, None)
+    chosen: str = get_backend()
+    tuned = chosen == registry.AUTO
+    failure: Failure | None = _ASKED
+    structure: auto.EngineStats | None = None
     if tuned and seeds is None:
         chosen, failure = registry.NATIVE, _ROWS
     elif tuned:

@@ -135,7 +135,7 @@ class Region:
             cotangent_of(y, None if s is None else s._array)
             for y, s in zip(self._ys, given, strict=True)
         ]
-        history, native = self._history, registry.engine(registry.NATIVE)
+        history = self._history
         if not self._wanted:
             found: list[Any] = []
         elif record:
@@ -144,15 +144,15 @@ class Region:
                 for s, a in zip(given, arrays, strict=True)
             ]
             with Scope(RECORDING, True):
-                found = native.recorded(self._recording(), starts)
+                found = registry.engine(registry.NATIVE).recorded(self._recording(), starts)
         elif capture_mode.capturing() is not None:
-            grads = native.run(self._recording(), arrays).grads
+            grads = registry.engine(registry.NATIVE).run(self._recording(), arrays).grads
             found = self._entries(GRADIENT, grads, *(s for s in given if s is not None))
         else:
             if history is None:
-                grads = native.run(self._recording(), arrays).grads
+                grads = registry.engine(registry.NATIVE).run(self._recording(), arrays).grads
             elif natively:
-                grads = native.differentiate(history, arrays).grads
+                grads = registry.engine(registry.NATIVE).differentiate(history, arrays).grads
             else:
                 grads, report = differentiated(history, arrays)
                 LAST.set(report)

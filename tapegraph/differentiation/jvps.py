@@ -49,16 +49,20 @@ def per_input(*rules: Rule) -> Rule:
     """Make a row of one rule per input, ``rule(t, y, *inputs, **attrs)``; their results add up."""
 
     def row(tangents: tuple[Any, ...], y: Any, *inputs: Any, **attrs: Any) -> Any:
-        moving = [(rule, t) for rule, t in zip(rules, tangents, strict=False) if t is not None]
-        return _total(*(rule(t, y, *inputs, **attrs) for rule, t in moving))
+        total = None
+        for rule, t in zip(rules, tangents, strict=False):
+            if t is not None:
+                total = added(total, rule(t, y, *inputs, **attrs))
+        return total
 
     return row
 
 
-def _total(*tangents: Any) -> Any:
-    """Return the sum of tangents, of which None is zero."""
-    moving = [t for t in tangents if t is not None]
-    return functools.reduce(elementwise.add, moving) if moving else None
+def added(a: Any, b: Any) -> Any:
+    """Return the sum of two derivatives, of which None is zero."""
+    if a is None or b is None:
+        return b if a is None else a
+    return elementwise.add(a, b)
 
 
 def _rule(slope: Slope) -> Rule:
@@ -198,10 +202,11 @@ def _product(op: Op, y: Any, a: Any, b: Any) -> Any:
 
 
 def _einsum(tangents: tuple[Any, ...], y: Any, *operands: Any, spec: str) -> Any:
-    moving = [(i, t) for i, t in enumerate(tangents) if t is not None]
-    return _total(
-        *(_contracted(spec, i, (*operands[:i], t, *operands[i + 1 :])) for i, t in moving)
-    )
+    total = None
+    for i, t in enumerate(tangents):
+        if t is not None:
+            total = added(total, _contracted(spec, i, (*operands[:i], t, *operands[i + 1 :])))
+    return total
 
 
 def _contracted(spec: str, place: int, operands: tuple[Any, ...]) -> Any:
@@ -401,13 +406,15 @@ def _layer_norm(
     centred = x - _row_mean(x)
     inverse = 1.0 / sqrt(_row_mean(centred * centred) + eps)
     normal = centred * inverse
-    scaled = None if tgamma is None else mul_strong(tgamma, normal)
-    if tx is None:
-        return _total(tbeta, scaled)
-    moved = tx - _row_mean(tx)
-    along = _row_mean(mul_strong(moved, normal))
-    moved = mul_strong(mul_strong(moved - mul_strong(along, normal), inverse), gamma)
-    return _total(tbeta, scaled, moved)
+    total = tbeta
+    if tgamma is not None:
+        total = added(total, mul_strong(tgamma, normal))
+    if tx is not None:
+        moved = tx - _row_mean(tx)
+        along = _row_mean(mul_strong(moved, normal))
+        moved = mul_strong(moved - mul_strong(along, normal), inverse)
+        total = added(total, mul_strong(moved, gamma))
+    return total
 
 
 def _row_mean(x: Any) -> Any:
@@ -440,7 +447,7 @@ def _softmax_crossentropy(tangents: tuple[Any, ...], y: Any, logits: Any, target
         shifted = logits - as_leaf(value(logits).max(axis=-1, keepdims=True, initial=-np.inf))
         normaliser = log(reduce.sum(exp(shifted), axis=-1, keepdims=True))
         by_targets = mul_strong(ttargets, normaliser - shifted)
-    return reduce.sum(_total(by_logits, by_targets)) / rows
+    return reduce.sum(added(by_logits, by_targets)) / rows
 
 
 def _mse_loss(tangents: tuple[Any, ...], y: Any, prediction: Any, target: Any) -> Any:

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from tapegraph.differentiation.gradients import Region
+from tapegraph.differentiation.jvps import added
 from tapegraph.errors import message
 from tapegraph.ops import elementwise, shape
 from tapegraph.recording.capture_mode import capturing
@@ -147,7 +148,7 @@ class Pullback:
             primal = self._primal.found(seed_primal)
             tangent = self._tangent.found(seed_primal)
             if seed_tangent is not None:
-                tangent = list(map(_sum, tangent, self._primal.found(seed_tangent)))
+                tangent = list(map(added, tangent, self._primal.found(seed_tangent)))
         else:
             primal, tangent = self.found(seed_primal), self.found(seed_tangent)
         return [
@@ -175,14 +176,8 @@ def summed(found: Sequence[Sequence[Any]], targets: Sequence[Any]) -> list[Any]:
     """Return the sum of gradients by each leaf, zeros where there is none."""
     grads: list[Any] = [None] * len(targets)
     for more in found:
-        grads = list(map(_sum, grads, more))
+        grads = list(map(added, grads, more))
     return [
         as_leaf(np.zeros(x.shape, x.dtype)) if grad is None else grad
         for x, grad in zip(targets, grads, strict=True)
     ]
-
-
-def _sum(a: Any, b: Any) -> Any:
-    if a is None or b is None:
-        return b if a is None else a
-    return elementwise.add(a, b)

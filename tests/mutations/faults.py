@@ -331,7 +331,7 @@ FAULTS = (
     Fault(
         "vjp",
         "recorded-zeros-are-not-strong",
-        "fallback/strong_tensor.py",
+        "fallback/strong_zero.py",
         "np.logical_or(g != 0, abs(x) > 0)",
         "np.logical_or(g == g, abs(x) > 0)",
         f"{SLOPES} -k strong_zeros",
@@ -339,7 +339,7 @@ FAULTS = (
     Fault(
         "vjp",
         "recorded-zeros-hide-what-is-finite",
-        "fallback/strong_tensor.py",
+        "fallback/strong_zero.py",
         "np.logical_or(g != 0, np.isfinite(x))",
         "np.logical_and(g != 0, x == x)",
         f"{SLOPES} -k zero_cotangent",
@@ -1373,7 +1373,7 @@ FAULTS = (
     Fault(
         "defop",
         "second-derivatives-of-users-rules-conjugated",
-        "fallback/transposed.py",
+        "fallback/recorded_sweep.py",
         "gradients([conj(g)]",
         "gradients([g]",
         "tests/tensors/test_defop.py -k complex",
@@ -1784,7 +1784,7 @@ FAULTS = (
     Fault(
         "compile",
         "numbers-of-a-rule-become-float64",
-        "fallback/strong_tensor.py",
+        "fallback/strong_zero.py",
         "    if _is_fixed(x) and np.isfinite(_numbers(x)).all():\n        return x\n",
         "",
         f"{HAZARDS} -k float32",
@@ -2627,8 +2627,8 @@ FAULTS = (
     Fault(
         "seeing",
         "a-gradient-on-the-way-is-not-looked-at",
-        "fallback/watched_sweep.py",
-        "            watcher.added(self.recording, self._by, slot, part, held[slot])\n",
+        "fallback/sweep.py",
+        "        watcher.added(self.recording, self._by, slot, part, grad)\n",
         "            pass\n",
         ANOMALY,
     ),

@@ -65,7 +65,7 @@ ALLOWED: dict[str, tuple[set[str] | None, str]] = {
     "tapegraph/drawing/labels.py": (None, "whose operands may change places in a picture"),
     "tapegraph/exporting/onnx_rows.py": (None, "the nodes of ONNX, by operation"),
     "lowering/unsupported.py": (None, "the list of gaps, read before the families are imported"),
-    "fallback/strong_tensor.py": (None, "the strong zeros of Tensors, by operation"),
+    "fallback/strong_zero.py": (None, "the strong zeros of Tensors, by operation"),
     "lowering/rows/strong_zero.py": (None, "the strong zeros of the graph, by operation"),
     "lowering/rows/complex.py": (None, "what has nodes for complex numbers, by operation"),
     "lowering/steps/xla.py": ({"pow"}, "of which XLA multiplies a known exponent out"),
