@@ -75,11 +75,9 @@ from tapegraph.tensors.parameters import parameters, zero_grad
 from tapegraph.tensors.tensor import Tensor, param, tensor
 from tapegraph.tensors.value import Value, vsum
 from tapegraph.transforms.checkpoint import checkpoint
-from tapegraph.transforms.grad import elementwise_grad, grad, value_and_grad
-from tapegraph.transforms.hvp import hvp
-from tapegraph.transforms.jacobian import hessian, jacobian
+from tapegraph.transforms.jacobian import hessian, hvp, jacobian
 from tapegraph.transforms.jvp import jvp
-from tapegraph.transforms.vjp import vjp
+from tapegraph.transforms.reverse import elementwise_grad, grad, value_and_grad, vjp
 
 amax, amin = _reduce.max, _reduce.min  # NumPy's second names
 

@@ -40,9 +40,16 @@ from tapegraph.errors import kind_of, message, warn
 from tapegraph.pytree import leaves, mapped, matched, replaced
 from tapegraph.transforms.jacobian import jacobian as in_rows
 from tapegraph.transforms.jvp import jvp as forward
-from tapegraph.transforms.levels import NUMBER_TYPES, Lifted, flowing, next_tag, result
-from tapegraph.transforms.reverse import Pullback, recording
-from tapegraph.transforms.vjp import vjp as reverse
+from tapegraph.transforms.levels import (
+    NUMBER_TYPES,
+    Lifted,
+    flowing,
+    next_tag,
+    recording,
+    result,
+)
+from tapegraph.transforms.reverse import Pullback
+from tapegraph.transforms.reverse import vjp as reverse
 
 
 def make_vjp(fun: Callable[[Any], Any], x: Any) -> tuple[Callable[[Any], Any], Any]:

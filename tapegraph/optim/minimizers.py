@@ -15,10 +15,9 @@ from tapegraph.pytree import Layout, leaves, replaced
 from tapegraph.recording.lost_gradients import DIFFERENTIATING
 from tapegraph.recording.scopes import no_grad
 from tapegraph.tensors.dual import lifted
-from tapegraph.transforms.grad import value_and_grad
-from tapegraph.transforms.hvp import hvp
-from tapegraph.transforms.jacobian import hessian
+from tapegraph.transforms.jacobian import hessian, hvp
 from tapegraph.transforms.levels import NUMBER_TYPES
+from tapegraph.transforms.reverse import value_and_grad
 from tapegraph.typed import Array, Pytree
 
 # SciPy's methods by what they take besides the value; the others take the gradient.
