@@ -15,8 +15,7 @@ from tapegraph.compiling.trace import Trace
 from tapegraph.distributed.data_parallel import DataParallel, leaf_signature, send_out
 from tapegraph.distributed.exchange import Communicator, check_alike, communicator
 from tapegraph.errors import message
-from tapegraph.optim.averaging import AVERAGING
-from tapegraph.optim.leaves import Leaf
+from tapegraph.optim.leaves import AVERAGING, Leaf
 from tapegraph.optim.optimizer import Optimizer
 from tapegraph.recording.capture_mode import capturing
 from tapegraph.recording.lost_gradients import DIFFERENTIATING

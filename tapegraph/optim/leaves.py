@@ -6,19 +6,20 @@ captured program they are tensors; those of many Values are made at once.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
 from operator import setitem
-from typing import Any, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 
 from tapegraph.arrays.buffers import is_shared, own
 from tapegraph.arrays.row_sparse import RowSparse
 from tapegraph.differentiation import stored
-from tapegraph.errors import message
 from tapegraph.recording.capture_mode import capturing
 from tapegraph.recording.changes import Change, new_numbers
-from tapegraph.recording.node import Node, as_leaf
+from tapegraph.recording.node import as_leaf
+from tapegraph.recording.scopes import Setting
 from tapegraph.scalars.recorder import current_recorder
 from tapegraph.scalars.state import GRAD
 from tapegraph.tensors.tensor import Tensor
@@ -46,7 +47,7 @@ def gradient_of(p: Leaf, *, rows: bool) -> Any:
     if rows and isinstance(held, RowSparse):
         return held.added_up()
     grad = stored.read(p)
-    return None if grad is None else _read_only(fitting(p, grad))
+    return None if grad is None else _read_only(stored.fitting("optim", p, grad))
 
 
 def gradients_of(params: list[Leaf], *, rows: bool) -> list[Any]:
@@ -97,17 +98,6 @@ def slot(array: Any) -> Tensor:
     return as_leaf(own(array))  # type: ignore[no-any-return]
 
 
-def fitting(p: Node, grad: Any) -> Any:
-    """Return a gradient that a user may have reshaped in place, if it fits the parameter."""
-    array = p._array
-    if grad.shape != array.shape or grad.dtype != array.dtype:
-        name = f" {p.name!r}" if p.name else ""
-        received = f"a .grad of shape {grad.shape} and dtype {grad.dtype} on a parameter{name}"
-        expected = f"shape {array.shape} and dtype {array.dtype}"
-        raise RuntimeError(message("optim", received, expected, "Reshape a copy of it."))
-    return grad
-
-
 def _read_only(array: Array) -> Array:
     view = array.view()
     view.setflags(write=False)
@@ -122,3 +112,16 @@ def real_and_imaginary(z: Any) -> Any:
 def of_parts(parts: Any) -> Any:
     """Return the complex numbers whose parts lie along the last axis."""
     return parts[..., 0] + 1j * parts[..., 1]
+
+
+class Averaging(Protocol):
+    """What stands between gradients and those who use them."""
+
+    def average(self, params: Sequence[Leaf]) -> None:
+        """Let parameters have the average of their gradients over all processes."""
+
+    def step(self, optimizer: object) -> None:
+        """Take an optimizer's step with such gradients."""
+
+
+AVERAGING: Setting[Averaging | None] = Setting("tapegraph_averaging", default=None)
