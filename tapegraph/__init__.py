@@ -20,8 +20,15 @@ from tapegraph.compiling.scan_arguments import each
 from tapegraph.compiling.trace import TraceMismatchError
 from tapegraph.differentiation.backward import backward
 from tapegraph.differentiation.gradients import gradients
-from tapegraph.engines.backend import get_backend, last_backward, set_backend, use_backend
-from tapegraph.engines.forward import get_forward, set_forward, use_forward
+from tapegraph.engines.backend import (
+    get_backend,
+    get_forward,
+    last_backward,
+    set_backend,
+    set_forward,
+    use_backend,
+    use_forward,
+)
 from tapegraph.errors import LostGradientWarning
 from tapegraph.ops import activations as _activations
 from tapegraph.ops import attention as _attention

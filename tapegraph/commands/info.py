@@ -9,9 +9,8 @@ import numpy as np
 import tapegraph as tg
 from tapegraph.commands import styled
 from tapegraph.engines import registry
-from tapegraph.engines.backend import chosen_by
+from tapegraph.engines.backend import NUMPY, chosen_by, executor
 from tapegraph.engines.engine import EngineDeclined
-from tapegraph.engines.forward import NUMPY, executor
 
 
 def info() -> list[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from tapegraph.compiling.arguments import call_text
-from tapegraph.engines.explained import advice, choice, costs
+from tapegraph.engines.auto import advice, choice, costs
 
 _RECORDED_ONCE = (
     "Its next call alike is a real one too: the two are compared, and then the program runs."

@@ -18,6 +18,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from enum import Enum
+from types import SimpleNamespace
 from typing import Any
 
 from tapegraph.locks import Lock
@@ -25,14 +26,8 @@ from tapegraph.locks import Lock
 NEVER = float("inf")
 
 
-class Clock:
-    """Seconds from any fixed moment on; tests put another ``now`` in place."""
-
-    def __init__(self) -> None:
-        self.now = time.perf_counter
-
-
-CLOCK = Clock()  # what everything measured is read from
+# What everything measured is read from; tests put another ``now`` in place.
+CLOCK = SimpleNamespace(now=time.perf_counter)
 
 
 @dataclass(frozen=True)
@@ -67,6 +62,7 @@ class Policy:
 POLICY = Policy()
 
 
+@dataclass
 class Account:
     """What trying may cost, in seconds.
 
@@ -74,10 +70,8 @@ class Account:
     :ivar paid: What trying took: preparing, and the rest of the runs on trial.
     """
 
-    __slots__ = ("paid", "spent")
-
-    def __init__(self) -> None:
-        self.spent = self.paid = 0.0
+    spent: float = 0.0
+    paid: float = 0.0
 
     @property
     def surplus(self) -> float:
@@ -118,10 +112,10 @@ class Candidate:
         """Remember one run."""
         self.runs += 1
         self._latest.append(seconds)
-        self.run = _median(self._latest)
+        self.run = median_of(self._latest)
         if step < NEVER:
             self._steps.append(step)
-            self.step = _median(self._steps)
+            self.step = median_of(self._steps)
 
 
 class Stage(Enum):
@@ -355,7 +349,7 @@ def _fastest(verdict: list[tuple[Candidate, float]]) -> Candidate:
     return best if seconds <= POLICY.edge * limit else first
 
 
-def _median(seconds: Iterable[float]) -> float:
+def median_of(seconds: Iterable[float]) -> float:
     """Return the median; `statistics`, which has it, would take a tenth of the import."""
     ordered = sorted(seconds)
     middle = len(ordered) // 2

@@ -2709,7 +2709,7 @@ FAULTS = (
     Fault(
         "forward",
         "the-threshold-is-not-looked-at",
-        "tapegraph/engines/forward.py",
+        "tapegraph/engines/backend.py",
         "max(sizes, default=0) < max(threshold, 1):",
         "max(sizes, default=0) < 1:",
         "tests/lowering/test_forward_kernels.py -k threshold",
@@ -2718,7 +2718,7 @@ FAULTS = (
     Fault(
         "forward",
         "a-step-is-recorded-by-other-kernels",
-        "tapegraph/engines/forward.py",
+        "tapegraph/engines/backend.py",
         "if name == NUMPY or op.saves or capturing() is not None:",
         "if name == NUMPY or op.saves:",
         "tests/lowering/test_forward_kernels.py -k compiled",
