@@ -74,15 +74,13 @@ def backward(y: Tensor | Value, seed: ArrayLike | None = None) -> None:
             return
         raise TypeError(message("backward", kind_of(y), "a Tensor"))
     if not y._requires_grad:
-        raise RuntimeError(
-            message(
-                "backward",
-                f"{kind_of(y)} that needs no gradient",
-                "a result computed from tg.param with recording on",
-                "Make its inputs with tg.param, and compute it outside tg.no_grad(). What a "
-                "function made by tg.compile returns is a constant: call backward() inside it.",
-            )
+        received = f"{kind_of(y)} that needs no gradient"
+        fix = (
+            "Make its inputs with tg.param, and compute it outside tg.no_grad(). What a function "
+            "made by tg.compile returns is a constant: call backward() inside it."
         )
+        expected = "a result computed from tg.param with recording on"
+        raise RuntimeError(message("backward", received, expected, fix))
     capture = capture_mode.capturing()
     if capture is not None:
         given: Any = seed if seed is None or is_captured(seed) else as_leaf(cotangent_of(y, seed))
@@ -201,14 +199,10 @@ def record_backward(capture: Capture, y: Node, seed: Any, cotangent: Array) -> N
     targets = [slot for slot in program.leaves if slot in reached]
     for slot in targets:
         if recording.nodes[slot]._inputs and capture.is_state(recording.nodes[slot]):
-            raise RuntimeError(
-                message(
-                    "backward",
-                    f"{recording.describe(slot)}, outside the captured program",
-                    "results that were computed inside",
-                    "Compute it inside, or write tensor.detach() to go on without its gradient.",
-                )
-            )
+            received = f"{recording.describe(slot)}, outside the captured program"
+            fix = "Compute it inside, or write tensor.detach() to go on without its gradient."
+            expected = "results that were computed inside"
+            raise RuntimeError(message("backward", received, expected, fix))
     program.wanted[:] = targets
     entries = [x for x, reads in zip(recording.nodes, program.inputs, strict=True) if reads]
     warn_of_float64(y, entries[::-1], [recording.nodes[slot] for slot in targets])

@@ -22,7 +22,7 @@ import numpy as np
 
 from tapegraph.differentiation.slopes import FLAT, SLOPES, Divisor, Linear, Slope
 from tapegraph.ops import elementwise, fft, index, linalg, nn, reduce, shape
-from tapegraph.ops.elementwise import exp, log, sqrt, where
+from tapegraph.ops.elementwise import sqrt, where
 from tapegraph.ops.index import INDEX
 from tapegraph.ops.linalg import (
     BATCH_MATMUL,
@@ -36,6 +36,7 @@ from tapegraph.ops.linalg import (
 )
 from tapegraph.ops.nn import Pair
 from tapegraph.ops.shape import concat, matrix_transpose, reshape
+from tapegraph.ops.special import log_softmax
 from tapegraph.recording.capture_mode import forbid_read, is_captured
 from tapegraph.recording.node import as_leaf
 from tapegraph.recording.op import Op
@@ -443,10 +444,7 @@ def _softmax_crossentropy(tangents: tuple[Any, ...], y: Any, logits: Any, target
         weight = reduce.sum(targets, axis=-1, keepdims=True)
         by_logits = mul_strong(tlogits, reduce.softmax(logits) * weight - targets)
     if ttargets is not None:
-        # Any constant shift gives the same derivative; the largest logit never overflows.
-        shifted = logits - as_leaf(value(logits).max(axis=-1, keepdims=True, initial=-np.inf))
-        normaliser = log(reduce.sum(exp(shifted), axis=-1, keepdims=True))
-        by_targets = mul_strong(ttargets, normaliser - shifted)
+        by_targets = mul_strong(ttargets, -log_softmax(logits, -1))
     return reduce.sum(added(by_logits, by_targets)) / rows
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import partial
 from operator import setitem
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -19,13 +19,10 @@ from tapegraph.recording.tape import current
 from tapegraph.typed import Array
 
 
-class Kept:
+class Kept(NamedTuple):
     """A gradient that an engine holds until it is read."""
 
-    __slots__ = ("dense",)
-
-    def __init__(self, dense: Callable[[], Array]) -> None:
-        self.dense = dense
+    dense: Callable[[], Array]
 
 
 # A gradient that was zeroed and not yet read: the next backward stores instead of adding.
@@ -106,11 +103,6 @@ def fitting(op: str, node: Node, grad: Any) -> Any:
     if grad.shape == array.shape and grad.dtype == array.dtype:
         return grad
     label = f"'{node.name}'" if node.name else f"of shape {array.shape}"
-    raise RuntimeError(
-        message(
-            op,
-            f"a .grad of shape {grad.shape} and dtype {grad.dtype} on {node._op.name} {label}",
-            f"shape {array.shape} and dtype {array.dtype}",
-            "Reshape a copy, tensor.grad.copy(), or set tensor.grad = None.",
-        )
-    )
+    received = f"a .grad of shape {grad.shape} and dtype {grad.dtype} on {node._op.name} {label}"
+    fix = "Reshape a copy, tensor.grad.copy(), or set tensor.grad = None."
+    raise RuntimeError(message(op, received, f"shape {array.shape} and dtype {array.dtype}", fix))

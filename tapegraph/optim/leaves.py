@@ -6,10 +6,9 @@ captured program they are tensors; those of many Values are made at once.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from functools import partial
 from operator import setitem
-from typing import Any, Protocol, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -29,6 +28,9 @@ from tapegraph.typed import Array
 Leaf: TypeAlias = "Tensor | Value"
 # In a list, a dict or a model (`tapegraph.tensors.parameters`).
 Leaves: TypeAlias = object
+# What stands between gradients and those who use them: ``average(leaves)`` lets each have the
+# average of its gradients over all processes, ``step(optimizer)`` takes a step with such ones.
+AVERAGING: Setting[Any] = Setting("tapegraph_averaging", default=None)
 
 
 def gradient_of(p: Leaf, *, rows: bool) -> Any:
@@ -112,16 +114,3 @@ def real_and_imaginary(z: Any) -> Any:
 def of_parts(parts: Any) -> Any:
     """Return the complex numbers whose parts lie along the last axis."""
     return parts[..., 0] + 1j * parts[..., 1]
-
-
-class Averaging(Protocol):
-    """What stands between gradients and those who use them."""
-
-    def average(self, params: Sequence[Leaf]) -> None:
-        """Let parameters have the average of their gradients over all processes."""
-
-    def step(self, optimizer: object) -> None:
-        """Take an optimizer's step with such gradients."""
-
-
-AVERAGING: Setting[Averaging | None] = Setting("tapegraph_averaging", default=None)
