@@ -16,7 +16,7 @@ import numpy as np
 
 from tapegraph.arrays.strong_product import strong_product
 from tapegraph.differentiation.jvps import by_elements
-from tapegraph.recording import capture_mode
+from tapegraph.recording.capture_mode import is_captured
 from tapegraph.recording.op import DEFINED, OPS, Attrs
 from tapegraph.recording.record import ELEMENTWISE, apply, operand
 from tapegraph.tensors.array_methods import ArrayMethods
@@ -140,7 +140,8 @@ class StrongTensor(ArrayMethods):
             call = ELEMENTWISE.get(name)
             op = OPS.get(name) or DEFINED[name]
             out = call(*tensors) if call else apply(op, tensors, dict(attrs))
-            if name in ("matmul", "batch_matmul", "einsum") and _is_singular(out):
+            products = name in ("matmul", "batch_matmul", "einsum") and not is_captured(out)
+            if products and not np.isfinite(out._array).all():
                 spec = attrs["spec"] if name == "einsum" else _spec(*tensors)
                 out = _contracted(spec, tensors, strong).reshape(out.shape)
         return StrongTensor(out)
@@ -161,11 +162,6 @@ class StrongTensor(ArrayMethods):
 def as_tensor(x: Any) -> Any:
     """Return the tensor itself, and anything else as it is."""
     return x.tensor if isinstance(x, StrongTensor) else x
-
-
-def _is_singular(x: Any) -> bool:
-    """Return whether numbers that can be looked at are not all finite."""
-    return _is_fixed(x) and not np.isfinite(x._array).all()
 
 
 def _product(a: Any, b: Any, a_absorbs: bool, b_absorbs: bool) -> Any:
@@ -198,25 +194,16 @@ def _contracted(spec: str, tensors: tuple[Any, ...], strong: list[bool]) -> Any:
 
 def _factor(g: Any, x: Any) -> Any:
     """Return a factor as it is, but 0 where it is not finite and the cotangent is 0."""
-    if _is_fixed(x) and np.isfinite(_numbers(x)).all():
+    if not is_captured(x) and np.isfinite(getattr(x, "_array", x)).all():
         return x
     return _kept(np.logical_or(g != 0, np.isfinite(x)), x, 0.0)
 
 
 def _divisor(g: Any, x: Any) -> Any:
     """Return a divisor as it is, but infinite where it is 0 or NaN and the cotangent is 0."""
-    if _is_fixed(x) and np.all(abs(_numbers(x)) > 0):
+    if not is_captured(x) and np.all(abs(getattr(x, "_array", x)) > 0):
         return x
     return _kept(np.logical_or(g != 0, abs(x) > 0), x, math.inf)  # no NaN is greater
-
-
-def _is_fixed(x: Any) -> bool:
-    """Return whether its numbers are those of every run, and a weak number stays one."""
-    return not capture_mode.is_captured(x)
-
-
-def _numbers(x: Any) -> Any:
-    return getattr(x, "_array", x)
 
 
 def _kept(where: Any, x: Any, number: float) -> Any:

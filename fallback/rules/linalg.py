@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from tapegraph.differentiation.jvps import by_elements, signed_minors
+from tapegraph.differentiation.jvps import by_elements, gaps, norm_slope, signed_minors
 from tapegraph.fallback.rules import Joint, Row, Rule
 from tapegraph.fallback.strong_zero import StrongZero, to_ndarray
 from tapegraph.ops.linalg import (
@@ -238,15 +238,8 @@ def _antisymmetric(x: Any) -> Any:
     return (x - adjoint(x)) / 2 * (1 - np.eye(x.shape[-1], dtype=x.dtype))
 
 
-def _gaps(values: Array) -> Array:
-    """Return ``values[j] - values[i]`` at (i, j), and 1 on the diagonal."""
-    n = values.shape[-1]
-    gaps: Array = values[..., None, :] - values[..., :, None] + np.eye(n, dtype=values.dtype)
-    return gaps
-
-
 def _over_gaps(terms: Any, values: Any, equal: Array, asked: Array) -> Any:
-    return _over(terms, np.where(equal, values.dtype.type(1), _gaps(values)), equal, asked)
+    return _over(terms, np.where(equal, values.dtype.type(1), gaps(values)), equal, asked)
 
 
 def _over(terms: Any, divisor: Any, undefined: Any, asked: Any) -> Any:
@@ -313,20 +306,7 @@ def _pinv(g: Any, y: Array, a: Array, *, rcond: float) -> Any:
 def _norm(g: Any, y: Array, x: Array, *, axis: tuple[int, ...], keepdims: bool, ord: float) -> Any:
     if not keepdims:
         g, y = np.expand_dims(g, axis), np.expand_dims(y, axis)
-    return g * slope(x, y, axis, ord)
-
-
-def slope(x: Array, y: Array, axis: tuple[int, ...], ord: float) -> Any:
-    """Return the gradient of a norm ``y`` by its vector ``x``; zero for a zero vector."""
-    if ord == 1:
-        return np.sign(x)
-    if math.isinf(ord):
-        ties = np.abs(x) == y
-        return np.sign(x) * ties / ties.sum(axis=axis, keepdims=True)
-    divisor = np.where(y == 0, np.ones((), y.dtype), y)
-    if ord == 2:
-        return x / divisor
-    return np.where(y == 0, x, np.sign(x) * (np.abs(x) / divisor) ** (ord - 1))
+    return g * norm_slope(x, y, axis, ord)
 
 
 # On Tensors

@@ -228,21 +228,13 @@ def by_elements(spec: str, operands: Iterable[Any], product: Callable[[list[Any]
     return product(factors).sum(axis=tuple(range(len(output), len(labels))))
 
 
-def _column(x: Any) -> Any:
-    return shape.reshape(x, (*x.shape, 1))
-
-
-def _row(x: Any) -> Any:
-    return shape.reshape(x, (*x.shape[:-1], 1, x.shape[-1]))
-
-
 def _solve_by_matrix(t: Any, y: Any, a: Any, b: Any) -> Any:
     return -linalg.solve(a, matmul(t, y))
 
 
 def _det(t: Any, y: Any, a: Any) -> Any:
     if np.all(np.linalg.matrix_rank(value(a)) == a.shape[-1]):
-        slope = _column(_column(y)) * matrix_transpose(linalg.inv(a))
+        slope = y[..., None, None] * matrix_transpose(linalg.inv(a))
     else:
         slope = signed_minors(a)
     return reduce.sum(mul_strong(t, slope), axis=(-2, -1))
@@ -263,7 +255,7 @@ def _slogdet(t: Any, y: Any, a: Any) -> Any:
         turned = mul_strong(y[..., 0], elementwise.imag(slope) * 1j)
         return shape.stack([turned, elementwise.real(slope) * (1 + 0j)], -1)
     # Beside the logarithm's tangent stands the sign's, which is zero.
-    return mul_strong(_column(slope), as_leaf(np.array([0.0, 1.0], a.dtype)))
+    return mul_strong(slope[..., None], as_leaf(np.array([0.0, 1.0], a.dtype)))
 
 
 def _cholesky(t: Any, y: Any, a: Any) -> Any:
@@ -285,10 +277,10 @@ def _eigh(t: Any, y: Any, a: Any, *, uplo: str) -> Any:
     inner = matmul(elementwise.conj(rows), matmul(t, matrix_transpose(rows)))
     # d v_i = sum over j of v_j inner[j, i] / (w_i - w_j), and the vectors are rows here.
     turned = _known(
-        div_strong(_off_diagonal(inner), _gaps(values)), linalg.equal_pairs(value(values)), t
+        div_strong(_off_diagonal(inner), gaps(values)), linalg.equal_pairs(value(values)), t
     )
     return shape.concat(
-        [matmul(matrix_transpose(turned), rows), _column(diagonal(inner, 0, -2, -1))], -1
+        [matmul(matrix_transpose(turned), rows), diagonal(inner, 0, -2, -1)[..., None]], -1
     )
 
 
@@ -303,10 +295,9 @@ def _off_diagonal(x: Any) -> Any:
     return mul_strong(x, as_leaf(1.0 - np.eye(n, dtype=x.dtype)))
 
 
-def _gaps(values: Any) -> Any:
+def gaps(values: Any) -> Any:
     """Return ``values[j] - values[i]`` at (i, j), and 1 on the diagonal."""
-    n = values.shape[-1]
-    return _row(values) - _column(values) + as_leaf(np.eye(n, dtype=values.dtype))
+    return values[..., None, :] - values[..., None] + np.eye(values.shape[-1], dtype=values.dtype)
 
 
 def _eig(t: Any, y: Any, a: Any) -> Any:
@@ -314,11 +305,11 @@ def _eig(t: Any, y: Any, a: Any) -> Any:
     rows, values = y[..., :n], y[..., n]
     v = matrix_transpose(rows)
     moved = linalg.solve(v, matmul(t * (1 + 0j), v))
-    turned = div_strong(_off_diagonal(moved), _gaps(values))
+    turned = div_strong(_off_diagonal(moved), gaps(values))
     turned = _known(turned, linalg.equal_pairs(value(values)), t)
     longer = elementwise.real(diagonal(matmul(matmul(adjoint(v), v), turned), 0, -2, -1))
-    dv = matmul(v, turned) - mul_strong(v, _row(longer))
-    return shape.concat([matrix_transpose(dv), _column(diagonal(moved, 0, -2, -1))], -1)
+    dv = matmul(v, turned) - mul_strong(v, longer[..., None, :])
+    return shape.concat([matrix_transpose(dv), diagonal(moved, 0, -2, -1)[..., None]], -1)
 
 
 def _qr(t: Any, y: Any, a: Any) -> Any:
@@ -347,24 +338,26 @@ def _svd(t: Any, y: Any, x: Any) -> Any:
     right = matmul(t, adjoint(vh))
     left = matmul(adjoint(u), t)
     inner = matmul(adjoint(u), right)
-    off, gaps = _off_diagonal(inner), _gaps(s * s)
-    of_u = div_strong(mul_strong(off, _row(s)) + mul_strong(adjoint(off), _column(s)), gaps)
-    of_v = div_strong(mul_strong(off, _column(s)) + mul_strong(adjoint(off), _row(s)), gaps)
+    off, apart = _off_diagonal(inner), gaps(s * s)
+    row, column = s[..., None, :], s[..., None]
+    of_u = div_strong(mul_strong(off, row) + mul_strong(adjoint(off), column), apart)
+    of_v = div_strong(mul_strong(off, column) + mul_strong(adjoint(off), row), apart)
     equal, zeros = linalg.equal_pairs(value(s)), linalg.zeros_among(value(s))
     if x.dtype.kind == "c":  # the phases of a pair of vectors move apart, half of it by each
         eye = as_leaf(np.eye(s.shape[-1], dtype=x.dtype) * 0.5j)
-        apart = mul_strong(elementwise.imag(inner), eye) / _column(elementwise.where(zeros, 1.0, s))
-        of_u, of_v = of_u + apart, of_v - apart
+        turn = mul_strong(elementwise.imag(inner), eye)
+        turn = turn / elementwise.where(zeros, 1.0, s)[..., None]
+        of_u, of_v = of_u + turn, of_v - turn
     du = matmul(u, _known(of_u, equal, t))
     dvh = matmul(adjoint(_known(of_v, equal, t)), vh)
     # What moves u or v out of the space that they span.
     if m > n:
-        outside = div_strong(right - matmul(u, inner), _row(s))
+        outside = div_strong(right - matmul(u, inner), row)
         du = du + _known(outside, zeros[..., None, :], t)
     if n > m:
-        outside = div_strong(left - matmul(inner, vh), _column(s))
+        outside = div_strong(left - matmul(inner, vh), column)
         dvh = dvh + _known(outside, zeros[..., None], t)
-    return shape.concat([matrix_transpose(du), _column(diagonal(inner, 0, -2, -1)), dvh], axis=-1)
+    return shape.concat([matrix_transpose(du), diagonal(inner, 0, -2, -1)[..., None], dvh], axis=-1)
 
 
 def _pinv(t: Any, y: Any, a: Any, *, rcond: float) -> Any:
@@ -380,24 +373,21 @@ def _pinv(t: Any, y: Any, a: Any, *, rcond: float) -> Any:
 
 def _norm(t: Any, y: Any, x: Any, *, axis: tuple[int, ...], keepdims: bool, ord: float) -> Any:
     kept = tuple(1 if i in axis else n for i, n in enumerate(x.shape))
-    slope = _slope(x, shape.reshape(y, kept), axis, ord)
+    slope = norm_slope(x, shape.reshape(y, kept), axis, ord)
     return reduce.sum(mul_strong(t, slope), axis=axis, keepdims=keepdims)
 
 
-def _slope(x: Any, y: Any, axis: tuple[int, ...], ord: float) -> Any:
+def norm_slope(x: Any, y: Any, axis: tuple[int, ...], ord: float) -> Any:
     """Return the gradient of a norm ``y`` by its vector ``x``; zero for a zero vector."""
-    signs = np.sign(value(x))
     if ord == 1:
-        return as_leaf(signs)
+        return np.sign(x)
     if math.isinf(ord):
-        ties = np.abs(value(x)) == value(y)
-        return as_leaf(signs * ties / ties.sum(axis=axis, keepdims=True).astype(x.dtype))
-    zero = value(y) == 0
-    divisor = elementwise.where(zero, 1.0, y)
+        ties = np.abs(x) == y
+        return np.sign(x) * ties / ties.sum(axis=axis, keepdims=True).astype(x.dtype)
+    divisor = np.where(y == 0, np.ones((), y.dtype), y)
     if ord == 2:
         return x / divisor
-    powers = (elementwise.abs(x) / divisor) ** (ord - 1)
-    return elementwise.where(zero, x, as_leaf(signs) * powers)
+    return np.where(y == 0, x, np.sign(x) * (np.abs(x) / divisor) ** (ord - 1))
 
 
 def _layer_norm(

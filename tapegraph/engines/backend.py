@@ -32,10 +32,7 @@ def _checked(name: Any, source: str) -> Backend:
 
 
 def _from_environment() -> Backend:
-    """Return the name that ``TAPEGRAPH_BACKEND`` gives.
-
-    :raises ValueError: No engine has that name.
-    """
+    """Return the name that ``TAPEGRAPH_BACKEND`` gives."""
     return _checked(os.environ.get(_VARIABLE) or registry.AUTO, _VARIABLE)
 
 
@@ -46,9 +43,8 @@ _chosen: ContextVar[Backend | None] = ContextVar("tapegraph_backend", default=No
 def set_backend(name: Backend) -> None:
     """Choose the engine for this thread or task.
 
-    :param name: {"auto", "tensorflow", "native"}. ``auto`` runs a structure natively first, and in
-        TensorFlow once that pays: where it is installed, every entry lowers, and the graph measured
-        faster.
+    :param name: ``auto`` runs a structure natively first, and in TensorFlow once that pays: where
+        it is installed, every entry lowers, and the graph measured faster.
     :raises ValueError: For any other name.
 
     >>> tg.set_backend("native")
@@ -61,7 +57,7 @@ def set_backend(name: Backend) -> None:
 def get_backend() -> Backend:
     """Return the name of the engine chosen for this thread or task.
 
-    :returns: Str. One of the names that `set_backend` takes.
+    :returns: One of the names that `set_backend` takes.
 
     >>> with tg.use_backend("native"):
     ...     tg.get_backend()
@@ -82,10 +78,7 @@ def chosen_by() -> str:
 class use_backend(scopes.Scope[Any]):
     """Choose the engine inside a ``with`` block, or in a decorated function.
 
-    It holds in its thread or asyncio task as `no_grad` does.
-
-    :param name: {"auto", "tensorflow", "native"}. As for `set_backend`.
-    :raises ValueError: For any other name.
+    It holds in its thread or asyncio task as `no_grad` does, and takes what `set_backend` takes.
 
     >>> with tg.use_backend("native"):
     ...     (tg.param(2.0) * 3.0).backward()
@@ -139,7 +132,7 @@ LAST: ContextVar[Report | Ran | None] = ContextVar("tapegraph_report", default=N
 def last_backward() -> Report | None:
     """Return the report of this thread's last backward, or None before the first.
 
-    :returns: Report or None. What ran, how long it took, and why.
+    :returns: What ran, how long it took, and why.
 
     >>> with tg.use_backend("native"):
     ...     (tg.param(2.0) * 3.0).backward()
@@ -195,8 +188,7 @@ def set_forward(name: Forward, threshold: int = THRESHOLD) -> None:
     arrays, one of which has at least ``threshold`` elements; NumPy computes the rest, and what is
     recorded by `compile`. Results are NumPy's arrays. NumPy's warnings of overflow are not given.
 
-    :param name: {"numpy", "tensorflow"}. ``tensorflow`` runs its eager kernels, on a GPU where it
-        has one.
+    :param name: ``tensorflow`` runs its eager kernels, on a GPU where it has one.
     :param threshold: In elements, of the largest operand.
     :raises ValueError: For any other name, or a threshold below 0.
     :raises EngineDeclined: At the first operation: TensorFlow is not installed.
@@ -211,7 +203,7 @@ def set_forward(name: Forward, threshold: int = THRESHOLD) -> None:
 def get_forward() -> str:
     """Return whose kernels compute forwards in this thread or task.
 
-    :returns: Str. One of the names that `set_forward` takes.
+    :returns: One of the names that `set_forward` takes.
 
     >>> tg.get_forward()
     'numpy'
@@ -222,9 +214,7 @@ def get_forward() -> str:
 class use_forward(scopes.Scope[Any]):
     """Choose the kernels that compute forwards inside a ``with`` block, or a decorated function.
 
-    :param name: {"numpy", "tensorflow"}. As for `set_forward`.
-    :param threshold: As for `set_forward`.
-    :raises ValueError: For any other name, or a threshold below 0.
+    It takes what `set_forward` takes.
 
     >>> with tg.use_forward("numpy"):
     ...     tg.exp(0.0).item()

@@ -76,11 +76,8 @@ class Optimizer:
         step, counted from 0 (`tapegraph.optim.schedules`).
     :param weight_decay: As L2 regularisation, ``g + weight_decay * p`` for the gradient; in a
         subclass with ``decoupled = True``, ``p - lr * weight_decay * p`` for the parameter.
-    :ivar params: The leaves.
     :ivar lr: The learning rate of the next step; a number or a schedule may be assigned at any
         time.
-    :ivar groups: The groups, with ``lr`` and ``weight_decay`` of their own.
-    :ivar steps: The number of steps taken.
     :ivar state: The slots of each parameter, by its name: its path in a dict or model, or in a list
         its own name if no other parameter has it, or else its place, from ``"0"``.
     :raises TypeError: Something in ``params`` is not a leaf, or an option is no number.
@@ -204,8 +201,8 @@ class Optimizer:
     def state_dict(self) -> dict[str, Any]:
         """Return copies of what the next steps depend on, besides the parameters themselves.
 
-        :returns: Dict. ``"optimizer"``, the class's name; ``"steps"``; ``"lr"``, the learning rates
-            of the optimizer and of each group, None for a schedule or where there is none; and
+        :returns: ``"optimizer"``, the class's name; ``"steps"``; ``"lr"``, the learning rates of
+            the optimizer and of each group, None for a schedule or where there is none; and
             ``"state"``, arrays by the name of the parameter and of the slot.
         :raises RuntimeError: It is called inside a compiled step.
 

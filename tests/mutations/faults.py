@@ -1785,7 +1785,8 @@ FAULTS = (
         "compile",
         "numbers-of-a-rule-become-float64",
         "fallback/strong_zero.py",
-        "    if _is_fixed(x) and np.isfinite(_numbers(x)).all():\n        return x\n",
+        '    if not is_captured(x) and np.isfinite(getattr(x, "_array", x)).all():\n'
+        "        return x\n",
         "",
         f"{HAZARDS} -k float32",
     ),
