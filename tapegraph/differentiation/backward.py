@@ -28,7 +28,7 @@ from tapegraph.recording.capture_mode import is_captured
 from tapegraph.recording.linearize import History, linearize
 from tapegraph.recording.node import Node, as_leaf, numeric
 from tapegraph.recording.op import GRADIENT, NO_ATTRS, PARAM, Op
-from tapegraph.recording.program import Program
+from tapegraph.recording.program import Recording
 from tapegraph.recording.record import keep_parts, remember
 from tapegraph.recording.scopes import no_grad
 from tapegraph.recording.watchers import WATCHING
@@ -189,50 +189,60 @@ def _outcome(engine: Engine, history: History, seeds: list[Array] | None) -> Out
 def record_backward(capture: Capture, y: Node, seed: Any, cotangent: Array) -> None:
     """Add the gradients of ``y`` to those of the parameters, as entries of the program."""
     recording = linearize([y], reads=capture.history)
-    program = recording.program
+    program, nodes = recording.program, recording.nodes
     # A version of a parameter stands for it: where it was computed, no gradient flowed.
-    for slot in program.leaves:
-        node = recording.nodes[slot]
-        leaf = capture.leaf_of(node)
-        program.needs[slot] = leaf is not None and leaf._requires_grad and _is_outer(capture, leaf)
-    reached = _reached(program)
-    targets = [slot for slot in program.leaves if slot in reached]
-    for slot in targets:
-        if recording.nodes[slot]._inputs and capture.is_state(recording.nodes[slot]):
+    leaves = {slot: capture.leaf_of(nodes[slot]) for slot in program.leaves}
+    ask_for(recording, [nodes[slot] for slot, x in leaves.items() if _is_outer(capture, x)])
+    targets = [nodes[slot] for slot in program.wanted]
+    for slot, node in zip(program.wanted, targets, strict=True):
+        if node._inputs and capture.is_state(node):
             received = f"{recording.describe(slot)}, outside the captured program"
             fix = "Compute it inside, or write tensor.detach() to go on without its gradient."
             expected = "results that were computed inside"
             raise RuntimeError(message("backward", received, expected, fix))
-    program.wanted[:] = targets
-    entries = [x for x, reads in zip(recording.nodes, program.inputs, strict=True) if reads]
-    warn_of_float64(y, entries[::-1], [recording.nodes[slot] for slot in targets])
+    entries = [x for x, reads in zip(nodes, program.inputs, strict=True) if reads]
+    warn_of_float64(y, entries[::-1], targets)
     grads = registry.engine(registry.NATIVE).run(recording, [cotangent]).grads
-    for slot, grad in zip(targets, grads, strict=True):
-        node = recording.nodes[slot]
-        leaf = capture.leaf_of(node)
+    for slot, node, grad in zip(program.wanted, targets, grads, strict=True):
         given = (y, node) if seed is None else (y, node, seed)
         entry = record_derivative(capture, GRADIENT, dense_copy(grad), given)
-        held = capture.added_up(leaf)
+        held = capture.added_up(leaves[slot])
         with no_grad():
-            capture.set_gradient(leaf, entry if held is None else add(held, entry))
+            capture.set_gradient(leaves[slot], entry if held is None else add(held, entry))
 
 
-def _reached(program: Program) -> set[int]:
-    """Return the slots that a gradient flows to: not those that are compared, or used as places."""
+def _is_outer(capture: Capture, leaf: Any) -> bool:
+    """Return whether a leaf is a parameter, or a result from before the recording."""
+    if leaf is None or not leaf._requires_grad:
+        return False
+    return leaf._op is PARAM or (bool(leaf._inputs) and capture.is_state(leaf))
+
+
+def ask_for(recording: Recording, targets: Sequence[Any]) -> list[Any]:
+    """Let gradients flow to targets alone, and want those that one can flow to.
+
+    Returned are the leaves, other than the targets, that need a gradient.
+    """
+    program, nodes = recording.program, recording.nodes
+    slot_of = {id(node): slot for slot, node in enumerate(nodes)}
+    slots = [slot_of[id(x)] for x in targets if id(x) in slot_of]
+    wanted, before = set(slots), program.needs
+    outside = [nodes[slot] for slot in program.leaves if before[slot] and slot not in wanted]
+    needs = [slot in wanted for slot in range(len(program))]
+    for slot, inputs in enumerate(program.inputs):
+        if inputs and before[slot]:
+            flows = program.ops[slot].differentiable
+            needs[slot] = needs[slot] or any(
+                needs[i] and (flows is None or (place < len(flows) and flows[place]))
+                for place, i in enumerate(inputs)
+            )
+    program.needs[:] = needs
     reached = set(program.outputs)
     for slot in range(len(program) - 1, -1, -1):
-        if slot in reached:
-            flows = program.ops[slot].differentiable
-            for position, i in enumerate(program.inputs[slot]):
-                carries = flows is None or (position < len(flows) and flows[position])
-                if carries and program.needs[i]:
-                    reached.add(i)
-    return reached
-
-
-def _is_outer(capture: Capture, leaf: Node) -> bool:
-    """Return whether a leaf is a parameter, or a result from before the recording."""
-    return leaf._op is PARAM or (bool(leaf._inputs) and capture.is_state(leaf))
+        if slot in reached and needs[slot]:
+            reached.update(i for i in program.inputs[slot] if needs[i])
+    program.wanted[:] = [slot for slot in dict.fromkeys(slots) if slot in reached]
+    return outside
 
 
 def record_derivative(capture: Capture, op: Op, array: Array, inputs: tuple[Any, ...]) -> Any:

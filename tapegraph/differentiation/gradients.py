@@ -6,7 +6,12 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from tapegraph.arrays.row_sparse import dense_copy
-from tapegraph.differentiation.backward import cotangent_of, differentiated, record_derivative
+from tapegraph.differentiation.backward import (
+    ask_for,
+    cotangent_of,
+    differentiated,
+    record_derivative,
+)
 from tapegraph.engines import registry
 from tapegraph.engines.backend import LAST
 from tapegraph.errors import kind_of, message
@@ -103,7 +108,7 @@ class Region:
             self._wanted, self.outside = history.wanted, history.outside
         else:
             self._captured = made = linearize(ys, reads=_since(capture, since, set(map(id, ends))))
-            self.outside = _ask_for(made, targets)
+            self.outside = ask_for(made, targets)
             self._wanted = [made.nodes[slot] for slot in made.program.wanted]
 
     def keep(self) -> None:
@@ -224,30 +229,3 @@ def _since(capture: Any, since: int, ends: set[int]) -> Callable[[Node], tuple[A
         return capture.history(node)  # type: ignore[no-any-return]
 
     return reads
-
-
-def _ask_for(recording: Recording, targets: Sequence[Any]) -> list[Any]:
-    """Let gradients flow to targets alone, and want those that one can flow to.
-
-    Returned are the leaves, other than the targets, that need a gradient.
-    """
-    program, nodes = recording.program, recording.nodes
-    slot_of = {id(node): slot for slot, node in enumerate(nodes)}
-    slots = [slot_of[id(x)] for x in targets if id(x) in slot_of]
-    wanted, before = set(slots), program.needs
-    outside = [nodes[slot] for slot in program.leaves if before[slot] and slot not in wanted]
-    needs = [slot in wanted for slot in range(len(program))]
-    for slot, inputs in enumerate(program.inputs):
-        if inputs and before[slot]:
-            flows = program.ops[slot].differentiable
-            needs[slot] = needs[slot] or any(
-                needs[i] and (flows is None or (place < len(flows) and flows[place]))
-                for place, i in enumerate(inputs)
-            )
-    program.needs[:] = needs
-    reached = set(program.outputs)
-    for slot in range(len(program) - 1, -1, -1):
-        if slot in reached and needs[slot]:
-            reached.update(i for i in program.inputs[slot] if needs[i])
-    program.wanted[:] = [slot for slot in dict.fromkeys(slots) if slot in reached]
-    return outside
