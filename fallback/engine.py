@@ -1,5 +1,6 @@
 """The native `Engine`: it runs every program, and has nothing to compile."""
 
+# ruff: noqa: D102 - what `Engine` says of each method
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
@@ -25,27 +26,22 @@ class Native(Engine):
     title = "the native engine"
 
     def run(self, recording: Recording, seeds: Sequence[Array]) -> Outcome:
-        """Return the gradients of the wanted slots, given a cotangent per output."""
         return Outcome(gradients(recording, seeds, WATCHING.value()))
 
     def differentiate(self, history: History, seeds: Sequence[Array]) -> Outcome:
-        """Return the gradients by what is wanted, by a sweep that needs no columns."""
-        if history.kept or WATCHING.value():
+        if history.kept or WATCHING.value():  # else by a sweep that needs no columns
             return self.run(history.recording, seeds)
         return Outcome(gradients_of_history(history, seeds))
 
     def recorded(self, recording: Recording, seeds: Sequence[Any]) -> list[Any]:
-        """Return the gradients as Tensors, by the sweep that is recorded."""
         return recorded_gradients(recording, seeds)
 
     def jacobian(self, recording: Recording) -> Outcome:
-        """Return the Jacobian of the one output by each wanted slot, many rows at a time."""
         if WATCHING.value():
             return super().jacobian(recording)  # row by row
         return Outcome(jacobian(recording))
 
     def whole(self, recording: Recording, state: Mapping[int, Node], xla: Xla = "auto") -> Plan:
-        """Return a plan of straight-line NumPy."""
         return Plan(recording)
 
 

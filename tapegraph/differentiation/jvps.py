@@ -72,9 +72,11 @@ def _rule(slope: Slope) -> Rule:
         return lambda t, y, *inputs, **attrs: None
     if isinstance(slope, Linear):
         return slope.of
-    divides = isinstance(slope, Divisor)
-    strong, of = (div_strong, slope.of) if divides else (mul_strong, slope)
-    return lambda t, y, *inputs, **attrs: strong(t, of(y, *inputs, **attrs))
+    if isinstance(slope, Divisor):
+        of = slope.of
+        return lambda t, y, *inputs, **attrs: div_strong(t, of(y, *inputs, **attrs))
+    factor = slope
+    return lambda t, y, *inputs, **attrs: mul_strong(t, factor(y, *inputs, **attrs))
 
 
 def linear_in_first(op: Op) -> Rule:

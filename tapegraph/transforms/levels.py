@@ -179,8 +179,8 @@ class recording:
 
 def derivative_of(
     f: Callable[..., Any], derivative: Callable[..., Any], doc: str, by: str = ""
-) -> Any:
+) -> Callable[..., Any]:
     """Return a derivative under the name of its function, with a docstring of its own."""
-    named = functools.wraps(f)(derivative)
+    named: Callable[..., Any] = functools.wraps(f)(derivative)
     named.__doc__ = doc.format(name=getattr(f, "__name__", repr(f)), by=by)
     return derivative_function(named)

@@ -479,8 +479,8 @@ FAULTS = (
         "jvp",
         "slopes-divide-instead",
         "tapegraph/differentiation/jvps.py",
-        "(div_strong, slope.of) if divides",
-        "(mul_strong, slope.of) if divides",
+        "div_strong(t, of(y, *inputs, **attrs))",
+        "mul_strong(t, of(y, *inputs, **attrs))",
         f"{FORWARD} -k log]",
     ),
     Fault(
