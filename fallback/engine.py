@@ -1,5 +1,6 @@
 """The native `Engine`: it runs every program, and has nothing to compile."""
 
+# ruff: noqa: D102 - what `Engine` says of each method
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
@@ -7,11 +8,10 @@ from typing import Any
 
 from tapegraph.engines.engine import Engine, Outcome
 from tapegraph.engines.registry import NATIVE
-from tapegraph.fallback.batch_sweep import jacobian
+from tapegraph.fallback.batch import jacobian
 from tapegraph.fallback.plan import Plan
 from tapegraph.fallback.recorded_sweep import recorded_gradients
 from tapegraph.fallback.sweep import gradients, gradients_of_history
-from tapegraph.fallback.watched_sweep import watched_gradients, watched_recorded
 from tapegraph.recording.linearize import History
 from tapegraph.recording.node import Node
 from tapegraph.recording.program import Recording
@@ -26,31 +26,22 @@ class Native(Engine):
     title = "the native engine"
 
     def run(self, recording: Recording, seeds: Sequence[Array]) -> Outcome:
-        """Return the gradients of the wanted slots, given a cotangent per output."""
-        if WATCHING.value():
-            return Outcome(watched_gradients(recording, seeds))
-        return Outcome(gradients(recording, seeds))
+        return Outcome(gradients(recording, seeds, WATCHING.value()))
 
     def differentiate(self, history: History, seeds: Sequence[Array]) -> Outcome:
-        """Return the gradients by what is wanted, by a sweep that needs no columns."""
-        if history.kept or WATCHING.value():
+        if history.kept or WATCHING.value():  # else by a sweep that needs no columns
             return self.run(history.recording, seeds)
         return Outcome(gradients_of_history(history, seeds))
 
     def recorded(self, recording: Recording, seeds: Sequence[Any]) -> list[Any]:
-        """Return the gradients as Tensors, by the sweep that is recorded."""
-        if WATCHING.value():
-            return watched_recorded(recording, seeds)
         return recorded_gradients(recording, seeds)
 
     def jacobian(self, recording: Recording) -> Outcome:
-        """Return the Jacobian of the one output by each wanted slot, many rows at a time."""
         if WATCHING.value():
             return super().jacobian(recording)  # row by row
         return Outcome(jacobian(recording))
 
     def whole(self, recording: Recording, state: Mapping[int, Node], xla: Xla = "auto") -> Plan:
-        """Return a plan of straight-line NumPy."""
         return Plan(recording)
 
 

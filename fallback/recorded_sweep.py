@@ -2,7 +2,13 @@
 
 It runs the same rules as the sweep on arrays, in the same order. What it computes is on the tape,
 so it is differentiated again, drawn, replayed or lowered to a graph as anything there is.
+
+A user's operation whose gradient rule knows arrays alone has one made of its tangent rule. That is
+linear in its tangents and written in recorded operations: differentiated by the tangents, at any,
+it gives the gradient rule, recorded.
 """
+
+# ruff: noqa: D102 - what `Arrays` says of a part of the arithmetic holds of those that replace it
 
 from __future__ import annotations
 
@@ -11,23 +17,31 @@ from typing import Any
 
 import numpy as np
 
-from tapegraph.fallback.rules import Row, recorded_row
-from tapegraph.fallback.strong_tensor import StrongTensor, as_tensor
+from tapegraph.differentiation.gradients import Region
+from tapegraph.fallback.rules import Joint, Row, Rule, recorded_row
+from tapegraph.fallback.strong_zero import StrongTensor, as_tensor
 from tapegraph.fallback.sweep import Arrays
-from tapegraph.fallback.transposed import transposed_jvp
+from tapegraph.ops.elementwise import conj, real
+from tapegraph.ops.shape import alias
 from tapegraph.recording.capture_mode import is_captured
 from tapegraph.recording.node import as_leaf
 from tapegraph.recording.op import Op
 from tapegraph.recording.program import Recording
+from tapegraph.recording.watchers import WATCHING, Watcher, unwatched
 
 
 def recorded_gradients(recording: Recording, seeds: Sequence[Any]) -> list[Any]:
     """Return the gradients by the wanted slots as Tensors, given a Tensor per output.
 
     As on arrays, a NaN in a result may be 0 * inf, and asks for a second sweep with strong zeros.
-    A captured program cannot ask: there the zeros are strong from the first.
+    A captured program cannot ask: there the zeros are strong from the first. So they are in front
+    of watchers, who are not told of slopes on the way that are infinite where a zero absorbs.
     """
+    watchers = WATCHING.value()
     with np.errstate(all="ignore"):
+        if watchers:
+            with unwatched():
+                return StrongTensors(recording, watchers).swept(seeds)
         if is_captured(*recording.nodes):
             return StrongTensors(recording).swept(seeds)
         grads = Tensors(recording).swept(seeds)
@@ -40,7 +54,6 @@ class Tensors(Arrays):
     """The arithmetic of Tensors: what a sweep computes is recorded."""
 
     def row(self, slot: int) -> Row:
-        """Return the rules on Tensors: of a user's operation, made of its tangent rule."""
         op = self.program.ops[slot]
         rules = op.rules
         if rules is not None and rules.recorded is None and rules.jvp is not None:
@@ -52,27 +65,22 @@ class Tensors(Arrays):
             raise NotImplementedError(f"gradients: {error} ({described})") from None
 
     def takes_saved(self, op: Op) -> bool:
-        """Return whether a rule is given what the operation saved: a user's."""
         return op.saves and op.rules is not None
 
     def operand(self, slot: int) -> Any:
-        """Return the tensor of a slot, or the Python number."""
         node = self.recording.nodes[slot]
         return self.recording.values[slot] if node is None else node
 
     def fitted(self, slot: int, part: Any) -> Any:
-        """Return a gradient as a tensor in the shape and dtype of a slot."""
         part = as_tensor(part)
         if isinstance(part, np.ndarray):  # of a user's rule that depends on nothing recorded
             part = as_leaf(part)
         return super().fitted(slot, part)
 
     def total(self, slot: int, held: Any, part: Any) -> Any:
-        """Return the sum of two gradients."""
         return held + part
 
     def zeros(self, slot: int) -> Any:
-        """Return the gradient of a slot that no cotangent has reached."""
         return as_leaf(np.zeros(self.program.shapes[slot], self.program.dtypes[slot]))
 
 
@@ -80,5 +88,32 @@ class StrongTensors(Tensors):
     """The same with strong zeros."""
 
     def cotangent(self, slot: int, g: Any) -> Any:
-        """Return a cotangent whose zeros absorb, but for a user's own rule."""
-        return g if self.program.ops[slot].rules is not None else StrongTensor(g)
+        return g if self.program.ops[slot].rules is not None else StrongTensor(g)  # of ours alone
+
+    def tell(self, watcher: Watcher, slot: int, part: Any, grad: Any) -> None:
+        given, found = (getattr(x, "_array", x) for x in map(as_tensor, (part, grad)))
+        watcher.added_strongly(self.recording, self._by, slot, given, found)
+
+
+def transposed_jvp(jvp: Rule) -> Joint:
+    """Return the row on Tensors of an operation with a tangent rule."""
+
+    def vjp(needs: list[bool], g: Any, y: Any, *inputs: Any, **attrs: Any) -> list[Any]:
+        # Of ones: rules may leave out what is multiplied by a zero tangent.
+        tangents = tuple(
+            alias(as_leaf(np.ones(x.shape, x.dtype))) if needed else None
+            for needed, x in zip(needs, inputs, strict=True)
+        )
+        tangent = jvp(tangents, y, *inputs, **attrs)
+        if tangent is None:
+            return [None] * len(inputs)
+        if y.dtype.kind != "c":
+            tangent = real(tangent)
+        if tangent.shape != y.shape or tangent.dtype != y.dtype:
+            tangent = tangent + as_leaf(np.zeros(y.shape, y.dtype))
+        targets = [t for t in tangents if t is not None]
+        # A sweep carries conjugates, in and out of which another one is run here.
+        found = iter(Region([tangent], targets).gradients([conj(g)], record=True))
+        return [None if t is None else conj(next(found)) for t in tangents]
+
+    return Joint(vjp)

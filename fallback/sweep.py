@@ -1,7 +1,8 @@
 """The reverse sweep: cotangents from results to leaves, one VJP rule per entry.
 
 `Arrays` is the sweep, and the arithmetic of it that others replace: strong zeros, Tensors, batches
-of cotangents, the variables of a plan. What an eager backward takes is the same in line.
+of cotangents, the variables of a plan. Watchers are told of it entry by entry. What an eager
+backward takes is the same in line.
 
 Seeds and gradients of complex numbers point where a real result rises, ``dL/dx + i dL/dy``. In
 between the sweep carries the conjugate, ``dL/dx - i dL/dy``: to first order the result moves by the
@@ -9,6 +10,7 @@ real part of its product with the operand's change, so that the rule of a holomo
 the one for real numbers, with no conjugate.
 """
 
+# ruff: noqa: D102 - what `Arrays` says of a part of the arithmetic holds of those that replace it
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
@@ -25,6 +27,7 @@ from tapegraph.recording import node as nodes
 from tapegraph.recording.linearize import DTYPES, History, entry_name
 from tapegraph.recording.op import Op
 from tapegraph.recording.program import Recording
+from tapegraph.recording.watchers import AskStrong, Watcher
 from tapegraph.typed import Array
 
 _ndarray = np.ndarray
@@ -135,16 +138,28 @@ class Arrays:
     """A sweep over the slots of a recording, and its arithmetic: arrays.
 
     :param recording: What was recorded.
+    :param watchers: Who is told where it is, and what it adds to which gradient.
     """
 
-    def __init__(self, recording: Recording) -> None:
+    def __init__(self, recording: Recording, watchers: Sequence[Watcher] = ()) -> None:
         self.recording = recording
         self.program = recording.program
+        self._watchers = watchers
+        self._by: int | None = None  # whose rules are called; of a seed nobody's
         # Slots whose cotangent is a buffer made here that nobody else reads.
         self._ours: set[int] = set()
 
     def swept(self, seeds: Sequence[Any]) -> list[Any]:
         """Return the gradients of the outputs, given a cotangent each, one per wanted slot."""
+        for watcher in self._watchers:
+            watcher.sweep_starts()
+        try:
+            return self._swept(seeds)
+        finally:
+            for watcher in self._watchers:
+                watcher.sweep_ends()
+
+    def _swept(self, seeds: Sequence[Any]) -> list[Any]:
         program = self.program
         held: dict[int, Any] = {}
         wanted = set(program.wanted)
@@ -154,6 +169,9 @@ class Arrays:
             if slot not in held or not program.inputs[slot] or not program.needs[slot]:
                 continue
             g = held[slot] if slot in wanted else held.pop(slot)
+            self._by = slot
+            for watcher in self._watchers:
+                watcher.sweeps(self.recording, slot)
             for i, part in self.parts(slot, g):
                 self._add(held, i, part)
         return [
@@ -162,8 +180,10 @@ class Arrays:
         ]
 
     def _add(self, held: dict[int, Any], slot: int, part: Any) -> None:
-        part, before = self.fitted(slot, part), held.get(slot)
-        held[slot] = part if before is None else self.total(slot, before, part)
+        fitted, before = self.fitted(slot, part), held.get(slot)
+        held[slot] = fitted if before is None else self.total(slot, before, fitted)
+        for watcher in self._watchers:
+            self.tell(watcher, slot, part, held[slot])
 
     def parts(self, slot: int, g: Any) -> Iterator[tuple[int, Any]]:
         """Yield the gradient of each input that needs one."""
@@ -244,29 +264,44 @@ class Arrays:
         """Return the gradient of a slot that no cotangent has reached."""
         return np.zeros_like(self.recording.values[slot])
 
+    def tell(self, watcher: Watcher, slot: int, part: Any, grad: Any) -> None:
+        """Tell a watcher what was added to the gradient of a slot, and what it is now."""
+        watcher.added(self.recording, self._by, slot, part, grad)
+
 
 class StrongArrays(Arrays):
     """The same with strong zeros."""
 
     def swept(self, seeds: Sequence[Any]) -> list[Any]:
-        """Return the gradients of the outputs, given a cotangent each, one per wanted slot."""
         return list(map(to_ndarray, super().swept(seeds)))
 
     def cotangent(self, slot: int, g: Any) -> Any:
-        """Return a cotangent whose zeros absorb."""
         return strong_zeros(g)
 
+    def tell(self, watcher: Watcher, slot: int, part: Any, grad: Any) -> None:
+        part, grad = to_ndarray(part), to_ndarray(grad)
+        watcher.added_strongly(self.recording, self._by, slot, part, grad)
 
-def gradients(recording: Recording, seeds: Sequence[Array]) -> list[Array]:
+
+def gradients(
+    recording: Recording, seeds: Sequence[Array], watchers: Sequence[Watcher] = ()
+) -> list[Array]:
     """Return the gradients with respect to the wanted slots, as `gradients_of_history` does."""
     keep_freed_memory()
-    grads: list[Array] = quietly(Arrays(recording).swept, seeds)
-    return strong_gradients(recording, seeds) if any(map(has_nan, grads)) else grads
+    try:
+        grads: list[Array] = quietly(Arrays(recording, watchers).swept, seeds)
+        if not any(map(has_nan, grads)):
+            return grads
+    except AskStrong:
+        pass
+    return strong_gradients(recording, seeds, watchers)
 
 
-def strong_gradients(recording: Recording, seeds: Sequence[Array]) -> list[Array]:
+def strong_gradients(
+    recording: Recording, seeds: Sequence[Array], watchers: Sequence[Watcher] = ()
+) -> list[Array]:
     """Return the same by the second sweep alone."""
-    return quietly(StrongArrays(recording).swept, seeds)  # type: ignore[no-any-return]
+    return quietly(StrongArrays(recording, watchers).swept, seeds)  # type: ignore[no-any-return]
 
 
 def own_row(op: Op, node: Any) -> Joint:

@@ -20,8 +20,15 @@ from tapegraph.compiling.scan import each
 from tapegraph.compiling.trace import TraceMismatchError
 from tapegraph.differentiation.backward import backward
 from tapegraph.differentiation.gradients import gradients
-from tapegraph.engines.backend import get_backend, last_backward, set_backend, use_backend
-from tapegraph.engines.forward import get_forward, set_forward, use_forward
+from tapegraph.engines.backend import (
+    get_backend,
+    get_forward,
+    last_backward,
+    set_backend,
+    set_forward,
+    use_backend,
+    use_forward,
+)
 from tapegraph.errors import LostGradientWarning
 from tapegraph.ops import elementwise as _elementwise
 from tapegraph.ops import fft, special
@@ -65,11 +72,9 @@ from tapegraph.tensors.parameters import parameters, zero_grad
 from tapegraph.tensors.tensor import Tensor, param, tensor
 from tapegraph.tensors.value import Value, vsum
 from tapegraph.transforms.checkpoint import checkpoint
-from tapegraph.transforms.grad import elementwise_grad, grad, value_and_grad
-from tapegraph.transforms.hvp import hvp
-from tapegraph.transforms.jacobian import hessian, jacobian
+from tapegraph.transforms.jacobian import hessian, hvp, jacobian
 from tapegraph.transforms.jvp import jvp
-from tapegraph.transforms.vjp import vjp
+from tapegraph.transforms.reverse import elementwise_grad, grad, value_and_grad, vjp
 
 amax, amin = _reduce.max, _reduce.min  # NumPy's second names
 

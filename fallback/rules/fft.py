@@ -16,18 +16,9 @@ from tapegraph.ops.fft import SWAPPED
 from tapegraph.typed import Array
 
 
-def _fft(g: Any, y: Array, x: Array, *, axes: tuple[int, ...], norm: Any) -> Any:
-    return np.fft.fftn(to_ndarray(g), axes=axes, norm=norm)
-
-
-def _ifft(g: Any, y: Array, x: Array, *, axes: tuple[int, ...], norm: Any) -> Any:
-    return np.fft.ifftn(to_ndarray(g), axes=axes, norm=norm)
-
-
 def _rfft(g: Any, y: Array, x: Array, *, axis: int, norm: Any) -> Any:
-    return np.fft.fft(
-        to_ndarray(g), n=x.shape[axis], axis=axis, norm=norm
-    )  # of which the real part
+    # Of which the real part counts.
+    return np.fft.fft(to_ndarray(g), n=x.shape[axis], axis=axis, norm=norm)
 
 
 def _irfft(g: Any, y: Array, x: Array, *, n: int, axis: int, norm: Any) -> Any:
@@ -41,7 +32,12 @@ def _irfft(g: Any, y: Array, x: Array, *, n: int, axis: int, norm: Any) -> Any:
     return np.conj(np.fft.rfft(to_ndarray(g), axis=axis, norm=swapped)) * weights
 
 
-VJPS: dict[str, Row] = {"fft": (_fft,), "ifft": (_ifft,), "rfft": (_rfft,), "irfft": (_irfft,)}
+VJPS: dict[str, Row] = {
+    "fft": (lambda g, y, x, *, axes, norm: np.fft.fftn(to_ndarray(g), axes=axes, norm=norm),),
+    "ifft": (lambda g, y, x, *, axes, norm: np.fft.ifftn(to_ndarray(g), axes=axes, norm=norm),),
+    "rfft": (_rfft,),
+    "irfft": (_irfft,),
+}
 
 # As they stand they run on Tensors too.
 RECORDED: dict[str, Row] = {}

@@ -7,12 +7,12 @@ from typing import Any
 
 import numpy as np
 
+from tapegraph.differentiation.jvps import by_elements, gaps, norm_slope, signed_minors
 from tapegraph.fallback.rules import Joint, Row, Rule
 from tapegraph.fallback.strong_zero import StrongZero, to_ndarray
 from tapegraph.ops.linalg import (
     EIGH,
     adjoint,
-    aligned,
     contract,
     equal_pairs,
     flipped,
@@ -85,11 +85,7 @@ def _contract(spec: str, g: Any, *arrays: Array) -> Any:
     if not isinstance(g, StrongZero) or np.isfinite(out).all():
         return out
     # Element by element the cotangent's zeros absorb what they meet.
-    terms, output = terms_of(spec)
-    labels = output + "".join(sorted(set("".join(terms)) - set(output)))
-    factors = [aligned(x, term, labels) for x, term in zip((g, *arrays), terms, strict=True)]
-    product = math.prod(factors[1:], start=factors[0])
-    return product.sum(axis=tuple(range(len(output), len(labels))))
+    return by_elements(spec, (g, *arrays), lambda factors: math.prod(factors[1:], start=factors[0]))
 
 
 def _convolved(g: Any, y: Array, other: Any) -> Any:
@@ -242,15 +238,8 @@ def _antisymmetric(x: Any) -> Any:
     return (x - adjoint(x)) / 2 * (1 - np.eye(x.shape[-1], dtype=x.dtype))
 
 
-def _gaps(values: Array) -> Array:
-    """Return ``values[j] - values[i]`` at (i, j), and 1 on the diagonal."""
-    n = values.shape[-1]
-    gaps: Array = values[..., None, :] - values[..., :, None] + np.eye(n, dtype=values.dtype)
-    return gaps
-
-
 def _over_gaps(terms: Any, values: Any, equal: Array, asked: Array) -> Any:
-    return _over(terms, np.where(equal, values.dtype.type(1), _gaps(values)), equal, asked)
+    return _over(terms, np.where(equal, values.dtype.type(1), gaps(values)), equal, asked)
 
 
 def _over(terms: Any, divisor: Any, undefined: Any, asked: Any) -> Any:
@@ -317,20 +306,7 @@ def _pinv(g: Any, y: Array, a: Array, *, rcond: float) -> Any:
 def _norm(g: Any, y: Array, x: Array, *, axis: tuple[int, ...], keepdims: bool, ord: float) -> Any:
     if not keepdims:
         g, y = np.expand_dims(g, axis), np.expand_dims(y, axis)
-    return g * slope(x, y, axis, ord)
-
-
-def slope(x: Array, y: Array, axis: tuple[int, ...], ord: float) -> Any:
-    """Return the gradient of a norm ``y`` by its vector ``x``; zero for a zero vector."""
-    if ord == 1:
-        return np.sign(x)
-    if math.isinf(ord):
-        ties = np.abs(x) == y
-        return np.sign(x) * ties / ties.sum(axis=axis, keepdims=True)
-    divisor = np.where(y == 0, np.ones((), y.dtype), y)
-    if ord == 2:
-        return x / divisor
-    return np.where(y == 0, x, np.sign(x) * (np.abs(x) / divisor) ** (ord - 1))
+    return g * norm_slope(x, y, axis, ord)
 
 
 # On Tensors
@@ -344,16 +320,7 @@ def _det_recorded(g: Any, y: Any, a: Any) -> Any:
     # Without elements NumPy 2.0 knows no rank.
     if a.size == 0 or np.all(np.linalg.matrix_rank(plain_array(a)) == a.shape[-1]):
         return (g * y)[..., None, None] * flipped(np.linalg.inv(a))
-    return g[..., None, None] * _minors(a)
-
-
-def _minors(a: Any) -> Any:
-    """Return the matrix of cofactors from all minors: of singular matrices too."""
-    n = a.shape[-1]
-    others = np.array([[j for j in range(n) if j != i] for i in range(n)], dtype=np.int64)
-    minors = a[..., others[:, None, :, None], others[None, :, None, :]]
-    signs = (-1.0) ** np.add.outer(np.arange(n), np.arange(n))
-    return np.linalg.det(minors) * signs.astype(a.dtype)
+    return g[..., None, None] * signed_minors(a)
 
 
 def _slogdet_recorded(g: Any, y: Any, a: Any) -> Any:

@@ -28,6 +28,7 @@ from tapegraph.ops.nn import (
     valid_counts,
 )
 from tapegraph.ops.reduce import softmax
+from tapegraph.ops.special import log_softmax
 from tapegraph.typed import Array
 
 
@@ -190,10 +191,7 @@ def _softmax_crossentropy_recorded(
     if needs[0]:
         glogits = share * (softmax(logits) * targets.sum(axis=-1, keepdims=True) - targets)
     if needs[1]:
-        # Any shift gives the same derivative; the largest logit never overflows.
-        largest = logits.max(axis=-1, keepdims=True).detach() if logits.size else 0.0
-        shifted = logits - largest
-        gtargets = share * (np.log(np.exp(shifted).sum(axis=-1, keepdims=True)) - shifted)
+        gtargets = share * -log_softmax(logits, -1)
     return [glogits, gtargets]
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from tapegraph.fallback.rules import Row
-from tapegraph.ops.reduce import kept_shape, last_order, merged
+from tapegraph.ops.reduce import kept_shape, last_order
 from tapegraph.typed import Array
 
 
@@ -63,18 +63,17 @@ def _in_range(x: Array, count: int) -> bool:
     return bool(count * farthest < -np.finfo(x.dtype).minexp)
 
 
-def _others(x: Array, axis: tuple[int, ...]) -> Array:
+def _others(x: Any, axis: tuple[int, ...]) -> Any:
     """Return the product of all other elements along some axes, without dividing."""
     order = last_order(x.ndim, axis)
     moved = x.transpose(order)
     rest = moved.shape[: x.ndim - len(axis)]
-    flat = moved.reshape(*rest, math.prod(moved.shape[len(rest) :]))
-    out, after = np.ones_like(flat), np.ones_like(flat)
-    out[..., 1:] = flat[..., :-1].cumprod(axis=-1)
-    after[..., :-1] = flat[..., :0:-1].cumprod(axis=-1)[..., ::-1]
-    out *= after
-    others: Array = out.reshape(moved.shape).transpose(np.argsort(order))
-    return others
+    flat = moved.reshape((*rest, math.prod(moved.shape[len(rest) :])))
+    one = np.ones((*rest, min(1, flat.shape[-1])), x.dtype)
+    before = np.concatenate([one, np.cumprod(flat[..., :-1], axis=-1)], -1)
+    after = np.flip(np.cumprod(np.flip(flat[..., 1:], -1), axis=-1), -1)
+    others = before * np.concatenate([after, one], -1)
+    return others.reshape(moved.shape).transpose(tuple(np.argsort(order).tolist()))
 
 
 def _cumsum(g: Any, y: Array, x: Array, *, axis: int) -> Any:
@@ -123,15 +122,7 @@ def _extreme_recorded(g: Any, y: Any, x: Any, *, axis: tuple[int, ...], keepdims
 
 
 def _prod_recorded(g: Any, y: Any, x: Any, *, axis: tuple[int, ...], keepdims: bool) -> Any:
-    order = last_order(x.ndim, axis)
-    moved = x.transpose(order)
-    flat = merged(x, axis)
-    one = np.ones((*flat.shape[:-1], min(1, flat.shape[-1])), x.dtype)
-    before = np.concatenate([one, np.cumprod(flat[..., :-1], axis=-1)], -1)
-    after = np.flip(np.cumprod(np.flip(flat[..., 1:], -1), axis=-1), -1)
-    others = (before * np.concatenate([after, one], -1)).reshape(moved.shape)
-    back = tuple(np.argsort(order).tolist())
-    return g.reshape(kept_shape(x.shape, axis)) * others.transpose(back)
+    return g.reshape(kept_shape(x.shape, axis)) * _others(x, axis)
 
 
 def _cumprod_recorded(g: Any, y: Any, x: Any, *, axis: int) -> Any:

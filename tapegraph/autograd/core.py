@@ -34,9 +34,16 @@ from tapegraph.errors import kind_of, message, warn
 from tapegraph.pytree import leaves, mapped, matched, replaced
 from tapegraph.transforms.jacobian import jacobian as in_rows
 from tapegraph.transforms.jvp import jvp as forward
-from tapegraph.transforms.levels import NUMBER_TYPES, Lifted, flowing, next_tag, result
-from tapegraph.transforms.reverse import Pullback, recording
-from tapegraph.transforms.vjp import vjp as reverse
+from tapegraph.transforms.levels import (
+    NUMBER_TYPES,
+    Lifted,
+    flowing,
+    next_tag,
+    recording,
+    result,
+)
+from tapegraph.transforms.reverse import Pullback
+from tapegraph.transforms.reverse import vjp as reverse
 
 F = TypeVar("F", bound=Callable[..., Any])
 

@@ -13,9 +13,8 @@ import tapegraph as tg
 from tapegraph.commands import styled
 from tapegraph.commands.functions import names_of_functions
 from tapegraph.engines import registry
-from tapegraph.engines.backend import chosen_by
+from tapegraph.engines.backend import NUMPY, chosen_by, executor
 from tapegraph.engines.engine import EngineDeclined
-from tapegraph.engines.forward import NUMPY, executor
 from tapegraph.recording.node import Node
 from tapegraph.testing import check_parity
 from tapegraph.typed import Array, Backend

@@ -18,8 +18,8 @@ from tapegraph.capture.sgd_updates import RowUpdate
 from tapegraph.compiling.inputs import GradientBefore
 from tapegraph.compiling.scan import CallBlock, Results
 from tapegraph.compiling.trace import Trace
-from tapegraph.engines import explained, registry
-from tapegraph.engines.auto import EngineStats
+from tapegraph.engines import registry
+from tapegraph.engines.auto import EngineStats, advice, choice, costs
 from tapegraph.engines.backend import LAST, get_backend
 from tapegraph.engines.engine import Engine, EngineDeclined, Many, WholeProgram
 from tapegraph.engines.fallback_policy import Failure, account
@@ -97,8 +97,8 @@ class Programs:
             self._rivals()
             refused = {name: failure.reason for name, failure in self._failed.items()}
         tuner = None if self._structure is None else self._structure.tuner
-        costs = explained.costs(tuner, refused, self._last[0])
-        return " ".join([explained.choice(), *costs, explained.advice(refused, tuner)])
+        told = costs(tuner, refused, self._last[0])
+        return " ".join([choice(), *told, advice(refused, tuner)])
 
     def run(self, given: list[Any], undo: Undo) -> Any:
         """Run the step, and write state: a run that fails changes nothing."""

@@ -1,29 +1,36 @@
-"""`backward`: from a result to the ``.grad`` of its leaves, by the engine that was chosen."""
+"""`backward`: from a result to the ``.grad`` of its leaves, by the engine that was chosen.
+
+Inside a capture it is one entry per gradient, which engines differentiate.
+"""
 
 from __future__ import annotations
 
+import warnings
+from collections.abc import Iterable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from tapegraph.arrays.buffers import own
-from tapegraph.arrays.row_sparse import RowSparse
+from tapegraph.arrays.row_sparse import RowSparse, dense_copy
+from tapegraph.capture.capture import Capture
 from tapegraph.differentiation import stored
-from tapegraph.differentiation.precision import warn_of_float64
-from tapegraph.differentiation.recorded_backward import record_backward
 from tapegraph.engines import auto, registry
-from tapegraph.engines.auto import Decision
 from tapegraph.engines.backend import LAST, Ran, get_backend
 from tapegraph.engines.engine import Engine, Outcome
 from tapegraph.engines.fallback_policy import Failure, account
 from tapegraph.engines.tuner import CLOCK
-from tapegraph.errors import kind_of, message
+from tapegraph.errors import kind_of, line_number, message, place
+from tapegraph.ops.elementwise import add
 from tapegraph.recording import capture_mode
 from tapegraph.recording.capture_mode import is_captured
-from tapegraph.recording.linearize import History
+from tapegraph.recording.linearize import History, linearize
 from tapegraph.recording.node import Node, as_leaf, numeric
-from tapegraph.recording.record import keep_parts
+from tapegraph.recording.op import GRADIENT, NO_ATTRS, PARAM, Op
+from tapegraph.recording.program import Recording
+from tapegraph.recording.record import keep_parts, remember
+from tapegraph.recording.scopes import no_grad
 from tapegraph.recording.watchers import WATCHING
 from tapegraph.typed import Array, ArrayLike
 
@@ -34,6 +41,8 @@ if TYPE_CHECKING:
 _ASKED = Failure("the backend is native")
 _ALONE = Failure("auto: no other engine is registered")
 _ROWS = Failure("auto: it takes the rows of a Jacobian at once")
+# Where Python notes which lines have been warned of; the text names file and line.
+_warned: dict[Any, Any] = {}
 
 
 def backward(y: Tensor | Value, seed: ArrayLike | None = None) -> None:
@@ -65,15 +74,13 @@ def backward(y: Tensor | Value, seed: ArrayLike | None = None) -> None:
             return
         raise TypeError(message("backward", kind_of(y), "a Tensor"))
     if not y._requires_grad:
-        raise RuntimeError(
-            message(
-                "backward",
-                f"{kind_of(y)} that needs no gradient",
-                "a result computed from tg.param with recording on",
-                "Make its inputs with tg.param, and compute it outside tg.no_grad(). What a "
-                "function made by tg.compile returns is a constant: call backward() inside it.",
-            )
+        received = f"{kind_of(y)} that needs no gradient"
+        fix = (
+            "Make its inputs with tg.param, and compute it outside tg.no_grad(). What a function "
+            "made by tg.compile returns is a constant: call backward() inside it."
         )
+        expected = "a result computed from tg.param with recording on"
+        raise RuntimeError(message("backward", received, expected, fix))
     capture = capture_mode.capturing()
     if capture is not None:
         given: Any = seed if seed is None or is_captured(seed) else as_leaf(cotangent_of(y, seed))
@@ -134,13 +141,14 @@ def differentiated(history: History, seeds: list[Array] | None) -> tuple[list[Ar
     Without seeds it is the Jacobian of the one result, whose elements come first: `auto` leaves
     that to the native engine, which has many rows in one sweep.
     """
-    name = get_backend()
-    tuned = name == registry.AUTO
-    if not tuned or seeds is None:
-        decision = Decision(registry.NATIVE if tuned else name, _ROWS if tuned else _ASKED, None)
-    else:
-        decision = auto.decide(history)
-    chosen, failure, structure = decision
+    chosen: str = get_backend()
+    tuned = chosen == registry.AUTO
+    failure: Failure | None = _ASKED
+    structure: auto.EngineStats | None = None
+    if tuned and seeds is None:
+        chosen, failure = registry.NATIVE, _ROWS
+    elif tuned:
+        chosen, failure, structure = auto.decide(history)
     if chosen != registry.NATIVE:
         try:
             engine = registry.engine(chosen)
@@ -176,3 +184,102 @@ def _outcome(engine: Engine, history: History, seeds: list[Array] | None) -> Out
     if seeds is None:
         return engine.jacobian(history.recording)
     return engine.differentiate(history, seeds)
+
+
+def record_backward(capture: Capture, y: Node, seed: Any, cotangent: Array) -> None:
+    """Add the gradients of ``y`` to those of the parameters, as entries of the program."""
+    recording = linearize([y], reads=capture.history)
+    program, nodes = recording.program, recording.nodes
+    # A version of a parameter stands for it: where it was computed, no gradient flowed.
+    leaves = {slot: capture.leaf_of(nodes[slot]) for slot in program.leaves}
+    ask_for(recording, [nodes[slot] for slot, x in leaves.items() if _is_outer(capture, x)])
+    targets = [nodes[slot] for slot in program.wanted]
+    for slot, node in zip(program.wanted, targets, strict=True):
+        if node._inputs and capture.is_state(node):
+            received = f"{recording.describe(slot)}, outside the captured program"
+            fix = "Compute it inside, or write tensor.detach() to go on without its gradient."
+            expected = "results that were computed inside"
+            raise RuntimeError(message("backward", received, expected, fix))
+    entries = [x for x, reads in zip(nodes, program.inputs, strict=True) if reads]
+    warn_of_float64(y, entries[::-1], targets)
+    grads = registry.engine(registry.NATIVE).run(recording, [cotangent]).grads
+    for slot, node, grad in zip(program.wanted, targets, grads, strict=True):
+        given = (y, node) if seed is None else (y, node, seed)
+        entry = record_derivative(capture, GRADIENT, dense_copy(grad), given)
+        held = capture.added_up(leaves[slot])
+        with no_grad():
+            capture.set_gradient(leaves[slot], entry if held is None else add(held, entry))
+
+
+def _is_outer(capture: Capture, leaf: Any) -> bool:
+    """Return whether a leaf is a parameter, or a result from before the recording."""
+    if leaf is None or not leaf._requires_grad:
+        return False
+    return leaf._op is PARAM or (bool(leaf._inputs) and capture.is_state(leaf))
+
+
+def ask_for(recording: Recording, targets: Sequence[Any]) -> list[Any]:
+    """Let gradients flow to targets alone, and want those that one can flow to.
+
+    Returned are the leaves, other than the targets, that need a gradient.
+    """
+    program, nodes = recording.program, recording.nodes
+    slot_of = {id(node): slot for slot, node in enumerate(nodes)}
+    slots = [slot_of[id(x)] for x in targets if id(x) in slot_of]
+    wanted, before = set(slots), program.needs
+    outside = [nodes[slot] for slot in program.leaves if before[slot] and slot not in wanted]
+    needs = [slot in wanted for slot in range(len(program))]
+    for slot, inputs in enumerate(program.inputs):
+        if inputs and before[slot]:
+            flows = program.ops[slot].differentiable
+            needs[slot] = needs[slot] or any(
+                needs[i] and (flows is None or (place < len(flows) and flows[place]))
+                for place, i in enumerate(inputs)
+            )
+    program.needs[:] = needs
+    reached = set(program.outputs)
+    for slot in range(len(program) - 1, -1, -1):
+        if slot in reached and needs[slot]:
+            reached.update(i for i in program.inputs[slot] if needs[i])
+    program.wanted[:] = [slot for slot in dict.fromkeys(slots) if slot in reached]
+    return outside
+
+
+def record_derivative(capture: Capture, op: Op, array: Array, inputs: tuple[Any, ...]) -> Any:
+    """Return an entry of the program for a derivative of the first input by the second."""
+    capture.differentiated_by(inputs[1])
+    entry = remember(type(inputs[0]), op, array, inputs, NO_ATTRS)
+    entry._requires_grad = False
+    return entry
+
+
+def warn_of_float64(y: Node, entries: Sequence[Any], wanted: Iterable[Any]) -> None:
+    """Warn, once a line, of operations that widen what was computed from float32 parameters.
+
+    :param y: What is differentiated.
+    :param entries: What it was computed by, the newest first.
+    :param wanted: The parameters.
+    """
+    if y._array.dtype.char != "d" or all(x._array.dtype.char != "f" for x in wanted):
+        return
+    for node in reversed(entries):
+        given = [x for x in node._inputs if isinstance(x, Node)]
+        wide = [x for x in given if x._array.dtype.char == "d"]
+        narrow = [x for x in given if x._array.dtype.char == "f" and x._requires_grad]
+        if not (wide and narrow and node._array.dtype.char == "d"):
+            continue
+        file, line = node._code.co_filename, line_number(node._code, node._lasti)
+        name = f" {narrow[0].name!r}" if narrow[0].name else ""
+        fix = 'Write array.astype("float32")'
+        if not wide[0]._array.shape:
+            fix = "Write a Python number, float(number), which takes the other's dtype"
+        warnings.warn_explicit(
+            f"{node._op.name}: received float64 of shape {wide[0]._array.shape} beside float32"
+            f"{name} of shape {narrow[0]._array.shape}, so that the result and what follows are "
+            f"float64; expected one dtype. {fix}, or make the parameters float64: "
+            f'tg.param(data, dtype="float64"). (at {place(file, line)})',
+            UserWarning,
+            file,
+            line or 0,
+            registry=_warned,
+        )

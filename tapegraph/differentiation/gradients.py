@@ -6,15 +6,20 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from tapegraph.arrays.row_sparse import dense_copy
-from tapegraph.differentiation.backward import cotangent_of, differentiated
-from tapegraph.differentiation.recorded_backward import record_gradients, record_jacobian
+from tapegraph.differentiation.backward import (
+    ask_for,
+    cotangent_of,
+    differentiated,
+    record_derivative,
+)
 from tapegraph.engines import registry
 from tapegraph.engines.backend import LAST
-from tapegraph.errors import kind_of, line_of, message
+from tapegraph.errors import kind_of, message
+from tapegraph.ops.shape import alias
 from tapegraph.recording import capture_mode
-from tapegraph.recording.linearize import NEEDS_GRADIENT, History, cleared, linearize
+from tapegraph.recording.linearize import NEEDS_GRADIENT, History, cleared, entry_name, linearize
 from tapegraph.recording.node import Node, as_leaf, next_seq
-from tapegraph.recording.op import CLEARED
+from tapegraph.recording.op import CLEARED, GRADIENT, JACOBIAN, Op
 from tapegraph.recording.program import Recording
 from tapegraph.recording.scopes import RECORDING, Scope, no_grad
 from tapegraph.typed import Array, ArrayLike
@@ -68,15 +73,9 @@ def gradients(
     for i, (x, grad) in enumerate(zip(targets, found, strict=True)):
         if grad is None and not allow_unused:
             fix = "Leave it out, or write allow_unused=True to get None for it."
-            received = f"xs[{i}], {_described(x)}, on which y does not depend"
+            received = f"xs[{i}], {entry_name(x._op, x)}, on which y does not depend"
             raise RuntimeError(message("gradients", received, "what y was computed from", fix))
     return tuple(found)
-
-
-def _described(x: Node) -> str:
-    label = f"{x._op.name} '{x.name}'" if x.name else f"{x._op.name} of shape {x._array.shape}"
-    code = getattr(x, "_code", None)
-    return label if code is None else f"{label} recorded at {line_of(code, x._lasti)}"
 
 
 class Region:
@@ -100,15 +99,17 @@ class Region:
         self._targets = targets
         self._history: History | None = None
         self._captured: Recording | None = None
+        self._wanted: list[Any] = []  # the targets that the results were computed from
         self.outside: list[Any] = []
         if not any(map(NEEDS_GRADIENT, ys)):
             return
         if capture is None:
-            self._history = History(ys, targets, since, ends)
-            self.outside = self._history.outside
+            self._history = history = History(ys, targets, since, ends)
+            self._wanted, self.outside = history.wanted, history.outside
         else:
-            self._captured = linearize(ys, reads=_since(capture, since, set(map(id, ends))))
-            self.outside = _ask_for(self._captured, targets)
+            self._captured = made = linearize(ys, reads=_since(capture, since, set(map(id, ends))))
+            self.outside = ask_for(made, targets)
+            self._wanted = [made.nodes[slot] for slot in made.program.wanted]
 
     def keep(self) -> None:
         """Remember the numbers of now, for gradients that are asked for later."""
@@ -139,21 +140,19 @@ class Region:
             cotangent_of(y, None if s is None else s._array)
             for y, s in zip(self._ys, given, strict=True)
         ]
-        capture, history = capture_mode.capturing(), self._history
-        if not self._wanted():
+        history = self._history
+        if not self._wanted:
             found: list[Any] = []
         elif record:
-            starts = [as_leaf(a) if s is None else s for s, a in zip(given, arrays, strict=True)]
             starts = [
-                s if s.dtype == a.dtype else s.astype(a.dtype)
-                for s, a in zip(starts, arrays, strict=True)
+                as_leaf(a) if s is None else s if s.dtype == a.dtype else s.astype(a.dtype)
+                for s, a in zip(given, arrays, strict=True)
             ]
             with Scope(RECORDING, True):
                 found = registry.engine(registry.NATIVE).recorded(self._recording(), starts)
-        elif capture is not None:
-            (y,), (seed,), (cotangent,) = self._ys, given, arrays
-            with no_grad():
-                found = record_gradients(capture, y, self._recording(), seed, cotangent)
+        elif capture_mode.capturing() is not None:
+            grads = registry.engine(registry.NATIVE).run(self._recording(), arrays).grads
+            found = self._entries(GRADIENT, grads, *(s for s in given if s is not None))
         else:
             if history is None:
                 grads = registry.engine(registry.NATIVE).run(self._recording(), arrays).grads
@@ -182,29 +181,37 @@ class Region:
         arrays, inside one entry a target.
         """
         found: list[Any] = []
-        history, capture = self._history, capture_mode.capturing()
-        if self._wanted() and capture is not None:
-            with no_grad():
-                found = record_jacobian(capture, self._ys[0], self._recording())
-        elif self._wanted() and history is not None:
-            blocks, report = differentiated(history, None)
+        if self._wanted and capture_mode.capturing() is not None:
+            rows = registry.engine(registry.NATIVE).jacobian(self._recording()).grads
+            found = self._entries(JACOBIAN, rows)
+        elif self._wanted and self._history is not None:
+            blocks, report = differentiated(self._history, None)
             LAST.set(report)
             found = list(map(as_leaf, blocks))
         return self._by_target(found)
 
+    def _entries(self, op: Op, found: Sequence[Any], *seed: Any) -> list[Any]:
+        """Return derivatives of the one result as entries of the captured program."""
+        capture, program = capture_mode.capturing(), self._recording().program
+        (y,) = self._ys
+        # Engines end a backward at what it is differentiated by. It is told from others by its y.
+        apart = any(program.needs[i] for slot in program.wanted for i in program.inputs[slot])
+        with no_grad():
+            root = alias(y)
+            return [
+                record_derivative(
+                    capture, op, dense_copy(array), (alias(y) if apart else root, x, *seed)
+                )
+                for x, array in zip(self._wanted, found, strict=True)
+            ]
+
     def _recording(self) -> Any:
         return self._captured if self._history is None else self._history.recording
-
-    def _wanted(self) -> list[Any]:
-        """Return the targets that the results were computed from."""
-        if self._captured is not None:
-            return [self._captured.nodes[slot] for slot in self._captured.program.wanted]
-        return [] if self._history is None else self._history.wanted
 
     def _by_target(self, found: list[Any]) -> list[Any]:
         if len(self._targets) == len(found) == 1:
             return found
-        by = dict(zip(self._wanted(), found, strict=bool(found)))
+        by = dict(zip(self._wanted, found, strict=bool(found)))
         return [by.get(x) for x in self._targets]
 
 
@@ -222,30 +229,3 @@ def _since(capture: Any, since: int, ends: set[int]) -> Callable[[Node], tuple[A
         return capture.history(node)  # type: ignore[no-any-return]
 
     return reads
-
-
-def _ask_for(recording: Recording, targets: Sequence[Any]) -> list[Any]:
-    """Let gradients flow to targets alone, and want those that one can flow to.
-
-    Returned are the leaves, other than the targets, that need a gradient.
-    """
-    program, nodes = recording.program, recording.nodes
-    slot_of = {id(node): slot for slot, node in enumerate(nodes)}
-    slots = [slot_of[id(x)] for x in targets if id(x) in slot_of]
-    wanted, before = set(slots), program.needs
-    outside = [nodes[slot] for slot in program.leaves if before[slot] and slot not in wanted]
-    needs = [slot in wanted for slot in range(len(program))]
-    for slot, inputs in enumerate(program.inputs):
-        if inputs and before[slot]:
-            flows = program.ops[slot].differentiable
-            needs[slot] = needs[slot] or any(
-                needs[i] and (flows is None or (place < len(flows) and flows[place]))
-                for place, i in enumerate(inputs)
-            )
-    program.needs[:] = needs
-    reached = set(program.outputs)
-    for slot in range(len(program) - 1, -1, -1):
-        if slot in reached and needs[slot]:
-            reached.update(i for i in program.inputs[slot] if needs[i])
-    program.wanted[:] = [slot for slot in dict.fromkeys(slots) if slot in reached]
-    return outside

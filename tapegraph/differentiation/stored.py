@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import partial
 from operator import setitem
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -19,13 +19,10 @@ from tapegraph.recording.tape import current
 from tapegraph.typed import Array
 
 
-class Kept:
+class Kept(NamedTuple):
     """A gradient that an engine holds until it is read."""
 
-    __slots__ = ("dense",)
-
-    def __init__(self, dense: Callable[[], Array]) -> None:
-        self.dense = dense
+    dense: Callable[[], Array]
 
 
 # A gradient that was zeroed and not yet read: the next backward stores instead of adding.
@@ -82,7 +79,7 @@ def write(nodes: Sequence[Node], grads: Sequence[Any]) -> None:
                 changes.append(partial(set_gradient, node, grad))
                 continue
             if type(before) is np.ndarray:
-                _check_unchanged(node, before)
+                fitting("backward", node, before)
             if type(before) is not np.ndarray or not before.flags.writeable:
                 changes.append(partial(set_gradient, node, before + grad))
             elif type(grad) is RowSparse:
@@ -97,17 +94,15 @@ def write(nodes: Sequence[Node], grads: Sequence[Any]) -> None:
             make(together(changes))
 
 
-def _check_unchanged(node: Node, held: Array) -> None:
-    """Refuse to add to a gradient that the user has reshaped or reinterpreted."""
+def fitting(op: str, node: Node, grad: Any) -> Any:
+    """Return a gradient of a node, which a user may have reshaped or reinterpreted in place.
+
+    :raises RuntimeError: It does not fit any more.
+    """
     array = node._array
-    if held.shape == array.shape and held.dtype == array.dtype:
-        return
+    if grad.shape == array.shape and grad.dtype == array.dtype:
+        return grad
     label = f"'{node.name}'" if node.name else f"of shape {array.shape}"
-    raise RuntimeError(
-        message(
-            "backward",
-            f"a .grad of shape {held.shape} and dtype {held.dtype} on {node._op.name} {label}",
-            f"shape {array.shape} and dtype {array.dtype}",
-            "Reshape a copy, tensor.grad.copy(), or set tensor.grad = None.",
-        )
-    )
+    received = f"a .grad of shape {grad.shape} and dtype {grad.dtype} on {node._op.name} {label}"
+    fix = "Reshape a copy, tensor.grad.copy(), or set tensor.grad = None."
+    raise RuntimeError(message(op, received, f"shape {array.shape} and dtype {array.dtype}", fix))

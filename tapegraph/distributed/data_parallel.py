@@ -24,8 +24,8 @@ from tapegraph.distributed.exchange import (
     end_job_on_errors,
 )
 from tapegraph.errors import kind_of, message
-from tapegraph.optim.averaging import AVERAGING
 from tapegraph.optim.leaves import (
+    AVERAGING,
     Leaf,
     data_of,
     gradients_of,

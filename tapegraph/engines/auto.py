@@ -1,4 +1,4 @@
-"""What `auto` knows of each structure, and which engine it therefore chooses.
+"""What `auto` knows of each structure, which engine it therefore chooses, and that in words.
 
 A structure runs natively at first. Importing what another engine needs may cost a tenth of all
 native sweeps so far, compiling a tenth of the sweeps that a loop is taken to need. Then all have
@@ -8,17 +8,17 @@ and compiles once its runs have taken as long as that will.
 
 from __future__ import annotations
 
-import math
+import time
 from collections import OrderedDict
-from collections.abc import Sized
+from collections.abc import Mapping, Sized
 from contextvars import ContextVar
 from functools import cache, partial
 from typing import Any, NamedTuple
 
 from tapegraph.engines import registry, tuner
+from tapegraph.engines.backend import chosen_by, get_backend
 from tapegraph.engines.engine import Engine
 from tapegraph.engines.fallback_policy import Failure, account
-from tapegraph.engines.pace import pace
 from tapegraph.engines.tuner import CLOCK, NEVER, Account, Candidate, Stage, Tuner
 from tapegraph.interrupts import Lock, raise_interrupt
 from tapegraph.recording.linearize import History
@@ -83,8 +83,8 @@ class EngineStats:
         if stage is Stage.SLOW:
             return "auto: the native engine was faster; to measure that again does not pay yet"
         (_, ours), *others = self.tuner.verdict
-        theirs = [f"{_milliseconds(s)} in {registry.engine(c.way).title}" for c, s in others]
-        return f"auto: the native engine took {_milliseconds(ours)}, against {', '.join(theirs)}"
+        theirs = [f"{milliseconds(s)} in {registry.engine(c.way).title}" for c, s in others]
+        return f"auto: the native engine took {milliseconds(ours)}, against {', '.join(theirs)}"
 
     def ran(
         self,
@@ -206,8 +206,8 @@ class _Known:
     def pays_after(self, rivals: list[Engine]) -> float:
         """Return how many native seconds it takes at least until that may be otherwise."""
         costs = [seconds for r in rivals for seconds in (r.costs.load, r.costs.compile)]
-        ahead = (seconds / tuner.POLICY.share for seconds in costs)
-        return min((s for s in ahead if s > self.native_seconds), default=math.inf)
+        ahead = [seconds / tuner.POLICY.share for seconds in costs]
+        return min((s for s in ahead if s > self.native_seconds), default=NEVER)
 
     def structure(self, history: History, rivals: list[Engine]) -> EngineStats:
         """Return what is known of a program's structure."""
@@ -289,5 +289,93 @@ def _too_dear(what: str, seconds: float) -> str:
     return f"auto: {what} takes about {seconds:.2g} s; that does not pay yet"
 
 
-def _milliseconds(seconds: float) -> str:
+# How fast this machine runs Python, against the one that the engines' costs were measured on. What
+# importing a library will take can only be guessed before; but of the time of a fixed piece of work
+# it is much the same multiple on a slow machine, a fast one, and one that others use.
+_WORK = "".join(
+    f"class C{i}:\n"
+    f"    def f(self, x, y=({i}, 'a{i}'), *z, **k):\n"
+    f"        return [x + y[0] for x in z if x is not k]\n"
+    for i in range(40)
+)
+_REFERENCE = 2.5e-3  # seconds that it took where importing TensorFlow took 3.0
+_TIMES = 7
+# Processor time, where it is fine enough: what others use of the machine is not its pace.
+_IS_FINE = time.get_clock_info("process_time").resolution < 1e-4
+_now = time.process_time if _IS_FINE else time.perf_counter
+
+
+@cache
+def pace() -> float:
+    """Return by what to multiply a guess; it is measured once, in some 20 ms."""
+    times = []
+    for _ in range(_TIMES):
+        start = _now()
+        compile(_WORK, __name__, "exec")
+        times.append(_now() - start)
+    return tuner.median_of(times) / _REFERENCE
+
+
+COMPILED = "a compiled step runs forward, backward and update as one program: tg.compile(step)"
+
+
+def choice() -> str:
+    """Return which backend is chosen, and by whom."""
+    return f"The backend is {get_backend()!r} ({chosen_by()})."
+
+
+def costs(tuner: Tuner | None, refused: Mapping[str, str], running: str = "") -> list[str]:
+    """Return what each engine takes, as measured, or else why it has not been.
+
+    :param running: The name of the engine that runs it anyhow.
+    :param tuner: What `auto` has measured, where it has.
+    :param refused: Why engines do not run this, by name.
+    """
+    told = []
+    measured = [] if tuner is None else [c for c in tuner.measured if c.runs]
+    for candidate in measured:
+        title = registry.engine(candidate.way).title
+        runs = "1 run" if candidate.runs == 1 else f"{candidate.runs} runs"
+        told.append(f"{capital(title)} takes {milliseconds(candidate.run)}, by {runs}.")
+    known = {candidate.way for candidate in measured}
+    for name in registry.rivals():
+        title = capital(registry.engine(name).title)
+        if name in refused:
+            told.append(f"{title} does not run it: {refused[name].rstrip('.')}.")
+        elif name not in known and name != running:
+            told.append(f"{title} has not been measured: {_price(tuner, name)}.")
+    return told
+
+
+def _price(tuner: Tuner | None, name: str) -> str:
+    waiting = [] if tuner is None else [c for c in tuner.untried if c.way == name]
+    if waiting:
+        return f"trying it costs about {waiting[0].price():.2g} s"
+    costs = registry.engine(name).costs
+    load = 0.0 if registry.engine(name).loaded() else costs.load
+    return f"the first run costs at least {load + costs.compile:.2g} s"
+
+
+def advice(refused: Mapping[str, str], tuner: Tuner | None) -> str:
+    """Return what to change for another engine to run."""
+    backend = get_backend()
+    open_to = [name for name in registry.rivals() if name not in refused]
+    if not open_to:
+        return "To have another engine, see to that first."
+    if backend == registry.NATIVE:
+        return 'To have them measured, choose tg.set_backend("auto").'
+    if backend != registry.AUTO:
+        return 'To have the faster one found by measuring, choose tg.set_backend("auto").'
+    if tuner is not None and len(tuner.measured) > 1 and not tuner.untried:
+        return "There is nothing to change: the faster one has been found by measuring."
+    return f'To have it tried at once, choose tg.set_backend("{open_to[0]}").'
+
+
+def milliseconds(seconds: float) -> str:
+    """Write a time."""
     return f"{seconds * 1e3:.3g} ms"
+
+
+def capital(title: str) -> str:
+    """Begin a sentence."""
+    return f"{title[0].upper()}{title[1:]}"

@@ -1,16 +1,25 @@
-"""Which engine a thread or task has chosen, and what its last backward did."""
+"""Which engine and whose kernels a thread or task has chosen, and what its last backward did."""
 
 from __future__ import annotations
 
 import os
 from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import Any, TypeAlias, cast
+from typing import Any, NamedTuple, TypeAlias, cast
+
+import numpy as np
 
 from tapegraph import markup
 from tapegraph.engines import registry
+from tapegraph.engines.engine import EngineDeclined
+from tapegraph.errors import message, warn
+from tapegraph.interrupts import raise_interrupt
 from tapegraph.recording import scopes
-from tapegraph.typed import Backend
+from tapegraph.recording.capture_mode import capturing
+from tapegraph.recording.op import Attrs, Op
+from tapegraph.recording.scopes import Setting
+from tapegraph.recording.watchers import OTHERS
+from tapegraph.typed import Array, Backend, Forward
 
 _VARIABLE = "TAPEGRAPH_BACKEND"
 
@@ -23,10 +32,7 @@ def _checked(name: Any, source: str) -> Backend:
 
 
 def _from_environment() -> Backend:
-    """Return the name that ``TAPEGRAPH_BACKEND`` gives.
-
-    :raises ValueError: No engine has that name.
-    """
+    """Return the name that ``TAPEGRAPH_BACKEND`` gives."""
     return _checked(os.environ.get(_VARIABLE) or registry.AUTO, _VARIABLE)
 
 
@@ -37,9 +43,8 @@ _chosen: ContextVar[Backend | None] = ContextVar("tapegraph_backend", default=No
 def set_backend(name: Backend) -> None:
     """Choose the engine for this thread or task.
 
-    :param name: {"auto", "tensorflow", "native"}. ``auto`` runs a structure natively first, and in
-        TensorFlow once that pays: where it is installed, every entry lowers, and the graph measured
-        faster.
+    :param name: ``auto`` runs a structure natively first, and in TensorFlow once that pays: where
+        it is installed, every entry lowers, and the graph measured faster.
     :raises ValueError: For any other name.
 
     >>> tg.set_backend("native")
@@ -52,7 +57,7 @@ def set_backend(name: Backend) -> None:
 def get_backend() -> Backend:
     """Return the name of the engine chosen for this thread or task.
 
-    :returns: Str. One of the names that `set_backend` takes.
+    :returns: One of the names that `set_backend` takes.
 
     >>> with tg.use_backend("native"):
     ...     tg.get_backend()
@@ -73,10 +78,7 @@ def chosen_by() -> str:
 class use_backend(scopes.Scope[Any]):
     """Choose the engine inside a ``with`` block, or in a decorated function.
 
-    It holds in its thread or asyncio task as `no_grad` does.
-
-    :param name: {"auto", "tensorflow", "native"}. As for `set_backend`.
-    :raises ValueError: For any other name.
+    It holds in its thread or asyncio task as `no_grad` does, and takes what `set_backend` takes.
 
     >>> with tg.use_backend("native"):
     ...     (tg.param(2.0) * 3.0).backward()
@@ -130,7 +132,7 @@ LAST: ContextVar[Report | Ran | None] = ContextVar("tapegraph_report", default=N
 def last_backward() -> Report | None:
     """Return the report of this thread's last backward, or None before the first.
 
-    :returns: Report or None. What ran, how long it took, and why.
+    :returns: What ran, how long it took, and why.
 
     >>> with tg.use_backend("native"):
     ...     (tg.param(2.0) * 3.0).backward()
@@ -142,3 +144,109 @@ def last_backward() -> Report | None:
         ran = Report(*ran)
         LAST.set(ran)
     return ran
+
+
+_KERNELS_VARIABLE = "TAPEGRAPH_FORWARD"
+NUMPY = "numpy"
+# From so many elements on an array is large, where nothing else is said.
+THRESHOLD = 64
+_KERNELS = (NUMPY, "tensorflow")
+
+
+class Executor(NamedTuple):
+    """Whose kernels, and from how many elements of the largest array on."""
+
+    name: str
+    threshold: int = THRESHOLD
+
+
+def _checked_kernels(name: Any, threshold: Any, source: str) -> Executor:
+    if name not in _KERNELS:
+        choices = ", ".join(map(repr, _KERNELS))
+        raise ValueError(f"{source}: received {name!r}; expected one of {choices}")
+    if type(threshold) is not int or threshold < 0:
+        expected = "a number of elements from 0"
+        raise ValueError(message(source, f"threshold={threshold!r}", expected))
+    if name != NUMPY and _by_choice not in OTHERS:
+        OTHERS.insert(0, _by_choice)
+    return Executor(name, threshold)
+
+
+_chosen_kernels: ContextVar[Executor | None] = ContextVar("tapegraph_forward", default=None)
+_kernels_inside: Setting[Executor | None] = Setting("tapegraph_use_forward", default=None)
+
+
+def executor() -> Executor:
+    """Return whose kernels are chosen for this thread or task, and from what size on."""
+    return _kernels_inside.value() or _chosen_kernels.get() or _default_kernels
+
+
+def set_forward(name: Forward, threshold: int = THRESHOLD) -> None:
+    """Choose the kernels that compute forwards, for this thread or task.
+
+    They are those of element-wise operations, products and transposes of float32 and float64
+    arrays, one of which has at least ``threshold`` elements; NumPy computes the rest, and what is
+    recorded by `compile`. Results are NumPy's arrays. NumPy's warnings of overflow are not given.
+
+    :param name: ``tensorflow`` runs its eager kernels, on a GPU where it has one.
+    :param threshold: In elements, of the largest operand.
+    :raises ValueError: For any other name, or a threshold below 0.
+    :raises EngineDeclined: At the first operation: TensorFlow is not installed.
+
+    >>> tg.set_forward("numpy")
+    >>> tg.get_forward()
+    'numpy'
+    """
+    _chosen_kernels.set(_checked_kernels(name, threshold, "set_forward"))
+
+
+def get_forward() -> str:
+    """Return whose kernels compute forwards in this thread or task.
+
+    :returns: One of the names that `set_forward` takes.
+
+    >>> tg.get_forward()
+    'numpy'
+    """
+    return executor().name
+
+
+class use_forward(scopes.Scope[Any]):
+    """Choose the kernels that compute forwards inside a ``with`` block, or a decorated function.
+
+    It takes what `set_forward` takes.
+
+    >>> with tg.use_forward("numpy"):
+    ...     tg.exp(0.0).item()
+    1.0
+    """
+
+    __slots__ = ()
+
+    def __init__(self, name: Forward, threshold: int = THRESHOLD) -> None:
+        super().__init__(_kernels_inside, _checked_kernels(name, threshold, "use_forward"))
+
+
+def _by_choice(op: Op, arrays: tuple[Any, ...], attrs: Attrs) -> Array | None:
+    """Return the result of an operation by the kernels chosen here; None to leave it to NumPy."""
+    name, threshold = executor()
+    if name == NUMPY or op.saves or capturing() is not None:
+        return None
+    sizes = [a.size for a in arrays if isinstance(a, np.ndarray) and a.dtype.char in "fd"]
+    plain = sum(type(a) in (int, float) for a in arrays)
+    if len(sizes) + plain < len(arrays) or max(sizes, default=0) < max(threshold, 1):
+        return None
+    try:
+        return registry.engine(name).forward(op, arrays, attrs)
+    except EngineDeclined:  # it is not installed
+        raise
+    except Exception as error:
+        raise_interrupt(error)
+        received = f"{type(error).__name__} of the kernel of {name}: {error}"
+        warn(message(op.name, received, "its result", "NumPy computed it."), RuntimeWarning)
+        return None
+
+
+_default_kernels = _checked_kernels(
+    os.environ.get(_KERNELS_VARIABLE) or NUMPY, THRESHOLD, _KERNELS_VARIABLE
+)

@@ -77,6 +77,11 @@ class Many(NamedTuple):
 class WholeProgram(Protocol):
     """A captured program, ready to run again.
 
+    One that keeps state may also have ``run_many(values, runs, many, changes)``, which runs it so
+    many times at once, with state carried on. In the place of an input's value is an array with a
+    row for each run, or what the first run reads of what is carried. It changes and returns what
+    `run` does, or raises `EngineDeclined`; ``runs_done`` of them stand, if it has a loop.
+
     :ivar leaves: The slots whose values it takes, in order.
     :ivar keeps_state: Of state it takes the tensors themselves, not their arrays.
     """
@@ -105,19 +110,6 @@ class WholeProgram(Protocol):
         between at which Python would handle a signal. It returns the functions alone.
 
         :raises EngineDeclined: Not with these numbers. Nothing has been changed.
-        """
-
-
-class LoopingProgram(WholeProgram, Protocol):
-    """A program that keeps state, and runs many times at once."""
-
-    def run_many(self, values: list[Any], runs: int, many: Many, changes: Any) -> list[Any]:
-        """Run so many times, with state carried on.
-
-        In the place of an input's value is an array with a row for each run, or what the first run
-        reads of what is carried. It changes and returns what `run` does.
-
-        :raises EngineDeclined: It does not; ``runs_done`` of them stand, if it has a loop.
         """
 
 

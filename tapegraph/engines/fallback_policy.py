@@ -69,9 +69,7 @@ def _failure(name: str, error: Exception) -> Failure:
 
 def _origin(error: Exception) -> str:
     """Return where an error was raised: the same place again is the same cause."""
-    trace = error.__traceback__
     place = ""
-    while trace is not None:
-        place = f"{trace.tb_frame.f_code.co_filename}:{trace.tb_lineno}"
-        trace = trace.tb_next
+    for frame, line in traceback.walk_tb(error.__traceback__):
+        place = f"{frame.f_code.co_filename}:{line}"
     return place

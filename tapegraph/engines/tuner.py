@@ -1,14 +1,11 @@
 """Choosing the fastest of several ways to run one structure, by measuring them.
 
 One way runs anyway. Trying the others may cost a share of what passes anyway; each is measured a
-few times, the first way again, as first runs are cold, and then the fastest stays. So are chosen
-the engine under `auto`, and among the graphs of one structure its variant.
+few times, the first way again, as first runs are cold, and then the fastest stays.
 
 In a compiled step the share is the whole, and nothing is foreseen: another way is tried as soon as
-the runs so far have cost what trying it will. So all time that passes is at most twice what the
-best way would have taken, for any number of runs: until a way is tried, what has run is less than
-its price and so than what it would have taken; and what trying takes is at most what has run. As
-with skis, that are bought when renting them has cost as much.
+the runs so far have cost what trying it will, as skis are bought when renting them has cost as
+much. So all time that passes is at most twice what the best way would have taken.
 """
 
 from __future__ import annotations
@@ -18,6 +15,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from enum import Enum
+from types import SimpleNamespace
 from typing import Any
 
 from tapegraph.interrupts import Lock
@@ -25,48 +23,40 @@ from tapegraph.interrupts import Lock
 NEVER = float("inf")
 
 
-class Clock:
-    """Seconds from any fixed moment on; tests put another ``now`` in place."""
-
-    def __init__(self) -> None:
-        self.now = time.perf_counter
-
-
-CLOCK = Clock()  # what everything measured is read from
+# What everything measured is read from; tests put another ``now`` in place.
+CLOCK = SimpleNamespace(now=time.perf_counter)
 
 
 @dataclass(frozen=True)
 class Policy:
-    """How much may be tried, and when it is decided.
+    """How much may be tried, and when it is decided."""
 
-    :ivar share: The part of the time spent anyway that may be spent on trying to save some.
-    :ivar horizon: A loop is taken to last at least so many steps.
-    :ivar trials: How often each engine runs before it is judged.
-    :ivar variant_trials: How often each variant of a graph does, and each engine in a compiled
-        step: they are nearer each other than the sweeps of engines are.
-    :ivar latest: A candidate is known by the median of so many of its latest runs: the best of a
-        few is luck.
-    :ivar edge: What was tried must take less than this part of the time of what runs anyway.
-    :ivar far: What takes so many times as long in a compiled step is judged by two runs.
-    :ivar review: What was slower in a compiled step is measured again when the time that passed has
-        doubled, where that takes no more than this part of it: other programs may have run then.
-    :ivar structures: How many structures `auto` remembers; the least recently used are forgotten.
-    """
-
+    # The part of the time spent anyway that may be spent on trying to save some.
     share: float = 0.1
+    # A loop is taken to last at least so many steps.
     horizon: int = 200
+    # How often each engine runs before it is judged.
     trials: int = 3
+    # How often each variant of a graph does, and each engine in a compiled step: they are nearer
+    # each other than the sweeps of engines are.
     variant_trials: int = 5
+    # A candidate is known by the median of so many of its latest runs: the best of a few is luck.
     latest: int = 9
+    # What was tried must take less than this part of the time of what runs anyway.
     edge: float = 0.95
+    # What takes so many times as long in a compiled step is judged by two runs.
     far: float = 3.0
+    # What was slower in a compiled step is measured again when the time that passed has doubled,
+    # where that takes no more than this part of it: other programs may have run then.
     review: float = 0.02
+    # How many structures `auto` remembers; the least recently used are forgotten.
     structures: int = 512
 
 
 POLICY = Policy()
 
 
+@dataclass
 class Account:
     """What trying may cost, in seconds.
 
@@ -74,10 +64,8 @@ class Account:
     :ivar paid: What trying took: preparing, and the rest of the runs on trial.
     """
 
-    __slots__ = ("paid", "spent")
-
-    def __init__(self) -> None:
-        self.spent = self.paid = 0.0
+    spent: float = 0.0
+    paid: float = 0.0
 
     @property
     def surplus(self) -> float:
@@ -88,11 +76,10 @@ class Account:
 class Candidate:
     """One way to run a structure, and its latest times in seconds.
 
-    :param way: What runs; the tuner hands it back.
-    :param price: What trying it costs, in seconds, asked for until it is tried.
+    :param price: What trying it costs, asked for until it is tried.
     :param call: The least that a run of it takes.
-    :ivar runs: The runs measured.
-    :ivar run: What it takes.
+    :ivar runs: How many were measured.
+    :ivar run: What one takes.
     :ivar step: From the end of the run before to the end of this one, both its own. It shows what a
         way costs all else: its threads may keep the processors busy.
     """
@@ -118,10 +105,10 @@ class Candidate:
         """Remember one run."""
         self.runs += 1
         self._latest.append(seconds)
-        self.run = _median(self._latest)
+        self.run = median_of(self._latest)
         if step < NEVER:
             self._steps.append(step)
-            self.step = _median(self._steps)
+            self.step = median_of(self._steps)
 
 
 class Stage(Enum):
@@ -142,10 +129,8 @@ class Tuner:
     :param trials: How often each runs before it is judged.
     :param horizon: How many steps are foreseen; with 0, all is paid by what has passed.
     :param share: The part of what passes that may be spent on trying.
-    :param process: Of all tuners together, kept besides its own.
-    :ivar account: What its runs have taken, and what trying has.
-    :ivar measured: Those tried so far.
-    :ivar untried: Those still to try.
+    :param process: The account of all tuners together, kept besides its own.
+    :ivar measured, untried: The candidates tried so far, and those still to try.
     :ivar dear: Seconds that the next one would cost, where that did not pay.
     :ivar verdict: What counted in the end, in seconds.
     """
@@ -355,7 +340,7 @@ def _fastest(verdict: list[tuple[Candidate, float]]) -> Candidate:
     return best if seconds <= POLICY.edge * limit else first
 
 
-def _median(seconds: Iterable[float]) -> float:
+def median_of(seconds: Iterable[float]) -> float:
     """Return the median; `statistics`, which has it, would take a tenth of the import."""
     ordered = sorted(seconds)
     middle = len(ordered) // 2

@@ -1,9 +1,8 @@
 """Operations by family: forward, checks and the public function of each.
 
-The same file name holds an operation's gradient in ``fallback/rules/``, its tangent in
-``tapegraph/differentiation/jvps/`` and its TensorFlow node in ``lowering/rows/``; of what is
-computed element by element both derivatives come from its slope,
-``tapegraph/differentiation/slopes/``.
+The same file name holds an operation's gradient in ``fallback/rules/`` and its TensorFlow node in
+``lowering/rows/``. Its tangent is a row in ``tapegraph/differentiation/jvps.py``; of what is
+computed element by element both come from its slope, ``tapegraph/differentiation/slopes.py``.
 """
 
 from __future__ import annotations

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import reduce
 from typing import Any
 
@@ -9,10 +10,8 @@ import numpy as np
 
 from tapegraph.arrays.row_sparse import RowSparse
 from tapegraph.errors import message, warn
-from tapegraph.optim.averaging import AVERAGING
-from tapegraph.optim.groups import checked_params
-from tapegraph.optim.leaves import Leaf, Leaves, gradients_of, replace_gradient
-from tapegraph.optim.options import number
+from tapegraph.optim.leaves import AVERAGING, Leaf, Leaves, gradients_of, replace_gradient
+from tapegraph.optim.options import checked_params, number
 from tapegraph.recording.capture_mode import capturing
 from tapegraph.recording.node import as_float, as_leaf
 from tapegraph.recording.scopes import no_grad
@@ -50,7 +49,7 @@ def clip_grad_norm(params: Leaves, max_norm: float) -> Tensor:
     """
     op = "clip_grad_norm"
     limit = _limit(op, "max_norm", max_norm)
-    leaves = _averaged(checked_params(op, params))
+    leaves = _averaged(op, params)
     with no_grad():
         found = _gradients(leaves)
         norm = _norm([_elements(g) for _, g in found])
@@ -62,9 +61,7 @@ def clip_grad_norm(params: Leaves, max_norm: float) -> Tensor:
             if not np.isfinite(norm):
                 _warn_of(found, norm)
                 found = [(p, g.dense() if isinstance(g, RowSparse) else g) for p, g in found]
-        scaled = [(p, _map(g, lambda x: x * factor.astype(x.dtype))) for p, g in found]
-        for p, g in scaled:
-            replace_gradient(p, g)
+        _replace(found, lambda x: x * factor.astype(x.dtype))
     return norm if isinstance(norm, Tensor) else as_leaf(np.asarray(norm))
 
 
@@ -85,21 +82,18 @@ def clip_grad_value(params: Leaves, limit: float) -> None:
     """
     op = "clip_grad_value"
     limit = _limit(op, "limit", limit)
-    leaves = _averaged(checked_params(op, params))
-    for _, g in _gradients(leaves):
-        if g.dtype.kind == "c":
+    leaves = _averaged(op, params)
+    with no_grad():
+        found = _gradients(leaves)
+        if any(g.dtype.kind == "c" for _, g in found):
             fix = "Write tg.clip_grad_norm, which scales them."
             raise TypeError(message(op, "a complex gradient", "real ones", fix))
-    with no_grad():
-        clipped = [
-            (p, _map(g, lambda x: np.minimum(np.maximum(x, -limit), limit)))
-            for p, g in _gradients(leaves)
-        ]
-        for p, g in clipped:
-            replace_gradient(p, g)
+        _replace(found, lambda x: np.minimum(np.maximum(x, -limit), limit))
 
 
-def _averaged(leaves: list[Leaf]) -> list[Leaf]:
+def _averaged(op: str, params: Leaves) -> list[Leaf]:
+    """Return leaves, with the average of their gradients where other processes have some."""
+    leaves = checked_params(op, params)
     averaging = AVERAGING.value()
     if averaging is not None:
         averaging.average(leaves)
@@ -120,9 +114,14 @@ def _elements(g: Any) -> Any:
     return g.values if isinstance(g, RowSparse) else g
 
 
-def _map(g: Any, f: Any) -> Any:
-    """Apply a function that keeps zero to a gradient."""
-    return RowSparse(g.rows, f(g.values), g.shape) if isinstance(g, RowSparse) else f(g)
+def _replace(found: list[tuple[Leaf, Any]], f: Callable[[Any], Any]) -> None:
+    """Replace gradients by a function of them that keeps zero, everything computed first."""
+    changed = [
+        (p, RowSparse(g.rows, f(g.values), g.shape) if isinstance(g, RowSparse) else f(g))
+        for p, g in found
+    ]
+    for p, g in changed:
+        replace_gradient(p, g)
 
 
 def _norm(gradients: list[Any]) -> Any:

@@ -15,10 +15,10 @@ import numpy as np
 from tapegraph.arrays.buffers import is_shared, own
 from tapegraph.arrays.row_sparse import RowSparse
 from tapegraph.differentiation import stored
-from tapegraph.errors import message
 from tapegraph.recording.capture_mode import capturing
 from tapegraph.recording.changes import Change, new_numbers
-from tapegraph.recording.node import Node, as_leaf
+from tapegraph.recording.node import as_leaf
+from tapegraph.recording.scopes import Setting
 from tapegraph.scalars.recorder import current_recorder
 from tapegraph.scalars.state import GRAD
 from tapegraph.tensors.tensor import Tensor
@@ -28,6 +28,9 @@ from tapegraph.typed import Array
 Leaf: TypeAlias = "Tensor | Value"
 # In a list, a dict or a model (`tapegraph.tensors.parameters`).
 Leaves: TypeAlias = object
+# What stands between gradients and those who use them: ``average(leaves)`` lets each have the
+# average of its gradients over all processes, ``step(optimizer)`` takes a step with such ones.
+AVERAGING: Setting[Any] = Setting("tapegraph_averaging", default=None)
 
 
 def gradient_of(p: Leaf, *, rows: bool) -> Any:
@@ -46,7 +49,7 @@ def gradient_of(p: Leaf, *, rows: bool) -> Any:
     if rows and isinstance(held, RowSparse):
         return held.added_up()
     grad = stored.read(p)
-    return None if grad is None else _read_only(fitting(p, grad))
+    return None if grad is None else _read_only(stored.fitting("optim", p, grad))
 
 
 def gradients_of(params: list[Leaf], *, rows: bool) -> list[Any]:
@@ -95,17 +98,6 @@ def fresh(array: Any, taken: set[int]) -> Array:
 def slot(array: Any) -> Tensor:
     """Make a constant that holds a part of an optimizer's state."""
     return as_leaf(own(array))  # type: ignore[no-any-return]
-
-
-def fitting(p: Node, grad: Any) -> Any:
-    """Return a gradient that a user may have reshaped in place, if it fits the parameter."""
-    array = p._array
-    if grad.shape != array.shape or grad.dtype != array.dtype:
-        name = f" {p.name!r}" if p.name else ""
-        received = f"a .grad of shape {grad.shape} and dtype {grad.dtype} on a parameter{name}"
-        expected = f"shape {array.shape} and dtype {array.dtype}"
-        raise RuntimeError(message("optim", received, expected, "Reshape a copy of it."))
-    return grad
 
 
 def _read_only(array: Array) -> Array:

@@ -15,10 +15,9 @@ from tapegraph.pytree import Layout, leaves, replaced
 from tapegraph.recording.lost_gradients import DIFFERENTIATING
 from tapegraph.recording.scopes import no_grad
 from tapegraph.tensors.dual import lifted
-from tapegraph.transforms.grad import value_and_grad
-from tapegraph.transforms.hvp import hvp
-from tapegraph.transforms.jacobian import hessian
+from tapegraph.transforms.jacobian import hessian, hvp
 from tapegraph.transforms.levels import NUMBER_TYPES
+from tapegraph.transforms.reverse import value_and_grad
 from tapegraph.typed import Array, Pytree
 
 # SciPy's methods by what they take besides the value; the others take the gradient.
@@ -63,9 +62,8 @@ def minimize(
         trust-constr, COBYLA and COBYQA.
     :param callback: Called as SciPy calls it, with ``x`` in the structure of ``x0``.
     :param options: Options of the method, such as ``maxiter``; they may also be given by name.
-    :returns: Scipy.optimize.OptimizeResult. SciPy's result, in which ``x`` has the structure of
-        ``x0``: floats for numbers, float64 arrays for arrays. Its other fields are about the
-        vector.
+    :returns: SciPy's `OptimizeResult`, in which ``x`` has the structure of ``x0``: floats for
+        numbers, float64 arrays for arrays. Its other fields are about the vector.
     :raises ImportError: If SciPy is missing.
     :raises TypeError: ``f`` is not callable or returns no number; something in ``x0`` is not
         numeric, or needs a gradient; derivatives are given, as ``jac`` or ``hessp``.

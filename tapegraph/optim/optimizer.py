@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from functools import partial
 from types import MappingProxyType
 from typing import Any
@@ -14,9 +15,8 @@ from tapegraph.arrays.row_sparse import RowSparse
 from tapegraph.capture.capture import Capture, RunDependent
 from tapegraph.errors import kind_of, message
 from tapegraph.numpy_warnings import quietly
-from tapegraph.optim.averaging import AVERAGING
-from tapegraph.optim.groups import Group, Params, grouped
 from tapegraph.optim.leaves import (
+    AVERAGING,
     Leaf,
     data_of,
     fresh,
@@ -27,21 +27,30 @@ from tapegraph.optim.leaves import (
     slot,
 )
 from tapegraph.optim.options import (
+    Group,
+    Params,
     Rate,
     check_rate_is_not_read,
     check_rate_is_set_outside,
+    grouped,
     rate,
     rate_at,
 )
-from tapegraph.optim.saved import load_state, saved
 from tapegraph.recording.capture_mode import (
     ConcretizationError,
     captured_by,
     check_not_read,
     check_outside,
 )
-from tapegraph.recording.changes import Change, all_new_numbers, make, set_array, together
-from tapegraph.recording.node import as_leaf, real_dtype
+from tapegraph.recording.changes import (
+    Change,
+    all_new_numbers,
+    make,
+    new_numbers,
+    set_array,
+    together,
+)
+from tapegraph.recording.node import as_leaf, numeric, real_dtype
 from tapegraph.recording.scopes import no_grad
 from tapegraph.recording.watchers import WATCHING
 from tapegraph.scalars.recorder import recorder_of
@@ -67,11 +76,8 @@ class Optimizer:
         step, counted from 0 (`tapegraph.optim.schedules`).
     :param weight_decay: As L2 regularisation, ``g + weight_decay * p`` for the gradient; in a
         subclass with ``decoupled = True``, ``p - lr * weight_decay * p`` for the parameter.
-    :ivar params: The leaves.
     :ivar lr: The learning rate of the next step; a number or a schedule may be assigned at any
         time.
-    :ivar groups: The groups, with ``lr`` and ``weight_decay`` of their own.
-    :ivar steps: The number of steps taken.
     :ivar state: The slots of each parameter, by its name: its path in a dict or model, or in a list
         its own name if no other parameter has it, or else its place, from ``"0"``.
     :raises TypeError: Something in ``params`` is not a leaf, or an option is no number.
@@ -195,8 +201,8 @@ class Optimizer:
     def state_dict(self) -> dict[str, Any]:
         """Return copies of what the next steps depend on, besides the parameters themselves.
 
-        :returns: Dict. ``"optimizer"``, the class's name; ``"steps"``; ``"lr"``, the learning rates
-            of the optimizer and of each group, None for a schedule or where there is none; and
+        :returns: ``"optimizer"``, the class's name; ``"steps"``; ``"lr"``, the learning rates of
+            the optimizer and of each group, None for a schedule or where there is none; and
             ``"state"``, arrays by the name of the parameter and of the slot.
         :raises RuntimeError: It is called inside a compiled step.
 
@@ -205,7 +211,12 @@ class Optimizer:
         {'w': {'momentum': array([0., 0.])}}
         """
         check_outside("state_dict", "Call it between its runs.")
-        return saved(self)
+        state = {
+            name: {k: np.array(data_of(v)) for k, v in slots.items()}
+            for name, slots in self._state.items()
+        }
+        rates = [value if isinstance(value, float) else None for value in _rates(self)]
+        return {"optimizer": self._kind, "steps": self._taken(), "lr": rates, "state": state}
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
         """Go on from where another run's ``state_dict()`` was taken.
@@ -220,7 +231,8 @@ class Optimizer:
         :raises RuntimeError: It is called inside a compiled step.
         """
         check_outside("load_state_dict", "Call it between its runs.")
-        load_state(self, state_dict)
+        op = f"{self._kind}.load_state_dict"
+        make(together(changes_to(self, state_dict, op)))
 
     def zero_grad(self) -> None:
         """Set every parameter's gradient to zero."""
@@ -379,13 +391,10 @@ class Optimizer:
         self, p: Any, g: Any, state: dict[str, Any], lr: Any
     ) -> tuple[Any, dict[str, Any]]:
         """Run the rule on real and imaginary parts, each an element of its own, as PyTorch does."""
-        own = {key for key, slot in state.items() if slot.dtype.kind == "c"}
-        given = {
-            key: real_and_imaginary(slot) if key in own else slot for key, slot in state.items()
-        }
+        own = [key for key, slot in state.items() if slot.dtype.kind == "c"]
+        given = state | {key: real_and_imaginary(state[key]) for key in own}
         new_p, new = self.update(real_and_imaginary(p), real_and_imaginary(g), given, lr)
-        slots = {key: of_parts(slot) if key in own else slot for key, slot in new.items()}
-        return of_parts(new_p), slots
+        return of_parts(new_p), new | {key: of_parts(new[key]) for key in own if key in new}
 
     def _updated(
         self, name: str, p: Any, g: Any, state: dict[str, Any], lr: Any, weight_decay: float
@@ -412,26 +421,82 @@ class Optimizer:
         return new
 
 
+@dataclass(eq=False)
 class _RateOfRun(RunDependent):
     """The learning rate of a group in one of the steps of a captured program.
 
-    :param ahead: How many steps of the same run come before.
-    :param steps: How many a run takes, by the id of the optimizer.
+    :ivar before: How many steps of the same run come before.
+    :ivar steps: How many a run takes, by the id of the optimizer.
     """
 
-    def __init__(
-        self, optimizer: Optimizer, group: Group, ahead: int, steps: Mapping[int, int]
-    ) -> None:
-        self._optimizer = optimizer
-        self._group = group
-        self._ahead = ahead
-        self._steps = steps
+    optimizer: Optimizer
+    group: Group
+    before: int
+    steps: Mapping[int, int]
 
     def ahead(self, runs: int) -> list[float]:
-        """Return the rate of each of the next runs."""
-        first = self._optimizer._rate(self._group, self._ahead)
-        if runs == 1 or type(self._optimizer._chosen_rate(self._group)) is float:
+        first = self.optimizer._rate(self.group, self.before)
+        if runs == 1 or type(self.optimizer._chosen_rate(self.group)) is float:
             return [first] * runs
-        each = self._steps[id(self._optimizer)]
-        later = (self._ahead + run * each for run in range(1, runs))
-        return [first, *(self._optimizer._rate(self._group, ahead) for ahead in later)]
+        each = self.steps[id(self.optimizer)]
+        later = (self.before + run * each for run in range(1, runs))
+        return [first, *(self.optimizer._rate(self.group, before) for before in later)]
+
+
+_KEYS = ("optimizer", "steps", "lr", "state")
+
+
+def changes_to(optimizer: Optimizer, state_dict: Mapping[str, Any], op: str) -> list[Change]:
+    """Return what puts another run's state in, everything checked."""
+    if not isinstance(state_dict, Mapping):
+        raise TypeError(message(op, kind_of(state_dict), "what state_dict() gave"))
+    _check_names(op, "entries", state_dict, _KEYS)
+    kind, steps, rates, state = (state_dict[key] for key in _KEYS)
+    if kind != optimizer._kind:
+        raise ValueError(message(op, f"the state of {kind}", f"that of {optimizer._kind}"))
+    if isinstance(steps, bool) or not isinstance(steps, (int, np.integer)) or steps < 0:
+        raise ValueError(message(op, f"{steps!r} for 'steps'", "a count of steps"))
+    held = _rates(optimizer)
+    if len(rates) != len(held):
+        received = f"learning rates of {len(rates) - 1} groups"
+        raise ValueError(message(op, received, f"{len(held) - 1} groups"))
+    checked = [None if new is None else rate(op, new) for new in rates]
+    arrays = list(_arrays(op, optimizer, state))
+    owners: list[Any] = [optimizer, *optimizer.groups]
+    changes = new_numbers(optimizer._steps, np.array(int(steps)))
+    for owner, now, new in zip(owners, held, checked, strict=True):
+        if new is not None and not callable(now):
+            changes.append(partial(setattr, owner, "_lr", new))
+    for leaf, array in arrays:
+        changes += new_numbers(leaf, array)
+    return changes
+
+
+def _rates(optimizer: Optimizer) -> list[Rate | None]:
+    return [optimizer._lr, *(group.lr for group in optimizer.groups)]
+
+
+def _arrays(op: str, optimizer: Optimizer, state: Any) -> Iterable[tuple[Any, Any]]:
+    """Yield each slot with its new array."""
+    _check_names(op, "parameters", state, optimizer.state)
+    for name, slots in optimizer.state.items():
+        _check_names(op, f"slots of {name!r}", state[name], slots)
+        for key, leaf in slots.items():
+            array = numeric(state[name][key], op, f"{name}.{key}")
+            if array.shape != leaf.shape:
+                received = f"shape {array.shape} for {key!r} of {name!r}"
+                raise ValueError(message(op, received, f"shape {leaf.shape}"))
+            if array.dtype != leaf.dtype:
+                received = f"dtype {array.dtype} for {key!r} of {name!r}"
+                raise TypeError(message(op, received, f"dtype {leaf.dtype}"))
+            yield leaf, array
+
+
+def _check_names(op: str, what: str, given: Any, wanted: Iterable[str]) -> None:
+    if not isinstance(given, Mapping):
+        raise TypeError(message(op, f"{kind_of(given)} for the {what}", "a dict by name"))
+    missing = ", ".join(repr(name) for name in wanted if name not in given)
+    unknown = ", ".join(repr(name) for name in given if name not in set(wanted))
+    parts = [f"no {missing}"] * bool(missing) + [f"{unknown}, not known here,"] * bool(unknown)
+    if parts:
+        raise ValueError(message(op, f"{' and '.join(parts)} among the {what}", f"{list(wanted)}"))

@@ -1,20 +1,25 @@
-"""Options of an update rule: checked where they are set, at construction, and fixed from then on.
+"""What an optimizer is told: options of its rule, and groups of parameters with their own.
 
-A rule reads them as plain Python values, and a compiled step holds what it read; the one number
-that may change at any time is the learning rate.
+Options are checked where they are set, at construction, and fixed from then on. A rule reads them
+as plain Python values, and a compiled step holds what it read; the one number that may change at
+any time is the learning rate.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, Generic, TypeAlias, TypeVar, overload
 
 import numpy as np
 
 from tapegraph.errors import kind_of, message
+from tapegraph.optim.leaves import Leaf
 from tapegraph.recording.capture_mode import check_not_read, check_outside
-from tapegraph.recording.node import as_float
+from tapegraph.recording.node import Node, as_float
+from tapegraph.tensors.parameters import collected, direct, is_parameter, listed
+from tapegraph.tensors.value import Value
 
 T = TypeVar("T")
 # A learning rate: a number, or one for each step, counted from 0.
@@ -99,3 +104,133 @@ def check_rate_is_not_read() -> None:
 def check_rate_is_set_outside() -> None:
     """Refuse to set a learning rate in a captured program: its runs would not."""
     check_outside("lr", "Its runs read the rate anew: set it between them, or give a schedule.")
+
+
+# Leaves in a list, a dict or a model (`tapegraph.tensors.parameters`), or a list of groups of them.
+Params: TypeAlias = object
+_KEYS = ("params", "lr", "weight_decay")
+
+
+class Group:
+    """Some parameters of an optimizer.
+
+    :param params: The leaves.
+    :param names: What each is called in ``optimizer.state`` and ``state_dict()``.
+    :param lr: Its own learning rate, a number or a schedule; None where it follows the optimizer's.
+        May be changed at any time.
+    :param weight_decay: Fixed at construction.
+    """
+
+    __slots__ = ("_kind", "_lr", "_weight_decay", "names", "params")
+
+    def __init__(
+        self, kind: str, params: list[Leaf], names: list[str], lr: Rate | None, weight_decay: float
+    ) -> None:
+        self._kind, self.params, self.names = kind, params, names
+        self._lr = None if lr is None else rate(kind, lr)
+        self._weight_decay = number(kind, "weight_decay", weight_decay)
+
+    @property
+    def lr(self) -> Rate | None:
+        """Its own learning rate, or None where it follows the optimizer's."""
+        check_rate_is_not_read()
+        return self._lr
+
+    @lr.setter
+    def lr(self, value: Rate | None) -> None:
+        check_rate_is_set_outside()
+        self._lr = None if value is None else rate(self._kind, value)
+
+    @property
+    def weight_decay(self) -> float:
+        """The weight decay of its parameters."""
+        return self._weight_decay
+
+
+def grouped(kind: str, params: Params, weight_decay: float) -> list[Group]:
+    """Return the groups that a user gave: one, of a list or model, or those of a list of dicts."""
+    params = listed(params)
+    given: list[Any] = [{"params": params}]
+    # Any other list of dicts is that of a model's layers.
+    if isinstance(params, (list, tuple)) and any(
+        isinstance(part, Mapping) and not part.keys().isdisjoint(_KEYS) for part in params
+    ):
+        given = list(params)
+    for group in given:
+        _check_group(kind, group)
+    parts = [_named(kind, group["params"]) for group in given]
+    _check_distinct(kind, [p for _, leaves in parts for p in leaves])
+    names = iter(_names(kind, parts))
+    return [
+        Group(kind, leaves, [next(names) for _ in leaves], group.get("lr"), decay)
+        for group, (_, leaves) in zip(given, parts, strict=True)
+        for decay in [group.get("weight_decay", weight_decay)]
+    ]
+
+
+def checked_params(op: str, params: Any) -> list[Leaf]:
+    """Return parameters as a list, each of them a leaf and there once, or raise."""
+    return _named(op, params)[1]
+
+
+def _named(op: str, params: Any) -> tuple[list[str] | None, list[Leaf]]:
+    """Return parameters and what a dict or model calls them, None for those of a plain list."""
+    expected = "a list of parameters, or a model that holds some"
+    if isinstance(params, (Node, Value)):
+        raise TypeError(message(op, kind_of(params), expected, "Write [w]."))
+    params = listed(params)
+    members = direct(params)
+    for p in members or ():
+        if not is_parameter(p):
+            is_constant = isinstance(p, Node) and not p._inputs
+            fix = "It is a constant: call requires_grad_() on it, or leave it out."
+            wanted = "parameters made by tg.param or tg.Value"
+            raise TypeError(message(op, kind_of(p), wanted, fix if is_constant else ""))
+    if members is not None and type(params) in (list, tuple):
+        _check_distinct(op, members)
+        return None, members
+    if members and isinstance(params, Mapping) and set(map(type, params)) == {str}:
+        if len(set(map(id, members))) == len(members):  # as a rule: none of them is tied
+            return list(params), members
+    found = collected(op, params)
+    if not found and members is None:
+        raise TypeError(message(op, kind_of(params), expected))
+    return list(found), list(found.values())
+
+
+def _check_distinct(op: str, params: list[Leaf]) -> None:
+    if len(set(map(id, params))) < len(params):
+        fix = "It would count twice."
+        raise ValueError(message(op, "a parameter more than once", "each once", fix))
+
+
+def _check_group(kind: str, group: Any) -> None:
+    if not isinstance(group, Mapping):
+        fix = 'Write {"params": [w]} for each group.'
+        raise TypeError(message(kind, f"{kind_of(group)} among groups", "groups alone", fix))
+    unknown = [key for key in group if key not in _KEYS]
+    if unknown or "params" not in group:
+        received = f"a group with {unknown}" if unknown else "a group without 'params'"
+        raise TypeError(message(kind, received, f"groups of {', '.join(_KEYS)}"))
+
+
+def _names(kind: str, parts: list[tuple[list[str] | None, list[Leaf]]]) -> list[str]:
+    """Name each parameter: as the model does, its own name if no other has it, or its place."""
+    own = Counter(_own_name(p) for _, leaves in parts for p in leaves)
+    names: list[str] = []
+    for given, leaves in parts:
+        if given is not None:
+            names.extend(given)
+            continue
+        for p in leaves:
+            name = _own_name(p)
+            names.append(name if name and own[name] == 1 else str(len(names)))
+    for name, count in Counter(names).items():
+        if count > 1:
+            fix = "Give a dict of names, or the tensors names of their own."
+            raise ValueError(message(kind, f"{count} parameters named {name!r}", "one", fix))
+    return names
+
+
+def _own_name(p: Leaf) -> str | None:
+    return p.label if isinstance(p, Value) else p.name

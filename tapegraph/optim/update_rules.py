@@ -4,6 +4,7 @@ Defaults and formulas are PyTorch's. All take ``params``, ``lr`` and ``weight_de
 does, and raise as it does.
 """
 
+# ruff: noqa: D102 - what `Optimizer` says of init and update holds of each rule
 from __future__ import annotations
 
 from collections.abc import Iterable
@@ -19,10 +20,8 @@ from tapegraph.capture.sgd_updates import RowUpdate
 from tapegraph.differentiation import stored
 from tapegraph.errors import message
 from tapegraph.numpy_warnings import quietly
-from tapegraph.optim.groups import Group, Params
-from tapegraph.optim.leaves import fitting
 from tapegraph.optim.optimizer import Optimizer
-from tapegraph.optim.options import Option, Rate, flag, fraction, fractions, number
+from tapegraph.optim.options import Group, Option, Params, Rate, flag, fraction, fractions, number
 from tapegraph.recording.changes import Change, make, new_numbers, set_changed
 from tapegraph.recording.node import Node, next_seq
 from tapegraph.recording.watchers import is_watched
@@ -77,14 +76,12 @@ class SGD(Optimizer):
         return not self.momentum and type(self).update is SGD.update
 
     def init(self, p: Any) -> dict[str, Any]:
-        """Return the momentum, and with dampening the number of steps: the first has none."""
         if not self.momentum:
             return {}
         slots = {"momentum": np.zeros_like(p)}
-        return slots | {"step": np.zeros(())} if self.dampening else slots
+        return slots | {"step": np.zeros(())} if self.dampening else slots  # the first has none
 
     def update(self, p: Any, g: Any, state: dict[str, Any], lr: Any) -> tuple[Any, dict[str, Any]]:
-        """Return the new parameter, momentum and number of steps."""
         if not self.momentum:
             return p - lr * g, state
         m = self.momentum * state["momentum"] + (1.0 - self.dampening) * g
@@ -110,7 +107,7 @@ class SGD(Optimizer):
             if isinstance(held, RowSparse):
                 changes += RowUpdate(held, lr).of(p)
             elif held is not None and held is not stored.ZERO:
-                step = fitting(p, held) * lr
+                step = stored.fitting(self._kind, p, held) * lr
                 if is_shared(p):  # whoever else holds the array keeps the old numbers
                     changes += new_numbers(p, own(quietly(np.subtract, p._array, step)))
                     continue
@@ -168,16 +165,12 @@ class Adam(Optimizer):
         super().__init__(params, lr, weight_decay)
 
     def init(self, p: Any) -> dict[str, Any]:
-        """Return the two means, and the powers of the betas.
-
-        The powers are products, in float64: they are the same bits in every engine.
-        """
         names = ("mean", "square", "largest") if self.amsgrad else ("mean", "square")
         slots = {name: np.zeros_like(p) for name in names}
+        # Products, in float64: they are the same bits in every engine.
         return slots | {"beta1_power": np.ones(()), "beta2_power": np.ones(())}
 
     def update(self, p: Any, g: Any, state: dict[str, Any], lr: Any) -> tuple[Any, dict[str, Any]]:
-        """Return the new parameter, means and powers."""
         beta1, beta2 = self.betas
         mean = beta1 * state["mean"] + (1.0 - beta1) * g
         square = beta2 * state["square"] + (1.0 - beta2) * (g * g)
@@ -267,12 +260,10 @@ class RMSprop(Optimizer):
         super().__init__(params, lr, weight_decay)
 
     def init(self, p: Any) -> dict[str, Any]:
-        """Return the mean square, and the mean and momentum where there are any."""
         used = {"square": True, "mean": self.centered, "momentum": self.momentum}
         return {name: np.zeros_like(p) for name, is_used in used.items() if is_used}
 
     def update(self, p: Any, g: Any, state: dict[str, Any], lr: Any) -> tuple[Any, dict[str, Any]]:
-        """Return the new parameter and means."""
         alpha = self.alpha
         slots = {"square": alpha * state["square"] + (1.0 - alpha) * (g * g)}
         variance = slots["square"]
@@ -331,12 +322,10 @@ class Adagrad(Optimizer):
         return type(self).update is Adagrad.update
 
     def init(self, p: Any) -> dict[str, Any]:
-        """Return the sum of squares, and the number of steps where the learning rate decays."""
         slots = {"square": np.full_like(p, self.initial_accumulator_value)}
         return slots | {"step": np.zeros(())} if self.lr_decay else slots
 
     def update(self, p: Any, g: Any, state: dict[str, Any], lr: Any) -> tuple[Any, dict[str, Any]]:
-        """Return the new parameter, sum of squares and number of steps."""
         slots = {"square": state["square"] + g * g}
         if self.lr_decay:
             slots["step"] = state["step"] + 1.0
@@ -383,11 +372,9 @@ class Lion(Optimizer):
         super().__init__(params, lr, weight_decay)
 
     def init(self, p: Any) -> dict[str, Any]:
-        """Return the mean."""
         return {"mean": np.zeros_like(p)}
 
     def update(self, p: Any, g: Any, state: dict[str, Any], lr: Any) -> tuple[Any, dict[str, Any]]:
-        """Return the new parameter and mean."""
         beta1, beta2 = self.betas
         mean = state["mean"]
         step = np.sign(beta1 * mean + (1.0 - beta1) * g)

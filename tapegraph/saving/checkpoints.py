@@ -19,8 +19,7 @@ import numpy as np
 
 from tapegraph.arrays.buffers import own
 from tapegraph.errors import kind_of, message, path_of
-from tapegraph.optim.optimizer import Optimizer
-from tapegraph.optim.saved import changes_to
+from tapegraph.optim.optimizer import Optimizer, changes_to
 from tapegraph.pytree import named, parts_of
 from tapegraph.recording.capture_mode import check_outside
 from tapegraph.recording.changes import Change, make, new_numbers, together

@@ -6,9 +6,8 @@ from typing import Any
 
 from tapegraph.compiling.compiled import Compiled
 from tapegraph.engines import registry
-from tapegraph.engines.auto import KNOWN
+from tapegraph.engines.auto import COMPILED, KNOWN, advice, capital, choice, costs
 from tapegraph.engines.backend import get_backend
-from tapegraph.engines.explained import COMPILED, advice, capital, choice, costs
 from tapegraph.errors import kind_of, message
 from tapegraph.interrupts import raise_interrupt
 from tapegraph.recording.linearize import History, entry_name

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import numpy as np
 
 from tapegraph.differentiation.jvps import JVPS
-from tapegraph.differentiation.jvps.rules import value as array_of
+from tapegraph.differentiation.jvps import value as array_of
 from tapegraph.errors import message
 from tapegraph.ops.elementwise import real
 from tapegraph.recording import lost_gradients
@@ -198,7 +198,7 @@ def _rule(name: str) -> tuple[Op, Callable[..., Any]]:
     op = OPS.get(name) or DEFINED[name]
     rule = JVPS.get(name) if op.rules is None else op.rules.jvp
     if rule is None:
-        row = "a row to tapegraph/differentiation/jvps"
+        row = "a row to tapegraph/differentiation/jvps.py"
         fix = f"Add {row if op.rules is None else 'jvp= to tg.defop'}, or use tg.backward."
         expected = "an operation with a forward-mode rule"
         raise NotImplementedError(message(name, "a Dual", expected, fix))

@@ -1,31 +1,31 @@
-"""`jacobian` and `hessian`: all derivatives of a function at once."""
+"""`jacobian` and `hessian`: all derivatives of a function at once; `hvp`: some of the second."""
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
 import numpy as np
 
-from tapegraph.compiling.compiled import derivative_function
 from tapegraph.errors import check_callable, kind_of, message
 from tapegraph.ops import elementwise, shape
 from tapegraph.pytree import leaves, matched, replaced
 from tapegraph.random import Repeated
 from tapegraph.recording.node import as_leaf
-from tapegraph.tensors.dual import dual_of
-from tapegraph.transforms.grad import Gradient
-from tapegraph.transforms.jvp import value_and_tangent
+from tapegraph.tensors.dual import direction, dual_of
+from tapegraph.transforms.jvp import check_pairs, value_and_tangent
 from tapegraph.transforms.levels import (
     Lifted,
     check_positions,
+    derivative_of,
     next_tag,
     positions,
+    recording,
     result,
     under,
 )
-from tapegraph.transforms.reverse import Pullback, check_holomorphic, recording
+from tapegraph.transforms.reverse import Gradient, Pullback, check_holomorphic
+from tapegraph.typed import Pytree
 
 Mode = Literal["forward", "reverse"]
 
@@ -41,15 +41,14 @@ def jacobian(
 
     :param f: Returns a number or tensor of any shape, or dicts, lists and tuples of them.
     :param argnums: The positions of the arguments to differentiate with respect to.
-    :param mode: ``"forward"``: one run of ``f`` per element of the arguments. ``"reverse"``: one
-        run, and one reverse pass per element of the result. Whichever needs fewer where not given.
-        What ``f`` draws from `tapegraph.random` is drawn once, for all of its runs. Of real results
-        by complex arguments it is the reverse one, of complex results by real arguments the forward
-        one.
+    :param mode: ``"forward"``: one run of ``f`` per element of the arguments; what it draws from
+        `tapegraph.random` is drawn once for all. ``"reverse"``: one run, and one reverse pass per
+        element of the result. Whichever needs fewer where not given; of real results by complex
+        arguments the reverse one, of complex results by real arguments the forward one.
     :param holomorphic: ``f`` takes and returns complex numbers and is differentiable as such.
     :returns: Callable. Takes ``f``'s arguments; gives an array of the result's shape followed by
-        the argument's, for each result in its structure and each argument in its own. Kinds are as
-        for `grad`, and so are dtypes: the argument's.
+        the argument's, for each result in its structure and each argument in its own. Kinds and
+        dtypes are as for `grad`.
     :raises TypeError, ValueError: As for `grad`, but for results of any shape; ``mode`` is another;
         results of two runs differ in structure; or ``f`` is complex and takes complex numbers, and
         is not said to be holomorphic.
@@ -63,9 +62,8 @@ def jacobian(
         received = f"{kind_of(mode)} for 'mode'"
         raise ValueError(message("jacobian", received, '"forward", "reverse" or None'))
     check_callable("jacobian", f)
-    derivative = functools.wraps(f)(_jacobian("jacobian", f, argnums, mode, holomorphic))
-    derivative.__doc__ = f"Return the Jacobian of {getattr(f, '__name__', repr(f))}."
-    return derivative_function(derivative)
+    derivative = _jacobian("jacobian", f, argnums, mode, holomorphic)
+    return derivative_of(f, derivative, "Return the Jacobian of {name}.")
 
 
 def _jacobian(
@@ -100,18 +98,14 @@ def _jacobian(
             outs = [result(op, part, level) for _, part in leaves(form)]
             for out in outs:
                 _check_complex(op, out, targets, mode, holomorphic)
-            fewer = mode is None and 0 < elements < sum(out.size for out in outs)
-            of_reals = not is_complex and elements and any(out.dtype.kind == "c" for out in outs)
-            if (
-                (fewer and (holomorphic or not is_complex))
-                or of_reals
-                or (mode == "forward" and elements)
-            ):
+            fewer = elements < sum(out.size for out in outs) and (holomorphic or not is_complex)
+            of_reals = not is_complex and any(out.dtype.kind == "c" for out in outs)
+            if elements and (mode == "forward" or of_reals or (mode is None and fewer)):
                 form, rows = _forward(run, lifted)
             else:
-                rows = [_by_rows(Pullback(out, targets), out, targets) for out in outs]
-            if holomorphic and not fewer and mode != "forward":
-                rows = [list(map(elementwise.conj, row)) for row in rows]
+                rows = [Pullback(out, targets).jacobian() for out in outs]
+                if holomorphic:
+                    rows = [list(map(elementwise.conj, row)) for row in rows]
         found = []
         for row in rows:
             blocks = iter(row)
@@ -145,22 +139,6 @@ def _check_complex(
         raise ValueError(message(op, received, "the other mode", "tg.jacobian(f) chooses it."))
 
 
-def _units(size: int, dtype: np.dtype[Any]) -> Any:
-    """Yield a one at each place in turn among zeros."""
-    for place in range(size):
-        unit = np.zeros(size, dtype)
-        unit[place] = 1.0
-        yield unit
-
-
-def _by_rows(pullback: Pullback, out: Any, targets: Sequence[Any]) -> list[Any]:
-    """Return the Jacobian of one result by each leaf, in reverse mode."""
-    return [
-        shape.reshape(block, (*out.shape, *x.shape))
-        for block, x in zip(pullback.jacobian(), targets, strict=True)
-    ]
-
-
 def _forward(run: Callable[..., Any], lifted: dict[int, Lifted]) -> tuple[Any, list[list[Any]]]:
     """Return the form of the results, and the Jacobian of each by each leaf, a run per element."""
     points = [leaf for argument in lifted.values() for _, leaf in leaves(argument.inside)]
@@ -170,9 +148,11 @@ def _forward(run: Callable[..., Any], lifted: dict[int, Lifted]) -> tuple[Any, l
     outs: list[Any] = []
     for at, point in enumerate(points):
         columns.append([])
-        for unit in _units(point.size, point.dtype):
+        for place in range(point.size):
+            unit = np.zeros(point.shape, point.dtype)
+            unit.flat[place] = 1.0
             tag = next_tag()
-            moved = dual_of(point, as_leaf(unit.reshape(point.shape)), tag)
+            moved = dual_of(point, as_leaf(unit), tag)
             content = iter([*points[:at], moved, *points[at + 1 :]])
             form = run({i: replaced(x.inside, content) for i, x in lifted.items()})
             first = form if first is None else first
@@ -183,12 +163,7 @@ def _forward(run: Callable[..., Any], lifted: dict[int, Lifted]) -> tuple[Any, l
             columns[-1].append([tangent for _, tangent in pairs])
     return first, [
         [
-            _stacked(
-                [c[k] for c in column],
-                -1,
-                (*out.shape, *point.shape),
-                np.result_type(point.dtype, out.dtype) if out.dtype.kind == "c" else point.dtype,
-            )
+            _joined([tangents[k] for tangents in column], out, point)
             for column, point in zip(columns, points, strict=True)
         ]
         for k, out in enumerate(outs)
@@ -211,11 +186,13 @@ def _without_level(x: Any) -> Any:
     return x._inputs[0]
 
 
-def _stacked(parts: list[Any], axis: int, lengths: tuple[int, ...], dtype: np.dtype[Any]) -> Any:
-    """Join rows or columns, of which there may be none, in the dtype of a gradient."""
-    if not parts:
+def _joined(columns: list[Any], out: Any, point: Any) -> Any:
+    """Join columns, of which there may be none, in the dtype of a gradient."""
+    dtype = np.result_type(point.dtype, out.dtype) if out.dtype.kind == "c" else point.dtype
+    lengths = (*out.shape, *point.shape)
+    if not columns:
         return as_leaf(np.zeros(lengths, dtype))
-    joined = shape.reshape(shape.stack(parts, axis), lengths)
+    joined = shape.reshape(shape.stack(columns, -1), lengths)
     return joined if joined.dtype == dtype else joined.astype(dtype)
 
 
@@ -241,13 +218,12 @@ def hessian(f: Callable[..., Any], argnums: int | Sequence[int] = 0) -> Callable
     gradient = Gradient("hessian", f, argnums)
     found = _jacobian("hessian", lambda *args, **kw: gradient(args, kw)[1], argnums, "reverse")
 
-    @functools.wraps(f)
     def derivative(*args: Any, **kwargs: Any) -> Any:
         blocks = found(*args, **kwargs)
         wanted = positions("hessian", argnums)
         chosen = [args[i] for i in wanted]
         form: Any = type(argnums)(chosen) if isinstance(argnums, (tuple, list)) else chosen[0]
-        ndims = [np.ndim(_shaped(x)) for _, x in leaves(form)]
+        ndims = [len(x.shape) if hasattr(x, "shape") else np.ndim(x) for _, x in leaves(form)]
         flat = [block for _, block in leaves(blocks)]
         n = len(ndims)
         halves = [
@@ -257,12 +233,7 @@ def hessian(f: Callable[..., Any], argnums: int | Sequence[int] = 0) -> Callable
         ]
         return replaced(blocks, iter(halves))
 
-    derivative.__doc__ = f"Return the Hessian of {getattr(f, '__name__', repr(f))}."
-    return derivative_function(derivative)
-
-
-def _shaped(x: Any) -> Any:
-    return np.empty(x.shape) if hasattr(x, "shape") else x
+    return derivative_of(f, derivative, "Return the Hessian of {name}.")
 
 
 def _mean(block: Any, other: Any, rows: int, columns: int) -> Any:
@@ -271,3 +242,43 @@ def _mean(block: Any, other: Any, rows: int, columns: int) -> Any:
         return (block + other) / 2
     axes = (*range(columns, columns + rows), *range(columns))
     return (block + other.transpose(axes)) / 2
+
+
+def hvp(f: Callable[..., Any], primals: Sequence[Pytree], tangents: Sequence[Pytree]) -> Pytree:
+    """Return the Hessian of a scalar-valued function times a vector.
+
+    One run of ``f`` on dual numbers and one reverse pass, of their tangent: some three gradients'
+    worth, whatever the size.
+
+    :param f: Takes one argument per primal, returns one number.
+    :param primals: Where: numbers, arrays, tensors, duals, and dicts, lists and tuples of them.
+    :param tangents: The vector: as many, each of its primal's structure and shapes.
+    :returns: The product in the structure of the primal, a tuple of them where there are several.
+        Kinds are as for `grad`.
+    :raises TypeError, ValueError: As for `jvp` and `grad`.
+
+    >>> x, v = np.array([1.0, 2.0]), np.array([1.0, 0.0])
+    >>> tg.hvp(lambda x: tg.sum(x**3), (x,), (v,))
+    array([6., 0.])
+    """
+    check_callable("hvp", f)
+    check_pairs("hvp", primals, tangents)
+    tag = next_tag()
+    lifted = [Lifted("hvp", x, f"primals[{i}]") for i, x in enumerate(primals)]
+    inputs = []
+    for i, (argument, tangent) in enumerate(zip(lifted, tangents, strict=True)):
+        points = [point for _, point in leaves(argument.inside)]
+        along = matched("hvp", tangent, argument.value, f"tangents[{i}]", f"primals[{i}]")
+        duals = (
+            dual_of(point, direction("hvp", t, path, point), tag)
+            for point, (path, t) in zip(points, along, strict=True)
+        )
+        inputs.append(replaced(argument.inside, duals))
+    with recording():
+        value, tangent = value_and_tangent("hvp", f(*inputs), tag)
+    if value.shape != ():
+        received = f"a function returning shape {value.shape}"
+        raise ValueError(message("hvp", received, "one that returns one number", "Sum it."))
+    products = iter(Pullback(tangent, [x for argument in lifted for x in argument.targets])())
+    parts = tuple(argument.regrouped(products) for argument in lifted)
+    return parts[0] if len(parts) == 1 else parts

@@ -16,10 +16,10 @@ from tapegraph.transforms.levels import (
     as_given,
     flowing,
     next_tag,
+    recording,
     result,
     stays,
 )
-from tapegraph.transforms.reverse import recording
 from tapegraph.typed import Operand
 
 
@@ -34,11 +34,8 @@ def jvp(
         them.
     :param primals: Where to differentiate: numbers, arrays, tensors, or duals of an outer level.
     :param tangents: The direction: as many, each of its primal's shape.
-    :returns: Value, tangent of the same shape; tuples where ``f`` returns one. Floats where every
-        primal and tangent is a number and the result is 0-d, ndarrays where they are arrays. They
-        stay `Tensor` or `Dual` where a primal or tangent is one, or where the result depends on a
-        parameter or an outer level: so levels nest, and ``backward()`` of a tangent is a
-        Hessian-vector product.
+    :returns: Value, and tangent of the same shape; tuples where ``f`` returns one. Kinds are as for
+        `grad`, so that levels nest, and ``backward()`` of a tangent is a Hessian-vector product.
     :raises TypeError: ``f`` is not callable or returns something other than numbers; primals or
         tangents are no tuple, are not numeric, or hold a `Value`.
     :raises ValueError: The numbers of primals and tangents differ, or a tangent's shape is not its

@@ -6,17 +6,20 @@ its tag, one of reverse mode by its leaves, which nobody else has.
 
 from __future__ import annotations
 
+import functools
 import itertools
 import operator
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
 
+from tapegraph.compiling.compiled import derivative_function
 from tapegraph.errors import kind_of, message
 from tapegraph.ops.shape import alias
 from tapegraph.pytree import leaves, replaced
 from tapegraph.recording import capture_mode
+from tapegraph.recording.lost_gradients import DIFFERENTIATING, raise_cause
 from tapegraph.recording.node import as_leaf
 from tapegraph.recording.record import tensor_like
 from tapegraph.recording.scopes import RECORDING
@@ -146,3 +149,38 @@ def as_given(x: Any, given: Any) -> Any:
 def _number_of(x: Any) -> float | complex:
     """Return a 0-d array as a Python float, or as a complex number."""
     return complex(x) if x.dtype.kind == "c" else float(x)
+
+
+class recording:
+    """Differentiate a function inside: it records under ``no_grad`` too, and drops no gradient."""
+
+    __slots__ = ()
+
+    def __enter__(self) -> None:
+        try:
+            if not RECORDING.value():  # in a scope every operation asks
+                RECORDING.enter(self, True)
+            DIFFERENTIATING.enter(self, True)
+        except BaseException:  # a signal's, which came between the two
+            self._leave()
+            raise
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        self._leave()
+        if isinstance(error, ValueError):
+            raise_cause(error)
+
+    def _leave(self) -> None:
+        try:
+            DIFFERENTIATING.leave(self)
+        finally:
+            RECORDING.leave(self)
+
+
+def derivative_of(
+    f: Callable[..., Any], derivative: Callable[..., Any], doc: str, by: str = ""
+) -> Callable[..., Any]:
+    """Return a derivative under the name of its function, with a docstring of its own."""
+    named: Callable[..., Any] = functools.wraps(f)(derivative)
+    named.__doc__ = doc.format(name=getattr(f, "__name__", repr(f)), by=by)
+    return derivative_function(named)

@@ -1,4 +1,4 @@
-"""Reverse mode from a result to leaves of a level: what `grad`, `vjp` and `jacobian` share.
+"""Reverse mode: `vjp`, `grad`, `value_and_grad` and `elementwise_grad`.
 
 A result may carry outer levels of forward mode. Then so do its gradients: the tangent of a gradient
 is the gradient of the tangent.
@@ -6,47 +6,36 @@ is the gradient of the tangent.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Sequence
+from itertools import compress
+from typing import Any, Concatenate, Literal, overload
 
 import numpy as np
 
 from tapegraph.differentiation.gradients import Region
-from tapegraph.errors import message
+from tapegraph.differentiation.jvps import added
+from tapegraph.errors import check_callable, message
 from tapegraph.ops import elementwise, shape
+from tapegraph.pytree import leaves, mapped, matched, replaced
 from tapegraph.recording.capture_mode import capturing
 from tapegraph.recording.linearize import RECORDED_AT
-from tapegraph.recording.lost_gradients import DIFFERENTIATING, raise_cause
 from tapegraph.recording.node import as_leaf
 from tapegraph.recording.scopes import RECORDING
-from tapegraph.tensors.dual import Dual, dual_of, parts
-from tapegraph.typed import Array
-
-
-class recording:
-    """Differentiate a function inside: it records under ``no_grad`` too, and drops no gradient."""
-
-    __slots__ = ()
-
-    def __enter__(self) -> None:
-        try:
-            if not RECORDING.value():  # in a scope every operation asks
-                RECORDING.enter(self, True)
-            DIFFERENTIATING.enter(self, True)
-        except BaseException:  # a signal's, which came between the two
-            self._leave()
-            raise
-
-    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        self._leave()
-        if isinstance(error, ValueError):
-            raise_cause(error)
-
-    def _leave(self) -> None:
-        try:
-            DIFFERENTIATING.leave(self)
-        finally:
-            RECORDING.leave(self)
+from tapegraph.tensors.dual import Dual, direction, dual_of, parts
+from tapegraph.tensors.tensor import Tensor
+from tapegraph.transforms.levels import (
+    Lifted,
+    as_given,
+    check_positions,
+    derivative_of,
+    flowing,
+    next_tag,
+    positions,
+    recording,
+    result,
+    stays,
+)
+from tapegraph.typed import Array, Derivative, P, Pytree
 
 
 class Pullback:
@@ -78,9 +67,10 @@ class Pullback:
 
     def keep(self) -> Pullback:
         """Return the same, for cotangents that come later: numbers that change do not change it."""
-        for part in (self._primal, self._tangent) if type(self._out) is Dual else ():
-            part.keep()
-        if type(self._out) is not Dual:
+        if type(self._out) is Dual:
+            self._primal.keep()
+            self._tangent.keep()
+        else:
             self._region.keep()
         return self
 
@@ -115,9 +105,9 @@ class Pullback:
         return list(map(elementwise.conj, self(ones)))
 
     def jacobian(self) -> list[Any]:
-        """Return the Jacobian of the result by each leaf, the result's elements along one axis."""
+        """Return the Jacobian of the result by each leaf: the result's shape, then the leaf's."""
         out = self._out
-        lengths = [(out.size, *x.shape) for x in self._targets]
+        lengths = [(*out.shape, *x.shape) for x in self._targets]
         if type(out) is Dual or self._records():
             dtype = out.dtype if out.dtype.kind in "fc" else np.dtype(np.float64)
             units = np.eye(out.size, dtype=dtype).reshape(-1, *out.shape)
@@ -129,7 +119,7 @@ class Pullback:
                 for i, x in enumerate(self._targets)
             ]
         return [
-            as_leaf(np.zeros(n, x.dtype)) if block is None else block
+            as_leaf(np.zeros(n, x.dtype)) if block is None else shape.reshape(block, n)
             for block, n, x in zip(self._region.jacobian(), lengths, self._targets, strict=True)
         ]
 
@@ -147,7 +137,7 @@ class Pullback:
             primal = self._primal.found(seed_primal)
             tangent = self._tangent.found(seed_primal)
             if seed_tangent is not None:
-                tangent = list(map(_sum, tangent, self._primal.found(seed_tangent)))
+                tangent = list(map(added, tangent, self._primal.found(seed_tangent)))
         else:
             primal, tangent = self.found(seed_primal), self.found(seed_tangent)
         return [
@@ -175,14 +165,276 @@ def summed(found: Sequence[Sequence[Any]], targets: Sequence[Any]) -> list[Any]:
     """Return the sum of gradients by each leaf, zeros where there is none."""
     grads: list[Any] = [None] * len(targets)
     for more in found:
-        grads = list(map(_sum, grads, more))
+        grads = list(map(added, grads, more))
     return [
         as_leaf(np.zeros(x.shape, x.dtype)) if grad is None else grad
         for x, grad in zip(targets, grads, strict=True)
     ]
 
 
-def _sum(a: Any, b: Any) -> Any:
-    if a is None or b is None:
-        return b if a is None else a
-    return elementwise.add(a, b)
+def vjp(f: Callable[..., Any], *primals: Pytree) -> tuple[Pytree, Callable[[Pytree], Pytree]]:
+    """Return a function's value and its pullback, which takes cotangents back to the arguments.
+
+    The pullback gives vector-Jacobian products ``sum_i g_i (df_i/dx)``, one reverse pass each.
+
+    :param f: Takes one argument per primal; returns a number or tensor of any shape, or dicts,
+        lists and tuples of them.
+    :param *primals: Where to differentiate: numbers, arrays, tensors, duals, and dicts, lists and
+        tuples of them.
+    :returns: The function's value, and the pullback: it takes a cotangent in the structure and of
+        the shapes of the value, and returns the gradient in the structure of the primal, a tuple of
+        them where there are several. Kinds are as for `grad`.
+    :raises TypeError: ``f`` is not callable or returns something other than numbers, or a primal is
+        not numeric.
+    :raises ValueError: In the pullback: the cotangent's structure or a shape differs from the
+        value's.
+
+    >>> value, pullback = tg.vjp(lambda x, y: x * y, np.array([1.0, 2.0]), 3.0)
+    >>> value
+    array([3., 6.])
+    >>> pullback(np.array([1.0, 0.0]))
+    (array([3., 0.]), 1.0)
+    """
+    check_callable("vjp", f)
+    lifted = [Lifted("vjp", x, f"primals[{i}]") for i, x in enumerate(primals)]
+    targets = [x for argument in lifted for x in argument.targets]
+    given = [x for argument in lifted for x in argument.given]
+    level = next_tag()
+    with recording():
+        out = f(*(argument.inside for argument in lifted))
+    outs = [result("vjp", part, level) for _, part in leaves(out)]
+    pulls = [Pullback(x, targets) for x in outs]
+    values = [flowing(pull.value) for pull in pulls]
+    needed = [x.requires_grad for x in outs]
+    pull = next(compress(pulls, needed), None)
+    if pull is not None and sum(needed) > 1:
+        with recording():
+            pull = Pullback(_joined(compress(outs, needed)), targets)
+    if pull is not None:
+        pull.keep()
+    kept = any(hasattr(x, "requires_grad") for x in given) or any(map(stays, values))
+    like = next((x for x in given if hasattr(x, "shape")), 0.0)
+    value = replaced(out, iter(values if kept else [as_given(x, like) for x in values]))
+
+    def pullback(cotangent: Pytree) -> Pytree:
+        """Return the gradients for one cotangent."""
+        seeds = matched("vjp", cotangent, value, "the cotangent", "the function's result")
+        cotangents = [
+            direction("vjp", seed, path, x) for x, (path, seed) in zip(values, seeds, strict=True)
+        ]
+        found = [] if pull is None else [pull.found(_joined(compress(cotangents, needed)))]
+        grads = iter(summed(found, targets))
+        parts = tuple(argument.regrouped(grads) for argument in lifted)
+        return parts[0] if len(parts) == 1 else parts
+
+    return value, pullback
+
+
+def _joined(parts: Iterable[Any]) -> Any:
+    """Return several results, or their cotangents, as one, which takes one reverse pass."""
+    several = list(parts)
+    if len(several) == 1:
+        return several[0]
+    return shape.concat([shape.reshape(x, (-1,)) for x in several])
+
+
+@overload
+def grad(f: Callable[Concatenate[Any, P], Any], argnums: Literal[0] = 0) -> Derivative[P]: ...
+@overload
+def grad(
+    f: Callable[..., Any],
+    argnums: int | Sequence[int] = 0,
+    has_aux: bool = False,
+    *,
+    argnum: int | Sequence[int] | None = None,
+    holomorphic: bool = False,
+) -> Callable[..., Any]: ...
+def grad(
+    f: Callable[..., Any],
+    argnums: int | Sequence[int] = 0,
+    has_aux: bool = False,
+    *,
+    argnum: int | Sequence[int] | None = None,
+    holomorphic: bool = False,
+) -> Callable[..., Any]:
+    """Return the gradient of a scalar-valued function, itself a function of the same arguments.
+
+    Each call is one run of ``f`` and one reverse pass. Derivatives of any order are made by
+    repetition, ``tg.grad(tg.grad(f))``, and levels of `grad` and `jvp` nest in every way.
+
+    :param f: Returns one number: a Python number or a 0-d tensor.
+    :param argnums: The positions of the arguments to differentiate with respect to; the others are
+        passed on as they are.
+    :param has_aux: ``f`` returns a pair, of which the second is not differentiated.
+    :param argnum: Another name for ``argnums``.
+    :param holomorphic: ``f`` takes and returns complex numbers and is differentiable as such: the
+        result is ``f'(z)``, of which the gradient of a real function is no special case.
+    :returns: Callable. Takes ``f``'s arguments; gives the gradient, in the structure of the
+        argument: a float for a number and an array for an array; a `Tensor` or `Dual` where that
+        came in, or where it depends on a parameter or an outer level. A list or tuple of gradients
+        where ``argnums`` is one; with ``has_aux``, a pair of gradient and the function's second
+        result. By what the result does not depend on the gradient is zero.
+    :raises TypeError: ``f`` is not callable, ``argnums`` are no integers; when called, ``f``
+        returns something other than a number, or something in the argument is not numeric.
+    :raises ValueError: ``argnums`` are negative; when called, one is not the position of an
+        argument, or ``f`` returns something that is not 0-d.
+    :raises NotImplementedError: When called inside another level: an operation has no derivative of
+        that order.
+
+    >>> cube = lambda x: x**3
+    >>> tg.grad(cube)(2.0), tg.grad(tg.grad(cube))(2.0)
+    (12.0, 12.0)
+    >>> tg.grad(lambda p, x: p["w"] * x + p["b"])({"w": 2.0, "b": 1.0}, 3.0)
+    {'w': 3.0, 'b': 1.0}
+    """
+    chosen = argnums if argnum is None else argnum
+    found = Gradient("grad", f, chosen, has_aux=has_aux, holomorphic=holomorphic)
+
+    def derivative(*args: Any, **kwargs: Any) -> Any:
+        (_, aux), gradient = found(args, kwargs)
+        return (gradient, aux) if has_aux else gradient
+
+    return derivative_of(f, derivative, "Return the derivative of {name} by {by}.", found.by)
+
+
+def value_and_grad(
+    f: Callable[..., Any],
+    argnums: int | Sequence[int] = 0,
+    has_aux: bool = False,
+    *,
+    argnum: int | Sequence[int] | None = None,
+    holomorphic: bool = False,
+) -> Callable[..., Any]:
+    """Return a function that gives the value of a scalar-valued function and its gradient.
+
+    :param f, argnums, has_aux, argnum, holomorphic: As for `grad`.
+    :returns: Callable. Takes ``f``'s arguments; gives a pair of value and gradient, or of ``(value,
+        aux)`` and gradient with ``has_aux``. The value is a float, or a `Tensor` or `Dual` as in
+        `grad`.
+    :raises TypeError, ValueError, NotImplementedError: As for `grad`.
+
+    >>> tg.value_and_grad(lambda x: tg.sum(x * x))(np.array([1.0, 2.0]))
+    (5.0, array([2., 4.]))
+    """
+    chosen = argnums if argnum is None else argnum
+    found = Gradient("value_and_grad", f, chosen, has_aux=has_aux, holomorphic=holomorphic)
+
+    def derivative(*args: Any, **kwargs: Any) -> Any:
+        (value, aux), gradient = found(args, kwargs)
+        return ((value, aux) if has_aux else value), gradient
+
+    return derivative_of(f, derivative, "Return {name} and its derivative by {by}.", found.by)
+
+
+def elementwise_grad(
+    f: Callable[..., Any],
+    argnums: int | Sequence[int] = 0,
+    *,
+    argnum: int | Sequence[int] | None = None,
+    holomorphic: bool = False,
+) -> Callable[..., Any]:
+    """Return the gradient of the sum of a function's results.
+
+    Where ``f`` works element by element that is its derivative at each.
+
+    :param f: Returns a number or tensor of any shape.
+    :param argnums, argnum, holomorphic: As for `grad`.
+    :returns: Callable. Takes ``f``'s arguments; gives the gradient as `grad` does.
+    :raises TypeError, ValueError, NotImplementedError: As for `grad`, but for results of any shape.
+
+    >>> tg.elementwise_grad(lambda x: x**2)(np.array([1.0, 2.0, 3.0]))
+    array([2., 4., 6.])
+    """
+    chosen = argnums if argnum is None else argnum
+    found = Gradient("elementwise_grad", f, chosen, of_sum=True, holomorphic=holomorphic)
+
+    doc = "Return the derivative of the sum of {name} by {by}."
+    return derivative_of(f, lambda *args, **kwargs: found(args, kwargs)[1], doc, found.by)
+
+
+class Gradient:
+    """A function's value and gradient by some of its arguments, one call after another.
+
+    :param op: Who asks, for messages.
+    :param f, argnums, has_aux: As for `grad`.
+    :param of_sum: Of the sum of the results, in place of one number.
+    :param holomorphic: The derivative of a function from complex numbers to complex numbers.
+    """
+
+    def __init__(
+        self,
+        op: str,
+        f: Callable[..., Any],
+        argnums: Any,
+        *,
+        has_aux: bool = False,
+        of_sum: bool = False,
+        holomorphic: bool = False,
+    ) -> None:
+        check_callable(op, f)
+        self._holomorphic = holomorphic
+        self._op, self._f, self._has_aux, self._of_sum = op, f, has_aux, of_sum
+        self._wanted = positions(op, argnums)
+        # A list or tuple of gradients for a list or tuple of positions.
+        self._several = type(argnums) if isinstance(argnums, (tuple, list)) else None
+        places = ", ".join(map(str, self._wanted))
+        self.by = f"its argument{'s' if len(self._wanted) > 1 else ''} {places}"
+
+    def __call__(self, args: Any, kwargs: Any) -> tuple[tuple[Any, Any], Any]:
+        """Return the value with the auxiliary result, and the gradient."""
+        op = self._op
+        check_positions(op, self._wanted, args)
+        inputs = list(args)
+        targets: list[Any] = []
+        lifted: dict[int, Lifted] = {}
+        for i in self._wanted:
+            if i not in lifted:
+                lifted[i] = argument = Lifted(op, args[i], f"argument {i}")
+                inputs[i] = argument.inside
+                targets += argument.targets
+        level = next_tag()
+        with recording():
+            out = self._f(*inputs, **kwargs)
+        aux = None
+        if self._has_aux:
+            if not isinstance(out, (tuple, list)) or len(out) != 2:
+                received = f"has_aux=True and a function returning {type(out).__name__}"
+                raise TypeError(message(op, received, "a pair: a number, and anything"))
+            out, aux = out
+        out = result(op, out, level)
+        if out.shape != () and not self._of_sum:
+            fix = "Sum it, or use tg.jacobian, tg.elementwise_grad or tg.jvp."
+            received = f"a function returning shape {out.shape}"
+            raise ValueError(message(op, received, "one that returns one number", fix))
+        pullback = Pullback(out, targets)
+        like = self._like(lifted)
+        if self._holomorphic:
+            arrays, grads = None, iter(pullback.derivatives(op))
+        else:
+            arrays = pullback.arrays()
+            grads = iter(pullback() if arrays is None else arrays)
+        by_position = {i: argument.regrouped(grads) for i, argument in lifted.items()}
+        value: Any = None
+        if op != "grad":
+            value = as_given(pullback.value if arrays is None else np.array(out._array), like)
+        if aux is not None:
+            aux = mapped(lambda x: _ended(x, targets, like), aux)
+        if self._several is None:
+            return (value, aux), by_position[self._wanted[0]]
+        return (value, aux), self._several(by_position[i] for i in self._wanted)
+
+    @staticmethod
+    def _like(lifted: dict[int, Lifted]) -> Any:
+        """Return what decides on the kind of the value: a tensor that came in, or a number."""
+        for argument in lifted.values():
+            for x in argument.given:
+                if isinstance(x, (Tensor, Dual)):
+                    return x
+        return 0.0
+
+
+def _ended(x: Any, targets: Sequence[Any], like: Any) -> Any:
+    """Return part of an auxiliary result without the level that has ended."""
+    if not isinstance(x, (Tensor, Dual)):
+        return x
+    return as_given(Pullback(x, targets).value, like)

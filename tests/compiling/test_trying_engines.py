@@ -14,8 +14,8 @@ import pytest
 
 import tapegraph as tg
 from tapegraph.engines import auto, registry
+from tapegraph.engines.auto import pace
 from tapegraph.engines.engine import Costs, Engine
-from tapegraph.engines.pace import pace
 from tapegraph.engines.tuner import CLOCK, POLICY, Account, Candidate, Stage, Tuner
 from tapegraph.fallback.plan import Plan
 

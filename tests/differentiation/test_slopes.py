@@ -16,8 +16,7 @@ from tapegraph import fallback
 from tapegraph.differentiation.jvps import JVPS
 from tapegraph.differentiation.slopes import SLOPES, Divisor, Linear
 from tapegraph.fallback.rules import elementwise, recorded_row, rows_of
-from tapegraph.fallback.strong_tensor import StrongTensor, as_tensor
-from tapegraph.fallback.strong_zero import strong_zeros, to_ndarray
+from tapegraph.fallback.strong_zero import StrongTensor, as_tensor, strong_zeros, to_ndarray
 from tapegraph.ops import COMPOSED, FAMILIES
 from tapegraph.recording.op import OPS
 from tapegraph.recording.record import apply

@@ -21,8 +21,6 @@ FAMILY_FOLDERS = {
     Path(folder)
     for folder in (
         "tapegraph/ops",
-        "tapegraph/differentiation/jvps",
-        "tapegraph/differentiation/slopes",
         "fallback/rules",
         "lowering/rows",
     )
@@ -44,6 +42,8 @@ ALLOWED: dict[str, tuple[set[str] | None, str]] = {
         {"where", "detach"},
         "an argument of NumPy's, and the method of tensors",
     ),
+    "tapegraph/differentiation/jvps.py": (None, "the tangent rules of every family"),
+    "tapegraph/differentiation/slopes.py": (None, "the slopes of every family"),
     "tapegraph/capture/capture.py": ({"reshape"}, "what a new value of a leaf is recorded as"),
     "tapegraph/recording/program.py": ({"where"}, "the heading of a column"),
     "tapegraph/optim/update_rules.py": ({"mean"}, "a slot's name"),
@@ -64,7 +64,7 @@ ALLOWED: dict[str, tuple[set[str] | None, str]] = {
     "tapegraph/drawing/labels.py": (None, "whose operands may change places in a picture"),
     "tapegraph/exporting/onnx.py": (None, "the nodes of ONNX, by operation"),
     "lowering/unsupported.py": (None, "the list of gaps, read before the families are imported"),
-    "fallback/strong_tensor.py": (None, "the strong zeros of Tensors, by operation"),
+    "fallback/strong_zero.py": (None, "the strong zeros of Tensors, by operation"),
     "lowering/rows/strong_zero.py": (None, "the strong zeros of the graph, by operation"),
     "lowering/rows/complex.py": (None, "what has nodes for complex numbers, by operation"),
     "lowering/steps/xla.py": ({"pow"}, "of which XLA multiplies a known exponent out"),

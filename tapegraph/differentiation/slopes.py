@@ -1,22 +1,27 @@
-"""Slopes: element by element."""
+"""Slopes: the derivative of every element-wise operation, stated once, one slope per input.
+
+From it come the VJP row of the native engine, the JVP row, both at any order, and the gradient of
+the TensorFlow graph, where TensorFlow's own is not the one agreed and where zeros must absorb.
+
+A row has one entry per input. A plain function is a slope, ``slope(y, *inputs, **attrs)``: the
+derivative of the result ``y``, by which a cotangent or tangent is multiplied. A `Divisor` divides
+it, and a `Linear` entry takes it as it is; None stands for an input that carries no gradient.
+
+Slopes are array code, run on ndarrays, Tensors (which record it, for higher orders), Duals and
+the symbols of a graph alike: NumPy's functions and operators serve all of them, and `either` does
+for what NumPy has not. Conditions are ``np.where`` over comparisons of the operands.
+"""
 
 from __future__ import annotations
 
 import math
-from typing import Any
+from collections.abc import Callable
+from functools import partial
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
-from tapegraph.differentiation.slopes.rules import (
-    FLAT,
-    NEGATED,
-    SAME,
-    Divisor,
-    Linear,
-    Slopes,
-    converted,
-    either,
-)
+from tapegraph.ops import special
 from tapegraph.ops.elementwise import (
     GELU_CUBIC,
     GELU_FLAT,
@@ -28,7 +33,52 @@ from tapegraph.ops.elementwise import (
     sigmoid,
     sinc_slope_series,
 )
+from tapegraph.ops.special import BESSEL_I, BESSEL_J, bessel, bessel_i_of, bessel_j_of, of_scipy
 from tapegraph.recording.record import is_complex
+
+
+class Divisor(NamedTuple):
+    """A function whose result divides what is passed through, as in ``g / x`` for ``log``."""
+
+    of: Callable[..., Any]
+
+
+class Linear(NamedTuple):
+    """A function ``of(g, y, *inputs, **attrs)`` that passes ``g`` on, negates it or selects of it.
+
+    It multiplies by nothing, so that a zero needs no care.
+    """
+
+    of: Callable[..., Any]
+
+
+Slope: TypeAlias = "Callable[..., Any] | Divisor | Linear | None"
+Slopes: TypeAlias = dict[str, tuple[Slope, ...]]
+
+SAME = Linear(lambda g, y, *inputs: g)
+NEGATED = Linear(lambda g, y, *inputs: -g)
+FLAT = Linear(lambda g, y, *inputs, **attrs: np.zeros_like(g))
+
+_NUMBERS = (int, float)
+_ARRAYS = (np.ndarray, np.generic, *_NUMBERS)
+
+
+def either(of_arrays: Callable[..., Any], recording: Callable[..., Any]) -> Callable[..., Any]:
+    """Make one function of two: for arrays and numbers, and, told by the last argument, the rest.
+
+    For what is not a function of NumPy, which finds the one that records by itself.
+    """
+
+    def run(*args: Any) -> Any:
+        return (of_arrays if isinstance(args[-1], _ARRAYS) else recording)(*args)
+
+    return run
+
+
+def converted(x: Any, y: Any) -> Any:
+    """Return an operand in the dtype of the result, as NumPy computes with it."""
+    return np.asarray(x, y.dtype) if isinstance(x, _NUMBERS) else x.astype(y.dtype, copy=False)
+
 
 _logistic = either(logistic, sigmoid)
 
@@ -116,6 +166,46 @@ def _quotient(y: Any, a: Any, b: Any) -> Any:
     return np.where(np.isinf(b) & np.isfinite(a), y != a, np.rint((y - a) / b))
 
 
+_HALF_ROOT_PI = math.sqrt(math.pi) / 2.0
+_ROOT_HALF = math.sqrt(0.5)
+
+_polygamma = either(special.polygamma_of, special.polygamma)
+_erfcx = either(lambda x: of_scipy("erfcx")(x), special.erfcx)
+_bessel_i = either(bessel_i_of, partial(bessel, BESSEL_I))
+_bessel_j = either(bessel_j_of, partial(bessel, BESSEL_J))
+
+
+def _beta(y: Any, a: Any, b: Any) -> Any:
+    """Slope of ``log |beta(a, b)|`` by ``a``."""
+    return _polygamma(0, converted(a, y)) - _polygamma(0, a + b)
+
+
+def _log_ndtr(y: Any, x: Any) -> Any:
+    # The density over the distribution; each of them underflows far below zero.
+    return (_ROOT_HALF / _HALF_ROOT_PI) / _erfcx(x * -_ROOT_HALF)
+
+
+def _by_factor(logarithm: Any, y: Any, x: Any, inner: Any, shift: float) -> Any:
+    """Slope of ``x log(shift + inner)`` by ``x``."""
+    inner = converted(inner, y)
+    flat = (x == 0) & (inner + shift <= 0)
+    return np.where(flat, 0.0, logarithm(np.where(flat, 1.0, inner)))
+
+
+def _by_inner(x: Any, inner: Any) -> Any:
+    """Slope of ``x log(inner)`` by ``inner``."""
+    flat = (x == 0) & ((inner == 0) | np.isnan(inner))
+    return x / np.where(flat, 1.0, inner)
+
+
+def _of_bessel_i(y: Any, x: Any, *, n: int) -> Any:
+    return _bessel_i(1, x) if n == 0 else 0.5 * (_bessel_i(n - 1, x) + _bessel_i(n + 1, x))
+
+
+def _of_bessel_j(y: Any, x: Any, *, n: int) -> Any:
+    return -_bessel_j(1, x) if n == 0 else 0.5 * (_bessel_j(n - 1, x) - _bessel_j(n + 1, x))
+
+
 SLOPES: Slopes = {
     "add": (SAME, SAME),
     "sub": (SAME, NEGATED),
@@ -189,4 +279,27 @@ SLOPES: Slopes = {
         Linear(lambda g, y, cond, a, b: np.where(cond, g, 0.0)),
         Linear(lambda g, y, cond, a, b: np.where(cond, 0.0, g)),
     ),
+    # The functions of ``tg.special``
+    "erf": (lambda y, x: np.exp(-x * x) / _HALF_ROOT_PI,),
+    "erfc": (lambda y, x: np.exp(-x * x) / -_HALF_ROOT_PI,),
+    "erfinv": (lambda y, x: _HALF_ROOT_PI * np.exp(y * y),),
+    "gamma": (lambda y, x: y * _polygamma(0, x),),
+    "gammaln": (lambda y, x: _polygamma(0, x),),
+    "polygamma": (lambda y, x, *, n: _polygamma(n + 1, x),),
+    "betaln": (lambda y, a, b: _beta(y, a, b), lambda y, a, b: _beta(y, b, a)),
+    "beta": (lambda y, a, b: y * _beta(y, a, b), lambda y, a, b: y * _beta(y, b, a)),
+    "gammasgn": (FLAT,),
+    "erfcx": (lambda y, x: 2.0 * x * y - 1.0 / _HALF_ROOT_PI,),
+    "log_ndtr": (_log_ndtr,),
+    "xlogy": (
+        lambda y, a, b: _by_factor(np.log, y, a, b, 0.0),
+        lambda y, a, b: _by_inner(a, b),
+    ),
+    "xlog1py": (
+        lambda y, a, b: _by_factor(np.log1p, y, a, b, 1.0),
+        lambda y, a, b: _by_inner(a, 1.0 + b),
+    ),
+    "entr": (lambda y, x: -np.log(x) - 1.0,),
+    "bessel_i": (_of_bessel_i,),
+    "bessel_j": (_of_bessel_j,),
 }
