@@ -12,10 +12,9 @@ import numpy as np
 from tapegraph.errors import message
 from tapegraph.exporting.names import ParameterNames
 from tapegraph.exporting.recorded import FreeFunction, Length, Places
-from tapegraph.lowering.rows.rules import Size, ints, reshaped, scalar
+from tapegraph.lowering.rows.rules import NotLowered, Size, ints, reshaped, scalar
 from tapegraph.lowering.runtime import tensorflow
 from tapegraph.lowering.translate import emit_entry, row_of
-from tapegraph.lowering.unsupported import NotLowered
 from tapegraph.pytree import replaced
 from tapegraph.recording.op import INPUT
 from tapegraph.recording.program import Recording
@@ -86,24 +85,13 @@ class Function:
             first = feeds[self.recorded.batched.index(True)]
             batch = tf.shape(first, out_type=tf.int64)[0]
         tensors = self._leaves(feeds, batch)
-        program = self._of_batch(batch)
-        recording = self.recorded.recording
-        numbers = {slot: recording.values[slot] for slot in program.scalars}
-        describe = recording.describe
+        recording = self._of_batch(batch)
+        program, describe = recording.program, self.recorded.recording.describe
         for slot, op in enumerate(program.ops):
             if not program.inputs[slot]:
                 continue
             try:
-                result = emit_entry(
-                    tf,
-                    program,
-                    slot,
-                    tensors,
-                    numbers,
-                    strong_zero=strong_zero,
-                    whole=True,
-                    describe=describe,
-                )
+                result = emit_entry(recording, slot, tensors, strong_zero=strong_zero, whole=True)
             except (TypeError, ValueError) as error:
                 if batch is None:
                     raise
@@ -132,14 +120,14 @@ class Function:
                 tensors[place] = feed
         return tensors
 
-    def _of_batch(self, batch: Any) -> Any:
-        """Return the program with the lengths of this batch."""
-        p = self.recorded.program
+    def _of_batch(self, batch: Any) -> Recording:
+        """Return what was recorded with the lengths of this batch."""
+        known, p = self.recorded.recording, self.recorded.program
         shapes = [_sized(shape, batch) for shape in p.shapes]
         attrs = [{name: _sized(value, batch) for name, value in a.items()} for a in p.attrs]
-        return type(p)(
-            p.ops, p.inputs, attrs, shapes, p.dtypes, p.needs, p.leaves, p.outputs, p.wanted
-        )
+        columns = (shapes, p.dtypes, p.needs, p.leaves, p.outputs, p.wanted)
+        program = type(p)(p.ops, p.inputs, attrs, *columns)
+        return Recording(program, known.values, known.nodes)
 
 
 def _constant(found: Any, batch: Any) -> Any:

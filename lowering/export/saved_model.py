@@ -13,8 +13,8 @@ import numpy as np
 from tapegraph.errors import message
 from tapegraph.exporting.names import Arguments, output_names
 from tapegraph.lowering.export.function import Function, Variables
+from tapegraph.lowering.rows.rules import NotLowered
 from tapegraph.lowering.runtime import tensorflow
-from tapegraph.lowering.unsupported import NotLowered
 from tapegraph.testing import PARITY_TOLERANCE
 from tapegraph.typed import Array, Pytree
 
