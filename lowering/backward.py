@@ -58,8 +58,7 @@ class Graph:
         self._tables: list[tuple[int, ...] | None] = []
 
         def gradients(*feeds: Any) -> list[Any]:
-            found = _differentiated(recording, feeds, fed_scalars, results, strong_zero)
-            return self._flat(program, found)
+            return self._flat(program, self._differentiated(recording, feeds, results, strong_zero))
 
         signature = specs(program, self.slots, len(fed_scalars))
         traced = tf.function(gradients, input_signature=signature, autograph=False)
@@ -86,6 +85,33 @@ class Graph:
             tensors.append(tensorflow().constant(packed, dtype="float64"))
         return [*tensors, *map(to_tensorflow, seeds)]
 
+    def _differentiated(
+        self, recording: Recording, feeds: Sequence[Any], results: Sequence[int], strong_zero: bool
+    ) -> list[Any]:
+        tf, program, arrived = tensorflow(), recording.program, iter(feeds)
+        tensors: list[Any] = [None] * len(program)
+        for slot in program.fed:
+            tensors[slot] = next(arrived)
+        stand_ins = {slot: next(arrived) for slot in results}
+        if self._fed_scalars:
+            packed = next(arrived)
+            for position, slot in enumerate(self._fed_scalars):
+                tensors[slot] = packed[position]
+        wanted = set(program.wanted)
+        with tf.GradientTape(watch_accessed_variables=False) as tape:
+            tape.watch([tensors[slot] for slot in program.fed if slot in wanted])
+            for slot in emit(recording, tensors, strong_zero=strong_zero):
+                if slot in stand_ins:
+                    tensors[slot] = _standing_in(tensors[slot], stand_ins[slot])
+                if slot in wanted:
+                    tape.watch(tensors[slot])
+        return tape.gradient(  # type: ignore[no-any-return]
+            [tensors[s] for s in program.outputs],
+            [tensors[s] for s in program.wanted],
+            output_gradients=list(arrived),
+            unconnected_gradients=tf.UnconnectedGradients.ZERO,
+        )
+
     def _flat(self, program: Program, found: list[Any]) -> list[Any]:
         """Return the graph's outputs: a leaf of which rows were gathered gives rows and values."""
         tf, outputs = tensorflow(), []
@@ -102,8 +128,8 @@ class Graph:
 class BackwardGraph:
     """The graph of one structure, and the one with strong zeros once that was needed.
 
-    ``varying`` says which of the scalars are fed, by their place among them; ``seconds`` is what
-    compiling took.
+    :param varying: Which of the scalars are fed, by their place among them.
+    :ivar seconds: What compiling took.
     """
 
     def __init__(self, recording: Recording, varying: Sequence[int]) -> None:
@@ -118,8 +144,7 @@ class BackwardGraph:
     def run(self, recording: Recording, seeds: Sequence[Array]) -> list[Array]:
         """Return the gradients of the wanted slots.
 
-        Raise `MetNaN` where a gradient holds a NaN that may be 0 * inf, and an operation is of the
-        user's.
+        :raises MetNaN: One holds a NaN that may be 0 * inf, and an operation is of the user's.
         """
         with np.errstate(all="ignore"):
             grads = self.graph(recording, seeds)
@@ -149,44 +174,8 @@ def results_fed(program: Program, least: int = LEAST_FED) -> list[int]:
     ]
 
 
-def _differentiated(
-    recording: Recording,
-    feeds: Sequence[Any],
-    fed_scalars: Sequence[int],
-    results: Sequence[int],
-    strong_zero: bool,
-) -> list[Any]:
-    """Emit a program and its gradient; return the gradients of the wanted slots."""
-    tf, program, arrived = tensorflow(), recording.program, iter(feeds)
-    tensors: list[Any] = [None] * len(program)
-    for slot in program.fed:
-        tensors[slot] = next(arrived)
-    stand_ins = {slot: next(arrived) for slot in results}
-    if fed_scalars:
-        packed = next(arrived)
-        for position, slot in enumerate(fed_scalars):
-            tensors[slot] = packed[position]
-    wanted = set(program.wanted)
-    with tf.GradientTape(watch_accessed_variables=False) as tape:
-        tape.watch([tensors[slot] for slot in program.fed if slot in wanted])
-        for slot in emit(recording, tensors, strong_zero=strong_zero):
-            if slot in stand_ins:
-                tensors[slot] = _standing_in(tensors[slot], stand_ins[slot])
-            if slot in wanted:
-                tape.watch(tensors[slot])
-    return tape.gradient(  # type: ignore[no-any-return]
-        [tensors[s] for s in program.outputs],
-        [tensors[s] for s in program.wanted],
-        output_gradients=list(arrived),
-        unconnected_gradients=tf.UnconnectedGradients.ZERO,
-    )
-
-
 def _standing_in(result: Any, fed: Any) -> Any:
-    """Return the fed value of a result; its gradient goes where the result's own would.
-
-    What nothing needs recomputed is pruned.
-    """
+    """Return the fed value of a result; its gradient goes where the result's own would."""
 
     def stand_in(result: Any) -> Any:
         return tensorflow().identity(fed), lambda g: g
@@ -273,7 +262,6 @@ def _count(**more: int) -> None:
 
 
 def _shrink() -> None:
-    """Let the least recently used structures leave, under the lock."""
     global _info
     while len(_entries) > _info.limit:
         _entries.popitem(last=False)
@@ -283,8 +271,8 @@ def _shrink() -> None:
 def cache_info() -> CacheInfo:
     """Return the counts of the compiled-graph cache.
 
-    :returns: CacheInfo. ``hits`` (graphs found), ``misses`` (not found or outgrown), ``size``
-        (structures held), ``compiles``, ``evictions`` and ``limit``.
+    :returns: ``hits`` (graphs found), ``misses`` (not found or outgrown), ``size`` (structures
+        held), ``compiles``, ``evictions`` and ``limit``.
     """
     with _lock():
         return _info._replace(size=len(_entries))
@@ -333,7 +321,7 @@ class Lowered:
     :ivar program: The structure of the tape it was made from.
     :ivar node_types: The TensorFlow nodes of each tape entry, in tape order; constant operands such
         as axes and shapes are left out.
-    :ivar graph_def: Tf.compat.v1.GraphDef. The forward graph and its gradient.
+    :ivar graph_def: The forward graph and its gradient, a ``tf.compat.v1.GraphDef``.
     :ivar inputs: What is fed, in order; the seed comes after them.
     :ivar tf_function: Takes the inputs and the seed, returns one gradient per wanted leaf.
     """
@@ -345,22 +333,16 @@ class Lowered:
     tf_function: Any
 
     def write(self, logdir: str) -> None:
-        """Write the graph for TensorBoard: ``tensorboard --logdir LOGDIR`` shows it.
-
-        :param logdir: The folder to write the event file to.
-        """
-        tf = tensorflow()
-        writer = tf.summary.create_file_writer(logdir)
-        with writer.as_default(step=0):
-            tf.summary.graph(self.tf_function.graph)
-        writer.close()
+        """Write the graph to a folder: ``tensorboard --logdir LOGDIR`` shows it."""
+        summary = tensorflow().summary
+        with summary.create_file_writer(logdir).as_default():
+            summary.graph(self.tf_function.graph)
 
 
 def lower(y: Tensor) -> Lowered:
     """Lower the tape of a result to TensorFlow without running it.
 
     :param y: A recorded result.
-    :returns: Lowered. Node types by entry, the `GraphDef`, the inputs and the function.
     :raises NotLowered: An entry has no lowering; names the operation.
     :raises Unavailable: TensorFlow cannot be used.
     :raises RuntimeError: ``y`` needs no gradient.
@@ -383,7 +365,6 @@ def _input(recording: Recording, slot: int) -> Input:
 
 
 def _node_types(recording: Recording) -> list[list[str]]:
-    """Emit the forward alone, and return which nodes each entry added."""
     tf, program, fed = tensorflow(), recording.program, recording.program.fed
     types = [["Const"] if op is SCALAR else ["Placeholder"] for op in program.ops]
     graph = tf.Graph()

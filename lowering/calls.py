@@ -53,9 +53,8 @@ def shareable(array: Array) -> bool:
 def to_tensorflow(array: Array) -> Any:
     """Return an eager tensor of an array's value.
 
-    The memory is shared where `shareable`; the array must then stay unchanged while TensorFlow
-    runs. Everything else is copied, what is large by NumPy: its memory is kept when it is freed,
-    where TensorFlow's would be new pages in every run.
+    The memory is shared where `shareable`, and must stay unchanged while TensorFlow runs. All else
+    is copied, what is large by NumPy, whose freed memory is kept: TensorFlow's is new pages.
     """
     if not shareable(array):
         if array.nbytes < LARGE_BYTES or array.dtype.char not in _SHARED:
@@ -102,11 +101,7 @@ _kept = 0
 
 
 class DirectCall:
-    """A concrete function, to be called with eager tensors.
-
-    ``entries`` is the length of the program that it came from; with ``xla`` its first call
-    compiles.
-    """
+    """A concrete function of a program with so many entries, to be called with eager tensors."""
 
     def __init__(self, function: Any, entries: int, *, xla: bool = False) -> None:
         self.function = function
@@ -130,8 +125,7 @@ class DirectCall:
         """Return what gives the function's outputs: taking the first one calls it.
 
         That is one piece of C code, in which Python handles no signal; or else, inside `apart`, it
-        is in a thread where it handles none. What it raises, `public` makes the error that it is in
-        TensorFlow's own calls.
+        is in a thread where it handles none. It raises what `public` makes TensorFlow's own error.
         """
         tensors = [*feeds, *self._captured]
         if self._private is None:
@@ -139,13 +133,16 @@ class DirectCall:
             given = (self.function, tensors, self._types, self._config)
             return chain.from_iterable(starmap(call, (given,)))
         self._calls += 1
-        if self._calls == OFTEN and not self.xla and self._is_straight() and _claim():
+        if self._calls == OFTEN and not self.xla and self._may_be_kept():
             self._way = self._private.by_operation
         return self._way(self.function, self._name, tensors, self._types, self._config)
 
-    def _is_straight(self) -> bool:
-        operations = self.function.graph.get_operations()
-        return _BRANCHES.isdisjoint(operation.type for operation in operations)
+    def _may_be_kept(self) -> bool:
+        global _kept
+        if not _BRANCHES.isdisjoint(op.type for op in self.function.graph.get_operations()):
+            return False
+        _kept += 1
+        return _kept <= MOST_KEPT
 
     def apart(self, fn: Callable[..., T], *args: Any) -> T:
         """Call a function that takes what `begin` gave, where no signal is handled in between."""
@@ -170,24 +167,16 @@ class DirectCall:
         return without_log() if self.xla else _AS_IT_IS
 
 
-def _claim() -> bool:
-    """Count one more kernel that stays, or return False where there are as many as there may be."""
-    global _kept
-    _kept += 1
-    return _kept <= MOST_KEPT
-
-
 def public(error: Exception) -> Exception:
     """Return the error that TensorFlow's own call raises for one of its C code."""
     found = private()
-    return error if found is None else found.error(error)
+    if found is None or not isinstance(error, found.failure):
+        return error
+    return found.public(error)  # type: ignore[no-any-return]
 
 
 def _let_go(graph: Any) -> None:
-    """Take a graph's own gradients out of TensorFlow's registry, whose entries hold it for good.
-
-    What a program differentiates is a part of its graph by now.
-    """
+    """Take a graph's own gradients, emitted by now, out of a registry that holds it for good."""
     try:
         from tensorflow.python.framework import ops
 
@@ -218,8 +207,8 @@ class Private:
         self._context = context.context
         self._execute = pywrap_tfe.TFE_Py_Execute
         self._fast_execute = pywrap_tfe.TFE_Py_FastPathExecute
-        self._error = core._NotOkStatusException
-        self._public = core._status_to_exception
+        self.failure = core._NotOkStatusException
+        self.public = core._status_to_exception
 
     def by_name(
         self, function: Any, name: Any, tensors: list[Any], types: list[Any], config: bytes
@@ -240,12 +229,6 @@ class Private:
         attrs = ("Tout", types, "f", function, "config", "", "config_proto", config)
         given = (here, _OPERATION, None, tensors, *attrs, "executor_type", "")
         return chain.from_iterable(starmap(self._fast_execute, (given,)))
-
-    def error(self, error: Exception) -> Exception:
-        """Return the error that TensorFlow's own call raises for one of its C code."""
-        if isinstance(error, self._error):
-            return self._public(error)  # type: ignore[no-any-return]
-        return error
 
 
 @cache

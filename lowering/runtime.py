@@ -52,8 +52,8 @@ _refusal: type[Unavailable] = Unavailable
 def tensorflow() -> Any:
     """Return the tensorflow module, importing it the first time.
 
-    Raise `Unavailable` where it is not installed, does not import, is too old or lacks what is
-    needed, or where this process was forked from one that used it.
+    :raises Unavailable: It is not installed, does not import, is too old or lacks what is needed,
+        or this process was forked from one that used it.
     """
     global _module, _reason
     if _module is None or _reason is not None:
@@ -69,17 +69,12 @@ def check_installed() -> None:
     """Refuse where TensorFlow is known to be unusable, without importing it."""
     global _found, _reason
     if _reason is None and not _found:
-        _found = _module is not None or _is_tensorflow_found()
+        # None stands among the modules for what must not be imported.
+        _found = loaded() if "tensorflow" in sys.modules else is_found("tensorflow")
         if not _found:
             _reason = NOT_INSTALLED
     if _reason is not None:
         raise _refusal(_reason)
-
-
-def _is_tensorflow_found() -> bool:
-    if "tensorflow" in sys.modules:
-        return loaded()  # None stands there for what must not be imported
-    return is_found("tensorflow")
 
 
 def is_found(name: str) -> bool:
@@ -151,6 +146,7 @@ def _after_fork() -> None:
 
 # ------------------------------------------------------------------ its log
 
+# A process that dies of the import says why with the level 0.
 _LEVEL, _FATAL_ONLY = "TF_CPP_MIN_LOG_LEVEL", "3"
 _log_lock = Lock()
 _chosen_here = False
@@ -163,12 +159,10 @@ _nowhere: int | None = None
 def without_log(*, importing: bool = False) -> Iterator[None]:
     """Run without TensorFlow's log, if no ``TF_CPP_`` variable says how the user wants it.
 
-    Its C++ code logs what it finds as it is loaded (oneDNN, no CUDA, which vector instructions) and
-    when XLA first compiles. A log level silences most of it, and is read while it is imported. What
-    its libraries log before they have read the level, and what XLA logs up to TensorFlow 2.20 at
-    any level, is dropped where it comes out: C's own ``stderr``. Python's ``sys.stderr``, the file
-    descriptor and child processes go on as they are. A process that dies of the import says why
-    under ``TF_CPP_MIN_LOG_LEVEL=0``.
+    Its C++ code logs as it is loaded and when XLA first compiles. A log level silences most of it,
+    and is read while it is imported. What its libraries log before they have read the level, and
+    XLA up to TensorFlow 2.20 at any level, is dropped where it comes out: C's own ``stderr``.
+    Python's ``sys.stderr``, the file descriptor and child processes go on as they are.
     """
     global _chosen_here, _level_set
     if importing:

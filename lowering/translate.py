@@ -118,7 +118,6 @@ def emit_entry(
 
 
 def _rule(program: Program, slot: int, *, strong_zero: bool, whole: bool) -> Rule:
-    """Return the rule of one entry, by its numbers and by how zeros are to absorb."""
     op = program.ops[slot]
     if op.rules is None and touches_complex(program, slot):
         rule, zeros = _complex_rule(op), "complex zeros"
@@ -151,7 +150,8 @@ def _operands(recording: Recording, slot: int, tensors: Any, out: Result) -> lis
                 for i in inputs
             )
         )
-    if op.rules is not None and wanted.kind == "c" and not _takes_complex(program, slot):
+    kinds = {dtype.kind for i in inputs if (dtype := program.dtypes[i]) is not None}
+    if op.rules is not None and wanted.kind == "c" and "c" not in kinds:
         wanted = np.finfo(wanted).dtype  # of the result's parts
     operands = []
     for position, i in enumerate(inputs):
@@ -168,11 +168,6 @@ def _operands(recording: Recording, slot: int, tensors: Any, out: Result) -> lis
             tensor = cast_to(tensor, wanted)
         operands.append(tensor)
     return operands
-
-
-def _takes_complex(program: Program, slot: int) -> bool:
-    dtypes = (program.dtypes[i] for i in program.inputs[slot])
-    return any(dtype is not None and dtype.kind == "c" for dtype in dtypes)
 
 
 _SHAPES = linalg.EAGER | shape.EAGER

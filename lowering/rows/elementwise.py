@@ -124,7 +124,6 @@ def _complex_abs(out: Any, x: Any) -> Any:
 
 
 def _part(node: str, x: Any) -> Any:
-    """Return a part of complex numbers: ``Real``, ``Imag`` or ``Angle``."""
     return getattr(raw, node)(input=x, Tout=x.dtype.real_dtype)
 
 

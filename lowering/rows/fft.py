@@ -26,7 +26,6 @@ def _transform(node: str) -> Rule:
 
 
 def _along(axis: int, rank: int, node: Any, x: Any, **options: Any) -> Any:
-    """Run a node that takes the last axis along another one."""
     order = [*range(rank)]
     order[axis], order[-1] = order[-1], order[axis]
     if axis == rank - 1:

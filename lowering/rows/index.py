@@ -46,7 +46,6 @@ def _gather(out: Any, x: Any, indices: Any, *, axis: int) -> Any:
 
 
 def _are_many(indices: Any, x: Any) -> bool:
-    """Return whether so many places are taken along the last axis that whole rows are quicker."""
     return is_large(x) and None not in indices.shape and 2 * indices.shape[0] > x.shape[-1]
 
 
@@ -158,7 +157,6 @@ def _index(out: Any, x: Any, *arrays: Any, plan: tuple[str, ...]) -> Any:
 
 
 def _taken(x: Any, places: list[Any]) -> Any:
-    """Take elements, or blocks, of a tensor by their places along its first axes."""
 
     def lowered(x: Any) -> Any:
         axes, rank = len(places), places[0].shape.rank
@@ -230,10 +228,6 @@ def _argsort(out: Any, x: Any, *, axis: int) -> Any:
     return permuted(tf.gather(order, apart, batch_dims=last), swap)
 
 
-def _argpartition(out: Any, x: Any, *, kth: tuple[int, ...], axis: int) -> Any:
-    return _argsort(out, x, axis=axis)  # sorted is parted too, at every place
-
-
 def _searchsorted(out: Any, a: Any, v: Any, *, side: str) -> Any:
     node = raw.LowerBound if side == "left" else raw.UpperBound
     rows, places = reshaped(a, (1, -1)), reshaped(v, (1, -1))
@@ -248,7 +242,8 @@ LOWERINGS: dict[str, Row | Rule] = {
     "roll": Row(_roll, xla=True, complex=True),
     "within": _within,
     "argsort": _argsort,
-    "argpartition": _argpartition,
+    # Sorted is parted too, at every place.
+    "argpartition": lambda out, x, *, kth, axis: _argsort(out, x, axis=axis),
     "searchsorted": _searchsorted,
     "tensor_slice": Row(_tensor_slice, xla=True, complex=True),
     "gather": Row(_gather, xla=True, complex=True, reads_rows=lambda *, axis: axis == 0),

@@ -16,7 +16,6 @@ from tapegraph.lowering.rows.rules import (
     cast_to,
     finfo,
     is_large,
-    number_like,
     own_gradient,
     permuted,
     raw,
@@ -123,10 +122,6 @@ def _einsum_keeping_zeros(out: Any, *operands: Any, spec: str) -> Any:
     return own_gradient(lowered, *operands)
 
 
-def _inv(out: Any, a: Any) -> Any:
-    return raw.MatrixInverse(input=a, adjoint=False)
-
-
 def _solve(out: Any, a: Any, b: Any) -> Any:
     # NumPy converts integers, and MatrixSolve does not broadcast.
     left, right = (
@@ -174,12 +169,12 @@ def _cofactors(a: Any) -> Any:
     tf = tensorflow()
     s, u, v = raw.Svd(input=a, compute_uv=True, full_matrices=False)
     n = a.shape[-1]
-    others = tf.where(tf.eye(n, dtype=tf.bool), number_like(1.0, s), s[..., None, :])
+    others = selected(tf.eye(n, dtype=tf.bool), 1.0, s[..., None, :])
     vh = tf.linalg.adjoint(v)
-    turned = tf.linalg.det(tf.matmul(u, vh))
+    turned = tf.linalg.det(u @ vh)
     if not a.dtype.is_complex:
         turned = tf.round(turned)  # 1 or -1
-    product = tf.matmul(u * tf.reduce_prod(others, axis=-1)[..., None, :], vh)
+    product = (u * tf.reduce_prod(others, axis=-1)[..., None, :]) @ vh
     return turned[..., None, None] * tf.math.conj(product)
 
 
@@ -204,10 +199,6 @@ def _complex_slogdet(out: Any, a: Any) -> Any:
         return raw.Pack(values=[sign, whole], axis=len(out.shape) - 1), gradient
 
     return own_gradient(lowered, a)
-
-
-def _cholesky(out: Any, a: Any) -> Any:
-    return raw.Cholesky(input=a)
 
 
 def _eigvalsh(out: Any, a: Any) -> Any:
@@ -235,19 +226,14 @@ def _pinv(out: Any, a: Any, *, rcond: float) -> Any:
 
     def lowered(a: Any) -> Any:
         s, u, v = raw.Svd(input=a, compute_uv=True, full_matrices=False)
-        kept = s > number_like(rcond, s) * tf.reduce_max(s, axis=-1, keepdims=True)
-        inverse = tf.where(kept, 1.0 / tf.where(kept, s, tf.ones_like(s)), tf.zeros_like(s))
+        kept = s > rcond * tf.reduce_max(s, axis=-1, keepdims=True)
+        inverse = selected(kept, 1.0 / selected(kept, s, 1.0), 0.0)
         y = tf.matmul(v * inverse[..., None, :], u, transpose_b=True)
 
         def gradient(g: Any) -> Any:
             yt, gt = tf.linalg.matrix_transpose(y), tf.linalg.matrix_transpose(g)
-            outside_rows = gt - tf.matmul(a, tf.matmul(y, gt))
-            outside_columns = gt - tf.matmul(tf.matmul(gt, y), a)
-            return (
-                tf.matmul(outside_rows, tf.matmul(y, yt))
-                + tf.matmul(tf.matmul(yt, y), outside_columns)
-                - tf.matmul(tf.matmul(yt, g), yt)
-            )
+            outside_rows, outside_columns = gt - a @ (y @ gt), gt - (gt @ y) @ a
+            return outside_rows @ (y @ yt) + (yt @ y) @ outside_columns - (yt @ g) @ yt
 
         return y, gradient
 
@@ -303,11 +289,11 @@ LOWERINGS: dict[str, Row | Rule] = {
         _batch_matmul, xla=True, complex=True, strong_zero=product_keeping_zeros(_batch_matmul)
     ),
     "einsum": Row(_einsum, complex=True, strong_zero=_einsum_keeping_zeros),
-    "inv": Row(_inv, complex=True),
+    "inv": Row(lambda out, a: raw.MatrixInverse(input=a, adjoint=False), complex=True),
     "solve": Row(_solve, complex=True),
     "det": Row(_det, complex=True),
     "slogdet": Row(_slogdet, complex=_complex_slogdet),
-    "cholesky": Row(_cholesky, complex=True),
+    "cholesky": Row(lambda out, a: raw.Cholesky(input=a), complex=True),
     "eigvalsh": Row(_eigvalsh, complex=True),
     "svdvals": Row(_svdvals, complex=True),
     "pinv": _pinv,
@@ -316,7 +302,6 @@ LOWERINGS: dict[str, Row | Rule] = {
 
 
 def _product_shape(a: tuple[int, ...], b: tuple[int, ...]) -> tuple[int, ...]:
-    """Return the shape of a product of matrices; raise where there is none."""
     (*before, rows, inner), (*stacked, other, columns) = a, b  # a ValueError for a vector
     if inner != other:
         raise ValueError

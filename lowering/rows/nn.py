@@ -40,7 +40,6 @@ from tapegraph.ops.nn import Pair, valid_counts
 
 
 def _of_channels_first(rule: Rule) -> Rule:
-    """Return the rule of a layer whose first input and result are images channels first."""
 
     def lowered(out: Any, x: Any, *rest: Any, **attrs: Any) -> Any:
         image = reordered(x, TO_LAST)
@@ -93,7 +92,6 @@ def _convolved_by_columns(
     dilation: Pair,
     product: Callable[[Any, Any], Any],
 ) -> Any:
-    """Convolve by a ``product`` of two matrices, as the native engine does."""
     o, c, kh, kw = k.shape
     n, oh, ow, _ = out.shape
     image = _padded(cast_to(x, out.dtype), pad)

@@ -184,7 +184,6 @@ def _cumprod(out: Any, x: Any, *, axis: int) -> Any:
 
 
 def _shifted(x: Any, step: int, axis: int, filling: float = 1.0) -> Any:
-    """Move elements ``step`` places down an axis, filling up behind them."""
     shape = list(shape_of(x))
     if not shape[axis]:
         return x

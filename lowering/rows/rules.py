@@ -8,7 +8,7 @@ operation than its rule, it is a `Row`.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import zip_longest
 from typing import Any, Literal, NamedTuple
 
@@ -43,11 +43,7 @@ class Row(NamedTuple):
     xla: bool = False
     complex: Rule | Literal[True] | None = None
     strong_zero: Rule | None = None
-    reads_rows: Callable[..., bool] | None = None
-
-    def reads_rows_with(self, attrs: Mapping[str, Any]) -> bool:
-        """Return whether it reads whole rows of its first input, with these attributes."""
-        return self.reads_rows is not None and self.reads_rows(**attrs)
+    reads_rows: Callable[..., bool] = lambda **attrs: False
 
 
 LOWERINGS: dict[str, Row] = {}
@@ -74,8 +70,7 @@ class NotLowered(EngineDeclined):
 class MetNaN(NotLowered):
     """The graph of a program with an operation of the user's gave a NaN, and may have lost zeros.
 
-    Only the native engine keeps zeros through a rule that is not the library's. ``grads`` are the
-    graph's numbers.
+    Only the native engine keeps them through such a rule. ``grads`` are the graph's numbers.
     """
 
     grads: list[Any]
@@ -87,10 +82,7 @@ def without_row(op: Op) -> NotLowered:
 
 
 def check_gaps(ops: Iterable[Op]) -> None:
-    """Refuse an operation that is known to have no lowering.
-
-    :raises NotLowered: Names the operation and says why.
-    """
+    """Refuse an operation that is known to have no lowering."""
     for op in dict.fromkeys(ops):
         if op.name in GAPS or (op.rules is not None and op.rules.lowering is None):
             raise without_row(op)
@@ -247,10 +239,7 @@ def finfo(x: Any) -> Any:
 
 
 def reduced(node: str, x: Any, axis: Iterable[int] | None = None, *, keepdims: bool = False) -> Any:
-    """Reduce a tensor over some axes, or over all, by a node such as ``Sum``.
-
-    The sum of all is a NaN where there is one.
-    """
+    """Reduce over some axes, or over all, by a node such as ``Sum``: a NaN where there is one."""
     axis = range(x.shape.rank) if axis is None else axis
     # int32, as TensorFlow's own gradients want axes beside a free one.
     return getattr(raw, node)(input=x, axis=ints(axis, "int32"), keep_dims=keepdims)
@@ -278,10 +267,7 @@ _LARGE = 1 << 14
 
 
 def is_large(x: Any) -> bool:
-    """Return whether a tensor has so many elements that quick nodes are worth a condition.
-
-    One with a free axis may have few.
-    """
+    """Return whether quick nodes are worth a condition; a tensor with a free axis may be small."""
     return None not in x.shape and bool(math.prod(x.shape) >= _LARGE)
 
 

@@ -219,5 +219,4 @@ def hidden_numbers(recording: Recording) -> list[Hidden]:
 
 
 def _is_float64(value: Any) -> bool:
-    """Return whether a number is the same as a float64."""
     return not isinstance(value, (bool, np.bool_)) and (value != value or float(value) == value)

@@ -159,7 +159,6 @@ class _LoopWriter(Writer):
         return [stand, *outputs, done]
 
     def _of_run(self, run: Any, slot: int, given: Any, carried: dict[int, Any]) -> Any:
-        """Return what a run is given of a feed; constants are the same in all of them."""
         if self._program.ops[slot] is not INPUT:
             return given
         if slot in carried:
@@ -167,6 +166,5 @@ class _LoopWriter(Writer):
         return raw.GatherV2(params=given, indices=run, axis=0)
 
     def _left(self, slot: int, before: Any, outputs: list[Any]) -> Any:
-        """Return what a run leaves for the next one to read."""
         place = self._carried[slot]
         return before if place is None else outputs[place]

@@ -38,11 +38,7 @@ class MayHaveLostZeros(NotLowered):
 
 
 class Step:
-    """A whole program in TensorFlow.
-
-    ``leaves`` are the slots whose values `run` takes, in order; of state it takes the tensors.
-    ``option`` is `compile`'s about XLA.
-    """
+    """A whole program in TensorFlow; ``option`` is `compile`'s about XLA."""
 
     keeps_state = True
 
@@ -62,14 +58,12 @@ class Step:
         variables = {slot: state.variable for slot, state in self._state.items()}
         self._trace = partial(StepGraph, recording, variables, inputs)
         self._use = xla.use(recording, option)
+        what = f"compiling a step with XLA: {len(program)} entries"
         self.variants = xla.Variants(
             self._trace,
             len(program),
             self._use,
-            # The first run of all is announced already.
-            what=None
-            if self._use.at_once
-            else f"compiling a step with XLA: {len(program)} entries",
+            what=None if self._use.at_once else what,  # the first run of all is announced already
             trials=tuner.POLICY.variant_trials,
         )
         self._loop: Loop | None = None
@@ -94,7 +88,6 @@ class Step:
             tf.summary.graph(_renamed(function.graph.as_graph_def(), self._labels()))
 
     def _labels(self) -> dict[str, str]:
-        """Return the names of parameters and inputs, by those of the graph's placeholders."""
         function = self.variants.graph.call.function
         slots = {id(self._state[slot].variable.handle): slot for slot in self._state}
         labels = {
@@ -115,7 +108,6 @@ class Step:
         return [self._fed(i, array) for i, array in enumerate(self._pushed(values))]
 
     def _pushed(self, values: list[Any]) -> list[Array]:
-        """Bring state to its variables, and return the arrays of inputs."""
         keep_freed_memory()
         for variable, node in zip(self._state.values(), values, strict=False):
             variable.push(node)
@@ -132,10 +124,9 @@ class Step:
         return self._numbers[position][1]
 
     def run(self, values: list[Any], changes: Any = None) -> list[Any]:
-        """Compute the outputs, and the new numbers of state in its variables.
+        """Return what gives the outputs, computed with the new numbers of state in its variables.
 
-        Each function returned gives an output as an array that nobody else holds. Raise
-        `MayHaveLostZeros` where a gradient holds a NaN.
+        :raises MayHaveLostZeros: A gradient holds a NaN.
         """
         feeds = self.feeds(values)
         self._ran = self.variants
@@ -151,7 +142,7 @@ class Step:
         return lambda outputs: changes(outputs, remote)
 
     def run_many(self, values: list[Any], runs: int, many: Many, changes: Any) -> list[Any]:
-        """Compute the outputs of many runs: those of each in rows, and the last one's of others."""
+        """Return the outputs of many runs: those of each in rows, and the last one's of others."""
         if self._loop is None:
             check_loops(self._program)
             self._loop = Loop(self._trace, len(self._program), many=many, use=self._use)
@@ -189,7 +180,6 @@ def _input(text: str, names: Mapping[str, str]) -> str:
 
 
 def _free(name: str, taken: set[str]) -> str:
-    """Return a name that no node has, from now on taken."""
     count, found = 0, name
     while found in taken:
         count += 1

@@ -114,7 +114,6 @@ class StepGraph:
         return outputs
 
     def _outputs(self, ran: list[Any]) -> list[Output]:
-        """Return what gives the outputs once a list holds what the graph gives after its flag."""
         outputs, place = [], 1
         for shape in self._shapes:
             stop = place + (1 if shape is None else 2)
@@ -139,8 +138,8 @@ def _commit(result: Iterator[Any], ran: list[Any], flag: Iterator[Any], writes: 
 class Output:
     """Gives one output of a run as an array that nobody else holds.
 
-    ``place`` is where its tensors are in what the run gave: one, or the rows and values of a
-    table's gradient, whose shape is ``shape``.
+    :param place: Where its tensors are: one, or the rows and values of a table's gradient.
+    :param shape: That of the table.
     """
 
     __slots__ = ("_place", "_ran", "_shape")
@@ -375,7 +374,6 @@ class Writer:
         return tf.reduce_all(tf.stack(guards)) if guards else tf.constant(True)
 
     def _assign(self, new: dict[int, Any]) -> Any:
-        """Give each leaf its new value, and a table of rows what is new of it."""
         tf, program = tensorflow(), self._program
         for update in program.updates:
             variable, table = self._variables[update.leaf], self._tables.get(update.leaf)
@@ -391,14 +389,12 @@ class Writer:
 def _hidden(
     recording: Recording, variables: Mapping[int, Any], inputs: list[int]
 ) -> Iterator[tuple[Array, list[int]]]:
-    """Return the constants that XLA is fed, each with its slots."""
     for slot in _constants(recording.program, variables, inputs):
         yield recording.values[slot], [slot]
     yield from agreement.hidden_numbers(recording)
 
 
 def _constants(program: Program, variables: Mapping[int, Any], inputs: Container[int]) -> list[int]:
-    """Return the slots of arrays that are neither state nor inputs."""
     return [slot for slot in program.fed if slot not in variables and slot not in inputs]
 
 

@@ -40,7 +40,6 @@ _lock = Lock()
 
 
 def _claim() -> bool:
-    """Count one more compile, or return False where the process has made as many as it may."""
     global _compiles
     with _lock():
         if _compiles >= LIMIT:
@@ -75,8 +74,6 @@ class Variants:
     """The two graphs of a step, or of a loop of it.
 
     :param trace: Makes one: ``trace(with_xla=True, careful=True)``.
-    :param entries: How many the program has.
-    :param use: Whether XLA is to compile it.
     :param what: How compiling it is announced; None where it is already.
     :param trials: How often each runs before it is judged.
     :ivar compile_seconds: What its runs have spent compiling with XLA.
@@ -206,7 +203,6 @@ class Variants:
 
 
 def _in_a_line(error: Exception) -> str:
-    """Return why XLA did not compile or run a graph."""
     text = str(error)
     missing = re.findall(r"(\w+) \(No registered", text)
     if missing:
