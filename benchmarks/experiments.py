@@ -224,7 +224,7 @@ def stacks() -> Ways:
 def graphs() -> Ways:
     """Backward of the transformer block: sweep, and graphs of it."""
     from tapegraph import fallback
-    from tapegraph.lowering.backward.graph import Graph, results_fed
+    from tapegraph.lowering.backward import Graph, results_fed
 
     recording, seeds = block_program()
     ways: Ways = {"native sweep": lambda: fallback.gradients(recording, seeds)}
@@ -242,7 +242,7 @@ def background() -> Ways:
     from threading import Thread
 
     from benchmarks.workloads import transformer
-    from tapegraph.lowering.backward.graph import Graph, results_fed
+    from tapegraph.lowering.backward import Graph, results_fed
 
     recording, seeds = block_program()
     results = results_fed(recording.program)

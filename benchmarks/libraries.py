@@ -145,7 +145,6 @@ class Graph(Library):
         program = recording.program
         (out,) = program.outputs
         wanted = [next(s for s, n in enumerate(recording.nodes) if n is leaf) for leaf in inputs]
-        numbers = {slot: recording.values[slot] for slot in program.scalars}
         seed = cotangent(program.shapes[out], program.dtypes[out])
 
         def traced(*feeds: Any) -> list[Any]:
@@ -155,7 +154,8 @@ class Graph(Library):
             targets = [tensors[slot] for slot in wanted]
             with tf.GradientTape(watch_accessed_variables=False) as tape:
                 tape.watch(targets)
-                emit(tf, program, tensors, numbers, whole=True)
+                for _ in emit(recording, tensors, whole=True):
+                    pass
             grads = []
             if len(feeds) > len(program.fed):
                 grads = tape.gradient(

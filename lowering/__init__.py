@@ -7,32 +7,27 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from tapegraph.lowering.engine import ENGINE
+from tapegraph.lowering.rows.rules import GAPS, MetNaN, NotLowered
 from tapegraph.lowering.runtime import Forked, Unavailable, loaded, tensorflow
-from tapegraph.lowering.unsupported import GAPS, MetNaN, NotLowered
 from tapegraph.recording.program import Recording
 from tapegraph.typed import Array
 
 if TYPE_CHECKING:
-    from tapegraph.lowering.backward.cache import (
+    from tapegraph.lowering.backward import (
         CacheInfo,
+        Lowered,
         cache_clear,
         cache_info,
+        lower,
         set_cache_limit,
     )
-    from tapegraph.lowering.backward.inspect_graph import Lowered, lower
     from tapegraph.lowering.rows.rules import LOWERINGS
 
 # What lowers is imported when it is first asked for: a run of `auto` begins, and may end, without.
-_LATER = {
-    "CacheInfo": "backward.cache",
-    "LOWERINGS": "translate",
-    "Lowered": "backward.inspect_graph",
-    "cache_clear": "backward.cache",
-    "cache_info": "backward.cache",
-    "lower": "backward.inspect_graph",
-    "set_cache_limit": "backward.cache",
-}
-
+_LATER = dict.fromkeys(
+    ("CacheInfo", "Lowered", "cache_clear", "cache_info", "lower", "set_cache_limit"), "backward"
+)
+_LATER["LOWERINGS"] = "translate"
 
 check = ENGINE.check
 

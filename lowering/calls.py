@@ -2,21 +2,30 @@
 
 Graph optimisation is set for this call alone. What would reorder the sums
 and products of a graph is off: ``(x + a) - a`` rounds, and ``x * a / a`` may overflow.
+
+A step's call is to be one piece of C code, in which Python handles no signal: what the graph
+assigns and what Python notes of it go together. TensorFlow's public calls are such a piece with
+Python around it. The piece is private; it is named in this file alone, and tried on a small
+function before it is used. Where TensorFlow has it no longer, or it gives something else, the
+public operation is called in a thread: Python handles signals in the main one alone.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import _thread
+import threading
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from functools import partial
+from contextvars import copy_context
+from functools import cache, partial
 from itertools import chain, starmap
 from typing import Any, TypeVar
 
 import numpy as np
 
 from tapegraph.arrays.buffers import ALIGNMENT, LARGE_BYTES, own
-from tapegraph.lowering import execute, tf_log
-from tapegraph.lowering.runtime import tensorflow
+from tapegraph.interrupts import raise_interrupt
+from tapegraph.lowering.runtime import tensorflow, without_log
 from tapegraph.typed import Array
 
 _SHARED = frozenset("fdlq")
@@ -44,9 +53,8 @@ def shareable(array: Array) -> bool:
 def to_tensorflow(array: Array) -> Any:
     """Return an eager tensor of an array's value.
 
-    The memory is shared where `shareable`; the array must then stay unchanged while TensorFlow
-    runs. Everything else is copied, what is large by NumPy: its memory is kept when it is freed,
-    where TensorFlow's would be new pages in every run.
+    The memory is shared where `shareable`, and must stay unchanged while TensorFlow runs. All else
+    is copied, what is large by NumPy, whose freed memory is kept: TensorFlow's is new pages.
     """
     if not shareable(array):
         if array.nbytes < LARGE_BYTES or array.dtype.char not in _SHARED:
@@ -81,6 +89,8 @@ def to_numpy(tensor: Any) -> Array:
     return np.asarray(tensor)
 
 
+# ------------------------------------------------------------------ the call
+
 # Grappler's time grows faster than the graph; past this many entries it costs more than it saves.
 GRAPPLER_LIMIT = 250
 # A function that has been called so often is called by the cheap operation, whose kernel stays for
@@ -91,11 +101,7 @@ _kept = 0
 
 
 class DirectCall:
-    """A concrete function, to be called with eager tensors.
-
-    ``entries`` is the length of the program that it came from; with ``xla`` its first call
-    compiles.
-    """
+    """A concrete function of a program with so many entries, to be called with eager tensors."""
 
     def __init__(self, function: Any, entries: int, *, xla: bool = False) -> None:
         self.function = function
@@ -111,7 +117,7 @@ class DirectCall:
         self._config = config.SerializeToString()
         self._is_registered = True
         self._calls = 0
-        self._private = execute.private()
+        self._private = private()
         if self._private is not None:
             self._way = self._private.by_name
 
@@ -119,27 +125,29 @@ class DirectCall:
         """Return what gives the function's outputs: taking the first one calls it.
 
         That is one piece of C code, in which Python handles no signal; or else, inside `apart`, it
-        is in a thread where it handles none. What it raises, `public` makes the error that it is in
-        TensorFlow's own calls.
+        is in a thread where it handles none. It raises what `public` makes TensorFlow's own error.
         """
         tensors = [*feeds, *self._captured]
         if self._private is None:
-            call = partial(execute.by_public_operation, xla=self.xla)
+            call = partial(_by_public_operation, xla=self.xla)
             given = (self.function, tensors, self._types, self._config)
             return chain.from_iterable(starmap(call, (given,)))
         self._calls += 1
-        if self._calls == OFTEN and not self.xla and self._is_straight() and _claim():
+        if self._calls == OFTEN and not self.xla and self._may_be_kept():
             self._way = self._private.by_operation
         return self._way(self.function, self._name, tensors, self._types, self._config)
 
-    def _is_straight(self) -> bool:
-        operations = self.function.graph.get_operations()
-        return _BRANCHES.isdisjoint(operation.type for operation in operations)
+    def _may_be_kept(self) -> bool:
+        global _kept
+        if not _BRANCHES.isdisjoint(op.type for op in self.function.graph.get_operations()):
+            return False
+        _kept += 1
+        return _kept <= MOST_KEPT
 
     def apart(self, fn: Callable[..., T], *args: Any) -> T:
         """Call a function that takes what `begin` gave, where no signal is handled in between."""
         if self._private is None:
-            return execute.away_from_signals(fn, *args)
+            return away_from_signals(fn, *args)
         return fn(*args)
 
     def __call__(self, feeds: list[Any]) -> list[Any]:
@@ -156,27 +164,19 @@ class DirectCall:
             return _AS_IT_IS
         self._is_registered = False
         _let_go(self.function.graph)
-        return tf_log.compiling() if self.xla else _AS_IT_IS
-
-
-def _claim() -> bool:
-    """Count one more kernel that stays, or return False where there are as many as there may be."""
-    global _kept
-    _kept += 1
-    return _kept <= MOST_KEPT
+        return without_log() if self.xla else _AS_IT_IS
 
 
 def public(error: Exception) -> Exception:
     """Return the error that TensorFlow's own call raises for one of its C code."""
-    private = execute.private()
-    return error if private is None else private.error(error)
+    found = private()
+    if found is None or not isinstance(error, found.failure):
+        return error
+    return found.public(error)  # type: ignore[no-any-return]
 
 
 def _let_go(graph: Any) -> None:
-    """Take a graph's own gradients out of TensorFlow's registry, whose entries hold it for good.
-
-    What a program differentiates is a part of its graph by now.
-    """
+    """Take a graph's own gradients, emitted by now, out of a registry that holds it for good."""
     try:
         from tensorflow.python.framework import ops
 
@@ -186,3 +186,117 @@ def _let_go(graph: Any) -> None:
     for operation in graph.get_operations():
         if operation.type == "IdentityN":  # which is what a function with its own gradient ends in
             registered.pop(operation.node_def.attr["_gradient_op_type"].s.decode(), None)
+
+
+# ------------------------------------------------------------------ what it ends in
+
+_OPERATION = "StatefulPartitionedCall"
+
+
+class Private:
+    """TensorFlow's private calls: each returns an iterator whose first item calls.
+
+    A function is called as an op of its own name, whose kernel goes with the function; or by the
+    operation that calls functions, at a third of the price, whose kernel stays for good.
+    """
+
+    def __init__(self) -> None:
+        from tensorflow.python import pywrap_tfe
+        from tensorflow.python.eager import context, core
+
+        self._context = context.context
+        self._execute = pywrap_tfe.TFE_Py_Execute
+        self._fast_execute = pywrap_tfe.TFE_Py_FastPathExecute
+        self.failure = core._NotOkStatusException
+        self.public = core._status_to_exception
+
+    def by_name(
+        self, function: Any, name: Any, tensors: list[Any], types: list[Any], config: bytes
+    ) -> Iterator[Any]:
+        """Call a function as an op."""
+        here = self._context()
+        here.ensure_initialized()
+        attrs = ("executor_type", "", "config_proto", config)
+        given = (here._handle, here.device_name, name, tensors, attrs, len(types))
+        return chain.from_iterable(starmap(self._execute, (given,)))
+
+    def by_operation(
+        self, function: Any, name: Any, tensors: list[Any], types: list[Any], config: bytes
+    ) -> Iterator[Any]:
+        """Call a function by the operation; not one of XLA's, which it would not compile."""
+        here = self._context()
+        here.ensure_initialized()
+        attrs = ("Tout", types, "f", function, "config", "", "config_proto", config)
+        given = (here, _OPERATION, None, tensors, *attrs, "executor_type", "")
+        return chain.from_iterable(starmap(self._fast_execute, (given,)))
+
+
+@cache
+def private() -> Private | None:
+    """Return TensorFlow's private calls, or None where they are not what they were."""
+    tf = tensorflow()
+    try:
+        found = Private()
+        with tf.init_scope():
+            x = tf.constant([1.0, 2.0])
+            spec = tf.TensorSpec(x.shape, x.dtype)
+            traced = tf.function(lambda x: [x + 1.0, x], input_signature=[spec], autograph=False)
+            function = traced.get_concrete_function()
+            types = [x.dtype, x.dtype]
+            for call in (found.by_name, found.by_operation):
+                first, second = call(function, function.name, [x], types, b"")
+                if [*first.numpy(), *second.numpy()] != [2.0, 3.0, 1.0, 2.0]:
+                    return None
+    except Exception as error:  # it is nobody's promise
+        raise_interrupt(error)
+        return None
+    return found
+
+
+def _by_public_operation(
+    function: Any, tensors: Sequence[Any], types: list[Any], config: bytes, *, xla: bool
+) -> Any:
+    """Call a concrete function by what TensorFlow documents; with XLA it is its own call."""
+    if xla:
+        given = len(tensors) - len(function.captured_inputs)
+        return function(*tensors[:given])
+    operation = getattr(tensorflow().raw_ops, _OPERATION)
+    return operation(args=list(tensors), Tout=types, f=function, config_proto=config)
+
+
+def away_from_signals(fn: Callable[..., T], *args: Any) -> T:
+    """Call a function where no signal handler runs, and wait for it, whatever one raises here."""
+    if threading.current_thread() is not threading.main_thread():
+        return fn(*args)
+    results: list[Callable[[], T]] = []
+    finished = _thread.allocate_lock()
+    finished.acquire()
+    run = partial(copy_context().run, _finish, results, finished, fn, args)
+    started: list[int] = []
+    interrupt: BaseException | None = None
+    while not results:
+        try:
+            if not started:  # in one call, lest it be started twice
+                started.extend(map(_thread.start_new_thread, (run,), ((),)))
+            finished.acquire(timeout=1.0)
+        except BaseException as error:
+            interrupt = error
+    if interrupt is not None:
+        raise interrupt
+    return results[0]()
+
+
+def _finish(
+    results: list[Callable[[], T]], finished: Any, fn: Callable[..., T], args: tuple[Any, ...]
+) -> None:
+    try:
+        value = fn(*args)
+        results.append(lambda: value)
+    except BaseException as error:
+        results.append(partial(_raise, error))
+    finally:
+        finished.release()
+
+
+def _raise(error: BaseException) -> Any:
+    raise error

@@ -106,7 +106,6 @@ def _made(op: str, make: Any) -> Any:
 
 
 def _rank(strategy: Any) -> int:
-    """Return which of the strategy's replicas this process runs."""
     tf = tensorflow()
 
     def number() -> Any:

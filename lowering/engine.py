@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import sys
+import tempfile
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from tapegraph.engines.engine import Costs, Engine, Outcome
+from tapegraph.interrupts import raise_interrupt
+from tapegraph.lowering.rows.rules import check_gaps
 from tapegraph.lowering.runtime import (
     Unavailable,
     check_installed,
@@ -17,7 +21,6 @@ from tapegraph.lowering.runtime import (
     loaded,
     tensorflow,
 )
-from tapegraph.lowering.unsupported import check_gaps
 from tapegraph.recording.linearize import History
 from tapegraph.recording.node import Node
 from tapegraph.recording.op import Attrs, Op
@@ -26,10 +29,11 @@ from tapegraph.typed import Array, Xla
 
 if TYPE_CHECKING:
     from tapegraph.lowering.collectives import Workers
-    from tapegraph.lowering.node_times import NodeTime
     from tapegraph.lowering.steps.step import Step
 
 
+# What ran in a graph: a node's type, its start after the first and duration in seconds, its thread.
+NodeTime = tuple[str, float, float, str]
 # TensorFlow imports Keras, and that what it finds of these: seconds, where TensorFlow takes 3.0.
 _BROUGHT = {"sklearn": 0.9, "jax": 0.6, "matplotlib": 0.5, "pandas": 0.35, "scipy": 0.3}
 
@@ -65,18 +69,17 @@ class TensorFlow(Engine):
 
     def run(self, recording: Recording, seeds: Sequence[Array]) -> Outcome:
         """Return the gradients by the program's graph, from the cache or compiled now."""
-        from tapegraph.lowering.backward import cache
-        from tapegraph.lowering.backward.graph import BackwardGraph
+        from tapegraph.lowering.backward import graph_of
         from tapegraph.lowering.translate import check_lowers
 
         check_lowers(recording.program)
         with np.errstate(all="ignore"):
-            graph, seconds = cache.graphs_of(recording, BackwardGraph)
+            graph, seconds = graph_of(recording)
         return Outcome(graph.run(recording, seeds), seconds is None, seconds or 0.0)
 
     def forward(self, op: Op, arrays: tuple[Any, ...], attrs: Attrs) -> Array | None:
         """Return an operation's result by an eager kernel; None where there is no such one."""
-        from tapegraph.lowering.forward import forward
+        from tapegraph.lowering.translate import forward
 
         with np.errstate(all="ignore"):
             return forward(op, arrays, attrs)
@@ -102,10 +105,33 @@ class TensorFlow(Engine):
         return workers(op, strategy)
 
     def node_times(self) -> Callable[[], list[NodeTime]] | None:
-        """Start TensorFlow's profiler."""
-        from tapegraph.lowering.node_times import node_times
+        """Start TensorFlow's own profiler, and return what stops it and gives the nodes that ran.
 
-        return node_times()
+        It is None where the profiler cannot be started, for instance because it runs already.
+        """
+        profiler: Any = tensorflow().profiler.experimental
+        folder = tempfile.TemporaryDirectory(prefix="tapegraph-profile-")
+        try:
+            from tensorflow.tsl.profiler.protobuf import xplane_pb2
+
+            options = profiler.ProfilerOptions(host_tracer_level=2, python_tracer_level=0)
+            profiler.start(folder.name, options=options)
+        except Exception as error:
+            raise_interrupt(error)
+            folder.cleanup()
+            return None
+
+        def stop() -> list[NodeTime]:
+            try:
+                profiler.stop()
+                return _nodes(Path(folder.name), xplane_pb2.XSpace())
+            except Exception as error:
+                raise_interrupt(error)
+                return []  # somebody else has stopped it
+            finally:
+                folder.cleanup()
+
+        return stop
 
     def is_transient(self, error: Exception) -> bool:
         """Return whether it may pass: others hold the memory, or a device is busy."""
@@ -117,7 +143,7 @@ class TensorFlow(Engine):
 
     def details(self) -> dict[str, str]:
         """Return the devices and the state of the cache."""
-        from tapegraph.lowering.backward.cache import cache_info
+        from tapegraph.lowering.backward import cache_info
 
         try:
             devices = [d.name for d in tensorflow().config.list_logical_devices()]
@@ -129,6 +155,22 @@ class TensorFlow(Engine):
             f"{cache.compiles} compiles, {cache.evictions} evictions"
         )
         return ({"devices": ", ".join(devices)} if devices else {}) | {"cache": graphs}
+
+
+def _nodes(folder: Path, space: Any) -> list[NodeTime]:
+    """Read the events of nodes, which alone are called ``name:type`` and shown by the type."""
+    found = []
+    for file in folder.rglob("*.xplane.pb"):
+        space.ParseFromString(file.read_bytes())
+        for plane in space.planes:
+            for line in plane.lines:
+                for event in line.events:
+                    kind = plane.event_metadata[event.metadata_id]
+                    _, _, node = kind.name.rpartition(":")
+                    if node and node == kind.display_name:
+                        start = line.timestamp_ns * 1e-9 + event.offset_ps * 1e-12
+                        found.append((node, start, event.duration_ps * 1e-12, line.name))
+    return found
 
 
 ENGINE = TensorFlow()

@@ -21,10 +21,9 @@ from tapegraph.exporting.recorded import (
     output_names,
     retyped,
 )
-from tapegraph.lowering.rows.rules import Size, ints, reshaped, scalar
+from tapegraph.lowering.rows.rules import NotLowered, Size, ints, reshaped, scalar
 from tapegraph.lowering.runtime import tensorflow
 from tapegraph.lowering.translate import emit_entry, row_of
-from tapegraph.lowering.unsupported import NotLowered
 from tapegraph.pytree import replaced
 from tapegraph.recording.op import INPUT
 from tapegraph.recording.program import Recording
@@ -75,29 +74,20 @@ class Function:
             first = feeds[self.recorded.batched.index(True)]
             batch = tf.shape(first, out_type=tf.int64)[0]
         tensors = self._leaves(feeds, batch)
-        p, recording = self.recorded.program, self.recorded.recording
+        known, p = self.recorded.recording, self.recorded.program
         attrs = [{name: _sized(value, batch) for name, value in a.items()} for a in p.attrs]
         program = retyped(p, attrs, [_sized(shape, batch) for shape in p.shapes])
-        numbers = {slot: recording.values[slot] for slot in program.scalars}
+        recording = Recording(program, known.values, known.nodes)
         for slot, op in enumerate(program.ops):
             if not program.inputs[slot]:
                 continue
             try:
-                result = emit_entry(
-                    tf,
-                    program,
-                    slot,
-                    tensors,
-                    numbers,
-                    strong_zero=strong_zero,
-                    whole=True,
-                    describe=recording.describe,
-                )
+                result = emit_entry(recording, slot, tensors, strong_zero=strong_zero, whole=True)
             except (TypeError, ValueError) as error:
                 if batch is None:
                     raise
                 expected = "an operation that TensorFlow has for it"
-                received = f"{recording.describe(slot)}, for batches of any size"
+                received = f"{known.describe(slot)}, for batches of any size"
                 fix = f"Pass batch=False. ({type(error).__name__}: {error})"
                 raise NotLowered(message(self.recorded.op, received, expected, fix)) from error
             if not program.needs[slot] and any(program.needs[i] for i in program.inputs[slot]):

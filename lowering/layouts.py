@@ -39,10 +39,7 @@ def emitted_last(name: str, out: Result, rule: Rule, attrs: Attrs) -> tuple[Resu
 
 
 class LaidOut:
-    """The graph tensor of each slot of a program, in the layouts that its readers want.
-
-    As a list it has images channels first.
-    """
+    """The tensor of each slot in the layouts that readers want; as a list, channels first."""
 
     def __init__(self, program: Program) -> None:
         self._program = program
@@ -93,8 +90,7 @@ class LaidOut:
     def read_by(self, slot: int, *, last: bool) -> dict[int, Any]:
         """Return the tensors that an operation reads, by slot, in the layouts that it wants.
 
-        A layer wants images channels last, and its other inputs as they are; any other operation
-        what broadcasts to images.
+        A layer wants its images channels last; any other operation what broadcasts to images.
         """
         inputs = self._program.inputs[slot]
         if not last:
@@ -104,7 +100,6 @@ class LaidOut:
         return {inputs[0]: self._laid_last(inputs[0]), **{i: self[i] for i in inputs[1:]}}
 
     def _laid_last(self, slot: int) -> Any:
-        """Return images channels last."""
         if slot not in self._last:
             self._last[slot] = reordered(self._first[slot], TO_LAST)
         return self._last[slot]

@@ -1,10 +1,12 @@
-"""TensorFlow itself: loaded at first use, refused with a reason where it cannot serve."""
+"""TensorFlow itself: loaded at first use and quietly, refused where it cannot serve."""
 
 from __future__ import annotations
 
 import importlib
 import os
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from operator import attrgetter
 from typing import Any
 
@@ -25,6 +27,7 @@ NEEDED = (
     "raw_ops.StatefulPartitionedCall",
 )
 INSTALL = 'Install it with: pip install "tapegraph[tensorflow]".'
+NOT_INSTALLED = f"TensorFlow is not installed. {INSTALL}"
 
 
 class Unavailable(EngineDeclined, RuntimeError):
@@ -48,8 +51,8 @@ _refusal: type[Unavailable] = Unavailable
 def tensorflow() -> Any:
     """Return the tensorflow module, importing it the first time.
 
-    Raise `Unavailable` where it is not installed, does not import, is too old or lacks what is
-    needed, or where this process was forked from one that used it.
+    :raises Unavailable: It is not installed, does not import, is too old or lacks what is needed,
+        or this process was forked from one that used it.
     """
     global _module, _reason
     if _module is None or _reason is not None:
@@ -65,17 +68,12 @@ def check_installed() -> None:
     """Refuse where TensorFlow is known to be unusable, without importing it."""
     global _found, _reason
     if _reason is None and not _found:
-        _found = _module is not None or _is_tensorflow_found()
+        # None stands among the modules for what must not be imported.
+        _found = loaded() if "tensorflow" in sys.modules else is_found("tensorflow")
         if not _found:
-            _reason = f"TensorFlow is not installed. {INSTALL}"
+            _reason = NOT_INSTALLED
     if _reason is not None:
         raise _refusal(_reason)
-
-
-def _is_tensorflow_found() -> bool:
-    if "tensorflow" in sys.modules:
-        return loaded()  # None stands there for what must not be imported
-    return is_found("tensorflow")
 
 
 def is_found(name: str) -> bool:
@@ -102,44 +100,31 @@ def is_transient(error: Exception) -> bool:
         errors = tensorflow().errors
     except Unavailable:
         return False
-    kinds = (
-        errors.AbortedError,
-        errors.CancelledError,
-        errors.DeadlineExceededError,
-        errors.ResourceExhaustedError,
-        errors.UnavailableError,
-    )
-    return isinstance(error, kinds)
+    kinds = ("Aborted", "Cancelled", "DeadlineExceeded", "ResourceExhausted", "Unavailable")
+    return isinstance(error, tuple(getattr(errors, f"{kind}Error") for kind in kinds))
 
 
 def _load() -> None:
     global _module, _reason
-    from tapegraph.lowering import tf_log
-
     try:
-        with tf_log.importing():
+        with without_log(importing=True):
             module = importlib.import_module("tensorflow")
         version = str(module.__version__)
         parts = tuple(int(p) for p in version.split(".")[:2])
-    except ModuleNotFoundError as error:
-        if error.name == "tensorflow":
-            _reason = f"TensorFlow is not installed. {INSTALL}"
-        else:
-            _reason = f"TensorFlow does not import: {type(error).__name__}: {error}"
-        return
     except Exception as error:  # a broken installation raises anything
         raise_interrupt(error)
-        _reason = f"TensorFlow does not import: {type(error).__name__}: {error}"
+        missing = isinstance(error, ModuleNotFoundError) and error.name == "tensorflow"
+        failure = f"TensorFlow does not import: {type(error).__name__}: {error}"
+        _reason = NOT_INSTALLED if missing else failure
         return
+    lacking = [name for name in NEEDED if not _has(module, name)]
     if parts < MINIMUM:
         wanted = f"{'.'.join(map(str, MINIMUM))} or later is needed"
         _reason = f"TensorFlow {version} is too old: {wanted}. {INSTALL}"
-        return
-    missing = [name for name in NEEDED if not _has(module, name)]
-    if missing:
-        _reason = f"TensorFlow {version} has no {missing[0]}, which is needed. {INSTALL}"
-        return
-    _module = module
+    elif lacking:
+        _reason = f"TensorFlow {version} has no {lacking[0]}, which is needed. {INSTALL}"
+    else:
+        _module = module
 
 
 def _has(module: Any, name: str) -> bool:
@@ -158,5 +143,86 @@ def _after_fork() -> None:
         _refusal = Forked
 
 
+# ------------------------------------------------------------------ its log
+
+# A process that dies of the import says why with the level 0.
+_LEVEL, _FATAL_ONLY = "TF_CPP_MIN_LOG_LEVEL", "3"
+_log_lock = Lock()
+_chosen_here = False
+_level_set = False
+_stderr: int | None = None
+_nowhere: int | None = None
+
+
+@contextmanager
+def without_log(*, importing: bool = False) -> Iterator[None]:
+    """Run without TensorFlow's log, if no ``TF_CPP_`` variable says how the user wants it.
+
+    Its C++ code logs as it is loaded and when XLA first compiles. A log level silences most of it,
+    and is read while it is imported. What its libraries log before they have read the level, and
+    XLA up to TensorFlow 2.20 at any level, is dropped where it comes out: C's own ``stderr``.
+    Python's ``sys.stderr``, the file descriptor and child processes go on as they are.
+    """
+    global _chosen_here, _level_set
+    if importing:
+        chosen = any(name.startswith("TF_CPP_") for name in os.environ)
+        _chosen_here = not chosen and "tensorflow" not in sys.modules
+    if not _chosen_here:
+        yield
+        return
+    with _log_lock():
+        try:
+            if importing:
+                _level_set = True
+                os.environ[_LEVEL] = _FATAL_ONLY
+            _drop_stderr()
+            yield
+        finally:
+            _restore()
+
+
+def _drop_stderr() -> None:
+    global _nowhere, _stderr
+    libc = _glibc()
+    if libc is None:
+        return
+    if _nowhere is None:  # never closed: a library may have kept it as its stderr
+        _nowhere = libc.fopen(os.devnull.encode(), b"we")
+    if _nowhere is not None:
+        variable = _c_stderr(libc)
+        _stderr, variable.value = variable.value, _nowhere
+
+
+def _restore() -> None:
+    """Put back what is changed now, whatever that is; a forked child does so too."""
+    global _level_set, _stderr
+    if _stderr is not None:
+        _c_stderr(_glibc()).value, _stderr = _stderr, None
+    if _level_set:
+        _level_set = False
+        if os.environ.get(_LEVEL) == _FATAL_ONLY:  # and not what another thread has set since
+            del os.environ[_LEVEL]
+
+
+def _glibc() -> Any:
+    """Return glibc, whose manual lets a program set ``stderr`` as any variable, or None."""
+    if sys.platform != "linux":
+        return None
+    import ctypes
+
+    libc = ctypes.CDLL(None)
+    if not hasattr(libc, "gnu_get_libc_version"):
+        return None
+    libc.fopen.restype = ctypes.c_void_p
+    return libc
+
+
+def _c_stderr(libc: Any) -> Any:
+    import ctypes
+
+    return ctypes.c_void_p.in_dll(libc, "stderr")
+
+
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_after_fork)
+    os.register_at_fork(after_in_child=_restore)

@@ -5,15 +5,12 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from tapegraph.lowering.rows.rules import Row, Rule, cast_to, number_like, permuted, raw
-from tapegraph.lowering.runtime import tensorflow
+from tapegraph.lowering.rows.rules import Row, Rule, cast_to, permuted, raw
 
 _AXES = ("", "", "2D", "3D")  # by how many of the last axes a node takes
 
 
-def _transform(forward: bool) -> Rule:
-    node = "FFT" if forward else "IFFT"
-
+def _transform(node: str) -> Rule:
     def rule(out: Any, x: Any, *, axes: tuple[int, ...], norm: str) -> Any:
         x = cast_to(x, out.dtype)
         rank, count = len(out.shape), len(axes)
@@ -23,13 +20,12 @@ def _transform(forward: bool) -> Rule:
             for axis in axes:
                 x = _along(axis, rank, getattr(raw, node), x)
         size = math.prod(out.shape[axis] for axis in axes)
-        return _scaled(x, size, norm, forward=forward)
+        return _scaled(x, size, norm, forward=node == "FFT")
 
     return rule
 
 
 def _along(axis: int, rank: int, node: Any, x: Any, **options: Any) -> Any:
-    """Run a node that takes the last axis along another one."""
     order = [*range(rank)]
     order[axis], order[-1] = order[-1], order[axis]
     if axis == rank - 1:
@@ -42,28 +38,25 @@ def _scaled(x: Any, size: int, norm: str, *, forward: bool) -> Any:
     factor = {"backward": 1.0, "ortho": math.sqrt(size), "forward": size}[norm]
     if factor == 1.0:
         return x
-    scale = number_like(1.0 / factor if forward else factor, x)
-    return raw.Mul(x=x, y=scale)
+    return x * (1.0 / factor if forward else factor)
 
 
 def _rfft(out: Any, x: Any, *, axis: int, norm: str) -> Any:
     real = cast_to(x, "float32" if out.dtype == "complex64" else "float64")
     n = x.shape[axis]
-    length = tensorflow().constant([n], "int32")
-    y = _along(axis, len(out.shape), raw.RFFT, real, fft_length=length, Tcomplex=out.dtype)
+    y = _along(axis, len(out.shape), raw.RFFT, real, fft_length=[n], Tcomplex=out.dtype)
     return _scaled(y, n, norm, forward=True)
 
 
 def _irfft(out: Any, x: Any, *, n: int, axis: int, norm: str) -> Any:
     x = cast_to(x, "complex64" if out.dtype == "float32" else "complex128")
-    length = tensorflow().constant([n], "int32")
-    y = _along(axis, len(out.shape), raw.IRFFT, x, fft_length=length, Treal=out.dtype)
+    y = _along(axis, len(out.shape), raw.IRFFT, x, fft_length=[n], Treal=out.dtype)
     return _scaled(y, n, norm, forward=False)
 
 
 LOWERINGS: dict[str, Row | Rule] = {
-    "fft": _transform(True),
-    "ifft": _transform(False),
-    "rfft": _rfft,
-    "irfft": _irfft,
+    "fft": Row(_transform("FFT"), complex=True),
+    "ifft": Row(_transform("IFFT"), complex=True),
+    "rfft": Row(_rfft, complex=True),
+    "irfft": Row(_irfft, complex=True),
 }

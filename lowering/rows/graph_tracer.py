@@ -12,8 +12,10 @@ from tapegraph.differentiation.slopes import SLOPES, Divisor, Linear, Slope
 from tapegraph.lowering.rows.rules import (
     LOWERINGS,
     Result,
+    Row,
     Rule,
     broadcast_shape,
+    cast_to,
     raw,
     with_gradient,
 )
@@ -81,10 +83,9 @@ class GraphTracer(np.lib.mixins.NDArrayOperatorsMixin):
 
 def tensor_of(x: Any, dtype: Any) -> Any:
     """Return an operand as a graph tensor of floats."""
-    tf = tensorflow()
     if type(x) is not GraphTracer:
-        return tf.constant(x, dtype)
-    return x.tensor if x.tensor.dtype == dtype else raw.Cast(x=x.tensor, DstT=dtype)
+        return tensorflow().constant(x, dtype)
+    return cast_to(x.tensor, dtype)
 
 
 def by_slopes(name: str, rule: Rule, *, strong_zero: bool = False) -> Rule:
@@ -101,7 +102,7 @@ def by_slopes(name: str, rule: Rule, *, strong_zero: bool = False) -> Rule:
                 parts = [np.where(g == 0.0, 0.0, part) for part in parts]
             return [tensor_of(part, y.dtype) for part in parts]
 
-        return with_gradient(out, partial(rule, out, **attrs), gradient, *operands)
+        return with_gradient(partial(rule, out, **attrs), gradient, *operands)
 
     return lowered
 
@@ -114,3 +115,15 @@ def _passed(
     if isinstance(slope, Divisor):
         return g / slope.of(y, *inputs, **attrs)
     return g * slope(y, *inputs, **attrs)  # type: ignore[misc]
+
+
+def with_strong_zeros(name: str, row: Row) -> Rule:
+    """Return an operation's rule with a gradient in which a zero cotangent absorbs what it meets.
+
+    It is for the second run after a NaN: the same nodes, and products that give 0 for 0 * inf.
+    """
+    if row.strong_zero is not None:
+        return row.strong_zero
+    if any(not isinstance(slope, Linear | None) for slope in SLOPES.get(name, ())):
+        return by_slopes(name, row.rule, strong_zero=True)
+    return row.rule

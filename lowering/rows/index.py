@@ -6,9 +6,11 @@ import math
 from typing import Any
 
 from tapegraph.lowering.rows.rules import (
+    NotLowered,
     Row,
     Rule,
     broadcast_shape,
+    cast_to,
     ints,
     is_large,
     known,
@@ -16,12 +18,13 @@ from tapegraph.lowering.rows.rules import (
     own_gradient,
     permuted,
     raw,
+    repeated_to,
     reshaped,
     scalar,
+    selected,
     shape_of,
 )
 from tapegraph.lowering.runtime import tensorflow
-from tapegraph.lowering.unsupported import NotLowered
 
 
 def _tensor_slice(out: Any, x: Any, begin: Any, *, size: tuple[int, ...]) -> Any:
@@ -37,22 +40,13 @@ def _gather(out: Any, x: Any, indices: Any, *, axis: int) -> Any:
     if 0 < axis == last and indices.shape.rank == 1 and _are_many(indices, x):
         # Whole rows are taken several times quicker than single numbers, and put back so too.
         order = (last, *range(last))
-        rows = raw.GatherV2(params=permuted(x, order), indices=indices, axis=_first_axis())
+        rows = raw.GatherV2(params=permuted(x, order), indices=indices, axis=0)
         return permuted(rows, (*range(1, last + 1), 0))
-    return raw.GatherV2(params=x, indices=indices, axis=tensorflow().constant(axis))
+    return raw.GatherV2(params=x, indices=indices, axis=axis)
 
 
 def _are_many(indices: Any, x: Any) -> bool:
-    """Return whether so many places are taken along the last axis that whole rows are quicker."""
     return is_large(x) and None not in indices.shape and 2 * indices.shape[0] > x.shape[-1]
-
-
-def _first_axis() -> Any:
-    return tensorflow().constant(0)
-
-
-def _along_rows(*, axis: int) -> bool:
-    return axis == 0
 
 
 def _getitem(out: Any, x: Any, begin: Any, end: Any, plan: tuple[Any, ...]) -> Any:
@@ -96,9 +90,8 @@ def _rows_taken(x: Any, begin: Any, end: Any, plan: tuple[Any, ...]) -> tuple[An
     for axis, i in enumerate(axes[:-1]):
         count, step = plan[i] if isinstance(plan[i], tuple) else (1, 1)
         if step != 1 and count and is_large(x):
-            first = raw.GatherV2(params=begin, indices=ints([i]), axis=_first_axis())
-            rows = first + ints(range(0, count * step, step))
-            x = raw.GatherV2(params=x, indices=rows, axis=tensorflow().constant(axis))
+            rows = begin[i] + ints(range(0, count * step, step))
+            x = raw.GatherV2(params=x, indices=rows, axis=axis)
             whole = [j == i for j in range(len(plan))]
             begin = raw.SelectV2(condition=whole, t=number_like(0, begin), e=begin)
             end = raw.SelectV2(condition=whole, t=number_like(count, end), e=end)
@@ -127,7 +120,7 @@ def _put_back(g: Any, shape: tuple[Any, ...], begin: Any, plan: tuple[Any, ...])
     if not moved:
         return g
     first = [(n - 1) * step if step < 0 else 0 for n, step in zip(counts, steps, strict=True)]
-    shift = raw.GatherV2(params=begin, indices=ints(items[a] for a in moved), axis=_first_axis())
+    shift = raw.GatherV2(params=begin, indices=ints(items[a] for a in moved), axis=0)
     g = raw.Pad(input=g, paddings=raw.Pack(values=[ints([0] * len(room)), ints(room)], axis=1))
     return raw.Roll(input=g, shift=shift + ints(first[a] for a in moved), axis=ints(moved))
 
@@ -136,10 +129,8 @@ def _spread_out(g: Any, axis: int, step: int) -> Any:
     """Put zeros between the elements along an axis, which stand ``step`` apart from then on."""
     shape = shape_of(g)
     before, count, after = math.prod(shape[:axis]), shape[axis], math.prod(shape[axis + 1 :])
-    apart = raw.Pad(
-        input=reshaped(g, (before, count, 1, after)),
-        paddings=tensorflow().constant([(0, 0), (0, 0), (0, step - 1), (0, 0)], "int64"),
-    )
+    beside = [(0, 0), (0, 0), (0, step - 1), (0, 0)]
+    apart = raw.Pad(input=reshaped(g, (before, count, 1, after)), paddings=beside)
     span = (count - 1) * step + 1
     flat = reshaped(apart, (before, count * step, after))
     cut = raw.Slice(input=flat, begin=ints((0, 0, 0)), size=ints((before, span, after)))
@@ -153,14 +144,10 @@ def _index(out: Any, x: Any, *arrays: Any, plan: tuple[str, ...]) -> Any:
     if 0 in x.shape:
         return reshaped(x, out.shape)
     shape = broadcast_shape(arrays)
-    full = [
-        a if tuple(a.shape) == known(shape) else raw.BroadcastTo(input=a, shape=ints(shape))
-        for a in arrays
-    ]
     rest = [i for i, part in enumerate(plan) if part != "array"]
     if axes != list(range(len(axes))):
         x = permuted(x, axes + rest)
-    taken = _taken(x, full)
+    taken = _taken(x, [repeated_to(a, shape) for a in arrays])
     # NumPy puts the indexed axes first where they stand apart, and in their place otherwise.
     if rest and axes[0] > 0 and axes == list(range(axes[0], axes[-1] + 1)):
         n, before = len(shape), axes[0]
@@ -170,7 +157,6 @@ def _index(out: Any, x: Any, *arrays: Any, plan: tuple[str, ...]) -> Any:
 
 
 def _taken(x: Any, places: list[Any]) -> Any:
-    """Take elements, or blocks, of a tensor by their places along its first axes."""
 
     def lowered(x: Any) -> Any:
         axes, rank = len(places), places[0].shape.rank
@@ -206,7 +192,7 @@ def _scatter(out: Any, x: Any, places: Any, *, shape: tuple[int, ...]) -> Any:
             flat = raw.UnsortedSegmentSum(data=x, segment_ids=places, num_segments=count)
 
         def gradient(g: Any) -> Any:
-            return raw.GatherV2(params=reshaped(g, (-1,)), indices=places, axis=_first_axis())
+            return raw.GatherV2(params=reshaped(g, (-1,)), indices=places, axis=0)
 
         return reshaped(flat, shape), gradient
 
@@ -214,9 +200,9 @@ def _scatter(out: Any, x: Any, places: Any, *, shape: tuple[int, ...]) -> Any:
 
 
 def _within(out: Any, x: Any, *, low: int, high: int) -> Any:
-    x = raw.Cast(x=x, DstT="int64")
+    x = cast_to(x, "int64")
     end = number_like(high, x)
-    inside = raw.LogicalAnd(x=x >= number_like(low, x), y=x < end)
+    inside = (x >= number_like(low, x)) & (x < end)
     from_the_end = raw.SelectV2(condition=x < 0, t=x + end, e=x)
     # No place: what gathers by it raises.
     return raw.SelectV2(condition=inside, t=from_the_end, e=number_like(-1, x))
@@ -224,29 +210,22 @@ def _within(out: Any, x: Any, *, low: int, high: int) -> Any:
 
 def _argsort(out: Any, x: Any, *, axis: int) -> Any:
     """Return the stable order, NaN last: `TopKV2` is stable, but has no place for NaN."""
-    last = len(out.shape) - 1
+    tf, last, length = tensorflow(), len(out.shape) - 1, scalar(out.shape[axis], "int32")
     swap = list(range(last + 1))
     swap[axis], swap[last] = last, axis
+
+    def smallest_first(negated: Any) -> Any:
+        return raw.TopKV2(input=negated, k=length, sorted=True, index_type="int64").indices
+
     x = permuted(x, swap)
-    x = raw.Cast(x=x, DstT="int32") if x.dtype == tensorflow().bool else x
     if not x.dtype.is_floating:
-        return permuted(_smallest_first(raw.Invert(x=x), out.shape[axis]), swap)
+        x = cast_to(x, "int32") if x.dtype == tf.bool else x
+        return permuted(smallest_first(raw.Invert(x=x)), swap)
     nan = raw.IsNan(x=x)
-    known = raw.SelectV2(condition=nan, t=number_like(math.inf, x), e=x)
-    order = _smallest_first(raw.Neg(x=known), out.shape[axis])
-    behind = tensorflow().gather(raw.Cast(x=nan, DstT="int32"), order, batch_dims=last)
-    apart = _smallest_first(raw.Invert(x=behind), out.shape[axis])
-    return permuted(tensorflow().gather(order, apart, batch_dims=last), swap)
-
-
-def _smallest_first(negated: Any, length: Any) -> Any:
-    return raw.TopKV2(
-        input=negated, k=scalar(length, "int32"), sorted=True, index_type="int64"
-    ).indices
-
-
-def _argpartition(out: Any, x: Any, *, kth: tuple[int, ...], axis: int) -> Any:
-    return _argsort(out, x, axis=axis)  # sorted is parted too, at every place
+    order = smallest_first(-selected(nan, math.inf, x))
+    behind = tf.gather(raw.Cast(x=nan, DstT="int32"), order, batch_dims=last)
+    apart = smallest_first(raw.Invert(x=behind))
+    return permuted(tf.gather(order, apart, batch_dims=last), swap)
 
 
 def _searchsorted(out: Any, a: Any, v: Any, *, side: str) -> Any:
@@ -260,14 +239,15 @@ def _roll(out: Any, x: Any, *, shift: tuple[int, ...], axis: tuple[int, ...]) ->
 
 
 LOWERINGS: dict[str, Row | Rule] = {
-    "roll": Row(_roll, xla=True),
+    "roll": Row(_roll, xla=True, complex=True),
     "within": _within,
     "argsort": _argsort,
-    "argpartition": _argpartition,
+    # Sorted is parted too, at every place.
+    "argpartition": lambda out, x, *, kth, axis: _argsort(out, x, axis=axis),
     "searchsorted": _searchsorted,
-    "tensor_slice": Row(_tensor_slice, xla=True),
-    "gather": Row(_gather, xla=True, reads_rows=_along_rows),
-    "getitem": Row(_getitem_with_gradient, xla=True),
-    "index": Row(_index, xla=True, reads_rows=_indexes_rows),
-    "scatter": _scatter,
+    "tensor_slice": Row(_tensor_slice, xla=True, complex=True),
+    "gather": Row(_gather, xla=True, complex=True, reads_rows=lambda *, axis: axis == 0),
+    "getitem": Row(_getitem_with_gradient, xla=True, complex=True),
+    "index": Row(_index, xla=True, complex=True, reads_rows=_indexes_rows),
+    "scatter": Row(_scatter, complex=True),
 }

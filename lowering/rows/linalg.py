@@ -8,21 +8,23 @@ from typing import Any
 
 import numpy as np
 
+from tapegraph.arrays.strong_zeros import strong_product
+from tapegraph.lowering.rows.graph_tracer import GraphTracer, tensor_of
 from tapegraph.lowering.rows.rules import (
     Row,
     Rule,
     cast_to,
     finfo,
-    int_axes,
-    ints,
     is_large,
-    known,
-    number_like,
     own_gradient,
     permuted,
     raw,
+    reduced,
+    repeated_to,
     reshaped,
+    selected,
     shape_of,
+    summed_to,
     unless,
 )
 from tapegraph.lowering.runtime import tensorflow
@@ -51,6 +53,40 @@ def _batch_matmul(out: Any, a: Any, b: Any) -> Any:
     return product if product.shape.rank == len(out.shape) else reshaped(product, out.shape)
 
 
+def product_keeping_zeros(rule: Rule) -> Rule:
+    """Return the rule of a product of matrices in which a cotangent's zeros absorb."""
+
+    def keeping(out: Any, a: Any, b: Any) -> Any:
+        def lowered(a: Any, b: Any) -> Any:
+            def gradient(g: Any) -> list[Any]:
+                left, right = _as_matrices(a, b)
+                g = g if b.shape.rank > 1 else g[..., None]
+                g = g if a.shape.rank > 1 else g[..., None, :]
+                transposed = tensorflow().linalg.matrix_transpose
+                ga = summed_to(_strong_product(g, transposed(right), cotangent_first=True), left)
+                gb = summed_to(_strong_product(transposed(left), g, cotangent_first=False), right)
+                return [reshaped(ga, shape_of(a)), reshaped(gb, shape_of(b))]
+
+            return rule(out, a, b), gradient
+
+        return own_gradient(lowered, a, b)
+
+    return keeping
+
+
+def _strong_product(a: Any, b: Any, *, cotangent_first: bool) -> Any:
+    """Multiply matrices so that a zero of the cotangent adds nothing."""
+    dtype = a.dtype
+
+    def product(x: GraphTracer, y: GraphTracer) -> GraphTracer:
+        tensors = (tensor_of(z, dtype) for z in (x, y))
+        return GraphTracer(tensorflow().matmul(*tensors), dtype)
+
+    factors = (GraphTracer(x, dtype) for x in (a, b))
+    found = strong_product(*factors, cotangent_first=cotangent_first, product=product)
+    return tensor_of(found, dtype)
+
+
 def _einsum(out: Any, *operands: Any, spec: str) -> Any:
     inputs = [cast_to(x, out.dtype) for x in operands]
     if len(inputs) == 2:
@@ -58,9 +94,7 @@ def _einsum(out: Any, *operands: Any, spec: str) -> Any:
     return tensorflow().einsum(spec, *inputs, optimize="greedy")  # one node a pair
 
 
-def strong_zero_einsum(rule: Rule, out: Any, *operands: Any, spec: str) -> Any:
-    """Contract with a gradient in which the cotangent's zeros absorb what they meet."""
-    tf = tensorflow()
+def _einsum_keeping_zeros(out: Any, *operands: Any, spec: str) -> Any:
     terms, output = terms_of(spec)
 
     def lined_up(x: Any, term: str, labels: str) -> Any:
@@ -71,41 +105,29 @@ def strong_zero_einsum(rule: Rule, out: Any, *operands: Any, spec: str) -> Any:
 
     def lowered(*xs: Any) -> Any:
         def gradient(g: Any) -> list[Any]:
-            g = tf.convert_to_tensor(g)  # that of a gathered product comes as IndexedSlices
             grads = []
             for i, term in enumerate(terms):
                 labels = term + "".join(sorted(set("".join(terms)) - set(term)))
                 product = lined_up(g, output, labels)
                 for j, x in enumerate(xs):
                     if j != i:
-                        factor = lined_up(tf.cast(x, g.dtype), terms[j], labels)
+                        factor = lined_up(cast_to(x, g.dtype), terms[j], labels)
                         product = raw.MulNoNan(x=factor, y=product)
-                summed = tf.reduce_sum(product, axis=list(range(len(term), len(labels))))
-                grads.append(tf.cast(summed, xs[i].dtype))
+                summed = reduced("Sum", product, range(len(term), len(labels)))
+                grads.append(cast_to(summed, xs[i].dtype))
             return grads
 
-        return rule(out, *xs, spec=spec), gradient
+        return _einsum(out, *xs, spec=spec), gradient
 
     return own_gradient(lowered, *operands)
 
 
-def _inv(out: Any, a: Any) -> Any:
-    return raw.MatrixInverse(input=a, adjoint=False)
-
-
 def _solve(out: Any, a: Any, b: Any) -> Any:
-    stack = out.shape[:-2]
+    # NumPy converts integers, and MatrixSolve does not broadcast.
     left, right = (
-        cast_to(x, out.dtype)  # NumPy converts integers
-        for x in (a, b)
+        repeated_to(cast_to(x, out.dtype), (*out.shape[:-2], *shape_of(x)[-2:])) for x in (a, b)
     )
-    return raw.MatrixSolve(matrix=_stacked(left, stack), rhs=_stacked(right, stack), adjoint=False)
-
-
-def _stacked(x: Any, stack: tuple[int, ...]) -> Any:
-    """Repeat matrices to a stack of them: MatrixSolve does not broadcast."""
-    shape = (*stack, *shape_of(x)[-2:])
-    return x if tuple(x.shape) == known(shape) else raw.BroadcastTo(input=x, shape=ints(shape))
+    return raw.MatrixSolve(matrix=left, rhs=right, adjoint=False)
 
 
 def _det(out: Any, a: Any) -> Any:
@@ -116,9 +138,9 @@ def _det(out: Any, a: Any) -> Any:
 
         def gradient(g: Any) -> Any:
             def by_cofactors() -> Any:
-                return g[..., None, None] * cofactors(a)
+                return g[..., None, None] * tf.math.conj(_cofactors(a))
 
-            if not is_large(a):
+            if a.dtype.is_complex or not is_large(a):
                 return by_cofactors()
             # Where no determinant is zero, there are inverses.
             far = tf.reduce_all(tf.math.is_finite(y) & (tf.abs(y) > finfo(a).tiny))
@@ -139,7 +161,7 @@ def _by_inverse(scale: Any, a: Any, by_cofactors: Callable[[], Any]) -> Any:
     return unless(right, quick, by_cofactors)
 
 
-def cofactors(a: Any) -> Any:
+def _cofactors(a: Any) -> Any:
     """Return ``det(a) inv(a).T`` by the singular values, as the native engine does.
 
     TensorFlow's own gradient of the determinant inverts the matrix, which may be singular.
@@ -147,12 +169,12 @@ def cofactors(a: Any) -> Any:
     tf = tensorflow()
     s, u, v = raw.Svd(input=a, compute_uv=True, full_matrices=False)
     n = a.shape[-1]
-    others = tf.where(tf.eye(n, dtype=tf.bool), number_like(1.0, s), s[..., None, :])
+    others = selected(tf.eye(n, dtype=tf.bool), 1.0, s[..., None, :])
     vh = tf.linalg.adjoint(v)
-    turned = tf.linalg.det(tf.matmul(u, vh))
+    turned = tf.linalg.det(u @ vh)
     if not a.dtype.is_complex:
         turned = tf.round(turned)  # 1 or -1
-    product = tf.matmul(u * tf.reduce_prod(others, axis=-1)[..., None, :], vh)
+    product = (u * tf.reduce_prod(others, axis=-1)[..., None, :]) @ vh
     return turned[..., None, None] * tf.math.conj(product)
 
 
@@ -161,13 +183,27 @@ def _slogdet(out: Any, a: Any) -> Any:
     return raw.Pack(values=[sign, logarithm], axis=len(out.shape) - 1)
 
 
-def _cholesky(out: Any, a: Any) -> Any:
-    return raw.Cholesky(input=a)
+def _complex_slogdet(out: Any, a: Any) -> Any:
+    tf = tensorflow()
+
+    def lowered(a: Any) -> Any:
+        sign, logarithm = raw.LogMatrixDeterminant(input=a)
+
+        def gradient(g: Any) -> Any:
+            # With w = tr(inv(a) da) the logarithm moves by Re w, and the sign by i sign Im w.
+            by_sign = tf.math.imag(tf.math.conj(g[..., 0]) * sign)
+            factor = tf.complex(tf.math.real(g[..., 1]), -by_sign)
+            return factor[..., None, None] * raw.MatrixInverse(input=a, adjoint=True)
+
+        whole = raw.Cast(x=tf.math.real(logarithm), DstT=a.dtype)
+        return raw.Pack(values=[sign, whole], axis=len(out.shape) - 1), gradient
+
+    return own_gradient(lowered, a)
 
 
 def _eigvalsh(out: Any, a: Any) -> Any:
     values, _ = raw.SelfAdjointEigV2(input=a, compute_v=True)
-    return values
+    return tensorflow().math.real(values)
 
 
 def _svdvals(out: Any, x: Any) -> Any:
@@ -190,19 +226,14 @@ def _pinv(out: Any, a: Any, *, rcond: float) -> Any:
 
     def lowered(a: Any) -> Any:
         s, u, v = raw.Svd(input=a, compute_uv=True, full_matrices=False)
-        kept = s > number_like(rcond, s) * tf.reduce_max(s, axis=-1, keepdims=True)
-        inverse = tf.where(kept, 1.0 / tf.where(kept, s, tf.ones_like(s)), tf.zeros_like(s))
+        kept = s > rcond * tf.reduce_max(s, axis=-1, keepdims=True)
+        inverse = selected(kept, 1.0 / selected(kept, s, 1.0), 0.0)
         y = tf.matmul(v * inverse[..., None, :], u, transpose_b=True)
 
         def gradient(g: Any) -> Any:
             yt, gt = tf.linalg.matrix_transpose(y), tf.linalg.matrix_transpose(g)
-            outside_rows = gt - tf.matmul(a, tf.matmul(y, gt))
-            outside_columns = gt - tf.matmul(tf.matmul(gt, y), a)
-            return (
-                tf.matmul(outside_rows, tf.matmul(y, yt))
-                + tf.matmul(tf.matmul(yt, y), outside_columns)
-                - tf.matmul(tf.matmul(yt, g), yt)
-            )
+            outside_rows, outside_columns = gt - a @ (y @ gt), gt - (gt @ y) @ a
+            return outside_rows @ (y @ yt) + (yt @ y) @ outside_columns - (yt @ g) @ yt
 
         return y, gradient
 
@@ -216,68 +247,61 @@ def _norm(out: Any, x: Any, *, axis: tuple[int, ...], keepdims: bool, ord: float
         y = _norm_of(x, axis, ord)
 
         def gradient(g: Any) -> Any:
-            cotangent = raw.Reshape(tensor=g, shape=ints(kept))
             # Zero where the cotangent is zero, be the slope infinite.
-            return raw.MulNoNan(x=_slope(x, y, axis, ord), y=cotangent)
+            return raw.MulNoNan(x=_slope(x, y, axis, ord), y=reshaped(g, kept))
 
-        return y if keepdims else raw.Reshape(tensor=y, shape=ints(out.shape)), gradient
+        return y if keepdims else reshaped(y, out.shape), gradient
 
     return own_gradient(lowered, x)
 
 
 def _norm_of(x: Any, axis: tuple[int, ...], ord: float) -> Any:
     sizes = raw.Abs(x=x)
-    if ord == math.inf:
-        return raw.Max(input=sizes, axis=int_axes(axis), keep_dims=True)
-    if ord == -math.inf:
-        return raw.Min(input=sizes, axis=int_axes(axis), keep_dims=True)
+    if math.isinf(ord):
+        return reduced("Max" if ord > 0 else "Min", sizes, axis, keepdims=True)
     if ord == 1:
-        return raw.Sum(input=sizes, axis=int_axes(axis), keep_dims=True)
+        return reduced("Sum", sizes, axis, keepdims=True)
     if ord == 2 and len(axis) == x.shape.rank:
         half = raw.L2Loss(t=x)  # half the sum of all squares, in one pass
-        root = raw.Sqrt(x=raw.AddV2(x=half, y=half))
-        return raw.Reshape(tensor=root, shape=ints([1] * len(axis)))
+        return reshaped(raw.Sqrt(x=half + half), (1,) * len(axis))
     if ord == 2:
-        squares = raw.Sum(input=raw.Mul(x=x, y=x), axis=int_axes(axis), keep_dims=True)
-        return raw.Sqrt(x=squares)
-    powers = raw.Pow(x=sizes, y=number_like(ord, x))
-    total = raw.Sum(input=powers, axis=int_axes(axis), keep_dims=True)
-    return raw.Pow(x=total, y=number_like(1.0 / ord, x))
+        return raw.Sqrt(x=reduced("Sum", x * x, axis, keepdims=True))
+    return reduced("Sum", sizes**ord, axis, keepdims=True) ** (1.0 / ord)
 
 
 def _slope(x: Any, y: Any, axis: tuple[int, ...], ord: float) -> Any:
     """Return the gradient of a norm ``y`` by its vector ``x``; zero for a zero vector."""
-    tf = tensorflow()
     signs = raw.Sign(x=x)
     if ord == 1:
         return signs
     if math.isinf(ord):
-        ties = tf.cast(tf.abs(x) == y, x.dtype)
-        return signs * ties / tf.reduce_sum(ties, axis=axis, keepdims=True)
-    divisor = tf.where(y == 0, tf.ones_like(y), y)
+        ties = cast_to(raw.Abs(x=x) == y, x.dtype)
+        return signs * ties / reduced("Sum", ties, axis, keepdims=True)
+    divisor = selected(y == 0.0, 1.0, y)
     if ord == 2:
         return x / divisor
-    return tf.where(y == 0, x, signs * tf.pow(tf.abs(x) / divisor, number_like(ord - 1.0, x)))
+    return selected(y == 0.0, x, signs * (raw.Abs(x=x) / divisor) ** (ord - 1.0))
 
 
 LOWERINGS: dict[str, Row | Rule] = {
-    "matmul": Row(_matmul, xla=True),
-    "batch_matmul": Row(_batch_matmul, xla=True),
-    "einsum": _einsum,
-    "inv": _inv,
-    "solve": _solve,
-    "det": _det,
-    "slogdet": _slogdet,
-    "cholesky": _cholesky,
-    "eigvalsh": _eigvalsh,
-    "svdvals": _svdvals,
+    "matmul": Row(_matmul, xla=True, complex=True, strong_zero=product_keeping_zeros(_matmul)),
+    "batch_matmul": Row(
+        _batch_matmul, xla=True, complex=True, strong_zero=product_keeping_zeros(_batch_matmul)
+    ),
+    "einsum": Row(_einsum, complex=True, strong_zero=_einsum_keeping_zeros),
+    "inv": Row(lambda out, a: raw.MatrixInverse(input=a, adjoint=False), complex=True),
+    "solve": Row(_solve, complex=True),
+    "det": Row(_det, complex=True),
+    "slogdet": Row(_slogdet, complex=_complex_slogdet),
+    "cholesky": Row(lambda out, a: raw.Cholesky(input=a), complex=True),
+    "eigvalsh": Row(_eigvalsh, complex=True),
+    "svdvals": Row(_svdvals, complex=True),
     "pinv": _pinv,
     "norm": _norm,
 }
 
 
-def _of_product(a: tuple[int, ...], b: tuple[int, ...]) -> tuple[int, ...]:
-    """Return the shape of a product of matrices; raise where there is none."""
+def _product_shape(a: tuple[int, ...], b: tuple[int, ...]) -> tuple[int, ...]:
     (*before, rows, inner), (*stacked, other, columns) = a, b  # a ValueError for a vector
     if inner != other:
         raise ValueError
@@ -286,6 +310,6 @@ def _of_product(a: tuple[int, ...], b: tuple[int, ...]) -> tuple[int, ...]:
 
 # What eager kernels compute forwards of, with the shape of the result.
 EAGER: dict[str, Callable[..., tuple[int, ...]]] = {
-    "matmul": _of_product,
-    "batch_matmul": _of_product,
+    "matmul": _product_shape,
+    "batch_matmul": _product_shape,
 }

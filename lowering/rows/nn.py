@@ -7,11 +7,14 @@ and the others are slower.
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import numpy as np
 
+from tapegraph.lowering.rows.linalg import product_keeping_zeros
 from tapegraph.lowering.rows.rules import (
     TO_FIRST,
     TO_LAST,
@@ -20,14 +23,15 @@ from tapegraph.lowering.rows.rules import (
     Rule,
     cast_to,
     channels_last,
-    int_axes,
     ints,
     number_like,
     own_gradient,
     permuted,
     raw,
+    reduced,
     reordered,
     reshaped,
+    selected,
     shape_of,
     summed_to,
 )
@@ -35,8 +39,7 @@ from tapegraph.lowering.runtime import tensorflow
 from tapegraph.ops.nn import Pair, valid_counts
 
 
-def of_channels_first(rule: Rule) -> Rule:
-    """Return the rule of a layer whose first input and result are images channels first."""
+def _of_channels_first(rule: Rule) -> Rule:
 
     def lowered(out: Any, x: Any, *rest: Any, **attrs: Any) -> Any:
         image = reordered(x, TO_LAST)
@@ -46,18 +49,14 @@ def of_channels_first(rule: Rule) -> Rule:
     return lowered
 
 
-def conv2d(out: Any, x: Any, k: Any, *, stride: Pair, pad: Pair, dilation: Pair) -> Any:
-    """Lower a convolution of images by a kernel as it was recorded."""
+def _conv2d(out: Any, x: Any, k: Any, *, stride: Pair, pad: Pair, dilation: Pair) -> Any:
     if "float" not in out.dtype:
-        return convolved_by_columns(
-            out, x, k, stride=stride, pad=pad, dilation=dilation, product=tensorflow().matmul
-        )
+        how = {"stride": stride, "pad": pad, "dilation": dilation}
+        return _convolved_by_columns(out, x, k, product=tensorflow().matmul, **how)
     if 0 in out.shape or 0 in k.shape:
         return tensorflow().zeros(out.shape, out.dtype)
-    image, kernel = (
-        _padded(cast_to(x, out.dtype), pad),
-        permuted(cast_to(k, out.dtype), (2, 3, 1, 0)),
-    )
+    image = _padded(cast_to(x, out.dtype), pad)
+    kernel = permuted(cast_to(k, out.dtype), (2, 3, 1, 0))
     if _apart(k, dilation) == (1, 1):
         return raw.Conv2D(input=image, filter=kernel, strides=[1, *stride, 1], padding="VALID")
     return _dilated(image, kernel, stride, _apart(k, dilation))
@@ -83,7 +82,7 @@ def _dilated(image: Any, kernel: Any, stride: Pair, dilation: Pair) -> Any:
     return y if stride == (1, 1) else y[:, :: stride[0], :: stride[1]]
 
 
-def convolved_by_columns(
+def _convolved_by_columns(
     out: Any,
     x: Any,
     k: Any,
@@ -93,7 +92,6 @@ def convolved_by_columns(
     dilation: Pair,
     product: Callable[[Any, Any], Any],
 ) -> Any:
-    """Convolve by a ``product`` of two matrices, as the native engine does."""
     o, c, kh, kw = k.shape
     n, oh, ow, _ = out.shape
     image = _padded(cast_to(x, out.dtype), pad)
@@ -108,8 +106,8 @@ def convolved_by_columns(
     return reshaped(product(columns, kernel), out.shape)
 
 
-def max_pool2d(out: Any, x: Any, *, ksize: Pair, stride: Pair, pad: Pair) -> Any:
-    """Lower a maximum of windows, of which the first largest pixel takes the gradient."""
+def _max_pool2d(out: Any, x: Any, *, ksize: Pair, stride: Pair, pad: Pair) -> Any:
+    """Emit a maximum of windows, of which the first largest pixel takes the gradient."""
     if 0 in out.shape:
         return reshaped(x, out.shape)
     tf = tensorflow()
@@ -119,15 +117,13 @@ def max_pool2d(out: Any, x: Any, *, ksize: Pair, stride: Pair, pad: Pair) -> Any
     def pooled(image: Any) -> Any:
         best = raw.MaxPool(input=image, **windows)
         # TensorFlow's kernels skip a NaN, and know nothing below the lowest number.
-        total = raw.Sum(input=x, axis=int_axes(range(4)))
-        least = raw.Min(input=best, axis=int_axes(range(4)))
-        plain = raw.IsFinite(x=total) & (least > x.dtype.min)
+        plain = raw.IsFinite(x=reduced("Sum", x)) & (reduced("Min", best) > x.dtype.min)
 
         def best_of_any() -> Any:
             y = best
             for value, _, _, won in _kinds(image, best, inside, windows):
                 if value is not None:
-                    y = raw.SelectV2(condition=won, t=number_like(value, y), e=y)
+                    y = selected(won, float(value), y)
             return y
 
         def gradient(g: Any) -> Any:
@@ -135,10 +131,8 @@ def max_pool2d(out: Any, x: Any, *, ksize: Pair, stride: Pair, pad: Pair) -> Any
                 return raw.MaxPoolGrad(orig_input=image, orig_output=best, grad=g, **windows)
 
             def spread_any() -> Any:
-                parts = [
-                    spread(at, top, raw.SelectV2(condition=won, t=g, e=number_like(0.0, g)))
-                    for _, at, top, won in _kinds(image, best, inside, windows)
-                ]
+                kinds = _kinds(image, best, inside, windows)
+                parts = [spread(at, top, selected(won, g, 0.0)) for _, at, top, won in kinds]
                 return raw.AddN(inputs=parts)
 
             # Beside its MaxPool, and in no branch, it becomes oneDNN's kernel: 20 times faster.
@@ -171,15 +165,14 @@ def _kinds(image: Any, best: Any, inside: Any, windows: dict[str, Any]) -> Itera
         yield (None, image, best, won) if value is None else (value, mask, top, won)
 
 
-def avg_pool2d(out: Any, x: Any, *, ksize: Pair, stride: Pair, pad: Pair) -> Any:
-    """Lower a mean of windows, without their padding."""
+def _avg_pool2d(out: Any, x: Any, *, ksize: Pair, stride: Pair, pad: Pair) -> Any:
     if 0 in out.shape:
         return reshaped(x, out.shape)
     y = raw.AvgPool(value=_padded(x, pad), **_windows(ksize, stride))
     if pad != (0, 0):  # which is not counted
         first = tuple(x.shape[i] for i in TO_FIRST)
         counts = valid_counts(first, ksize, stride, pad).transpose(TO_LAST)
-        y = raw.Mul(x=y, y=tensorflow().constant(math.prod(ksize) / counts, y.dtype))
+        y *= tensorflow().constant(math.prod(ksize) / counts, y.dtype)
     return y
 
 
@@ -198,16 +191,16 @@ def _softmax_crossentropy(out: Any, logits: Any, targets: Any) -> Any:
     if targets.shape.rank == logits.shape.rank:
         # SoftmaxCrossEntropyWithLogits takes rows that sum to 1 for granted; these need not.
         weighted = raw.MulNoNan(x=raw.LogSoftmax(logits=logits), y=targets)
-        rows = raw.Neg(x=raw.Sum(input=weighted, axis=int_axes([logits.shape.rank - 1])))
+        rows = -reduced("Sum", weighted, [logits.shape.rank - 1])
     else:
         classes = logits.shape[-1]
         if not classes:
-            return raw.Mean(input=logits, axis=int_axes(range(logits.shape.rank)))  # of no rows
+            return reduced("Mean", logits)  # of no rows
         if logits.shape.rank != 2:
             count = math.prod(shape_of(logits)[:-1])
             logits, targets = reshaped(logits, (count, classes)), reshaped(targets, (count,))
         rows = _row_losses(logits, targets)
-    return raw.Mean(input=rows, axis=int_axes(range(rows.shape.rank)))
+    return reduced("Mean", rows)
 
 
 def _row_losses(logits: Any, targets: Any) -> Any:
@@ -215,26 +208,21 @@ def _row_losses(logits: Any, targets: Any) -> Any:
 
     SparseSoftmaxCrossEntropyWithLogits takes three times as long.
     """
-    tf = tensorflow()
-    last = ints([1])
-    places = raw.ExpandDims(input=targets, axis=tf.constant(1))
+    places = raw.ExpandDims(input=targets, axis=1)
 
     def lowered(logits: Any) -> Any:
-        shifted = raw.Sub(x=logits, y=raw.Max(input=logits, axis=last, keep_dims=True))
+        shifted = logits - reduced("Max", logits, [1], keepdims=True)
         odds = raw.Exp(x=shifted)
-        total = raw.Sum(input=odds, axis=last, keep_dims=True)
-        picked = raw.GatherV2(params=shifted, indices=places, axis=tf.constant(1), batch_dims=1)
-        rows = raw.Squeeze(input=raw.Sub(x=raw.Log(x=total), y=picked), axis=[1])
+        total = reduced("Sum", odds, [1], keepdims=True)
+        picked = raw.GatherV2(params=shifted, indices=places, axis=1, batch_dims=1)
+        rows = raw.Squeeze(input=raw.Log(x=total) - picked, axis=[1])
 
         def gradient(g: Any) -> Any:
-            g = raw.ExpandDims(input=g, axis=tf.constant(1))
+            one, zero = number_like(1.0, logits), number_like(0.0, logits)
             chosen = raw.OneHot(
-                indices=targets,
-                depth=tf.constant(logits.shape[1]),
-                on_value=number_like(1.0, logits),
-                off_value=number_like(0.0, logits),
+                indices=targets, depth=logits.shape[1], on_value=one, off_value=zero
             )
-            return raw.Mul(x=raw.Sub(x=raw.RealDiv(x=odds, y=total), y=chosen), y=g)
+            return (odds / total - chosen) * raw.ExpandDims(input=g, axis=1)
 
         return rows, gradient
 
@@ -242,22 +230,45 @@ def _row_losses(logits: Any, targets: Any) -> Any:
 
 
 def _mse_loss(out: Any, prediction: Any, target: Any) -> Any:
-    squares = raw.SquaredDifference(x=prediction, y=target)
-    return raw.Mean(input=squares, axis=int_axes(range(squares.shape.rank)))
+    return reduced("Mean", raw.SquaredDifference(x=prediction, y=target))
 
 
-def _layer_norm(out: Any, x: Any, gamma: Any, beta: Any, *, eps: float) -> Any:
-    return layer_normalised(out, x, gamma, beta, eps=eps, times=lambda a, b: raw.Mul(x=a, y=b))
+def _loss_keeping_zeros(rule: Rule) -> Rule:
+    """Return the rule of a 0-d result in which zeros of its cotangent absorb."""
+
+    def keeping(out: Any, *operands: Any) -> Any:
+        tf = tensorflow()
+
+        def lowered(*xs: Any) -> Any:
+            def gradient(g: Any) -> list[Any]:
+                with tf.GradientTape(watch_accessed_variables=False) as tape:
+                    tape.watch([x for x in xs if x.dtype.is_floating])
+                    again = rule(out, *xs)
+                zero = tf.UnconnectedGradients.ZERO
+                slopes = tape.gradient(again, xs, unconnected_gradients=zero)
+                return [
+                    raw.MulNoNan(x=slope, y=raw.BroadcastTo(input=g, shape=ints(shape_of(x))))
+                    if x.dtype.is_floating
+                    else None
+                    for slope, x in zip(slopes, xs, strict=True)
+                ]
+
+            return rule(out, *xs), gradient
+
+        return own_gradient(lowered, *operands)
+
+    return keeping
 
 
-def layer_normalised(out: Any, x: Any, gamma: Any, beta: Any, *, eps: float, times: Rule) -> Any:
-    """Lower ``layer_norm`` with ``times`` to multiply a factor by a cotangent."""
+def _layer_norm(
+    out: Any, x: Any, gamma: Any, beta: Any, *, eps: float, times: Rule = operator.mul
+) -> Any:
+    """Emit it with a product ``times`` of a factor and a cotangent."""
 
     def normalised(x: Any) -> Any:
-        centred = raw.Sub(x=x, y=_row_mean(x))
-        variance = _row_mean(raw.Mul(x=centred, y=centred))
-        inverse = raw.Reciprocal(x=raw.Sqrt(x=raw.AddV2(x=variance, y=number_like(eps, x))))
-        normal = raw.Mul(x=centred, y=inverse)
+        centred = x - _row_mean(x)
+        inverse = raw.Reciprocal(x=raw.Sqrt(x=_row_mean(centred * centred) + eps))
+        normal = centred * inverse
 
         def gradient(g: Any) -> Any:
             along = _row_mean(times(normal, g))
@@ -269,33 +280,48 @@ def layer_normalised(out: Any, x: Any, gamma: Any, beta: Any, *, eps: float, tim
         def gradient(g: Any) -> tuple[Any, Any]:
             return times(gamma, g), summed_to(times(normal, g), gamma)
 
-        return raw.Mul(x=normal, y=gamma), gradient
+        return normal * gamma, gradient
 
     # Every step in the precision that NumPy computes it in.
     normal = own_gradient(normalised, x if x.dtype.is_floating else cast_to(x, "float64"))
     kind = np.result_type(normal.dtype.as_numpy_dtype, gamma.dtype.as_numpy_dtype)
     y = own_gradient(scaled, cast_to(normal, kind), cast_to(gamma, kind))
-    return raw.AddV2(x=cast_to(y, out.dtype), y=cast_to(beta, out.dtype))
+    return cast_to(y, out.dtype) + cast_to(beta, out.dtype)
 
 
 def _row_mean(x: Any) -> Any:
-    return raw.Mean(input=x, axis=int_axes([x.shape.rank - 1]), keep_dims=True)
+    return reduced("Mean", x, [x.shape.rank - 1], keepdims=True)
+
+
+def _keeps_zeros(factor: Any, g: Any) -> Any:
+    return raw.MulNoNan(x=factor, y=g)
+
+
+def _conv2d_keeping_zeros(out: Any, x: Any, k: Any, **attrs: Any) -> Any:
+    product = product_keeping_zeros(lambda out, a, b: raw.MatMul(a=a, b=b))
+    return _convolved_by_columns(out, x, k, product=partial(product, None), **attrs)
 
 
 LOWERINGS: dict[str, Row | Rule] = {
-    "softmax_crossentropy": Row(_softmax_crossentropy, xla=True),
-    "mse_loss": Row(_mse_loss, xla=True),
+    "softmax_crossentropy": Row(
+        _softmax_crossentropy, xla=True, strong_zero=_loss_keeping_zeros(_softmax_crossentropy)
+    ),
+    "mse_loss": Row(_mse_loss, xla=True, strong_zero=_loss_keeping_zeros(_mse_loss)),
 }
 
 # Layers whose first input and result are images channels last.
 LAST_LOWERINGS: dict[str, Rule] = {
-    "conv2d": conv2d,
-    "max_pool2d": max_pool2d,
-    "avg_pool2d": avg_pool2d,
+    "conv2d": _conv2d,
+    "max_pool2d": _max_pool2d,
+    "avg_pool2d": _avg_pool2d,
 }
 
 # Used where a capture becomes one graph; a plain backward runs these natively.
-WHOLE_LOWERINGS: dict[str, Rule] = {
-    "layer_norm": _layer_norm,
-    **{name: of_channels_first(rule) for name, rule in LAST_LOWERINGS.items()},
+WHOLE_LOWERINGS: dict[str, Row] = {
+    "layer_norm": Row(_layer_norm, strong_zero=partial(_layer_norm, times=_keeps_zeros)),
+    "conv2d": Row(
+        _of_channels_first(_conv2d), strong_zero=_of_channels_first(_conv2d_keeping_zeros)
+    ),
+    "max_pool2d": Row(_of_channels_first(_max_pool2d)),
+    "avg_pool2d": Row(_of_channels_first(_avg_pool2d)),
 }

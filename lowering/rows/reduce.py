@@ -14,100 +14,69 @@ from tapegraph.lowering.rows.rules import (
     Rule,
     cast_to,
     finfo,
-    int_axes,
     ints,
     is_large,
     number_like,
     own_gradient,
     permuted,
     raw,
+    reduced,
+    repeated_to,
     reshaped,
+    selected,
     shape_of,
     unless,
+    with_gradient,
 )
 from tapegraph.lowering.runtime import tensorflow
 from tapegraph.ops.reduce import kept_shape, last_order
 from tapegraph.recording.op import Attrs
 
 
-def _sum(out: Any, x: Any, *, axis: tuple[int, ...], keepdims: bool) -> Any:
-    # NumPy adds up bools as integers.
-    return raw.Sum(input=cast_to(x, out.dtype), axis=int_axes(axis), keep_dims=keepdims)
+def _over_axes(node: str) -> Rule:
+    """Return the rule of a reduction, in the dtype of its result: NumPy adds bools as integers."""
+
+    def rule(out: Any, x: Any, *, axis: tuple[int, ...], keepdims: bool) -> Any:
+        return reduced(node, cast_to(x, out.dtype), axis, keepdims=keepdims)
+
+    return rule
 
 
-def _mean(out: Any, x: Any, *, axis: tuple[int, ...], keepdims: bool) -> Any:
-    return raw.Mean(input=cast_to(x, out.dtype), axis=int_axes(axis), keep_dims=keepdims)
+def _by_slope(node: str, slope: Callable[..., Any]) -> Rule:
+    """Return the rule of a reduction whose gradient is ``slope(x, y, axis)`` an element."""
 
+    def rule(out: Any, x: Any, *, axis: tuple[int, ...], keepdims: bool) -> Any:
+        kept = kept_shape(shape_of(x), axis)
 
-def _softmax(out: Any, x: Any, *, axis: int) -> Any:
-    last = len(out.shape) - 1
-    return raw.Softmax(logits=x) if axis == last else _softmax_along(x, int_axes([axis]))
+        def lowered(x: Any) -> Any:
+            y = reduced(node, x, axis, keepdims=keepdims)
 
+            def gradient(g: Any) -> Any:
+                full = raw.BroadcastTo(input=reshaped(g, kept), shape=ints(shape_of(x)))
+                return raw.MulNoNan(x=slope(x, reshaped(y, kept), axis), y=full)
 
-def _softmax_along(x: Any, axis: Any) -> Any:
-    """Emit plain nodes: Softmax takes the last axis alone, and two transposes take longer."""
+            return y, gradient
 
-    def total(parts: Any) -> Any:
-        return raw.Sum(input=parts, axis=axis, keep_dims=True)
+        return own_gradient(lowered, x)
 
-    def lowered(x: Any) -> Any:
-        odds = raw.Exp(x=raw.Sub(x=x, y=raw.Max(input=x, axis=axis, keep_dims=True)))
-        y = raw.RealDiv(x=odds, y=total(odds))
-
-        def gradient(g: Any) -> Any:
-            return raw.Mul(x=raw.Sub(x=g, y=total(raw.Mul(x=g, y=y))), y=y)
-
-        return y, gradient
-
-    return own_gradient(lowered, x)
-
-
-def _max(out: Any, x: Any, *, axis: tuple[int, ...], keepdims: bool) -> Any:
-    y = raw.Max(input=x, axis=int_axes(axis), keep_dims=keepdims)
-    return _reduced(x, y, axis, _chosen)
-
-
-def _min(out: Any, x: Any, *, axis: tuple[int, ...], keepdims: bool) -> Any:
-    y = raw.Min(input=x, axis=int_axes(axis), keep_dims=keepdims)
-    return _reduced(x, y, axis, _chosen)
-
-
-def _prod(out: Any, x: Any, *, axis: tuple[int, ...], keepdims: bool) -> Any:
-    y = raw.Prod(input=x, axis=int_axes(axis), keep_dims=keepdims)
-    return _reduced(x, y, axis, _others)
-
-
-def _reduced(x: Any, y: Any, axis: tuple[int, ...], slope: Callable[..., Any]) -> Any:
-    """Return a reduction ``y`` of ``x`` whose gradient is ``slope(x, y, axis)`` an element."""
-    kept = kept_shape(shape_of(x), axis)
-
-    def lowered(x: Any) -> Any:
-        def gradient(g: Any) -> Any:
-            full = raw.BroadcastTo(input=reshaped(g, kept), shape=ints(shape_of(x)))
-            return raw.MulNoNan(x=slope(x, reshaped(y, kept), axis), y=full)
-
-        return raw.Identity(input=y), gradient
-
-    return own_gradient(lowered, x)
+    return rule
 
 
 def _chosen(x: Any, y: Any, axis: tuple[int, ...]) -> Any:
     """Share one among the elements that were chosen: those equal to ``y``, or the NaNs."""
     same = raw.Equal(x=x, y=y, incompatible_shape_error=True)
-    nan = raw.IsNan(x=x)
-    chosen = raw.Cast(x=raw.LogicalOr(x=same, y=nan), DstT=x.dtype)
-    return raw.RealDiv(x=chosen, y=raw.Sum(input=chosen, axis=int_axes(axis), keep_dims=True))
+    chosen = raw.Cast(x=same | raw.IsNan(x=x), DstT=x.dtype)
+    return chosen / reduced("Sum", chosen, axis, keepdims=True)
 
 
 def _others(x: Any, y: Any, axis: tuple[int, ...]) -> Any:
     """Multiply all other elements along the axes; divide where no product leaves the range."""
     if not is_large(x):
         return _products_of_others(x, axis)
-    sizes, every = raw.Abs(x=x), ints(range(x.shape.rank))
-    most, least = raw.Max(input=sizes, axis=every), raw.Min(input=sizes, axis=every)
+    sizes = raw.Abs(x=x)
     reach = 2.0 ** (-float(finfo(x).minexp) / math.prod(x.shape[a] for a in axis))
-    right = (most < reach) & (least > 1.0 / reach)
-    return unless(right, raw.RealDiv(x=y, y=x), lambda: _products_of_others(x, axis))
+    right = (reduced("Max", sizes) < reach) & (reduced("Min", sizes) > 1.0 / reach)
+    return unless(right, y / x, lambda: _products_of_others(x, axis))
 
 
 def _products_of_others(x: Any, axis: tuple[int, ...]) -> Any:
@@ -116,12 +85,35 @@ def _products_of_others(x: Any, axis: tuple[int, ...]) -> Any:
     rest = len(order) - len(axis)
     shape = shape_of(moved)
     flat = reshaped(moved, (*shape[:rest], math.prod(shape[rest:])))
-    products = [
-        raw.Cumprod(x=flat, axis=tensorflow().constant(rest), exclusive=True, reverse=reverse)
-        for reverse in (False, True)
-    ]
-    others = reshaped(raw.Mul(x=products[0], y=products[1]), shape)
+    before, after = (
+        raw.Cumprod(x=flat, axis=rest, exclusive=True, reverse=reverse) for reverse in (False, True)
+    )
+    others = reshaped(before * after, shape)
     return permuted(others, sorted(range(len(order)), key=order.__getitem__))
+
+
+def _softmax(out: Any, x: Any, *, axis: int) -> Any:
+    if axis == len(out.shape) - 1:
+        return raw.Softmax(logits=x)
+
+    # Plain nodes: Softmax takes the last axis alone, and two transposes take longer.
+    def compute(x: Any) -> Any:
+        odds = raw.Exp(x=x - reduced("Max", x, [axis], keepdims=True))
+        return odds / reduced("Sum", odds, [axis], keepdims=True)
+
+    def gradient(g: Any, y: Any, x: Any) -> Any:
+        return [(g - reduced("Sum", g * y, [axis], keepdims=True)) * y]
+
+    return with_gradient(compute, gradient, x)
+
+
+def _softmax_keeping_zeros(out: Any, x: Any, *, axis: int) -> Any:
+    def gradient(g: Any, y: Any, x: Any) -> Any:
+        weighted = raw.MulNoNan(x=y, y=g)
+        total = repeated_to(reduced("Sum", weighted, [axis], keepdims=True), shape_of(y))
+        return [weighted - raw.MulNoNan(x=y, y=total)]
+
+    return with_gradient(lambda x: _softmax(out, x, axis=axis), gradient, x)
 
 
 def _cumsum(out: Any, x: Any, *, axis: int) -> Any:
@@ -133,18 +125,15 @@ def _cumsum(out: Any, x: Any, *, axis: int) -> Any:
 
 def _running_sum(x: Any, axis: int, *, reverse: bool = False) -> Any:
     def one_by_one() -> Any:
-        along = tensorflow().constant(axis)
-        return raw.Cumsum(x=x, axis=along, exclusive=False, reverse=reverse)
+        return raw.Cumsum(x=x, axis=axis, exclusive=False, reverse=reverse)
 
-    if axis != x.shape.rank - 1 or not is_large(x):
-        return one_by_one()
-    block = next((b for b in BLOCKS if x.shape[axis] % b == 0), None)
+    may_be_quick = axis == x.shape.rank - 1 and is_large(x) and x.dtype.is_floating
+    block = next((b for b in BLOCKS if x.shape[axis] % b == 0), None) if may_be_quick else None
     if block is None:
         return one_by_one()
     quick = _sums_of_blocks(x, block, reverse)
     # A product with zeros carries a NaN and an infinity backwards too.
-    total = raw.Sum(input=quick, axis=int_axes(range(x.shape.rank)))
-    return unless(raw.IsFinite(x=total), quick, one_by_one)
+    return unless(raw.IsFinite(x=reduced("Sum", quick)), quick, one_by_one)
 
 
 BLOCKS = range(16, 65)
@@ -161,42 +150,33 @@ def _sums_of_blocks(x: Any, block: int, reverse: bool) -> Any:
     within = reshaped(raw.MatMul(a=reshaped(x, (-1, block)), b=triangle), shape)
     last = [0] * (len(shape) - 1) + [0 if reverse else block - 1]
     totals = raw.Slice(input=within, begin=ints(last), size=ints((*shape[:-1], 1)))
-    others = raw.Cumsum(
-        x=totals, axis=tensorflow().constant(len(shape) - 2), exclusive=True, reverse=reverse
-    )
-    return reshaped(raw.AddV2(x=within, y=others), tuple(x.shape))
+    others = raw.Cumsum(x=totals, axis=len(shape) - 2, exclusive=True, reverse=reverse)
+    return reshaped(within + others, tuple(x.shape))
 
 
 def _cumprod(out: Any, x: Any, *, axis: int) -> Any:
-    tf = tensorflow()
-    along, n = tf.constant(axis), out.shape[axis]
-
     def lowered(x: Any) -> Any:
-        y = raw.Cumprod(x=x, axis=along, exclusive=False, reverse=False)
-
-        def gradient(g: Any) -> Any:
-            if not is_large(x):
-                return by_doubling(g)
-            sizes, every, limits = raw.Abs(x=y), ints(range(x.shape.rank)), finfo(x)
-            least = number_like(float(limits.tiny / limits.eps), x)
-            most = number_like(float(limits.max * limits.eps), x)
-            right = (raw.Min(input=sizes, axis=every) > least) & (
-                raw.Sum(input=sizes, axis=every) < most
-            )
-            sums = _running_sum(raw.Mul(x=g, y=y), axis, reverse=True)
-            return unless(right, raw.RealDiv(x=sums, y=x), lambda: by_doubling(g))
+        y = raw.Cumprod(x=x, axis=axis, exclusive=False, reverse=False)
 
         def by_doubling(g: Any) -> Any:
             # h[k] = g[k] + x[k+1] h[k+1] by doubling; then dx[k] = h[k] y[k-1].
             h, reach = g, _shifted(x, 1, axis)
             step = 1
-            while step < n:
-                far = raw.MulNoNan(x=reach, y=_shifted(h, step, axis, filling=0.0))
-                h = raw.AddV2(x=h, y=far)
-                reach = raw.Mul(x=reach, y=_shifted(reach, step, axis))
+            while step < out.shape[axis]:
+                h += raw.MulNoNan(x=reach, y=_shifted(h, step, axis, filling=0.0))
+                reach *= _shifted(reach, step, axis)
                 step *= 2
-            before = raw.Cumprod(x=x, axis=along, exclusive=True, reverse=False)
+            before = raw.Cumprod(x=x, axis=axis, exclusive=True, reverse=False)
             return raw.MulNoNan(x=before, y=h)
+
+        def gradient(g: Any) -> Any:
+            if not is_large(x):
+                return by_doubling(g)
+            sizes, limits = raw.Abs(x=y), finfo(x)
+            least, most = float(limits.tiny / limits.eps), float(limits.max * limits.eps)
+            right = (reduced("Min", sizes) > least) & (reduced("Sum", sizes) < most)
+            sums = _running_sum(g * y, axis, reverse=True)
+            return unless(right, sums / x, lambda: by_doubling(g))
 
         return y, gradient
 
@@ -204,8 +184,6 @@ def _cumprod(out: Any, x: Any, *, axis: int) -> Any:
 
 
 def _shifted(x: Any, step: int, axis: int, filling: float = 1.0) -> Any:
-    """Move elements ``step`` places down an axis, filling up behind them."""
-    tf = tensorflow()
     shape = list(shape_of(x))
     if not shape[axis]:
         return x
@@ -213,31 +191,26 @@ def _shifted(x: Any, step: int, axis: int, filling: float = 1.0) -> Any:
     moved = raw.Slice(input=x, begin=ints(begin), size=ints([-1] * len(shape)))
     shape[axis] = step
     fill = raw.Fill(dims=ints(shape), value=number_like(filling, x))
-    return raw.ConcatV2(values=[moved, fill], axis=tf.constant(axis))
+    return raw.ConcatV2(values=[moved, fill], axis=axis)
 
 
-def _argmax(out: Any, x: Any, *, axis: int | None, keepdims: bool) -> Any:
-    return _place("ArgMax", out, x, axis)
+def _place(node: str) -> Rule:
+    """Return the rule of the first place of an extreme element, or of a NaN, as NumPy gives it."""
 
-
-def _argmin(out: Any, x: Any, *, axis: int | None, keepdims: bool) -> Any:
-    return _place("ArgMin", out, x, axis)
-
-
-def _place(node: str, out: Any, x: Any, axis: int | None) -> Any:
-    """Return the first place of the largest or smallest element, or of a NaN, as NumPy does."""
-    along = 0 if axis is None else axis
-    x = reshaped(x, (-1,)) if axis is None else x
-    if x.dtype == tensorflow().bool:
-        x = raw.Cast(x=x, DstT="int32")
-    found = _first(node, x, along)
-    if x.dtype.is_floating:
-        if is_large(x):
-            total = raw.Sum(input=x, axis=int_axes(range(x.shape.rank)))  # NaN where there is one
+    def rule(out: Any, x: Any, *, axis: int | None, keepdims: bool) -> Any:
+        along = 0 if axis is None else axis
+        x = reshaped(x, (-1,)) if axis is None else x
+        if x.dtype == tensorflow().bool:
+            x = raw.Cast(x=x, DstT="int32")
+        found = _first(node, x, along)
+        if x.dtype.is_floating and is_large(x):
+            total = reduced("Sum", x)
             found = unless(total == total, found, lambda: _first_nan(x, along, found))
-        else:
+        elif x.dtype.is_floating:
             found = _first_nan(x, along, found)
-    return reshaped(found, out.shape)
+        return reshaped(found, out.shape)
+
+    return rule
 
 
 def _first(node: str, x: Any, axis: int) -> Any:
@@ -246,17 +219,8 @@ def _first(node: str, x: Any, axis: int) -> Any:
 
 def _first_nan(x: Any, axis: int, otherwise: Any) -> Any:
     nan = raw.IsNan(x=x)
-    some = raw.Any(input=nan, axis=int_axes([axis]), keep_dims=False)
     first = _first("ArgMax", raw.Cast(x=nan, DstT="int32"), axis)
-    return raw.SelectV2(condition=some, t=first, e=otherwise)
-
-
-def _truths(node: str) -> Rule:
-    def rule(out: Any, x: Any, *, axis: tuple[int, ...], keepdims: bool) -> Any:
-        true = raw.Cast(x=x, DstT=tensorflow().bool)
-        return getattr(raw, node)(input=true, axis=int_axes(axis), keep_dims=keepdims)
-
-    return rule
+    return selected(reduced("Any", nan, [axis]), first, otherwise)
 
 
 def _over(attrs: Attrs) -> Attrs | None:
@@ -266,27 +230,23 @@ def _over(attrs: Attrs) -> Attrs | None:
     return {**attrs, "axis": tuple(sorted(TO_FIRST[a] for a in attrs["axis"]))}
 
 
-def _along(attrs: Attrs) -> Attrs:
-    return {**attrs, "axis": TO_FIRST[attrs["axis"]]}
-
-
 LOWERINGS: dict[str, Row | Rule] = {
-    "argmax": _argmax,
-    "argmin": _argmin,
-    "all": _truths("All"),
-    "any": _truths("Any"),
-    "sum": Row(_sum, xla=True),
-    "mean": Row(_mean, xla=True),
-    "softmax": Row(_softmax, xla=True),
-    "max": _max,
-    "min": _min,
-    "prod": _prod,
-    "cumsum": _cumsum,
+    "argmax": _place("ArgMax"),
+    "argmin": _place("ArgMin"),
+    "all": _over_axes("All"),
+    "any": _over_axes("Any"),
+    "sum": Row(_over_axes("Sum"), xla=True, complex=True),
+    "mean": Row(_over_axes("Mean"), xla=True, complex=True),
+    "softmax": Row(_softmax, xla=True, strong_zero=_softmax_keeping_zeros),
+    "max": _by_slope("Max", _chosen),
+    "min": _by_slope("Min", _chosen),
+    "prod": Row(_by_slope("Prod", _others), complex=_over_axes("Prod")),
+    "cumsum": Row(_cumsum, complex=True),
     "cumprod": _cumprod,
 }
 
 # The attributes for images channels last; None where the result would be neither layout.
 LAST_ATTRS: dict[str, Callable[[Attrs], Attrs | None]] = {
     **dict.fromkeys(("sum", "mean", "max", "min"), _over),
-    "softmax": _along,
+    "softmax": lambda attrs: {**attrs, "axis": TO_FIRST[attrs["axis"]]},
 }

@@ -1,4 +1,4 @@
-"""The table of lowerings and what every row of it may use.
+"""The table of lowerings, the gaps in it, and what every row of it may use.
 
 A rule ``rule(out, *inputs, **attrs)`` emits the TensorFlow nodes of one operation: ``inputs`` are
 graph tensors, ``out`` is the `Result` that the tape recorded. Where there is more to say of an
@@ -8,15 +8,97 @@ operation than its rule, it is a `Row`.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import zip_longest
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
+from tapegraph.engines.engine import EngineDeclined
 from tapegraph.lowering.runtime import tensorflow
+from tapegraph.recording.op import Op
 
 Rule = Callable[..., Any]
+
+
+class Result(NamedTuple):
+    """Shape and dtype that the tape recorded for an entry; a free axis has a `Size`."""
+
+    shape: tuple[Any, ...]
+    dtype: str
+
+
+class Row(NamedTuple):
+    """The rule of an operation, and what is known of it.
+
+    :ivar xla: With XLA it gives the same in all its cases, NaN and ties included.
+    :ivar complex: The rule for complex numbers, or True where it is the same one. TensorFlow's own
+        gradients conjugate as ours do. Without it they run natively.
+    :ivar strong_zero: The rule in which a zero cotangent absorbs what it meets, where that is
+        neither the rule itself nor made of it by the slopes.
+    :ivar reads_rows: Tells from the attributes whether it reads whole rows of its first input.
+    """
+
+    rule: Rule
+    xla: bool = False
+    complex: Rule | Literal[True] | None = None
+    strong_zero: Rule | None = None
+    reads_rows: Callable[..., bool] = lambda **attrs: False
+
+
+LOWERINGS: dict[str, Row] = {}
+# Differentiable operations of the table that have no lowering in this version, and why.
+GAPS: dict[str, str] = {
+    "layer_norm": "runs in the native engine in this version",
+    "conv2d": "runs in the native engine in this version",
+    "max_pool2d": "runs in the native engine in this version",
+    "avg_pool2d": "runs in the native engine in this version",
+    "erfcx": "has no node in TensorFlow",
+    "log_ndtr": "has no node in TensorFlow, and its gradient needs erfcx",
+    "convolve": "runs in the native engine in this version",
+    "eigh": "gives vectors up to their sign, and TensorFlow's choice of it is not NumPy's",
+    "eig": "gives vectors up to their phase, and TensorFlow's choice of it is not NumPy's",
+    "qr": "gives columns up to their sign, and TensorFlow's choice of it is not NumPy's",
+    "svd": "gives vectors up to their sign, and TensorFlow's choice of it is not NumPy's",
+}
+
+
+class NotLowered(EngineDeclined):
+    """A program holds an operation with no lowering; the message names it."""
+
+
+class MetNaN(NotLowered):
+    """The graph of a program with an operation of the user's gave a NaN, and may have lost zeros.
+
+    Only the native engine keeps them through such a rule. ``grads`` are the graph's numbers.
+    """
+
+    grads: list[Any]
+
+
+def without_row(op: Op) -> NotLowered:
+    """Return the error of an operation that has no row, which says why."""
+    return NotLowered(f"{op.name} {GAPS.get(op.name, 'has no lowering')}")
+
+
+def check_gaps(ops: Iterable[Op]) -> None:
+    """Refuse an operation that is known to have no lowering."""
+    for op in dict.fromkeys(ops):
+        if op.name in GAPS or (op.rules is not None and op.rules.lowering is None):
+            raise without_row(op)
+
+
+class RawOps:
+    """``tf.raw_ops``, looked up when used: the families are imported without TensorFlow."""
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(tensorflow().raw_ops, name)
+
+
+raw = RawOps()
+
+
+# ------------------------------------------------------------------ shapes
 
 
 class Size:
@@ -31,22 +113,18 @@ class Size:
         self.tensor = tensor
 
     def __mul__(self, other: Any) -> Size:
-        return Size(self.tensor * _length(other))
+        return Size(self.tensor * scalar(other, "int64"))
 
     def __add__(self, other: Any) -> Size:
-        return Size(self.tensor + _length(other))
+        return Size(self.tensor + scalar(other, "int64"))
 
     def __sub__(self, other: Any) -> Size:
-        return Size(self.tensor - _length(other))
+        return Size(self.tensor - scalar(other, "int64"))
 
     __rmul__, __radd__ = __mul__, __add__
 
     def __rsub__(self, other: Any) -> Size:
-        return Size(_length(other) - self.tensor)
-
-
-def _length(n: Any) -> Any:
-    return n.tensor if isinstance(n, Size) else graph_constant(int(n), "int64")
+        return Size(scalar(other, "int64") - self.tensor)
 
 
 def shape_of(x: Any) -> tuple[Any, ...]:
@@ -68,53 +146,39 @@ def broadcast_shape(tensors: Sequence[Any]) -> tuple[Any, ...]:
     return tuple(next((n for n in lengths if n != 1), 1) for lengths in axes)[::-1]
 
 
-class Result(NamedTuple):
-    """Shape and dtype that the tape recorded for an entry; a free axis has a `Size`."""
-
-    shape: tuple[Any, ...]
-    dtype: str
+def repeated_to(x: Any, shape: tuple[Any, ...]) -> Any:
+    """Return a tensor repeated to a shape; itself where it has that already."""
+    return x if tuple(x.shape) == known(shape) else raw.BroadcastTo(input=x, shape=ints(shape))
 
 
-class Row(NamedTuple):
-    """The rule of an operation, and what is known of it.
-
-    ``xla``: with XLA it gives the same in all its cases, NaN and ties included. ``reads_rows``
-    returns from the attributes whether it reads whole rows of its first input.
-    """
-
-    rule: Rule
-    xla: bool = False
-    reads_rows: Callable[..., bool] | None = None
-
-    def reads_rows_with(self, attrs: Mapping[str, Any]) -> bool:
-        """Return whether it reads whole rows of its first input, with these attributes."""
-        return self.reads_rows is not None and self.reads_rows(**attrs)
+def reshaped(x: Any, shape: tuple[Any, ...]) -> Any:
+    """Return a tensor in another shape."""
+    return raw.Reshape(tensor=x, shape=ints(shape))
 
 
-LOWERINGS: dict[str, Row] = {}
-# Rules with a gradient of their own in which a zero cotangent absorbs what it meets.
-KEEPING_ZEROS: set[Rule] = set()
-
-
-def keeps_zeros(rule: Rule) -> Rule:
-    """Register a rule that needs no other one where zeros must absorb."""
-    KEEPING_ZEROS.add(rule)
-    return rule
+def permuted(x: Any, axes: Any) -> Any:
+    """Return a tensor with its axes in another order."""
+    return raw.Transpose(x=x, perm=ints(axes))
 
 
 # The orders of axes that take images from channels first to last, and back.
 TO_LAST, TO_FIRST = (0, 2, 3, 1), (0, 3, 1, 2)
 
 
-class RawOps:
-    """``tf.raw_ops``, looked up when used: the families are imported without TensorFlow."""
+def reordered(x: Any, axes: tuple[int, ...]) -> Any:
+    """Return a tensor with its axes in another order: a reshape where no number moves."""
+    shape = shape_of(x)
+    if [i for i in axes if shape[i] != 1] == [i for i, n in enumerate(shape) if n != 1]:
+        return reshaped(x, tuple(shape[i] for i in axes))
+    return permuted(x, axes)
 
-    def __getattr__(self, name: str) -> Any:
-        return getattr(tensorflow().raw_ops, name)
+
+def channels_last(shape: tuple[int, ...]) -> tuple[int, ...]:
+    """Return the shape of images when their channels come last."""
+    return tuple(shape[i] for i in TO_LAST)
 
 
-raw = RawOps()
-
+# ------------------------------------------------------------------ numbers
 
 # Where a graph holds its constants: a step would have hundreds of the same axes and numbers. They
 # hold the graph, so a table outside it would keep every graph there ever was.
@@ -137,29 +201,22 @@ def graph_constant(value: Any, dtype: Any, shape: tuple[int, ...] = ()) -> Any:
     return made[key]
 
 
-def ints(values: Any) -> Any:
-    """Return an int64 constant, or what takes its place where there is a `Size` among them."""
+def ints(values: Iterable[Any], dtype: str = "int64") -> Any:
+    """Return a constant of integers, or what takes its place where there is a `Size` among them."""
     values = list(values)
     if any(isinstance(v, Size) for v in values):
-        return raw.Pack(values=[_length(v) for v in values], axis=0)
-    numbers = [int(v) for v in values]
-    return graph_constant(numbers, "int64", (len(numbers),))
-
-
-def int_axes(axes: Any) -> Any:
-    """Return axes to reduce: int32, as TensorFlow's own gradients want them beside a free axis."""
-    axes = [int(axis) for axis in axes]
-    return graph_constant(axes, "int32", (len(axes),))
-
-
-def number_like(value: Any, like: Any) -> Any:
-    """Return a scalar constant of another tensor's dtype, or a `Size` in it."""
-    return scalar(value, like.dtype)
+        return raw.Pack(values=[scalar(v, dtype) for v in values], axis=0)
+    return graph_constant([int(v) for v in values], dtype, (len(values),))
 
 
 def scalar(value: Any, dtype: Any) -> Any:
     """Return a scalar constant, or a `Size`, in a dtype."""
     return cast_to(value.tensor, dtype) if isinstance(value, Size) else graph_constant(value, dtype)
+
+
+def number_like(value: Any, like: Any) -> Any:
+    """Return a scalar constant of another tensor's dtype, or a `Size` in it."""
+    return scalar(value, like.dtype)
 
 
 def cast_to(x: Any, dtype: Any) -> Any:
@@ -173,49 +230,19 @@ def cast_to(x: Any, dtype: Any) -> Any:
     return raw.Cast(x=x, DstT=wanted)
 
 
-def reshaped(x: Any, shape: tuple[Any, ...]) -> Any:
-    """Return a tensor in another shape."""
-    return raw.Reshape(tensor=x, shape=ints(shape))
-
-
-def permuted(x: Any, axes: Any) -> Any:
-    """Return a tensor with its axes in another order."""
-    return raw.Transpose(x=x, perm=ints(axes))
-
-
-def reordered(x: Any, axes: tuple[int, ...]) -> Any:
-    """Return a tensor with its axes in another order: a reshape where no number moves."""
-    shape = shape_of(x)
-    if [i for i in axes if shape[i] != 1] == [i for i, n in enumerate(shape) if n != 1]:
-        return reshaped(x, tuple(shape[i] for i in axes))
-    return permuted(x, axes)
-
-
-def channels_last(shape: tuple[int, ...]) -> tuple[int, ...]:
-    """Return the shape of images when their channels come last."""
-    return tuple(shape[i] for i in TO_LAST)
-
-
-# From so many elements on, a look whether the quick nodes are right costs less than others take.
-_LARGE = 1 << 14
-
-
-def is_large(x: Any) -> bool:
-    """Return whether a tensor has so many elements that quick nodes are worth a condition.
-
-    One with a free axis may have few.
-    """
-    return None not in x.shape and bool(math.prod(x.shape) >= _LARGE)
-
-
 def finfo(x: Any) -> Any:
     """Return what NumPy knows of the range and the digits of a tensor's floats."""
     return np.finfo(x.dtype.as_numpy_dtype)
 
 
-def unless(right: Any, quick: Any, careful: Callable[[], Any]) -> Any:
-    """Return what quick nodes gave where that is right, and what others give where it is not."""
-    return tensorflow().cond(right, lambda: quick, careful)
+# ------------------------------------------------------------------ nodes
+
+
+def reduced(node: str, x: Any, axis: Iterable[int] | None = None, *, keepdims: bool = False) -> Any:
+    """Reduce over some axes, or over all, by a node such as ``Sum``: a NaN where there is one."""
+    axis = range(x.shape.rank) if axis is None else axis
+    # int32, as TensorFlow's own gradients want axes beside a free one.
+    return getattr(raw, node)(input=x, axis=ints(axis, "int32"), keep_dims=keepdims)
 
 
 def summed_to(g: Any, x: Any) -> Any:
@@ -223,15 +250,45 @@ def summed_to(g: Any, x: Any) -> Any:
     extra = g.shape.rank - x.shape.rank
     kept = (1,) * extra + tuple(x.shape)
     axes = [i for i, n in enumerate(kept) if i < extra or (n == 1 and g.shape[i] != 1)]
-    return reshaped(raw.Sum(input=g, axis=int_axes(axes)), shape_of(x)) if axes else g
+    return reshaped(reduced("Sum", g, axes), shape_of(x)) if axes else g
+
+
+def selected(condition: Any, chosen: Any, otherwise: Any) -> Any:
+    """Choose number by number between two tensors, or a tensor and a number."""
+    if isinstance(chosen, float):
+        chosen = number_like(chosen, otherwise)
+    elif isinstance(otherwise, float):
+        otherwise = number_like(otherwise, chosen)
+    return raw.SelectV2(condition=condition, t=chosen, e=otherwise)
+
+
+# From so many elements on, a look whether the quick nodes are right costs less than others take.
+_LARGE = 1 << 14
+
+
+def is_large(x: Any) -> bool:
+    """Return whether quick nodes are worth a condition; a tensor with a free axis may be small."""
+    return None not in x.shape and bool(math.prod(x.shape) >= _LARGE)
+
+
+def unless(right: Any, quick: Any, careful: Callable[[], Any]) -> Any:
+    """Return what quick nodes gave where that is right, and what others give where it is not."""
+    return tensorflow().cond(right, lambda: quick, careful)
 
 
 def own_gradient(compute: Callable[..., Any], *operands: Any) -> Any:
     """Emit nodes with a gradient of their own: ``compute`` returns a result and its gradient."""
-    return tensorflow().custom_gradient(compute)(*operands)
+    tf = tensorflow()
+
+    def lowered(*xs: Any) -> Any:
+        y, gradient = compute(*xs)
+        # That of what is gathered from comes as IndexedSlices.
+        return y, lambda g: gradient(tf.convert_to_tensor(g))
+
+    return tf.custom_gradient(lowered)(*operands)
 
 
-def with_gradient(out: Any, compute: Rule, gradient: Callable[..., Any], *operands: Any) -> Any:
+def with_gradient(compute: Rule, gradient: Callable[..., Any], *operands: Any) -> Any:
     """Emit nodes whose own gradient is not the one agreed, with the one that is.
 
     ``gradient(g, y, *operands)`` gives a full-shape gradient per operand.
@@ -239,12 +296,8 @@ def with_gradient(out: Any, compute: Rule, gradient: Callable[..., Any], *operan
 
     def lowered(*xs: Any) -> Any:
         y = compute(*xs)
-        return y, lambda g: gradient(g, y, *xs)
+        return y, lambda g: [
+            summed_to(grad, x) for grad, x in zip(gradient(g, y, *xs), xs, strict=True)
+        ]
 
-    # At full size; broadcast_to's own gradient sums back.
-    shape = known(out.shape)
-    full = (
-        x if tuple(x.shape) == shape else raw.BroadcastTo(input=x, shape=ints(out.shape))
-        for x in operands
-    )
-    return own_gradient(lowered, *full)
+    return own_gradient(lowered, *operands)

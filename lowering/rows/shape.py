@@ -6,14 +6,13 @@ from collections.abc import Callable
 from typing import Any
 
 from tapegraph.lowering.rows.rules import TO_FIRST, Row, Rule, ints, permuted, raw, reshaped
-from tapegraph.lowering.runtime import tensorflow
 from tapegraph.recording.op import Attrs
 
 
 def _concat(out: Any, *parts: Any, axis: int) -> Any:
     if len(parts) == 1:
         return raw.Identity(input=parts[0])  # ConcatV2 takes two or more
-    return raw.ConcatV2(values=list(parts), axis=tensorflow().constant(axis))
+    return raw.ConcatV2(values=list(parts), axis=axis)
 
 
 def _broadcast_to(out: Any, x: Any, *, shape: tuple[int, ...]) -> Any:
@@ -21,10 +20,10 @@ def _broadcast_to(out: Any, x: Any, *, shape: tuple[int, ...]) -> Any:
 
 
 LOWERINGS: dict[str, Row | Rule] = {
-    "transpose": Row(lambda out, x, *, axes: permuted(x, axes), xla=True),
-    "reshape": Row(lambda out, x, *, shape: reshaped(x, shape), xla=True),
-    "concat": Row(_concat, xla=True),
-    "broadcast_to": _broadcast_to,
+    "transpose": Row(lambda out, x, *, axes: permuted(x, axes), xla=True, complex=True),
+    "reshape": Row(lambda out, x, *, shape: reshaped(x, shape), xla=True, complex=True),
+    "concat": Row(_concat, xla=True, complex=True),
+    "broadcast_to": Row(_broadcast_to, complex=True),
 }
 
 # What eager kernels compute forwards of, with the shape of the result.

@@ -6,39 +6,42 @@ import math
 from typing import Any
 
 from tapegraph.lowering.rows.graph_tracer import by_slopes
-from tapegraph.lowering.rows.rules import Rule, keeps_zeros, number_like, raw, with_gradient
-from tapegraph.lowering.unsupported import NotLowered
+from tapegraph.lowering.rows.rules import (
+    NotLowered,
+    Row,
+    Rule,
+    number_like,
+    raw,
+    selected,
+    with_gradient,
+)
 
 
 def _gamma(out: Any, x: Any) -> Any:
-    return raw.Mul(x=raw.Exp(x=raw.Lgamma(x=x)), y=_gammasgn(out, x))
+    return raw.Exp(x=raw.Lgamma(x=x)) * _gammasgn(out, x)
 
 
 def _polygamma(out: Any, x: Any, *, n: int) -> Any:
     if n:
         return raw.Polygamma(a=number_like(n, x), x=x)
-    pole = raw.RealDiv(x=number_like(-1.0, x), y=x)  # TensorFlow's node is NaN at 0
-    return raw.SelectV2(condition=x == 0.0, t=pole, e=raw.Digamma(x=x))
+    return selected(x == 0.0, -1.0 / x, raw.Digamma(x=x))  # TensorFlow's node is NaN at 0
 
 
 def _gammasgn(out: Any, x: Any) -> Any:
     """Return -1 from each odd number below zero to the next, and NaN at the poles there."""
     floor = raw.Floor(x=x)
     odd = raw.FloorMod(x=floor, y=number_like(2.0, x)) == 1.0
-    sign = raw.SelectV2(condition=odd & (x < 0.0), t=number_like(-1.0, x), e=number_like(1.0, x))
-    undefined = ((floor == x) & (x < 0.0)) | raw.IsNan(x=x)
-    return raw.SelectV2(condition=undefined, t=number_like(math.nan, x), e=sign)
+    sign = selected(odd & (x < 0.0), -1.0, raw.OnesLike(x=x))
+    return selected(((floor == x) & (x < 0.0)) | raw.IsNan(x=x), math.nan, sign)
 
 
 def _betaln(out: Any, a: Any, b: Any) -> Any:
-    both = raw.AddV2(x=raw.Lgamma(x=a), y=raw.Lgamma(x=b))
-    return raw.Sub(x=both, y=raw.Lgamma(x=raw.AddV2(x=a, y=b)))
+    return raw.Lgamma(x=a) + raw.Lgamma(x=b) - raw.Lgamma(x=a + b)
 
 
 def _beta(out: Any, a: Any, b: Any) -> Any:
-    signs = [_gammasgn(out, x) for x in (a, b, raw.AddV2(x=a, y=b))]
     size = raw.Exp(x=_betaln(out, a, b))
-    return raw.Mul(x=raw.Mul(x=size, y=signs[0]), y=raw.Mul(x=signs[1], y=signs[2]))
+    return size * _gammasgn(out, a) * (_gammasgn(out, b) * _gammasgn(out, a + b))
 
 
 def _xlogy(out: Any, x: Any, y: Any) -> Any:
@@ -50,40 +53,34 @@ def _xlog1py(out: Any, x: Any, y: Any) -> Any:
 
 
 def _entr(out: Any, x: Any) -> Any:
-    inside = raw.Neg(x=raw.Xlogy(x=x, y=x))
-    return raw.SelectV2(condition=x < 0.0, t=number_like(-math.inf, x), e=inside)
+    return selected(x < 0.0, -math.inf, -raw.Xlogy(x=x, y=x))
 
 
-@keeps_zeros
-def _bessel_i(out: Any, x: Any, *, n: int) -> Any:
-    return _bessel(out, x, n, (raw.BesselI0, raw.BesselI1), 1.0)
-
-
-@keeps_zeros
-def _bessel_j(out: Any, x: Any, *, n: int) -> Any:
-    return _bessel(out, x, n, (raw.BesselJ0, raw.BesselJ1), -1.0)
-
-
-def _bessel(out: Any, x: Any, n: int, nodes: tuple[Any, Any], side: float) -> Any:
-    """Emit a Bessel function of order 0 or 1.
+def _bessel(kind: str, side: float) -> Row:
+    """Return the row of Bessel functions of a kind, of order 0 and 1.
 
     TensorFlow's own slope of I1 at 0 is 1, and the table's needs order 2, of which it has no node.
+    ``side`` is the sign of the slope of order 0, by order 1.
     """
-    if n > 1:
-        raise NotLowered(f"a Bessel function of order {n} has no node in TensorFlow")
 
-    def gradient(g: Any, y: Any, x: Any) -> Any:
-        if n == 0:
-            return raw.MulNoNan(x=side * nodes[1](x=x), y=g)
-        ratio = raw.SelectV2(condition=x == 0.0, t=number_like(0.5, x), e=y / x)
-        # Where both have overflowed the larger one is left.
-        ratio = raw.SelectV2(condition=raw.IsInf(x=y), t=number_like(0.0, x), e=ratio)
-        return raw.MulNoNan(x=nodes[0](x=x) - ratio, y=g)
+    def rule(out: Any, x: Any, *, n: int) -> Any:
+        if n > 1:
+            raise NotLowered(f"a Bessel function of order {n} has no node in TensorFlow")
+        nodes = [getattr(raw, f"Bessel{kind}{order}") for order in (0, 1)]
 
-    return with_gradient(out, lambda x: nodes[n](x=x), gradient, x)
+        def gradient(g: Any, y: Any, x: Any) -> Any:
+            if n == 0:
+                return [raw.MulNoNan(x=side * nodes[1](x=x), y=g)]
+            ratio = selected(x == 0.0, 0.5, y / x)
+            # Where both have overflowed the larger one is left.
+            return [raw.MulNoNan(x=nodes[0](x=x) - selected(raw.IsInf(x=y), 0.0, ratio), y=g)]
+
+        return with_gradient(lambda x: nodes[n](x=x), gradient, x)
+
+    return Row(rule, strong_zero=rule)
 
 
-LOWERINGS: dict[str, Rule] = {
+LOWERINGS: dict[str, Row | Rule] = {
     "erf": lambda out, x: raw.Erf(x=x),
     "erfc": lambda out, x: raw.Erfc(x=x),
     "erfinv": lambda out, x: raw.Erfinv(x=x),
@@ -96,6 +93,6 @@ LOWERINGS: dict[str, Rule] = {
     "xlogy": by_slopes("xlogy", _xlogy),
     "xlog1py": by_slopes("xlog1py", _xlog1py),
     "entr": by_slopes("entr", _entr),
-    "bessel_i": _bessel_i,
-    "bessel_j": _bessel_j,
+    "bessel_i": _bessel("I", 1.0),
+    "bessel_j": _bessel("J", -1.0),
 }

@@ -6,12 +6,15 @@ Where what matters is how large numbers are, where a NaN would be lost and where
 of range, a guard looks at the numbers of each run, and the graph runs where they are not for XLA.
 It rounds ``x * y + z`` once. ``tests/lowering/test_agreement.py`` measures all of this over the
 whole range of the dtype.
+
+It joins the constants of ``(x + a) + b`` and ``(x * a) * b``, so it is fed the program's own and
+sees none.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -19,7 +22,9 @@ from tapegraph.lowering.rows.rules import LOWERINGS, raw
 from tapegraph.lowering.runtime import tensorflow
 from tapegraph.recording.op import GRADIENT
 from tapegraph.recording.program import Program, Recording
+from tapegraph.typed import Array
 
+_FLOATS = (np.dtype(np.float32), np.dtype(np.float64))
 # XLA's time grows faster than the program; this many entries take some 20 s.
 ENTRIES = 3000
 # What agrees besides the rows that say so, in all its cases or with a guard.
@@ -170,3 +175,48 @@ def _is_moderate(x: Any) -> Any:
     limit = 2.0 ** (np.finfo(x.dtype.as_numpy_dtype).maxexp // (1 + _MOST_QUOTIENTS))
     size = tf.abs(x)
     return tf.reduce_all(tf.logical_and(size < limit, size > 1.0 / limit))
+
+
+# ------------------------------------------------------------------ numbers it is fed
+
+
+class Hidden(NamedTuple):
+    """A number that XLA is fed, and the slots that have it."""
+
+    number: Array
+    slots: list[int]
+
+
+def hidden_numbers(recording: Recording) -> list[Hidden]:
+    """Return the numbers that XLA is to be fed, so that it joins no two of them.
+
+    Each is a tensor of its own, in the dtype of its readers: out of a vector, or in another dtype,
+    it would be taken again for every element that is computed with it. Exponents stay: XLA
+    multiplies powers of a known one out.
+    """
+    program = recording.program
+    readers = program.readers()
+    exponents = {
+        inputs[1]
+        for op, inputs in zip(program.ops, program.inputs, strict=True)
+        if op.name == "pow"
+    }
+    found: dict[tuple[str, Any], Hidden] = {}
+    for slot in program.scalars:
+        value = recording.values[slot]
+        if slot in exponents or not _is_float64(value):
+            continue
+        kinds = {program.dtypes[reader] for reader in readers[slot]}
+        dtype = kinds.pop() if len(kinds) == 1 else np.dtype(np.float64)
+        if dtype not in _FLOATS:
+            dtype = np.dtype(np.float64)
+        key = repr(float(value)), dtype  # by their text 0.0 and -0.0 differ
+        if key not in found:
+            with np.errstate(all="ignore"):
+                found[key] = Hidden(np.asarray(value, dtype), [])
+        found[key].slots.append(slot)
+    return list(found.values())
+
+
+def _is_float64(value: Any) -> bool:
+    return not isinstance(value, (bool, np.bool_)) and (value != value or float(value) == value)

@@ -6,7 +6,7 @@ whose gradient holds a NaN ends the loop, and nothing has been changed.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -14,17 +14,15 @@ import numpy as np
 
 from tapegraph.arrays.buffers import aligned_empty
 from tapegraph.engines import tuner
-from tapegraph.engines.engine import Carried, Many
+from tapegraph.engines.engine import Many
 from tapegraph.lowering.calls import to_tensorflow
-from tapegraph.lowering.rows.rules import raw
+from tapegraph.lowering.rows.rules import NotLowered, raw
 from tapegraph.lowering.runtime import tensorflow
 from tapegraph.lowering.steps import xla
 from tapegraph.lowering.steps.step_graph import Changes, Output, StepGraph, Writer
 from tapegraph.lowering.steps.variables import tables
-from tapegraph.lowering.steps.variants import Variants
-from tapegraph.lowering.unsupported import NotLowered
 from tapegraph.recording.op import ALL_REDUCE, INPUT
-from tapegraph.recording.program import Program, Recording
+from tapegraph.recording.program import Program
 from tapegraph.typed import Array
 
 # A loop of XLA's has room for at least so many runs.
@@ -52,18 +50,10 @@ class Loop:
     """
 
     def __init__(
-        self,
-        recording: Recording,
-        variables: Mapping[int, Any],
-        inputs: list[int],
-        *,
-        many: Many,
-        use: xla.Use,
+        self, trace: Callable[..., StepGraph], entries: int, *, many: Many, use: xla.Use
     ) -> None:
-        trace = partial(LoopGraph, recording, variables, inputs)
-        entries = len(recording.program)
-        self.variants = Variants(
-            partial(trace, results=many.results, carried=many.carried),
+        self.variants = xla.Variants(
+            partial(trace, writer=partial(_LoopWriter, many=many)),
             entries,
             use,
             what=f"compiling a loop with XLA: {entries} entries",
@@ -82,12 +72,12 @@ class Loop:
         :param ahead: How many runs are still to come, with these: what XLA is to have room for.
         """
 
-        def call(graph: LoopGraph, changes: Changes) -> list[Output] | None:
+        def call(graph: StepGraph, changes: Changes) -> list[Output] | None:
             if graph.with_xla and self._room < runs:
                 self._room = max(_ROOM, 1 << (ahead - 1).bit_length())
             fed = self._fed(feeds, runs, self._room if graph.with_xla else runs)
             outputs = graph(fed, changes)
-            self.done = graph.done
+            self.done = runs if outputs is not None else int(graph.refused)
             return outputs
 
         return self.variants.run(call, changes, recompiles=self._room < runs, runs=runs)
@@ -108,55 +98,29 @@ def _with_room(array: Array, room: int) -> Array:
     return longer
 
 
-class LoopGraph(StepGraph):
-    """A step's function, run as often as it is told.
+class _LoopWriter(Writer):
+    """Emits a step's function, run as often as it is told.
 
     It is fed how often; an array of the length of the arrays of inputs, which tells that to XLA;
     and of each input an array with a row for each run, or the first one's of what is carried from
-    run to run. It gives whether all runs stand, how many do, the ``results`` first outputs of all
-    runs, and the others of the last run.
-
-    :param carried: By the slot of an input, which output a run leaves there for the next; None for
-        what stays.
-    :ivar done: How many runs stood of those that ended with one that does not.
+    run to run. It gives whether all runs stand, the first outputs of all runs, the others of the
+    last run, and how many runs stand.
     """
 
-    results_from = 2  # after whether all stand, and how many do
-
-    def __init__(self, *arguments: Any, results: int, carried: Carried, **options: Any) -> None:
-        self._results = results
-        self._carried = carried
-        self.done = 0
+    def __init__(self, *arguments: Any, many: Many, **options: Any) -> None:
         super().__init__(*arguments, **options)
+        self._results = many.results
+        self._carried = many.carried
 
-    def _writer(self, *arguments: Any, **options: Any) -> Writer:
-        return _LoopWriter(*arguments, results=self._results, carried=self._carried, **options)
-
-    def _signature(self, program: Program, inputs: list[int]) -> list[Any]:
-        tf = tensorflow()
-        rows = [
-            tf.TensorSpec(
-                program.shapes[i] if i in self._carried else (None, *program.shapes[i]),
-                program.dtypes[i],
-            )
-            for i in inputs
-        ]
-        return [tf.TensorSpec((), tf.int32), tf.TensorSpec((None,), tf.int8), *rows]
-
-    def _refused(self, ran: list[Any]) -> None:
-        self.done = int(ran[1])
-
-
-class _LoopWriter(Writer):
-    """Emits the loop, and a program's nodes in it."""
-
-    def __init__(self, *arguments: Any, results: int, carried: Carried, **options: Any) -> None:
-        super().__init__(*arguments, **options)
-        self._results = results
-        self._carried = carried
+    def signature(self, inputs: list[int]) -> list[Any]:
+        """Return the types of what the function is fed."""
+        tf, program = tensorflow(), self._program
+        lengths = {i: () if i in self._carried else (None,) for i in inputs}
+        fed = [tf.TensorSpec((*lengths[i], *program.shapes[i]), program.dtypes[i]) for i in inputs]
+        return [tf.TensorSpec((), tf.int32), tf.TensorSpec((None,), tf.int8), *fed]
 
     def step(self, *feeds: Any) -> list[Any]:
-        """Return whether all runs stand, how many do, and the outputs."""
+        """Return whether all runs stand, the outputs, and how many runs do."""
         tf, program = tensorflow(), self._program
         count, places, *given = feeds
         fixed = self.read()
@@ -192,10 +156,9 @@ class _LoopWriter(Writer):
         if new:
             with tf.control_dependencies([stand, *outputs]):
                 tf.cond(stand, lambda: self._assign(new), lambda: tf.constant(False))
-        return [stand, done, *outputs]
+        return [stand, *outputs, done]
 
     def _of_run(self, run: Any, slot: int, given: Any, carried: dict[int, Any]) -> Any:
-        """Return what a run is given of a feed; constants are the same in all of them."""
         if self._program.ops[slot] is not INPUT:
             return given
         if slot in carried:
@@ -203,6 +166,5 @@ class _LoopWriter(Writer):
         return raw.GatherV2(params=given, indices=run, axis=0)
 
     def _left(self, slot: int, before: Any, outputs: list[Any]) -> Any:
-        """Return what a run leaves for the next one to read."""
         place = self._carried[slot]
         return before if place is None else outputs[place]

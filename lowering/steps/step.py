@@ -6,6 +6,7 @@ One run is one graph, and many runs are one loop; of each there is a variant wit
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping
 from functools import partial
 from typing import Any
@@ -16,12 +17,12 @@ from tapegraph.arrays.buffers import keep_freed_memory
 from tapegraph.engines import tuner
 from tapegraph.engines.engine import Many
 from tapegraph.lowering.calls import moved, to_tensorflow
-from tapegraph.lowering.steps import board, xla
+from tapegraph.lowering.rows.rules import NotLowered
+from tapegraph.lowering.runtime import tensorflow
+from tapegraph.lowering.steps import xla
 from tapegraph.lowering.steps.loop import Loop, check_loops
 from tapegraph.lowering.steps.step_graph import Changes, StepGraph
 from tapegraph.lowering.steps.variables import variable_of
-from tapegraph.lowering.steps.variants import Variants
-from tapegraph.lowering.unsupported import NotLowered
 from tapegraph.recording.node import Node
 from tapegraph.recording.op import INPUT
 from tapegraph.recording.program import Recording
@@ -37,11 +38,7 @@ class MayHaveLostZeros(NotLowered):
 
 
 class Step:
-    """A whole program in TensorFlow.
-
-    ``leaves`` are the slots whose values `run` takes, in order; of state it takes the tensors.
-    ``option`` is `compile`'s about XLA.
-    """
+    """A whole program in TensorFlow; ``option`` is `compile`'s about XLA."""
 
     keeps_state = True
 
@@ -58,15 +55,15 @@ class Step:
         self._dtypes = [program.dtypes[slot] for slot in inputs]
         self._updated = [self._state[update.leaf] for update in program.updates]
         self._program = program
-        self._traced = recording, {slot: v.variable for slot, v in self._state.items()}, inputs
+        variables = {slot: state.variable for slot, state in self._state.items()}
+        self._trace = partial(StepGraph, recording, variables, inputs)
         self._use = xla.use(recording, option)
-        at_once = self._use.when is xla.When.AT_ONCE
-        self.variants = Variants(
-            partial(StepGraph, *self._traced),
+        what = f"compiling a step with XLA: {len(program)} entries"
+        self.variants = xla.Variants(
+            self._trace,
             len(program),
             self._use,
-            # The first run of all is announced already.
-            what=None if at_once else f"compiling a step with XLA: {len(program)} entries",
+            what=None if self._use.at_once else what,  # the first run of all is announced already
             trials=tuner.POLICY.variant_trials,
         )
         self._loop: Loop | None = None
@@ -86,10 +83,11 @@ class Step:
 
     def write(self, folder: str | os.PathLike[str]) -> None:
         """Write the graph for TensorBoard, under the names of parameters and inputs."""
-        board.write_board(folder, self.variants.graph.call.function, self._labels())
+        tf, function = tensorflow(), self.variants.graph.call.function
+        with tf.summary.create_file_writer(os.fspath(folder)).as_default():
+            tf.summary.graph(_renamed(function.graph.as_graph_def(), self._labels()))
 
     def _labels(self) -> dict[str, str]:
-        """Return the names of parameters and inputs, by those of the graph's placeholders."""
         function = self.variants.graph.call.function
         slots = {id(self._state[slot].variable.handle): slot for slot in self._state}
         labels = {
@@ -110,7 +108,6 @@ class Step:
         return [self._fed(i, array) for i, array in enumerate(self._pushed(values))]
 
     def _pushed(self, values: list[Any]) -> list[Array]:
-        """Bring state to its variables, and return the arrays of inputs."""
         keep_freed_memory()
         for variable, node in zip(self._state.values(), values, strict=False):
             variable.push(node)
@@ -127,10 +124,9 @@ class Step:
         return self._numbers[position][1]
 
     def run(self, values: list[Any], changes: Any = None) -> list[Any]:
-        """Compute the outputs, and the new numbers of state in its variables.
+        """Return what gives the outputs, computed with the new numbers of state in its variables.
 
-        Each function returned gives an output as an array that nobody else holds. Raise
-        `MayHaveLostZeros` where a gradient holds a NaN.
+        :raises MayHaveLostZeros: A gradient holds a NaN.
         """
         feeds = self.feeds(values)
         self._ran = self.variants
@@ -146,10 +142,10 @@ class Step:
         return lambda outputs: changes(outputs, remote)
 
     def run_many(self, values: list[Any], runs: int, many: Many, changes: Any) -> list[Any]:
-        """Compute the outputs of many runs: those of each in rows, and the last one's of others."""
+        """Return the outputs of many runs: those of each in rows, and the last one's of others."""
         if self._loop is None:
             check_loops(self._program)
-            self._loop = Loop(*self._traced, many=many, use=self._use)
+            self._loop = Loop(self._trace, len(self._program), many=many, use=self._use)
         has_rows = [slot not in many.carried for slot in self.leaves[len(self._state) :]]
         fed = list(zip(self._pushed(values), has_rows, strict=True))
         self._ran = self._loop.variants
@@ -157,3 +153,36 @@ class Step:
         if outputs is None:
             raise MayHaveLostZeros(self._loop.done)
         return outputs
+
+
+# ------------------------------------------------------------------ for TensorBoard
+
+
+def _renamed(graph: Any, labels: Mapping[str, str]) -> Any:
+    """Return a graph whose nodes have other names; what reads a variable is named after it."""
+    names = dict(labels)
+    for node in graph.node:
+        if node.op == "ReadVariableOp" and node.input[0] in labels:
+            names[node.name] = labels[node.input[0]].removesuffix("variable") + "read"
+    taken = {node.name for node in graph.node}
+    for old, label in names.items():
+        names[old] = _free(re.sub(r"[^A-Za-z0-9_./-]", "_", label).lstrip("_/-") or "value", taken)
+    for node in graph.node:
+        node.name = names.get(node.name, node.name)
+        node.input[:] = [_input(text, names) for text in node.input]
+    return graph
+
+
+def _input(text: str, names: Mapping[str, str]) -> str:
+    """Return where a node's input comes from, such as ``^name`` or ``name:1``, with new names."""
+    control, name, output = re.fullmatch(r"(\^?)([^:]*)(.*)", text).groups()  # type: ignore[union-attr]
+    return control + names.get(name, name) + output
+
+
+def _free(name: str, taken: set[str]) -> str:
+    count, found = 0, name
+    while found in taken:
+        count += 1
+        found = f"{name}_{count}"
+    taken.add(found)
+    return found

@@ -18,12 +18,19 @@ import numpy as np
 from tapegraph.arrays.row_sparse import RowSparse
 from tapegraph.lowering.calls import DirectCall, public
 from tapegraph.lowering.layouts import LaidOut
-from tapegraph.lowering.rows.rules import TO_FIRST, cast_to, ints, raw, reordered, reshaped
+from tapegraph.lowering.rows.rules import (
+    TO_FIRST,
+    NotLowered,
+    cast_to,
+    raw,
+    reduced,
+    reordered,
+    reshaped,
+)
 from tapegraph.lowering.runtime import tensorflow
-from tapegraph.lowering.steps import agreement, xla
+from tapegraph.lowering.steps import agreement
 from tapegraph.lowering.steps.variables import tables
 from tapegraph.lowering.translate import emit_entry
-from tapegraph.lowering.unsupported import NotLowered
 from tapegraph.recording.changes import make
 from tapegraph.recording.op import ALL_REDUCE, DERIVATIVES, GRADIENT, JACOBIAN, SCALAR
 from tapegraph.recording.program import Program, Recording
@@ -42,13 +49,13 @@ _ALL = slice(None)
 class StepGraph:
     """A step's function.
 
-    ``variables`` holds the state, and ``inputs`` the slots that are fed; ``ran`` says whether it
-    has run: the first time takes longer. With XLA one that is ``careful`` does not stand where its
-    numbers may not be those of a graph without. ``results_from`` is where the outputs begin in what
-    it gives.
+    :param variables: The state, by slot.
+    :param inputs: The slots that are fed.
+    :param careful: With XLA it does not stand where its numbers may not be those of the graph.
+    :param writer: Makes what emits its nodes.
+    :ivar ran: Whether it has run: the first time takes longer.
+    :ivar refused: The last tensor that a run gave which does not stand.
     """
-
-    results_from = 1  # after whether they stand
 
     def __init__(
         self,
@@ -58,34 +65,29 @@ class StepGraph:
         *,
         with_xla: bool = False,
         careful: bool = True,
+        writer: Callable[..., Writer] | None = None,
     ) -> None:
         tf, program = tensorflow(), recording.program
         # XLA would join constants, so it is fed them, after the inputs.
         hidden = list(_hidden(recording, variables, inputs)) if with_xla else []
         self._hidden = [tf.constant(value) for value, _ in hidden]
         fed = [*([slot] for slot in inputs), *(slots for _, slots in hidden)]
-        writer = self._writer(recording, variables, fed, xla=with_xla, careful=careful)
-        specs = self._signature(program, inputs)
+        emits = (writer or Writer)(recording, variables, fed, xla=with_xla, careful=careful)
         traced = tf.function(
-            writer.step,
-            input_signature=[*specs, *(tf.TensorSpec(h.shape, h.dtype) for h in self._hidden)],
+            emits.step,
+            input_signature=[
+                *emits.signature(inputs),
+                *(tf.TensorSpec(h.shape, h.dtype) for h in self._hidden),
+            ],
             autograph=False,
             jit_compile=True if with_xla else None,
         )
         with np.errstate(all="ignore"):
             self.call = DirectCall(traced.get_concrete_function(), len(program), xla=with_xla)
-        self._shapes = writer.shapes
+        self._shapes = emits.shapes
         self.with_xla = with_xla
         self.ran = False
-
-    def _writer(self, *arguments: Any, **options: Any) -> Writer:
-        """Return what emits the function's nodes."""
-        return Writer(*arguments, **options)
-
-    def _signature(self, program: Program, inputs: list[int]) -> list[Any]:
-        """Return the types of what the function is fed."""
-        spec = tensorflow().TensorSpec
-        return [spec(program.shapes[i], program.dtypes[i]) for i in inputs]
+        self.refused: Any = None
 
     def __call__(self, feeds: list[Any], changes: Changes) -> list[Output] | None:
         """Run it, and make the changes that go with the variables' own.
@@ -105,18 +107,14 @@ class StepGraph:
                 raise public(error) from None
         self.ran = True
         if right != _TRUE:
-            self._refused(ran)
+            self.refused = ran[-1]
             return None
         for output in outputs:
             output.settle()
         return outputs
 
-    def _refused(self, ran: list[Any]) -> None:
-        """Look at what a run gave that does not stand."""
-
     def _outputs(self, ran: list[Any]) -> list[Output]:
-        """Return what gives the outputs once a list holds the tensors that the graph gives."""
-        outputs, place = [], self.results_from
+        outputs, place = [], 1
         for shape in self._shapes:
             stop = place + (1 if shape is None else 2)
             outputs.append(Output(ran, slice(place, stop), shape))
@@ -140,8 +138,8 @@ def _commit(result: Iterator[Any], ran: list[Any], flag: Iterator[Any], writes: 
 class Output:
     """Gives one output of a run as an array that nobody else holds.
 
-    ``place`` is where its tensors are in what the run gave: one, or the rows and values of a
-    table's gradient, whose shape is ``shape``.
+    :param place: Where its tensors are: one, or the rows and values of a table's gradient.
+    :param shape: That of the table.
     """
 
     __slots__ = ("_place", "_ran", "_shape")
@@ -192,13 +190,17 @@ class Writer:
         }
         # The shape of each output that comes as rows and their values.
         self.shapes: list[tuple[int, ...] | None] = []
-        self._numbers = {slot: recording.values[slot] for slot in self._program.scalars}
         # Large constants stay outside the graph.
         self._constants = {
             slot: tensorflow().constant(recording.values[slot])
             for slot in _constants(self._program, variables, self._inputs)
             if recording.values[slot].size > _SMALL
         }
+
+    def signature(self, inputs: list[int]) -> list[Any]:
+        """Return the types of what the function is fed."""
+        spec, program = tensorflow().TensorSpec, self._program
+        return [spec(program.shapes[i], program.dtypes[i]) for i in inputs]
 
     def step(self, *feeds: Any) -> list[Any]:
         """Return whether the numbers stand, and the outputs."""
@@ -223,7 +225,7 @@ class Writer:
     ) -> tuple[Any, list[Any], dict[int, Any]]:
         """Return whether the numbers stand, the outputs, and the new numbers of state."""
         tf, program = tensorflow(), self._program
-        self._gradients: dict[int, Any] = {}
+        self._derivatives: dict[int, Any] = {}
         self._sums: list[Any] = []
         self._guards: list[Any] = []
         self._stood: Any = True  # at the last all-reduce
@@ -264,19 +266,14 @@ class Writer:
             self._by_rows(slot)
         elif slot in self._variables:
             pass  # it has been read
-        elif program.ops[slot] is GRADIENT:
-            y = self._tensors[program.inputs[slot][0]]  # transposed, if need be, on the tape
+        elif program.ops[slot] in DERIVATIVES:
+            source, target, *_ = program.inputs[slot]
+            y = self._tensors[source]  # transposed, if need be, on the tape
             with tape.stop_recording():
-                if slot not in self._gradients:
+                if slot not in self._derivatives:
                     self._differentiate(slot, y, tape)
-            last = self._tensors.lies_last(program.inputs[slot][1])
-            self._tensors.put(slot, self._gradients[slot], last=last)
-        elif program.ops[slot] is JACOBIAN:
-            y = self._tensors[program.inputs[slot][0]]
-            with tape.stop_recording():
-                if slot not in self._gradients:
-                    self._differentiate_rows(slot, y, tape)
-            self._tensors.put(slot, self._gradients[slot], last=False)
+            last = program.ops[slot] is GRADIENT and self._tensors.lies_last(target)
+            self._tensors.put(slot, self._derivatives[slot], last=last)
         elif program.ops[slot] is ALL_REDUCE:
             with tape.stop_recording():
                 self._all_reduce(slot)
@@ -294,74 +291,63 @@ class Writer:
         if slot == table.product:
             grad, scale = self._tensors[table.gradient], self._tensors[table.scale]
             values = grad.values if isinstance(grad, tf.IndexedSlices) else grad
-            scale = self._numbers[table.scale] if scale is None else tf.cast(scale, values.dtype)
-            self._tensors[slot] = (
-                tf.IndexedSlices(values * scale, grad.indices)
-                if isinstance(grad, tf.IndexedSlices)
-                else values * scale
-            )
+            number = self._recording.values[table.scale]
+            scaled = values * (number if scale is None else tf.cast(scale, values.dtype))
+            by_rows = isinstance(grad, tf.IndexedSlices)
+            self._tensors[slot] = tf.IndexedSlices(scaled, grad.indices) if by_rows else scaled
 
     def _entry(self, slot: int, tape: Any) -> None:
         """Emit an operation; where the recording lets no gradient through, none flows here."""
-        program, describe = self._program, self._recording.describe
+        program, recording = self._program, self._recording
         lets_through = nullcontext() if program.needs[slot] else tape.stop_recording()
         last = self._tensors.runs_last(slot)
         # Others may read what is transposed for this one: before the tape stops recording.
         tensors = self._tensors.read_by(slot, last=last)
-        arguments = (tensorflow(), program, slot, tensors, self._numbers)
         try:
             with lets_through:
-                result = emit_entry(*arguments, whole=True, last=last, describe=describe)
+                result = emit_entry(recording, slot, tensors, whole=True, last=last)
         except TypeError as error:
             kinds = {program.dtypes[i].name for i in program.inputs[slot]}
             if kinds <= COMMON:
                 raise
             names = " and ".join(sorted(kinds))
-            raise NotLowered(f"{describe(slot)} has no node of {names} in TensorFlow") from error
+            raise NotLowered(
+                f"{recording.describe(slot)} has no node of {names} in TensorFlow"
+            ) from error
         self._tensors.put(slot, result, last=last)
         if self._xla:
             operands = [tensors[i] for i in program.inputs[slot]]  # numbers have theirs by now
             with tape.stop_recording():
-                given = (program, slot, operands, result)
-                self._guards += agreement.guards(*given, careful=self._careful)
+                careful = self._careful
+                self._guards += agreement.guards(program, slot, operands, result, careful=careful)
 
     def _differentiate(self, slot: int, y: Any, tape: Any) -> None:
-        """Emit the gradients of one backward, that of ``y``, all at the first of them."""
+        """Emit what one backward of ``y`` gives, all at the first: gradients, or Jacobians."""
         tf, program = tensorflow(), self._program
         _, *seed = backward = program.backward_of(slot)
         slots = program.gradients_of(backward)
         targets = [program.inputs[s][1] for s in slots]
-        found = tape.gradient(
-            y,
-            [self._tensors.as_made(target) for target in targets],
-            output_gradients=self._tensors[seed[0]] if seed else None,
-            unconnected_gradients=tf.UnconnectedGradients.ZERO,
-        )
-        for s, grad in zip(slots, found, strict=True):
-            self._look_at(grad.values if isinstance(grad, tf.IndexedSlices) else grad)
-            by_rows = program.inputs[s][1] in self._tables
-            self._gradients[s] = grad if by_rows else tf.convert_to_tensor(grad)
-
-    def _differentiate_rows(self, slot: int, y: Any, tape: Any) -> None:
-        """Emit the Jacobian of ``y``: one sweep for all rows, or a loop where that has no nodes."""
-        program = self._program
-        slots = program.gradients_of(program.backward_of(slot))
-        targets = [program.inputs[s][1] for s in slots]
-        for s, target, rows in zip(slots, targets, self._rows(y, targets, tape), strict=True):
-            rows = reshaped(rows, (program.shapes[s][0], *rows.shape[y.shape.rank :]))
-            if self._tensors.lies_last(target):
-                rows = reordered(rows, (0, *(1 + axis for axis in TO_FIRST)))
-            self._look_at(rows)
-            self._gradients[s] = rows
-
-    def _rows(self, y: Any, targets: list[int], tape: Any) -> Any:
-        tf = tensorflow()
         sources = [self._tensors.as_made(target) for target in targets]
-        how = {"unconnected_gradients": tf.UnconnectedGradients.ZERO}
-        try:
-            return tape.jacobian(y, sources, **how)
-        except ValueError:  # an operation that TensorFlow has for one row at a time
-            return tape.jacobian(y, sources, experimental_use_pfor=False, **how)
+        if program.ops[slot] is JACOBIAN:
+            found = map(partial(self._as_recorded, y), slots, targets, _jacobian(y, sources, tape))
+        else:
+            found = tape.gradient(
+                y,
+                sources,
+                output_gradients=self._tensors[seed[0]] if seed else None,
+                unconnected_gradients=tf.UnconnectedGradients.ZERO,
+            )
+        for s, target, grad in zip(slots, targets, found, strict=True):
+            self._look_at(grad.values if isinstance(grad, tf.IndexedSlices) else grad)
+            by_rows = target in self._tables
+            self._derivatives[s] = grad if by_rows else tf.convert_to_tensor(grad)
+
+    def _as_recorded(self, y: Any, slot: int, target: int, rows: Any) -> Any:
+        """Return a Jacobian with the elements of ``y`` along its first axis."""
+        rows = reshaped(rows, (self._program.shapes[slot][0], *rows.shape[y.shape.rank :]))
+        if self._tensors.lies_last(target):
+            rows = reordered(rows, (0, *(1 + axis for axis in TO_FIRST)))
+        return rows
 
     def _all_reduce(self, slot: int) -> None:
         """Emit an average over ranks; those of a run that does not stand are told to wait."""
@@ -375,8 +361,8 @@ class Writer:
             self._guards.append(tf.identity(self._stood))
 
     def _look_at(self, gradient: Any) -> None:
-        """Let a NaN in a gradient be seen."""
-        self._sums.append(_total(gradient))
+        """Let a NaN in a gradient be seen: it is one of the sum, in float64."""
+        self._sums.append(cast_to(reduced("Sum", gradient), tensorflow().float64))
 
     def _stands(self) -> Any:
         """Return whether no gradient so far holds a NaN, and XLA gives the same."""
@@ -388,7 +374,6 @@ class Writer:
         return tf.reduce_all(tf.stack(guards)) if guards else tf.constant(True)
 
     def _assign(self, new: dict[int, Any]) -> Any:
-        """Give each leaf its new value, and a table of rows what is new of it."""
         tf, program = tensorflow(), self._program
         for update in program.updates:
             variable, table = self._variables[update.leaf], self._tables.get(update.leaf)
@@ -401,26 +386,22 @@ class Writer:
         return tf.constant(True)
 
 
-def noted(written: list[Any]) -> Iterator[Any]:
-    """Note that changes were made, as the last of them."""
-    return map(written.append, (True,))
-
-
 def _hidden(
     recording: Recording, variables: Mapping[int, Any], inputs: list[int]
 ) -> Iterator[tuple[Array, list[int]]]:
-    """Return the constants that XLA is fed, each with its slots."""
     for slot in _constants(recording.program, variables, inputs):
         yield recording.values[slot], [slot]
-    yield from xla.hidden_numbers(recording)
+    yield from agreement.hidden_numbers(recording)
 
 
 def _constants(program: Program, variables: Mapping[int, Any], inputs: Container[int]) -> list[int]:
-    """Return the slots of arrays that are neither state nor inputs."""
     return [slot for slot in program.fed if slot not in variables and slot not in inputs]
 
 
-def _total(tensor: Any) -> Any:
-    """Return the sum of all elements in float64: a NaN stays one."""
-    total = raw.Sum(input=tensor, axis=ints(range(tensor.shape.rank)))
-    return cast_to(total, tensorflow().float64)
+def _jacobian(y: Any, sources: list[Any], tape: Any) -> Any:
+    """Emit one sweep for all rows, or a loop where an operation has no nodes for that."""
+    how = {"unconnected_gradients": tensorflow().UnconnectedGradients.ZERO}
+    try:
+        return tape.jacobian(y, sources, **how)
+    except ValueError:
+        return tape.jacobian(y, sources, experimental_use_pfor=False, **how)

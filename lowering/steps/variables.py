@@ -85,11 +85,10 @@ def tables(program: Program) -> dict[int, SgdUpdate]:
 
 
 def _reads_rows(program: Program, leaf: int, readers: set[int]) -> bool:
-    """Return whether these read rows of a parameter, and nothing else of it."""
     return bool(readers) and all(
         bool(program.inputs[slot])
         and program.ops[slot] not in DERIVATIVES
-        and row_of(program.ops[slot], whole=True).reads_rows_with(program.attrs[slot])
+        and row_of(program.ops[slot], whole=True).reads_rows(**program.attrs[slot])
         and program.inputs[slot][0] == leaf
         and leaf not in program.inputs[slot][1:]
         for slot in readers

@@ -238,9 +238,9 @@ def test_a_run_is_taken_or_not_wherever_a_signal_falls(kind, engine, thorough):
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("engine", ["tensorflow"], indirect=True)
 def test_a_run_by_the_public_call_is_taken_or_not(kind, engine, thorough, monkeypatch):
-    from tapegraph.lowering import execute
+    from tapegraph.lowering import calls
 
-    monkeypatch.setattr(execute, "private", lambda: None)
+    monkeypatch.setattr(calls, "private", lambda: None)
     taken_or_not(kind, engine, thorough)
 
 

@@ -29,7 +29,7 @@ from tapegraph.lowering import (
     cache_info,
     runtime,
 )
-from tapegraph.lowering.backward import graph
+from tapegraph.lowering import backward as graph
 from tapegraph.lowering.rows.rules import Row
 from tests.quick import thinned
 

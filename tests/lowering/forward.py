@@ -27,7 +27,8 @@ def forward(recording: Recording) -> Callable[[list[Array]], list[Array]]:
 
     def compute(*arrays: Any) -> list[Any]:
         tensors = _fed(recording, arrays)
-        _emit(recording, tensors)
+        for _ in emit(recording, tensors, whole=True):
+            pass
         return [tensors[slot] for slot in program.outputs]
 
     return _run(_traced(recording, compute, program.fed))
@@ -92,12 +93,10 @@ def differentiated(
     tensors = _fed(recording, arrays)
     slots = frozenset(wanted)
     with tf.GradientTape(watch_accessed_variables=False) as tape:
-
-        def watch(slot: int) -> None:
+        tape.watch([tensors[slot] for slot in recording.program.fed if slot in slots])
+        for slot in emit(recording, tensors, strong_zero=strong_zero, whole=True):
             if slot in slots:
                 tape.watch(tensors[slot])
-
-        _emit(recording, tensors, strong_zero=strong_zero, emitted=watch)
     grads = tape.gradient(
         [tensors[slot] for slot in recording.program.outputs],
         [tensors[slot] for slot in wanted],
@@ -113,13 +112,6 @@ def _fed(recording: Recording, arrays: Sequence[Any]) -> list[Any]:
     for slot, array in zip(recording.program.fed, arrays, strict=False):  # seeds may follow
         tensors[slot] = array
     return tensors
-
-
-def _emit(recording: Recording, tensors: list[Any], **options: Any) -> None:
-    program = recording.program
-    constants = {slot: recording.values[slot] for slot in program.scalars}
-    describe = recording.describe
-    emit(tensorflow(), program, tensors, constants, whole=True, describe=describe, **options)
 
 
 def _traced(

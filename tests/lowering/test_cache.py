@@ -15,7 +15,7 @@ import pytest
 
 import tapegraph as tg
 from tapegraph.lowering import cache_clear, cache_info, set_cache_limit
-from tapegraph.lowering.backward.graph import Graph
+from tapegraph.lowering.backward import Graph
 from tapegraph.recording.linearize import linearize
 from tapegraph.recording.op import Op
 

@@ -411,7 +411,7 @@ def test_a_forgotten_graph_of_a_backward_is_let_go(graph_engine, few_objects):
     for n in range(1, 4):
         w = tg.param(np.ones((n, 4)))
         tg.sum(np.tanh(w) * np.hypot(w, 2.0)).backward()
-        (entry,) = graph_engine.backward.cache.CACHE.entries.values()
+        (entry,) = graph_engine.backward._entries.values()
         held.append(weakref.ref(entry.compiled.graph.function.graph))
         del entry, w
     gc.collect()

@@ -16,15 +16,15 @@ pytest.importorskip("tensorflow")
 
 import tensorflow as tf
 
-from tapegraph.lowering import calls, execute
+from tapegraph.lowering import calls
 from tapegraph.lowering.calls import DirectCall
 
 
 @pytest.fixture(params=["private", "public"])
 def way(request, monkeypatch):
-    assert execute.private() is not None  # in the versions that are tested
+    assert calls.private() is not None  # in the versions that are tested
     if request.param == "public":
-        monkeypatch.setattr(execute, "private", lambda: None)
+        monkeypatch.setattr(calls, "private", lambda: None)
     return request.param
 
 
@@ -111,12 +111,12 @@ def test_private_calls_that_are_not_what_they_were_are_not_used(change, monkeypa
             return [tf.constant([0.0, 0.0])] * 2
 
         monkeypatch.setattr(pywrap_tfe, "TFE_Py_Execute", other)
-    assert execute.private.__wrapped__() is None
+    assert calls.private.__wrapped__() is None
 
 
 def test_a_branch_keeps_a_function_with_its_own_kernel(monkeypatch):
     monkeypatch.setattr(calls, "OFTEN", 1)
-    found = execute.private()
+    found = calls.private()
 
     def ways(f):
         call = DirectCall(concrete(f, ((), tf.float64)), 4)
@@ -155,21 +155,21 @@ def test_what_a_handler_raises_waits_for_what_runs_away_from_it():
         )
         sender.start()
         with pytest.raises(Stop):
-            execute.away_from_signals(slow)
+            calls.away_from_signals(slow)
         assert len(done) == 1 and done[0] is not threading.main_thread()
     finally:
         sender.join()
         signal.signal(signal.SIGALRM, before)
-    assert execute.away_from_signals(slow) == "value"
+    assert calls.away_from_signals(slow) == "value"
 
 
 def test_away_from_signals_values_and_errors_come_back_and_other_threads_stay():
-    assert execute.away_from_signals(divmod, 7, 2) == (3, 1)
+    assert calls.away_from_signals(divmod, 7, 2) == (3, 1)
     with pytest.raises(ZeroDivisionError):
-        execute.away_from_signals(divmod, 7, 0)
+        calls.away_from_signals(divmod, 7, 0)
     ran = []
     thread = threading.Thread(
-        target=lambda: ran.append(execute.away_from_signals(threading.current_thread))
+        target=lambda: ran.append(calls.away_from_signals(threading.current_thread))
     )
     thread.start(), thread.join()
     assert ran == [thread]

@@ -18,7 +18,7 @@ pytestmark = pytest.mark.skipif(
 
 
 def graph_module():
-    from tapegraph.lowering.backward import graph
+    from tapegraph.lowering import backward as graph
 
     return graph
 

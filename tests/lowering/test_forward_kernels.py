@@ -15,7 +15,7 @@ from tests.cases import CASES
 
 if importlib.util.find_spec("tensorflow") is None:
     pytest.skip("TensorFlow is not here", allow_module_level=True)
-from tapegraph.lowering import forward as forwards
+from tapegraph.lowering import translate
 from tapegraph.lowering.rows.elementwise import LOWERINGS as ELEMENTWISE
 from tapegraph.recording.op import OPS
 
@@ -34,7 +34,7 @@ TOLERANCE = {"float64": (1e-9, 1e-12), "float32": (1e-4, 1e-5)}
 def ran(monkeypatch):
     """The names of operations that a kernel of TensorFlow's computed."""
     found = []
-    plain = forwards.forward
+    plain = translate.forward
 
     def noting(op, arrays, attrs):
         out = plain(op, arrays, attrs)
@@ -42,7 +42,7 @@ def ran(monkeypatch):
             found.append(op.name)
         return out
 
-    monkeypatch.setattr(forwards, "forward", noting)
+    monkeypatch.setattr(translate, "forward", noting)
     yield found
     watchers.OTHERS.clear()  # as before anybody chose
 
@@ -174,7 +174,7 @@ def test_a_kernel_that_fails_leaves_it_to_numpy_and_says_so(monkeypatch):
     def fails(op, arrays, attrs):
         raise MemoryError("the device is full")
 
-    monkeypatch.setattr(forwards, "forward", fails)
+    monkeypatch.setattr(translate, "forward", fails)
     said = "exp: received MemoryError of the kernel of tensorflow: the device is full"
     with tg.use_forward("tensorflow", threshold=0), pytest.warns(RuntimeWarning, match=said):
         assert tg.exp(np.zeros(3)).data.tolist() == [1.0, 1.0, 1.0]
@@ -187,7 +187,7 @@ def test_without_tensorflow_the_choice_is_an_error(monkeypatch):
     def missing(*given):
         raise runtime.Unavailable("TensorFlow is not installed.")
 
-    monkeypatch.setattr(forwards, "forward", missing)
+    monkeypatch.setattr(translate, "forward", missing)
     with tg.use_forward("tensorflow", threshold=0):
         with pytest.raises(runtime.Unavailable, match="not installed"):
             tg.exp(np.zeros(3))

@@ -22,7 +22,7 @@ from programs import Program, programs
 import tapegraph as tg
 from tapegraph import fallback
 from tapegraph.lowering import GAPS, LOWERINGS
-from tapegraph.lowering.backward.graph import Graph, results_fed
+from tapegraph.lowering.backward import Graph, results_fed
 from tapegraph.recording.linearize import linearize
 from tapegraph.recording.program import Recording
 from tapegraph.testing import PARITY_TOLERANCE, check_parity

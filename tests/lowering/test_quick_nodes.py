@@ -367,3 +367,8 @@ def test_running_sums_carry_nothing_backwards(value, dtype):
     x[1, 50] = value
     want = np.cumsum(x, axis=1)
     np.testing.assert_array_equal(in_graph(lambda x: np.cumsum(x, axis=1), x), want)
+
+
+def test_running_sums_of_many_integers_have_a_node():
+    x = np.arange(20000).reshape(100, 200)
+    np.testing.assert_array_equal(in_graph(lambda x: np.cumsum(x, axis=1), x), np.cumsum(x, axis=1))

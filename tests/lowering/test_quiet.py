@@ -44,7 +44,7 @@ assert tg.last_backward().backend == "tensorflow", tg.last_backward()
 assert xla._compiles == 1
 """
 IMPORT = """
-from tapegraph.lowering import runtime, tf_log
+from tapegraph.lowering import runtime
 try:
     runtime.tensorflow()
 except runtime.Unavailable as error:
@@ -183,5 +183,5 @@ sys.modules["tensorflow"] = ModuleType("tensorflow")
 sys.modules["tensorflow"].__version__ = "2.20.0"
 """
     program += needed('sys.modules["tensorflow"].')
-    done = run_python(START + program + IMPORT + "print(tf_log._chosen_here)")
+    done = run_python(START + program + IMPORT + "print(runtime._chosen_here)")
     assert done.stdout.split() == ["False"]

@@ -11,7 +11,7 @@ from tapegraph.recording.linearize import linearize
 
 pytest.importorskip("tensorflow")
 
-from tapegraph.lowering.backward.graph import Graph
+from tapegraph.lowering.backward import Graph
 from tapegraph.lowering.steps import agreement
 from tapegraph.lowering.steps import step as step_module
 from tapegraph.lowering.steps.step_graph import StepGraph

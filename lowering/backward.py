@@ -1,0 +1,380 @@
+"""Graphs of a plain backward: traced once a structure, cached by it, and looked at.
+
+A graph is fed the large results that NumPy has computed already: to copy them takes less than to
+compute them again. Another one, in which zeros absorb, is traced when a gradient holds a NaN.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import OrderedDict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from tapegraph.arrays.buffers import keep_freed_memory
+from tapegraph.arrays.row_sparse import RowSparse, has_nan
+from tapegraph.engines.tuner import CLOCK
+from tapegraph.errors import kind_of, message
+from tapegraph.interrupts import Lock
+from tapegraph.lowering.calls import DirectCall, to_numpy, to_tensorflow
+from tapegraph.lowering.rows.rules import MetNaN, own_gradient
+from tapegraph.lowering.runtime import tensorflow
+from tapegraph.lowering.translate import check_lowers, emit, specs
+from tapegraph.recording.linearize import History
+from tapegraph.recording.node import Node
+from tapegraph.recording.op import SCALAR
+from tapegraph.recording.program import Key, Program, Recording, scalar_bits
+from tapegraph.typed import Array
+
+if TYPE_CHECKING:
+    from tapegraph.tensors.tensor import Tensor
+
+
+# To hand an array over takes as long as to compute so many elements of a tanh.
+LEAST_FED = 1 << 14
+
+
+class Graph:
+    """One concrete function that gives the gradients of a program's wanted slots.
+
+    Its function takes the leaves, the ``results`` that are inputs instead of being computed again,
+    the scalars of the slots ``fed_scalars`` packed as one float64 vector, and the seeds.
+    """
+
+    def __init__(
+        self,
+        recording: Recording,
+        fed_scalars: Sequence[int] = (),
+        *,
+        results: Sequence[int] = (),
+        strong_zero: bool = False,
+    ) -> None:
+        tf, program = tensorflow(), recording.program
+        self.slots = [*program.fed, *results]
+        self._fed_scalars = list(fed_scalars)
+        self._tables: list[tuple[int, ...] | None] = []
+
+        def gradients(*feeds: Any) -> list[Any]:
+            return self._flat(program, self._differentiated(recording, feeds, results, strong_zero))
+
+        signature = specs(program, self.slots, len(fed_scalars))
+        traced = tf.function(gradients, input_signature=signature, autograph=False)
+        self.function = traced.get_concrete_function()
+        self._call = DirectCall(self.function, len(program))
+
+    def __call__(self, recording: Recording, seeds: Sequence[Array]) -> list[Any]:
+        """Return the gradients of a recording of its structure, as NumPy arrays and `RowSparse`."""
+        outputs = iter(self._call(self._feeds(recording, seeds)))
+        grads: list[Any] = []
+        for table in self._tables:
+            first = to_numpy(next(outputs))
+            grads.append(
+                first if table is None else RowSparse(first, to_numpy(next(outputs)), table)
+            )
+        return grads
+
+    def _feeds(self, recording: Recording, seeds: Sequence[Array]) -> list[Any]:
+        keep_freed_memory()
+        values = recording.values
+        tensors = [to_tensorflow(values[slot]) for slot in self.slots]
+        if self._fed_scalars:
+            packed = [values[slot] for slot in self._fed_scalars]
+            tensors.append(tensorflow().constant(packed, dtype="float64"))
+        return [*tensors, *map(to_tensorflow, seeds)]
+
+    def _differentiated(
+        self, recording: Recording, feeds: Sequence[Any], results: Sequence[int], strong_zero: bool
+    ) -> list[Any]:
+        tf, program, arrived = tensorflow(), recording.program, iter(feeds)
+        tensors: list[Any] = [None] * len(program)
+        for slot in program.fed:
+            tensors[slot] = next(arrived)
+        stand_ins = {slot: next(arrived) for slot in results}
+        if self._fed_scalars:
+            packed = next(arrived)
+            for position, slot in enumerate(self._fed_scalars):
+                tensors[slot] = packed[position]
+        wanted = set(program.wanted)
+        with tf.GradientTape(watch_accessed_variables=False) as tape:
+            tape.watch([tensors[slot] for slot in program.fed if slot in wanted])
+            for slot in emit(recording, tensors, strong_zero=strong_zero):
+                if slot in stand_ins:
+                    tensors[slot] = _standing_in(tensors[slot], stand_ins[slot])
+                if slot in wanted:
+                    tape.watch(tensors[slot])
+        return tape.gradient(  # type: ignore[no-any-return]
+            [tensors[s] for s in program.outputs],
+            [tensors[s] for s in program.wanted],
+            output_gradients=list(arrived),
+            unconnected_gradients=tf.UnconnectedGradients.ZERO,
+        )
+
+    def _flat(self, program: Program, found: list[Any]) -> list[Any]:
+        """Return the graph's outputs: a leaf of which rows were gathered gives rows and values."""
+        tf, outputs = tensorflow(), []
+        for slot, grad in zip(program.wanted, found, strict=True):
+            if isinstance(grad, tf.IndexedSlices) and not program.inputs[slot]:
+                self._tables.append(program.shapes[slot])
+                outputs += [grad.indices, grad.values]
+            else:
+                self._tables.append(None)
+                outputs.append(tf.convert_to_tensor(grad))
+        return outputs
+
+
+class BackwardGraph:
+    """The graph of one structure, and the one with strong zeros once that was needed.
+
+    :param varying: Which of the scalars are fed, by their place among them.
+    :ivar seconds: What compiling took.
+    """
+
+    def __init__(self, recording: Recording, varying: Sequence[int]) -> None:
+        start = CLOCK.now()
+        program = recording.program
+        self._fed_scalars = [program.scalars[place] for place in varying]
+        self.graph = Graph(recording, self._fed_scalars, results=results_fed(program))
+        self._with_strong_zeros: Graph | None = None
+        self._lock = Lock()
+        self.seconds = CLOCK.now() - start
+
+    def run(self, recording: Recording, seeds: Sequence[Array]) -> list[Array]:
+        """Return the gradients of the wanted slots.
+
+        :raises MetNaN: One holds a NaN that may be 0 * inf, and an operation is of the user's.
+        """
+        with np.errstate(all="ignore"):
+            grads = self.graph(recording, seeds)
+            if any(has_nan(g) for g in grads):
+                try:
+                    return self._strong_zeros(recording)(recording, seeds)
+                except MetNaN as declined:
+                    declined.grads = grads
+                    raise
+        return grads
+
+    def _strong_zeros(self, recording: Recording) -> Graph:
+        with self._lock():
+            if self._with_strong_zeros is None:
+                self._with_strong_zeros = Graph(recording, self._fed_scalars, strong_zero=True)
+            return self._with_strong_zeros
+
+
+def results_fed(program: Program, least: int = LEAST_FED) -> list[int]:
+    """Return the results of so many elements, which take longer to compute again than to copy."""
+    return [
+        slot
+        for slot in range(len(program))
+        if program.inputs[slot]
+        and slot not in program.outputs
+        and math.prod(program.shapes[slot]) >= least
+    ]
+
+
+def _standing_in(result: Any, fed: Any) -> Any:
+    """Return the fed value of a result; its gradient goes where the result's own would."""
+
+    def stand_in(result: Any) -> Any:
+        return tensorflow().identity(fed), lambda g: g
+
+    return own_gradient(stand_in, result)
+
+
+# ------------------------------------------------------------------ the cache
+
+
+class CacheInfo(NamedTuple):
+    """Counts of the compiled-graph cache since the last `cache_clear`."""
+
+    hits: int
+    misses: int
+    size: int
+    compiles: int
+    evictions: int
+    limit: int
+
+
+class _Entry:
+    """The graph of one structure, and which of its scalars have been seen to change."""
+
+    __slots__ = ("bits", "compiled", "lock", "varying", "wiring")
+
+    def __init__(self) -> None:
+        self.lock = Lock()
+        self.compiled: BackwardGraph | None = None
+        self.bits: Any = None
+        self.varying: set[int] = set()
+        self.wiring: Any = None
+
+
+_lock = Lock()
+_entries: OrderedDict[Key, _Entry] = OrderedDict()
+_info = CacheInfo(0, 0, 0, 0, 0, limit=128)
+
+
+def graph_of(recording: Recording) -> tuple[BackwardGraph, float | None]:
+    """Return a structure's graph and, where it had to be compiled now, the seconds that took."""
+    key = recording.program.key
+    with _lock():
+        entry = _entries.setdefault(key, _Entry())
+        _entries.move_to_end(key)
+        _shrink()
+    try:
+        with entry.lock():
+            found, is_new = _compiled(entry, recording)
+    except BaseException:
+        with _lock():
+            if _entries.get(key) is entry and entry.compiled is None:
+                del _entries[key]
+        raise
+    _count(hits=not is_new, misses=is_new, compiles=is_new)
+    return found, found.seconds if is_new else None
+
+
+def _compiled(entry: _Entry, recording: Recording) -> tuple[BackwardGraph, bool]:
+    """Return the entry's graph, and whether it had to be compiled now."""
+    program, scalars = recording.program, recording.scalars
+    bits = scalar_bits(scalars)
+    if entry.compiled is None:
+        entry.wiring = tuple(zip(program.ops, program.inputs, strict=True))
+        with _lock():  # what varies does so in programs of the same wiring, whatever their shapes
+            alike = [e.varying for e in _entries.values() if e.wiring == entry.wiring]
+        entry.varying = set().union(*alike)
+    else:
+        changed = {int(i) for i in np.nonzero(bits != entry.bits)[0]} - entry.varying
+        if not changed:
+            return entry.compiled, False
+        # Scalars that change one after the other would compile each time: the second time, all
+        # of them are fed.
+        entry.varying = set(range(len(scalars))) if entry.varying else changed
+    entry.compiled = BackwardGraph(recording, sorted(entry.varying))
+    entry.bits = bits
+    return entry.compiled, True
+
+
+def _count(**more: int) -> None:
+    global _info
+    with _lock():
+        _info = _info._replace(**{name: getattr(_info, name) + n for name, n in more.items()})
+
+
+def _shrink() -> None:
+    global _info
+    while len(_entries) > _info.limit:
+        _entries.popitem(last=False)
+        _info = _info._replace(evictions=_info.evictions + 1)
+
+
+def cache_info() -> CacheInfo:
+    """Return the counts of the compiled-graph cache.
+
+    :returns: ``hits`` (graphs found), ``misses`` (not found or outgrown), ``size`` (structures
+        held), ``compiles``, ``evictions`` and ``limit``.
+    """
+    with _lock():
+        return _info._replace(size=len(_entries))
+
+
+def cache_clear() -> None:
+    """Drop every compiled graph and set the counts to zero."""
+    global _info
+    with _lock():
+        _entries.clear()
+        _info = CacheInfo(0, 0, 0, 0, 0, _info.limit)
+
+
+def set_cache_limit(limit: int) -> None:
+    """Bound how many structures the cache holds; the least recently used leave first.
+
+    :param limit: At least 1.
+    :raises ValueError: The limit is less than 1.
+    """
+    global _info
+    if limit < 1:
+        raise ValueError(message("set_cache_limit", str(limit), "at least 1"))
+    with _lock():
+        _info = _info._replace(limit=int(limit))
+        _shrink()
+
+
+# ------------------------------------------------------------------ looking at a graph
+
+
+class Input(NamedTuple):
+    """One input of a lowered graph: the slot it feeds, its kind, type and present value."""
+
+    slot: int
+    op: str
+    name: str | None
+    shape: tuple[int, ...]
+    dtype: str
+    value: Any
+
+
+@dataclass(frozen=True)
+class Lowered:
+    """A lowered graph.
+
+    :ivar program: The structure of the tape it was made from.
+    :ivar node_types: The TensorFlow nodes of each tape entry, in tape order; constant operands such
+        as axes and shapes are left out.
+    :ivar graph_def: The forward graph and its gradient, a ``tf.compat.v1.GraphDef``.
+    :ivar inputs: What is fed, in order; the seed comes after them.
+    :ivar tf_function: Takes the inputs and the seed, returns one gradient per wanted leaf.
+    """
+
+    program: Program
+    node_types: list[list[str]]
+    graph_def: Any
+    inputs: list[Input]
+    tf_function: Any
+
+    def write(self, logdir: str) -> None:
+        """Write the graph to a folder: ``tensorboard --logdir LOGDIR`` shows it."""
+        summary = tensorflow().summary
+        with summary.create_file_writer(logdir).as_default():
+            summary.graph(self.tf_function.graph)
+
+
+def lower(y: Tensor) -> Lowered:
+    """Lower the tape of a result to TensorFlow without running it.
+
+    :param y: A recorded result.
+    :raises NotLowered: An entry has no lowering; names the operation.
+    :raises Unavailable: TensorFlow cannot be used.
+    :raises RuntimeError: ``y`` needs no gradient.
+    """
+    if not isinstance(y, Node) or not y._requires_grad:
+        raise RuntimeError(message("lower", kind_of(y), "a recorded Tensor"))
+    recording = History([y]).recording
+    program = recording.program
+    program.wanted.sort()  # in tape order
+    check_lowers(program)
+    function = Graph(recording).function
+    inputs = [_input(recording, slot) for slot in program.fed]
+    graph_def = function.graph.as_graph_def()
+    return Lowered(program, _node_types(recording), graph_def, inputs, function)
+
+
+def _input(recording: Recording, slot: int) -> Input:
+    entry = recording.entry(slot)
+    return Input(slot, entry.op, entry.name, entry.shape, entry.dtype.name, entry.value)
+
+
+def _node_types(recording: Recording) -> list[list[str]]:
+    tf, program, fed = tensorflow(), recording.program, recording.program.fed
+    types = [["Const"] if op is SCALAR else ["Placeholder"] for op in program.ops]
+    graph = tf.Graph()
+    with graph.as_default():
+        tensors: list[Any] = [None] * len(program)
+        for slot, spec in zip(fed, specs(program, fed, 0), strict=False):
+            tensors[slot] = tf.compat.v1.placeholder(spec.dtype, spec.shape)
+        seen = len(graph.get_operations())
+        for slot in emit(recording, tensors):
+            operations = graph.get_operations()
+            types[slot] = [op.type for op in operations[seen:] if op.type != "Const"]
+            seen = len(operations)
+    return types

@@ -1,1 +1,0 @@
-"""Graphs of a plain backward: traced, cached by structure, and looked at."""
