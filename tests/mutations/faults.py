@@ -1826,7 +1826,7 @@ FAULTS = (
         "compile",
         "a-compiled-derivative-gives-tensors-for-arrays",
         "tapegraph/compiling/compiled.py",
-        "        return as_numbers(result) if plain else result\n",
+        "        return mapped(_as_number, result) if plain else result\n",
         "        return result\n",
         "tests/compiling/test_jacobians.py -k 'numbers or scipy'",
     ),
