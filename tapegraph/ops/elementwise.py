@@ -547,7 +547,7 @@ def hypot(x1: Kind | ArrayLike, x2: Kind | ArrayLike, /) -> Kind:
 def logaddexp(x1: Kind | ArrayLike, x2: Kind | ArrayLike, /) -> Kind:
     """``log(exp(x1) + exp(x2))`` without overflow, as `numpy.logaddexp`.
 
-    The derivatives are ``sigmoid(x1 - x2)`` and ``sigmoid(x2 - x1)``, 1/2 at one infinity.
+    The derivatives are ``sigmoid(x1 - x2)`` and ``sigmoid(x2 - x1)``, 1/2 each at one infinity.
 
     >>> tg.logaddexp(-float("inf"), 2.0).item()
     2.0
@@ -1017,9 +1017,9 @@ def copy(a: Kind | ArrayLike) -> Kind:
 
 
 def astype(x: Kind | ArrayLike, /, dtype: npt.DTypeLike, copy: bool = True) -> Kind:
-    """Convert to another dtype, as `numpy.astype`; gradients flow from floats to floats.
+    """Convert to another dtype, as `numpy.astype`; gradients flow among floats and complex numbers.
 
-    So they do between complex numbers, and to them; what would drop an imaginary part is refused.
+    Integers and bools are constants; a conversion that would drop an imaginary part is refused.
 
     >>> tg.astype(tg.param([1.5, 2.0]), "float32").dtype
     dtype('float32')

@@ -519,7 +519,8 @@ def shift_along(x: Any, axes: tuple[int, ...]) -> Any:
 def median(a: Kind | ArrayLike, axis: Axes = None, keepdims: bool = False) -> Kind:
     """Middle element, or the mean of two, as `numpy.median`.
 
-    The gradient goes to the elements chosen; where the result is NaN a NaN gets it.
+    The gradient goes to the elements chosen, equal ones in the order in which they stand; where the
+    result is NaN a NaN gets it.
 
     >>> tg.median([5.0, 1.0, 2.0, 4.0]).item()
     3.0
@@ -534,9 +535,10 @@ def median(a: Kind | ArrayLike, axis: Axes = None, keepdims: bool = False) -> Ki
 
 @implements(np.quantile)
 def quantile(a: Kind | ArrayLike, q: ArrayLike, axis: Axes = None, keepdims: bool = False) -> Kind:
-    """Quantiles by linear interpolation, as `numpy.quantile`, of constant ``q``.
+    """Quantiles by linear interpolation, as `numpy.quantile`.
 
-    The gradient goes to the two elements between which a quantile lies, by their share in it.
+    The gradient goes to the two elements between which a quantile lies, by their share in it; equal
+    ones are in the order in which they stand. A ``q`` that needs a gradient is refused.
 
     >>> tg.quantile([1.0, 2.0, 5.0], [0.5, 0.75]).data
     array([2. , 3.5])
