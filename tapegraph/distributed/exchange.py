@@ -59,7 +59,7 @@ def communicator(op: str, comm: Any) -> Communicator:
     if comm is None:
         try:
             from mpi4py import MPI
-        except ImportError as error:
+        except (ImportError, RuntimeError) as error:  # no mpi4py, or no MPI that it can load
             received = f"no communicator, and no MPI ({error})"
             fix = 'Install the extra: pip install "tapegraph[distributed]".'
             raise ImportError(message(op, received, "mpi4py with an MPI library", fix)) from error

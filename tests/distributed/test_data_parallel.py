@@ -530,8 +530,17 @@ def test_arguments_are_checked(arguments, error, message):
         tg.distributed.DataParallel(optimizer, comm, **({"check_every": check[0]} if check else {}))
 
 
-def test_without_mpi_it_says_what_to_install(monkeypatch):
-    monkeypatch.setitem(sys.modules, "mpi4py", None)
+class WithoutLibrary:
+    """As mpi4py is where it finds no MPI."""
+
+    @property
+    def MPI(self):
+        raise RuntimeError("cannot load MPI library")
+
+
+@pytest.mark.parametrize("mpi4py", [None, WithoutLibrary()])
+def test_without_mpi_it_says_what_to_install(monkeypatch, mpi4py):
+    monkeypatch.setitem(sys.modules, "mpi4py", mpi4py)
     with pytest.raises(ImportError, match=r"pip install \"tapegraph\[distributed\]\""):
         tg.distributed.DataParallel(tg.SGD([tg.param(1.0)], 0.1))
 
