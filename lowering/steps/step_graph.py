@@ -106,8 +106,9 @@ class StepGraph:
             except Exception as error:
                 raise public(error) from None
         self.ran = True
-        if right != _TRUE:
-            self.refused = ran[-1]
+        stands = right == _TRUE
+        self.refused = None if stands else ran[-1]
+        if not stands:
             return None
         for output in outputs:
             output.settle()
