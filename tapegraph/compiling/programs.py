@@ -187,7 +187,7 @@ class Programs:
         :param compiled, imported, tried: Seconds spent on making the program, on an import, and
             during the run on a variant of it.
         """
-        took = CLOCK.now() - start - tried
+        took: float = CLOCK.now() - start - tried
         self.seconds += tried
         besides = imported + tried
         if self._structure is not None and get_backend() == registry.AUTO:
