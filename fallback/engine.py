@@ -8,7 +8,7 @@ from typing import Any
 
 from tapegraph.engines.engine import Engine, Outcome
 from tapegraph.engines.registry import NATIVE
-from tapegraph.fallback.batch import jacobian
+from tapegraph.fallback.batching.jacobian import jacobian
 from tapegraph.fallback.plan import Plan
 from tapegraph.fallback.recorded_sweep import recorded_gradients
 from tapegraph.fallback.sweep import gradients, gradients_of_history

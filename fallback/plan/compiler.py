@@ -13,7 +13,7 @@ import numpy as np
 
 from tapegraph.arrays.row_sparse import RowSparse, has_nan
 from tapegraph.capture.sgd_updates import RowUpdate, sgd_updates
-from tapegraph.fallback.batch import jacobian
+from tapegraph.fallback.batching.jacobian import jacobian
 from tapegraph.fallback.plan.codegen import Source
 from tapegraph.fallback.plan.ir import Builder, Constant, Feed, Instr, NanCheck, Var, live
 from tapegraph.fallback.plan.memory import by_lifetime

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import tapegraph as tg
-from tapegraph.fallback import batch
+from tapegraph.fallback.batching import jacobian
 from tests.quick import thinned
 
 X = np.array([0.3, -0.7, 1.1])
@@ -73,9 +73,9 @@ FUNCTIONS = {
 
 
 @pytest.mark.parametrize("name", FUNCTIONS)
-@pytest.mark.parametrize("block", [5, batch.BLOCK])
+@pytest.mark.parametrize("block", [5, jacobian.BLOCK])
 def test_as_when_run_eagerly(name, block, monkeypatch):
-    monkeypatch.setattr(batch, "BLOCK", block)
+    monkeypatch.setattr(jacobian, "BLOCK", block)
     f, x = FUNCTIONS[name]
     with tg.use_backend("native"):
         step, _ = compiled(f, x)
@@ -114,8 +114,8 @@ def test_a_closed_form():
 
 def test_neither_entries_nor_lines_nor_sweeps_grow_with_the_rows(monkeypatch):
     counts, sweeps = [], []
-    run = batch.BatchSweep.swept
-    monkeypatch.setattr(batch.BatchSweep, "swept", lambda *a: sweeps.append(1) or run(*a))
+    run = jacobian.BatchSweep.swept
+    monkeypatch.setattr(jacobian.BatchSweep, "swept", lambda *a: sweeps.append(1) or run(*a))
     with tg.use_backend("native"):
         for n in (3, 40):
             x = np.linspace(0.1, 1.0, n)

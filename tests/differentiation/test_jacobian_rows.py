@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 import tapegraph as tg
-from tapegraph.fallback import batch
-from tapegraph.fallback.batch import Batch, Unbatched
+from tapegraph.fallback.batching import jacobian
+from tapegraph.fallback.batching.batch import Batch, Unbatched
 from tapegraph.fallback.sweep import gradients
 from tapegraph.recording.linearize import linearize
 from tests.cases import CASES
@@ -51,13 +51,13 @@ def one_after_another(recording):
 def alone(monkeypatch):
     """The names of the operations whose rules ran row by row."""
     names = []
-    run = batch.BatchSweep._one_by_one
+    run = jacobian.BatchSweep._one_by_one
 
     def noted(self, slot, g):
         names.append(self.program.ops[slot].name)
         return run(self, slot, g)
 
-    monkeypatch.setattr(batch.BatchSweep, "_one_by_one", noted)
+    monkeypatch.setattr(jacobian.BatchSweep, "_one_by_one", noted)
     return names
 
 
@@ -69,7 +69,7 @@ def test_every_operation(op, alone, thorough):
             recording = recorded(case, dtype) if case.op == op else None
             if recording is None:
                 continue
-            found = batch.jacobian(recording)
+            found = jacobian.jacobian(recording)
             close = 1e-11 if dtype is np.float64 else 2e-4
             for got, want in zip(found, one_after_another(recording), strict=True):
                 assert (got.shape, got.dtype) == (want.shape, want.dtype)
@@ -83,7 +83,7 @@ def test_every_operation(op, alone, thorough):
 
 @pytest.mark.parametrize("block", [1, 3, 8, 1 << 20])
 def test_rows_by_blocks(block, monkeypatch):
-    monkeypatch.setattr(batch, "BLOCK", block)
+    monkeypatch.setattr(jacobian, "BLOCK", block)
     A = np.linspace(-1.0, 1.0, 12).reshape(4, 3)
     with tg.use_backend("native"):
         got = tg.jacobian(lambda x: tg.tanh(A @ x), mode="reverse")(X)

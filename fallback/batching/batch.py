@@ -1,30 +1,21 @@
-"""Many cotangents as one array: all rows of a Jacobian at once.
+"""`Batch`: many arrays as one, and the rules by which NumPy's functions take it.
 
-A `Batch` computes as each of its arrays would: the axis that tells them apart comes first, and the
+A batch computes as each of its arrays would: the axis that tells them apart comes first, and the
 code that runs does not see it. Whatever is not known here raises `Unbatched`, and the code is then
 run on one array after another.
-
-A sweep runs its rules on a batch of cotangents, in the same order. What they compute of the
-recorded values alone is computed once for all rows, and a call of NumPy, with what Python spends
-around it, serves as many rows as fit the cache.
 """
 
-# ruff: noqa: D102 - what a batch has is what an ndarray has, and its sweep what `Arrays` has
+# ruff: noqa: D102 - what a batch has is what an ndarray has
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 from numpy.lib.mixins import NDArrayOperatorsMixin
 
-from tapegraph.arrays.row_sparse import RowSparse, has_nan
-from tapegraph.fallback.rules import VJPS
-from tapegraph.fallback.sweep import Arrays, gradients, unbroadcast
-from tapegraph.interrupts import raise_interrupt
-from tapegraph.recording.program import Recording
 from tapegraph.typed import Array
 
 
@@ -250,80 +241,3 @@ _FUNCTIONS: dict[Any, Callable[..., Any]] = {
     np.where: lambda *operands: Batch(np.where(*broadcastable(*operands))),
     np.zeros_like: _zeros_like,
 }
-
-
-# How many numbers the largest cotangents of a batch may hold: half a megabyte, of float64.
-BLOCK = 1 << 16
-
-
-def jacobian(recording: Recording) -> list[Array]:
-    """Return the Jacobian of the one output by each wanted slot, its elements first.
-
-    Where a NaN comes out, which may be 0 * inf, the rows are swept one by one, as `gradients` does.
-    """
-    program = recording.program
-    (output,) = program.outputs
-    lengths, dtype = program.shapes[output], program.dtypes[output]
-    size = math.prod(lengths)
-    flows = zip(program.shapes, program.needs, strict=True)
-    most = BLOCK // max(1, *(math.prod(lengths) for lengths, needed in flows if needed)) or 1
-    found = [
-        np.empty((size, *program.shapes[slot]), program.dtypes[slot]) for slot in program.wanted
-    ]
-    for start in range(0, size, most):
-        stop = min(start + most, size)
-        seeds = np.eye(stop - start, size, start, dtype).reshape(-1, *lengths)
-        for block, rows in zip(found, _rows(recording, seeds), strict=True):
-            block[start:stop] = rows
-    return found
-
-
-def _rows(recording: Recording, seeds: Array) -> list[Any]:
-    """Return the gradients for some cotangents: at once, or else one by one."""
-    if len(seeds) > 1:
-        with np.errstate(all="ignore"):
-            swept = BatchSweep(recording, len(seeds)).swept([Batch(seeds)])
-        grads = [found.array for found in swept]
-        if not any(map(has_nan, grads)):
-            return grads
-    each = [map(_dense, gradients(recording, [seed])) for seed in seeds]
-    return [np.stack(rows) for rows in zip(*each, strict=True)]
-
-
-class BatchSweep(Arrays):
-    """The arithmetic of many cotangents at once."""
-
-    def __init__(self, recording: Recording, count: int) -> None:
-        super().__init__(recording)
-        self._count = count
-
-    def parts(self, slot: int, g: Any) -> Iterator[tuple[int, Any]]:
-        if self.program.ops[slot].name in VJPS:  # a user's own rule expects arrays
-            try:
-                found = list(super().parts(slot, g))
-            except Exception as error:
-                raise_interrupt(error)
-                found = []  # more than is known of batches; an error of the rule's own comes again
-            if found and all(isinstance(part, (Batch, np.ndarray)) for _, part in found):
-                return iter(found)
-        return self._one_by_one(slot, g)
-
-    def _one_by_one(self, slot: int, g: Batch) -> Iterator[tuple[int, Any]]:
-        one = Arrays(self.recording)
-        for same in zip(*(one.parts(slot, row) for row in g.array), strict=True):
-            i = same[0][0]
-            shape = self.program.shapes[i]
-            yield i, Batch(np.stack([unbroadcast(_dense(part), shape) for _, part in same]))
-
-    def fitted(self, slot: int, part: Any) -> Any:
-        return super().fitted(slot, repeated(part, self._count))
-
-    def total(self, slot: int, held: Any, part: Any) -> Any:
-        return held + part
-
-    def zeros(self, slot: int) -> Any:
-        return repeated(super().zeros(slot), self._count)
-
-
-def _dense(part: Any) -> Array:
-    return part.dense() if isinstance(part, RowSparse) else part

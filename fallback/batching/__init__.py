@@ -1,0 +1,1 @@
+"""Batches of cotangents, which one sweep takes together."""
