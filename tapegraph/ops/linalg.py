@@ -967,7 +967,7 @@ def qr(a: Kind | ArrayLike, mode: Literal["reduced", "r"] = "reduced") -> QRResu
 
 @implements(np.linalg.svdvals)
 def svdvals(x: Kind | ArrayLike) -> Kind:
-    """Singular values, as `numpy.linalg.svdvals`; the derivative is ``ds_i = u_i . dx v_i``.
+    """Singular values, as `numpy.linalg.svdvals`; the derivative is ``ds_i = u_i^T dx v_i``.
 
     >>> tg.svdvals([[3.0, 0.0], [0.0, 4.0]]).data
     array([4., 3.])
