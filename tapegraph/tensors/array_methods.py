@@ -25,7 +25,7 @@ from tapegraph.other_names import OtherLibraries, takes_other_keywords, translat
 from tapegraph.recording import numpy_functions
 from tapegraph.recording.capture_mode import is_captured
 from tapegraph.recording.lost_gradients import refused, to_number
-from tapegraph.typed import ArrayLike, Axes, Operand, Shape, SupportsArray
+from tapegraph.typed import ArrayLike, Axes, Index, Operand, Shape, SupportsArray
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -124,7 +124,6 @@ class ArrayMethods(OtherLibraries):
     __matmul__ = _operator(linalg.matmul)
     __neg__ = _method(elementwise.neg)
     __abs__ = _method(elementwise.abs)
-    __getitem__ = _method(index.getitem)
 
     __radd__ = _reflected(elementwise.add)
     __rsub__ = _reflected(elementwise.sub)
@@ -146,6 +145,9 @@ class ArrayMethods(OtherLibraries):
 
     def __round__(self, decimals: int = 0) -> Tensor:
         return elementwise.round(self, decimals)
+
+    def __getitem__(self, key: Index) -> Self:  # mypy tells a wrong key from a wrong argument
+        return index.getitem(self, key)
 
     def __iter__(self) -> Iterator[Self]:
         if not self.ndim:  # type: ignore[attr-defined]
