@@ -81,18 +81,20 @@ class Trace:
     ) -> None:
         self._undo = undo
         capture = Capture(undo)
-        inputs = Inputs(capture, given)
+        inputs = Inputs(capture, given, len(fed))
+        positions = range(len(given) - len(fed), len(given))
         with capture:
             args, kwargs = rebuilt(arguments, inputs.argument)
-            reads = dict.fromkeys(range(len(given) - len(fed), len(given)), False)
-            with _in_place(fed, [inputs.float(i, reads) for i in reads], undo):
+            with _in_place(fed, list(map(inputs.float, positions)), undo):
                 out = fn(*args, **kwargs)
             results = self._take_results(capture, out)
             kept = self._take_gradients(capture)
             if self.numbers is not None and (written := capture.numbers.written()) is not None:
                 kept.append(written)
             self.recording: Recording = capture.recording([*results, *kept])
-            self.read_floats = {place.name for place, i in zip(fed, reads, strict=True) if reads[i]}
+            self.read_floats = {
+                place.name for place, i in zip(fed, positions, strict=True) if inputs.was_read(i)
+            }
         self.count = len(results)
         self._kept = [grad._array for grad in kept]
         self._guarded = capture.asked  # whether state had a gradient decides what was recorded
@@ -133,17 +135,23 @@ class Trace:
 
     def _find_leaves(self, capture: Capture, inputs: Inputs) -> None:
         """Find what gives each leaf of the program its value in a run."""
+        program = self.recording.program
+        found = {id(self.recording.nodes[slot]) for slot in program.fed}
+        for copy, given_by in reversed(capture.copies):
+            if id(copy) in found:
+                found.add(id(given_by))
+        self._floats = inputs.float_program(found, len(capture.readings))
         by_id = {id(leaf): source for source, leaf in inputs.sources}
         by_id.update({id(leaf): Reading(i) for i, (leaf, _) in enumerate(capture.readings)})
         by_id.update({id(grad): GradientBefore(leaf) for grad, leaf in capture.read_gradients})
         for copy, given_by in capture.copies:
-            by_id[id(copy)] = Converted(by_id[id(given_by)], copy._array.dtype)
+            if id(copy) in found:
+                by_id[id(copy)] = Converted(by_id[id(given_by)], copy._array.dtype)
         self.sources: dict[int, Reader] = {}
         self.arguments: dict[int, int] = {}
         self.constants: dict[int, Array] = {}
         self.state: dict[int, Node] = {}
         self._made_inside: dict[int, ref[Node]] = {}  # the leaves of the constants
-        program = self.recording.program
         for slot in program.fed:
             node = self.recording.nodes[slot]
             if program.ops[slot] is INPUT:
@@ -206,12 +214,21 @@ class Trace:
         entries = zip(program.ops, program.attrs, strict=True)
         return [attrs["numbers"].levels for op, attrs in entries if op is NUMBERS]
 
-    def read(self) -> list[Any]:
-        """Read anew what every run reads, such as learning rates and random numbers, in order."""
-        return [read() for _, read in self._readings]
+    def read(self, given: list[Any]) -> list[Any]:
+        """Return what every run reads anew: learning rates, random numbers, computed floats.
 
-    def read_ahead(self, runs: int) -> list[list[Any]]:
-        """Return what so many runs would read: of each reading a list."""
+        :param given: The arguments' arrays and floats.
+        """
+        read = [read() for _, read in self._readings]
+        if self._floats is not None:
+            read += self._floats(given)
+        return read
+
+    def read_ahead(self, runs: int, given: Callable[[int], list[Any]]) -> list[list[Any]]:
+        """Return what so many runs would read: of each reading a list.
+
+        :param given: Gives the arguments' arrays and floats of a run.
+        """
         columns: list[list[Any]] = [[] for _ in self._readings]
         drawn = []
         for column, (_, read) in zip(columns, self._readings, strict=True):
@@ -222,6 +239,9 @@ class Trace:
         for _ in range(runs if drawn else 0):  # in the order in which the runs draw
             for column, read in drawn:
                 column.append(read())
+        if self._floats is not None:
+            computed = [self._floats(given(run)) for run in range(runs)]
+            columns += map(list, zip(*computed, strict=True))
         return columns
 
     def gradients_stored(self, arrays: list[Any]) -> list[Change]:
@@ -301,6 +321,8 @@ class Trace:
             returned = as_written(self.results), as_written(other.results)
             return f"it returned {returned[0]}, and then {returned[1]}"
         difference = self._differs_in_numbers(other)
+        if difference is None and self._floats is not None and other._floats is not None:
+            difference = self._floats.differs_from(other._floats)
         if difference is not None:
             return difference
         for slot in range(min(len(a), len(b))):
