@@ -1839,6 +1839,14 @@ FAULTS = (
         "tests/optim/test_optim.py -k frozen",
     ),
     Fault(
+        "optimizer",
+        "plain-descent-moves-a-frozen-parameter",
+        "tapegraph/optim/update_rules.py",
+        "            if not p._requires_grad:  # frozen",
+        "            if False:  # frozen",
+        "tests/optim/test_optim.py -k frozen",
+    ),
+    Fault(
         "compile",
         "no-grad-shares-a-trace",
         "tapegraph/compiling/compiled.py",
