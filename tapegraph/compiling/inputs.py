@@ -117,7 +117,7 @@ class Inputs:
 
     def float(self, position: int) -> FloatArg:
         """Return what stands for a float."""
-        value = self._given[position]
+        value = float(self._given[position])  # in an attribute, it may be another capture's
         return FloatArg(self, value, self.numbers.argument(position, value))
 
     def read(self, place: int) -> None:
@@ -242,24 +242,24 @@ class FloatArg(ArrayMethods):
     def __reduce__(self) -> Any:
         return float, (self.read("pickle"),)
 
-    def __copy__(self) -> FloatArg:
-        return self
+    def __copy__(self) -> Any:
+        return _as_met(self)
 
-    def __deepcopy__(self, memo: Any) -> FloatArg:
-        return self
+    def __deepcopy__(self, memo: Any) -> Any:
+        return _as_met(self)
 
     def detach(self) -> Any:
         """Return the number as a tensor."""
         return self.tensor()
 
     @property
-    def real(self) -> FloatArg:
+    def real(self) -> Any:
         """The number itself, as of a float."""
-        return self
+        return _as_met(self)
 
-    def conjugate(self) -> FloatArg:
+    def conjugate(self) -> Any:
         """Return the number itself, as of a float."""
-        return self
+        return _as_met(self)
 
     def _frozen(self, conversion: str, fix: str = _ARRAYS) -> ConcretizationError:
         received = f"a float argument ({self._value!r}), whose number every call gives anew"

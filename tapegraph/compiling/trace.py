@@ -33,6 +33,8 @@ from tapegraph.compiling.inputs import (
 )
 from tapegraph.differentiation import stored
 from tapegraph.errors import message
+from tapegraph.interrupts import Lock
+from tapegraph.recording.capture_mode import is_float
 from tapegraph.recording.changes import Change, Undo, make, set_gradient, together
 from tapegraph.recording.node import Node, as_leaf
 from tapegraph.recording.op import ALL_REDUCE, INPUT, SCALAR
@@ -47,6 +49,14 @@ from tapegraph.typed import Array
 
 # Of a gradient: a run computes it.
 COMPUTED = object()
+
+
+# Is held while floats are replaced, which two threads may see.
+_PUTTING = Lock()
+
+
+class Occupied(Exception):
+    """A float that is to be fed is being recorded by another thread."""
 
 
 class TraceMismatchError(RuntimeError):
@@ -67,6 +77,7 @@ class Trace:
     :ivar arguments: Which of the arguments' arrays and floats a leaf stands for, by slot.
     :ivar constants: The arrays that are the same in every run, by slot.
     :ivar numbers: What is read and written of Values, if there are any.
+    :ivar changed: Where another float came to stand during the call in place of one that is fed.
     :ivar read_floats: The names of fed floats that were read as plain numbers, so that they cannot
         be fed.
     """
@@ -85,7 +96,7 @@ class Trace:
         positions = range(len(given) - len(fed), len(given))
         with capture:
             args, kwargs = rebuilt(arguments, inputs.argument)
-            with _in_place(fed, list(map(inputs.float, positions)), undo):
+            with _in_place(fed, list(map(inputs.float, positions)), undo) as self.changed:
                 out = fn(*args, **kwargs)
             results = self._take_results(capture, out)
             kept = self._take_gradients(capture)
@@ -296,13 +307,40 @@ class Trace:
             changes.append(partial(set_gradient, leaf, own))
         result = self.result([np.array(a) for a in self.recording.seeds()])
         make(together([*changes, self._undo.clear]))
+        self.forget()
+        return result
+
+    def left(self) -> list[Any]:
+        """Return all that the call returns and leaves behind, to be compared bit for bit."""
+        values, updates = self.recording.values, self.recording.program.updates
+        inside = [grad._array if isinstance(grad, Node) else grad for _, grad in self._inside]
+        arrays = [*self.recording.seeds(), *self._kept, *inside, *(values[u.slot] for u in updates)]
+        touched = [(id(node), left) for node, left in self.gradients]
+        changed = [id(self.state[u.leaf]) for u in updates]
+        return [self.results, touched, changed, *map(_bits, (*self._plain, *arrays))]
+
+    def follows(self, other: Trace) -> None:
+        """Let what another recording left behind, made just before, count as this one's."""
+        self._start = other._start
+        self._given += other._given
+
+    def put_back(self) -> None:
+        """Let stand what other threads have put where floats are fed, after the call was undone.
+
+        The function puts its own there in each call.
+        """
+        for place, before, now in self.changed:
+            if place.read() is before:
+                place.put(now)
+
+    def forget(self) -> None:
+        """Let go of the numbers of the recorded call that a run makes anew."""
         self._kept, self._inside = [], []
         self.recording.forget(self.constants)
         for slot, held in self._made_inside.items():
             if held() is not None:  # whoever holds it may write into its array
                 own = self.constants[slot].copy()
                 self.constants[slot] = self.recording.values[slot] = own
-        return result
 
     def leaked(self, before: list[ref[Node]]) -> list[ref[Node]]:
         """Return what somebody still holds of the tensors that the call made, or one before it.
@@ -382,18 +420,31 @@ def _marked(capture: Capture, tensors: list[Any], numbers: list[int], out: Any) 
 
 
 @contextmanager
-def _in_place(places: Sequence[FedPlace], floats: Sequence[FloatArg], undo: Undo) -> Iterator[None]:
-    """Let the function find numbers of the program where it sees floats that are fed."""
-    plain = [partial(place.put, place.read()) for place in places]
-    undo.extendleft(plain)
-    try:
+def _in_place(
+    places: Sequence[FedPlace], floats: Sequence[FloatArg], undo: Undo
+) -> Iterator[list[tuple[FedPlace, Any, Any]]]:
+    """Let the function find numbers of the program where it sees floats that are fed.
+
+    At the end the list has each place where another object came to stand: what was there before,
+    and what came.
+    """
+    changed: list[tuple[FedPlace, Any, Any]] = []
+    with _PUTTING():
+        before = [place.read() for place in places]
+        if any(map(is_float, before)):
+            raise Occupied
+        plain = [partial(p.put, x) for p, x in zip(places, before, strict=True)]
+        undo.extendleft(plain)
         make(together([partial(p.put, x) for p, x in zip(places, floats, strict=True)]))
-        yield
+    try:
+        yield changed
     finally:
         for i, (place, number) in enumerate(zip(places, floats, strict=True)):
             now = place.read()
-            if now is not number:  # the function has set it
-                plain[i] = partial(place.put, now.read("set") if type(now) is FloatArg else now)
+            if now is not number:  # the function has set it, or another thread
+                now = now.read("set") if type(now) is FloatArg else now
+                plain[i] = partial(place.put, now)
+                changed.append((place, before[i], now))
         make(together(plain))
 
 
@@ -402,12 +453,13 @@ def _has_gradient(node: Node) -> bool:
 
 
 def _same(before: list[Any], after: list[Any]) -> bool:
-    def bits(value: Any) -> Any:
-        if isinstance(value, np.ndarray):
-            return value.shape, value.dtype.str, value.tobytes()
-        return identity(value)
+    return list(map(_bits, before)) == list(map(_bits, after))
 
-    return list(map(bits, before)) == list(map(bits, after))
+
+def _bits(value: Any) -> Any:
+    if isinstance(value, np.ndarray):
+        return value.shape, value.dtype.str, value.tobytes()
+    return identity(value)
 
 
 def _entry(recording: Recording, slot: int) -> str:

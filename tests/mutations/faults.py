@@ -45,6 +45,7 @@ WITH_XLA = "tests/lowering/test_steps_with_xla.py"
 RECORDED = "tests/differentiation/test_recorded_rules.py"
 RANDOM = "tests/random/test_random.py"
 HAZARDS = "tests/compiling/test_hazards.py"
+FED = "tests/compiling/test_fed_floats.py"
 INTERRUPTS = "tests/compiling/test_interrupts.py"
 BAD_INPUT = "tests/compiling/test_bad_input.py"
 PLAN = "tests/compiling/test_plan.py"
@@ -2379,7 +2380,47 @@ FAULTS = (
         "tapegraph/compiling/trace.py",
         "        make(together(plain))\n",
         "        pass\n",
-        "tests/compiling/test_guards.py -k fed",
+        "tests/distributed/test_data_parallel.py -k fed",
+    ),
+    Fault(
+        "guards",
+        "a-fed-float-makes-a-second-average",
+        "tapegraph/compiling/compiled.py",
+        "            if recorded.averages:",
+        "            if False:",
+        "tests/distributed/test_data_parallel.py -k fed",
+    ),
+    Fault(
+        "guards",
+        "a-call-with-plain-floats-may-leave-others",
+        "tapegraph/compiling/compiled.py",
+        "        if recorded is not None and left == stands.left():",
+        "        if recorded is not None:",
+        f"{FED} -k asks",
+    ),
+    Fault(
+        "guards",
+        "the-object-that-a-fed-float-is-does-not-count",
+        "tapegraph/compiling/guards.py",
+        "return not self.fed or not self.fed_elsewhere()",
+        "return True",
+        f"{FED} -k asks",
+    ),
+    Fault(
+        "guards",
+        "another-thread-reads-a-float-for-the-step",
+        "tapegraph/compiling/inputs.py",
+        "if self.is_outside or in_handler(self._inputs_of.capture.frame):",
+        "if in_handler(self._inputs_of.capture.frame):",
+        f"{FED} -k thread",
+    ),
+    Fault(
+        "compile",
+        "a-complex-number-is-taken-for-a-float",
+        "tapegraph/compiling/float_arithmetic.py",
+        "    if type(power) is complex:",
+        "    if False:",
+        f"{FED} -k root",
     ),
     Fault(
         "guards",
