@@ -255,7 +255,8 @@ class Compiled:
             taken_back = together(tried)
             try:
                 random.come_back(tried)
-                Trace(self._fn, structure, given[: len(given) - len(entry.view.fed)], tried)
+                plain = given[: len(given) - len(entry.view.fed)]
+                Trace(self._fn, structure, plain, tried)
             finally:
                 make(taken_back)
             raise

@@ -1657,7 +1657,7 @@ FAULTS = (
         "compile",
         "a-bad-index-is-not-the-eager-error",
         "tapegraph/compiling/compiled.py",
-        "                Trace(self._fn, structure, given[: len(given) - len(entry.view.fed)], tried)\n",
+        "                Trace(self._fn, structure, plain, tried)\n",
         "                pass\n",
         "tests/compiling/test_compile.py",
     ),
