@@ -28,7 +28,7 @@ from tapegraph.recording.capture_mode import is_captured
 from tapegraph.recording.linearize import History, linearize
 from tapegraph.recording.node import Node, as_leaf, numeric
 from tapegraph.recording.op import GRADIENT, NO_ATTRS, PARAM, Op
-from tapegraph.recording.program import Recording
+from tapegraph.recording.program import Recording, between
 from tapegraph.recording.record import keep_parts, remember
 from tapegraph.recording.scopes import no_grad
 from tapegraph.recording.watchers import WATCHING
@@ -226,22 +226,10 @@ def ask_for(recording: Recording, targets: Sequence[Any]) -> list[Any]:
     program, nodes = recording.program, recording.nodes
     slot_of = {id(node): slot for slot, node in enumerate(nodes)}
     slots = [slot_of[id(x)] for x in targets if id(x) in slot_of]
-    wanted, before = set(slots), program.needs
-    outside = [nodes[slot] for slot in program.leaves if before[slot] and slot not in wanted]
-    needs = [slot in wanted for slot in range(len(program))]
-    for slot, inputs in enumerate(program.inputs):
-        if inputs and before[slot]:
-            flows = program.ops[slot].differentiable
-            needs[slot] = needs[slot] or any(
-                needs[i] and (flows is None or (place < len(flows) and flows[place]))
-                for place, i in enumerate(inputs)
-            )
-    program.needs[:] = needs
-    reached = set(program.outputs)
-    for slot in range(len(program) - 1, -1, -1):
-        if slot in reached and needs[slot]:
-            reached.update(i for i in program.inputs[slot] if needs[i])
-    program.wanted[:] = [slot for slot in dict.fromkeys(slots) if slot in reached]
+    wanted = set(slots)
+    outside = [nodes[slot] for slot in program.leaves if program.needs[slot] and slot not in wanted]
+    program.needs[:] = between(program, program.outputs, slots)
+    program.wanted[:] = [slot for slot in dict.fromkeys(slots) if program.needs[slot]]
     return outside
 
 

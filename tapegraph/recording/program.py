@@ -6,8 +6,9 @@ later consumer read it, and nothing else walks a graph. A `Recording` is what on
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import compress
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -243,6 +244,35 @@ class Recording:
         rows = [entry.cells() for entry in self]
         title = markup.heading("Recording", f"{len(self):,} entries")
         return title + markup.html_table(rows, _HEADER)
+
+
+def between(
+    program: Program,
+    outputs: Iterable[int],
+    targets: Iterable[int],
+    inputs: Sequence[tuple[int, ...]] | None = None,
+) -> list[bool]:
+    """Return, for each slot, whether a gradient flows from an output through it to a target.
+
+    :param outputs: Where gradients start; what comes later than the last of them is left out.
+    :param targets: Where gradients end. Gradients also flow on through a target to another one.
+    :param inputs: The slots that each slot reads, where those are not the program's own.
+    """
+    inputs = program.inputs if inputs is None else inputs
+    reached, flows = set(outputs), [False] * len(inputs)
+    for target in targets:
+        flows[target] = True
+    for slot, read in enumerate(inputs):
+        if read and program.needs[slot] and not flows[slot]:
+            carries = program.ops[slot].differentiable
+            flows[slot] = any(
+                flows[i] for i in (read if carries is None else compress(read, carries))
+            )
+    for slot in range(len(inputs) - 1, -1, -1):
+        flows[slot] = flows[slot] and slot in reached
+        if flows[slot]:
+            reached.update(inputs[slot])
+    return flows
 
 
 def touches_complex(program: Program, slot: int) -> bool:
