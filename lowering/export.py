@@ -25,7 +25,7 @@ from tapegraph.lowering.rows.rules import NotLowered, Size, ints, reshaped, scal
 from tapegraph.lowering.runtime import tensorflow
 from tapegraph.lowering.translate import emit_entry, row_of
 from tapegraph.pytree import replaced
-from tapegraph.recording.op import INPUT
+from tapegraph.recording.op import INPUT, OpKind
 from tapegraph.recording.program import Recording
 from tapegraph.testing import PARITY_TOLERANCE
 from tapegraph.typed import Array, Pytree
@@ -91,7 +91,7 @@ class Function:
                 fix = f"Pass batch=False. ({type(error).__name__}: {error})"
                 raise NotLowered(message(self.recorded.op, received, expected, fix)) from error
             if not program.needs[slot] and any(program.needs[i] for i in program.inputs[slot]):
-                result = tf.stop_gradient(result) if op.differentiable != () else result
+                result = result if op.kind is OpKind.COMPARISON else tf.stop_gradient(result)
             tensors[slot] = result
         return [tf.identity(tensors[slot]) for slot in program.outputs]
 

@@ -476,15 +476,12 @@ def _constant(graph: OnnxGraph, recorded: FreeFunction, slot: int, name: str | N
 
 
 def _operands(graph: OnnxGraph, recorded: FreeFunction, slot: int, wires: list[Any]) -> list[Wire]:
-    """Return an entry's inputs, in the dtype in which NumPy computes it."""
-    program, values = recorded.program, recorded.recording.values
-    op, inputs, wanted = program.ops[slot], program.inputs[slot], program.dtypes[slot]
-    converted = op.promotes and (op.differentiable or (True,) * len(inputs))
-    if op.differentiable == () and len(inputs) > 1:  # a comparison, whose result is of another kind
-        kinds = (values[i] if wires[i] is None else program.dtypes[i] for i in inputs)
-        wanted, converted = np.result_type(*kinds), (True,) * len(inputs)
-    operands = []
-    for position, i in enumerate(inputs):
-        wire = graph.constant(values[i], wanted) if wires[i] is None else wires[i]
-        operands.append(wire.to(wanted) if converted and converted[position] else wire)
+    """Return an entry's inputs, in the dtype to which NumPy converts them."""
+    program, recording = recorded.program, recorded.recording
+    converted, operands = recording.converted(slot), []
+    for i, dtype in zip(program.inputs[slot], converted, strict=True):
+        wire = wires[i]
+        if wire is None:
+            wire = graph.constant(recording.values[i], dtype or program.dtypes[slot])
+        operands.append(wire if dtype is None else wire.to(dtype))
     return operands

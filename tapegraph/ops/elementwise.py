@@ -19,7 +19,7 @@ from tapegraph.numpy_warnings import watched
 from tapegraph.recording.capture_mode import is_captured
 from tapegraph.recording.node import as_leaf, numeric
 from tapegraph.recording.numpy_functions import detached, implements, numbers, without_gradient
-from tapegraph.recording.op import Op
+from tapegraph.recording.op import Op, OpKind
 from tapegraph.recording.record import (
     apply,
     beside,
@@ -921,9 +921,13 @@ def positive(x: Kind | ArrayLike, /) -> Kind:
     return tensor_like("positive", x)
 
 
-ASTYPE = Op("astype", lambda x, *, dtype: x.astype(dtype), takes_complex=True)
-DETACH = Op("detach", np.copy, differentiable=(), takes_complex=True)
-ROUND = Op("round", lambda x, *, decimals: x.round(decimals), takes_complex=True)
+ASTYPE = Op(
+    "astype", lambda x, *, dtype: x.astype(dtype), kind=OpKind.ELEMENTWISE, takes_complex=True
+)
+DETACH = Op("detach", np.copy, kind=OpKind.ELEMENTWISE, differentiable=(), takes_complex=True)
+ROUND = Op(
+    "round", lambda x, *, decimals: x.round(decimals), kind=OpKind.ELEMENTWISE, takes_complex=True
+)
 
 
 def spreads(shape: tuple[int, ...], over: tuple[int, ...]) -> bool:
@@ -1125,7 +1129,14 @@ def round(a: Operand, decimals: int = 0) -> Tensor:
     return apply(ROUND, (x,), {"decimals": digits[0]})
 
 
-WHERE = Op("where", chosen, differentiable=(False, True, True), promotes=True, takes_complex=True)
+WHERE = Op(
+    "where",
+    chosen,
+    kind=OpKind.ELEMENTWISE,
+    differentiable=(False, True, True),
+    promotes=True,
+    takes_complex=True,
+)
 
 
 @overload
@@ -1171,7 +1182,7 @@ def numeric_mask(cond: Any) -> Array:
 
 
 def _predicate(name: str, function: Any) -> None:
-    op = Op(name, function, differentiable=(), takes_complex=True)
+    op = Op(name, function, kind=OpKind.COMPARISON, differentiable=(), takes_complex=True)
 
     def record(*operands: Any) -> Any:
         arguments = ("x1", "x2") if len(operands) == 2 else ("x",)

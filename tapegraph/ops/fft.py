@@ -16,7 +16,7 @@ from tapegraph.errors import kind_of, message
 from tapegraph.ops import elementwise, index
 from tapegraph.recording.node import Node
 from tapegraph.recording.numpy_functions import implements
-from tapegraph.recording.op import Op
+from tapegraph.recording.op import Op, OpKind
 from tapegraph.recording.record import apply, is_complex, real_only, tensor_like
 from tapegraph.typed import ArrayLike, Axes, Kind
 
@@ -55,10 +55,10 @@ __ua_domain__ = "numpy.scipy.fft"
 fftfreq, rfftfreq = np.fft.fftfreq, np.fft.rfftfreq  # plain numbers
 
 
-FFT = Op("fft", np.fft.fftn, takes_complex=True)
-IFFT = Op("ifft", np.fft.ifftn, takes_complex=True)
-RFFT = Op("rfft", np.fft.rfft)
-IRFFT = Op("irfft", np.fft.irfft, takes_complex=True)
+FFT = Op("fft", np.fft.fftn, kind=OpKind.ALONG, takes_complex=True)
+IFFT = Op("ifft", np.fft.ifftn, kind=OpKind.ALONG, takes_complex=True)
+RFFT = Op("rfft", np.fft.rfft, kind=OpKind.ALONG)
+IRFFT = Op("irfft", np.fft.irfft, kind=OpKind.ALONG, takes_complex=True)
 
 
 @implements(np.fft.fft)

@@ -36,7 +36,7 @@ from tapegraph.recording.numpy_functions import (
     numbers,
     without_gradient,
 )
-from tapegraph.recording.op import Op
+from tapegraph.recording.op import Op, OpKind
 from tapegraph.recording.record import apply, tensor_like
 from tapegraph.typed import (
     Array,
@@ -464,13 +464,15 @@ def advanced_key(arrays: tuple[Array, ...], plan: tuple[Any, ...]) -> tuple[Any,
 
 
 # Offsets, indices and conditions are fed as arrays: new ones do not change the graph.
-TENSOR_SLICE = Op("tensor_slice", _tensor_slice, differentiable=(True,), takes_complex=True)
+TENSOR_SLICE = Op(
+    "tensor_slice", _tensor_slice, kind=OpKind.INDEX, differentiable=(True,), takes_complex=True
+)
 
 
-GATHER = Op("gather", _gather, differentiable=(True,), takes_complex=True)
+GATHER = Op("gather", _gather, kind=OpKind.INDEX, differentiable=(True,), takes_complex=True)
 
 
-GETITEM = Op("getitem", _getitem, differentiable=(True,), takes_complex=True)
+GETITEM = Op("getitem", _getitem, kind=OpKind.INDEX, differentiable=(True,), takes_complex=True)
 
 
 def rolled(x: Any, *, shift: tuple[int, ...], axis: tuple[int, ...]) -> Any:
@@ -482,13 +484,13 @@ def rolled(x: Any, *, shift: tuple[int, ...], axis: tuple[int, ...]) -> Any:
     return x
 
 
-ROLL = Op("roll", rolled, takes_complex=True)
+ROLL = Op("roll", rolled, kind=OpKind.ALONG, takes_complex=True)
 
 
-INDEX = Op("index", _index, differentiable=(True,), takes_complex=True)
+INDEX = Op("index", _index, kind=OpKind.INDEX, differentiable=(True,), takes_complex=True)
 
 
-SCATTER = Op("scatter", _scatter, differentiable=(True,), takes_complex=True)
+SCATTER = Op("scatter", _scatter, kind=OpKind.INDEX, differentiable=(True,), takes_complex=True)
 
 
 def scatter(x: Kind | ArrayLike, places: Any, shape: tuple[int, ...]) -> Kind:
@@ -1099,10 +1101,10 @@ def _searchsorted(a: Array, v: Any, *, side: Literal["left", "right"]) -> Any:
     return np.searchsorted(a, v, side)
 
 
-WITHIN = Op("within", _within, differentiable=())
-ARGSORT = Op("argsort", _argsort, differentiable=(), takes_complex=True)
-ARGPARTITION = Op("argpartition", _argpartition, differentiable=())
-SEARCHSORTED = Op("searchsorted", _searchsorted, differentiable=())
+WITHIN = Op("within", _within, kind=OpKind.ELEMENTWISE, differentiable=())
+ARGSORT = Op("argsort", _argsort, kind=OpKind.ALONG, differentiable=(), takes_complex=True)
+ARGPARTITION = Op("argpartition", _argpartition, kind=OpKind.ALONG, differentiable=())
+SEARCHSORTED = Op("searchsorted", _searchsorted, kind=OpKind.COMPARISON, differentiable=())
 
 
 def within(indices: Any, low: int, high: int, refused: Callable[[int], Exception]) -> Any:

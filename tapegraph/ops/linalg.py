@@ -22,7 +22,7 @@ from tapegraph.ops.index import diagonal_places, gather, getitem
 from tapegraph.ops.shape import matrix_transpose, moveaxis, permuted, tensors_of
 from tapegraph.recording.node import as_float, as_leaf
 from tapegraph.recording.numpy_functions import detached, implements, numbers
-from tapegraph.recording.op import Op
+from tapegraph.recording.op import Op, OpKind
 from tapegraph.recording.record import apply, is_complex, tensor_like
 from tapegraph.typed import Array, ArrayLike, Axes, EinsumLabels, Kind, Shape, SupportsArray
 
@@ -85,8 +85,10 @@ def _batch_matmul(a: Array, b: Array) -> Any:
     return np.matmul(a, b)
 
 
-MATMUL = Op("matmul", np.matmul, promotes=True, takes_complex=True)
-BATCH_MATMUL = Op("batch_matmul", _batch_matmul, promotes=True, takes_complex=True)
+MATMUL = Op("matmul", np.matmul, kind=OpKind.CONTRACTION, promotes=True, takes_complex=True)
+BATCH_MATMUL = Op(
+    "batch_matmul", _batch_matmul, kind=OpKind.CONTRACTION, promotes=True, takes_complex=True
+)
 
 
 @implements(np.matmul, np.linalg.matmul)
@@ -172,7 +174,7 @@ def _einsum(*arrays: Array, spec: str) -> Any:
     return contract(spec, *arrays)
 
 
-EINSUM = Op("einsum", _einsum, takes_complex=True)
+EINSUM = Op("einsum", _einsum, kind=OpKind.CONTRACTION, takes_complex=True)
 
 
 @implements(np.dot)
@@ -716,7 +718,7 @@ def _norm(x: Array, *, axis: tuple[int, ...], keepdims: bool, ord: float) -> Any
     return reduce.add_up(sizes**ord, axis=axis, keepdims=keepdims) ** (1.0 / ord)
 
 
-CONVOLVE = Op("convolve", np.convolve, promotes=True, takes_complex=True)
+CONVOLVE = Op("convolve", np.convolve, kind=OpKind.CONTRACTION, promotes=True, takes_complex=True)
 INV = Op("inv", np.linalg.inv, takes_complex=True)
 SOLVE = Op("solve", solved, takes_complex=True)
 DET = Op("det", _det, takes_complex=True)
@@ -729,7 +731,7 @@ QR = Op("qr", _qr, takes_complex=True)
 SVDVALS = Op("svdvals", _svdvals, saves=True, takes_complex=True)
 SVD = Op("svd", _svd, takes_complex=True)
 PINV = Op("pinv", _pinv, takes_complex=True)
-NORM = Op("norm", _norm)
+NORM = Op("norm", _norm, kind=OpKind.REDUCTION)
 
 
 # Systems of equations

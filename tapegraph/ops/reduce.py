@@ -35,7 +35,7 @@ from tapegraph.recording.numpy_functions import (
     peek,
     without_gradient,
 )
-from tapegraph.recording.op import Op
+from tapegraph.recording.op import Op, OpKind
 from tapegraph.recording.record import apply, is_complex, tensor_like
 from tapegraph.typed import Array, ArrayLike, Axes, Kind
 
@@ -97,9 +97,9 @@ def _softmax(x: Array, *, axis: int) -> Any:
     return softmax_of(x if x.dtype.kind == "f" else x.astype(np.float64), axis)
 
 
-SUM = Op("sum", _sum, takes_complex=True)
-MEAN = Op("mean", _mean, takes_complex=True)
-SOFTMAX = Op("softmax", _softmax)
+SUM = Op("sum", _sum, kind=OpKind.REDUCTION, takes_complex=True)
+MEAN = Op("mean", _mean, kind=OpKind.REDUCTION, takes_complex=True)
+SOFTMAX = Op("softmax", _softmax, kind=OpKind.ALONG)
 
 
 @implements(np.sum)
@@ -142,11 +142,11 @@ def softmax(x: Kind | ArrayLike, axis: SupportsIndex = -1) -> Kind:
     return apply(SOFTMAX, (array,), {"axis": one_axis("softmax", axis, array.ndim)})
 
 
-MAX = Op("max", np.maximum.reduce)
-MIN = Op("min", np.minimum.reduce)
-PROD = Op("prod", np.multiply.reduce, takes_complex=True)
-CUMSUM = Op("cumsum", np.add.accumulate, takes_complex=True)
-CUMPROD = Op("cumprod", np.multiply.accumulate, takes_complex=True)
+MAX = Op("max", np.maximum.reduce, kind=OpKind.REDUCTION)
+MIN = Op("min", np.minimum.reduce, kind=OpKind.REDUCTION)
+PROD = Op("prod", np.multiply.reduce, kind=OpKind.REDUCTION, takes_complex=True)
+CUMSUM = Op("cumsum", np.add.accumulate, kind=OpKind.ALONG, takes_complex=True)
+CUMPROD = Op("cumprod", np.multiply.accumulate, kind=OpKind.ALONG, takes_complex=True)
 
 
 # Axes
@@ -686,7 +686,7 @@ def _record_without_gradient(function: Any, axes_of: Callable[[str, Any, int], A
     def forward(x: Array, *, axis: Any, keepdims: bool) -> Any:
         return function(x, axis=axis, keepdims=keepdims)
 
-    op = Op(name, forward, differentiable=())
+    op = Op(name, forward, kind=OpKind.REDUCTION, differentiable=())
 
     def record(a: Any, axis: Any = None, keepdims: bool = False) -> Any:
         attrs = {"axis": axes_of(name, axis, a.ndim), "keepdims": bool(keepdims)}

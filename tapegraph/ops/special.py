@@ -17,7 +17,7 @@ from tapegraph.errors import kind_of, message
 from tapegraph.ops.elementwise import exp, log, log1p, logaddexp, mul, neg, sigmoid, sub
 from tapegraph.ops.reduce import logsumexp, shift_along, sum
 from tapegraph.recording.numpy_functions import SCIPY, numbers
-from tapegraph.recording.op import Op
+from tapegraph.recording.op import Op, OpKind
 from tapegraph.recording.record import apply, binary, tensor_like, unary
 from tapegraph.typed import Array, ArrayLike, Axes, Kind
 
@@ -167,7 +167,7 @@ def _polygamma(x: Array, *, n: int) -> Any:
     return polygamma_of(n, x)
 
 
-POLYGAMMA = Op("polygamma", _polygamma)
+POLYGAMMA = Op("polygamma", _polygamma, kind=OpKind.ELEMENTWISE)
 
 
 def polygamma(n: int, x: Kind | ArrayLike) -> Kind:
@@ -362,10 +362,10 @@ def bessel_j_of(n: int, x: Any) -> Any:
     return of_scipy(f"j{n}")(x) if n < 2 else of_scipy("jv")(n, x)
 
 
-BESSEL_I = Op("bessel_i", lambda x, *, n: bessel_i_of(n, x))
+BESSEL_I = Op("bessel_i", lambda x, *, n: bessel_i_of(n, x), kind=OpKind.ELEMENTWISE)
 
 
-BESSEL_J = Op("bessel_j", lambda x, *, n: bessel_j_of(n, x))
+BESSEL_J = Op("bessel_j", lambda x, *, n: bessel_j_of(n, x), kind=OpKind.ELEMENTWISE)
 
 
 def bessel(op: Op, n: int, x: Any) -> Any:

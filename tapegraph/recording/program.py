@@ -175,6 +175,15 @@ class Recording:
         """Return what the slot's operation saved for its gradient: its further outputs."""
         return self.nodes[slot]._saved
 
+    def converted(self, slot: int) -> tuple[np.dtype[Any] | None, ...]:
+        """Return the dtype to which NumPy converts each input of an entry, None for as it is."""
+        program = self.program
+        kinds = [
+            self.values[i] if program.ops[i] is SCALAR else program.dtypes[i]
+            for i in program.inputs[slot]
+        ]
+        return program.ops[slot].converts(kinds, program.dtypes[slot])
+
     @property
     def scalars(self) -> list[float]:
         """The values of the scalar leaves, in order."""

@@ -19,7 +19,7 @@ from tapegraph.numpy_warnings import watched
 from tapegraph.recording import capture_mode, numpy_functions
 from tapegraph.recording import node as nodes
 from tapegraph.recording.node import as_leaf, new, next_seq, numeric
-from tapegraph.recording.op import NO_ATTRS, Op
+from tapegraph.recording.op import NO_ATTRS, Op, OpKind
 from tapegraph.recording.remote import restore
 from tapegraph.recording.scopes import RECORDING
 from tapegraph.recording.tape import CURRENT, current
@@ -121,7 +121,7 @@ def unary(
 
     Decorates a function whose body is its docstring; ``forward`` computes it on an ndarray.
     """
-    op = Op(name, _wide(forward), takes_complex=takes_complex)
+    op = Op(name, _wide(forward), kind=OpKind.ELEMENTWISE, takes_complex=takes_complex)
 
     def decorate(stub: Any) -> Any:
         def record(x: Any, /) -> Any:
@@ -181,7 +181,7 @@ def binary(
 
     ``forward`` computes it on ndarrays; where that is an operator, ``ufunc`` is NumPy's for it.
     """
-    op = Op(name, forward, promotes=True, takes_complex=takes_complex)
+    op = Op(name, forward, kind=OpKind.ELEMENTWISE, promotes=True, takes_complex=takes_complex)
     called: Any = forward if ufunc is None else ufunc
 
     def decorate(stub: Any) -> Any:
