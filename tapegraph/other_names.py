@@ -187,7 +187,7 @@ AT_THE_TOP = {
 # Names of random functions in PyTorch, JAX and NumPy.
 AT_RANDOM = {
     "PRNGKey": "tg.random.seed(n), once: draws take no key",
-    "bernoulli": "tg.random.uniform(shape) < p, or tg.random.dropout_mask",
+    "bernoulli": "tg.random.uniform(size=shape) < p, or tg.random.dropout_mask",
     "default_rng": "tg.random.seed(n), or tg.random.generator()",
     "key": "tg.random.seed(n), once: draws take no key",
     "manual_seed": "tg.random.seed",
