@@ -1,0 +1,51 @@
+"""Draw what the tutorial's notebooks show: ``python docs/pictures/notebooks.py``.
+
+Each cell that ends in a drawing, or draws with Matplotlib, gets a picture, named after its notebook
+and numbered. The pages link them for those who read text; the site has them from running the cells.
+"""
+
+from __future__ import annotations
+
+import ast
+import os
+import re
+import sys
+import tempfile
+from pathlib import Path
+
+import tapegraph as tg
+
+HERE = Path(__file__).resolve().parent
+CELL = re.compile(r"^```{code-cell} python\n(.*?)^```$", re.DOTALL | re.MULTILINE)
+
+
+def draw(notebook: Path) -> list[Path]:
+    """Run a notebook, save its pictures, and return their paths."""
+    namespace: dict[str, object] = {"__name__": "__main__"}
+    made: list[Path] = []
+    for code in CELL.findall(notebook.read_text()):
+        body = ast.parse(re.sub(r"^:tags:.*$", "", code, flags=re.MULTILINE)).body
+        last = body.pop() if isinstance(body[-1], ast.Expr) else None
+        exec(compile(ast.Module(body, []), notebook.name, "exec"), namespace)
+        value = None
+        if last is not None:
+            value = eval(compile(ast.Expression(last.value), notebook.name, "eval"), namespace)
+        path = HERE / f"{notebook.stem[:2]}-{len(made) + 1}"
+        pyplot = sys.modules.get("matplotlib.pyplot")
+        if isinstance(value, tg.Drawing):
+            made.append(path.with_suffix(".svg"))
+            value.save(made[-1])
+        elif pyplot is not None and pyplot.get_fignums():
+            made.append(path.with_suffix(".png"))
+            pyplot.savefig(made[-1], dpi=70)
+            pyplot.close("all")
+    return made
+
+
+if __name__ == "__main__":
+    os.environ["MPLBACKEND"] = "Agg"
+    notebooks = sorted((HERE.parent / "tutorial").glob("*.md"))
+    os.chdir(tempfile.mkdtemp())  # some cells save files
+    for notebook in notebooks:
+        for path in draw(notebook):
+            print(path.name)
