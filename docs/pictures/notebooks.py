@@ -19,10 +19,10 @@ HERE = Path(__file__).resolve().parent
 CELL = re.compile(r"^```{code-cell} python\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 
 
-def draw(notebook: Path) -> list[Path]:
-    """Run a notebook, save its pictures, and return their paths."""
+def draw(notebook: Path) -> None:
+    """Run a notebook, and save its pictures."""
     namespace: dict[str, object] = {"__name__": "__main__"}
-    made: list[Path] = []
+    count = 0
     for code in CELL.findall(notebook.read_text()):
         body = ast.parse(re.sub(r"^:tags:.*$", "", code, flags=re.MULTILINE)).body
         last = body.pop() if isinstance(body[-1], ast.Expr) else None
@@ -30,16 +30,14 @@ def draw(notebook: Path) -> list[Path]:
         value = None
         if last is not None:
             value = eval(compile(ast.Expression(last.value), notebook.name, "eval"), namespace)
-        path = HERE / f"{notebook.stem[:2]}-{len(made) + 1}"
         pyplot = sys.modules.get("matplotlib.pyplot")
         if isinstance(value, tg.Drawing):
-            made.append(path.with_suffix(".svg"))
-            value.save(made[-1])
+            count += 1
+            value.save(HERE / f"{notebook.stem[:2]}-{count}.svg")
         elif pyplot is not None and pyplot.get_fignums():
-            made.append(path.with_suffix(".png"))
-            pyplot.savefig(made[-1], dpi=70)
+            count += 1
+            pyplot.savefig(HERE / f"{notebook.stem[:2]}-{count}.png", dpi=70)
             pyplot.close("all")
-    return made
 
 
 if __name__ == "__main__":
@@ -47,5 +45,4 @@ if __name__ == "__main__":
     notebooks = sorted((HERE.parent / "tutorial").glob("*.md"))
     os.chdir(tempfile.mkdtemp())  # some cells save files
     for notebook in notebooks:
-        for path in draw(notebook):
-            print(path.name)
+        draw(notebook)

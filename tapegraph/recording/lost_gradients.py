@@ -127,7 +127,7 @@ def _caller(frame: FrameType | None) -> str:
         if parts[0] == "numpy" or origin == LIBRARY:
             code = frame.f_code
             function = getattr(code, "co_qualname", code.co_name).partition(".")[0]
-            public = list(itertools.takewhile(lambda part: not part.startswith("_"), parts))
+            public = list(itertools.takewhile(_is_public, parts))
             modules = [".".join(public[: n + 1]) for n in range(len(public))]
             homes = (m for m in modules if hasattr(sys.modules.get(m), function))
             home = next(homes, "")
@@ -135,6 +135,10 @@ def _caller(frame: FrameType | None) -> str:
                 package, name = parts[0], f"{home}.{function}" if home else modules[-1]
         frame = frame.f_back
     return name
+
+
+def _is_public(part: str) -> bool:
+    return not part.startswith("_") and part not in ("python", "src")  # as in TensorFlow and Keras
 
 
 def not_joined(op: str, argument: str, value: Any) -> TypeError:

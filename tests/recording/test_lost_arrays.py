@@ -52,6 +52,10 @@ CALLERS = {
         of_scipy("sparse", "eye", lambda eye: eye(3).tocsr() @ W),
         ["scipy.sparse", "tg.defop"],
     ),
+    "tensorflow": (
+        lambda: pytest.importorskip("tensorflow").constant(W),
+        ["tensorflow.constant: ", "tg.function(f)"],
+    ),
     "plot": (lambda: plotted(LOSSES), ["matplotlib", "Plot plain numbers", "loss.item()"]),
 }
 
