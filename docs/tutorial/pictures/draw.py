@@ -1,4 +1,4 @@
-"""Draw what the tutorial's notebooks show: ``python docs/pictures/notebooks.py``.
+"""Draw what the tutorial's notebooks show: ``python docs/tutorial/pictures/draw.py``.
 
 Each cell that ends in a drawing, or draws with Matplotlib, gets a picture, named after its notebook
 and numbered. The pages link them for those who read text; the site has them from running the cells.
@@ -42,7 +42,7 @@ def draw(notebook: Path) -> None:
 
 if __name__ == "__main__":
     os.environ["MPLBACKEND"] = "Agg"
-    notebooks = sorted((HERE.parent / "tutorial").glob("*.md"))
+    notebooks = sorted(HERE.parent.glob("*.md"))
     os.chdir(tempfile.mkdtemp())  # some cells save files
     for notebook in notebooks:
         draw(notebook)
