@@ -26,7 +26,7 @@ NEEDED = (
     "function",
     "raw_ops.StatefulPartitionedCall",
 )
-INSTALL = 'Install it with: pip install "tapegraph[tensorflow]".'
+INSTALL = 'Install it with: pip install "tensorflow>=2.18".'
 NOT_INSTALLED = f"TensorFlow is not installed. {INSTALL}"
 
 

@@ -26,8 +26,9 @@ from tapegraph.compiling.guards import NO_NAMES, View, look
 from tapegraph.compiling.programs import Programs
 from tapegraph.compiling.scan import Calls, Results
 from tapegraph.compiling.trace import Trace, TraceMismatchError, mismatch
-from tapegraph.errors import add_note, kind_of, message, warn
+from tapegraph.errors import add_note, kind_of, message, user_line, warn
 from tapegraph.interrupts import Lock, raise_interrupt
+from tapegraph.other_names import translating
 from tapegraph.progress import counted, logger
 from tapegraph.pytree import leaves, mapped
 from tapegraph.recording import capture_mode
@@ -472,8 +473,11 @@ class Compiled:
         for entry in reversed(self._entries):
             if entry.programs is not None:
                 return entry.programs
-        received = f"a step that has no {what} yet"
-        raise RuntimeError(message(op, received, "two calls alike", "Call it first."))
+        calls = max((entry.calls for entry in self._entries), default=0)
+        raise RuntimeError(
+            f"{op}: {self.__name__} has no {what} yet: it needs two calls with arguments alike, "
+            f"and has had {calls}. (at {user_line()})"
+        )
 
     def explain(self) -> str:
         """Describe its traces: engine and reason of each, what others cost, what to change."""
@@ -579,6 +583,7 @@ def compile(
     xla: Xla | None = None,
     strategy: Any = None,
 ) -> Callable[[F], F]: ...
+@translating
 def compile(
     fn: Any = None,
     *,

@@ -45,7 +45,7 @@ from tapegraph.typed import Xla
 # Seconds that a loop of an engine may take, how many runs the first one makes, and how many bytes
 # of arguments and results it holds.
 _LONGEST, _FIRST, _MOST_BYTES = 1.0, 16, 1 << 26
-_ASKED = Failure("the backend is native")
+_ASKED = Failure("the backend was native")
 _LOOKED_AT = Failure("tg.anomaly looks at each result, which the native engine alone shows")
 _NUMBERS = Failure("Values are computed by the native engine, level by level")
 

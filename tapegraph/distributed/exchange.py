@@ -61,7 +61,7 @@ def communicator(op: str, comm: Any) -> Communicator:
             from mpi4py import MPI
         except (ImportError, RuntimeError) as error:  # no mpi4py, or no MPI that it can load
             received = f"no communicator, and no MPI ({error})"
-            fix = 'Install the extra: pip install "tapegraph[distributed]".'
+            fix = "Install it: pip install mpi4py mpich."
             raise ImportError(message(op, received, "mpi4py with an MPI library", fix)) from error
         comm = MPI.COMM_WORLD
     elif not hasattr(comm, "Bcast") and (hasattr(comm, "num_replicas_in_sync") or callable(comm)):

@@ -324,7 +324,7 @@ def save_png(scene: Scene, path: str, theme: Theme, scale: float) -> None:
         from matplotlib.backends.backend_agg import FigureCanvasAgg
         from matplotlib.figure import Figure
     except ModuleNotFoundError as error:
-        fix = 'Install it with: pip install "tapegraph[draw]"; .svg and .dot need nothing.'
+        fix = 'Install it with: pip install "matplotlib>=3.10.7"; .svg and .dot need nothing.'
         received = f"a path that ends in .png, without {error.name}"
         text = message("save", received, "Matplotlib to be installed", fix)
         raise ModuleNotFoundError(text, name=error.name) from None

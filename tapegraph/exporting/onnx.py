@@ -388,7 +388,7 @@ def export(f: Callable[..., Any], path: str, arguments: Arguments, params: Pytre
     try:
         onnx = importlib.import_module("onnx")
     except ImportError:
-        fix = 'Install it: pip install "tapegraph[onnx]"; or name a folder, for a SavedModel.'
+        fix = 'Install it: pip install "onnx>=1.17"; or name a folder, for a SavedModel.'
         received = "a path that ends in .onnx in an environment without onnx"
         raise ImportError(message("export", received, "the package onnx", fix)) from None
     recorded = FreeFunction("export", f, arguments.arrays, arguments.batched)

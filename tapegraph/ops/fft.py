@@ -391,3 +391,8 @@ def _shifted(op: str, x: Any, axes: Any, distance: Any) -> Any:
     if not along:
         return array
     return index.roll(array, tuple(distance(array.shape[axis]) for axis in along), along)
+
+
+def __dir__() -> list[str]:
+    """Name what is public."""
+    return sorted(__all__)

@@ -14,7 +14,18 @@ import numpy as np
 
 from tapegraph.arrays.axes import some_axes
 from tapegraph.errors import kind_of, message
-from tapegraph.ops.elementwise import exp, log, log1p, logaddexp, mul, neg, sigmoid, sub
+from tapegraph.ops.elementwise import (
+    cbrt,
+    exp,
+    expm1,
+    log,
+    log1p,
+    logaddexp,
+    mul,
+    neg,
+    sigmoid,
+    sub,
+)
 from tapegraph.ops.reduce import logsumexp, shift_along, sum
 from tapegraph.recording.numpy_functions import SCIPY, numbers
 from tapegraph.recording.op import Op, OpKind
@@ -418,8 +429,14 @@ SCIPY.update(
     for function in (
         *(erf, erfc, erfcx, erfinv, gamma, gammaln, gammasgn, loggamma, beta, betaln),
         *(expit, logit, log_expit, xlogy, xlog1py, entr, ndtr, log_ndtr, i0, i1, j0, j1),
+        *(cbrt, expm1, log1p),  # NumPy's too
     )
 )
 
 
 SCIPY["psi"] = digamma
+
+
+def __dir__() -> list[str]:
+    """Name what is public."""
+    return sorted(__all__)

@@ -124,6 +124,19 @@ class Optimizer:
                 slots = self.init(data_of(p))
                 self._state[name] = MappingProxyType({k: slot(v) for k, v in slots.items()})
 
+    def __repr__(self) -> str:
+        groups: tuple[Group, ...] = vars(self).get("_groups", ())
+        count = sum(len(group.params) for group in groups)
+        facts = [f"{count} parameter{'' if count == 1 else 's'}"]
+        if len(groups) > 1:
+            facts.append(f"{len(groups)} groups")
+        lr = vars(self).get("_lr")
+        facts.append(f"lr={getattr(lr, '__qualname__', lr)}")
+        decays = {group.weight_decay for group in groups} - {0.0}
+        facts += [f"weight_decay={decay}" for decay in sorted(decays)]
+        facts += [f"{k}={v!r}" for k, v in vars(self).items() if not k.startswith("_")]
+        return f"{type(self).__name__}({', '.join(facts)})"
+
     def __getstate__(self) -> dict[str, Any]:
         """Return what copies and pickles are made of: plain dicts, as views cannot be copied."""
         return {**vars(self), "_state": {name: dict(slots) for name, slots in self._state.items()}}

@@ -36,7 +36,7 @@ from tests.quick import thinned
 needs_tensorflow = pytest.mark.skipif(
     importlib.util.find_spec("tensorflow") is None, reason="needs TensorFlow"
 )
-INSTALL = 'pip install "tapegraph[tensorflow]"'
+INSTALL = 'pip install "tensorflow>=2.18"'
 
 
 def example() -> tuple[list[tg.Tensor], tg.Tensor]:

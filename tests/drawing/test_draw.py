@@ -528,7 +528,7 @@ def test_files_by_their_ending(tmp_path, monkeypatch):
     with pytest.raises(ValueError, match=r"scale=0; expected a positive number"):
         drawing.save(tmp_path / "graph.png", scale=0)
     monkeypatch.setitem(sys.modules, "matplotlib", None)
-    with pytest.raises(ModuleNotFoundError, match=r'pip install "tapegraph\[draw\]"; \.svg and'):
+    with pytest.raises(ModuleNotFoundError, match=r'pip install "matplotlib>=3\.10\.7"; \.svg and'):
         drawing.save(tmp_path / "graph.png")
     assert not (tmp_path / "graph.png").exists()
 

@@ -1364,6 +1364,38 @@ FAULTS = (
     # ------------------------------------------------------------------ defop
     Fault(
         "defop",
+        "a-rule-of-other-arguments-is-registered",
+        "tapegraph/tensors/defop.py",
+        '            takes.check_taken_by(rule, "vjp", ("g", "y"))\n',
+        "            pass\n",
+        "tests/tensors/test_defop.py -k other_arguments",
+    ),
+    Fault(
+        "recording",
+        "the-innermost-caller-is-named",
+        "tapegraph/recording/lost_gradients.py",
+        "            if home or parts[0] != package:\n",
+        "            if not package:\n",
+        "tests/recording/test_lost_arrays.py",
+    ),
+    Fault(
+        "recording",
+        "a-function-of-a-constant-writes-into-it",
+        "tapegraph/recording/numpy_functions.py",
+        "return np.array(value._array) if isinstance(value, Node) else value",
+        "return value._array if isinstance(value, Node) else value",
+        "tests/recording/test_lost_arrays.py -k never_write",
+    ),
+    Fault(
+        "recording",
+        "what-needs-a-gradient-runs-as-a-constant",
+        "tapegraph/recording/numpy_functions.py",
+        "    if is_captured(*given) or any(map(_needs_gradient, given)):\n",
+        "    if is_captured(*given):\n",
+        "tests/recording/test_lost_arrays.py -k refused",
+    ),
+    Fault(
+        "defop",
         "cotangents-of-users-rules-stay-conjugated",
         "tapegraph/tensors/defop.py",
         "_read_only, (_conjugated(g), y, *arrays)",

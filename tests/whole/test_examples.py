@@ -374,6 +374,6 @@ def test_a_missing_extra_is_one_clear_line(missing, tmp_path):
     (tmp_path / f"{missing}.py").write_text(f"raise ModuleNotFoundError(name={missing!r})")
     out = run(ROOT / "examples" / "digits.py", "--quick", cwd=tmp_path, status=1)
     assert f"needs {missing}" in out
-    assert 'pip install "tapegraph[examples]"' in out
+    assert 'pip install ".[examples]"' in out
     assert "Traceback" not in out
     assert "training" not in out  # said before any work is done
