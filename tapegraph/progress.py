@@ -15,6 +15,8 @@ from contextlib import contextmanager, suppress
 from functools import cache
 from typing import Any
 
+from tapegraph.escapes import escaped
+
 PATIENCE = 2.0  # seconds
 # "0" never shows the line, any other value shows it where stderr is no terminal too.
 _VARIABLE = "TAPEGRAPH_PROGRESS"
@@ -34,6 +36,7 @@ def logger() -> Any:
 def announce(what: str) -> Iterator[None]:
     """Announce what goes on inside the block once that takes long, and then how long it took."""
     stream = sys.stderr  # what a test or a notebook has put there
+    what = escaped(what)
     begun: list[str] = []
 
     def begin() -> None:
@@ -61,6 +64,7 @@ def announce(what: str) -> Iterator[None]:
 def counted(what: str, total: int) -> Iterator[Callable[[int], None]]:
     """Show how far a loop is, by what it tells, once it takes long: a bar of tqdm's, or a line."""
     start, bars = time.perf_counter(), list[Any]()
+    what = escaped(what)
 
     def tell(done: int) -> None:
         if not bars:

@@ -27,6 +27,7 @@ from tapegraph.compiling.programs import Programs
 from tapegraph.compiling.scan import Calls, Results
 from tapegraph.compiling.trace import Trace, TraceMismatchError, mismatch
 from tapegraph.errors import add_note, kind_of, message, warn
+from tapegraph.escapes import escaped
 from tapegraph.interrupts import Lock, raise_interrupt
 from tapegraph.progress import counted, logger
 from tapegraph.pytree import leaves, mapped
@@ -315,7 +316,7 @@ class Compiled:
             warn(told, RuntimeWarning)
         entry = _Entry(arguments, view, reason, self._next_real(0))
         self._entries.append(entry)
-        logger().info("compile: %s: a new trace for %s: %s", self.__name__, text, reason)
+        logger().info(escaped(f"compile: {self.__name__}: a new trace for {text}: {reason}"))
         if len(self._entries) > self._max_traces:
             del self._entries[0]
         return entry
@@ -492,13 +493,13 @@ class Compiled:
                 lines += [line + "recorded once", f"  {fix}program runs."]
             else:
                 lines += [line + entry.programs.told(), f"  {entry.programs.advice()}"]
-        return "\n".join(lines)
+        return "\n".join(map(escaped, lines))
 
     def _repr_html_(self) -> str:
         return markup.heading("compiled step", self.__name__) + markup.html_text(self.explain())
 
     def __repr__(self) -> str:
-        return f"<compiled {self.__name__}, {self.traces} traces>"
+        return escaped(f"<compiled {self.__name__}, {self.traces} traces>")
 
 
 class Latest(NamedTuple):
