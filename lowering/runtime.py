@@ -111,13 +111,15 @@ def _load() -> None:
             module = importlib.import_module("tensorflow")
         version = str(module.__version__)
         parts = tuple(int(p) for p in version.split(".")[:2])
-    except Exception as error:  # a broken installation raises anything
+        lacking = [name for name in NEEDED if not _has(module, name)]
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # a broken installation raises anything, SystemExit too
         raise_interrupt(error)
         missing = isinstance(error, ModuleNotFoundError) and error.name == "tensorflow"
         failure = f"TensorFlow does not import: {type(error).__name__}: {error}"
         _reason = NOT_INSTALLED if missing else failure
         return
-    lacking = [name for name in NEEDED if not _has(module, name)]
     if parts < MINIMUM:
         wanted = f"{'.'.join(map(str, MINIMUM))} or later is needed"
         _reason = f"TensorFlow {version} is too old: {wanted}. {INSTALL}"
@@ -128,7 +130,7 @@ def _load() -> None:
 
 
 def _has(module: Any, name: str) -> bool:
-    try:
+    try:  # some names are loaded at first use, and then raise what importing them raises
         attrgetter(name)(module)
     except AttributeError:
         return False

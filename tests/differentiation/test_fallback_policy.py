@@ -471,6 +471,12 @@ BROKEN = {
     "old": '__version__ = "2.3.0"',
     "new": '__version__ = "9.0.0"',
     "empty": "",
+    "SystemExit": "raise SystemExit(3)",
+    "RuntimeError": """
+__version__ = "2.20.0"
+def __getattr__(name):
+    raise RuntimeError(f"lazy {name}")
+""",
 }
 
 
