@@ -43,7 +43,8 @@ def export(
         one as long.
     :raises ValueError: The function does something else for another size of the batch (the message
         names the line), draws random numbers, or changes state; or two parameters share a name, or
-        in ONNX any two of inputs, parameters and outputs; or a name is none in the format.
+        in ONNX any two of inputs, parameters and outputs; or a name is none in the format; or a
+        file of ONNX would be larger than 2 GB.
     :raises TypeError: An argument or a result is of the wrong kind.
     :raises tapegraph.lowering.NotLowered: An operation has no node in TensorFlow.
     :raises tapegraph.lowering.Unavailable: TensorFlow is not installed.
