@@ -23,5 +23,7 @@ def escaped(text: str) -> str:
 
 
 def escaped_lines(text: str) -> str:
-    """Return a text of several lines, each of them escaped."""
-    return "\n".join(map(escaped, text.split("\n")))
+    """Return a text of several lines, each of them escaped but for its tabs."""
+    if text.isprintable():
+        return text
+    return "".join(part if part in ("\n", "\t") else escaped(part) for part in text)

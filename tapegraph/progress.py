@@ -6,7 +6,6 @@ It appears after two seconds, where stderr is a terminal. Where logging is set u
 
 from __future__ import annotations
 
-import os
 import sys
 import threading
 import time
@@ -15,11 +14,10 @@ from contextlib import contextmanager, suppress
 from functools import cache
 from typing import Any
 
+from tapegraph.environment import PROGRESS, switched
 from tapegraph.escapes import escaped
 
 PATIENCE = 2.0  # seconds
-# "0" never shows the line, any other value shows it where stderr is no terminal too.
-_VARIABLE = "TAPEGRAPH_PROGRESS"
 
 
 @cache
@@ -104,8 +102,8 @@ class _Line:
 
 
 def _is_shown(stream: Any) -> bool:
-    wish = os.environ.get(_VARIABLE, "")
-    return wish != "0" if wish else stream.isatty()
+    wish = switched(PROGRESS)  # 1 shows the line where stderr is no terminal too
+    return stream.isatty() if wish is None else wish
 
 
 def _write(stream: Any, text: str) -> None:

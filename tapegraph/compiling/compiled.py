@@ -26,6 +26,7 @@ from tapegraph.compiling.guards import NO_NAMES, View, look
 from tapegraph.compiling.programs import Programs
 from tapegraph.compiling.scan import Calls, Results
 from tapegraph.compiling.trace import Trace, TraceMismatchError, mismatch
+from tapegraph.environment import COMPILE, switched, wrong_value
 from tapegraph.errors import add_note, kind_of, message, warn
 from tapegraph.escapes import escaped
 from tapegraph.interrupts import Lock, raise_interrupt
@@ -86,7 +87,7 @@ def _runs_plainly() -> bool:
     # Inside another recording it is a part of that, and a transform differentiates it.
     if capture_mode.capturing() is not None or DIFFERENTIATING.value() or _disabled.get():
         return True
-    if os.environ.get("TAPEGRAPH_COMPILE", "1") in ("", "0"):
+    if os.environ.get(COMPILE) and not switched(COMPILE):
         return True
     return not _MILD.issuperset(np.geterr().values())
 
@@ -94,7 +95,7 @@ def _runs_plainly() -> bool:
 def _xla_of_environment() -> Xla:
     text = os.environ.get("TAPEGRAPH_XLA", "")
     if text not in _XLA:
-        raise ValueError(f"TAPEGRAPH_XLA: received {text!r}; expected '1', '0' or 'auto'")
+        raise wrong_value("TAPEGRAPH_XLA", text, "'1', '0' or 'auto'")
     return _XLA[text]
 
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from typing import Any, NoReturn
 
+from tapegraph.environment import STRICT, switched
 from tapegraph.errors import (
     LostGradientError,
     LostGradientWarning,
@@ -17,14 +17,13 @@ from tapegraph.errors import (
 from tapegraph.recording.capture_mode import ConcretizationError
 from tapegraph.recording.scopes import Setting
 
-STRICT = "TAPEGRAPH_STRICT"
 # Inside a function that a transform differentiates, as `tapegraph.grad` does.
 DIFFERENTIATING = Setting("tapegraph_differentiating", default=False)
 
 
 def strict() -> bool:
     """Return whether what is otherwise warned of shall be an error."""
-    return os.environ.get(STRICT, "") not in ("", "0")
+    return bool(switched(STRICT))
 
 
 def to_number(kind: str, conversion: str, read: str = "") -> None:

@@ -46,7 +46,7 @@ def check(text: str) -> None:
 def test_one_line_is_left_of_any_text():
     assert escaped("as it is: ü 日本 \\") == "as it is: ü 日本 \\"
     assert escaped("\x1b[2J\x9b\n\t\u202e\ud800\xa0") == r"\x1b[2J\x9b\n\t\u202e\ud800\xa0"
-    assert escaped_lines("a\x07\nb") == "a\\x07\nb"
+    assert escaped_lines("a\x07\n\tb") == "a\\x07\n\tb"
 
 
 def test_a_path_is_a_comment_of_the_plan_and_not_code(found):
