@@ -16,6 +16,7 @@ from tapegraph.lowering.rows.rules import check_gaps
 from tapegraph.lowering.runtime import (
     Unavailable,
     check_installed,
+    installed_version,
     is_found,
     is_transient,
     loaded,
@@ -138,8 +139,8 @@ class TensorFlow(Engine):
         return is_transient(error)
 
     def version(self) -> str:
-        """Return TensorFlow's version, importing it."""
-        return str(tensorflow().__version__)
+        """Return TensorFlow's version, without importing it; ``""`` where only that tells."""
+        return installed_version()
 
     def details(self) -> dict[str, str]:
         """Return the devices and the state of the cache."""

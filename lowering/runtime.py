@@ -76,6 +76,25 @@ def check_installed() -> None:
         raise _refusal(_reason)
 
 
+def installed_version() -> str:
+    """Return TensorFlow's version, without importing it; ``""`` where only importing it tells.
+
+    :raises Unavailable: It is not installed, or too old, or is known not to work.
+    """
+    if _module is not None:
+        return str(_module.__version__)
+    check_installed()
+    from importlib import metadata  # which takes long to import
+
+    try:
+        version = metadata.version("tensorflow")
+    except metadata.PackageNotFoundError:  # it came under another name
+        return ""
+    if old := _too_old(version):
+        raise Unavailable(old)
+    return version
+
+
 def is_found(name: str) -> bool:
     """Return whether a package is installed, without importing it."""
     try:  # what importlib.util.find_spec does, which takes thrice as long to import as to run
@@ -110,25 +129,34 @@ def _load() -> None:
         with without_log(importing=True):
             module = importlib.import_module("tensorflow")
         version = str(module.__version__)
-        parts = tuple(int(p) for p in version.split(".")[:2])
-    except Exception as error:  # a broken installation raises anything
+        old = _too_old(version)
+        lacking = [name for name in NEEDED if not _has(module, name)]
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # a broken installation raises anything, SystemExit too
         raise_interrupt(error)
         missing = isinstance(error, ModuleNotFoundError) and error.name == "tensorflow"
         failure = f"TensorFlow does not import: {type(error).__name__}: {error}"
         _reason = NOT_INSTALLED if missing else failure
         return
-    lacking = [name for name in NEEDED if not _has(module, name)]
-    if parts < MINIMUM:
-        wanted = f"{'.'.join(map(str, MINIMUM))} or later is needed"
-        _reason = f"TensorFlow {version} is too old: {wanted}. {INSTALL}"
+    if old:
+        _reason = old
     elif lacking:
         _reason = f"TensorFlow {version} has no {lacking[0]}, which is needed. {INSTALL}"
     else:
         _module = module
 
 
+def _too_old(version: str) -> str:
+    """Return why a version is refused, ``""`` of one that is new enough."""
+    if tuple(int(part) for part in version.split(".")[:2]) >= MINIMUM:
+        return ""
+    wanted = f"{'.'.join(map(str, MINIMUM))} or later is needed"
+    return f"TensorFlow {version} is too old: {wanted}. {INSTALL}"
+
+
 def _has(module: Any, name: str) -> bool:
-    try:
+    try:  # some names are loaded at first use, and then raise what importing them raises
         attrgetter(name)(module)
     except AttributeError:
         return False

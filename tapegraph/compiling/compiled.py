@@ -26,7 +26,9 @@ from tapegraph.compiling.guards import NO_NAMES, View, look
 from tapegraph.compiling.programs import Programs
 from tapegraph.compiling.scan import Calls, Results
 from tapegraph.compiling.trace import Trace, TraceMismatchError, mismatch
+from tapegraph.environment import COMPILE, switched, wrong_value
 from tapegraph.errors import add_note, kind_of, message, user_line, warn
+from tapegraph.escapes import escaped
 from tapegraph.interrupts import Lock, raise_interrupt
 from tapegraph.other_names import translating
 from tapegraph.progress import counted, logger
@@ -86,7 +88,7 @@ def _runs_plainly() -> bool:
     # Inside another recording it is a part of that, and a transform differentiates it.
     if capture_mode.capturing() is not None or DIFFERENTIATING.value() or _disabled.get():
         return True
-    if os.environ.get("TAPEGRAPH_COMPILE", "1") in ("", "0"):
+    if os.environ.get(COMPILE) and not switched(COMPILE):
         return True
     return not _MILD.issuperset(np.geterr().values())
 
@@ -94,7 +96,7 @@ def _runs_plainly() -> bool:
 def _xla_of_environment() -> Xla:
     text = os.environ.get("TAPEGRAPH_XLA", "")
     if text not in _XLA:
-        raise ValueError(f"TAPEGRAPH_XLA: received {text!r}; expected '1', '0' or 'auto'")
+        raise wrong_value("TAPEGRAPH_XLA", text, "'1', '0' or 'auto'")
     return _XLA[text]
 
 
@@ -316,7 +318,7 @@ class Compiled:
             warn(told, RuntimeWarning)
         entry = _Entry(arguments, view, reason, self._next_real(0))
         self._entries.append(entry)
-        logger().info("compile: %s: a new trace for %s: %s", self.__name__, text, reason)
+        logger().info(escaped(f"compile: {self.__name__}: a new trace for {text}: {reason}"))
         if len(self._entries) > self._max_traces:
             del self._entries[0]
         return entry
@@ -496,13 +498,13 @@ class Compiled:
                 lines += [line + "recorded once", f"  {fix}program runs."]
             else:
                 lines += [line + entry.programs.told(), f"  {entry.programs.advice()}"]
-        return "\n".join(lines)
+        return "\n".join(map(escaped, lines))
 
     def _repr_html_(self) -> str:
         return markup.heading("compiled step", self.__name__) + markup.html_text(self.explain())
 
     def __repr__(self) -> str:
-        return f"<compiled {self.__name__}, {self.traces} traces>"
+        return escaped(f"<compiled {self.__name__}, {self.traces} traces>")
 
 
 class Latest(NamedTuple):

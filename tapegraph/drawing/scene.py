@@ -10,8 +10,9 @@ from itertools import pairwise
 from typing import Any, Literal, NamedTuple
 
 from tapegraph.drawing.folding import Part
-from tapegraph.drawing.labels import CHARACTER, SIZES, TextLine, columns, printable
+from tapegraph.drawing.labels import CHARACTER, SIZES, TextLine, columns
 from tapegraph.errors import message
+from tapegraph.escapes import escaped_lines
 
 _LEAST = 44.0  # the width of a box, around which a frame is wide enough for its title
 _PAD_X, _PAD_Y = 10.0, 5.0  # inside a box
@@ -311,7 +312,7 @@ def _rules(colour: Mapping[str, str]) -> str:
 
 
 def _escaped(text: str) -> str:
-    return escape(printable(text))
+    return escape(escaped_lines(text))
 
 
 # PNG, drawn by Matplotlib (the extra ``draw``) as it is laid out

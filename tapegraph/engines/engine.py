@@ -231,7 +231,7 @@ class Engine(ABC):
         return isinstance(error, MemoryError)
 
     def version(self) -> str:
-        """Return the version of what it needs, importing it.
+        """Return the version of what it needs, without importing it; ``""`` where only that tells.
 
         :raises EngineDeclined: It cannot be used here.
         """

@@ -214,7 +214,7 @@ def entry_name(op: Op, node: Any) -> str:
     if node is None:
         return op.name
     code = getattr(node, "_code", None)
-    label = f"{op.name} '{node.name}'" if node.name else f"{op.name} of shape {node._array.shape}"
+    label = f"{op.name} {node.name!r}" if node.name else f"{op.name} of shape {node._array.shape}"
     return label if code is None else f"{label} recorded at {line_of(code, node._lasti)}"
 
 
@@ -229,7 +229,7 @@ def cleared(node: Node) -> RuntimeError:
 
 def stale(leaf: Any, reader: Node) -> RuntimeError:
     """Return the error of a leaf that was changed after an entry had read it."""
-    label = f"'{leaf.name}'" if leaf.name else f"of shape {leaf._array.shape}"
+    label = f"{leaf.name!r}" if leaf.name else f"of shape {leaf._array.shape}"
     return RuntimeError(
         f"backward: {leaf._op.name} {label} was changed after the {reader._op.name} at "
         f"{line_of(reader._code, reader._lasti)} had recorded it, so the gradient would be "

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import itertools
-import os
 import sys
 from collections.abc import Callable
 from types import FrameType
 from typing import Any, NoReturn
 
+from tapegraph.environment import STRICT, switched
 from tapegraph.errors import (
     LIBRARY,
     ORIGINS,
@@ -23,7 +23,6 @@ from tapegraph.errors import (
 from tapegraph.recording.capture_mode import ConcretizationError
 from tapegraph.recording.scopes import Setting
 
-STRICT = "TAPEGRAPH_STRICT"
 # What to write where a function wanted an array, by the longest part of its name.
 _FIXES = {
     "": "Join results by np.stack; write np.where for an assignment to elements of an array "
@@ -62,7 +61,7 @@ DIFFERENTIATING = Setting("tapegraph_differentiating", default=False)
 
 def strict() -> bool:
     """Return whether what is otherwise warned of shall be an error."""
-    return os.environ.get(STRICT, "") not in ("", "0")
+    return bool(switched(STRICT))
 
 
 def to_number(kind: str, conversion: str, read: str = "") -> None:

@@ -16,6 +16,7 @@ import numpy as np
 
 from tapegraph import markup
 from tapegraph.errors import line_of
+from tapegraph.escapes import escaped
 from tapegraph.recording.op import DERIVATIVES, SCALAR, Attrs, Op
 from tapegraph.typed import Array
 
@@ -238,13 +239,13 @@ class Recording:
     def describe(self, slot: int) -> str:
         """Name a slot for a message: operation, name or shape, and the user's line."""
         program, name, place = self.program, self.name(slot), self.where(slot)
-        label = program.ops[slot].name + (f" '{name}'" if name else "")
+        label = program.ops[slot].name + (f" {name!r}" if name else "")
         return f"{label} of shape {program.shapes[slot]}" + (
             f" recorded at {place}" if place else ""
         )
 
     def __str__(self) -> str:
-        rows = [_HEADER, *(entry.cells() for entry in self)]
+        rows = [_HEADER, *(tuple(map(escaped, entry.cells())) for entry in self)]
         widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
         lines = [map(str.ljust, row, widths) for row in rows]
         return "\n".join("  ".join(line).rstrip() for line in lines)

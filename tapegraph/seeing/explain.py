@@ -9,6 +9,7 @@ from tapegraph.engines import registry
 from tapegraph.engines.auto import COMPILED, KNOWN, advice, capital, choice, costs
 from tapegraph.engines.backend import get_backend
 from tapegraph.errors import kind_of, message
+from tapegraph.escapes import escaped
 from tapegraph.interrupts import raise_interrupt
 from tapegraph.recording.linearize import History, entry_name
 from tapegraph.recording.node import Node
@@ -68,7 +69,7 @@ def explain(y: Tensor | Value | Any) -> str:
         advice(refused, tuner),
         f"{capital(COMPILED)}.",
     ]
-    return "\n".join(lines)
+    return "\n".join(map(escaped, lines))
 
 
 def _origin(y: Any, history: History) -> str:

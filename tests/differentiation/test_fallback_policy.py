@@ -471,6 +471,12 @@ BROKEN = {
     "old": '__version__ = "2.3.0"',
     "new": '__version__ = "9.0.0"',
     "empty": "",
+    "SystemExit": "raise SystemExit(3)",
+    "RuntimeError": """
+__version__ = "2.20.0"
+def __getattr__(name):
+    raise RuntimeError(f"lazy {name}")
+""",
 }
 
 
@@ -507,7 +513,7 @@ def test_a_broken_tensorflow_leaves_tapegraph_working(name, run_python, tmp_path
 
 @pytest.mark.parametrize("name", thinned(BROKEN, 3))
 def test_info_says_why_a_broken_tensorflow_is_not_used(name, run_python, tmp_path):
-    program = "from tapegraph.__main__ import main; main(['info'])"
+    program = "from tapegraph.__main__ import main; main(['info', '--load'])"
     done = run_python(program, **stub(tmp_path, BROKEN[name]))
     assert reason_of(name) in done.stdout
     assert "engine in force: native" in done.stdout

@@ -2879,11 +2879,19 @@ FAULTS = (
         DRAW,
     ),
     Fault(
+        "seeing",
+        "control-characters-of-names-in-text",
+        "tapegraph/escapes.py",
+        "repr(c)[1:-1]",
+        "c",
+        "tests/seeing/test_escapes.py",
+    ),
+    Fault(
         "pictures",
         "names-are-markup",
         "tapegraph/drawing/scene.py",
-        "return escape(printable(text))",
-        "return printable(text)",
+        "return escape(escaped_lines(text))",
+        "return escaped_lines(text)",
         DRAW,
     ),
     Fault(

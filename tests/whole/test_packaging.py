@@ -180,6 +180,8 @@ def inside(name: str, packages: tuple[str, ...]) -> bool:
 # The rooms of the core, from the ground up: each knows those before it alone.
 ROOMS = (
     "checkout",
+    "environment",
+    "escapes",
     "errors",
     "other_names",
     "interrupts",
