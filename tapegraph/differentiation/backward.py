@@ -153,8 +153,7 @@ def differentiated(history: History, seeds: list[Array] | None) -> tuple[list[Ar
         try:
             engine = registry.engine(chosen)
             if not engine.loaded():
-                engine.check_history(history)
-                engine.load()
+                engine.prepare(history)
             start = CLOCK.now()
             outcome = _outcome(engine, history, seeds and [_owned(s) for s in seeds])
             seconds = CLOCK.now() - start - outcome.compile_seconds
