@@ -359,7 +359,9 @@ def test_a_bug_keeps_its_traceback_in_the_report(choosy):
 def alone(monkeypatch):
     """Whether TensorFlow is installed must not matter."""
 
-    monkeypatch.setattr(registry.engine("tensorflow"), "refusal", lambda history: "not now")
+    tensorflow = registry.engine("tensorflow")
+    monkeypatch.setattr(tensorflow, "unavailable", lambda: None)
+    monkeypatch.setattr(tensorflow, "refusal", lambda history: "not now")
     tg.set_backend("auto")
 
 
