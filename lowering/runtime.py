@@ -64,16 +64,25 @@ def tensorflow() -> Any:
     return _module
 
 
-def check_installed() -> None:
-    """Refuse where TensorFlow is known to be unusable, without importing it."""
+def unavailable() -> Unavailable | None:
+    """Return why TensorFlow cannot be used, as far as is known without an import, or None.
+
+    What is not installed is not looked for again.
+    """
     global _found, _reason
     if _reason is None and not _found:
         # None stands among the modules for what must not be imported.
         _found = loaded() if "tensorflow" in sys.modules else is_found("tensorflow")
         if not _found:
             _reason = NOT_INSTALLED
-    if _reason is not None:
-        raise _refusal(_reason)
+    return None if _reason is None else _refusal(_reason)
+
+
+def check_installed() -> None:
+    """Refuse where TensorFlow is known to be unusable, without importing it."""
+    declined = unavailable()
+    if declined is not None:
+        raise declined
 
 
 def installed_version() -> str:

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from tapegraph.autograd import tracer
-from tapegraph.autograd.boxes import CONTAINERS, INDEPENDENT, holds_box, settled
+from tapegraph.autograd.boxes import CONTAINERS, INDEPENDENT, holds_box, number, settled
 from tapegraph.autograd.boxes import JVPNode as JVPNode
 from tapegraph.autograd.boxes import VJPNode as VJPNode
 from tapegraph.autograd.boxes import backward_pass as backward_pass
@@ -206,11 +206,14 @@ def value_and_gradient(op: str, fun: Callable[[Any], Any], x: Any) -> tuple[Any,
     lifted = Lifted("vjp", _point("make_vjp", x), "primals[0]")
     level = next_tag()
     with recording():
-        out = _watched("make_vjp", fun)(lifted.inside)
-    if not holds_box(out):
+        out = fun(lifted.inside)
+    flows = getattr(out, "_requires_grad", False)  # as most do: of a Tensor
+    if not flows and not holds_box(out):
+        warn(f"{INDEPENDENT}: make_vjp gives zeros", UserWarning)
         vspace(out)  # which refuses what is no number
     y = None if isinstance(out, CONTAINERS) else result("vjp", out, level)
-    if y is None or y.size != 1 or y.dtype.kind == "c":
+    numbers = getattr(y, "_array", y)
+    if y is None or numbers.size != 1 or numbers.dtype.kind == "c":
         received = f"a function returning {kind_of(mapped(settled, out))}"
         fix = "Sum it, or use jacobian or elementwise_grad."
         if y is not None and y.dtype.kind == "c":
@@ -219,10 +222,13 @@ def value_and_gradient(op: str, fun: Callable[[Any], Any], x: Any) -> tuple[Any,
     pullback = Pullback(y, lifted.targets)
     arrays = pullback.arrays()
     if arrays is None:
-        value, grads = flowing(pullback.value), pullback()
+        value, grads = settled(flowing(pullback.value)), pullback()
     else:
-        value, grads = np.array(y._array), arrays
-    return settled(value), mapped(settled, lifted.regrouped(map(_conjugated, grads)))
+        value, grads = number(np.array(numbers)), arrays
+    gradient = lifted.regrouped(map(_conjugated, grads))
+    if type(gradient) is np.ndarray:
+        return value, number(gradient)
+    return value, mapped(settled, gradient)
 
 
 def make_jacobian(fun: Callable[[Any], Any], x: Any) -> Any:

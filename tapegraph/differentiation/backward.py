@@ -153,8 +153,7 @@ def differentiated(history: History, seeds: list[Array] | None) -> tuple[list[Ar
         try:
             engine = registry.engine(chosen)
             if not engine.loaded():
-                engine.check_history(history)
-                engine.load()
+                engine.prepare(history)
             start = CLOCK.now()
             outcome = _outcome(engine, history, seeds and [_owned(s) for s in seeds])
             seconds = CLOCK.now() - start - outcome.compile_seconds
@@ -168,16 +167,20 @@ def differentiated(history: History, seeds: list[Array] | None) -> tuple[list[Ar
             for watcher in WATCHING.value():
                 watcher.compiled(f"a graph in {engine.title}", start, outcome.compile_seconds)
                 watcher.ran(f"a graph in {engine.title}", start + outcome.compile_seconds, seconds)
-                native = registry.engine(registry.NATIVE)
-                watcher.gave(engine.title, outcome.grads, partial(_outcome, native, history, seeds))
+                again = partial(_outcome, registry.engine(registry.NATIVE), history, seeds)
+                watcher.gave(engine.title, outcome.grads, again)
             return outcome.grads, (chosen, None, len(history), *outcome[1:], seconds)
     start = CLOCK.now()
-    grads = _outcome(registry.engine(registry.NATIVE), history, seeds).grads
+    native = registry.engine(registry.NATIVE)
+    if seeds is None:
+        grads = native.jacobian(history.recording).grads
+    else:
+        grads = native.differentiate(history, seeds).grads
     seconds = CLOCK.now() - start
     if tuned and seeds is not None:
         auto.ran_natively(structure, seconds)
     reason, trace, _ = failure or _ALONE
-    return grads, (registry.NATIVE, reason, len(history), False, 0.0, seconds, trace)
+    return grads, (registry.NATIVE, reason, history.length, False, 0.0, seconds, trace)
 
 
 def _outcome(engine: Engine, history: History, seeds: list[Array] | None) -> Outcome:

@@ -46,6 +46,7 @@ def _from_environment() -> Backend:
 
 _default = _from_environment()
 _chosen: ContextVar[Backend | None] = ContextVar("tapegraph_backend", default=None)
+_scoped = scopes.BACKEND.entered.get
 
 
 def set_backend(name: Backend) -> None:
@@ -71,7 +72,8 @@ def get_backend() -> Backend:
     ...     tg.get_backend()
     'native'
     """
-    return scopes.BACKEND.value() or _chosen.get() or _default
+    inside = scopes.BACKEND.value() if _scoped() else None
+    return inside or _chosen.get() or _default
 
 
 def chosen_by() -> str:

@@ -39,12 +39,12 @@ def account(name: str, error: Exception) -> Failure:
     :raises RuntimeError: ``TAPEGRAPH_STRICT`` is set.
     :raises BaseException: What a signal handler raised.
     """
-    raise_interrupt(error)
     if isinstance(error, EngineDeclined):
         failure, cause = Failure(str(error)), str(error)
         if error.expected and get_backend() == registry.AUTO:
             return failure
     else:
+        raise_interrupt(error)
         failure, cause = _failure(name, error), f"{type(error).__name__} at {_origin(error)}"
     if strict():
         raise RuntimeError(f"backward: {failure.reason} ({STRICT} is set)") from error

@@ -76,7 +76,7 @@ def _over(x: Array, axis: tuple[int, ...]) -> tuple[int, ...] | None:
 
 
 def _sum(x: Array, *, axis: tuple[int, ...], keepdims: bool) -> Any:
-    return add_up(x, axis=_over(x, axis), keepdims=keepdims)
+    return add_up(x, axis=None if len(axis) == x.ndim else axis, keepdims=keepdims)
 
 
 def _mean(x: Array, *, axis: tuple[int, ...], keepdims: bool) -> Any:

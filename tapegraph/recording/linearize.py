@@ -21,6 +21,7 @@ from tapegraph.recording.op import CLEARED, CONSTANT, INPUT, NO_ATTRS, PARAM, SC
 from tapegraph.recording.program import Key, Program, Recording, Update
 
 RECORDED_AT, NEEDS_GRADIENT = attrgetter("_seq"), attrgetter("_requires_grad")
+OPERATION = attrgetter("_op")
 # What NumPy makes of a Python number.
 DTYPES = {kind: np.dtype(kind) for kind in (bool, int, float)}
 
@@ -38,6 +39,7 @@ class History:
     :ivar wanted: The targets that the results were computed from.
     :ivar outside: The leaves, other than the targets, that need a gradient.
     :ivar flows: To what a gradient flows: all that need one, where it is None.
+    :ivar length: How many slots the program has.
     :ivar kept: Entries and numbers may have changed since: those of then are in the recording.
     :raises RuntimeError: An entry was cleared by ``tape_reset()``, or a leaf was changed after it
         was recorded.
@@ -75,7 +77,7 @@ class History:
         self.flows: set[Any] | None = None
         self.outside: list[Any] = []
         self._since = since
-        self._length = len(found) + numbers
+        self.length = len(found) + numbers
         self._recording: Recording | None = None
         self.kept = False
         self._check(leaves)
@@ -123,7 +125,7 @@ class History:
 
     def __len__(self) -> int:
         """Return how many slots the program has."""
-        return self._length
+        return self.length
 
     @property
     def ops(self) -> list[Op]:

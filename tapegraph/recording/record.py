@@ -250,11 +250,15 @@ def apply(op: Op, inputs: tuple[Any, ...], attrs: dict[str, Any] = NO_ATTRS) -> 
 
     Its inputs are what `operand` returns; its attributes are normalised and hashable.
     """
-    handler = foreign(inputs)
-    if handler is not None:
-        return handler(op.name, inputs, attrs)
     cls = nodes.tensor_class
-    arrays = [x._array if type(x) is cls else x for x in inputs]
+    arrays = []
+    for x in inputs:
+        if type(x) is cls:
+            arrays.append(x._array)
+        elif hasattr(type(x), "__tapegraph_apply__"):
+            return foreign(inputs)(op.name, inputs, attrs)
+        else:
+            arrays.append(x)
     if not op.takes_complex:
         for array in arrays:
             if type(array) is _ndarray and array.dtype.kind == "c":

@@ -57,10 +57,13 @@ def explain(y: Tensor | Value | Any) -> str:
     refused: dict[str, str] = {}
     for name in registry.rivals():
         try:
-            registry.engine(name).check_history(history)
+            rival = registry.engine(name)
+            why = rival.unavailable() or rival.refusal(history)
         except Exception as error:
             raise_interrupt(error)
-            refused[name] = str(error)
+            why = str(error) or type(error).__name__
+        if why is not None:
+            refused[name] = str(why)
     engine, reason, tuner = _engine(history, refused)
     lines = [
         _origin(y, history),
