@@ -22,10 +22,11 @@ import numpy as np
 from tapegraph import markup, random
 from tapegraph.capture.capture import expire
 from tapegraph.compiling.arguments import call_text, leaf_names, of_call, positional_names
+from tapegraph.compiling.float_arithmetic import NotReal
 from tapegraph.compiling.guards import NO_NAMES, View, look
 from tapegraph.compiling.programs import Programs
 from tapegraph.compiling.scan import Calls, Results
-from tapegraph.compiling.trace import Trace, TraceMismatchError, mismatch
+from tapegraph.compiling.trace import Occupied, Trace, TraceMismatchError, mismatch
 from tapegraph.environment import COMPILE, switched, wrong_value
 from tapegraph.errors import add_note, kind_of, message, user_line, warn
 from tapegraph.escapes import escaped
@@ -240,8 +241,10 @@ class Compiled:
             random.come_back(undo)
         try:
             return self._run(entry, structure, given, undo)
-        except AskReal:
+        except AskReal as asked:
             take_back(undo)
+            if isinstance(asked, NotReal):  # what was recorded is of floats alone
+                entry.trace = entry.programs = None
             return self._real(entry, structure, given, undo)
 
     def _run(self, entry: _Entry, structure: Any, given: list[Any], undo: Undo) -> Any:
@@ -254,7 +257,7 @@ class Compiled:
             taken_back = together(tried)
             try:
                 random.come_back(tried)
-                Trace(self._fn, structure, given, tried, entry.view.fed)
+                Trace(self._fn, structure, given[: len(given) - len(entry.view.fed)], tried)
             finally:
                 make(taken_back)
             raise
@@ -330,20 +333,51 @@ class Compiled:
             return max(4, 1 << calls.bit_length())
         return 0 if every is None else calls - calls % every + every
 
-    def _traced(self, entry: _Entry, structure: Any, given: list[Any], undo: Undo) -> Trace:
-        """Make a real call, with plain floats where it fails with those that are fed."""
+    def _traced(
+        self, entry: _Entry, structure: Any, given: list[Any], undo: Undo
+    ) -> tuple[Trace | None, Trace]:
+        """Make a real call; return what it records, and the call that stands.
+
+        Where floats are fed there are two calls. One records them as numbers of the program. The
+        other finds them as they are, whatever it asks of them, and must leave the same: it stands.
+        Where another thread is at work on the floats, nothing is recorded.
+        """
         random.come_back(undo)
         fed = entry.view.fed
+        if not fed:
+            trace = Trace(self._fn, structure, given, undo)
+            return trace, trace
+        recorded, left, clear = None, None, True
         try:
-            return Trace(self._fn, structure, given, undo, fed)
+            recorded = Trace(self._fn, structure, given, undo, fed)
+            if recorded.averages:  # another call would be a second average, here alone
+                return recorded, recorded
+            left = recorded.left()
+        except Occupied:
+            clear = False
         except Exception as error:
             raise_interrupt(error)
-            if not fed:
-                raise
-            take_back(undo)
-            random.come_back(undo)
-            self._count_by_value((place.name for place in fed), entry)
-            return Trace(self._fn, structure, given[: len(given) - len(fed)], undo)
+        take_back(undo)
+        random.come_back(undo)
+        first = len(given) - len(fed)
+        stands = Trace(self._fn, structure, given[:first], undo)
+        for place, number in zip(fed, given[first:], strict=True):
+            clear = clear and place.read() is number
+        if recorded is not None:
+            clear = clear and not recorded.changed
+            recorded.put_back()
+        if recorded is not None and left == stands.left():
+            stands.follows(recorded)
+            return recorded, stands
+        if not clear and (recorded is None or not recorded.read_floats):
+            return None, stands  # another thread records the floats, or has changed one meanwhile
+        unchecked, has_run = entry.unchecked, entry.programs is not None
+        self._count_by_value((place.name for place in fed), entry)
+        if recorded is not None and has_run:
+            names = ", ".join(place.name for place in fed)
+            difference = f"other numbers where {names} is a float than where the program feeds it"
+            raise mismatch(self.__name__, difference, unchecked)
+        return stands, stands
 
     def _real(self, entry: _Entry, structure: Any, given: list[Any], undo: Undo) -> Any:
         """Make a real call, and compare it with the recording; the second one makes the plan."""
@@ -352,7 +386,9 @@ class Compiled:
         for watcher in watchers:
             watcher.real_call_starts(self.__name__)
         try:
-            trace = self._traced(entry, structure, given, undo)
+            trace, stands = self._traced(entry, structure, given, undo)
+            if trace is None:
+                return stands.first()
             kept, programs = entry.trace, entry.programs
             if kept is not None and (programs is not None or kept.is_comparable_to(trace)):
                 difference = kept.differs_from(trace)
@@ -361,8 +397,10 @@ class Compiled:
                     raise mismatch(self.__name__, difference, entry.unchecked)
                 if programs is None:
                     programs = Programs(trace, self.__name__, self._xla)
-            result = trace.first()
-            entry.leaked = trace.leaked(entry.leaked)
+            result = stands.first()
+            if trace is not stands:
+                trace.forget()
+            entry.leaked = stands.leaked(entry.leaked)
             if entry.programs is None:
                 entry.trace, entry.programs = trace, programs
             entry.unchecked = 0

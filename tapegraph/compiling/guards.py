@@ -105,12 +105,14 @@ class View(NamedTuple):
         number or string with its type, `Same` for an object, the contents of an array. Two views
         with equal keys are of the same state of affairs.
     :ivar fed: The floats whose numbers do not count.
+    :ivar floats: The ids of those that do: a function can see that one is the same object.
     """
 
     key: tuple[tuple[str, Any], ...]
     fed: list[FedPlace]
     checks: list[Check]
     arrays: list[tuple[Any, Any]]
+    floats: frozenset[int] = frozenset()
 
     def holds(self) -> bool:
         """Return whether the function sees the very same objects, and arrays as they were.
@@ -125,9 +127,13 @@ class View(NamedTuple):
             for array, before in self.arrays:
                 if contents(array) != before:
                     return False
-            return True
+            return not self.fed or not self.fed_elsewhere()
         except (AttributeError, KeyError, RuntimeError, ValueError):  # something is gone
             return False
+
+    def fed_elsewhere(self) -> frozenset[str]:
+        """Return the names of fed floats that the function sees in another place too."""
+        return frozenset(place.name for place in self.fed if id(place.read()) in self.floats)
 
     def floats_that_differ(self, later: View) -> set[str]:
         """Return the names of floats with other numbers in a later view; none if more differs."""
@@ -175,7 +181,13 @@ def look(
         walk.value(function, "")
         found = union([known, *map(names_of, walk.codes)])
         if found == known:
-            return View(tuple(walk.seen), walk.fed, walk.checks, walk.arrays), found
+            floats = (x for check in walk.checks for x in check.values if type(x) is float)
+            view = View(
+                tuple(walk.seen), walk.fed, walk.checks, walk.arrays, frozenset(map(id, floats))
+            )
+            if not view.fed_elsewhere():
+                return view, found
+            fed -= view.fed_elsewhere()
         known = found  # other names may lead further
 
 

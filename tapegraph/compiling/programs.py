@@ -145,7 +145,7 @@ class Programs:
             program, imported, compiled = self._made(name)
         if program is None:
             program, failure, name = self.native, self._failed[name], registry.NATIVE
-        read = trace.read()
+        read = trace.read(given)
         start, compiling = CLOCK.now(), program.compile_seconds
         ran = program
         written: list[Any] = []
@@ -312,7 +312,7 @@ class Programs:
 
     def _rows(self, program: WholeProgram, block: CallBlock, runs: int) -> list[Any]:
         trace = self._trace
-        read = trace.read_ahead(runs)
+        read = trace.read_ahead(runs, block.row)
         values: list[Any] = []
         for slot in program.leaves:
             source = trace.sources.get(slot)

@@ -13,7 +13,7 @@ import numpy as np
 
 from tapegraph import pytree
 from tapegraph.compiling.arguments import ArgSpec, of_call
-from tapegraph.compiling.inputs import Argument, Converted, Reader, Reading
+from tapegraph.compiling.inputs import Converted, Reading
 from tapegraph.data import ArrayRows, Batches, Epoch, Rows
 from tapegraph.errors import kind_of, message
 from tapegraph.ops.shape import concat, reshape
@@ -152,7 +152,7 @@ class CallBlock:
         pairs = zip(self._rows, self.given, strict=True)
         return [x if rows is None else _given(rows, place, x) for rows, x in pairs]
 
-    def column(self, source: Reader, read: Sequence[list[Any]], runs: int) -> Array:
+    def column(self, source: Any, read: Sequence[list[Any]], runs: int) -> Array:
         """Return what a source gives in each of so many calls, a row for each.
 
         :param read: What each reading gives, a list of the calls.
@@ -161,8 +161,6 @@ class CallBlock:
             return self.column(source.source, read, runs).astype(source.dtype)
         if isinstance(source, Reading):
             return np.array(read[source.position])
-        if not isinstance(source, Argument):  # what is computed of floats
-            return np.array([source(self.row(run), []) for run in range(runs)])
         rows, first = self._rows[source.position], np.asarray(self.given[source.position])
         if rows is None:
             return np.broadcast_to(first, (runs, *first.shape))

@@ -33,6 +33,8 @@ from tapegraph.compiling.inputs import (
 )
 from tapegraph.differentiation import stored
 from tapegraph.errors import message
+from tapegraph.interrupts import Lock
+from tapegraph.recording.capture_mode import is_float
 from tapegraph.recording.changes import Change, Undo, make, set_gradient, together
 from tapegraph.recording.node import Node, as_leaf
 from tapegraph.recording.op import ALL_REDUCE, INPUT, SCALAR
@@ -47,6 +49,14 @@ from tapegraph.typed import Array
 
 # Of a gradient: a run computes it.
 COMPUTED = object()
+
+
+# Is held while floats are replaced, which two threads may see.
+_PUTTING = Lock()
+
+
+class Occupied(Exception):
+    """A float that is to be fed is being recorded by another thread."""
 
 
 class TraceMismatchError(RuntimeError):
@@ -67,6 +77,7 @@ class Trace:
     :ivar arguments: Which of the arguments' arrays and floats a leaf stands for, by slot.
     :ivar constants: The arrays that are the same in every run, by slot.
     :ivar numbers: What is read and written of Values, if there are any.
+    :ivar changed: Where another float came to stand during the call in place of one that is fed.
     :ivar read_floats: The names of fed floats that were read as plain numbers, so that they cannot
         be fed.
     """
@@ -81,18 +92,20 @@ class Trace:
     ) -> None:
         self._undo = undo
         capture = Capture(undo)
-        inputs = Inputs(capture, given)
+        inputs = Inputs(capture, given, len(fed))
+        positions = range(len(given) - len(fed), len(given))
         with capture:
             args, kwargs = rebuilt(arguments, inputs.argument)
-            reads = dict.fromkeys(range(len(given) - len(fed), len(given)), False)
-            with _in_place(fed, [inputs.float(i, reads) for i in reads], undo):
+            with _in_place(fed, list(map(inputs.float, positions)), undo) as self.changed:
                 out = fn(*args, **kwargs)
             results = self._take_results(capture, out)
             kept = self._take_gradients(capture)
             if self.numbers is not None and (written := capture.numbers.written()) is not None:
                 kept.append(written)
             self.recording: Recording = capture.recording([*results, *kept])
-            self.read_floats = {place.name for place, i in zip(fed, reads, strict=True) if reads[i]}
+            self.read_floats = {
+                place.name for place, i in zip(fed, positions, strict=True) if inputs.was_read(i)
+            }
         self.count = len(results)
         self._kept = [grad._array for grad in kept]
         self._guarded = capture.asked  # whether state had a gradient decides what was recorded
@@ -133,17 +146,23 @@ class Trace:
 
     def _find_leaves(self, capture: Capture, inputs: Inputs) -> None:
         """Find what gives each leaf of the program its value in a run."""
+        program = self.recording.program
+        found = {id(self.recording.nodes[slot]) for slot in program.fed}
+        for copy, given_by in reversed(capture.copies):
+            if id(copy) in found:
+                found.add(id(given_by))
+        self._floats = inputs.float_program(found, len(capture.readings))
         by_id = {id(leaf): source for source, leaf in inputs.sources}
         by_id.update({id(leaf): Reading(i) for i, (leaf, _) in enumerate(capture.readings)})
         by_id.update({id(grad): GradientBefore(leaf) for grad, leaf in capture.read_gradients})
         for copy, given_by in capture.copies:
-            by_id[id(copy)] = Converted(by_id[id(given_by)], copy._array.dtype)
+            if id(copy) in found:
+                by_id[id(copy)] = Converted(by_id[id(given_by)], copy._array.dtype)
         self.sources: dict[int, Reader] = {}
         self.arguments: dict[int, int] = {}
         self.constants: dict[int, Array] = {}
         self.state: dict[int, Node] = {}
         self._made_inside: dict[int, ref[Node]] = {}  # the leaves of the constants
-        program = self.recording.program
         for slot in program.fed:
             node = self.recording.nodes[slot]
             if program.ops[slot] is INPUT:
@@ -206,12 +225,21 @@ class Trace:
         entries = zip(program.ops, program.attrs, strict=True)
         return [attrs["numbers"].levels for op, attrs in entries if op is NUMBERS]
 
-    def read(self) -> list[Any]:
-        """Read anew what every run reads, such as learning rates and random numbers, in order."""
-        return [read() for _, read in self._readings]
+    def read(self, given: list[Any]) -> list[Any]:
+        """Return what every run reads anew: learning rates, random numbers, computed floats.
 
-    def read_ahead(self, runs: int) -> list[list[Any]]:
-        """Return what so many runs would read: of each reading a list."""
+        :param given: The arguments' arrays and floats.
+        """
+        read = [read() for _, read in self._readings]
+        if self._floats is not None:
+            read += self._floats(given)
+        return read
+
+    def read_ahead(self, runs: int, given: Callable[[int], list[Any]]) -> list[list[Any]]:
+        """Return what so many runs would read: of each reading a list.
+
+        :param given: Gives the arguments' arrays and floats of a run.
+        """
         columns: list[list[Any]] = [[] for _ in self._readings]
         drawn = []
         for column, (_, read) in zip(columns, self._readings, strict=True):
@@ -222,6 +250,9 @@ class Trace:
         for _ in range(runs if drawn else 0):  # in the order in which the runs draw
             for column, read in drawn:
                 column.append(read())
+        if self._floats is not None:
+            computed = [self._floats(given(run)) for run in range(runs)]
+            columns += map(list, zip(*computed, strict=True))
         return columns
 
     def gradients_stored(self, arrays: list[Any]) -> list[Change]:
@@ -276,13 +307,40 @@ class Trace:
             changes.append(partial(set_gradient, leaf, own))
         result = self.result([np.array(a) for a in self.recording.seeds()])
         make(together([*changes, self._undo.clear]))
+        self.forget()
+        return result
+
+    def left(self) -> list[Any]:
+        """Return all that the call returns and leaves behind, to be compared bit for bit."""
+        values, updates = self.recording.values, self.recording.program.updates
+        inside = [grad._array if isinstance(grad, Node) else grad for _, grad in self._inside]
+        arrays = [*self.recording.seeds(), *self._kept, *inside, *(values[u.slot] for u in updates)]
+        touched = [(id(node), left) for node, left in self.gradients]
+        changed = [id(self.state[u.leaf]) for u in updates]
+        return [self.results, touched, changed, *map(_bits, (*self._plain, *arrays))]
+
+    def follows(self, other: Trace) -> None:
+        """Let what another recording left behind, made just before, count as this one's."""
+        self._start = other._start
+        self._given += other._given
+
+    def put_back(self) -> None:
+        """Let stand what other threads have put where floats are fed, after the call was undone.
+
+        The function puts its own there in each call.
+        """
+        for place, before, now in self.changed:
+            if place.read() is before:
+                place.put(now)
+
+    def forget(self) -> None:
+        """Let go of the numbers of the recorded call that a run makes anew."""
         self._kept, self._inside = [], []
         self.recording.forget(self.constants)
         for slot, held in self._made_inside.items():
             if held() is not None:  # whoever holds it may write into its array
                 own = self.constants[slot].copy()
                 self.constants[slot] = self.recording.values[slot] = own
-        return result
 
     def leaked(self, before: list[ref[Node]]) -> list[ref[Node]]:
         """Return what somebody still holds of the tensors that the call made, or one before it.
@@ -301,6 +359,8 @@ class Trace:
             returned = as_written(self.results), as_written(other.results)
             return f"it returned {returned[0]}, and then {returned[1]}"
         difference = self._differs_in_numbers(other)
+        if difference is None and self._floats is not None and other._floats is not None:
+            difference = self._floats.differs_from(other._floats)
         if difference is not None:
             return difference
         for slot in range(min(len(a), len(b))):
@@ -360,18 +420,31 @@ def _marked(capture: Capture, tensors: list[Any], numbers: list[int], out: Any) 
 
 
 @contextmanager
-def _in_place(places: Sequence[FedPlace], floats: Sequence[FloatArg], undo: Undo) -> Iterator[None]:
-    """Let the function find numbers of the program where it sees floats that are fed."""
-    plain = [partial(place.put, place.read()) for place in places]
-    undo.extendleft(plain)
-    try:
+def _in_place(
+    places: Sequence[FedPlace], floats: Sequence[FloatArg], undo: Undo
+) -> Iterator[list[tuple[FedPlace, Any, Any]]]:
+    """Let the function find numbers of the program where it sees floats that are fed.
+
+    At the end the list has each place where another object came to stand: what was there before,
+    and what came.
+    """
+    changed: list[tuple[FedPlace, Any, Any]] = []
+    with _PUTTING():
+        before = [place.read() for place in places]
+        if any(map(is_float, before)):
+            raise Occupied
+        plain = [partial(p.put, x) for p, x in zip(places, before, strict=True)]
+        undo.extendleft(plain)
         make(together([partial(p.put, x) for p, x in zip(places, floats, strict=True)]))
-        yield
+    try:
+        yield changed
     finally:
         for i, (place, number) in enumerate(zip(places, floats, strict=True)):
             now = place.read()
-            if now is not number:  # the function has set it
-                plain[i] = partial(place.put, now.read("set") if type(now) is FloatArg else now)
+            if now is not number:  # the function has set it, or another thread
+                now = now.read("set") if type(now) is FloatArg else now
+                plain[i] = partial(place.put, now)
+                changed.append((place, before[i], now))
         make(together(plain))
 
 
@@ -380,12 +453,13 @@ def _has_gradient(node: Node) -> bool:
 
 
 def _same(before: list[Any], after: list[Any]) -> bool:
-    def bits(value: Any) -> Any:
-        if isinstance(value, np.ndarray):
-            return value.shape, value.dtype.str, value.tobytes()
-        return identity(value)
+    return list(map(_bits, before)) == list(map(_bits, after))
 
-    return list(map(bits, before)) == list(map(bits, after))
+
+def _bits(value: Any) -> Any:
+    if isinstance(value, np.ndarray):
+        return value.shape, value.dtype.str, value.tobytes()
+    return identity(value)
 
 
 def _entry(recording: Recording, slot: int) -> str:

@@ -417,10 +417,10 @@ class OnWorkers(Compiled):
                 share = met.share
             share()
 
-    def _traced(self, *arguments: Any) -> Trace:
-        trace = super()._traced(*arguments)
-        self._shared.check(trace)
-        return trace
+    def _traced(self, *arguments: Any) -> tuple[Trace | None, Trace]:
+        recorded, stands = super()._traced(*arguments)
+        self._shared.check(stands)
+        return recorded, stands
 
 
 def under_strategy(step: Compiled, strategy: Any) -> Compiled:

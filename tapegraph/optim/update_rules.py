@@ -103,6 +103,8 @@ class SGD(Optimizer):
             if isinstance(p, Value):
                 values.append(p)
                 continue
+            if not p._requires_grad:  # frozen: it is passed by, as in every other rule
+                continue
             held = stored.held(p)
             if isinstance(held, RowSparse):
                 changes += RowUpdate(held, lr).of(p)

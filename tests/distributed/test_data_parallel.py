@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -273,6 +274,30 @@ def test_a_new_trace_on_one_rank_alone():
 
     expected = results(lambda comm: work(comm, False))
     np.testing.assert_array_equal(results(lambda comm: work(comm, True)), expected)
+
+
+def test_a_float_that_is_fed_on_one_rank_alone_makes_no_exchange_more():
+    def work(comm, compiled):
+        held, w = SimpleNamespace(k=1.0), tg.param(W)
+        parallel = tg.distributed.DataParallel(tg.SGD([w], 0.05), comm)
+
+        def step(x, y):
+            loss = held.k * tg.mean((x @ w - y) ** 2)
+            parallel.zero_grad()
+            loss.backward()
+            parallel.step(len(x))
+
+        run = tg.compile(step) if compiled else step
+        for i in range(9):
+            held.k = 1.0 - 0.1 * i * comm.rank
+            run(*part(comm, X, Y))
+            assert type(held.k) is float
+        return w.data.copy(), comm.calls
+
+    expected = results(lambda comm: work(comm, False))
+    for got, want in zip(results(lambda comm: work(comm, True)), expected, strict=True):
+        np.testing.assert_array_equal(got[0], want[0])
+        assert got[1] == want[1]
 
 
 # ------------------------------------------------------------------ gradients that are not there

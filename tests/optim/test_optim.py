@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 import pytest
 
@@ -169,6 +171,30 @@ def test_a_parameter_that_is_frozen_later_stays_and_goes_on_when_it_is_not(make,
             step()
         assert np.array_equal(a.data, before[0]) == frozen
         assert not np.array_equal(b.data, before[1])
+
+
+@pytest.mark.parametrize("compiles", [False, True])
+@pytest.mark.parametrize(
+    "make", [tg.SGD, tg.Adagrad, tg.RMSprop, tg.Lion, partial(tg.SGD, momentum=0.5)]
+)
+def test_a_frozen_parameter_is_passed_by_whatever_gradient_it_has_left(make, compiles):
+    dense, table = tg.param(np.ones(2)), tg.param(np.ones((3, 2)))
+    other = tg.param(np.ones(2))
+    optimizer = make([dense, table, other], lr=0.1)
+
+    def step(rows):
+        tg.sum(dense * other * tg.gather(table, rows)).backward()  # gradients add up
+        optimizer.step()
+
+    step = tg.compile(step) if compiles else step
+    for frozen in (False, True, False):
+        for leaf in (dense, table):
+            leaf.requires_grad_(not frozen)
+        before = [p.numpy() for p in (dense, table, other)]
+        for _ in range(3):
+            step(np.array([0, 2]))
+        moved = [np.any(p.data != x) for p, x in zip((dense, table, other), before, strict=True)]
+        assert moved == [not frozen, not frozen, True]
 
 
 def test_a_frozen_parameter_is_told_to_be_a_constant():

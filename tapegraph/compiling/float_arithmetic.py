@@ -1,0 +1,160 @@
+"""Python's arithmetic with floats that every run gives anew: one instruction for each number.
+
+A number has a place in a list, and an instruction names the places of its operands. So recording,
+comparing and running take a time that is linear in what Python computed, whatever it was used for.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from tapegraph.recording.program import identity
+from tapegraph.recording.watchers import AskReal
+
+
+class NotReal(AskReal):
+    """A run computes a complex number where the recorded call computed a float."""
+
+
+def _power(base: Any, exponent: Any) -> Any:
+    power = base**exponent
+    if type(power) is complex:
+        raise NotReal
+    return power
+
+
+# Each takes two numbers; what needs one alone ignores the second.
+_ARITHMETIC: dict[str, Callable[[Any, Any], Any]] = {
+    **{name: getattr(operator, name) for name in ("add", "sub", "mul", "truediv", "floordiv")},
+    "mod": operator.mod,
+    "pow": _power,
+    "neg": lambda x, _: -x,
+    "pos": lambda x, _: +x,
+    "abs": lambda x, _: abs(x),
+    "round": round,
+}
+# What made a number: an argument, a constant, or an operation with the places of its operands.
+Instruction = tuple[Any, ...]
+_GIVEN, _CONSTANT = "argument", "constant"
+
+
+class FloatArithmetic:
+    """The floats that a captured call is given, and what Python computes from them.
+
+    :ivar values: The numbers of this call, by place.
+    :ivar arguments: The arguments that each number depends on, as bits.
+    """
+
+    def __init__(self) -> None:
+        self.values: list[Any] = []
+        self.arguments: list[int] = []
+        self.made_by: list[Instruction] = []
+        self._places: dict[Instruction, int] = {}
+
+    def argument(self, position: int, value: float) -> int:
+        """Return the place of an argument."""
+        return self._enter((_GIVEN, position), value, 1 << position)
+
+    def constant(self, value: Any) -> int:
+        """Return the place of a number that is the same in every run."""
+        return self._enter((_CONSTANT, identity(value)), value, 0)
+
+    def computed(self, name: str, one: int, other: int) -> int:
+        """Compute a number from those of two places, and return its own.
+
+        :raises NotReal: It is complex.
+        """
+        instruction = (name, one, other)
+        place = self._places.get(instruction)
+        if place is None:
+            value = _ARITHMETIC[name](self.values[one], self.values[other])
+            bits = self.arguments[one] | self.arguments[other]
+            place = self._enter(instruction, value, bits)
+        return place
+
+    def _enter(self, instruction: Instruction, value: Any, arguments: int) -> int:
+        place = self._places.setdefault(instruction, len(self.values))
+        if place == len(self.values):
+            self.values.append(value)
+            self.arguments.append(arguments)
+            self.made_by.append(instruction)
+        return place
+
+    def program(self, results: Sequence[tuple[int, Any]]) -> FloatProgram:
+        """Return what computes the numbers of some places, each as an array of a dtype."""
+        needed = {place for place, _ in results}
+        for place in range(len(self.values) - 1, -1, -1):
+            if place in needed and self.made_by[place][0] not in (_GIVEN, _CONSTANT):
+                needed.update(self.made_by[place][1:])
+        # What is read comes first, as a run begins with it.
+        read = [p for p in sorted(needed) if self.made_by[p][0] in (_GIVEN, _CONSTANT)]
+        computed = [p for p in sorted(needed) if self.made_by[p][0] not in (_GIVEN, _CONSTANT)]
+        new = {place: i for i, place in enumerate([*read, *computed])}
+        made_by = [self.made_by[p] for p in read]
+        made_by += [(name, new[a], new[b]) for name, a, b in (self.made_by[p] for p in computed)]
+        return FloatProgram(
+            made_by,
+            [self.values[p] for p in read],
+            [(new[place], dtype) for place, dtype in results],
+        )
+
+
+class FloatProgram:
+    """Computes the numbers that a recorded call computed from its floats, from those of a run.
+
+    :param made_by: Of each number, in order: arguments and constants come first.
+    :param read: The recorded call's numbers of arguments and constants.
+    :param results: The places of what is asked for, and the dtype of each.
+    """
+
+    def __init__(
+        self, made_by: list[Instruction], read: list[Any], results: list[tuple[int, Any]]
+    ) -> None:
+        self.made_by = made_by
+        self.results = results
+        self._read = read
+        self._given = [(i, of[1]) for i, of in enumerate(made_by) if of[0] == _GIVEN]
+        self._steps = [(_ARITHMETIC[name], a, b) for name, a, b in made_by[len(read) :]]
+
+    def __call__(self, given: Sequence[Any]) -> list[Any]:
+        """Return an array for each result, from the arguments' arrays and floats.
+
+        :raises NotReal: A number is complex that was a float.
+        """
+        values = self._read.copy()
+        for place, position in self._given:
+            values[place] = given[position]
+        append = values.append
+        for compute, a, b in self._steps:
+            append(compute(values[a], values[b]))
+        arrays = []
+        for place, dtype in self.results:
+            arrays.append(np.asarray(values[place], dtype))
+        return arrays
+
+    def differs_from(self, other: FloatProgram) -> str | None:
+        """Return how the arithmetic of another recording differs, or None."""
+        for i in range(max(len(self.made_by), len(other.made_by))):
+            if self.made_by[i : i + 1] != other.made_by[i : i + 1]:
+                return f"the number {self._text(i)}, and then {other._text(i)}"
+        for (i, _), (k, _) in zip(self.results, other.results, strict=False):
+            if i != k:
+                return f"the number {self._text(i)}, and then {other._text(k)}"
+        return None
+
+    def _text(self, place: int) -> str:
+        """Return what computes a number: the operation, and its operands where they are read."""
+        if place >= len(self.made_by):
+            return "none"
+        name, *operands = self.made_by[place]
+        if name == _CONSTANT:
+            return repr(self._read[place])
+        if name == _GIVEN:
+            return f"float argument {operands[0]}"
+        first = len(self._read)
+        texts = [self._text(a) if a < first else "a computed one" for a in operands]
+        return f"{name}({', '.join(texts)})"
