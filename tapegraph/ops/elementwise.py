@@ -617,6 +617,8 @@ def deg2rad(x: Kind | ArrayLike, /) -> Kind:
     >>> tg.deg2rad(180.0).item() == math.pi
     True
     """
+    if is_complex(x):
+        raise real_only("deg2rad")
     return mul(x, math.pi / 180.0)
 
 
@@ -628,6 +630,8 @@ def rad2deg(x: Kind | ArrayLike, /) -> Kind:
     >>> tg.rad2deg(math.pi).item()
     180.0
     """
+    if is_complex(x):
+        raise real_only("rad2deg")
     return mul(x, 180.0 / math.pi)
 
 
@@ -749,7 +753,17 @@ def sign(x: Operand, /) -> Tensor:
         return _sign(x)
     z = tensor_like("sign", x)
     size = abs(z)
-    return div(z, where(size == 0, 1.0, size))
+    endless = np.isinf(numbers(size))
+    scale = where(numbers(size) == 0, 1.0, size)
+    parts = real(z), imag(z)
+    infinite = [np.isinf(numbers(part)) for part in parts]
+    shares = []
+    for part, here, there in zip(parts, infinite, reversed(infinite), strict=True):
+        # Of an infinite size what is finite is nothing, and two infinities have no direction.
+        side = np.where(here, np.sign(numbers(part)), np.zeros((), size.dtype))
+        side = np.where(np.logical_and(here, there), np.full((), math.nan, size.dtype), side)
+        shares.append(where(endless, side, div(where(endless, 0.0, part), scale)))
+    return from_parts(*shares)
 
 
 @unary("floor", np.floor)
@@ -896,8 +910,7 @@ def nan_to_num(
     out = tensor_like("nan_to_num", x)
     if out.dtype.kind == "c":
         numbers_for: Any = {"nan": nan, "posinf": posinf, "neginf": neginf}
-        a, b = (nan_to_num(part, **numbers_for) for part in (real(out), imag(out)))
-        return add(a, mul(b, 1j))
+        return from_parts(*(nan_to_num(part(out), **numbers_for) for part in (real, imag)))
     if out.dtype.kind != "f":
         return out
     limits = np.finfo(out.dtype)
@@ -1086,6 +1099,22 @@ def imag(val: Operand) -> Tensor:
     return _imag(x) if is_complex(x) else _filled("imag", x, 0, None, None, "val")
 
 
+def _from_parts(x1: Array, x2: Array) -> Any:
+    shape = np.broadcast_shapes(np.shape(x1), np.shape(x2))
+    out = np.empty(shape, np.result_type(x1, x2, np.complex64))
+    out.real, out.imag = x1, x2
+    return out
+
+
+@binary("from_parts", _from_parts, takes_complex=True)
+def from_parts(x1: Kind | ArrayLike, x2: Kind | ArrayLike, /) -> Kind:
+    """Return ``x1 + i x2`` of real numbers, NaN and infinities too, which ``1j * x2`` would mix.
+
+    >>> from_parts([1.0, 2.0], float("inf")).data
+    array([1.+infj, 2.+infj])
+    """
+
+
 @implements(np.conjugate)
 def conj(x: Kind | ArrayLike, /) -> Kind:
     """Return the complex conjugate, as `numpy.conjugate`: of real numbers the tensor itself.
@@ -1109,7 +1138,12 @@ def angle(z: Kind | ArrayLike, deg: bool = False) -> Kind:
     """
     x = tensor_like("angle", z, "z")
     if not is_complex(x):
-        x = where(numbers(x) < 0, math.pi, x.detach() * 0.0)
+        array = numbers(x)
+        half = np.where(
+            np.signbit(array),
+            *np.array([math.pi, 0.0], x.dtype if x.dtype.kind == "f" else np.float64),
+        )
+        x = where(np.isnan(array), array, half)
     else:
         x = _angle(x)
     return rad2deg(x) if deg else x

@@ -187,7 +187,7 @@ def rfftn(a: Kind | ArrayLike, s: Lengths = None, axes: AxisList = None, norm: N
     x = tensor_like("rfftn", a, "a")
     if is_complex(x):
         raise real_only("rfftn")
-    scaled, (*rest, last) = _norm("rfftn", norm), _axes("rfftn", x, s, axes)
+    scaled, (*rest, last) = _norm("rfftn", norm), _some_axes("rfftn", x, s, axes)
     x = _fitted("rfftn", x, s, (*rest, last))
     out = apply(RFFT, (x,), {"axis": last, "norm": scaled})
     return apply(FFT, (out,), {"axes": tuple(rest), "norm": scaled}) if rest else out
@@ -203,7 +203,7 @@ def irfftn(
     array([[1., 2.]])
     """
     x = tensor_like("irfftn", a, "a")
-    scaled, (*rest, last) = _norm("irfftn", norm), _axes("irfftn", x, s, axes)
+    scaled, (*rest, last) = _norm("irfftn", norm), _some_axes("irfftn", x, s, axes)
     *lengths, n = (2 * (x.shape[last] - 1),) if s is None else int_tuple("irfftn", "s", s)
     if n == -1:
         n = x.shape[last]
@@ -364,6 +364,14 @@ def _axes(op: str, x: Any, s: Any, axes: Any) -> tuple[int, ...]:
     else:
         raise TypeError(message(op, f"{kind_of(axes)} for 'axes'", "a sequence of axes"))
     return tuple(one_axis(op, axis, x.ndim) for axis in chosen)
+
+
+def _some_axes(op: str, x: Any, s: Any, axes: Any) -> tuple[int, ...]:
+    """Return the axes of a transform of real numbers, which needs one, each once."""
+    along = _axes(op, x, s, axes)
+    if not along or len(set(along)) != len(along):
+        raise ValueError(message(op, f"axes {axes}", "at least one axis, each once"))
+    return along
 
 
 def _fitted(op: str, x: Any, s: Any, axes: tuple[int, ...]) -> Any:

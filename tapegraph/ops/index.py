@@ -23,9 +23,9 @@ from tapegraph.ops.shape import (
     moveaxis,
     ravel,
     reshape,
+    sequence_of,
     stack,
     swapaxes,
-    tensors_of,
 )
 from tapegraph.recording.capture_mode import is_captured
 from tapegraph.recording.node import Node, as_leaf, numeric
@@ -37,7 +37,7 @@ from tapegraph.recording.numpy_functions import (
     without_gradient,
 )
 from tapegraph.recording.op import Op, OpKind
-from tapegraph.recording.record import apply, tensor_like
+from tapegraph.recording.record import apply, of_one_dtype, tensor_like
 from tapegraph.typed import (
     Array,
     ArrayLike,
@@ -874,14 +874,25 @@ def extract(condition: ArrayLike, arr: Kind | ArrayLike) -> Kind:
 
 
 @implements(np.choose)
-def choose(a: Operand, choices: Sequence[Kind | ArrayLike] | SupportsArray) -> Kind:
-    """Choose from several arrays by number, as `numpy.choose`; a number out of range is refused.
+def choose(
+    a: Operand,
+    choices: Sequence[Kind | ArrayLike] | SupportsArray,
+    *,
+    mode: Literal["raise", "wrap", "clip"] = "raise",
+) -> Kind:
+    """Choose from several arrays by number, as `numpy.choose`; gradients flow to what is chosen.
 
     >>> tg.choose([1, 0], [[1.0, 2.0], [3.0, 4.0]]).data
     array([3., 2.])
     """
-    options = tensors_of("choose", choices, "choices")
+    options = of_one_dtype("choose", sequence_of("choose", choices), "choices")
     chosen = integers_of("choose", "a", a)
+    if mode not in ("raise", "wrap", "clip"):
+        raise ValueError(message("choose", f"mode={mode!r}", '"raise", "wrap" or "clip"'))
+    if mode == "wrap":
+        chosen = np.mod(chosen, len(options))
+    elif mode == "clip":
+        chosen = np.minimum(np.maximum(chosen, 0), len(options) - 1)
     number = in_range("choose", "choice", chosen, len(options), ValueError)
     spread: Any = broadcast_arrays(number, *options)
     grid = np.ogrid[tuple(slice(n) for n in spread[0].shape)]
@@ -901,7 +912,7 @@ def select(
     array([ 1., 20., -1.])
     """
     conditions = [array_of(c) for c in condlist]
-    choices = list(choicelist)
+    choices: list[Any] = list(choicelist)
     if not conditions or len(conditions) != len(choices):
         received = f"{len(conditions)} conditions and {len(choices)} choices"
         raise ValueError(message("select", received, "one choice per condition, and at least one"))
@@ -910,7 +921,7 @@ def select(
             fix = "Compare it with something."
             received = f"{kind_of(condition)} for 'condlist[{i}]'"
             raise TypeError(message("select", received, "an array of bools", fix))
-    chosen: Any = default
+    *choices, chosen = of_one_dtype("select", [*choices, default], "choicelist")
     for condition, choice in zip(reversed(conditions), reversed(choices), strict=True):
         chosen = where(condition, choice, chosen)
     return chosen

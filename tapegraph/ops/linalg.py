@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Literal, SupportsIndex, overload
 
 import numpy as np
+import numpy.typing as npt
 
 from tapegraph.arrays.axes import int_tuple, one_axis, ordered_axes, some_axes
 from tapegraph.errors import kind_of, message
@@ -221,7 +222,9 @@ def vdot(a: Kind | ArrayLike, b: Kind | ArrayLike) -> Kind:
 
 @implements(np.convolve)
 def convolve(
-    a: Kind | ArrayLike, v: Kind | ArrayLike, mode: Literal["full", "same", "valid"] = "full"
+    a: Kind | ArrayLike,
+    v: Kind | ArrayLike,
+    mode: Literal["full", "same", "valid", 0, 1, 2] = "full",
 ) -> Kind:
     """Convolution of two sequences, as `numpy.convolve`; gradients flow to both.
 
@@ -232,6 +235,8 @@ def convolve(
     if x.ndim > 1 or y.ndim > 1 or not x.size or not y.size:
         received = f"shapes {x.shape} and {y.shape}"
         raise ValueError(message("convolve", received, "sequences of one element or more"))
+    if type(mode) is int and mode in (0, 1, 2):  # NumPy's numbers for them
+        mode = ("valid", "same", "full")[mode]
     if mode not in ("full", "same", "valid"):
         raise ValueError(message("convolve", f"mode={mode!r}", '"full", "same" or "valid"'))
     x, y = _reshaped(x, (x.size,)), _reshaped(y, (y.size,))
@@ -328,14 +333,18 @@ def cross(
 
 @implements(np.trace)
 def trace(
-    a: Kind | ArrayLike, offset: int = 0, axis1: SupportsIndex = 0, axis2: SupportsIndex = 1
+    a: Kind | ArrayLike,
+    offset: int = 0,
+    axis1: SupportsIndex = 0,
+    axis2: SupportsIndex = 1,
+    dtype: npt.DTypeLike | None = None,
 ) -> Kind:
     """Sum along a diagonal, as `numpy.trace`.
 
     >>> tg.trace([[1.0, 2.0], [3.0, 4.0]]).item()
     5.0
     """
-    return reduce.sum(_diagonal("trace", a, offset, axis1, axis2), axis=-1)
+    return reduce.sum(_diagonal("trace", a, offset, axis1, axis2), axis=-1, dtype=dtype)
 
 
 @implements(np.diagonal)
@@ -352,8 +361,8 @@ def diagonal(
 
 # numpy.linalg's own take the last two axes.
 @implements(np.linalg.trace)
-def _matrix_trace(x: Any, offset: int = 0) -> Any:
-    return trace(x, offset, -2, -1)
+def _matrix_trace(x: Any, offset: int = 0, dtype: Any = None) -> Any:
+    return trace(x, offset, -2, -1, dtype)
 
 
 @implements(np.linalg.diagonal)
@@ -701,6 +710,10 @@ def _pinv(x: Array, *, rcond: float) -> Any:
     return watched("pinv", np.linalg.pinv, x, rcond)
 
 
+def _lstsq(a: Array, b: Array, *, rcond: float) -> Any:
+    return np.linalg.lstsq(a, b, rcond)[0]
+
+
 def _norm(x: Array, *, axis: tuple[int, ...], keepdims: bool, ord: float) -> Any:
     if ord == 2 and len(axis) == x.ndim and x.dtype.kind == "f":
         flat = x.ravel("K")
@@ -731,6 +744,7 @@ QR = Op("qr", _qr, takes_complex=True)
 SVDVALS = Op("svdvals", _svdvals, saves=True, takes_complex=True)
 SVD = Op("svd", _svd, takes_complex=True)
 PINV = Op("pinv", _pinv, takes_complex=True)
+LSTSQ = Op("lstsq", _lstsq, takes_complex=True)
 NORM = Op("norm", _norm, kind=OpKind.REDUCTION)
 
 
@@ -797,7 +811,9 @@ def lstsq(
     floating = x.dtype if x.dtype.kind in "fc" else np.dtype(np.float64)
     eps = np.finfo(floating).eps
     limit = float(eps * max(m, n)) if rcond is None else as_float(rcond, "lstsq", "rcond")
-    solution = matmul(pinv(x, limit), y)
+    right = _reshaped(y, (m, y.shape[1] if y.ndim == 2 else 1))
+    solution = _decomposed(LSTSQ, x, "finite numbers", right, rcond=limit)
+    solution = _reshaped(solution, (n, *y.shape[1:]))
     s = svdvals(x)
     sizes = detached(s)
     rank = int((sizes > limit * sizes.max(initial=0.0)).sum())
@@ -1141,9 +1157,9 @@ def _is_lower(op: str, UPLO: Any) -> bool:
     raise ValueError(message(op, f"UPLO={UPLO!r}", "'L' or 'U'"))
 
 
-def _decomposed(op: Op, x: Any, expected: str, *others: Any) -> Any:
+def _decomposed(op: Op, x: Any, expected: str, *others: Any, **attrs: Any) -> Any:
     try:
-        return apply(op, (x, *others))
+        return apply(op, (x, *others), attrs)
     except np.linalg.LinAlgError as error:
         received = f"shape {x.shape}, for which LAPACK says: {error}"
         raise np.linalg.LinAlgError(message(op.name, received, expected)) from error

@@ -503,9 +503,14 @@ def append(
 
 def tensors_of(name: str, arrays: Any, argument: str = "arrays") -> list[Any]:
     """Return the arrays of a sequence as tensors."""
+    given = sequence_of(name, arrays)
+    return [tensor_like(name, x, f"{argument}[{i}]") for i, x in enumerate(given)]
+
+
+def sequence_of(name: str, arrays: Any) -> list[Any]:
+    """Return the arrays of a sequence."""
     try:
-        given = list(arrays)
+        return list(arrays)
     except TypeError:
         fix = f"Write tg.{name}([a, b])."
         raise TypeError(message(name, kind_of(arrays), "a sequence of arrays", fix)) from None
-    return [tensor_like(name, x, f"{argument}[{i}]") for i, x in enumerate(given)]

@@ -384,7 +384,8 @@ def _taken(called: Any, recording: Callable[..., Any]) -> _Taken | None:
     pairs = zip([*theirs.values()][1:], [*takes.values()][1:], strict=False)  # after the first
     alike = itertools.takewhile(lambda pair: _is_one_place(*pair), pairs)
     shared = (n for n in theirs.keys() & takes.keys() if theirs[n].kind in _BY_NAME)
-    names = frozenset(n for n in shared if takes[n].kind in _BY_NAME)
+    # What ours takes by name alone may be given NumPy's word for no value, which is looked for.
+    names = frozenset(n for n in shared if takes[n].kind is inspect.Parameter.POSITIONAL_OR_KEYWORD)
     return _Taken(signature, 1 + len(list(alike)), names, takes)
 
 
@@ -413,7 +414,8 @@ def _adapted(called: Any, recording: Callable[..., Any]) -> Callable[..., Any]:
             elif parameter.kind is _POSITIONAL or not (positional or named):
                 positional.append(value)
             elif (ours := _RENAMED.get(name, name)) in taken.takes and ours not in named:
-                named[ours] = value
+                if value is not parameter.default:
+                    named[ours] = value
             elif not _is_default(value, parameter.default):
                 raise _not_taken(called, recording, name, value)
         return recording(*positional, **named)

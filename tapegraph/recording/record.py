@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import compress
 from typing import Any, TypeVar
 
@@ -68,6 +68,22 @@ def tensor_like(op: str, value: Any, argument: str = "x") -> Any:
         return value if hasattr(value, "ndim") else handler(op, (value,), NO_ATTRS)
     value = operand(op, value, argument)
     return value if type(value) is cls else as_leaf(np.asarray(value))
+
+
+def is_weak(value: Any) -> bool:
+    """Return whether a value is a number of Python's, which takes the precision of what it meets.
+
+    NumPy's float64 is one by its class, and yet has a precision of its own.
+    """
+    return isinstance(value, (int, float, complex)) and not isinstance(value, np.generic)
+
+
+def of_one_dtype(op: str, values: Sequence[Any], argument: str) -> list[Any]:
+    """Return tensors; numbers of Python's take the dtype that all have together."""
+    parts = [x if is_weak(x) else tensor_like(op, x, argument) for x in values]
+    dtypes = [getattr(x, "dtype", x) for x in parts]
+    common = np.result_type(*dtypes) if dtypes else None
+    return [as_leaf(watched(op, np.asarray, x, common)) if is_weak(x) else x for x in parts]
 
 
 def beside(op: str, value: Any, argument: str, other: Any) -> Any:
