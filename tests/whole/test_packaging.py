@@ -322,6 +322,7 @@ OF_EACH_ROOM = {
     *("EAGER", "LAST_ATTRS", "ENGINE", "gradients", "jacobian", "export", "function"),
     "permuted",
     *("divide", "log", "power", "relu", "sigmoid"),  # of Python's floats
+    *("array", "to_numpy"),  # which other libraries look for
 }
 
 
