@@ -122,7 +122,7 @@ def package(op: str) -> Any:
     try:
         return importlib.import_module("safetensors.numpy")
     except ImportError:
-        fix = 'Install it: pip install "safetensors>=0.7"; or use the suffix .npz.'
+        fix = 'Install it: pip install "tapegraph[io]"; or use the suffix .npz.'
         received = "a .safetensors file in an environment without safetensors"
         raise ImportError(message(op, received, "the package safetensors", fix)) from None
 

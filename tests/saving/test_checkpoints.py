@@ -319,7 +319,7 @@ def test_arguments_that_are_none_are_refused(tmp_path):
 def test_without_the_package_the_extra_is_named(tmp_path, monkeypatch):
     monkeypatch.setitem(__import__("sys").modules, "safetensors.numpy", None)
     for call in (lambda p: tg.save(p, {}), tg.load):
-        with pytest.raises(ImportError, match=r'pip install "safetensors>=0\.7"'):
+        with pytest.raises(ImportError, match=r'pip install "tapegraph\[io\]"'):
             call(tmp_path / "run.safetensors")
 
 
