@@ -168,11 +168,12 @@ def _told(name: str, suffix: str) -> Iterator[None]:
         yield
     except files.UnreadableDtype as error:
         array, dtype = error.args
-        received = f"{name!r} with dtype {dtype} for {array!r}"
+        received = f"{name!r} with dtype {dtype} for {_some([array])}"
         fix = "The file is whole: convert the array with the program that has written it."
         raise TypeError(message("load", received, "a dtype that NumPy has", fix)) from error
     except Exception as error:  # whatever the bytes make a reader stumble over
-        system = isinstance(error, OSError) and error.errno != errno.EINVAL  # a seek to nowhere
+        # A zip file that lies about its places makes the reader seek where no file can have any.
+        system = isinstance(error, OSError) and error.errno != errno.EINVAL
         if system or isinstance(error, MemoryError):
             add_note(error, f"load: this happened while {name!r} was read. Nothing has changed.")
             raise

@@ -241,12 +241,13 @@ def test_what_is_loaded_belongs_to_one_tensor(path):
     w = tg.param(np.arange(3.0))
     tg.save(path, {"a": w, "b": w})
     a, b, c = tg.param(np.zeros(3)), tg.param(np.zeros(3)), np.zeros(3)
+    tg.load(path, into={"a": a, "b": b})
+    a.data[0] = 9.0
+    np.testing.assert_array_equal(b.data, [0.0, 1.0, 2.0])
     saved = tg.load(path, into={"a": a, "b": b})
     a.grad = np.ones(3)
     tg.SGD([a], lr=1.0).step()
-    a.data[0] = 9.0
-    np.testing.assert_array_equal(a.data, [9.0, 0.0, 1.0])
-    np.testing.assert_array_equal(b.data, [0.0, 1.0, 2.0])
+    np.testing.assert_array_equal(a.data, [-1.0, 0.0, 1.0])
     np.testing.assert_array_equal(saved["a"], [0.0, 1.0, 2.0])
     with pytest.raises(ValueError, match="read-only"):
         saved["a"][0] = 7.0
