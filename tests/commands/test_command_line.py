@@ -136,7 +136,7 @@ def test_a_function_is_drawn(capsys, model):
     path = model.parent / "loss.svg"
     assert main(["draw", target, "--out", str(path), "--theme", "dark"]) == 0
     assert capsys.readouterr().out == f"{path}\n"
-    assert path.read_text().startswith("<svg") and "@media" not in path.read_text()
+    assert path.read_text().startswith("<svg") and "<style" not in path.read_text()
     status, known = printed(capsys, "draw", target)
     assert (status, known["boxes"], known["title"], known["path"]) == (0, 4, "result of sum", None)
 
