@@ -15,14 +15,14 @@ import pytest
 
 # Calls natively, and what `auto` adds without TensorFlow, and where it is installed.
 BUDGET = {
-    "x * y": (3, 0, 0),
-    "x[0]": (20, 0, 0),
-    "np.sum(x)": (11, 0, 0),
-    "np.clip(x, 2, 3)": (80, 0, 0),
-    "np.var(x)": (58, 0, 0),
-    "sum(x * y).backward()": (59, 3, 3),
-    "grad(f)(x)": (65, 3, 3),
-    "layer_norm and backward": (86, 3, 9),
+    "x * y": (2, 0, 0),
+    "x[0]": (19, 0, 0),
+    "np.sum(x)": (9, 0, 0),
+    "np.clip(x, 2, 3)": (78, 0, 0),
+    "np.var(x)": (52, 0, 0),
+    "sum(x * y).backward()": (57, 3, 3),
+    "grad(f)(x)": (62, 3, 3),
+    "layer_norm and backward": (84, 3, 9),
     "SGD.step()": (23, 0, 0),
     "Adam.step()": (87, 0, 0),
     "a compiled step": (52, 2, 9),
@@ -47,7 +47,7 @@ COMPREHENSIONS = ("<listcomp>", "<setcomp>", "<dictcomp>")
 
 def calls(run):
     found = []
-    for _ in range(200):  # until caches are filled and `auto` has looked around
+    for _ in range(400):  # until caches are filled and `auto` has looked around
         run()
     for _ in range(9):
         count = 0
@@ -64,7 +64,7 @@ def calls(run):
         finally:
             sys.setprofile(None)
         found.append(count)
-    return sorted(found)[len(found) // 2]  # one call in many records, or decides anew
+    return min(found)  # one call in many measures, or decides anew
 
 
 x, y = tg.param(np.arange(1.0, 9.0)), tg.param(np.arange(2.0, 10.0))
