@@ -349,10 +349,9 @@ def value_and_gradient(op: str, fun: Callable[[Any], Any], x: Any) -> tuple[Any,
         value, grads = settled(flowing(pullback.value)), pullback()
     else:
         value, grads = number(np.array(numbers)), arrays
-    gradient = lifted.regrouped(map(_conjugated, grads))
-    if type(gradient) is np.ndarray:
-        return value, number(gradient)
-    return value, mapped(settled, gradient)
+        if type(lifted.value) is np.ndarray:  # as most are
+            return value, number(_conjugated(grads[0]))
+    return value, mapped(settled, lifted.regrouped(map(_conjugated, grads)))
 
 
 def make_jacobian(fun: Callable[[Any], Any], x: Any) -> Any:

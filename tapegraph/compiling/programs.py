@@ -345,13 +345,14 @@ class Programs:
                 return registry.NATIVE, self._alone
             self._structure = EngineStats(self._trace.recording.program, rivals, compiled=True)
         decision = self._structure.choose()
-        if decision.engine == registry.NATIVE and self._tries_a_variant(self._structure):
-            decision = self._structure.choose()
+        if self._structure.tuner.verdict and decision.engine == registry.NATIVE:
+            if self._tries_a_variant(self._structure):
+                decision = self._structure.choose()
         return decision.engine, decision.failure
 
     def _tries_a_variant(self, structure: EngineStats) -> bool:
         """Let a slower engine try another variant, once, where that pays; tell whether."""
-        if not structure.tuner.verdict or self._tried_a_variant:
+        if self._tried_a_variant:
             return False
         limit = structure.tuner.account.surplus
         for name, program in self._others.items():

@@ -210,7 +210,8 @@ class Tuner:
         if stays and not besides and (self._settled or self.account.spent + seconds < until):
             # What stands is measured again at the end of its time.
             self._runs += runs
-            self._spend(seconds)
+            self.account.spent += seconds
+            self._process.spent += seconds
             return
         with self._lock():
             self._last = candidate

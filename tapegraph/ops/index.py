@@ -594,8 +594,11 @@ def getitem(x: Kind | ArrayLike, key: Index) -> Kind:
     array([2., 4.])
     """
     array = tensor_like("getitem", x)
-    parts = _expanded(key if isinstance(key, tuple) else (key,), array.shape)
-    if all(_is_basic(p) for p in parts):
+    places, shape = key if isinstance(key, tuple) else (key,), array.shape
+    if _PLACES.issuperset(map(type, places)) and len(places) <= len(shape):
+        return _basic(array, [*places, *[slice(None)] * (len(shape) - len(places))])
+    parts = _expanded(places, shape)
+    if all(map(_is_basic, parts)):
         return _basic(array, parts)
     return _advanced(array, parts)
 
@@ -609,8 +612,6 @@ def _is_basic(part: Any) -> bool:
 
 def _expanded(key: tuple[Any, ...], shape: tuple[int, ...]) -> list[Any]:
     """Return the index with arrays as ndarrays, ``...`` written out, and every axis named."""
-    if _PLACES.issuperset(map(type, key)) and len(key) <= len(shape):
-        return [*key, *[slice(None)] * (len(shape) - len(key))]
     parts: list[Any] = []
     for part in key:
         if isinstance(part, Node):
@@ -678,14 +679,14 @@ def _basic(x: Any, parts: list[Any]) -> Any:
     begin: list[int] = []
     end: list[int] = []
     plan: list[Any] = []
-    axis = 0
+    axis, shape = 0, x.shape
     for part in parts:
         if part is None:
             begin.append(0)
             end.append(1)
             plan.append(None)
             continue
-        length = x.shape[axis]
+        length = shape[axis]
         if isinstance(part, slice):
             start, stop, step = _bounds(part, length)
             count = len(range(start, stop, step))
@@ -702,8 +703,9 @@ def _basic(x: Any, parts: list[Any]) -> Any:
             end.append(part % length + 1)
             plan.append("int")
         axis += 1
-    offsets = (as_leaf(np.array(v, dtype=np.int64)) for v in (begin, end))
-    return apply(GETITEM, (x, *offsets), {"plan": tuple(plan)})
+    starts = as_leaf(np.array(begin, dtype=np.int64))
+    ends = as_leaf(np.array(end, dtype=np.int64))
+    return apply(GETITEM, (x, starts, ends), {"plan": tuple(plan)})
 
 
 def _bounds(part: slice, length: int) -> tuple[int, int, int]:

@@ -75,19 +75,15 @@ __all__ = [
 add_up: Any = np.add.reduce
 
 
-def _over(x: Array, axis: tuple[int, ...]) -> tuple[int, ...] | None:
-    """Return None for all axes: NumPy then reduces contiguous memory in one run."""
-    return None if len(axis) == x.ndim else axis
-
-
 def _sum(x: Array, *, axis: tuple[int, ...], keepdims: bool) -> Any:
-    return add_up(x, axis=None if len(axis) == x.ndim else axis, keepdims=keepdims)
+    along = None if len(axis) == x.ndim else axis  # NumPy then takes contiguous memory in one run
+    return add_up(x, axis=along, keepdims=keepdims)
 
 
 def _mean(x: Array, *, axis: tuple[int, ...], keepdims: bool) -> Any:
-    count = _count(x.shape, axis)
     dtype = None if x.dtype.kind in "fc" else np.float64
-    return add_up(x, axis=_over(x, axis), dtype=dtype, keepdims=keepdims) / count
+    along = None if len(axis) == x.ndim else axis
+    return add_up(x, axis=along, dtype=dtype, keepdims=keepdims) / _count(x.shape, axis)
 
 
 def softmax_of(x: Array, axis: int) -> Array:
@@ -239,7 +235,7 @@ def kept_shape(shape: tuple[int, ...], axes: tuple[int, ...]) -> tuple[int, ...]
 
 
 def _count(shape: tuple[int, ...], axes: tuple[int, ...]) -> int:
-    return math.prod(shape[a] for a in axes)
+    return math.prod([shape[a] for a in axes])
 
 
 def _missing(x: Any) -> Any:

@@ -37,6 +37,8 @@ _EMPTY = inspect.Parameter.empty
 
 # From NumPy's function or ufunc to the function that records it.
 COUNTERPARTS: dict[Any, Callable[..., Any]] = {}
+# The same for a call with one argument, which needs no adapting: in half the time.
+OF_ONE: dict[Any, Callable[..., Any]] = {}
 # The functions that record SciPy's ufuncs, by name: SciPy itself is not imported for them.
 SCIPY: dict[str, Callable[..., Any]] = {}
 # Functions that tell of shapes and dtypes alone.
@@ -177,6 +179,8 @@ def implements(
     def register(recording: F) -> F:
         for function in functions:
             table[function] = _adapted(function, recording)
+            if table is COUNTERPARTS:
+                OF_ONE[function] = recording
         return recording
 
     return register
@@ -193,6 +197,8 @@ def array_ufunc(called: Any, method: str, inputs: tuple[Any, ...], options: dict
         return NotImplemented
     if method == "__call__":
         if not options and capturing() is None and called in COUNTERPARTS:  # the hot path
+            if len(inputs) == 1 and called in OF_ONE:
+                return OF_ONE[called](*inputs)
             return COUNTERPARTS[called](*inputs)
         return _run(called, _name(called), inputs, options)
     name = _name(called)
@@ -217,6 +223,8 @@ def array_ufunc(called: Any, method: str, inputs: tuple[Any, ...], options: dict
 def array_function(called: Any, args: tuple[Any, ...], options: dict[str, Any]) -> Any:
     """Serve ``__array_function__``."""
     if not options and capturing() is None and called in COUNTERPARTS:  # the hot path
+        if len(args) == 1 and called in OF_ONE:
+            return OF_ONE[called](*args)
         return COUNTERPARTS[called](*args)
     return _run(called, f"{called.__module__}.{called.__name__}", args, options)
 

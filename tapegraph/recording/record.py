@@ -11,6 +11,7 @@ import sys
 from collections.abc import Callable, Sequence
 from itertools import compress
 from typing import Any, TypeVar
+from weakref import ref
 
 import numpy as np
 
@@ -327,7 +328,9 @@ def remember(
     tape = _tape()
     if tape is None or "asyncio" in _modules:
         tape = current()
-    tape.enter(node)
+    tape.refs.append(ref(node))
+    if len(tape.refs) > tape.limit:
+        tape.prune()
     if OTHERS:
         recorded()
     return node
