@@ -101,6 +101,8 @@ class Capture:
         self.copies: list[tuple[Node, Node]] = []  # of inputs: the new leaf, and whose numbers
         self.of_caller: set[int] = set()  # leaves that stand for arrays which others may hold
         self.tensors_of_caller: set[int] = set()  # leaves that stand for tensors of the caller's
+        self.asks_a_schedule = False  # which every run asks again as it begins
+        self.schedules_read_state = False
         self.numbers: Any = None  # records single numbers (`tapegraph.scalars.recorder`)
 
     def __enter__(self) -> Capture:
@@ -175,6 +177,13 @@ class Capture:
         return self.is_state(x) or not x._inputs
 
     # State
+
+    def lets_read(self, x: Node) -> bool:
+        """Return whether a number may become a plain one: a schedule finds it in every run."""
+        if not (self.asks_a_schedule and self.is_state(x)) or id(x) in self.started:
+            return False
+        self.schedules_read_state = True
+        return True
 
     def assign(self, leaf: Node, array: Array, value: Any) -> None:
         """Give state a new value, here and in the program."""

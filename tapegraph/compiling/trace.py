@@ -109,6 +109,7 @@ class Trace:
         self.count = len(results)
         self._kept = [grad._array for grad in kept]
         self._guarded = capture.asked  # whether state had a gradient decides what was recorded
+        self._schedules_read_state = capture.schedules_read_state
         self._readings = [(leaf._attrs, read) for leaf, read in capture.readings]
         self.draws = any("draw" in attrs for attrs, _ in self._readings)
         self.averages = ALL_REDUCE in self.recording.program.ops
@@ -197,6 +198,8 @@ class Trace:
         """Whether a run leaves what the next run of the program is to find."""
         left = {id(node): grad for node, grad in self.gradients}
         found = [(left.get(id(node), MAYBE_ZEROED), had) for node, had in self._guarded]
+        if self._schedules_read_state:  # each run is to ask after the one before
+            return False
         return self.carried is not None and all(
             grad is MAYBE_ZEROED or (grad is not None) == had for grad, had in found
         )

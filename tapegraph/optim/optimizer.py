@@ -304,7 +304,11 @@ class Optimizer:
         It is read anew before every run, where it may be that of a later step: another rate needs
         no other program.
         """
-        now = self._rate(group)
+        capture.asks_a_schedule = True
+        try:
+            now = self._rate(group)
+        finally:
+            capture.asks_a_schedule = False
         if not capture.is_state(self._steps):  # made inside, as in every run
             return as_leaf(np.asarray(now, dtype))
         start = capture.started.get(id(self._steps), self._steps._array)

@@ -85,7 +85,7 @@ def forbid_read(value: Any, conversion: str, fix: str) -> None:
     if isinstance(value, (list, tuple)):
         for part in value:
             forbid_read(part, conversion, fix)
-    elif capture.depends(value) and not in_handler(capture.frame):
+    elif capture.depends(value) and not (capture.lets_read(value) or in_handler(capture.frame)):
         raise ConcretizationError(message(conversion, _origin(value), "tensors", fix))
 
 

@@ -133,3 +133,49 @@ def test_a_schedule_that_gives_no_rate_changes_nothing(made):
 def test_what_is_no_schedule_is_refused(make, kind, message):
     with pytest.raises(kind, match=message):
         make()
+
+
+@pytest.mark.parametrize("engine", ["native", "tensorflow"])
+def test_a_schedule_reads_a_parameter_as_each_step_begins(engine):
+    if engine == "tensorflow":
+        pytest.importorskip("tensorflow")
+
+    def trained(compiles, scans=False):
+        w = tg.param([3.0, -2.0])
+        optimizer = tg.SGD([w], lr=lambda step: 0.1 / float(np.abs(w.numpy()).sum()))
+
+        def step(x):
+            loss = tg.sum(w * w * x)
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            return loss
+
+        step = tg.compile(step) if compiles else step
+        xs = np.linspace(0.5, 1.5, 8)
+        losses = step.scan(xs).data if scans else [step(x).item() for x in xs]
+        return [*losses, *w.numpy()]
+
+    want = np.array([3.0, -2.0])
+    for x in np.linspace(0.5, 1.5, 8):
+        want = want - 0.1 / np.abs(want).sum() * 2.0 * want * x
+    np.testing.assert_allclose(trained(False)[-2:], want, rtol=1e-12)
+    with tg.use_backend(engine):
+        for scans in (False, True):
+            np.testing.assert_allclose(trained(True, scans), trained(False), rtol=1e-9)
+
+
+def test_a_schedule_reads_no_parameter_that_the_step_has_changed():
+    w = tg.param([3.0, -2.0])
+    optimizer = tg.SGD([w], lr=lambda step: 0.1 / float(np.abs(w.numpy()).sum()))
+
+    @tg.compile
+    def step(x):
+        for _ in range(2):
+            optimizer.zero_grad()
+            tg.sum(w * w * x).backward()
+            optimizer.step()
+
+    with pytest.raises(tg.ConcretizationError, match="numpy: received the numbers of param"):
+        step(np.ones(2))
+    np.testing.assert_array_equal(w.data, [3.0, -2.0])
