@@ -618,9 +618,7 @@ def deg2rad(x: Kind | ArrayLike, /) -> Kind:
     >>> tg.deg2rad(180.0).item() == math.pi
     True
     """
-    if is_complex(x):
-        raise real_only("deg2rad")
-    return mul(x, math.pi / 180.0)
+    return _in_units("deg2rad", x, math.pi, 180.0)
 
 
 @implements(np.rad2deg, np.degrees)
@@ -631,9 +629,15 @@ def rad2deg(x: Kind | ArrayLike, /) -> Kind:
     >>> tg.rad2deg(math.pi).item()
     180.0
     """
+    return _in_units("rad2deg", x, 180.0, math.pi)
+
+
+def _in_units(op: str, x: Any, wanted: float, given: float) -> Any:
     if is_complex(x):
-        raise real_only("rad2deg")
-    return mul(x, 180.0 / math.pi)
+        raise real_only(op)
+    # NumPy divides the two in the dtype of the numbers.
+    single = getattr(x, "dtype", None) == np.float32
+    return mul(x, float(np.float32(wanted) / np.float32(given)) if single else wanted / given)
 
 
 # NumPy's names of what has a shorter one here, and its second names.
@@ -770,17 +774,20 @@ def sign(x: Operand, /) -> Tensor:
     if not is_complex(x):
         return _sign(x)
     z = tensor_like("sign", x)
-    size = abs(z)
-    endless = np.isinf(numbers(size))
-    scale = where(numbers(size) == 0, 1.0, size)
     parts = real(z), imag(z)
+    size = hypot(*parts)
+    endless, none = np.isinf(numbers(size)), numbers(size) == 0
     infinite = [np.isinf(numbers(part)) for part in parts]
-    shares = []
-    for part, here, there in zip(parts, infinite, reversed(infinite), strict=True):
-        # Of an infinite size what is finite is nothing, and two infinities have no direction.
-        side = np.where(here, np.sign(numbers(part)), np.zeros((), size.dtype))
-        side = np.where(np.logical_and(here, there), np.full((), math.nan, size.dtype), side)
-        shares.append(where(endless, side, div(where(endless, 0.0, part), scale)))
+    zero, one, nan = (np.full((), value, size.dtype) for value in (0.0, 1.0, math.nan))
+    # Beside an infinite part the other is nothing, and two infinities have no direction.
+    lost = np.where(np.logical_and(*infinite), nan, zero)
+    along = [np.where(numbers(part) > 0, one, -one) for part in parts]
+    sides = np.where(infinite[0], along[0], zero), np.where(infinite[0], zero, along[1])
+    scale = where(np.logical_or(none, endless), 1.0, size)
+    shares = (
+        where(none, zero, where(endless, side + lost, div(part, scale)))
+        for part, side in zip(parts, sides, strict=True)
+    )
     return from_parts(*shares)
 
 
@@ -1166,7 +1173,7 @@ def angle(z: Kind | ArrayLike, deg: bool = False) -> Kind:
         x = where(np.isnan(array), array, half)
     else:
         x = _angle(x)
-    return rad2deg(x) if deg else x
+    return mul(x, 180.0 / math.pi) if deg else x
 
 
 @implements(np.round, np.around)

@@ -697,16 +697,30 @@ def _qr(x: Array) -> Any:
 
 
 def _svdvals(x: Array) -> Any:
+    if np.isinf(x).any():
+        s = np.linalg.svd(x, compute_uv=False)
+        (m, n), k = x.shape[-2:], s.shape[-1]
+        lengths = ((*x.shape[:-2], m, k), (*x.shape[:-2], k, n))
+        u, vh = (np.full(shape, np.nan, np.result_type(s, x)) for shape in lengths)
+        return s, (u, vh)
     u, s, vh = np.linalg.svd(x, full_matrices=False)
     return s, (u, vh)
 
 
+def _check_ends(x: Array) -> None:
+    """Refuse infinities, beside which LAPACK looks for singular vectors for ever."""
+    if np.isinf(x).any():
+        raise np.linalg.LinAlgError("SVD did not converge")
+
+
 def _svd(x: Array) -> Any:
+    _check_ends(x)
     u, s, vh = np.linalg.svd(x, full_matrices=False)
     return np.concatenate([flipped(u), s[..., None], vh], axis=-1)
 
 
 def _pinv(x: Array, *, rcond: float) -> Any:
+    _check_ends(x)
     return watched("pinv", np.linalg.pinv, x, rcond)
 
 
@@ -788,7 +802,7 @@ def pinv(a: Kind | ArrayLike, rcond: float | None = None) -> Kind:
     array([[0.5, 0. ]])
     """
     limit = 1e-15 if rcond is None else as_float(rcond, "pinv", "rcond")
-    return apply(PINV, (_matrices("pinv", a),), {"rcond": limit})
+    return _decomposed(PINV, _matrices("pinv", a), "finite numbers", rcond=limit)
 
 
 @implements(np.linalg.lstsq)
@@ -840,6 +854,8 @@ def matrix_power(a: Kind | ArrayLike, n: int) -> Kind:
     if power == 0:
         return as_leaf(np.broadcast_to(np.eye(x.shape[-1], dtype=x.dtype), x.shape).copy())
     square, power = (inv(x), -power) if power < 0 else (x, power)
+    if power == 3:  # NumPy multiplies from the left here, and from the right beyond
+        return matmul(matmul(square, square), square)
     result: Any = None
     while power:
         if power & 1:
@@ -1022,7 +1038,7 @@ def svd(
         received = f"full_matrices=True for matrices of shape ({m}, {n})"
         expected = "square matrices, or full_matrices=False"
         raise ValueError(message("svd", received, expected, "Write svd(a, full_matrices=False)."))
-    return SVDResult(*parts_of_svd(apply(SVD, (x,)), m))
+    return SVDResult(*parts_of_svd(_decomposed(SVD, x, "finite numbers"), m))
 
 
 def parts_of_svd(packed: Any, m: int) -> tuple[Any, Any, Any]:

@@ -20,6 +20,7 @@ from tapegraph.ops.elementwise import (
     conj,
     div,
     exp,
+    imag,
     log,
     maximum,
     minimum,
@@ -511,7 +512,10 @@ def _variance(
 
 def squared(x: Any) -> Any:
     """Return the square of each element's size."""
-    return real(mul(x, conj(x))) if is_complex(x) else mul(x, x)
+    if not is_complex(x):
+        return mul(x, x)
+    a, b = real(x), imag(x)
+    return add(mul(a, a), mul(b, b))
 
 
 def _root(variance: Any) -> Any:
@@ -577,12 +581,15 @@ def _present_variance(name: str, a: Any, axis: Any, ddof: Any, keepdims: bool) -
     x, axes = _operand(name, a, axis)
     total, count, missing = _present(name, x, axes, keepdims=True)
     deviation = choose_by(missing, 0.0, sub(x, div(total, np.maximum(count, 1))))
-    squares = sum(squared(deviation), axes, keepdims)
+    square = real(mul(deviation, conj(deviation)))  # so does NumPy here, unlike in var
+    squares = sum(square, axes, keepdims)
     freedom = count.reshape(squares.shape) - as_float(ddof, name, "ddof")
-    known = np.where(freedom > 0, 0.0, math.nan).astype(count.dtype)
+    enough = freedom > 0
+    known = np.where(enough, 0.0, math.nan).astype(count.dtype)
     variance = div(squares, freedom.astype(count.dtype) + known)
     # NaN has the derivative NaN, though the squares of one element do not move.
-    return add(variance, mul(real(reshape(total, squares.shape)), known))
+    moved = mul(real(reshape(total, squares.shape)), known)
+    return choose_by(enough, variance, add(variance, moved))
 
 
 # Means

@@ -46,7 +46,7 @@ from tapegraph.ops.shape import (
     transpose,
 )
 from tapegraph.recording.capture_mode import is_captured
-from tapegraph.recording.node import as_float, as_leaf
+from tapegraph.recording.node import as_float, as_leaf, real_dtype
 from tapegraph.recording.numpy_functions import detached, implements, numbers
 from tapegraph.recording.record import is_complex, is_weak, real_only, tensor_like
 from tapegraph.typed import ArrayLike, Axes, Kind
@@ -177,6 +177,9 @@ def interp(
     values: Any = tensor_like(name, fp, "fp")
     if is_complex(at, knots):
         raise real_only(name)
+    places_of = np.result_type(at.dtype, knots.dtype, real_dtype(values.dtype), np.float32)
+    at, knots = (astype(v, places_of, copy=False) for v in (at, knots))
+    values = astype(values, np.result_type(places_of, values.dtype), copy=False)
     if knots.ndim != 1 or knots.shape != values.shape or not knots.shape[0]:
         received = f"xp of shape {knots.shape} and fp of shape {values.shape}"
         raise ValueError(message(name, received, "one axis of one length, at least 1"))
@@ -220,15 +223,16 @@ def _on_lines(at: Any, knots: Any, values: Any, *, by_inverse: bool = False) -> 
     last = numbers(at) == numbers(x1)
     before, after = (_from_knot(at, slope, x, y) for x, y in ((x0, y0), (x1, y1)))
     found = where(last, after, where(np.isnan(numbers(before)), after, before))
-    known = np.logical_or(numbers(at) == numbers(x0), last)
+    on_knot = np.logical_and(np.isnan(numbers(before)), numbers(at) == numbers(x0))
     equal = np.logical_and(numbers(y0) == numbers(y1), ~np.isnan(numbers(at)))
-    instead = np.logical_and(np.isnan(numbers(found)), np.logical_or(known, equal))
-    return where(instead, where(last, y1, y0), found)
+    nowhere = np.logical_and(np.isnan(numbers(found)), np.logical_or(last, equal))
+    return where(np.logical_or(on_knot, nowhere), where(last, y1, y0), found)
 
 
 def _from_knot(at: Any, slope: Any, x: Any, y: Any) -> Any:
     # At the knot itself what is added is -0.0, which leaves every number as it is.
-    way = where(np.signbit(numbers(slope)), sub(at, x), neg(sub(x, at)))
+    forth, back = (add(sub(*ends), 0.0) for ends in ((at, x), (x, at)))
+    way = where(np.signbit(numbers(slope)), forth, neg(back))
     return add(mul(slope, way), y)
 
 
@@ -398,7 +402,7 @@ def cov(
         shares = weights.astype(rows.real.dtype if rows.dtype.kind == "c" else rows.dtype)
         centred = sub(rows, div(sum(mul(rows, shares), 1, keepdims=True), float(total)))
         weighed = mul(centred, shares)
-    return squeeze(div(matmul(centred, conj(transpose(weighed))), float(total - lost)))
+    return squeeze(mul(matmul(centred, conj(transpose(weighed))), 1.0 / float(total - lost)))
 
 
 @implements(np.corrcoef)
@@ -413,8 +417,10 @@ def corrcoef(x: Kind | ArrayLike, y: Kind | ArrayLike | None = None, rowvar: boo
     if c.ndim == 0:
         return div(c, c)
     spread = sqrt(real(diagonal(c)))
-    found = div(c, mul(expand_dims(spread, 1), spread))
-    return found if found.dtype.kind == "c" else clip(found, -1.0, 1.0)
+    found = div(div(c, expand_dims(spread, 1)), spread)
+    if found.dtype.kind == "c":
+        return from_parts(*(clip(part(found), -1.0, 1.0) for part in (real, imag)))
+    return clip(found, -1.0, 1.0)
 
 
 def _variables(name: str, value: Any, rowvar: bool) -> Any:

@@ -83,8 +83,11 @@ def test_quantiles_beside_infinities(q):
             want = np.quantile(row, q)
             got = np.quantile(tg.tensor(row), q)
             known = ~np.isnan(want)  # where it goes no way NumPy multiplies infinity by 0
-            assert got.dtype == want.dtype
-            np.testing.assert_array_equal(got.data[known], want[known])
+            if np.lib.NumpyVersion(np.__version__) >= "2.4.0":
+                assert got.dtype == want.dtype
+                np.testing.assert_array_equal(got.data[known], want[known])
+            else:  # it computed in the array's precision
+                np.testing.assert_allclose(got.data[known], want[known], rtol=1e-6)
             hundredth = np.percentile(tg.tensor(row), np.multiply(q, 100)).data
     assert not np.isnan(hundredth).any()
 
