@@ -10,6 +10,8 @@ one object, whose sums are those of the value's vector space.
 
 from __future__ import annotations
 
+import functools
+import inspect
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, ClassVar
@@ -167,6 +169,63 @@ class OfTraced(type):
             return new_box(value, trace, node)
         return _held(_begun(value, "the value", trace, node, as_array=True), trace, node)
 
+    def __setattr__(cls, name: str, value: Any) -> None:
+        """Set an attribute; tensors have it too, where the class stands for them."""
+        super().__setattr__(name, value)
+        if TENSORS[0] in vars(cls).get("kinds", ()) and name not in _DISPATCHED:
+            for kind in TENSORS:
+                own = inspect.getattr_static(kind, name, None)
+                own = own.own if type(own) is _WhileTraced else own
+                setattr(kind, name, value if own is None else _WhileTraced(own, value))
+
+
+# How NumPy finds who computes: of tensors the tape does, whatever a library's boxes do.
+_DISPATCHED = ("__array_ufunc__", "__array_function__", "__array_priority__")
+
+
+class _WhileTraced:
+    """An attribute of tensors that autograd's boxes were given in the place of their own.
+
+    Code that is differentiated finds the given one. Otherwise a tensor stays what it is.
+    """
+
+    def __init__(self, own: Any, given: Any) -> None:
+        self.own, self.given = own, given
+
+    def __get__(self, x: Any, kind: Any = None) -> Any:
+        if x is None:  # looked up on the class, and called with a tensor
+            return functools.wraps(self.own)(lambda x, *a, **k: self.__get__(x, kind)(*a, **k))
+        found = self.given if isbox(x) and DIFFERENTIATING.value() else self.own
+        bind = getattr(type(found), "__get__", None)
+        return found if bind is None else bind(found, x, kind)
+
+
+class _Makers(dict[type, Callable[..., Any]]):
+    """What makes a box of a value, by the value's class."""
+
+    def __setitem__(self, kind: type, maker: Callable[..., Any]) -> None:
+        arrays = issubclass(kind, np.ndarray) and kind is not np.ndarray
+        if arrays and kind not in self and "__array_ufunc__" in vars(kind):
+            _leave_to_tensors(kind)
+        super().__setitem__(kind, maker)
+
+
+def _leave_to_tensors(kind: Any) -> None:
+    """Let tensors compute where an array of a class that has ufuncs of its own stands beside them.
+
+    NumPy asks the left operand first, and an array's own ufunc does not know tensors.
+    """
+    own = kind.__array_ufunc__
+
+    @functools.wraps(own)
+    def array_ufunc(self: Any, ufunc: Any, method: str, *inputs: Any, **options: Any) -> Any:
+        if not any(isinstance(x, TENSORS) for x in inputs):
+            return own(self, ufunc, method, *inputs, **options)
+        plain = (x.view(np.ndarray) if isinstance(x, kind) else x for x in inputs)
+        return getattr(ufunc, method)(*plain, **options)
+
+    kind.__array_ufunc__ = array_ufunc
+
 
 class Box(ValueBox, metaclass=OfTraced):
     """A traced value; subclass it for values of a class of your own, and register that class.
@@ -182,7 +241,7 @@ class Box(ValueBox, metaclass=OfTraced):
     # What it may be registered for.
     values: ClassVar[tuple[type, ...]] = (float, int, complex, np.number, np.ndarray)
     types: ClassVar[set[type]] = set()
-    type_mappings: ClassVar[dict[type, Callable[..., Any]]] = {}
+    type_mappings: ClassVar[dict[type, Callable[..., Any]]] = _Makers()
 
     def __init__(self, value: Any, trace: int, node: Any) -> None:
         if type(node) is not VJPNode:

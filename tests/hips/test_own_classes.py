@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import copy
+import inspect
+
 import numpy
 import pytest
 
+import tapegraph as tg
 import tapegraph.autograd.numpy as np
 from tapegraph.autograd import deriv, elementwise_grad, grad, jacobian, make_vjp, value_and_grad
 from tapegraph.autograd.builtins import DictBox, SequenceBox
@@ -215,3 +219,51 @@ def test_boxes_by_the_classes_that_stand_for_them():
     assert isinstance(pair, SequenceBox) and isinstance(pair, tuple) and isbox(pair[1])
     for kind, boxes in ((numpy.ndarray, ArrayBox), (list, SequenceBox), (dict, DictBox)):
         assert Box.type_mappings[kind] is boxes and boxes in Box.types
+
+
+def test_attributes_that_boxes_are_given():
+    """A library adds to autograd's class of boxes; a tensor has that while it is differentiated."""
+    before = {name: inspect.getattr_static(tg.Tensor, name) for name in ("item", "__copy__")}
+    x = tg.param(3.0)
+    try:
+        ArrayBox.item = lambda self: np.ravel(self)[0]
+        ArrayBox.twice = property(lambda self: self * 2)
+        Box.__copy__ = lambda self: self * 10.0
+        ArrayBox.__array_ufunc__ = None
+        assert grad(lambda x: np.sum(x**2).item())(X).tolist() == (2 * X).tolist()
+        assert grad(lambda x: np.sum(copy.copy(x.twice)))(X).tolist() == [20.0] * 3
+        assert type(x.item()) is float and copy.copy(x) is x and x.twice.item() == 6.0
+        assert deriv(lambda x: x[None].item() * 2.0)(3.0) == 2.0
+        ArrayBox.item = lambda self: np.ravel(self)[0] * 5.0
+        assert grad(lambda x: x.item())(3.0) == 5.0 and tg.tensor(3.0).item() == 3.0
+    finally:
+        for kind in (tg.Tensor, tg.Dual):
+            for name in ("item", "__copy__"):
+                found = inspect.getattr_static(kind, name)
+                if hasattr(found, "own"):
+                    setattr(kind, name, found.own)
+                else:
+                    delattr(kind, name)
+            del kind.twice
+        for name in ("item", "twice", "__array_ufunc__"):
+            delattr(ArrayBox, name)
+        del Box.__copy__
+    assert all(inspect.getattr_static(tg.Tensor, name) is own for name, own in before.items())
+
+
+class Loud(numpy.ndarray):
+    """An array with ufuncs of its own, which does not know what stands beside it."""
+
+    def __array_ufunc__(self, ufunc, method, *inputs, **options):
+        plain = [x.view(numpy.ndarray) if isinstance(x, Loud) else x for x in inputs]
+        found = super().__array_ufunc__(ufunc, method, *plain, **options)
+        return numpy.asarray(found).view(Loud)
+
+
+def test_an_array_that_computes_leaves_it_to_what_is_traced():
+    Box.type_mappings[Loud], VSpace.mappings[Loud] = ArrayBox, ArrayVSpace
+    y = numpy.array([1.0, 2.0, 3.0]).view(Loud)
+    for f in (lambda x: y * x, lambda x: x * y, lambda x: np.multiply(y, x)):
+        assert grad(lambda x, f=f: np.sum(f(x)))(X).tolist() == [1.0, 2.0, 3.0]
+    assert type(y * 2.0) is Loud and (y + y).tolist() == [2.0, 4.0, 6.0]
+    assert grad(lambda x: np.sum(np.add(x, 1.0) * x))(y).tolist() == [3.0, 5.0, 7.0]
