@@ -336,7 +336,7 @@ def value_and_gradient(op: str, fun: Callable[[Any], Any], x: Any) -> tuple[Any,
         warn(f"{INDEPENDENT}: make_vjp gives zeros", UserWarning)
         vspace(out)  # which refuses what is no number
     y = None if isinstance(out, CONTAINERS) else result("vjp", out, level)
-    numbers = getattr(y, "_array", y)
+    numbers: Any = getattr(y, "_array", y)
     if y is None or numbers.size != 1 or numbers.dtype.kind == "c":
         received = f"a function returning {kind_of(mapped(settled, out))}"
         fix = "Sum it, or use jacobian or elementwise_grad."

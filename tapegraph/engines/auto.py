@@ -291,8 +291,11 @@ def ran_natively(structure: EngineStats | None, seconds: float) -> None:
         structure.ran(registry.NATIVE, seconds)
     else:
         _previous.set((registry.NATIVE, CLOCK.now()))
-        KNOWN.swept(seconds)
-        KNOWN.account.spent += seconds
+        known = KNOWN
+        known.account.spent += seconds
+        known.native_seconds += seconds
+        if seconds > known.longest:
+            known.longest, known.early = seconds, (None, 0.0)
 
 
 def _since(name: str) -> float:
