@@ -9,7 +9,7 @@ import os
 import sys
 import weakref
 from collections import OrderedDict, deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
@@ -23,7 +23,7 @@ from tapegraph import markup, random
 from tapegraph.capture.capture import expire
 from tapegraph.compiling.arguments import call_text, leaf_names, of_call, positional_names
 from tapegraph.compiling.float_arithmetic import NotReal
-from tapegraph.compiling.guards import NO_NAMES, View, look
+from tapegraph.compiling.guards import NO_NAMES, FedPlace, View, look
 from tapegraph.compiling.programs import Programs
 from tapegraph.compiling.scan import Calls, Results
 from tapegraph.compiling.trace import Occupied, Trace, TraceMismatchError, mismatch
@@ -145,6 +145,7 @@ class Compiled:
         # Of the floats it sees, those whose numbers change, and those that can only count by value.
         self._fed: frozenset[str] = frozenset()
         self._by_value: frozenset[str] = frozenset()
+        self._averages = False  # whether a call has averaged over processes
         self._parameters = positional_names(fn)
         self._is_derivative = _is_derivative(fn)
         self._lock = Lock()
@@ -257,7 +258,8 @@ class Compiled:
             taken_back = together(tried)
             try:
                 random.come_back(tried)
-                Trace(self._fn, structure, given[: len(given) - len(entry.view.fed)], tried)
+                plain = given[: len(given) - len(entry.view.fed)]
+                Trace(self._fn, structure, plain, tried)
             finally:
                 make(taken_back)
             raise
@@ -335,49 +337,64 @@ class Compiled:
 
     def _traced(
         self, entry: _Entry, structure: Any, given: list[Any], undo: Undo
-    ) -> tuple[Trace | None, Trace]:
-        """Make a real call; return what it records, and the call that stands.
+    ) -> tuple[Trace, bool]:
+        """Make a real call; return it, and whether it is one that is recorded.
 
-        Where floats are fed there are two calls. One records them as numbers of the program. The
-        other finds them as they are, whatever it asks of them, and must leave the same: it stands.
-        Where another thread is at work on the floats, nothing is recorded.
+        Where floats are fed there are two calls. One finds them as they are, whatever it asks of
+        them. The other records them as numbers of the program, and must leave the same; where it
+        leaves something else, the first one is made again, and stands.
         """
-        random.come_back(undo)
         fed = entry.view.fed
+        first = len(given) - len(fed)
         if not fed:
-            trace = Trace(self._fn, structure, given, undo)
-            return trace, trace
-        recorded, left, clear = None, None, True
+            return self._call_anew(structure, given, undo), True
+        left = None
+        if not self._averages:  # another call would be a second average, here alone
+            plain = self._call_anew(structure, given[:first], undo)
+            self._averages = plain.averages
+            if self._averages or not self._sees_the_same(entry, given[first:]):
+                if entry.trace is None and entry.calls >= _MANY:
+                    self._count_by_value((place.name for place in fed), entry)
+                return plain, False  # what it changes itself, it would change twice
+            left = plain.left()
+        recorded, occupied = None, False
         try:
-            recorded = Trace(self._fn, structure, given, undo, fed)
-            if recorded.averages:  # another call would be a second average, here alone
-                return recorded, recorded
-            left = recorded.left()
+            recorded = self._call_anew(structure, given, undo, fed)
+            if left is None or recorded.left() == left:
+                if left is not None:
+                    recorded.follows(plain)
+                return recorded, True
         except Occupied:
-            clear = False
+            occupied = True
         except Exception as error:
             raise_interrupt(error)
-        take_back(undo)
-        random.come_back(undo)
-        first = len(given) - len(fed)
-        stands = Trace(self._fn, structure, given[:first], undo)
-        for place, number in zip(fed, given[first:], strict=True):
-            clear = clear and place.read() is number
+        plain = self._call_anew(structure, given[:first], undo)
         if recorded is not None:
-            clear = clear and not recorded.changed
             recorded.put_back()
-        if recorded is not None and left == stands.left():
-            stands.follows(recorded)
-            return recorded, stands
-        if not clear and (recorded is None or not recorded.read_floats):
-            return None, stands  # another thread records the floats, or has changed one meanwhile
+            occupied = bool(recorded.changed) and not recorded.read_floats
+        if occupied:  # by another thread
+            return plain, False
         unchecked, has_run = entry.unchecked, entry.programs is not None
         self._count_by_value((place.name for place in fed), entry)
         if recorded is not None and has_run:
             names = ", ".join(place.name for place in fed)
             difference = f"other numbers where {names} is a float than where the program feeds it"
             raise mismatch(self.__name__, difference, unchecked)
-        return stands, stands
+        return plain, True
+
+    def _call_anew(
+        self, structure: Any, given: list[Any], undo: Undo, fed: Sequence[FedPlace] = ()
+    ) -> Trace:
+        """Make a real call from the state that the call began with."""
+        take_back(undo)
+        random.come_back(undo)
+        return Trace(self._fn, structure, given, undo, fed)
+
+    def _sees_the_same(self, entry: _Entry, numbers: list[Any]) -> bool:
+        """Return whether the function sees what it saw before, the very floats that are fed too."""
+        if not all(p.read() is x for p, x in zip(entry.view.fed, numbers, strict=True)):
+            return False
+        return entry.view.holds() or self._look().key == entry.view.key
 
     def _real(self, entry: _Entry, structure: Any, given: list[Any], undo: Undo) -> Any:
         """Make a real call, and compare it with the recording; the second one makes the plan."""
@@ -386,21 +403,20 @@ class Compiled:
         for watcher in watchers:
             watcher.real_call_starts(self.__name__)
         try:
-            trace, stands = self._traced(entry, structure, given, undo)
-            if trace is None:
-                return stands.first()
+            trace, is_recorded = self._traced(entry, structure, given, undo)
             kept, programs = entry.trace, entry.programs
-            if kept is not None and (programs is not None or kept.is_comparable_to(trace)):
+            comparable = kept is not None and (programs is not None or kept.is_comparable_to(trace))
+            if kept is not None and comparable and is_recorded:
                 difference = kept.differs_from(trace)
                 if difference is not None:
                     entry.trace = entry.programs = None
                     raise mismatch(self.__name__, difference, entry.unchecked)
                 if programs is None:
                     programs = Programs(trace, self.__name__, self._xla)
-            result = stands.first()
-            if trace is not stands:
-                trace.forget()
-            entry.leaked = stands.leaked(entry.leaked)
+            result = trace.first()
+            entry.leaked = trace.leaked(entry.leaked)
+            if not is_recorded:
+                return result
             if entry.programs is None:
                 entry.trace, entry.programs = trace, programs
             entry.unchecked = 0

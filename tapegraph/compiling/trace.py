@@ -310,7 +310,12 @@ class Trace:
             changes.append(partial(set_gradient, leaf, own))
         result = self.result([np.array(a) for a in self.recording.seeds()])
         make(together([*changes, self._undo.clear]))
-        self.forget()
+        self._kept, self._inside = [], []
+        self.recording.forget(self.constants)
+        for slot, held in self._made_inside.items():
+            if held() is not None:  # whoever holds it may write into its array
+                own = self.constants[slot].copy()
+                self.constants[slot] = self.recording.values[slot] = own
         return result
 
     def left(self) -> list[Any]:
@@ -335,15 +340,6 @@ class Trace:
         for place, before, now in self.changed:
             if place.read() is before:
                 place.put(now)
-
-    def forget(self) -> None:
-        """Let go of the numbers of the recorded call that a run makes anew."""
-        self._kept, self._inside = [], []
-        self.recording.forget(self.constants)
-        for slot, held in self._made_inside.items():
-            if held() is not None:  # whoever holds it may write into its array
-                own = self.constants[slot].copy()
-                self.constants[slot] = self.recording.values[slot] = own
 
     def leaked(self, before: list[ref[Node]]) -> list[ref[Node]]:
         """Return what somebody still holds of the tensors that the call made, or one before it.

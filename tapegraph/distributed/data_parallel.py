@@ -401,6 +401,7 @@ class OnWorkers(Compiled):
         super().__init__(fn, *options[:-1])
         self._options = options
         self._workers = options[-1]
+        self._averages = True
         self._shared = _Shared(self._workers)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -418,10 +419,10 @@ class OnWorkers(Compiled):
                 share = met.share
             share()
 
-    def _traced(self, *arguments: Any) -> tuple[Trace | None, Trace]:
-        recorded, stands = super()._traced(*arguments)
-        self._shared.check(stands)
-        return recorded, stands
+    def _traced(self, *arguments: Any) -> tuple[Trace, bool]:
+        trace, is_recorded = super()._traced(*arguments)
+        self._shared.check(trace)
+        return trace, is_recorded
 
 
 def under_strategy(step: Compiled, strategy: Any) -> Compiled:

@@ -243,6 +243,27 @@ def test_a_real_call_leaves_the_numbers_of_one_call(engine):
 
 
 @pytest.mark.filterwarnings("ignore:.*8 new traces")
+def test_a_function_that_changes_what_it_sees_runs_once_in_a_call():
+    def made():
+        held, w = Held(1.0), tg.param(X)
+        held.n = 0
+
+        def f(x, counts):
+            if counts:
+                held.n += 1
+            return w * x * held.k + held.n
+
+        return held, f
+
+    (held, f), (other, eager) = made(), made()
+    step = tg.compile(f)
+    for k, counts in [(1.0, False), (0.5, False), (0.25, False), *[(3.0, True)] * 4, (2.0, False)]:
+        held.k = other.k = k
+        np.testing.assert_array_equal(step(X, counts).data, eager(X, counts).data)
+        assert held.n == other.n
+
+
+@pytest.mark.filterwarnings("ignore:.*8 new traces")
 def test_a_root_of_a_negative_float_is_complex_as_eagerly(engine):
     held = Held(1.0)
     step = tg.compile(lambda x: x * held.k**0.5)

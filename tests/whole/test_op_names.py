@@ -56,10 +56,13 @@ ALLOWED: dict[str, tuple[set[str] | None, str]] = {
         {"beta", "gamma", "norm"},
         "distributions, of which some are called alike",
     ),
-    "tapegraph/compiling/inputs.py": (
-        None,
-        "Python's own operators, of which some are called alike",
-    ),
+    **{
+        f"tapegraph/compiling/{name}.py": (
+            None,
+            "Python's own operators, of which some are called alike",
+        )
+        for name in ("float_arithmetic", "inputs")
+    },
     "fallback/plan/tracer.py": (None, "methods of NumPy's arrays, of which some are called alike"),
     "tapegraph/drawing/labels.py": (None, "whose operands may change places in a picture"),
     "tapegraph/exporting/onnx.py": (None, "the nodes of ONNX, by operation"),
