@@ -46,7 +46,7 @@ from tapegraph.ops.shape import (
     transpose,
 )
 from tapegraph.recording.capture_mode import is_captured
-from tapegraph.recording.node import as_float, as_leaf, real_dtype
+from tapegraph.recording.node import as_float, as_leaf
 from tapegraph.recording.numpy_functions import detached, implements, numbers
 from tapegraph.recording.record import is_complex, is_weak, real_only, tensor_like
 from tapegraph.typed import ArrayLike, Axes, Kind
@@ -177,9 +177,6 @@ def interp(
     values: Any = tensor_like(name, fp, "fp")
     if is_complex(at, knots):
         raise real_only(name)
-    places_of = np.result_type(at.dtype, knots.dtype, real_dtype(values.dtype), np.float32)
-    at, knots = (astype(v, places_of, copy=False) for v in (at, knots))
-    values = astype(values, np.result_type(places_of, values.dtype), copy=False)
     if knots.ndim != 1 or knots.shape != values.shape or not knots.shape[0]:
         received = f"xp of shape {knots.shape} and fp of shape {values.shape}"
         raise ValueError(message(name, received, "one axis of one length, at least 1"))
@@ -212,6 +209,8 @@ def _on_lines(at: Any, knots: Any, values: Any, *, by_inverse: bool = False) -> 
         parts = (_on_lines(at, knots, part(values), by_inverse=True) for part in (real, imag))
         first, second = parts
         return from_parts(first, where(np.isnan(numbers(at)), 0.0, second))
+    dtype = np.result_type(at.dtype, knots.dtype, values.dtype, np.float32)
+    at, knots, values = (astype(v, dtype, copy=False) for v in (at, knots, values))
     places = np.searchsorted(numbers(knots), numbers(at), side="right")
     places = np.minimum(np.maximum(places, 1), knots.shape[0] - 1)
     x0, x1 = take(knots, places - 1), take(knots, places)
