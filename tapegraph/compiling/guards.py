@@ -218,10 +218,10 @@ class _Walk:
             (partial(map, read, owners, keys, repeat(_NOTHING)), values)
             for read, (owners, keys, values) in self._reads.items()
         ]
-        found += [
-            (partial(map, get, owners), values) for get, (owners, values) in self._calls.items()
-        ]
-        found.append((partial(chain.from_iterable, self._held[0]), self._held[1]))
+        for get, (owners, values) in self._calls.items():
+            found.append((partial(map, get, owners), values))
+        if self._held[0]:
+            found.append((partial(chain.from_iterable, self._held[0]), self._held[1]))
         if self.fed:
             reads = [place.read for place in self.fed]
             found.append((lambda: map(type, map(_call, reads)), [float] * len(reads)))
@@ -322,8 +322,10 @@ class _Walk:
         values.append(get(owner))
         return values[-1]
 
-    def _check_all(self, entries: Iterable[Any]) -> None:
-        """Check all that an owner holds, in its order."""
+    def _check_all(self, entries: Any, fed: Sequence[int] = ()) -> None:
+        """Check all that an owner holds, in its order, but for floats at some places."""
+        if fed or len(entries) > MOST_ENTRIES:
+            entries = _Some(entries, fed)
         owners, values = self._held
         owners += (entries, _END)  # where one holds less, the next may not make up for it
         values += (*entries, *_END)
@@ -346,12 +348,12 @@ class _Walk:
             some = _some(keys)
             self._see(f"the keys of {name}", tuple(map(_as_key, some)))
             self._members(some, f"a key of {name}", depth)
-            self._check_all(keys if len(keys) <= MOST_ENTRIES else _Some(keys))
+            self._check_all(keys)
             self._elements(value, values, some, name, depth)
         elif issubclass(kind, (set, frozenset)):
             self._see(f"the members of {name}", frozenset(map(_as_key, value)))
             self._members(_some(value), f"a member of {name}", depth)
-            self._check_all(value if len(value) <= MOST_ENTRIES else _Some(value))
+            self._check_all(value)
         else:
             self._elements(value, value, _some(range(len(value))), name, depth)
 
@@ -373,7 +375,7 @@ class _Walk:
             else:
                 self.value(value, what, depth)
         if not issubclass(kind, tuple):  # which stays as it is
-            self._check_all(_Some(values, fed) if fed or len(values) > MOST_ENTRIES else values)
+            self._check_all(values, fed)
 
     def _object(self, value: Any, name: str) -> None:
         kind = type(value)
@@ -390,21 +392,22 @@ class _Walk:
             if isinstance(wrapped, _FUNCTIONS):
                 self.value(wrapped, name)
             if top(kind.__module__) not in _LIBRARIES:
-                self._check_call(type, value)
-                self._class(kind)
                 self._attributes_of(value, name)
 
     def _attributes_of(self, value: Any, name: str) -> None:
-        """Look at the attributes that count: those of its own, in slots, and of its class."""
+        """Look at an object's class, and the attributes that count: its own, or its class's."""
         prefix = f"{name}." if name else ""
         kind, own, names = type(value), _own(value), self._known.attributes
+        if top(kind.__module__) not in _LIBRARIES:
+            self._check_call(type, value)
+            self._class(kind)
         kept = {_KEPT[base] for base in kind.__mro__ if base in _KEPT}
         if own is not None:
             held = sorted(n for n in own if n in kept or self._counts(n, own[n]))
             put = partial(partial, dict.__setitem__, own)
             self._entries(dict.get, own, held, [prefix + n for n in held], put)
             self._check_all(own)  # a new one may hide a method
-            if object.__getattribute__ is kind.__getattribute__:  # type: ignore[comparison-overlap]
+            if not isinstance(kind.__getattribute__, FunctionType):
                 self._check(getattr, value, "__dict__")
         for base in kind.__mro__:
             if top(base.__module__) in _LIBRARIES:
@@ -413,12 +416,9 @@ class _Walk:
                 found = vars(base)[n]
                 if type(found) is MemberDescriptorType:  # a slot
                     self._entries(getattr, value, [n], [prefix + n])
-                elif (
-                    n not in (own or ())
-                    and not hasattr(found, "__get__")
-                    and self._counts(n, found)
-                ):
-                    self.value(found, prefix + n)
+                elif n not in (own or ()) and not hasattr(found, "__get__"):
+                    if self._counts(n, found):
+                        self.value(found, prefix + n)
 
     def _counts(self, name: str, value: Any) -> bool:
         """Return whether an attribute is data that counts: what is called at once is no number."""
@@ -474,6 +474,8 @@ class _Walk:
         self._entries(getattr, function, ("__defaults__", "__kwdefaults__"), defaults)
         self.globals(function.__globals__, names_of(code))
         for cell, n in zip(function.__closure__ or (), code.co_freevars, strict=True):
+            if not self._is_new(cell):
+                continue
             if _content(cell) is _NOTHING:
                 self._check_call(_IS_EMPTY, cell)
             else:
@@ -483,14 +485,15 @@ class _Walk:
             self._attributes_of(function, name or function.__name__)
 
     def _is_users_module(self, module: Any) -> bool:
-        file = getattr(module, "__file__", None) or ""
-        return module is not None and is_users(file, module.__name__, self._package)
+        if not isinstance(module, ModuleType):
+            return False
+        return is_users(getattr(module, "__file__", None) or "", module.__name__, self._package)
 
 
 class _Some:
     """A container of many entries, or with floats that are fed, as a view checks it."""
 
-    def __init__(self, entries: Any, fed: Sequence[int] = ()) -> None:
+    def __init__(self, entries: Any, fed: Sequence[int]) -> None:
         self._entries, self._count, self._fed = entries, len(entries), fed
 
     def __iter__(self) -> Iterator[Any]:
@@ -538,10 +541,14 @@ def _content(cell: Any) -> Any:
 
 def _own(value: Any) -> dict[str, Any] | None:
     """Return the attributes that an object has for its own; runs no code of its class."""
+    read: Any = type(value).__getattribute__
+    if isinstance(read, FunctionType):
+        read = object.__getattribute__
     try:
-        return object.__getattribute__(value, "__dict__")  # type: ignore[no-any-return]
+        own = read(value, "__dict__")
     except AttributeError:
         return None
+    return own if isinstance(own, dict) else None
 
 
 def _defined_as(held: Any) -> str | None:

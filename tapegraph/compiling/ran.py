@@ -62,14 +62,14 @@ def names_of(code: CodeType) -> CodeNames:
     (['offset'], ['scale'], ['sum'])
     """
     found: dict[str, set[Any]] = {field: set() for field in CodeNames._fields}
-    steps = list(dis.get_instructions(code))
+    steps = [step for step in dis.get_instructions(code) if step.opname != "EXTENDED_ARG"]
     for i, step in enumerate(steps):
         if step.opname in _GLOBALS:
             found["globals"].add(step.argval)
-        elif step.opname == "LOAD_METHOD" or "NULL|self" in step.argrepr:  # to be called at once
+        elif step.opname == "LOAD_METHOD":
             found["calls"].add(step.argval)
-        elif step.opname in _ATTRIBUTES:
-            found["reads"].add(step.argval)
+        elif step.opname in _ATTRIBUTES:  # the text marks what is called at once
+            found["calls" if "NULL|self" in step.argrepr else "reads"].add(step.argval)
         elif step.opname == "IMPORT_NAME":
             found["modules"].add((steps[i - 2].argval, step.argval))
         elif step.opname == "MATCH_CLASS":
@@ -201,10 +201,11 @@ class Witness:
         finally:
             self._stop()
 
-    def note(self, frame: FrameType) -> None:
-        """Note the code of a frame that begins, or goes on."""
-        code, space = frame.f_code, frame.f_globals
+    def note(self, frame: FrameType, event: str = "call", arg: Any = None) -> None:
+        """Note the code of a frame that begins or goes on: a trace function, of no single lines."""
+        code = frame.f_code
         if ORIGINS[code.co_filename] != BETWEEN:
+            space = frame.f_globals
             self._noted[id(code), id(space)] = code, space
 
     def _start(self) -> None:
@@ -212,7 +213,7 @@ class Witness:
             _witnesses[get_ident()] = self
             _settle()
         elif sys.gettrace() is None:
-            sys.settrace(self._traced)
+            sys.settrace(self.note)
         else:
             self._profile = sys.getprofile()
             if self._profile is None or callable(self._profile):
@@ -221,13 +222,10 @@ class Witness:
     def _stop(self) -> None:
         if _witnesses.pop(get_ident(), None) is not None:
             _settle()
-        if sys.gettrace() == self._traced:
+        if sys.gettrace() == self.note:
             sys.settrace(None)
         if sys.getprofile() == self._profiled:
             sys.setprofile(self._profile)
-
-    def _traced(self, frame: FrameType, event: str, arg: Any) -> None:
-        self.note(frame)
 
     def _profiled(self, frame: FrameType, event: str, arg: Any) -> None:
         if event == "call":
