@@ -499,6 +499,35 @@ def a_function_that_a_library_calls():
 
 
 @case
+def a_method_of_a_class_of_dicts():
+    class Table(dict):
+        def scaled(self, x):
+            return x * 2
+
+    held, before = Table(), Table.scaled
+    alter, back = (
+        partial(setattr, Table, "scaled", method) for method in (lambda self, x: x * 3, before)
+    )
+    return (lambda x: held.scaled(x)), alter, back
+
+
+@case
+def data_of_a_thread():
+    held = threading.local()
+    held.k = 2
+    return (lambda x: x * held.k), *set_k(held)
+
+
+@case
+def a_module_imported_in_a_long_function():
+    lines = [f"a{i} = {i}.5" for i in range(300)]  # so that constants take two bytes
+    names = {}
+    lines += ["import settings_of_a_step as settings", "return x * settings.k"]
+    exec("def step(x):\n    " + "\n    ".join(lines), names)
+    return names["step"], *set_k(settings)
+
+
+@case
 def code_that_is_made_inside():
     def step(x):
         names = {}
@@ -545,6 +574,23 @@ def test_whatever_calls_the_code_a_change_of_what_it_names_is_seen(name):
 @pytest.mark.parametrize("name", ["__mul__", "a constructor", "a method overridden later"])
 def test_so_it_is_in_either_engine(name, engine):  # noqa: F811
     assert follow(CASES[name], 3)[1] == 2
+
+
+def test_a_float_that_two_functions_share_is_fed():
+    k = 2.0
+
+    def scaled(x):
+        return x * k
+
+    def shifted(x):
+        return x + k
+
+    with tg.use_backend("native"):
+        step = tg.compile(lambda x: scaled(shifted(x)))
+        for x in X:
+            np.testing.assert_array_equal(step(x).data, (x + k) * k)
+            k *= 0.5
+    assert step.traces == 2
 
 
 class Scaled(tg.Optimizer):
