@@ -428,4 +428,4 @@ class OnWorkers(Compiled):
 def under_strategy(step: Compiled, strategy: Any) -> Compiled:
     """Return a compiled function as one under a strategy."""
     comm = communicator(_OP, strategy)
-    return step if comm.size == 1 else OnWorkers(step._fn, *step._options, comm)
+    return step if comm.size == 1 else OnWorkers(step._given, *step._options, comm)
